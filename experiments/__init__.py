@@ -1,0 +1,1 @@
+"""Everything that runs: absl programs, their configs, and the runtime they share."""
