@@ -1,0 +1,86 @@
+"""Sequence tasks: the paper's own, group tasks, and the length-generalisation tasks people compare with.
+
+`make(name)` gives a task, `task.sample(key, batch_size, length)` a batch, `task.encode(batch.tokens)` what a
+network reads, and `error_per_symbol(logits, batch)` how it did. `NAMES` lists the tasks.
+"""
+
+import dataclasses
+from typing import Any
+
+from llrnn.tasks import chomsky, groups, patterns
+from llrnn.tasks.base import Batch, Task, accuracy, error_per_symbol
+from llrnn.tasks.chomsky import (
+    BucketSort,
+    CycleNavigation,
+    DuplicateString,
+    OddsFirst,
+    Parity,
+    ReverseString,
+    StringTask,
+    deletang_score,
+)
+from llrnn.tasks.groups import GroupPowers, GroupTask, WordProblem
+from llrnn.tasks.patterns import (
+    ListedPatternTask,
+    MultiplePatternTask,
+    PatternTask,
+    RandomPatternTask,
+    TapeTask,
+    VariablePatternTask,
+)
+from llrnn.tasks.permutations import Group, group
+
+_BY_NAME = {task.name: task for task in (*patterns.TASKS, *groups.TASKS, *chomsky.TASKS)}
+
+NAMES: tuple[str, ...] = tuple(_BY_NAME)
+
+
+def make(name: str, **options: Any) -> Task:
+    """The task of a name, with some of its attributes changed.
+
+    For example `make("word_problem", group="A5")` or `make("group_powers", powers=4, operators=8)`.
+
+    Args:
+      name: one of `NAMES`.
+      **options: attributes of the task's dataclass, all but `name`; the class documents them.
+
+    Raises:
+      ValueError: an unknown name or option, or an option's value that the task refuses.
+    """
+    if name not in _BY_NAME:
+        raise ValueError(f"name must be one of {', '.join(NAMES)}; got {name!r}")
+    task = _BY_NAME[name]
+    known = [field.name for field in dataclasses.fields(task) if field.name != "name"]
+    for option in options:
+        if option not in known:
+            raise ValueError(f"options of {name} must be among {', '.join(known)}; got {option!r}")
+    return dataclasses.replace(task, **options)
+
+
+__all__ = [
+    "NAMES",
+    "Batch",
+    "BucketSort",
+    "CycleNavigation",
+    "DuplicateString",
+    "Group",
+    "GroupPowers",
+    "GroupTask",
+    "ListedPatternTask",
+    "MultiplePatternTask",
+    "OddsFirst",
+    "Parity",
+    "PatternTask",
+    "RandomPatternTask",
+    "ReverseString",
+    "StringTask",
+    "TapeTask",
+    "Task",
+    "VariablePatternTask",
+    "WordProblem",
+    "accuracy",
+    "deletang_score",
+    "error_per_symbol",
+    "group",
+    "make",
+]
