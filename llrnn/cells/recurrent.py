@@ -1,0 +1,294 @@
+"""The recurrent cells that need no proof to be stated: Elman, second-order, multiplicative and higher-order.
+
+Section 2 of Hu & Murfet, "Linear logic and recurrent neural networks" (2017). Axis letters: B batch (any number of
+leading axes), I input features, D hidden features, K factors of the multiplicative cell, P = L + 1 powers 0..L.
+
+Every cell is a `flax.linen.RNNCellBase` whose carry is the hidden state h [*B, D], so `flax.linen.RNN` runs it as one
+fused scan. The term that logic adds to the plain RNN is a linear operator Z on h; `update` says where it goes:
+
+    "draft"   h' = sigma(Z h + H h + U x + B)                        (2.11)
+    "later"   h' = sigma(Z_in h + H h + U x + B) + Z_out h           (the authors' later draft; separate weights)
+    "linear"  h' = Z h, divided by its length when `normalize` is set (no other weights)
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.linen.dtypes import promote_dtype
+from flax.typing import Dtype, Initializer
+from jaxtyping import Array, Float, PRNGKeyArray
+
+UPDATES = ("draft", "later", "linear")
+COUPLINGS = ("predicted", "given")
+
+# One [D, D] operator an input feature, rows first. Inputs are mostly one-hot, so that an operator is met alone: each is
+# scaled to keep the length of h by itself, whatever the number of input features.
+operator_init = nn.initializers.variance_scaling(
+    1.0, "fan_in", "normal", in_axis=-1, out_axis=-2, batch_axis=(0,)
+)
+
+
+def second_order_operator(
+    operators: Float[Array, "I D D"], inputs: Float[Array, "*B I"]
+) -> Float[Array, "*B D D"]:
+    """The operator V(x) = sum_k x_k V_k of (2.4), linear in the input; entry [i, j] takes h_j to h'_i."""
+    return jnp.einsum("...k,kij->...ij", inputs, operators)
+
+
+def apply_operator(operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+    """`operator @ vector`, for every element of the batch."""
+    return jnp.einsum("...ij,...j->...i", operator, vector)
+
+
+def power_superposition(
+    coefficients: Float[Array, "*B P"], operator: Callable[[Array], Array], vector: Float[Array, "*B D"]
+) -> Float[Array, "*B D"]:
+    """sum_i p_i alpha^i (v) of (2.13), by Horner's rule: acc <- alpha(acc) + p_i v from the highest power down.
+
+    No power of alpha is ever formed: P - 1 applications to a vector, O(P D^2) where powers cost O(P D^3).
+
+    Args:
+      coefficients: p, the weight of each power 0 .. P-1.
+      operator: alpha, a linear function from vectors to vectors that acts on the whole batch.
+      vector: v.
+    """
+    count = coefficients.shape[-1]
+    highest = coefficients[..., -1:] * vector
+    if count == 1:
+        return highest
+    # A short loop is unrolled: inside the scan over time its overhead would exceed its arithmetic.
+    rest = jnp.moveaxis(coefficients[..., :-1], -1, 0)
+
+    def step(acc: Array, p: Array) -> tuple[Array, None]:
+        return operator(acc) + p[..., None] * vector, None
+
+    return jax.lax.scan(step, highest, rest, reverse=True, unroll=min(count - 1, 8))[0]
+
+
+def multiplicative_operator(
+    expand: Float[Array, "D K"],
+    factors: Float[Array, "*B K"],
+    contract: Float[Array, "K D"],
+    vector: Float[Array, "*B D"],
+) -> Float[Array, "*B D"]:
+    """I diag(V x) J h of (2.7), the factors V x given."""
+    inner = factors * jnp.einsum("kj,...j->...k", contract, vector)
+    return jnp.einsum("ik,...k->...i", expand, inner)
+
+
+def unit(vector: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+    """The vector v / ||v||; 1e-12 keeps the value and the gradient of a vanished state finite."""
+    return vector * jax.lax.rsqrt(jnp.sum(vector * vector, axis=-1, keepdims=True) + 1e-12)
+
+
+class RecurrentCell(nn.RNNCellBase):
+    """What the cells share: fields, the carry, the affine part H h + U x + B and the three updates.
+
+    Attributes:
+      features: D, the dimension of the hidden state.
+      update: "draft", "later" or "linear", see the head of this module.
+      normalize: with update="linear", divide the new state by its length.
+      activation: sigma; the paper's is relu, the authors' experiments use tanh.
+      kernel_init, recurrent_kernel_init, operator_init, bias_init: initialisers of U, H, Z's operators, biases.
+      dtype: dtype of the products; None takes it from inputs and parameters. The state keeps `param_dtype`.
+      param_dtype: dtype of the parameters and of the carried state.
+    """
+
+    features: int
+    update: str = "draft"
+    normalize: bool = False
+    activation: Callable[[Array], Array] = nn.relu
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    recurrent_kernel_init: Initializer = nn.initializers.orthogonal()
+    operator_init: Initializer = operator_init
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+
+    @property
+    def num_feature_axes(self) -> int:
+        """One: an input is a vector."""
+        return 1
+
+    @nn.nowrap
+    def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> Float[Array, "*B D"]:
+        """The state before the first input: 0, or the first unit vector where 0 would stay 0 (update="linear").
+
+        Args:
+          rng: not used.
+          input_shape: the shape [*B, I] of one input.
+        """
+        shape = (*input_shape[:-1], self.features)
+        if self.update != "linear":
+            return jnp.zeros(shape, self.param_dtype)
+        return jnp.broadcast_to(jax.nn.one_hot(0, self.features, dtype=self.param_dtype), shape)
+
+    @nn.nowrap
+    def validate(self) -> None:
+        """Raises ValueError, naming the field, when the fields do not make a cell."""
+        if self.features < 1:
+            raise ValueError(f"features must be at least 1, got {self.features}")
+        if self.update not in UPDATES:
+            raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {self.update!r}")
+        if self.normalize and self.update != "linear":
+            raise ValueError(f"normalize is for update='linear' alone, got update={self.update!r}")
+
+    @nn.nowrap
+    def check_shapes(self, carry: Array, inputs: Array) -> None:
+        """Raises ValueError when carry [*B, D] and inputs [*B, I] do not fit each other and `features`."""
+        self.validate()
+        if carry.shape != (*inputs.shape[:-1], self.features):
+            raise ValueError(
+                f"carry must be [*B, {self.features}] with the batch axes of inputs, got {carry.shape} and {inputs.shape}"
+            )
+
+    def affine(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> Float[Array, "*B D"]:
+        """H h + U x + B of (2.1)."""
+        shared = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        recurrent = nn.Dense(
+            self.features, use_bias=False, kernel_init=self.recurrent_kernel_init, name="hidden", **shared
+        )
+        driven = nn.Dense(
+            self.features, kernel_init=self.kernel_init, bias_init=self.bias_init, name="input", **shared
+        )
+        return recurrent(hidden) + driven(inputs)
+
+    def evolve(
+        self,
+        term: Callable[[str], Float[Array, "*B D"]],
+        hidden: Float[Array, "*B D"],
+        inputs: Float[Array, "*B I"],
+    ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
+        """The new state by the chosen update, as (carry, output); `term(suffix)` is Z h with weights so suffixed."""
+        match self.update:
+            case "draft":
+                new = self.activation(term("") + self.affine(hidden, inputs))
+            case "later":
+                new = self.activation(term("_in") + self.affine(hidden, inputs)) + term("_out")
+            case _:
+                new = unit(term("")) if self.normalize else term("")
+        new = new.astype(hidden.dtype)  # under a scan the carry may not change its type
+        return new, new
+
+
+class ElmanCell(RecurrentCell):
+    """The plain RNN, h' = sigma(H h + U x + B) (2.1): no operator, so `update` must stay "draft"."""
+
+    @nn.compact
+    def __call__(
+        self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
+    ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
+        """One step: (carry h, inputs x) to (h', h')."""
+        self.check_shapes(carry, inputs)
+        if self.update != "draft":
+            raise ValueError(
+                f"ElmanCell has no operator to move: update must be 'draft', got {self.update!r}"
+            )
+        new = self.activation(self.affine(carry, inputs)).astype(carry.dtype)
+        return new, new
+
+
+class SecondOrderCell(RecurrentCell):
+    """Z = V(x), an operator linear in the input (2.3)-(2.5); the LLRNN whose proof is dereliction (Example 2.8)."""
+
+    @nn.compact
+    def __call__(
+        self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
+    ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
+        """One step: (carry h, inputs x) to (h', h')."""
+        self.check_shapes(carry, inputs)
+        shape = (inputs.shape[-1], self.features, self.features)
+
+        def term(suffix: str) -> Array:
+            operators = self.param("operators" + suffix, self.operator_init, shape, self.param_dtype)
+            x, h, operators = promote_dtype(inputs, carry, operators, dtype=self.dtype)
+            return apply_operator(second_order_operator(operators, x), h)
+
+        return self.evolve(term, carry, inputs)
+
+
+class MultiplicativeCell(RecurrentCell):
+    """Z = I diag(V x) J (2.6)-(2.7): second-order through K factors, K (2 D + I) weights in place of I D^2.
+
+    Attributes:
+      factors: K, the dimension of the auxiliary space; None takes `features`.
+    """
+
+    factors: int | None = None
+
+    @nn.compact
+    def __call__(
+        self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
+    ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
+        """One step: (carry h, inputs x) to (h', h')."""
+        self.check_shapes(carry, inputs)
+        factors = self.features if self.factors is None else self.factors
+        if factors < 1:
+            raise ValueError(f"factors must be at least 1, got {factors}")
+        # Unit variance for one-hot x, as for the operators of the second-order cell.
+        drawn = nn.initializers.normal(1.0)
+        by_columns = nn.initializers.lecun_normal(in_axis=-1, out_axis=-2)
+
+        def term(suffix: str) -> Array:
+            expand = self.param("expand" + suffix, by_columns, (self.features, factors), self.param_dtype)
+            diagonal = self.param("diagonal" + suffix, drawn, (inputs.shape[-1], factors), self.param_dtype)
+            contract = self.param("contract" + suffix, by_columns, (factors, self.features), self.param_dtype)
+            x, h, expand, diagonal, contract = promote_dtype(
+                inputs, carry, expand, diagonal, contract, dtype=self.dtype
+            )
+            return multiplicative_operator(expand, jnp.einsum("...i,ik->...k", x, diagonal), contract, h)
+
+        return self.evolve(term, carry, inputs)
+
+
+class HigherOrderCell(RecurrentCell):
+    """Z = sum_i p_i (W^c x)^i over the powers 0..L, a superposition of the numerals (Example 2.9, (2.13)).
+
+    Attributes:
+      max_power: L.
+      coupling: "predicted": p = softmax(W^p h + B^p) as in (2.10). "given": the first L + 1 features of the input are
+        p itself, a task's token k being the program [[k]]; x is the rest. What is given is not learned: say so in
+        any comparison.
+    """
+
+    max_power: int = 2
+    coupling: str = "predicted"
+
+    @nn.compact
+    def __call__(
+        self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
+    ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
+        """One step: (carry h, inputs x, or [p, x] with coupling="given") to (h', h')."""
+        self.check_shapes(carry, inputs)
+        count = self.max_power + 1
+        if self.max_power < 0:
+            raise ValueError(f"max_power must be at least 0, got {self.max_power}")
+        if self.coupling not in COUPLINGS:
+            raise ValueError(f"coupling must be one of {', '.join(COUPLINGS)}, got {self.coupling!r}")
+        if self.coupling == "given":
+            if inputs.shape[-1] <= count:
+                raise ValueError(
+                    f"inputs must have more than the {count} features that coupling='given' takes as p, got {inputs.shape}"
+                )
+            powers, inputs = inputs[..., :count], inputs[..., count:]
+        else:
+            logits = nn.Dense(
+                count,
+                kernel_init=self.kernel_init,
+                bias_init=self.bias_init,
+                dtype=self.dtype,
+                param_dtype=self.param_dtype,
+                name="powers",
+            )(carry)
+            powers = nn.softmax(logits)  # (2.10)
+        shape = (inputs.shape[-1], self.features, self.features)
+
+        def term(suffix: str) -> Array:
+            operators = self.param("operators" + suffix, self.operator_init, shape, self.param_dtype)
+            x, h, p, operators = promote_dtype(inputs, carry, powers, operators, dtype=self.dtype)
+            alpha = second_order_operator(operators, x)
+            return power_superposition(p, lambda vector: apply_operator(alpha, vector), h)
+
+        return self.evolve(term, carry, inputs)
