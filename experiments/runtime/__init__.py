@@ -1,0 +1,88 @@
+"""The training runtime, written once so that an experiment is one short readable file.
+
+An experiment brings a config and pure functions; `fit` does the rest: steps on all devices, checkpoints with
+automatic resume, the record, the summary, progress. A complete one::
+
+    # experiments/configs/line.py: what can be chosen, and the presets
+    @dataclasses.dataclass
+    class Config(runtime.RunConfig):
+        lr: float = 0.1
+        noise: str = "none"
+
+        def validate(self):
+            super().validate()
+            runtime.one_of("noise", self.noise, ["none", "normal"])
+
+    def quick() -> Config:
+        return Config(steps=200, log_every=50, checkpoint_every=100)
+
+    get_config = runtime.presets(quick=quick)
+
+    # experiments/line.py: what it does
+    def main(config: Config, *, workdir, parallel="jit"):
+        def init(key):                       # -> params
+            return {"slope": jnp.zeros(())}
+
+        def sample(key, step):               # -> a whole batch, drawn on the device
+            x = jax.random.normal(key, (config.batch_size,))
+            return {"x": x, "y": 3 * x}
+
+        def loss(params, batch, key):        # -> sums over the examples it is given, not means
+            error = params["slope"] * batch["x"] - batch["y"]
+            count = error.size
+            return runtime.Sums(jnp.sum(error**2), count, {"absolute": (jnp.sum(abs(error)), count)})
+
+        def evaluate(params):                # -> numbers, recorded as eval/NAME
+            return {"distance": abs(params["slope"] - 3)}
+
+        return runtime.fit(config, init=init, loss=loss, sample=sample, optimizer=optax.sgd(config.lr),
+                           evaluate=evaluate, workdir=workdir, parallel=parallel)
+
+    if __name__ == "__main__":
+        runtime.launch(main, config="experiments/configs/line.py:quick")
+
+`python -m experiments.line --config=experiments/configs/line.py:quick --config.lr=0.2 --workdir=DIR
+--parallel=jit` runs it; a misspelt field, a value of the wrong type and what `validate` refuses are told in
+one line (exit status 2) before anything is written. From Python, `main(Config(...), workdir=None)` keeps no
+files; `fit` returns a `FitResult` (`state`, `params`, `step`, `metrics`, `results`, `train_seconds`,
+`summary`).
+
+The workdir holds `config.json`, `metrics.jsonl` (a line a log interval: `step`, `loss`, `grad_norm`,
+`train_seconds`, the metrics of the loss, `eval/...`), `checkpoints/`, and at the end `summary.json` (`step`,
+`metrics`, `results`, times, devices, versions, commit, `params_sha256`). Started again, a killed run
+continues from its last intact checkpoint and a finished one returns at once. Host-fed data: give
+`batches(step)` instead of `sample`. A measurement made once, at the end: `conclude(params)`, kept in the
+summary's `results`.
+
+Figures: `plots.curve_figure`, `plots.heatmap_figure`, `plots.save`. Claims over seeds:
+`intervals.mean_interval`, `intervals.wilson_interval`. Records: `metrics.read(workdir / "metrics.jsonl")`.
+"""
+
+from experiments.runtime import intervals, metrics, plots
+from experiments.runtime.checkpoints import CheckpointError
+from experiments.runtime.config import RunConfig, at_least, one_of, presets, resumable
+from experiments.runtime.fit import FitResult, NonFiniteLoss, Preempted, fit
+from experiments.runtime.launching import launch
+from experiments.runtime.training import Sums, TrainState
+from experiments.runtime.workdir import WorkdirError, params_sha256
+
+__all__ = [
+    "CheckpointError",
+    "FitResult",
+    "NonFiniteLoss",
+    "Preempted",
+    "RunConfig",
+    "Sums",
+    "TrainState",
+    "WorkdirError",
+    "at_least",
+    "fit",
+    "intervals",
+    "launch",
+    "metrics",
+    "one_of",
+    "params_sha256",
+    "plots",
+    "presets",
+    "resumable",
+]

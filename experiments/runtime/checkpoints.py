@@ -1,0 +1,177 @@
+"""Checkpoints of a run: saved in the background, whole or not at all, and checked bit by bit when read.
+
+Orbax writes a checkpoint to a temporary directory and renames it when it is complete, so a run killed during
+a save finds the one before. What Orbax does not give is a way on when a committed checkpoint has been damaged
+since (a full disk, a partial copy, a flipped bit): here every checkpoint carries a checksum of its state, one
+that cannot be restored exactly is reported by its path, and the one before it is used.
+"""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from absl import logging
+from jaxtyping import Array, UInt32
+from orbax.checkpoint import v1 as ocp
+
+
+class CheckpointError(RuntimeError):
+    """No checkpoint of a run could be restored although there are some."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A checkpoint read back.
+
+    Attributes:
+        step: number of updates behind it.
+        state: the state, with the shardings that were asked for.
+        progress: the small record saved with it (seconds of training and the like).
+    """
+
+    step: int
+    state: Any
+    progress: dict[str, float]
+
+
+@jax.jit
+def checksum(tree: Any) -> UInt32[Array, ""]:
+    """A number that changes when any bit of any array of the tree does, the same on any number of devices.
+
+    The sum, modulo 2^32, of all 32-bit words, each times its own odd factor: a changed word always shows,
+    since odd factors are invertible, and exchanged ones show through their factors. Integer sums do not
+    depend on their order, so it may be computed where the arrays lie, split or not.
+
+    Args:
+        tree: any pytree of arrays.
+
+    Returns:
+        The checksum.
+    """
+    total = jnp.uint32(0)
+    for index, leaf in enumerate(jax.tree.leaves(tree)):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        if leaf.dtype == jnp.bool_:
+            leaf = leaf.astype(jnp.uint8)
+        bits = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * min(leaf.dtype.itemsize, 4)}"))
+        words = bits.astype(jnp.uint32).ravel()
+        place = jnp.arange(words.size, dtype=jnp.uint32) * 2 + 1
+        total += jnp.uint32(2 * index + 1) * jnp.sum(words * place, dtype=jnp.uint32)
+    return total
+
+
+class Checkpoints:
+    """The checkpoints of one run, under one directory, one numbered folder a step."""
+
+    def __init__(self, directory: Path, *, every: int, keep: int):
+        """Opens (or makes) the directory and clears away what an interrupted save has left.
+
+        Args:
+            directory: where they are; only one process (or one group of cooperating ones) at a time.
+            every: steps between saves.
+            keep: how many of the last ones are kept.
+        """
+        self.directory = directory.absolute()
+        training: Any = ocp.training  # the policies' annotations do not match the protocol they implement
+        self._checkpointer = training.Checkpointer(
+            str(self.directory),
+            save_decision_policy=training.save_decision_policies.FixedIntervalPolicy(every),
+            preservation_policy=training.preservation_policies.LatestN(keep),
+            cleanup_tmp_directories=True,
+        )
+
+    def latest_path(self) -> Path | None:
+        """The last complete checkpoint, or None; waits for a save that is under way."""
+        self._checkpointer.wait()
+        steps = self._steps()
+        return self.directory / str(steps[0]) if steps else None
+
+    def due(self, step: int, *, force: bool = False) -> bool:
+        """Whether the interval (or `force`) asks for a checkpoint at this step and there is none yet."""
+        latest = self._checkpointer.latest
+        return (latest is None or latest.step != step) and (force or self._checkpointer.should_save(step))
+
+    def save(self, step: int, state: Any, progress: dict[str, float]) -> None:
+        """Saves in the background; waits first for a save that is under way.
+
+        Args:
+            step: number of updates behind the state.
+            state: a pytree of arrays that nobody will donate or overwrite: on a CPU the writer reads the very
+                buffers while training goes on.
+            progress: a small record of numbers, given back by `restore`.
+        """
+        record = {"progress": progress, "checksum": int(checksum(state))}
+        self._checkpointer.save_async(step, state, force=True, custom_metadata=record)
+
+    def restore(self, abstract: Any) -> Restored | None:
+        """The last checkpoint that is intact; damaged ones are reported and moved out of the way.
+
+        Args:
+            abstract: the state as `jax.ShapeDtypeStruct`s with the shardings wanted, on any number of
+                devices.
+
+        Returns:
+            What was restored, or None if there are no checkpoints.
+
+        Raises:
+            CheckpointError: if there are checkpoints and none could be restored; all stay where they are.
+        """
+        damaged = {}
+        for step in self._steps():
+            path = self.directory / str(step)
+            try:
+                restored = self._read(path, abstract)
+            except Exception as error:  # what a torn file raises depends on which one it is
+                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+                damaged[path] = reason
+                logging.warning("checkpoint %s is damaged and will not be used: %s", path, reason)
+                continue
+            if damaged:
+                logging.warning("using the checkpoint before: %s", path)
+                self._put_aside(damaged)
+            return restored
+        if damaged:
+            reasons = "".join(f"\n  {path}: {reason}" for path, reason in damaged.items())
+            raise CheckpointError(
+                f"none of the {len(damaged)} checkpoints under {self.directory} can be restored; "
+                f"choose another workdir or remove them to begin again:{reasons}"
+            )
+        return None
+
+    def close(self) -> None:
+        """Waits for a save that is under way and releases the directory."""
+        self._checkpointer.close()
+
+    def _steps(self) -> list[int]:
+        """Steps of the committed checkpoints, the last first."""
+        if not self.directory.exists():
+            return []
+        names = (entry.name for entry in self.directory.iterdir() if entry.is_dir())
+        return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+    def _read(self, path: Path, abstract: Any) -> Restored:
+        state = ocp.load(str(path), abstract)
+        record: Any = ocp.metadata(str(path)).custom_metadata
+        if not isinstance(record, dict) or not {"checksum", "progress"} <= set(record):
+            raise CheckpointError("its record of progress and checksum is missing")
+        if int(checksum(state)) != record["checksum"]:
+            raise CheckpointError("its arrays are not those that were saved (the checksum differs)")
+        return Restored(int(path.name), state, dict(record["progress"]))
+
+    def _put_aside(self, damaged: dict[Path, str]) -> None:
+        """Moves damaged checkpoints out, so that the run can save these steps again and they do not count as
+        kept.
+        """
+        if jax.process_index() == 0:
+            aside = self.directory.with_name(f"{self.directory.name}_damaged")
+            for path in damaged:
+                target = aside / path.name
+                shutil.rmtree(target, ignore_errors=True)
+                aside.mkdir(exist_ok=True)
+                path.rename(target)
+                logging.warning("moved %s to %s", path, target)
+        self._checkpointer.reload()

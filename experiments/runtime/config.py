@@ -1,0 +1,156 @@
+"""What a run is: a typed dataclass with presets, checked before anything is computed or written."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+
+def resumable(default: Any) -> Any:
+    """Declares a config field that may change when a run is continued in its workdir.
+
+    Only for fields that do not alter the parameters reached at a given step. `steps` itself may only be
+    raised. An experiment whose learning-rate schedule depends on `steps` declares the field again without
+    this mark.
+
+    Args:
+        default: the field's default, an immutable value.
+
+    Returns:
+        What stands after the `=` of a dataclass field.
+    """
+    return dataclasses.field(default=default, metadata={"resumable": True})
+
+
+@dataclasses.dataclass
+class RunConfig:
+    """The fields every experiment has; an experiment's own config inherits from it and adds its fields.
+
+    A field is an int, float, bool, str, a tuple of those, an optional one of those, or a nested dataclass;
+    each is set on the command line by its dotted name (`--config.model.width=128`).
+
+    Attributes:
+        seed: everything random in a run is derived from it and the step, so a continued run repeats itself.
+        steps: number of updates.
+        batch_size: examples in an update over all devices together, a multiple of their number.
+        log_every: a line of metrics every so many steps. With batches drawn on the device these steps are one
+            compiled call, so it is also the time a SIGTERM may have to wait.
+        checkpoint_every: steps between checkpoints, a multiple of `log_every`.
+        keep_checkpoints: how many of the last ones are kept; at least 2, so that a damaged one has a
+            predecessor.
+        eval_every: steps between evaluations, a multiple of `log_every`; 0 evaluates at the end only.
+        max_seconds: stop after so many seconds of training (compilation, evaluation and saving do not count,
+            earlier sessions of the same run do), at the end of a log interval; 0 is no limit. A run that
+            stops this way depends on the machine's speed.
+        tensorboard: also write TensorBoard events (needs the `tensorboard` extra).
+    """
+
+    seed: int = 0
+    steps: int = resumable(1000)
+    batch_size: int = 64
+    log_every: int = 100
+    checkpoint_every: int = resumable(1000)
+    keep_checkpoints: int = resumable(2)
+    eval_every: int = 0
+    max_seconds: float = resumable(0.0)
+    tensorboard: bool = resumable(False)
+
+    def validate(self) -> None:
+        """Checks types and ranges; an experiment extends it with `super().validate()` first.
+
+        Raises:
+            ValueError: naming the field, its value and what it may be.
+        """
+        check_types(self)
+        at_least("seed", self.seed, 0)
+        for name in ("steps", "batch_size", "log_every"):
+            at_least(name, getattr(self, name), 1)
+        at_least("keep_checkpoints", self.keep_checkpoints, 2)
+        at_least("max_seconds", self.max_seconds, 0)
+        at_least("eval_every", self.eval_every, 0)
+        at_least("checkpoint_every", self.checkpoint_every, 1)
+        for name in ("checkpoint_every", "eval_every"):
+            if getattr(self, name) % self.log_every:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} must be a multiple of log_every={self.log_every}: "
+                    "the state is at hand between log intervals only"
+                )
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Raises a `ValueError` naming the field if `value` is below `least` or not a number."""
+    if not value >= least:
+        raise ValueError(f"{name}={value} must be at least {least}")
+
+
+def one_of(name: str, value: Any, choices: typing.Iterable[Any]) -> None:
+    """Raises a `ValueError` naming the field and all choices if `value` is not one of them."""
+    choices = list(choices)
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, choices))}")
+
+
+def check_types(config: Any, prefix: str = "") -> None:
+    """Checks every field of a (nested) dataclass against its annotation; an int is taken where a float is
+    declared.
+
+    The command-line parser checks plain fields but not what is inside a tuple, and Python code is not checked
+    at all.
+
+    Args:
+        config: an instance of a dataclass.
+        prefix: what to put before the field's name in a message.
+
+    Raises:
+        ValueError: naming the field, what it is declared as and what was found.
+    """
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value, hint = getattr(config, field.name), hints[field.name]
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            check_types(value, f"{prefix}{field.name}.")
+        elif not _fits(value, hint):
+            declared = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else hint
+            raise ValueError(f"{prefix}{field.name}={value!r} must be of type {declared}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, argument) for argument in arguments)
+    if origin is typing.Literal:
+        return value in arguments
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return all(_fits(item, arguments[0]) for item in value)
+        return len(value) == len(arguments) and all(map(_fits, value, arguments))
+    if hint is Any:
+        return True
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, origin or hint)
+
+
+def presets[Config: RunConfig](**builders: Callable[[], Config]) -> Callable[..., Config]:
+    """Makes a config file's `get_config` from its presets.
+
+    Args:
+        **builders: for each preset's name, a function without arguments that builds the config.
+
+    Returns:
+        `get_config(name)`, which raises a `ValueError` naming the presets there are when there is none of
+        that name.
+    """
+
+    def get_config(name: str | None = None) -> Config:
+        if name not in builders:
+            asked = "no preset was given" if name is None else f"there is no preset {name!r}"
+            raise ValueError(f"{asked}; those there are: {', '.join(builders)} (--config=FILE.py:PRESET)")
+        return builders[name]()
+
+    return get_config

@@ -1,0 +1,111 @@
+"""Where the batches of a run come from: drawn on the device inside the compiled steps, or fed from the
+host.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import jax
+import numpy as np
+
+from experiments.runtime import mesh
+from experiments.runtime.training import Program, PyTree, Trace, TrainState
+
+
+class Drawn:
+    """Batches drawn on the device: all steps between two lines of the record are one compiled call."""
+
+    def __init__(self, program: Program):
+        """Takes the program; compiles at the first `prepare`."""
+        self.compile_seconds = 0.0
+        self._program = program
+        self._chunks: dict[int, Callable] = {}
+
+    def prepare(self, state: TrainState, step: int, length: int) -> float:
+        """Compiles what `advance` will need.
+
+        Args:
+            state: a placed state.
+            step: number of updates behind it.
+            length: updates to come.
+
+        Returns:
+            Seconds it took, 0 if there was nothing to compile.
+        """
+        if length in self._chunks:
+            return 0.0
+        start = time.monotonic()
+        self._chunks[length] = self._program.compile_chunk(state, length)
+        seconds = time.monotonic() - start
+        self.compile_seconds += seconds
+        return seconds
+
+    def advance(self, state: TrainState, step: int, length: int) -> tuple[TrainState, Trace]:
+        """Makes updates.
+
+        Args:
+            state: a placed state, consumed.
+            step: number of updates behind it.
+            length: updates to make, as prepared.
+
+        Returns:
+            The new state, and the traces of the steps [length] as numpy arrays (which waits for them).
+        """
+        state, trace = self._chunks[length](state)
+        return state, jax.device_get(trace)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Fed:
+    """Batches made on the host, step by step, the next ones while the device computes."""
+
+    AHEAD = 2
+    """Batches made in advance; more than a couple only helps when the time for one varies."""
+
+    def __init__(self, program: Program, batches: Callable[[int], PyTree], steps: int):
+        """Takes the program and the source; see `fit` for `batches`. No batch beyond `steps` is asked for."""
+        self.compile_seconds = 0.0
+        self._program, self._batches, self._steps = program, batches, steps
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
+        self._pending: dict[int, Future] = {}
+        self._update: Callable | None = None
+
+    def prepare(self, state: TrainState, step: int, length: int) -> float:
+        """As `Drawn.prepare`; the first batch is made before the clock starts."""
+        self._ask(step)
+        if self._update is not None:
+            return 0.0
+        batch = self._pending[step].result()
+        start = time.monotonic()
+        self._update = self._program.compile_step(state, batch)
+        self.compile_seconds = time.monotonic() - start
+        return self.compile_seconds
+
+    def advance(self, state: TrainState, step: int, length: int) -> tuple[TrainState, Trace]:
+        """As `Drawn.advance`."""
+        if self._update is None:
+            raise ValueError("prepare must be called before advance")
+        traces = []
+        for current in range(step, step + length):
+            self._ask(current)
+            state, trace = self._update(state, self._pending.pop(current).result())
+            traces.append(trace)
+        return state, jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(traces))
+
+    def close(self) -> None:
+        """Stops making batches."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _ask(self, step: int) -> None:
+        """Has the batches of this step and the next ones made."""
+        for wanted in range(step, min(step + 1 + self.AHEAD, self._steps)):
+            if wanted not in self._pending:
+                self._pending[wanted] = self._pool.submit(self._make, wanted)
+
+    def _make(self, step: int) -> PyTree:
+        batch = jax.tree.map(np.asarray, self._batches(step))
+        mesh.check_batch(batch, self._program.task.batch_size // jax.process_count())
+        return self._program.place_batch(batch)

@@ -1,0 +1,61 @@
+"""Uncertainty of a measurement over a few seeds or many trials."""
+
+import math
+from collections.abc import Sequence
+
+from scipy import special
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean of independent measurements with its Student-t confidence interval.
+
+    Args:
+        values: at least two measurements (one a seed).
+        confidence: probability that the interval covers the true mean, if the measurements are normal.
+
+    Returns:
+        Mean, lower and upper end.
+
+    Raises:
+        ValueError: for fewer than two values, or a confidence outside (0, 1).
+    """
+    if len(values) < 2:
+        raise ValueError(f"values must hold at least two measurements, got {len(values)}")
+    _check_confidence(confidence)
+    count = len(values)
+    mean = math.fsum(values) / count
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    half = float(special.stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance / count)
+    return mean, mean - half, mean + half
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Confidence interval of a proportion, meaningful also at 0 and 1 and for few trials (Wilson 1927).
+
+    Args:
+        successes: trials that succeeded.
+        trials: all trials, at least one.
+        confidence: probability that the interval covers the true proportion, about.
+
+    Returns:
+        Lower and upper end, within [0, 1].
+
+    Raises:
+        ValueError: unless 0 <= successes <= trials and trials > 0, or for a confidence outside (0, 1).
+    """
+    if trials < 1 or not 0 <= successes <= trials:
+        raise ValueError(
+            f"successes={successes} must lie between 0 and trials={trials}, which must be positive"
+        )
+    _check_confidence(confidence)
+    z = float(special.ndtri((1 + confidence) / 2))
+    share = successes / trials
+    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2)
+    # At the ends centre and half are equal in exact arithmetic; rounding must not leave [0, 1].
+    return (0.0 if successes == 0 else centre - half), (1.0 if successes == trials else centre + half)
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence} must lie between 0 and 1")

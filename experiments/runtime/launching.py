@@ -1,0 +1,122 @@
+"""From the command line to a checked config: flags, their errors in one line each, and the run's
+directory.
+"""
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+from absl import app, flags
+from ml_collections import config_flags
+from ml_collections.config_flags import config_flags as config_file_parser
+
+from experiments.runtime import mesh
+from experiments.runtime.checkpoints import CheckpointError
+from experiments.runtime.fit import NonFiniteLoss, Preempted
+from experiments.runtime.workdir import WorkdirError
+
+flags.disclaim_key_flags()  # --help shows an experiment's flags as its own
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None = None) -> NoReturn:
+    """Runs an experiment from the command line, then exits.
+
+    Defines `--config=FILE.py:PRESET` (with `--config.field=value` for each of its fields), `--workdir` and
+    `--parallel`. What is wrong with them is told in one line, with exit status 2, before anything is computed
+    or written; so is a workdir that belongs to another run. A run that stops because its loss is not finite
+    exits with 1, one stopped by SIGTERM with 143, both with a line that names the checkpoint to go on from.
+
+    Args:
+        main: `main(config, workdir=Path, parallel=str)`.
+        config: the config used when none is given, `FILE.py:PRESET`, relative to the repository.
+        argv: the command line; `sys.argv` by default.
+    """
+    if not Path(config.split(":")[0]).exists():
+        config = str(_ROOT / config)
+    argv = list(sys.argv if argv is None else argv)
+    # JAX and Orbax tell much at the level of information; --verbosity=0 shows it.
+    flags.FLAGS.set_default("verbosity", -1)
+
+    def parse(argv: list[str]) -> list[str]:
+        try:
+            config_flags.DEFINE_config_file(
+                "config", config, "FILE.py:PRESET; fields are set by --config.field=value", sys_argv=argv
+            )
+            flags.DEFINE_string("workdir", None, "directory of the run (default: runs/NAME-PRESET)")
+            flags.DEFINE_enum("parallel", "jit", mesh.PARALLEL, "how a step runs on several devices")
+            rest = flags.FLAGS(argv)
+            if len(rest) > 1:
+                raise flags.Error(f"unexpected argument {rest[1]!r}")
+            flags.FLAGS.config.validate()
+        except KeyError as error:  # a name that is not a field
+            _fail(_unknown_field(argv, config) or str(error))
+        except (flags.Error, ValueError, TypeError, OSError) as error:
+            _fail(_one_line(str(error)))
+        return rest
+
+    def run(_: Sequence[str]) -> None:
+        chosen, parallel, workdir = flags.FLAGS.config, flags.FLAGS.parallel, flags.FLAGS.workdir
+        try:
+            mesh.check_parallel(parallel, chosen.batch_size, jax.device_count())
+        except ValueError as error:
+            _fail(str(error))
+        workdir = Path(workdir or _default_workdir(flags.FLAGS["config"].config_filename))
+        try:
+            main(chosen, workdir=workdir, parallel=parallel)
+        except (WorkdirError, CheckpointError) as error:
+            _fail(str(error))
+        except NonFiniteLoss as error:
+            _fail(str(error), status=1)
+        except Preempted as error:
+            _fail(str(error), status=143)  # 128 + SIGTERM, as a shell reports it
+
+    app.run(run, argv=argv, flags_parser=parse)
+
+
+def _fail(message: str, status: int = 2) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    sys.exit(status)
+
+
+def _one_line(message: str) -> str:
+    """The cause of an error without the traceback that config_flags puts in the message of a config
+    file's.
+    """
+    if causes := re.findall(r"^\s*(?:ValueError|TypeError): (.*)$", message, flags=re.MULTILINE):
+        return causes[-1]
+    missing = re.search(r"Attempted .*:\n\s*(.*)\n", message)
+    if missing:
+        return f"there is no config file {missing.group(1)}"
+    return message
+
+
+def _unknown_field(argv: Sequence[str], config: str) -> str | None:
+    """Names the misspelt field of `--config.field`, and those there are."""
+    for argument in argv:
+        if match := re.match(r"--?config=(.*)", argument):
+            config = match.group(1)
+    tree = config_file_parser.ConfigFileFlagParser("config").parse(config)
+    for argument in argv:
+        match = re.match(r"--?(?:no)?config\.([^=]+)", argument)
+        holder, path = tree, match.group(1).split(".") if match else []
+        for depth, name in enumerate(path):
+            if not hasattr(holder, name):
+                names = list(vars(holder)) if hasattr(holder, "__dict__") else []
+                near = difflib.get_close_matches(name, names, 1)
+                guess = f"did you mean {near[0]}? " if near else ""
+                return (
+                    f"config has no field {'.'.join(path[: depth + 1])}; {guess}There are: {', '.join(names)}"
+                )
+            holder = getattr(holder, name)
+    return None
+
+
+def _default_workdir(config: str) -> str:
+    file, _, preset = config.partition(":")
+    return os.path.join("runs", Path(file).stem + (f"-{preset}" if preset else ""))

@@ -1,0 +1,124 @@
+"""The record of a run: `metrics.jsonl`, one JSON object a line, and TensorBoard's events on request."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a metrics file, in order; a last line cut short by a kill is left out.
+
+    Args:
+        path: the file; an absent one has no lines.
+
+    Returns:
+        One dict a line. Numbers that were not finite come back as None.
+
+    Raises:
+        ValueError: if a line before the last is not a JSON object with a `step`.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    records = []
+    for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is nothing, or half a line
+        try:
+            record = json.loads(line)
+            int(record["step"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"line {number} of {path} is not a JSON object with a step: {line[:80]!r}"
+            ) from error
+        records.append(record)
+    return records
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics as JSON has them: numbers as int or float, not-finite ones as None (JSON knows no NaN).
+
+    Args:
+        values: numbers, or scalar arrays, by name.
+
+    Returns:
+        The same names with Python's numbers.
+
+    Raises:
+        ValueError: naming the metric that is not a single number.
+    """
+    result = {}
+    for name, value in values.items():
+        try:
+            number = value if isinstance(value, int) else float(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"metric {name!r} must be a single number, got {value!r}") from error
+        result[name] = number if math.isfinite(number) else None
+    return result
+
+
+class MetricsWriter:
+    """Appends to `metrics.jsonl` so that a continued run's record reads as if it had never stopped."""
+
+    def __init__(self, workdir: Path, step: int, *, tensorboard: bool = False):
+        """Opens the record and drops what was written after the checkpoint the run continues from.
+
+        Args:
+            workdir: the run's directory.
+            step: the step continued from; lines of later steps are dropped and will be written again.
+            tensorboard: also write events to `workdir/tensorboard`.
+
+        Raises:
+            ValueError: if TensorBoard is asked for and tensorboardX is not installed.
+        """
+        path = workdir / "metrics.jsonl"
+        self._board = _board(workdir / "tensorboard", step) if tensorboard else None
+        kept = [record for record in read(path) if record["step"] <= step]
+        replacement = path.with_name(".metrics.jsonl.new")
+        replacement.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+        replacement.replace(path)
+        self._file = path.open("a", encoding="utf-8")
+        self.last = kept[-1] if kept else None
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Appends a line.
+
+        Args:
+            step: number of updates made; a second line for the same step is a mistake.
+            values: numbers by name.
+
+        Raises:
+            ValueError: if the step does not come after the last line's, or a value is not a number.
+        """
+        if self.last is not None and step <= self.last["step"]:
+            raise ValueError(f"step={step} must come after the last line's, {self.last['step']}")
+        self.last = {"step": step, **plain(values)}
+        self._file.write(json.dumps(self.last, allow_nan=False) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in self.last.items():
+                if name != "step" and value is not None:
+                    self._board.add_scalar(name, value, step)
+
+    def sync(self) -> None:
+        """Makes the lines so far outlive a crash of the machine; called before a checkpoint that presumes
+        them.
+        """
+        os.fsync(self._file.fileno())
+        if self._board is not None:
+            self._board.flush()
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _board(directory: Path, step: int) -> Any:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ValueError("tensorboard=True needs tensorboardX: pip install -e '.[tensorboard]'") from error
+    return SummaryWriter(str(directory), purge_step=step + 1)

@@ -1,0 +1,178 @@
+"""One look for all figures: legible when small, told apart without colour vision, the same bytes every
+time.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+"""Okabe and Ito's palette, which people with any common colour vision can tell apart, most distinct first."""
+_DASHES = ("-", "--", "-.", ":")
+
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 150,
+    "svg.hashsalt": "runtime",
+}
+
+
+def curve_figure(
+    curves: Mapping[str, tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]],
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    xlog: bool = False,
+    ylog: bool = False,
+    ylim: tuple[float, float] | None = None,
+    marks: Mapping[str, float] | None = None,
+    size: tuple[float, float] = (4.8, 3.2),
+) -> Figure:
+    """Lines in one frame, each with its colour and dash.
+
+    Args:
+        curves: for each label x [n] and y [n], and optionally the lower and upper end [n] of a band around
+            it.
+        title: what the figure shows.
+        xlabel: what is along x, with its unit.
+        ylabel: what is along y, with its unit.
+        xlog: logarithmic x.
+        ylog: logarithmic y.
+        ylim: range of y.
+        marks: labelled vertical lines (the longest length trained on, say).
+        size: width and height in inches.
+
+    Returns:
+        The figure, to be given to `save`.
+
+    Raises:
+        ValueError: naming the curve whose parts differ in length.
+    """
+    with matplotlib.rc_context(STYLE):
+        # A Figure of its own, not pyplot's: nothing global keeps it alive or needs closing.
+        figure = Figure(figsize=size)
+        axes = figure.add_subplot()
+        for index, (label, parts) in enumerate(curves.items()):
+            arrays = [np.asarray(part, dtype=float) for part in parts]
+            if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
+                shapes = ", ".join(str(array.shape) for array in arrays)
+                raise ValueError(f"curve {label!r} must have parts of one equal length, got shapes {shapes}")
+            colour = COLOURS[index % len(COLOURS)]
+            markers = "o" if len(arrays[0]) <= 12 else None
+            axes.plot(arrays[0], arrays[1], _DASHES[index % 4], color=colour, marker=markers, label=label)
+            if len(arrays) == 4:
+                axes.fill_between(arrays[0], arrays[2], arrays[3], color=colour, alpha=0.15, linewidth=0)
+        for label, x in (marks or {}).items():
+            axes.axvline(x, color="#777777", linewidth=1, linestyle=(0, (2, 2)))
+            axes.annotate(
+                label, (x, 1), xycoords=("data", "axes fraction"), xytext=(3, -3), textcoords="offset points",
+                rotation=90, va="top", fontsize=7, color="#555555",
+            )  # fmt: skip
+        axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xscale="log" if xlog else "linear")
+        axes.set_yscale("log" if ylog else "linear")
+        if ylim is not None:
+            axes.set_ylim(*ylim)
+        if len(curves) > 1:
+            axes.legend()
+    return figure
+
+
+def heatmap_figure(
+    panels: Mapping[str, ArrayLike],
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    limits: tuple[float, float] | None = None,
+    colour_label: str | None = None,
+    size: tuple[float, float] | None = None,
+) -> Figure:
+    """Matrices side by side on one colour scale, row 0 at the bottom.
+
+    Args:
+        panels: for each title a matrix [rows, columns].
+        title: what the figure shows.
+        xlabel: what the columns are.
+        ylabel: what the rows are.
+        limits: values of the scale's ends; the extremes of all panels by default.
+        colour_label: what the colour means.
+        size: width and height in inches.
+
+    Returns:
+        The figure, to be given to `save`.
+
+    Raises:
+        ValueError: if there is no panel, or one is not a matrix.
+    """
+    matrices = {label: np.asarray(values, dtype=float) for label, values in panels.items()}
+    if not matrices:
+        raise ValueError("panels must hold at least one matrix")
+    for label, matrix in matrices.items():
+        if matrix.ndim != 2 or not matrix.size:
+            raise ValueError(f"panel {label!r} must be a matrix [rows, columns], got shape {matrix.shape}")
+    low, high = limits or (
+        min(np.nanmin(matrix) for matrix in matrices.values()),
+        max(np.nanmax(matrix) for matrix in matrices.values()),
+    )
+    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
+        figure = Figure(figsize=size or (3.0 * len(matrices) + 0.9, 3.0))
+        frames = figure.subplots(1, len(matrices), squeeze=False)[0]
+        for axes, (label, matrix) in zip(frames, matrices.items(), strict=True):
+            image = axes.imshow(
+                matrix,
+                origin="lower",
+                aspect="auto",
+                interpolation="nearest",
+                cmap="viridis",
+                vmin=low,
+                vmax=high,
+            )
+            axes.set(title=label, xlabel=xlabel)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        frames[0].set_ylabel(ylabel)
+        figure.colorbar(image, ax=list(frames), label=colour_label or "")
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def save(figure: Figure, path: Path | str) -> Path:
+    """Writes a figure, the same bytes for the same content: no dates or versions inside.
+
+    Args:
+        figure: the figure.
+        path: `.png` or `.svg`; the folder is made if need be.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: for another kind of file.
+    """
+    path = Path(path)
+    metadata = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}.get(path.suffix)
+    if metadata is None:
+        raise ValueError(f"path must end in .png or .svg, got {path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(path, metadata=metadata)
+    return path

@@ -1,0 +1,352 @@
+"""The train state, one update of it, and the compiled programs that make many updates in one call.
+
+A loss gives sums, not means. The loss of a batch is `sum of numerators / sum of denominators` over all its
+examples; a device that sees a part of the batch cannot know the denominator (the number of unmasked
+positions, say) of the others, so means of means would weigh examples by the device they happen to be on. With
+sums all modes agree:
+
+    loss = psum(numerator) / psum(denominator)        gradient = psum(d numerator / d params) /
+    psum(denominator)
+
+The denominator must not depend on the parameters. No collective is differentiated: under `shard_map` with
+replication checks the transposed psum is inserted by JAX, under `pmap` and without the checks it is not, and
+code that is right in one is wrong by a factor of the device count in the other. Differentiating local sums
+only is right in all.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+
+from experiments.runtime import mesh as mesh_lib
+
+PyTree = Any
+Scalar = Shaped[Array, ""]
+
+
+@flax.struct.dataclass
+class Sums:
+    """What a loss function returns: totals over the examples it was given.
+
+    Attributes:
+        numerator: total loss, differentiated.
+        denominator: what the total is divided by (number of examples, of unmasked positions); it must not
+            depend on the parameters.
+        metrics: for each further metric its own (numerator, denominator).
+    """
+
+    numerator: Scalar
+    denominator: Scalar
+    metrics: dict[str, tuple[Scalar, Scalar]] = dataclasses.field(default_factory=dict)
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that a run carries from one step to the next, and all that a checkpoint holds.
+
+    Attributes:
+        step: number of updates made.
+        params: the parameters.
+        opt_state: the optimizer's state.
+        extra: anything else that changes (states of environments); None if there is none.
+    """
+
+    step: Int[Array, ""]
+    params: PyTree
+    opt_state: PyTree
+    extra: PyTree = None
+
+
+@flax.struct.dataclass
+class Trace:
+    """What a step leaves for the record; stacked along a leading axis when several steps are one call.
+
+    Attributes:
+        ratios: numerator and denominator of each metric, `loss` and `grad_norm` (of the whole gradient,
+            before the optimizer) among them.
+        finite: whether the loss and all updated parameters are finite.
+    """
+
+    ratios: dict[str, tuple[Scalar, Scalar]]
+    finite: Bool[Array, ""]
+
+
+Init = Callable[[PRNGKeyArray], PyTree]
+Loss = Callable[[PyTree, PyTree, PRNGKeyArray], Sums]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """The pure functions that make a training problem; see `fit` for each."""
+
+    seed: int
+    batch_size: int
+    init: Init
+    loss: Loss
+    optimizer: optax.GradientTransformation
+    sample: Callable[..., PyTree] | None = None
+    init_extra: Init | None = None
+
+
+def run_keys(seed: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """The two keys of a run: for the initial state, and the one that is folded with the step's number."""
+    init, train = jax.random.split(jax.random.key(seed))
+    return init, train
+
+
+def initial_state(task: Task) -> TrainState:
+    """The state before the first step; a pure function of the task, to be jitted with the shardings
+    wanted.
+    """
+    params_key, extra_key = jax.random.split(run_keys(task.seed)[0])
+    params = task.init(params_key)
+    extra = task.init_extra(extra_key) if task.init_extra is not None else None
+    return TrainState(jnp.int32(0), params, task.optimizer.init(params), extra)
+
+
+class Program:
+    """The compiled programs of a task on all devices, in one of the three modes.
+
+    Between calls a state is *placed*: replicated over the mesh, or under `pmap` with a leading axis of
+    devices.
+    """
+
+    def __init__(self, task: Task, parallel: str):
+        """Prepares the programs; nothing is compiled yet.
+
+        Args:
+            task: the training problem.
+            parallel: `jit`, `shard_map` or `pmap`.
+
+        Raises:
+            ValueError: if the mode is unknown or the batch cannot be split equally.
+        """
+        self.task, self.parallel, self.mesh = task, parallel, mesh_lib.data_mesh()
+        self.devices = self.mesh.size
+        mesh_lib.check_parallel(parallel, task.batch_size, self.devices)
+        self.replicated = mesh_lib.replicated(self.mesh)
+        split = NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS))
+        copy = (lambda leaf: leaf[0]) if parallel == "pmap" else jnp.copy
+        self._spread = jax.jit(
+            lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.devices, *leaf.shape)), tree),
+            out_shardings=split,
+        )
+        self._gather = jax.jit(lambda tree: jax.tree.map(copy, tree), out_shardings=self.replicated)
+
+    def abstract_state(self) -> TrainState:
+        """Shapes, types and shardings of a state that is not placed, as a checkpoint gives it back."""
+        shapes = jax.eval_shape(lambda: initial_state(self.task))
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self.replicated), shapes
+        )
+
+    def check(self, state: TrainState) -> None:
+        """Traces the loss on a drawn batch without computing anything, so that a mistake shows before files
+        do.
+
+        Args:
+            state: the abstract state.
+
+        Raises:
+            ValueError: for a batch or sums of the wrong shape.
+        """
+        task = self.task
+        if task.sample is None:
+            return  # host batches are checked as they come
+        key = run_keys(task.seed)[1]
+        if task.init_extra is not None:
+            batch, extra = jax.eval_shape(task.sample, key, state.step, state.params, state.extra)
+            if jax.tree.map(_kind, extra) != jax.tree.map(_kind, state.extra):
+                raise ValueError(
+                    "sample must return an extra of the same structure, shapes and types as init_extra"
+                )
+        else:
+            batch = jax.eval_shape(task.sample, key, state.step)
+        mesh_lib.check_batch(batch, task.batch_size)
+        jax.eval_shape(lambda *arguments: local_gradient(task.loss, *arguments), state.params, batch, key)
+
+    def initial(self) -> TrainState:
+        """The initial state, made where it will live (a copy that is donated later would delete its
+        original).
+        """
+        return jax.jit(lambda: initial_state(self.task), out_shardings=self.replicated)()
+
+    def place(self, state: TrainState) -> TrainState:
+        """Makes a replicated state ready to be stepped."""
+        return self._spread(state) if self.parallel == "pmap" else state
+
+    def unplace(self, tree: PyTree) -> PyTree:
+        """The inverse of `place`, for a state or a part of it; copies in either case, so that the steps that
+        follow may reuse the buffers of the original.
+        """
+        return self._gather(tree)
+
+    def place_batch(self, batch: PyTree) -> PyTree:
+        """Puts this process's rows of a host batch on its devices."""
+        if self.parallel == "pmap":
+            local = jax.local_device_count()
+
+            def cut(leaf):
+                if not leaf.ndim:
+                    return jnp.broadcast_to(leaf, (local,))
+                return leaf.reshape(local, -1, *leaf.shape[1:])
+
+            return jax.tree.map(cut, batch)
+        return jax.tree.map(
+            lambda leaf, spec: jax.make_array_from_process_local_data(NamedSharding(self.mesh, spec), leaf),
+            batch,
+            mesh_lib.batch_specs(batch),
+        )
+
+    def compile_chunk(
+        self, state: TrainState, length: int
+    ) -> Callable[[TrainState], tuple[TrainState, Trace]]:
+        """Compiles `length` updates, batches drawn on the device, into one call that reuses the state's
+        memory.
+
+        Args:
+            state: a placed state (its values do not matter).
+            length: number of updates.
+
+        Returns:
+            A function from a placed state, which it consumes, to the new one and the stacked traces [length].
+        """
+
+        def chunk(state):
+            return lax.scan(lambda state, _: self._update(state), state, length=length)
+
+        return self._compile(chunk, state)
+
+    def compile_step(self, state: TrainState, batch: PyTree) -> Callable:
+        """Compiles one update on a given batch, both placed.
+
+        Returns:
+            A function from a placed state, which it consumes, and a placed batch to the new state and its
+            trace.
+        """
+        return self._compile(self._update, state, batch)
+
+    def _compile(self, function: Callable, *arguments: PyTree) -> Callable:
+        if self.parallel == "pmap":
+            compiled = (
+                jax.pmap(function, axis_name=mesh_lib.AXIS, donate_argnums=0).lower(*arguments).compile()
+            )
+
+            def first_trace(*arguments):
+                state, trace = compiled(*arguments)
+                return state, jax.tree.map(lambda leaf: leaf[0], trace)
+
+            return first_trace
+        return jax.jit(function, donate_argnums=0, out_shardings=self.replicated).lower(*arguments).compile()
+
+    def _update(self, state: TrainState, batch: PyTree = None) -> tuple[TrainState, Trace]:
+        """One step: draw, differentiate, update. Under pmap it runs once a device, else once for all."""
+        task, extra = self.task, state.extra
+        sample_key, loss_key = jax.random.split(jax.random.fold_in(run_keys(task.seed)[1], state.step))
+        if batch is None:
+            if task.sample is None:
+                raise ValueError("sample must be given when no batch is")
+            if task.init_extra is None:
+                batch = task.sample(sample_key, state.step)
+            else:
+                batch, extra = task.sample(sample_key, state.step, state.params, extra)
+            mesh_lib.check_batch(batch, task.batch_size)
+            batch = self._distribute(batch)
+        gradient, sums = self._gradient(state.params, batch, loss_key)
+        updates, opt_state = task.optimizer.update(gradient, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        ratios = {
+            "loss": (sums.numerator, sums.denominator),
+            "grad_norm": (optax.tree.norm(gradient), jnp.float32(1)),
+            **sums.metrics,
+        }
+        finite = jnp.isfinite(sums.numerator / sums.denominator)
+        for leaf in jax.tree.leaves(params):
+            finite &= jnp.all(jnp.isfinite(leaf))
+        return TrainState(state.step + 1, params, opt_state, extra), Trace(ratios, finite)
+
+    def _distribute(self, batch: PyTree) -> PyTree:
+        """Gives each device its rows of a batch that was drawn as a whole."""
+        if self.parallel == "pmap":
+            # Every device draws the whole batch, the same one, and keeps its part: dearer than a draw of the
+            # part alone, but the examples are then those of the other modes.
+            rows = self.task.batch_size // self.devices
+            start = lax.axis_index(mesh_lib.AXIS) * rows
+            return jax.tree.map(
+                lambda leaf: lax.dynamic_slice_in_dim(leaf, start, rows) if leaf.ndim else leaf, batch
+            )
+        shardings = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), mesh_lib.batch_specs(batch))
+        return lax.with_sharding_constraint(batch, shardings)
+
+    def _gradient(self, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
+        """Gradient of the loss over the whole batch, and the sums over the whole batch."""
+        if self.parallel == "jit":
+            gradient, sums = local_gradient(self.task.loss, params, batch, key)
+        elif self.parallel == "pmap":
+            gradient, sums = self._summed_gradient(params, batch, key)
+        else:
+            # check_vma would have models mark the carries of their scans as varying; nothing here relies on
+            # it.
+            gradient, sums = jax.shard_map(
+                self._summed_gradient,
+                mesh=self.mesh,
+                in_specs=(PartitionSpec(), mesh_lib.batch_specs(batch), PartitionSpec()),
+                out_specs=PartitionSpec(),
+                check_vma=False,
+            )(params, batch, key)
+        return jax.tree.map(lambda leaf: leaf / sums.denominator.astype(leaf.dtype), gradient), sums
+
+    def _summed_gradient(self, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
+        if self.devices > 1:  # else one mask would serve every device's examples
+            key = jax.random.fold_in(key, lax.axis_index(mesh_lib.AXIS))
+        return lax.psum(local_gradient(self.task.loss, params, batch, key), mesh_lib.AXIS)
+
+
+def local_gradient(loss: Loss, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
+    """Gradient of the loss's numerator on the examples at hand, with all its sums.
+
+    Args:
+        loss: the loss function.
+        params: parameters.
+        batch: examples.
+        key: for what is random in the loss.
+
+    Returns:
+        The gradient, shaped as `params`, and the sums as floats of at least 32 bits.
+
+    Raises:
+        ValueError: if the loss returns something else than scalar sums, or takes a metric's reserved name.
+    """
+
+    def numerator(params):
+        sums = loss(params, batch, key)
+        if not isinstance(sums, Sums):
+            raise ValueError(f"loss must return runtime.Sums, got {type(sums).__name__}")
+        for path, leaf in jax.tree_util.tree_leaves_with_path(sums):
+            if jnp.shape(leaf):
+                name = jax.tree_util.keystr(path).lstrip(".")
+                raise ValueError(
+                    f"{name} of the loss's sums has shape {jnp.shape(leaf)}, expected a scalar total"
+                )
+        if taken := {"loss", "grad_norm", "step"} & set(sums.metrics):
+            raise ValueError(f"metrics of the loss's sums may not be named {', '.join(sorted(taken))}")
+        sums = jax.tree.map(_float_scalar, sums)
+        return sums.numerator, sums
+
+    return jax.grad(numerator, has_aux=True)(params)
+
+
+def _kind(leaf: Any) -> tuple:
+    return leaf.shape, leaf.dtype
+
+
+def _float_scalar(value: Scalar) -> Float[Array, ""]:
+    return jnp.asarray(value, jnp.promote_types(jnp.result_type(value), jnp.float32))

@@ -1,0 +1,206 @@
+"""The directory of a run: who may use it, which config it belongs to, and the summary at the end."""
+
+import dataclasses
+import fcntl
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class WorkdirError(ValueError):
+    """The workdir cannot be used for this run; nothing was written to it."""
+
+
+def config_dict(config: Any) -> dict[str, Any]:
+    """A config dataclass as JSON has it (tuples as lists)."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as one, with dotted names."""
+    flat = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat.update(flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def config_difference(before: dict[str, Any], config: Any) -> list[str]:
+    """What keeps a run from being continued with another config.
+
+    Args:
+        before: the config the run was started with, as `config_dict` gives it.
+        config: the config now. Fields declared `resumable` may differ, `steps` only upwards.
+
+    Returns:
+        One line a field that differs: its name, the value then and the value now.
+    """
+    old, new = flatten(before), flatten(config_dict(config))
+    free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}
+    missing = object()
+    lines = []
+    for name in [*old, *(name for name in new if name not in old)]:
+        was, now = old.get(name, missing), new.get(name, missing)
+        if was == now or (name in free and missing not in (was, now) and (name != "steps" or was <= now)):
+            continue
+        shown = ["absent" if value is missing else json.dumps(value) for value in (was, now)]
+        hint = " (it may only be raised)" if name == "steps" and name in free else ""
+        lines.append(f"{name}: {shown[0]} there, {shown[1]} now{hint}")
+    return lines
+
+
+class Workdir:
+    """A run's directory, held by this process until it is closed (or dies)."""
+
+    def __init__(self, path: str | os.PathLike, config: Any):
+        """Checks that the directory is this run's or free, takes it, and writes `config.json`.
+
+        Args:
+            path: the directory; made if there is none.
+            config: the run's config, a dataclass.
+
+        Raises:
+            WorkdirError: if it belongs to a run with another config (the difference is in the message), holds
+                other files, or another process is at work in it.
+        """
+        self.path = Path(path).absolute()
+        self._lock = None
+        self._check(config)
+        if jax.process_index() == 0:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / ".lock").open("w")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                self._lock.close()
+                raise WorkdirError(f"another process is at work in workdir {self.path}") from error
+            try:
+                self._check(config)  # again: another process may have come first and be gone
+                write_json(self.path / "config.json", config_dict(config))
+            except BaseException:
+                self.close()
+                raise
+
+    def _check(self, config: Any) -> None:
+        file = self.path / "config.json"
+        if file.exists():
+            try:
+                before = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise WorkdirError(f"{file} is not JSON: {error}") from error
+            if lines := config_difference(before, config):
+                raise WorkdirError(
+                    f"workdir {self.path} belongs to a run with another config; choose another workdir, or "
+                    "the same config to continue that run:" + "".join(f"\n  {line}" for line in lines)
+                )
+        elif self.path.exists():
+            if not self.path.is_dir():
+                raise WorkdirError(f"workdir {self.path} is not a directory")
+            # Hidden files are ours (the lock, a config.json whose writing was interrupted) or nobody's.
+            if others := sorted(
+                entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")
+            ):
+                raise WorkdirError(
+                    f"workdir {self.path} has no config.json but is not empty ({', '.join(others[:5])}"
+                    f"{', ...' if len(others) > 5 else ''}); choose another"
+                )
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The summary a finished run has left, or None."""
+        file = self.path / "summary.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Writes `summary.json`, whole or not at all."""
+        if jax.process_index() == 0:
+            write_json(self.path / "summary.json", summary)
+
+    def drop_summary(self) -> None:
+        """Removes a summary that training on will make untrue."""
+        if jax.process_index() == 0:
+            (self.path / "summary.json").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Lets others have the directory."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON so that a reader, or a process started after a kill, finds the old file or the whole new
+    one.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def params_sha256(params: Any) -> str:
+    """SHA-256 of a tree of parameters: for each, sorted by name, its name, type, shape and bytes
+    (little-endian).
+
+    Args:
+        params: a pytree of arrays.
+
+    Returns:
+        64 hexadecimal digits, equal exactly when the parameters are.
+    """
+    digest = hashlib.sha256()
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+    for name in sorted(leaves):
+        value = np.ascontiguousarray(jax.device_get(leaves[name]))
+        if value.dtype.byteorder == ">":
+            value = value.astype(value.dtype.newbyteorder("<"))
+        digest.update(f"{name} {value.dtype} {list(np.shape(leaves[name]))}\n".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
+
+
+def surroundings() -> dict[str, Any]:
+    """Where a run took place: devices, versions, and the commit of the code if it is a git checkout."""
+    devices = jax.devices()
+    packages = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+    return {
+        "devices": {
+            "platform": devices[0].platform,
+            "kind": devices[0].device_kind,
+            "count": len(devices),
+            "processes": jax.process_count(),
+            "cpus": os.cpu_count(),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in packages},
+        },
+        "commit": _commit(),
+    }
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The commit of this code, with `-dirty` if files were changed; None outside a checkout or without
+    git.
+    """
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
