@@ -35,7 +35,7 @@ _BY_NAME = {task.name: task for task in (*patterns.TASKS, *groups.TASKS, *chomsk
 NAMES: tuple[str, ...] = tuple(_BY_NAME)
 
 
-def make(name: str, **options: Any) -> Task:
+def make(name: str, /, **options: Any) -> Task:
     """The task of a name, with some of its attributes changed.
 
     For example `make("word_problem", group="A5")` or `make("group_powers", powers=4, operators=8)`.

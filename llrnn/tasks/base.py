@@ -114,7 +114,7 @@ class Task(abc.ABC):
 
         Raises:
           ValueError: a size or length out of range, an unknown split, or a traced length without
-          `max_length`.
+            `max_length`.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -129,7 +129,7 @@ class Task(abc.ABC):
                 raise ValueError("max_length must be given when length is traced: the shapes depend on it")
         else:
             try:
-                length = operator.index(length)  # pyrefly: ignore[bad-argument-type]
+                length = operator.index(length)
             except TypeError as error:
                 raise ValueError(f"length must be an integer, got {length!r}") from error
             max_length = length if max_length is None else max_length

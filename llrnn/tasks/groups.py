@@ -57,7 +57,7 @@ class GroupTask(Task):
 class WordProblem(GroupTask):
     """Tokens are uniform over all elements of the group; name the product so far.
 
-    For S5 (and every group that is not solvable) this is complete for NC1: no constant-depth circuit does it.
+    For S5, and every group that is not solvable, the problem is complete for NC1 (Barrington 1989).
     """
 
     @property
@@ -189,13 +189,12 @@ def choose_held_out(powers: int, operators: int, count: int, seed: int) -> tuple
     left_k, left_g = np.full(powers, operators), np.full(operators, powers)
     chosen: list[Pair] = []
     while len(chosen) < count:
-        # The pair whose g, and then whose k, has most trained pairs left; among equals the first of the
-        # shuffle.
+        # The pair whose g, and then whose k, has most trained pairs left; among equals the first.
         free = [(k, g) for k, g in candidates if left_k[k] > 2 and left_g[g] > 2 and (k, g) not in chosen]
         if not free:
             raise ValueError(
-                f"held_out must be at most {len(chosen)} for each of {powers} powers and {operators} operators "
-                f"to be trained twice, got {count}"
+                f"held_out must be at most {len(chosen)} for each of {powers} powers and {operators} "
+                f"operators to be trained twice, got {count}"
             )
         k, g = max(free, key=lambda pair: (left_g[pair[1]], left_k[pair[0]]))
         chosen.append((k, g))

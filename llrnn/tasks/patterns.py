@@ -2,8 +2,8 @@
 
 The common function is f(string, pattern): emit string[j], then add the next step of the pattern (which
 repeats) to j, and stop as soon as j is past the end. Pattern (1) copies, (0, 1) repeats every symbol.
-Sources: section 4.1 of the paper for pattern tasks, and the authors' repository (dmurfet/deeplinearlogic,
-version 11) for the rest.
+Source: the authors' repository (dmurfet/deeplinearlogic, version 11 of their code); the paper itself has no
+experiments.
 
 The tape has ten symbols: contents 0 to 7, of which 7 is also the divider of the multiple pattern tasks, 8 to
 start and 9 to end. Position 0 holds the start, then comes the content `a`, then end symbols; the answer is
@@ -147,7 +147,7 @@ class MultiplePatternTask(TapeTask):
         _check_patterns("patterns", self.patterns)
 
     def output_length(self, length: int) -> int:
-        """`length` times the most that a pattern emits for a symbol: for these tasks the authors' 2 (N - 2)."""
+        """The most that a pattern emits for a symbol, times `length`; the authors' 2 (N - 2) for theirs."""
         most = max(-(-emitted(pattern, n) // n) for pattern in self.patterns for n in range(1, length + 1))
         return most * length
 
@@ -244,8 +244,10 @@ class ListedPatternTask(VariablePatternTask):
     patterns: tuple[Pattern, ...]
 
     def __post_init__(self):
-        super().__post_init__()
+        if not self.patterns:
+            raise ValueError("patterns must hold at least one pattern, got ()")
         _check_patterns("patterns", self.patterns)
+        super().__post_init__()
 
     @property
     def max_pattern(self) -> int:

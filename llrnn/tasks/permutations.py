@@ -61,7 +61,7 @@ def group(name: str) -> Group:
     rotations of n points in a circle, D for its rotations and reflections (order 2n).
 
     Raises:
-      ValueError: the name is not of that form, or the order is above 1000.
+      ValueError: the name is not of that form, or the order is 1 or above 1000.
     """
     match = re.fullmatch(r"([SAZD])([1-9][0-9]{0,3})", name) if isinstance(name, str) else None
     if match is None:
@@ -70,6 +70,10 @@ def group(name: str) -> Group:
         )
     family, n = match[1], int(match[2])
     order = {"S": _factorial(n), "A": max(_factorial(n) // 2, 1), "Z": n, "D": 2 * n}[family]
+    if order < 2 or (family == "D" and n < 3):
+        raise ValueError(
+            f"group must have 2 elements or more, and D at least 3 points to act on, got {name!r}"
+        )
     if order > MAX_ORDER:
         raise ValueError(f"group must have at most {MAX_ORDER} elements, {name} has more")
     permutations = np.array(sorted(_permutations(family, n)), dtype=np.int32).reshape(-1, n)
