@@ -21,6 +21,11 @@ CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {
     "multiplicative": cells.MultiplicativeCell,
     "higher_order": cells.HigherOrderCell,
     "ntm": memory.NTMCell,
+    "dihedral_ntm": memory.DihedralNTMCell,
+    "pattern_ntm": memory.PatternNTMCell,
+    "multiple_pattern_ntm": memory.MultiplePatternNTMCell,
+    "polynomial_ntm": memory.PolynomialStepNTMCell,
+    "operator_ntm": memory.OperatorNTMCell,
     "lstm": nn.OptimizedLSTMCell,
 }
 
@@ -52,7 +57,8 @@ class RecurrentOutput:
     Attributes:
       logits: o^(t) before the softmax.
       hidden: the cell's output h^(t).
-      intermediates: what the cell recorded at each step, by name (addresses of a memory); None unless asked for.
+      intermediates: what the cell recorded at each step, by name (addresses of a memory); None unless asked
+        for.
     """
 
     logits: Float[Array, "B T O"]
@@ -101,7 +107,9 @@ class RecurrentModel(nn.Module):
 def run_with_intermediates(
     model: RecurrentModel, variables: Mapping[str, Any], inputs: Float[Array, "B T I"]
 ) -> RecurrentOutput:
-    """The model's output with what its cell recorded: for an NTM "read_address" and "write_address", [B, T, N]."""
+    """The model's output with what its cell recorded: for an NTM "read_address" and "write_address", [B, T,
+    N].
+    """
     output, state = cast(
         tuple[RecurrentOutput, Mapping[str, Any]], model.apply(variables, inputs, mutable=["intermediates"])
     )

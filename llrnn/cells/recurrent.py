@@ -1,13 +1,15 @@
 """The recurrent cells that need no proof to be stated: Elman, second-order, multiplicative and higher-order.
 
-Section 2 of Hu & Murfet, "Linear logic and recurrent neural networks" (2017). Axis letters: B batch (any number of
-leading axes), I input features, D hidden features, K factors of the multiplicative cell, P = L + 1 powers 0..L.
+Section 2 of Hu & Murfet, "Linear logic and recurrent neural networks" (2017). Axis letters: B batch (any
+number of leading axes), I input features, D hidden features, K factors of the multiplicative cell, P = L + 1
+powers 0..L.
 
-Every cell is a `flax.linen.RNNCellBase` whose carry is the hidden state h [*B, D], so `flax.linen.RNN` runs it as one
-fused scan. The term that logic adds to the plain RNN is a linear operator Z on h; `update` says where it goes:
+Every cell is a `flax.linen.RNNCellBase` whose carry is the hidden state h [*B, D], so `flax.linen.RNN` runs
+it as one fused scan. The term that logic adds to the plain RNN is a linear operator Z on h; `update` says
+where it goes:
 
     "draft"   h' = sigma(Z h + H h + U x + B)                        (2.11)
-    "later"   h' = sigma(Z_in h + H h + U x + B) + Z_out h           (the authors' later draft; separate weights)
+    "later"   h' = sigma(Z_in h + H h + U x + B) + Z_out h           (the later draft; separate weights)
     "linear"  h' = Z h, divided by its length when `normalize` is set (no other weights)
 """
 
@@ -23,8 +25,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 UPDATES = ("draft", "later", "linear")
 COUPLINGS = ("predicted", "given")
 
-# One [D, D] operator an input feature, rows first. Inputs are mostly one-hot, so that an operator is met alone: each is
-# scaled to keep the length of h by itself, whatever the number of input features.
+# One [D, D] operator an input feature, rows first. Inputs are mostly one-hot, so that an operator is met
+# alone: each is scaled to keep the length of h by itself, whatever the number of input features.
 operator_init = nn.initializers.variance_scaling(
     1.0, "fan_in", "normal", in_axis=-1, out_axis=-2, batch_axis=(0,)
 )
@@ -45,7 +47,8 @@ def apply_operator(operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"
 def power_superposition(
     coefficients: Float[Array, "*B P"], operator: Callable[[Array], Array], vector: Float[Array, "*B D"]
 ) -> Float[Array, "*B D"]:
-    """sum_i p_i alpha^i (v) of (2.13), by Horner's rule: acc <- alpha(acc) + p_i v from the highest power down.
+    """sum_i p_i alpha^i (v) of (2.13), by Horner's rule: acc <- alpha(acc) + p_i v from the highest power
+    down.
 
     No power of alpha is ever formed: P - 1 applications to a vector, O(P D^2) where powers cost O(P D^3).
 
@@ -91,7 +94,8 @@ class RecurrentCell(nn.RNNCellBase):
       update: "draft", "later" or "linear", see the head of this module.
       normalize: with update="linear", divide the new state by its length.
       activation: sigma; the paper's is relu, the authors' experiments use tanh.
-      kernel_init, recurrent_kernel_init, operator_init, bias_init: initialisers of U, H, Z's operators, biases.
+      kernel_init, recurrent_kernel_init, operator_init, bias_init: initialisers of U, H, Z's operators,
+        biases.
       dtype: dtype of the products; None takes it from inputs and parameters. The state keeps `param_dtype`.
       param_dtype: dtype of the parameters and of the carried state.
     """
@@ -114,7 +118,8 @@ class RecurrentCell(nn.RNNCellBase):
 
     @nn.nowrap
     def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> Float[Array, "*B D"]:
-        """The state before the first input: 0, or the first unit vector where 0 would stay 0 (update="linear").
+        """The state before the first input: 0, or the first unit vector where 0 would stay 0
+        (update="linear").
 
         Args:
           rng: not used.
@@ -141,7 +146,8 @@ class RecurrentCell(nn.RNNCellBase):
         self.validate()
         if carry.shape != (*inputs.shape[:-1], self.features):
             raise ValueError(
-                f"carry must be [*B, {self.features}] with the batch axes of inputs, got {carry.shape} and {inputs.shape}"
+                f"carry must be [*B, {self.features}] with the batch axes of inputs, got {carry.shape} and "
+                f"{inputs.shape}"
             )
 
     def affine(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> Float[Array, "*B D"]:
@@ -161,7 +167,9 @@ class RecurrentCell(nn.RNNCellBase):
         hidden: Float[Array, "*B D"],
         inputs: Float[Array, "*B I"],
     ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
-        """The new state by the chosen update, as (carry, output); `term(suffix)` is Z h with weights so suffixed."""
+        """The new state by the chosen update, as (carry, output); `term(suffix)` is Z h with weights so
+        suffixed.
+        """
         match self.update:
             case "draft":
                 new = self.activation(term("") + self.affine(hidden, inputs))
@@ -191,7 +199,9 @@ class ElmanCell(RecurrentCell):
 
 
 class SecondOrderCell(RecurrentCell):
-    """Z = V(x), an operator linear in the input (2.3)-(2.5); the LLRNN whose proof is dereliction (Example 2.8)."""
+    """Z = V(x), an operator linear in the input (2.3)-(2.5); the LLRNN whose proof is dereliction (Example
+    2.8).
+    """
 
     @nn.compact
     def __call__(
@@ -248,9 +258,9 @@ class HigherOrderCell(RecurrentCell):
 
     Attributes:
       max_power: L.
-      coupling: "predicted": p = softmax(W^p h + B^p) as in (2.10). "given": the first L + 1 features of the input are
-        p itself, a task's token k being the program [[k]]; x is the rest. What is given is not learned: say so in
-        any comparison.
+      coupling: "predicted": p = softmax(W^p h + B^p) as in (2.10). "given": the first L + 1 features of the
+        input are p itself, a task's token k being the program [[k]]; x is the rest. What is given is not
+        learned: say so in any comparison.
     """
 
     max_power: int = 2
@@ -270,7 +280,8 @@ class HigherOrderCell(RecurrentCell):
         if self.coupling == "given":
             if inputs.shape[-1] <= count:
                 raise ValueError(
-                    f"inputs must have more than the {count} features that coupling='given' takes as p, got {inputs.shape}"
+                    f"inputs must have more than the {count} features that coupling='given' takes as p, "
+                    f"got {inputs.shape}"
                 )
             powers, inputs = inputs[..., :count], inputs[..., count:]
         else:

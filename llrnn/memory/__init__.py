@@ -1,6 +1,18 @@
 """Recurrent cells with a memory: the Neural Turing Machine of the paper and its descendants."""
 
-from llrnn.memory.ntm import NTMCell, NTMState
+from llrnn.memory.ntm import DihedralNTMCell, NTMCell, NTMState
+from llrnn.memory.operators import OperatorNTMCell
+from llrnn.memory.pattern import MultiplePatternNTMCell, PatternNTMCell, PolynomialStepNTMCell, RingsState
 from llrnn.memory.rings import Ring
 
-__all__ = ["NTMCell", "NTMState", "Ring"]
+__all__ = [
+    "DihedralNTMCell",
+    "MultiplePatternNTMCell",
+    "NTMCell",
+    "NTMState",
+    "OperatorNTMCell",
+    "PatternNTMCell",
+    "PolynomialStepNTMCell",
+    "Ring",
+    "RingsState",
+]

@@ -1,11 +1,15 @@
 """Memory rings as pure functions: superposed moves of an address, sharpening, reading, writing.
 
-Hu & Murfet, "Linear logic and recurrent neural networks" (2017), Example 2.10; Graves et al., "Neural Turing Machines"
-(2014), section 3. Axis letters: B batch (any number of leading axes), N locations, V content, P moves.
+Hu & Murfet, "Linear logic and recurrent neural networks" (2017), Example 2.10, and the authors' later draft;
+Graves et al., "Neural Turing Machines" (2014), section 3.
+Axis letters: B batch (any number of leading axes), N locations, V content, P moves.
 
-A ring has N locations around a circle. R takes location a to a + 1; the reflection takes a to -a. An address is a vector
-r in W = R^N (read) or w in its dual W* (write), a memory a linear map M : W -> V, stored as [N, V] with row j = M(j).
+A ring has N locations around a circle. R takes location a to a + 1, the reflection R' takes a to -a. An
+address is a vector r in W = R^N (read) or w in its dual W* (write); a memory is a linear map M : W -> V,
+stored as [N, V] with M(j) as row j.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +17,9 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
-# Up to this many moves are summed roll by roll, which fuses into one loop; more go through a circulant matrix.
+from llrnn.cells.recurrent import power_superposition
+
+# Up to this many moves are summed roll by roll, which fuses into one loop; more go through all N rotations.
 _FEW = 8
 
 
@@ -44,8 +50,8 @@ def rotate(
 ) -> Float[Array, "*B N"]:
     """sum_k c_k R^(power_k) (address): the update of the read address in (2.14), R a roll and never a matrix.
 
-    The dual rotation R* of the write address is R^-1 on coordinates, since (R* w)(j) = w(R j) = w_(j+1): hand in the
-    powers negated.
+    The dual rotation R* of the write address is R^-1 on coordinates, since (R* w)(j) = w(R j) = w_(j+1): hand
+    in the powers negated.
 
     Args:
       address: a vector over the locations.
@@ -54,7 +60,8 @@ def rotate(
     """
     if coefficients.shape[-1] != len(powers):
         raise ValueError(
-            f"coefficients must have one entry for each of the {len(powers)} powers, got shape {coefficients.shape}"
+            f"coefficients must have one entry for each of the {len(powers)} powers, got shape "
+            f"{coefficients.shape}"
         )
     locations = address.shape[-1]
     if len(powers) <= _FEW:
@@ -73,8 +80,9 @@ def rotate(
 def rotations(address: Float[Array, "*B N"]) -> Float[Array, "*B N N"]:
     """All N rotations of an address, row i being R^i (address).
 
-    Entry [i, j] is address[j - i] = s[i (N - 1) + j] for the N-periodic sequence s, so the first N - 1 columns are s cut into
-    rows of N - 1. Built so, its gradient is a sum; a gather's would be a scatter, which is slow on a CPU.
+    Entry [i, j] is address[j - i] = s[i (N - 1) + j] for the N-periodic sequence s, so the first N - 1
+    columns are s cut into rows of N - 1. Built so, its gradient is a sum; a gather's would be a scatter,
+    which is slow on a CPU.
     """
     locations = address.shape[-1]
     tiled = jnp.broadcast_to(address[..., None, :], (*address.shape[:-1], locations - 1, locations))
@@ -87,10 +95,111 @@ def reflect(address: Float[Array, "*B N"]) -> Float[Array, "*B N"]:
     return jnp.roll(jnp.flip(address, axis=-1), 1, axis=-1)
 
 
+def dihedral_element(word: str, step: int = 1) -> tuple[bool, int]:
+    """The symmetry a -> k + a or a -> k - a of a binary word, as (reflected, k).
+
+    Digits apply left to right: 0 rotates by `step`, 1 reflects. On the dual space step = -1 (see `rotate`).
+    """
+    reflected, shift = False, 0
+    for digit in word:
+        if digit == "0":
+            shift += step
+        else:
+            reflected, shift = not reflected, -shift
+    return reflected, shift
+
+
+def move_by_symmetries(
+    address: Float[Array, "*B N"], coefficients: Float[Array, "*B P"], words: tuple[str, ...], step: int = 1
+) -> Float[Array, "*B N"]:
+    """sum_k c_k [[word_k]](R, R') (address): superposed binary words over the dihedral group of the ring.
+
+    A word is met as the group element it denotes, so its length costs nothing.
+
+    Args:
+      address: a vector over the locations.
+      coefficients: c, the weight of each word.
+      words: binary words; 0 is the rotation R by `step`, 1 the reflection R'.
+      step: 1 for a read address, -1 for a write address, on which the dual R* acts.
+    """
+    elements = [dihedral_element(word, step) for word in words]
+    total = jnp.zeros_like(address)
+    for reflected, start in ((False, address), (True, reflect(address))):
+        chosen = [k for k, element in enumerate(elements) if element[0] == reflected]
+        if chosen:
+            weights = jnp.stack([coefficients[..., k] for k in chosen], axis=-1)
+            total += rotate(start, weights, tuple(elements[k][1] for k in chosen))
+    return total
+
+
+def move_by_words(
+    address: Float[Array, "*B N"],
+    coefficients: Float[Array, "*B P"],
+    words: tuple[str, ...],
+    zero: Callable[[Array], Array],
+    one: Callable[[Array], Array],
+) -> Float[Array, "*B N"]:
+    """sum_k c_k [[word_k]](X, Y) (address) for linear operators X (digit 0) and Y (digit 1) on addresses.
+
+    Digits apply left to right; a prefix that words share is applied once.
+    """
+    reached = {"": address}
+    for word in words:
+        for end in range(1, len(word) + 1):
+            if word[:end] not in reached:
+                reached[word[:end]] = (zero if word[end - 1] == "0" else one)(reached[word[: end - 1]])
+    return sum(
+        (coefficients[..., k, None] * reached[word] for k, word in enumerate(words)),
+        start=jnp.zeros_like(address),
+    )
+
+
+def move_by_polynomials(
+    address: Float[Array, "*B N"],
+    coefficients: Float[Array, "*B P"],
+    polynomials: tuple[tuple[int, ...], ...],
+    step: Float[Array, "*B L"],
+) -> Float[Array, "*B N"]:
+    """sum_j mu_j [[a_j]](p)(R) (address) for programs a_j : !int -o int and the step p = sum_i l_i [[i]].
+
+    A polynomial a(x) = c_0 + c_1 x + c_2 x^2 + .. over the naturals is the program that sums and multiplies
+    numerals: sums compose operators, products compose programs, so that
+
+        [[a]](p)(X) = X^(c_0) p(X)^(c_1) p(p(X))^(c_2) ..           with p(X) = sum_i l_i X^i.
+
+    On a sharp p = [[s]] that is R^a(s). On a superposition x^2 is the composition p(p(R)); the draft's
+    reading of it as a step of s^2 is the sharp case.
+
+    Args:
+      address: a vector over the locations.
+      coefficients: mu, the weight of each program.
+      polynomials: the coefficients (c_0, c_1, ..) of each a_j.
+      step: l, the weight of each numeral 0 .. L-1.
+    """
+
+    def iterate(times: int, vector: Array) -> Array:
+        """The operator p(p(..R..)) with p composed `times` times, applied to a vector."""
+        if times == 0:
+            return jnp.roll(vector, 1, axis=-1)
+        if times == 1:
+            return rotate(vector, step, tuple(range(step.shape[-1])))
+        return power_superposition(step, lambda inner: iterate(times - 1, inner), vector)
+
+    total = jnp.zeros_like(address)
+    for k, polynomial in enumerate(polynomials):
+        moved = address
+        for degree, count in enumerate(polynomial):
+            for _ in range(count):
+                moved = iterate(degree, moved)
+        total += coefficients[..., k, None] * moved
+    return total
+
+
 def sharpen(address: Float[Array, "*B N"], gamma: Float[Array, "*B 1"]) -> Float[Array, "*B N"]:
     """address^gamma, normalised (Graves et al., equation 9), gamma >= 1.
 
-    Computed as a softmax of gamma log(address + 1e-6): the power itself underflows and its gradient is NaN at 0.
+    Computed as a softmax of gamma log(address + 1e-6): the power itself underflows and its gradient at
+    0 is NaN.
     """
     return jax.nn.softmax(gamma * jnp.log(address + 1e-6), axis=-1)
 
@@ -108,8 +217,8 @@ def write(
 ) -> Float[Array, "*B N V"]:
     """M + w (x) add, or M - M * (w (x) erase) + w (x) add.
 
-    The erasure is gated by the address, as in Graves et al., equations 3-4, and in the authors' experiments; the later draft's
-    (1 - e) o M would erase every location at every step.
+    The erasure is gated by the address, as in Graves et al., equations 3-4, and in the authors' experiments;
+    the later draft's (1 - e) o M would erase every location at every step.
     """
     kept = memory if erase is None else memory * (1 - address[..., :, None] * erase[..., None, :])
     return kept + address[..., :, None] * add[..., None, :]

@@ -1,0 +1,273 @@
+"""NTMs whose first read address is moved by what other rings hold: pattern, multiple pattern, polynomial
+step.
+
+From the authors' later draft (sections "Pattern NTM", "Multiple pattern NTM", "Polynomial step NTM") and
+their code. Axis letters: B batch (any number of leading axes), I input features, D controller features, N
+locations.
+
+Ring 1 holds content, the rings after it programs: a location of ring 2 holds a superposition of numerals,
+  read
+as the step that ring 1's read address takes. Every ring's other addresses are moved by the controller.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from flax.typing import Initializer
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from llrnn.memory import rings
+from llrnn.memory.base import MemoryCell, check_powers, check_words
+
+
+@struct.dataclass
+class RingsState:
+    """The state (h_0, r_1, w_1, M_1, r_2, w_2, M_2, ..).
+
+    Attributes:
+      controller: h_0.
+      rings: ring 1, which holds content, then the rings that hold programs.
+    """
+
+    controller: Float[Array, "*B D"]
+    rings: tuple[rings.Ring, ...]
+
+
+class ProgrammedCell(MemoryCell):
+    """A controller, a ring of content and rings of programs that move its read address.
+
+    r_1' = g d + (1 - g) f: d moved by the controller, f by the programs read at the rings' last addresses,
+    g = sigmoid(W_g h_0 + B_g). Which programs, and what they do, is left to `program_widths` and `follow`.
+
+    Attributes:
+      memory_size, memory_width: N and V of ring 1.
+      program_size: locations of each ring of programs.
+      powers: the powers of the rotation from which the controller chooses, on every ring.
+      direct: whether there is a gate g. False: g = 0, the draft's own equation, with which the authors found
+        their experiments "completely broken".
+      direct_bias: the gate's bias at the start.
+      squash: softmax each location of a ring of programs before it is read, so that a program read is a
+        convex combination; what is written are then raw logits. False: the draft's own M_2(r_2).
+    """
+
+    memory_size: int = 128
+    memory_width: int = 20
+    program_size: int = 20
+    powers: tuple[int, ...] = (0, -1, 1)
+    direct: bool = True
+    direct_bias: float = 1.0
+    squash: bool = True
+
+    @nn.nowrap
+    def validate(self) -> None:
+        """Raises ValueError, naming the field, when the fields do not make a cell."""
+        super().validate()
+        self.require_positive("memory_size", "memory_width", "program_size")
+        check_powers("powers", self.powers)
+
+    @nn.nowrap
+    def program_widths(self) -> tuple[int, ...]:
+        """For each ring of programs, of how many programs a location holds a superposition."""
+        raise NotImplementedError
+
+    @nn.nowrap
+    def follow(self, address: Float[Array, "*B N"], programs: list[Array]) -> Float[Array, "*B N"]:
+        """The read address of ring 1 moved by the superpositions read from the rings of programs."""
+        raise NotImplementedError
+
+    @nn.nowrap
+    def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> RingsState:
+        """h_0 = 0, addresses at location 0, ring 1 constant, every program location at (1, 0, ..).
+
+        Args:
+          rng: not used.
+          input_shape: the shape [*B, I] of one input.
+        """
+        self.validate()
+        batch = tuple(input_shape[:-1])
+        contents = [jnp.full((self.memory_size, self.memory_width), self.initial_memory, self.param_dtype)]
+        for width in self.program_widths():
+            first = jax.nn.one_hot(0, width, dtype=self.param_dtype)
+            contents.append(jnp.broadcast_to(first, (self.program_size, width)))
+        return RingsState(
+            jnp.zeros((*batch, self.features), self.param_dtype),
+            tuple(rings.initial_ring(batch, content) for content in contents),
+        )
+
+    @nn.nowrap
+    def head_bias_init(self, widths: dict[str, int]) -> Initializer:
+        """As given, but for the gate, whose head is the last and whose bias starts at `direct_bias`."""
+        if not self.direct:
+            return self.bias_init
+
+        def init(key: PRNGKeyArray, shape: tuple[int, ...], dtype=jnp.float32) -> Array:
+            return self.bias_init(key, shape, dtype).at[-1].set(self.direct_bias)
+
+        return init
+
+    @nn.compact
+    def __call__(
+        self, carry: RingsState, inputs: Float[Array, "*B I"]
+    ) -> tuple[RingsState, Float[Array, "*B D"]]:
+        """One step: (carry, inputs x) to (the new state, h_0')."""
+        self.check_inputs(carry.controller, inputs)
+        widths, gamma, moves = {}, int(self.sharpen), len(self.powers)
+        for number, width in enumerate((self.memory_width, *self.program_widths()), start=1):
+            widths |= {
+                f"read_{number}": moves if number > 1 or self.direct else 0,
+                f"write_{number}": moves,
+                f"add_{number}": width,
+                f"erase_{number}": width * self.erase,
+                f"read_gamma_{number}": gamma,
+                f"write_gamma_{number}": gamma,
+            }
+        heads = self.project(carry.controller, {**widths, "gate": int(self.direct)})
+
+        programs = [
+            rings.read(nn.softmax(ring.memory) if self.squash else ring.memory, ring.read_address)
+            for ring in carry.rings[1:]
+        ]
+        followed = self.follow(carry.rings[0].read_address, programs)
+        new = []
+        for number, ring in enumerate(carry.rings, start=1):
+            add = heads[f"add_{number}"]
+            if number == 1 or not self.squash:
+                add = self.add_activation(add)
+            new.append(self.step_ring(number, ring, heads, add, followed if number == 1 else None))
+        source = new[0] if self.read == "updated" else carry.rings[0]
+        read = rings.read(source.memory, source.read_address)
+        seen = self.dense("content", use_bias=False)(read)
+        controller = self.control(carry.controller, inputs, seen)
+        self.record(new, heads)
+        return RingsState(controller, tuple(new)), controller
+
+    @nn.nowrap
+    def step_ring(
+        self, number: int, ring: rings.Ring, heads: dict[str, Array], add: Array, followed: Array | None
+    ) -> rings.Ring:
+        """One ring moved and written; `followed` is the read address that the programs ask for, on ring 1."""
+        backwards = tuple(-power for power in self.powers)
+        erase = nn.sigmoid(heads[f"erase_{number}"]) if self.erase else None
+        write_address = rings.rotate(ring.write_address, nn.softmax(heads[f"write_{number}"]), backwards)
+        write_address = self.sharpened(write_address, heads.get(f"write_gamma_{number}"))
+        if followed is not None and not self.direct:
+            read_address = followed
+        else:
+            read_address = rings.rotate(ring.read_address, nn.softmax(heads[f"read_{number}"]), self.powers)
+            if followed is not None:
+                gate = nn.sigmoid(heads["gate"])
+                read_address = gate * read_address + (1 - gate) * followed
+        read_address = self.sharpened(read_address, heads.get(f"read_gamma_{number}"))
+        return rings.Ring(read_address, write_address, rings.write(ring.memory, write_address, add, erase))
+
+    def record(self, new: list[rings.Ring], heads: dict[str, Array]) -> None:
+        """Sows read_address, write_address (ring 1), read_address_2, .. and, where there is one, the gate."""
+        for number, ring in enumerate(new, start=1):
+            suffix = "" if number == 1 else f"_{number}"
+            self.sow("intermediates", "read_address" + suffix, ring.read_address)
+            self.sow("intermediates", "write_address" + suffix, ring.write_address)
+        if self.direct:
+            self.sow("intermediates", "gate", nn.sigmoid(heads["gate"]))
+
+
+class PatternNTMCell(ProgrammedCell):
+    """r_1' = sum_j (M_2 r_2)_j R^(power_j) (r_1): a second ring holds the steps of the first one's reading.
+
+    Attributes:
+      program_powers: the powers of R of which a location of ring 2 holds a superposition.
+    """
+
+    program_powers: tuple[int, ...] = (0, 1, 2)
+
+    @nn.nowrap
+    def validate(self) -> None:
+        """Raises ValueError, naming the field, when the fields do not make a cell."""
+        super().validate()
+        check_powers("program_powers", self.program_powers)
+
+    @nn.nowrap
+    def program_widths(self) -> tuple[int, ...]:
+        """Ring 2: numerals."""
+        return (len(self.program_powers),)
+
+    @nn.nowrap
+    def follow(self, address: Float[Array, "*B N"], programs: list[Array]) -> Float[Array, "*B N"]:
+        """sum_j l_j R^(power_j) (r_1)."""
+        return rings.rotate(address, programs[0], self.program_powers)
+
+
+class MultiplePatternNTMCell(PatternNTMCell):
+    """Two patterns and a ring of binary words that chooses between them: r_1' = feed(l, m, k)(R)(r_1).
+
+    With l and m read from rings 2 and 3 (numerals) and k from ring 4 (binary words), and X = sum_i l_i R^i,
+    Y = sum_j m_j R^j, the step is sum_k k_k [[word_k]](X, Y). For words in which a digit occurs at most once,
+    and l, m of sum 1, this is the draft's sum_ijk l_i m_j k_k R^(a_k i + b_k j), with a_k zeros and b_k ones.
+    For others the draft's formula does not hold: its `feed` promotes a term with a linear int, and with the
+    !int it needs each occurrence of a digit is resampled, so that 00 is X^2 and not sum_i l_i R^(2i).
+
+    Attributes:
+      words: the binary words of which a location of ring 4 holds a superposition.
+    """
+
+    words: tuple[str, ...] = ("0", "1")
+
+    @nn.nowrap
+    def validate(self) -> None:
+        """Raises ValueError, naming the field, when the fields do not make a cell."""
+        super().validate()
+        check_words("words", self.words)
+
+    @nn.nowrap
+    def program_widths(self) -> tuple[int, ...]:
+        """Rings 2 and 3: numerals; ring 4: words."""
+        return (len(self.program_powers), len(self.program_powers), len(self.words))
+
+    @nn.nowrap
+    def follow(self, address: Float[Array, "*B N"], programs: list[Array]) -> Float[Array, "*B N"]:
+        """sum_k k_k [[word_k]](X, Y) (r_1)."""
+        first, second, choice = programs
+        return rings.move_by_words(
+            address,
+            choice,
+            self.words,
+            lambda vector: rings.rotate(vector, first, self.program_powers),
+            lambda vector: rings.rotate(vector, second, self.program_powers),
+        )
+
+
+class PolynomialStepNTMCell(ProgrammedCell):
+    """A third ring holds programs !int -o int, applied to the step that the second one holds.
+
+    With p = sum_i l_i [[i]] read from ring 2 and mu from ring 3, r_1' = sum_j mu_j [[a_j]](p)(R) (r_1), where
+    x^2 on a superposition is the composition p(p(R)); see `rings.move_by_polynomials`.
+
+    Attributes:
+      max_power: ring 2 holds superpositions of the numerals 0..max_power.
+      polynomials: the programs, each by its natural coefficients (c_0, c_1, ..); x and x^2 by default.
+    """
+
+    max_power: int = 2
+    polynomials: tuple[tuple[int, ...], ...] = ((0, 1), (0, 0, 1))
+
+    @nn.nowrap
+    def validate(self) -> None:
+        """Raises ValueError, naming the field, when the fields do not make a cell."""
+        super().validate()
+        self.require_positive("max_power")
+        natural = all(c >= 0 for polynomial in self.polynomials for c in polynomial)
+        if not self.polynomials or not natural:
+            raise ValueError(
+                f"polynomials must be tuples of coefficients that are natural numbers, got {self.polynomials}"
+            )
+
+    @nn.nowrap
+    def program_widths(self) -> tuple[int, ...]:
+        """Ring 2: numerals; ring 3: programs on numerals."""
+        return (self.max_power + 1, len(self.polynomials))
+
+    @nn.nowrap
+    def follow(self, address: Float[Array, "*B N"], programs: list[Array]) -> Float[Array, "*B N"]:
+        """sum_j mu_j [[a_j]](p)(R) (r_1)."""
+        step, choice = programs
+        return rings.move_by_polynomials(address, choice, self.polynomials, step)
