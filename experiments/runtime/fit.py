@@ -150,7 +150,8 @@ def fit(
         restored = checkpoints.restore(abstract)
         step, progress = (restored.step, restored.progress) if restored else (0, {})
         state = restored.state if restored else program.initial()
-        train_seconds, wall_before = progress.get("train_seconds", 0.0), progress.get("wall_seconds", 0.0)
+        seconds_before, wall_before = progress.get("train_seconds", 0.0), progress.get("wall_seconds", 0.0)
+        train_seconds = seconds_before
 
         def over() -> bool:
             return step >= config.steps or 0 < config.max_seconds <= train_seconds
@@ -187,7 +188,7 @@ def fit(
                 measured = evaluate(program.unplace(state.params))
                 metrics |= {f"eval/{key}": value for key, value in measured.items()}
             writer.write(step, metrics)
-            shown.update(step, plain(metrics))
+            shown.update(step, plain(metrics), train_seconds - seconds_before)
             if checkpoints.due(step, force=over() or preemption.is_set()):
                 # The line first: a checkpoint presumes that the record up to its step is complete.
                 writer.sync()

@@ -2,16 +2,18 @@
 directory.
 """
 
+import contextlib
+import dataclasses
 import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 from ml_collections.config_flags import config_flags as config_file_parser
 
@@ -40,24 +42,21 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
     if not Path(config.split(":")[0]).exists():
         config = str(_ROOT / config)
     argv = list(sys.argv if argv is None else argv)
-    # JAX and Orbax tell much at the level of information; --verbosity=0 shows it.
-    flags.FLAGS.set_default("verbosity", -1)
+    with _told_in_one_line(argv, config):  # the default config is read here already
+        config_flags.DEFINE_config_file(
+            "config", config, "FILE.py:PRESET; fields are set by --config.field=value", sys_argv=argv
+        )
+    flags.DEFINE_string("workdir", None, "directory of the run (default: runs/NAME-PRESET)")
+    flags.DEFINE_enum("parallel", "jit", mesh.PARALLEL, "how a step runs on several devices")
 
     def parse(argv: list[str]) -> list[str]:
-        try:
-            config_flags.DEFINE_config_file(
-                "config", config, "FILE.py:PRESET; fields are set by --config.field=value", sys_argv=argv
-            )
-            flags.DEFINE_string("workdir", None, "directory of the run (default: runs/NAME-PRESET)")
-            flags.DEFINE_enum("parallel", "jit", mesh.PARALLEL, "how a step runs on several devices")
+        with _told_in_one_line(argv, config):
             rest = flags.FLAGS(argv)
             if len(rest) > 1:
                 raise flags.Error(f"unexpected argument {rest[1]!r}")
             flags.FLAGS.config.validate()
-        except KeyError as error:  # a name that is not a field
-            _fail(_unknown_field(argv, config) or str(error))
-        except (flags.Error, ValueError, TypeError, OSError) as error:
-            _fail(_one_line(str(error)))
+        if flags.FLAGS["verbosity"].using_default_value:
+            logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell much at the level below
         return rest
 
     def run(_: Sequence[str]) -> None:
@@ -66,7 +65,7 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
             mesh.check_parallel(parallel, chosen.batch_size, jax.device_count())
         except ValueError as error:
             _fail(str(error))
-        workdir = Path(workdir or _default_workdir(flags.FLAGS["config"].config_filename))
+        workdir = Path(workdir or _default_workdir(config_flags.get_config_filename(flags.FLAGS["config"])))
         try:
             main(chosen, workdir=workdir, parallel=parallel)
         except (WorkdirError, CheckpointError) as error:
@@ -82,6 +81,17 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
 def _fail(message: str, status: int = 2) -> NoReturn:
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(status)
+
+
+@contextlib.contextmanager
+def _told_in_one_line(argv: Sequence[str], config: str) -> Iterator[None]:
+    """Ends the program with the cause, and no traceback, if the flags are at fault."""
+    try:
+        yield
+    except KeyError as error:  # what config_flags raises for a name that is not a field
+        _fail(_unknown_field(argv, config) or str(error))
+    except (flags.Error, ValueError, TypeError, OSError) as error:
+        _fail(_one_line(str(error)))
 
 
 def _one_line(message: str) -> str:

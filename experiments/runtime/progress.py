@@ -23,7 +23,7 @@ class Progress:
         """
         self._shown = not quiet and jax.process_index() == 0
         self._name, self._step, self._steps, self._every = name, step, steps, every
-        self._first, self._began = step, time.monotonic()
+        self._first = step
         self._last_line = time.monotonic()
         self._bar = None
         if self._shown and sys.stderr.isatty():
@@ -38,8 +38,14 @@ class Progress:
         else:
             print(f"{self._name}: {text}", file=sys.stderr, flush=True)
 
-    def update(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Shows that `step` steps are done, and the metrics."""
+    def update(self, step: int, metrics: Mapping[str, float | None], seconds: float) -> None:
+        """Shows that `step` steps are done.
+
+        Args:
+            step: steps done.
+            metrics: what to show of them.
+            seconds: time this session has spent on its steps, for the speed.
+        """
         if not self._shown:
             return
         shown = ", ".join(
@@ -51,7 +57,7 @@ class Progress:
             self._bar.set_postfix_str(shown)
         elif now - self._last_line >= self._every or step >= self._steps:
             self._last_line = now
-            speed = (step - self._first) / max(now - self._began, 1e-9)
+            speed = (step - self._first) / max(seconds, 1e-9)
             left = (self._steps - step) / max(speed, 1e-9)
             self.note(f"step {step}/{self._steps}, {shown}, {speed:.3g} steps/s, {left:.0f} s left")
         self._step = step
