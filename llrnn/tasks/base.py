@@ -6,6 +6,7 @@ Axis letters: B sequences, T time steps, F input fields, C classes of the target
 import abc
 import dataclasses
 import operator
+from typing import SupportsIndex
 
 import flax.struct
 import jax
@@ -91,7 +92,7 @@ class Task(abc.ABC):
         self,
         key: Array,
         batch_size: int,
-        length: Length,
+        length: SupportsIndex | Int[Array, ""],
         *,
         max_length: int | None = None,
         split: str = "train",

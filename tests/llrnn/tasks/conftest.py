@@ -1,0 +1,28 @@
+"""Batches of the tasks as NumPy arrays, drawn by one compiled sampler a task."""
+
+import jax
+import numpy as np
+import pytest
+
+
+def _sample(task, key, batch_size, length, max_length, split):
+    return task.sample(key, batch_size, length, max_length=max_length, split=split)
+
+
+_SHAPES = ("task", "batch_size", "max_length", "split")
+# Each sampler runs a few times only: compiling takes the time, half of it without optimisation.
+_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+_traced = jax.jit(_sample, static_argnames=_SHAPES, compiler_options=_QUICKLY)
+_static = jax.jit(_sample, static_argnames=(*_SHAPES, "length"), compiler_options=_QUICKLY)
+
+
+@pytest.fixture(scope="session")
+def draw():
+    """A function from a task and a length to a batch. The length is traced unless `static` is asked for."""
+
+    def draw(task, length, *, batch_size=16, max_length=20, split="train", seed=0, static=False):
+        sample = _static if static else _traced
+        batch = sample(task, jax.random.key(seed), batch_size, length, max_length, split)
+        return jax.tree.map(np.asarray, batch)
+
+    return draw

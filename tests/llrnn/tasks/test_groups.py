@@ -1,0 +1,209 @@
+"""Groups against their axioms and known counts, group tasks against moving points one step at a time."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from llrnn import tasks
+
+ORDERS = {  # how many elements there are of each order
+    "S3": {1: 1, 2: 3, 3: 2},
+    "S4": {1: 1, 2: 9, 3: 8, 4: 6},
+    "S5": {1: 1, 2: 25, 3: 20, 4: 30, 5: 24, 6: 20},
+    "A4": {1: 1, 2: 3, 3: 8},
+    "A5": {1: 1, 2: 15, 3: 20, 5: 24},
+    "Z7": {1: 1, 7: 6},
+    "Z12": {1: 1, 2: 1, 3: 2, 4: 2, 6: 2, 12: 4},
+    "D4": {1: 1, 2: 5, 4: 2},
+    "D5": {1: 1, 2: 5, 5: 4},
+}
+
+
+def powers_task(**options) -> tasks.GroupPowers:
+    task = tasks.make("group_powers", **options)
+    assert isinstance(task, tasks.GroupPowers)
+    return task
+
+
+def compose(a, b):
+    """First b, then a."""
+    return tuple(a[i] for i in b)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_group_axioms_and_element_orders(name):
+    group = tasks.group(name)
+    table, every = group.table, np.arange(group.order)
+    assert len({tuple(p) for p in group.permutations.tolist()}) == group.order
+    for axis in (0, 1):  # closed, with inverses: every row and column has each element once
+        np.testing.assert_array_equal(
+            np.sort(table, axis=axis), np.moveaxis(np.tile(every, (group.order, 1)), -1, axis)
+        )
+    np.testing.assert_array_equal(table[0], every)
+    np.testing.assert_array_equal(table[:, 0], every)
+    a, b, c = np.random.default_rng(0).integers(group.order, size=(3, 2000))
+    np.testing.assert_array_equal(table[table[a, b], c], table[a, table[b, c]])
+    assert collections.Counter(group.element_orders().tolist()) == ORDERS[name]
+    assert (table == table.T).all() == (name[0] == "Z")
+
+
+def test_the_table_composes_permutations():
+    group = tasks.group("S5")
+    permutations = [tuple(p) for p in group.permutations.tolist()]
+    for a, b in np.random.default_rng(1).integers(group.order, size=(500, 2)):
+        assert permutations[group.table[a, b]] == compose(permutations[a], permutations[b])
+    for a in range(0, 120, 7):
+        expected = permutations[0]
+        for exponent in range(9):
+            assert permutations[group.power(a, exponent)] == expected
+            expected = compose(permutations[a], expected)
+
+
+def test_alternating_group_is_the_commutator_subgroup():
+    symmetric, alternating = tasks.group("S5"), tasks.group("A5")
+    inverse = np.argmin(symmetric.table, axis=1)
+    a, b = (x.ravel() for x in np.indices((120, 120)))
+    commutators = symmetric.table[symmetric.table[a, b], symmetric.table[inverse[a], inverse[b]]]
+    found = {tuple(p) for p in symmetric.permutations[np.unique(commutators)].tolist()}
+    assert found == {tuple(p) for p in alternating.permutations.tolist()}  # in S5 each is itself a commutator
+
+
+@pytest.mark.parametrize("name", ["S5", "A5", "Z7", "D4"])
+def test_word_problem_moves_points(draw, name):
+    task = tasks.make("word_problem", group=name)
+    order = sum(ORDERS[name].values())
+    assert (task.fields, task.num_outputs, task.steps(9)) == ((order,), order, 9)
+    permutations = [tuple(p) for p in tasks.group(name).permutations.tolist()]
+    for length in (1, 9, 20):
+        batch = draw(task, length)
+        assert batch.tokens.shape == (16, 20, 1)
+        np.testing.assert_array_equal(batch.mask, np.tile(np.arange(20) < length, (16, 1)))
+        for word, targets in zip(batch.tokens[..., 0].tolist(), batch.targets.tolist(), strict=True):
+            points = tuple(range(len(permutations[0])))
+            for element, target in zip(word, targets, strict=True):
+                points = tuple(permutations[element][point] for point in points)
+                assert points == permutations[target]
+
+
+def test_word_problem_tokens_and_targets_are_uniform(draw):
+    batch = draw(tasks.make("word_problem", group="A5"), 10, batch_size=600, max_length=10)
+    for values in (batch.tokens, batch.targets):
+        assert np.all(np.abs(np.bincount(values.ravel(), minlength=60) - 100) < 55)
+
+
+def generated_order(permutations):
+    """The size of the group that permutations generate, by closing a set of tuples."""
+    identity = tuple(range(len(permutations[0])))
+    found, new = {identity}, [identity]
+    while new:
+        new = list({compose(p, q) for p in permutations for q in new} - found)
+        found.update(new)
+    return len(found)
+
+
+@pytest.mark.parametrize(("powers", "operators"), [(8, 4), (4, 8)])
+def test_held_out_pairs_leave_everything_trained(powers, operators):
+    chosen = set()
+    for seed in range(12):
+        task = powers_task(powers=powers, operators=operators, seed=seed)
+        held_out, trained = set(task.held_out_pairs), set(task.trained_pairs)
+        assert len(held_out) == 8
+        assert held_out | trained == {(k, g) for k in range(powers) for g in range(operators)}
+        assert not held_out & trained
+        assert {(1, g) for g in range(operators)} <= trained
+        assert min(sum(k == row for k, _ in trained) for row in range(powers)) >= 2
+        per_operator = [sum(g == column for _, g in trained) for column in range(operators)]
+        assert min(per_operator) >= 2
+        assert max(per_operator) - min(per_operator) <= 1  # evenly spread
+        assert len(set(task.operator_elements)) == operators
+        assert (
+            generated_order([tuple(task.elements.permutations[g].tolist()) for g in task.operator_elements])
+            == 120
+        )
+        chosen.add((task.held_out_pairs, task.operator_elements))
+    assert len(chosen) == 12  # the seed decides
+
+
+@pytest.mark.parametrize("options", [{}, {"powers": 4, "operators": 8}, {"group": "A5", "seed": 3}])
+def test_group_powers_applies_the_operator_k_times(draw, options):
+    task = powers_task(**options)
+    permutations = [tuple(p) for p in tasks.group(task.group).permutations.tolist()]
+    operators = [permutations[g] for g in task.operator_elements]
+    assert task.fields == (task.powers, task.operators)
+    assert task.num_outputs == len(permutations)
+    for split in task.splits:
+        batch = draw(task, 13, split=split)
+        assert batch.tokens.shape == (16, 20, 2)
+        for word, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
+            points = tuple(range(5))
+            for (k, g), target in zip(word, targets, strict=True):
+                for _ in range(k):
+                    points = tuple(operators[g][point] for point in points)
+                assert points == permutations[target]
+
+
+def test_splits_draw_and_score_the_pairs_they_should(draw):
+    task = powers_task()
+    held_out = np.zeros((8, 4), bool)
+    for k, g in task.held_out_pairs:
+        held_out[k, g] = True
+    for length in (7, 20):
+        inside = np.arange(20) < length
+        train = draw(task, length, batch_size=400)
+        seen = np.zeros((8, 4), int)
+        np.add.at(seen, (train.tokens[..., 0], train.tokens[..., 1]), 1)
+        assert not seen[held_out].any()
+        assert np.all(np.abs(seen[~held_out] - 8000 / 24) < 100)
+        np.testing.assert_array_equal(train.mask, np.tile(inside, (400, 1)))
+
+        test = draw(task, length, batch_size=400, split="held_out")
+        seen = np.zeros((8, 4), int)
+        np.add.at(seen, (test.tokens[..., 0], test.tokens[..., 1]), 1)
+        assert np.all(np.abs(seen - 8000 / 32) < 90)
+        unseen_pair = held_out[test.tokens[..., 0], test.tokens[..., 1]]
+        np.testing.assert_array_equal(test.mask, unseen_pair & inside)
+
+
+def test_effects_are_powers():
+    task = powers_task()
+    permutations = task.elements.permutations
+    for column, element in enumerate(task.operator_elements):
+        expected = np.arange(5)
+        for k in range(8):
+            np.testing.assert_array_equal(permutations[task.effects()[k, column]], expected)
+            expected = permutations[element][expected]
+
+
+def test_the_group_may_have_no_elements_of_order_three():
+    task = powers_task(group="S2", operators=1, held_out=0)
+    assert task.operator_elements == (1,)
+    assert task.trained_pairs == tuple((k, 0) for k in range(8))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"group": "M11"}, "group must be S, A, Z or D and a number, such as .*got 'M11'"),
+        ({"group": 5}, "group must be S, A, Z or D"),
+        ({"group": "S7"}, "group must have at most 1000 elements, S7"),
+        ({"group": "Z1001"}, "group must have at most 1000 elements"),
+        ({"group": "A2"}, "group must have 2 elements or more"),
+        ({"group": "D2"}, "D at least 3 points"),
+        ({"powers": 1}, "powers must be at least 2, got 1"),
+        ({"operators": 0}, "operators must be from 1 to 119 for S5, got 0"),
+        ({"operators": 120}, "operators must be from 1 to 119 for S5, got 120"),
+        ({"operators": 1, "held_out": 0}, "operators must be enough to generate S5, got 1"),
+        ({"held_out": -1}, "held_out must be at least 0"),
+        ({"held_out": 15}, "held_out must be at most 14 .*, got 15"),
+    ],
+)
+def test_refuses_what_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        powers_task(**options)
+
+
+def test_as_many_as_possible_can_be_held_out():
+    # 7 powers other than 1 may each lose 2 of their 4 pairs.
+    task = powers_task(held_out=14)
+    assert len(set(task.held_out_pairs)) == 14
