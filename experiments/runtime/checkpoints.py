@@ -6,8 +6,16 @@ since (a full disk, a partial copy, a flipped bit): here every checkpoint carrie
 that cannot be restored exactly is reported by its path, and the one before it is used.
 """
 
+import contextlib
 import dataclasses
+import functools
+import gc
+import json
+import logging as stdlib_logging
 import shutil
+import warnings
+import zlib
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -64,29 +72,64 @@ def checksum(tree: Any) -> UInt32[Array, ""]:
     return total
 
 
+def _checksum_with(state: Any, progress: Any) -> int:
+    return zlib.crc32(json.dumps(progress, sort_keys=True).encode(), int(checksum(state)))
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+
+
+@contextlib.contextmanager
+def _quiet_reader() -> Generator[list[str]]:
+    """Keeps what a failed read leaves behind from burying the one line that matters, put in the list it
+    gives.
+
+    Orbax reads arrays concurrently; when one fails the others' errors, pages of them, are logged by asyncio
+    when the garbage collector finds them, which is made to happen here.
+    """
+    logger = stdlib_logging.getLogger("asyncio")
+    level = logger.level
+    logger.setLevel(stdlib_logging.CRITICAL)
+    failed = []
+    try:
+        yield failed
+        if failed:
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+                gc.collect()
+    finally:
+        logger.setLevel(level)
+
+
 class Checkpoints:
     """The checkpoints of one run, under one directory, one numbered folder a step."""
 
     def __init__(self, directory: Path, *, every: int, keep: int):
-        """Opens (or makes) the directory and clears away what an interrupted save has left.
+        """Takes the directory; it is made, and cleared of what an interrupted save has left, at the first
+        save.
 
         Args:
             directory: where they are; only one process (or one group of cooperating ones) at a time.
             every: steps between saves.
             keep: how many of the last ones are kept.
         """
-        self.directory = directory.absolute()
+        self.directory, self._every, self._keep = directory.absolute(), every, keep
+
+    @functools.cached_property
+    def _checkpointer(self) -> Any:
+        # Opened late: it reads all metadata there are and stumbles over damage that `restore` must see first.
         training: Any = ocp.training  # the policies' annotations do not match the protocol they implement
-        self._checkpointer = training.Checkpointer(
+        return training.Checkpointer(
             str(self.directory),
-            save_decision_policy=training.save_decision_policies.FixedIntervalPolicy(every),
-            preservation_policy=training.preservation_policies.LatestN(keep),
+            save_decision_policy=training.save_decision_policies.FixedIntervalPolicy(self._every),
+            preservation_policy=training.preservation_policies.LatestN(self._keep),
             cleanup_tmp_directories=True,
         )
 
     def latest_path(self) -> Path | None:
         """The last complete checkpoint, or None; waits for a save that is under way."""
-        self._checkpointer.wait()
+        if "_checkpointer" in vars(self):
+            self._checkpointer.wait()
         steps = self._steps()
         return self.directory / str(steps[0]) if steps else None
 
@@ -104,7 +147,7 @@ class Checkpoints:
                 buffers while training goes on.
             progress: a small record of numbers, given back by `restore`.
         """
-        record = {"progress": progress, "checksum": int(checksum(state))}
+        record = {"progress": progress, "checksum": _checksum_with(state, progress)}
         self._checkpointer.save_async(step, state, force=True, custom_metadata=record)
 
     def restore(self, abstract: Any) -> Restored | None:
@@ -123,12 +166,15 @@ class Checkpoints:
         damaged = {}
         for step in self._steps():
             path = self.directory / str(step)
-            try:
-                restored = self._read(path, abstract)
-            except Exception as error:  # what a torn file raises depends on which one it is
-                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
-                damaged[path] = reason
-                logging.warning("checkpoint %s is damaged and will not be used: %s", path, reason)
+            with _quiet_reader() as reasons:
+                try:
+                    restored = self._read(path, abstract)
+                except Exception as error:  # what a torn file raises depends on which one it is
+                    restored = None
+                    reasons.append(_first_line(error))
+            if restored is None:
+                damaged[path] = reasons[0]
+                logging.warning("checkpoint %s is damaged and will not be used: %s", path, damaged[path])
                 continue
             if damaged:
                 logging.warning("using the checkpoint before: %s", path)
@@ -144,7 +190,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits for a save that is under way and releases the directory."""
-        self._checkpointer.close()
+        if "_checkpointer" in vars(self):
+            self._checkpointer.close()
 
     def _steps(self) -> list[int]:
         """Steps of the committed checkpoints, the last first."""
@@ -158,8 +205,8 @@ class Checkpoints:
         record: Any = ocp.metadata(str(path)).custom_metadata
         if not isinstance(record, dict) or not {"checksum", "progress"} <= set(record):
             raise CheckpointError("its record of progress and checksum is missing")
-        if int(checksum(state)) != record["checksum"]:
-            raise CheckpointError("its arrays are not those that were saved (the checksum differs)")
+        if _checksum_with(state, record["progress"]) != record["checksum"]:
+            raise CheckpointError("its content is not what was saved (the checksum differs)")
         return Restored(int(path.name), state, dict(record["progress"]))
 
     def _put_aside(self, damaged: dict[Path, str]) -> None:
@@ -174,4 +221,3 @@ class Checkpoints:
                 aside.mkdir(exist_ok=True)
                 path.rename(target)
                 logging.warning("moved %s to %s", path, target)
-        self._checkpointer.reload()

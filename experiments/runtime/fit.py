@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +253,7 @@ def _check_finite(trace: Trace, step: int, checkpoints: Checkpoints) -> None:
 
 
 @contextlib.contextmanager
-def _preemption() -> Iterator[threading.Event]:
+def _preemption() -> Generator[threading.Event]:
     """An event that SIGTERM sets, once; a second SIGTERM acts as it did before. Only the main thread can
     listen.
     """

@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -84,7 +84,7 @@ def _fail(message: str, status: int = 2) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _told_in_one_line(argv: Sequence[str], config: str) -> Iterator[None]:
+def _told_in_one_line(argv: Sequence[str], config: str) -> Generator[None]:
     """Ends the program with the cause, and no traceback, if the flags are at fault."""
     try:
         yield
@@ -117,12 +117,13 @@ def _unknown_field(argv: Sequence[str], config: str) -> str | None:
         holder, path = tree, match.group(1).split(".") if match else []
         for depth, name in enumerate(path):
             if not hasattr(holder, name):
-                names = list(vars(holder)) if hasattr(holder, "__dict__") else []
+                field = f"config has no field {'.'.join(path[: depth + 1])}"
+                if not dataclasses.is_dataclass(holder):
+                    return f"{field}: {'.'.join(path[:depth])} is a plain value"
+                names = [field.name for field in dataclasses.fields(holder)]
                 near = difflib.get_close_matches(name, names, 1)
-                guess = f"did you mean {near[0]}? " if near else ""
-                return (
-                    f"config has no field {'.'.join(path[: depth + 1])}; {guess}There are: {', '.join(names)}"
-                )
+                guess = f"; did you mean {near[0]}?" if near else ""
+                return f"{field}{guess} (there are: {', '.join(names)})"
             holder = getattr(holder, name)
     return None
 

@@ -1,0 +1,206 @@
+"""Checkpoints: exact, on any sharding, and never a wrong state when something has happened to the files."""
+
+import logging
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import SingleDeviceSharding
+
+from experiments.runtime.checkpoints import CheckpointError, Checkpoints, checksum
+from experiments.runtime.training import TrainState
+
+
+def make_state(step: int) -> TrainState:
+    """A state with the kinds of leaves there are: floats, halves, integers, booleans, nothing, named
+    tuples.
+    """
+    key = jax.random.key(step)
+    params = {
+        "dense": {"kernel": jax.random.normal(key, (64, 50)), "bias": jnp.full((50,), step, jnp.bfloat16)},
+        "scale": jnp.float32(0.5 * step),
+    }
+    extra = {"board": jnp.arange(6, dtype=jnp.uint8) + step, "done": jnp.array([True, False])}
+    return TrainState(jnp.int32(step), params, optax.adam(1e-3).init(params), extra)
+
+
+def abstract_of(state):
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state)
+
+
+def assert_same(first, second):
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A directory with checkpoints of steps 10 and 20 (5 was dropped: two are kept)."""
+    directory = tmp_path_factory.mktemp("saved") / "checkpoints"
+    checkpoints = Checkpoints(directory, every=10, keep=2)
+    for step in (5, 10, 20):
+        checkpoints.save(step, make_state(step), {"train_seconds": step / 4})
+    checkpoints.close()
+    return directory
+
+
+def reopen(directory):
+    checkpoints = Checkpoints(directory, every=10, keep=2)
+    try:
+        return checkpoints.restore(abstract_of(make_state(0)))
+    finally:
+        checkpoints.close()
+
+
+def test_restores_the_last_exactly_and_keeps_as_many_as_asked(saved):
+    restored = reopen(saved)
+    assert restored.step == 20
+    assert restored.progress == {"train_seconds": 5.0}
+    assert_same(restored.state, make_state(20))
+    assert sorted(entry.name for entry in saved.iterdir()) == ["10", "20"]
+
+
+def test_an_empty_directory_restores_nothing(tmp_path):
+    assert reopen(tmp_path / "none") is None
+
+
+def test_due_at_the_interval_or_when_forced_but_once(tmp_path):
+    checkpoints = Checkpoints(tmp_path, every=10, keep=2)
+    assert [step for step in range(1, 31) if checkpoints.due(step)] == [10, 20, 30]
+    assert checkpoints.due(7, force=True)
+    checkpoints.save(7, make_state(7), {})
+    assert not checkpoints.due(7, force=True)
+    assert checkpoints.latest_path() == tmp_path / "7"
+    checkpoints.close()
+
+
+def damages(directory):
+    """Every file of the last checkpoint, deleted, cut short, or with a bit changed."""
+    for path in sorted((directory / "20").rglob("*")):
+        if path.is_file():
+            for kind in ("delete", "truncate", "flip"):
+                yield path.relative_to(directory), kind
+
+
+def damage(path, kind):
+    content = path.read_bytes()
+    if kind == "delete":
+        path.unlink()
+    elif kind == "truncate":
+        path.write_bytes(content[: len(content) // 2])
+    elif content:
+        place = len(content) // 2
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+
+
+# When one of several concurrent reads fails, tensorstore answers the others' closed event loop from its
+# threads.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_whatever_happens_to_a_file_the_state_is_exact_or_the_one_before_is_used(saved, tmp_path, caplog):
+    fallen_back = 0
+    for number, (name, kind) in enumerate(damages(saved)):
+        directory = tmp_path / str(number) / "checkpoints"
+        shutil.copytree(saved, directory)
+        damage(directory / name, kind)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "absl"):
+            restored = reopen(directory)
+        reported = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        case = f"{kind} {name}"
+        assert_same(restored.state, make_state(restored.step))
+        assert restored.progress == {"train_seconds": restored.step / 4}, case
+        if restored.step == 20:
+            assert not any("damaged" in line for line in reported), case
+            continue
+        fallen_back += 1
+        assert restored.step == 10, case
+        assert any(str(directory / "20") in line and "damaged" in line for line in reported), case
+        assert not (directory / "20").exists()
+        assert (tmp_path / str(number) / "checkpoints_damaged" / "20").is_dir(), case
+    assert fallen_back > 15
+
+
+def test_a_directory_emptied_whole_is_damage_too_and_its_step_can_be_saved_again(saved, tmp_path):
+    directory = tmp_path / "checkpoints"
+    shutil.copytree(saved, directory)
+    shutil.rmtree(directory / "20")
+    (directory / "20").mkdir()
+    checkpoints = Checkpoints(directory, every=10, keep=2)
+    assert checkpoints.restore(abstract_of(make_state(0))).step == 10
+    assert checkpoints.due(20)
+    checkpoints.save(20, make_state(20), {})
+    checkpoints.close()
+    assert_same(reopen(directory).state, make_state(20))
+
+
+def test_when_all_are_damaged_the_error_names_each_and_nothing_is_moved(saved, tmp_path):
+    directory = tmp_path / "checkpoints"
+    shutil.copytree(saved, directory)
+    for step in ("10", "20"):
+        shutil.rmtree(directory / step / "state")
+    with pytest.raises(CheckpointError) as caught:
+        reopen(directory)
+    assert str(directory / "10") in str(caught.value)
+    assert str(directory / "20") in str(caught.value)
+    assert sorted(entry.name for entry in directory.iterdir()) == ["10", "20"]
+
+
+def test_a_state_of_another_shape_is_not_restored(saved, tmp_path):
+    directory = tmp_path / "checkpoints"
+    shutil.copytree(saved, directory)
+    checkpoints = Checkpoints(directory, every=10, keep=2)
+    abstract = abstract_of(make_state(0))
+    abstract.params["dense"]["kernel"] = jax.ShapeDtypeStruct((64, 51), jnp.float32)
+    with pytest.raises(CheckpointError, match="none of the 2 checkpoints"):
+        checkpoints.restore(abstract)
+    checkpoints.close()
+
+
+def test_leftovers_of_an_interrupted_save_are_ignored_and_cleared(saved, tmp_path):
+    directory = tmp_path / "checkpoints"
+    shutil.copytree(saved, directory)
+    leftover = directory / "30.orbax-checkpoint-tmp"
+    shutil.copytree(directory / "20", leftover)
+    checkpoints = Checkpoints(directory, every=10, keep=2)
+    assert checkpoints.restore(abstract_of(make_state(0))).step == 20
+    checkpoints.save(30, make_state(30), {})
+    checkpoints.close()
+    assert sorted(entry.name for entry in directory.iterdir()) == ["20", "30"]
+    assert reopen(directory).step == 30
+
+
+def reference_checksum(tree):
+    """The definition, word by word, in Python's integers."""
+    total = 0
+    for index, leaf in enumerate(jax.tree.leaves(tree)):
+        value = np.asarray(leaf).reshape(-1)
+        value = value.astype(np.uint8) if value.dtype == bool else value
+        words = value.view(f"uint{8 * min(value.dtype.itemsize, 4)}")
+        total += (2 * index + 1) * sum(int(word) * (2 * place + 1) for place, word in enumerate(words))
+    return total % 2**32
+
+
+def test_checksum_is_its_definition():
+    assert int(checksum(make_state(3))) == reference_checksum(make_state(3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda kernel: kernel.at[3, 4].set(-kernel[3, 4]),
+        lambda kernel: kernel.at[jnp.array([0, 1])].set(kernel[jnp.array([1, 0])]),
+        lambda kernel: kernel.at[0, 0].set(jnp.nextafter(kernel[0, 0], jnp.float32(9))),
+    ],
+    ids=["sign", "rows exchanged", "last bit"],
+)
+def test_checksum_shows_a_changed_bit_and_exchanged_rows(change):
+    state = make_state(1)
+    other = make_state(1)
+    other.params["dense"]["kernel"] = change(other.params["dense"]["kernel"])
+    assert int(checksum(state)) != int(checksum(other))
