@@ -1,0 +1,491 @@
+"""Memory cells against plain float64 NumPy in which rotations are matrices and words are matrix products."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from llrnn import cells, memory
+from llrnn.memory import rings
+
+BATCH, TIME, INPUTS, FEATURES, LOCATIONS, WIDTH = 2, 4, 3, 5, 6, 4
+
+
+@pytest.fixture(autouse=True)
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+def apply(module: Any, variables: Any, *args: Any, **options: Any) -> Any:
+    """One compiled call; op by op the tests would take twice as long."""
+    return jax.jit(lambda v, *a: module.apply(v, *a, **options))(variables, *args)
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def rotation(n):
+    """R as a matrix: column a has its one in row a + 1."""
+    return (
+        np.eye(n)[:, [(a - 1) % n for a in range(n)]].T @ np.eye(n)
+        if n == 1
+        else np.roll(np.eye(n), 1, axis=0)
+    )
+
+
+def reflection(n):
+    matrix = np.zeros((n, n))
+    for a in range(n):
+        matrix[(-a) % n, a] = 1
+    return matrix
+
+
+def power(matrix, exponent):
+    return np.linalg.matrix_power(matrix, exponent)
+
+
+def word_matrix(word, zero, one):
+    """Digits apply left to right: the last one is the outermost factor."""
+    product = np.eye(len(zero))
+    for digit in word:
+        product = (zero if digit == "0" else one) @ product
+    return product
+
+
+def sharpened(address, logit):
+    raised = (address + 1e-6) ** (1 + relu(logit))
+    return raised / raised.sum()
+
+
+class Heads:
+    """Cuts the one projection of the controller in the order in which it was asked for."""
+
+    def __init__(self, params, controller):
+        self.values = controller @ params["heads"]["kernel"] + params["heads"]["bias"]
+        self.at = 0
+
+    def take(self, width):
+        self.at += width
+        return self.values[self.at - width : self.at]
+
+
+def controller_step(cell, params, h, x, seen):
+    total = seen + h @ params["hidden"]["kernel"] + x @ params["input"]["kernel"] + params["input"]["bias"]
+    return relu(total) if cell.activation is nn.relu else np.tanh(total)
+
+
+def write(matrix, address, add, erase):
+    return matrix * (1 - np.outer(address, erase)) + np.outer(address, add)
+
+
+def moves(cell, dual):
+    """The operators on addresses that the controller superposes, on W or on W*."""
+    n = cell.memory_size
+    zero, one = rotation(n), reflection(n)
+    if dual:
+        zero, one = zero.T, one.T
+    if isinstance(cell, memory.DihedralNTMCell):
+        return [word_matrix(word, zero, one) for word in cell.words]
+    return [power(zero, p) for p in (range(n) if cell.powers is None else cell.powers)]
+
+
+def one_ring_step(cell, params, state, x):
+    """An NTM, a dihedral NTM or an NTM of operators."""
+    h, r, w, m = state
+    heads = Heads(params, h)
+    reads, writes = moves(cell, False), moves(cell, True)
+    q, s = softmax(heads.take(len(reads))), softmax(heads.take(len(writes)))
+    operators = isinstance(cell, memory.OperatorNTMCell)
+    if not operators:
+        add = relu(heads.take(cell.memory_width))
+        erase = sigmoid(heads.take(cell.memory_width)) if cell.erase else np.zeros(cell.memory_width)
+    else:
+        if cell.source == "controller":
+            add = heads.take(FEATURES**2)
+        else:
+            add = np.einsum("k,kij->ij", x, params["operators"]).ravel()
+        erase = sigmoid(heads.take(1)) * np.ones(FEATURES**2) if cell.erase else np.zeros(FEATURES**2)
+    new_r = sum(c * move @ r for c, move in zip(q, reads, strict=True))
+    new_w = sum(c * move @ w for c, move in zip(s, writes, strict=True))
+    if cell.sharpen:
+        new_r, new_w = sharpened(new_r, heads.take(1)), sharpened(new_w, heads.take(1))
+    new_m = write(m, new_w, add, erase)
+    read = new_r @ new_m if cell.read == "updated" else r @ m
+    if operators:
+        operator = read.reshape(FEATURES, FEATURES)
+        if cell.max_power is None:
+            seen = operator @ h
+        else:
+            p = softmax(heads.take(cell.max_power + 1))
+            seen = sum(c * power(operator, i) @ h for i, c in enumerate(p))
+    else:
+        seen = read @ params["content"]["kernel"]
+    assert heads.at == len(heads.values)
+    return controller_step(cell, params, h, x, seen), new_r, new_w, new_m
+
+
+def followed(cell, r, programs):
+    """r_1 moved by the programs read, from the formulas of the later draft (as corrected)."""
+    rot = rotation(cell.memory_size)
+    if isinstance(cell, memory.PolynomialStepNTMCell):
+        lam, mu = programs
+        p = lambda matrix: sum(c * power(matrix, i) for i, c in enumerate(lam))  # noqa: E731
+        total = np.zeros_like(rot)
+        for weight, polynomial in zip(mu, cell.polynomials, strict=True):
+            product, composed = np.eye(len(rot)), rot
+            for coefficient in polynomial:
+                product = power(composed, coefficient) @ product
+                composed = p(composed)
+            total += weight * product
+        return total @ r
+    steps = cell.program_powers
+    x = sum(c * power(rot, s) for c, s in zip(programs[0], steps, strict=True))
+    if not isinstance(cell, memory.MultiplePatternNTMCell):
+        return x @ r
+    y = sum(c * power(rot, s) for c, s in zip(programs[1], steps, strict=True))
+    return sum(c * word_matrix(word, x, y) @ r for c, word in zip(programs[2], cell.words, strict=True))
+
+
+def programmed_step(cell, params, state, x):
+    """A pattern NTM, a multiple pattern NTM or a polynomial step NTM."""
+    h, *old = state
+    heads = Heads(params, h)
+    programs = [r @ (softmax(m) if cell.squash else m) for r, _, m in old[1:]]
+    new, gate_inputs = [], None
+    for number, (r, w, m) in enumerate(old):
+        backed = [power(rotation(len(r)).T, p) for p in cell.powers]
+        forward = [power(rotation(len(r)), p) for p in cell.powers]
+        new_r = 0 * r
+        if number or cell.direct:
+            q = softmax(heads.take(len(cell.powers)))
+            new_r = sum(c * move @ r for c, move in zip(q, forward, strict=True))
+        s = softmax(heads.take(len(cell.powers)))
+        new_w = sum(c * move @ w for c, move in zip(s, backed, strict=True))
+        add = heads.take(m.shape[1])
+        add = relu(add) if number == 0 or not cell.squash else add
+        erase = sigmoid(heads.take(m.shape[1])) if cell.erase else np.zeros(m.shape[1])
+        gammas = (heads.take(1), heads.take(1)) if cell.sharpen else None
+        if number == 0:
+            gate_inputs = gammas
+            new.append((new_r, sharpened(new_w, gammas[1]) if gammas else new_w, add, erase, m))
+        else:
+            if gammas:
+                new_r, new_w = sharpened(new_r, gammas[0]), sharpened(new_w, gammas[1])
+            new.append((new_r, new_w, add, erase, m))
+    gate = sigmoid(heads.take(1)) if cell.direct else 0.0
+    first = gate * new[0][0] + (1 - gate) * followed(cell, old[0][0], programs)
+    if gate_inputs:
+        first = sharpened(first, gate_inputs[0])
+    assert heads.at == len(heads.values)
+    after = [
+        (first if k == 0 else r, w, write(m, w, add, erase)) for k, (r, w, add, erase, m) in enumerate(new)
+    ]
+    r, m = (after[0][0], after[0][2]) if cell.read == "updated" else (old[0][0], old[0][2])
+    return controller_step(cell, params, h, x, r @ m @ params["content"]["kernel"]), *after
+
+
+ONE_RING = {
+    "paper": memory.NTMCell(FEATURES, memory_size=LOCATIONS, memory_width=WIDTH),
+    "authors": memory.NTMCell(
+        FEATURES,
+        memory_size=LOCATIONS,
+        memory_width=WIDTH,
+        powers=(0, -1, 1),
+        erase=True,
+        sharpen=True,
+        activation=nn.tanh,
+        read="previous",
+    ),
+    "many powers": memory.NTMCell(
+        FEATURES, memory_size=LOCATIONS, memory_width=WIDTH, powers=(0, 7, -2, 3, 3, 11, -6, 5, 4, 1)
+    ),
+    "eleven locations": memory.NTMCell(FEATURES, memory_size=11, memory_width=WIDTH),
+    "one location": memory.NTMCell(FEATURES, memory_size=1, memory_width=WIDTH, powers=(0, 1)),
+    "dihedral": memory.DihedralNTMCell(FEATURES, memory_size=LOCATIONS, memory_width=WIDTH),
+    "dihedral words": memory.DihedralNTMCell(
+        FEATURES,
+        memory_size=LOCATIONS,
+        memory_width=WIDTH,
+        words=("", "0", "1", "001", "0101", "110", "10", "00010", "01", "011"),
+        erase=True,
+    ),
+    "operators": memory.OperatorNTMCell(FEATURES, memory_size=3),
+    "operators from the input": memory.OperatorNTMCell(
+        FEATURES, memory_size=3, source="input", max_power=3, erase=True, sharpen=True, powers=(-1, 1)
+    ),
+}
+PROGRAMMED = {
+    "pattern": memory.PatternNTMCell(FEATURES, memory_size=LOCATIONS, memory_width=WIDTH, program_size=3),
+    "pattern, the draft": memory.PatternNTMCell(
+        FEATURES,
+        memory_size=LOCATIONS,
+        memory_width=WIDTH,
+        program_size=3,
+        direct=False,
+        squash=False,
+        program_powers=(0, 2),
+        read="previous",
+    ),
+    "multiple": memory.MultiplePatternNTMCell(
+        FEATURES, memory_size=LOCATIONS, memory_width=WIDTH, program_size=3, sharpen=True, erase=True
+    ),
+    "multiple, words": memory.MultiplePatternNTMCell(
+        FEATURES,
+        memory_size=LOCATIONS,
+        memory_width=WIDTH,
+        program_size=3,
+        words=("", "00", "01", "010", "1"),
+        program_powers=(0, 1, -1),
+    ),
+    "polynomial": memory.PolynomialStepNTMCell(
+        FEATURES, memory_size=LOCATIONS, memory_width=WIDTH, program_size=3, sharpen=True
+    ),
+    "polynomials": memory.PolynomialStepNTMCell(
+        FEATURES,
+        memory_size=LOCATIONS,
+        memory_width=WIDTH,
+        program_size=2,
+        polynomials=((2,), (1, 2), (0, 0, 1), (0, 1, 0, 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*ONE_RING, *PROGRAMMED])
+def test_against_the_equations(case):
+    cell = {**ONE_RING, **PROGRAMMED}[case].copy(param_dtype=jnp.float64, initial_memory=0.2)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(BATCH, TIME, INPUTS))
+    rnn = nn.RNN(cell, variable_axes={"intermediates": 0})
+    params = jax.jit(rnn.init)(jax.random.key(0), x)["params"]
+    params = jax.tree.map(lambda leaf: np.asarray(leaf) + 0.5 * rng.normal(size=leaf.shape), params)
+    carry, got = apply(rnn, {"params": params}, x, return_carry=True)
+    want = np.zeros(got.shape)
+    for b in range(BATCH):
+        start = jax.tree.map(np.asarray, cell.initialize_carry(jax.random.key(0), (INPUTS,)))
+        if case in ONE_RING:
+            state, step = (start.controller, *dataclasses.astuple(start.ring)), one_ring_step
+        else:
+            state = (start.controller, *(dataclasses.astuple(ring) for ring in start.rings))
+            step = programmed_step
+        for t in range(TIME):
+            state = step(cell, params["cell"], state, x[b, t])
+            want[b, t] = state[0]
+        final = [leaf[b] for leaf in jax.tree.leaves(carry)]
+        for ours, theirs in zip(final, jax.tree.leaves(state), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+    assert np.abs(want).max() > 0.1
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+def test_rotate_is_a_circular_convolution(n):
+    rng = np.random.default_rng(n)
+    address, weights = rng.normal(size=(3, n)), rng.normal(size=(3, n))
+    want = [
+        np.real(np.fft.ifft(np.fft.fft(a) * np.fft.fft(c))) for a, c in zip(address, weights, strict=True)
+    ]
+    got = rings.rotate(jnp.asarray(address), jnp.asarray(weights), tuple(range(n)))
+    np.testing.assert_allclose(got, want, atol=1e-12)
+    every = rings.rotations(jnp.asarray(address))
+    for i in range(n):
+        np.testing.assert_array_equal(every[:, i], np.roll(address, i, axis=1))
+
+
+def test_rotation_moves_the_read_address_forward_and_its_dual_the_write_address_back():
+    """R takes location a to a + 1; (R* w)(j) = w(R j), so that the pairing w(R r) = (R* w)(r) holds."""
+    rng = np.random.default_rng(3)
+    r, w = jnp.asarray(rng.normal(size=7)), jnp.asarray(rng.normal(size=7))
+    one = jnp.ones((1,))
+    np.testing.assert_array_equal(rings.rotate(jnp.eye(7)[2], one, (1,)), np.eye(7)[3])
+    for n in range(-3, 9):
+        np.testing.assert_allclose(
+            w @ rings.rotate(r, one, (n,)), rings.rotate(w, one, (-n,)) @ r, rtol=1e-12
+        )
+    for word in ("0", "1", "01", "0010", "1101"):
+        # the dual of a word reverses it: w([[S]](R, R') r) = ([[S reversed]](R*, R'*) w)(r)
+        moved = rings.move_by_symmetries(r, one, (word,))
+        dual = rings.move_by_symmetries(w, one, (word[::-1],), step=-1)
+        np.testing.assert_allclose(w @ moved, dual @ r, rtol=1e-12)
+
+
+def test_superposed_words_are_products_and_prefixes_are_shared():
+    rng = np.random.default_rng(4)
+    x, y, v = rng.normal(size=(4, 4)), rng.normal(size=(4, 4)), rng.normal(size=4)
+    words = tuple("".join(w) for length in range(4) for w in itertools.product("01", repeat=length))
+    weights = rng.normal(size=len(words))
+    calls = []
+
+    def counted(matrix):
+        def call(vector):
+            calls.append(1)
+            return jnp.asarray(matrix) @ vector
+
+        return call
+
+    got = rings.move_by_words(jnp.asarray(v), jnp.asarray(weights), words, counted(x), counted(y))
+    want = sum(c * word_matrix(word, x, y) @ v for c, word in zip(weights, words, strict=True))
+    np.testing.assert_allclose(got, want, rtol=1e-9)
+    assert (
+        len(calls) == 2 + 4 + 8
+    )  # one application for every non-empty word: each extends another by a digit
+
+
+def test_multiple_pattern_agrees_with_the_draft_exactly_where_digits_do_not_repeat():
+    """The sum l_i m_j k_k R^(a_k i + b_k j) of the later draft: right for 0, 1, 01; wrong for 00 (slip 2)."""
+    rng = np.random.default_rng(5)
+    r, powers = rng.random(9), (0, 1, 2)
+    lam, mu = softmax(rng.normal(size=3)), softmax(rng.normal(size=3))
+    cell = memory.MultiplePatternNTMCell(3, words=("0",), program_powers=powers)
+    for word in ("0", "1", "01", "10", "00", "010"):
+        got = cell.copy(words=(word,)).follow(
+            jnp.asarray(r), [jnp.asarray(lam), jnp.asarray(mu), jnp.ones(1)]
+        )
+        draft = sum(
+            lam[i] * mu[j] * np.roll(r, word.count("0") * powers[i] + word.count("1") * powers[j])
+            for i in range(3)
+            for j in range(3)
+        )
+        agrees = np.allclose(got, draft, atol=1e-9)
+        assert agrees == (max(word.count("0"), word.count("1")) < 2), word
+
+
+def test_a_squared_step_is_composition():
+    """x^2 steps s^2 from a sharp s, and is p(p(R)) on a superposition (slip 3)."""
+    rng = np.random.default_rng(6)
+    r = jnp.asarray(rng.random(11))
+    square = ((0, 0, 1),)
+    for s in range(4):
+        moved = rings.move_by_polynomials(r, jnp.ones(1), square, jnp.asarray(np.eye(4)[s]))
+        np.testing.assert_allclose(moved, np.roll(r, s * s), atol=1e-12)
+    half = jnp.asarray([0.0, 0.5, 0.5])  # p(X) = (X + X^2) / 2
+    rot = rotation(11)
+    p = (rot + rot @ rot) / 2
+    np.testing.assert_allclose(
+        rings.move_by_polynomials(r, jnp.ones(1), square, half), (p + p @ p) / 2 @ np.asarray(r), atol=1e-12
+    )
+    naive = (np.roll(r, 1) + np.roll(r, 4)) / 2  # steps of s^2, which is not what the program does
+    assert not np.allclose(rings.move_by_polynomials(r, jnp.ones(1), square, half), naive, atol=1e-3)
+
+
+def test_sharpening_is_finite_at_one_hot_addresses_and_large_gamma():
+    address = jnp.asarray(np.eye(5)[1])
+    value, grad = jax.value_and_grad(lambda a, g: rings.sharpen(a, g)[1], argnums=(0, 1))(
+        address, jnp.full((1,), 50.0)
+    )
+    assert float(value) == pytest.approx(1.0)
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(grad))
+    even = jnp.full((4,), 0.25)
+    np.testing.assert_allclose(rings.sharpen(even, jnp.full((1,), 3.0)), even, atol=1e-12)
+
+
+def test_addresses_stay_distributions():
+    cell = memory.NTMCell(
+        8, memory_size=16, memory_width=4, powers=(-1, 0, 1), sharpen=True, param_dtype=jnp.float64
+    )
+    x = jax.random.normal(jax.random.key(0), (2, 30, 3), jnp.float64)
+    rnn = nn.RNN(cell, variable_axes={"intermediates": 0})
+    variables = rnn.init(jax.random.key(1), x)
+    assert set(variables) == {"params"}
+    _, state = apply(rnn, variables, x, mutable=["intermediates"])
+    for name in ("read_address", "write_address"):
+        (address,) = state["intermediates"]["cell"][name]  # the call that the cell's docstring gives
+        assert address.shape == (30, 2, 16)
+        np.testing.assert_allclose(address.sum(-1), 1, rtol=1e-9)
+        assert float(address.min()) >= 0
+        assert np.abs(np.diff(address, axis=0)).max() > 1e-3  # and they move
+
+
+def test_one_location_of_operators_is_the_higher_order_cell():
+    """Remark 2.11: N = 1, all erased at every step (sigmoid(1000) is 1), operators from the input."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(2, 5, INPUTS))
+    cell = memory.OperatorNTMCell(
+        FEATURES, memory_size=1, source="input", max_power=3, erase=True, param_dtype=jnp.float64
+    )
+    plain = cells.HigherOrderCell(FEATURES, max_power=3, param_dtype=jnp.float64)
+    params = nn.RNN(plain).init(jax.random.key(0), x)["params"]["cell"]
+    params = jax.tree.map(lambda leaf: leaf + 0.3 * rng.normal(size=leaf.shape), params)
+
+    def both(params):
+        powers = params["powers"]
+        # heads: one power to read, one to write (nothing to choose), the erasure, then the powers
+        kernel = jnp.concatenate([jnp.zeros((FEATURES, 3)), powers["kernel"]], axis=1)
+        bias = jnp.concatenate([jnp.zeros(2), jnp.full(1, 1e3), powers["bias"]])
+        mapped = {k: v for k, v in params.items() if k != "powers"}
+        mapped["heads"] = {"kernel": kernel, "bias": bias}
+        of_memory = apply(nn.RNN(cell), {"params": {"cell": mapped}}, x)
+        return apply(nn.RNN(plain), {"params": {"cell": params}}, x), of_memory
+
+    ours, theirs = both(params)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    weights = rng.normal(size=ours.shape)
+    grads = [jax.grad(lambda p, k=k: (both(p)[k] * weights).sum())(params) for k in range(2)]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), *grads)
+
+
+def test_few_powers_make_no_square_of_the_ring():
+    """With three powers nothing in the program, forwards or backwards, has two axes of N."""
+    cell = memory.NTMCell(8, memory_size=37, memory_width=5, powers=(-1, 0, 1), erase=True, sharpen=True)
+    x = jnp.ones((2, 3, 4), jnp.float32)
+    rnn = nn.RNN(cell)
+    variables = rnn.init(jax.random.key(0), x)
+    text = str(jax.make_jaxpr(jax.grad(lambda v: apply(rnn, v, x).sum()))(variables))
+    assert "2,37,5]" in text
+    assert "37,37]" not in text
+    every = str(
+        jax.make_jaxpr(lambda v: apply(nn.RNN(cell.copy(powers=None)), v, x))(
+            nn.RNN(cell.copy(powers=None)).init(jax.random.key(0), x)
+        )
+    )
+    assert "37,37]" in every  # the same search does find it where all N powers are used
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (memory.NTMCell(0), "features must be at least 1"),
+        (memory.NTMCell(4, memory_size=0), "memory_size must be at least 1"),
+        (memory.NTMCell(4, memory_width=-1), "memory_width must be at least 1"),
+        (memory.NTMCell(4, powers=()), "powers must name at least one"),
+        (memory.NTMCell(4, read="next"), "read must be one of updated, previous, got 'next'"),
+        (memory.DihedralNTMCell(4, words=()), "words must be a tuple of words over 0 and 1"),
+        (memory.DihedralNTMCell(4, words=("0", "2")), "words must be a tuple of words over 0 and 1"),
+        (memory.OperatorNTMCell(4, source="x"), "source must be one of controller, input"),
+        (memory.OperatorNTMCell(4, max_power=-1), "max_power must be None or at least 0"),
+        (memory.PatternNTMCell(4, program_powers=()), "program_powers must name at least one"),
+        (memory.MultiplePatternNTMCell(4, words=("a",)), "words must be a tuple"),
+        (memory.PolynomialStepNTMCell(4, max_power=0), "max_power must be at least 1"),
+        (
+            memory.PolynomialStepNTMCell(4, polynomials=((0, -1),)),
+            "polynomials must be tuples of coefficients",
+        ),
+    ],
+)
+def test_bad_fields_are_named(cell, message):
+    with pytest.raises(ValueError, match=message):
+        nn.RNN(cell).init(jax.random.key(0), jnp.ones((1, 2, 3)))
+
+
+def test_bad_shapes_are_shown():
+    with pytest.raises(ValueError, match=r"coefficients must have one entry for each of the 3 powers"):
+        rings.rotate(jnp.ones(4), jnp.ones(2), (0, 1, 2))
+    cell = memory.NTMCell(5)
+    carry = cell.initialize_carry(jax.random.key(0), (2, 3))
+    with pytest.raises(ValueError, match=r"carry.controller must be \[\*B, 5\].*\(2, 5\) and \(4, 3\)"):
+        cell.init(jax.random.key(0), carry, jnp.ones((4, 3)))
