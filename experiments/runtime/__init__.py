@@ -63,6 +63,7 @@ from experiments.runtime.checkpoints import CheckpointError
 from experiments.runtime.config import RunConfig, at_least, one_of, presets, resumable
 from experiments.runtime.fit import FitResult, NonFiniteLoss, Preempted, fit
 from experiments.runtime.launching import launch
+from experiments.runtime.stops import Stop
 from experiments.runtime.training import Sums, TrainState
 from experiments.runtime.workdir import WorkdirError, params_sha256
 
@@ -72,6 +73,7 @@ __all__ = [
     "NonFiniteLoss",
     "Preempted",
     "RunConfig",
+    "Stop",
     "Sums",
     "TrainState",
     "WorkdirError",

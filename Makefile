@@ -1,0 +1,48 @@
+# What people type: `make run` and `make test`; each sets up what it needs in .venv first.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+READY := .venv/.ready
+
+# Times a recipe: $(call timed,what it is,command).
+timed = start=$$SECONDS; echo "== $(1)"; $(2); echo "== done in $$((SECONDS - start)) s"
+
+.PHONY: help setup run test test-slow lint format bench results clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY)  ## build .venv with the pinned versions (about a minute, 0.9 GB)
+
+$(READY): pyproject.toml constraints.txt .python-version
+	@$(call timed,setting up .venv with the versions of constraints.txt (about a minute, 0.9 GB),\
+	  python=$$(./.ci/find-python); echo "   using $$python"; \
+	  if ! [ -x $(PYTHON) ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then \
+	    rm -rf .venv; "$$python" -m venv .venv; fi; \
+	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; touch $@)
+
+run: setup  ## the main job: every experiment's quick preset, ending in one page of pictures
+	@$(call timed,the tour: every experiment's quick preset (about 2 minutes a stop on two cores),$(PYTHON) -m experiments.tour)
+
+test: setup  ## the tests (under 5 minutes on two cores)
+	@$(call timed,the tests (under 5 minutes on two cores),$(PYTHON) -m pytest -n 2 -m 'not slow')
+
+test-slow: setup  ## the tests that take more than a minute each
+	@$(call timed,the slow tests,$(PYTHON) -m pytest -m slow)
+
+lint: setup  ## style (ruff) and types (pyrefly)
+	@$(call timed,ruff and pyrefly,\
+	  $(PYTHON) -m ruff check .; $(PYTHON) -m ruff format --check .; $(PYTHON) -m pyrefly check)
+
+format: setup  ## let ruff mend what it can
+	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
+
+bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 3 minutes)
+	@$(call timed,benchmarks (about 3 minutes on two cores),$(PYTHON) -m benchmarks.llrnn)
+
+results: setup  ## train every claim of results/ again, with its seeds and baselines (about 20 minutes)
+	@$(call timed,the claims about learning (about 20 minutes on two cores),$(PYTHON) -m benchmarks.llrnn_learning)
+
+clean:  ## remove what setup, run and the tests made
+	rm -rf .venv tour runs .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""One file an experiment: its config dataclass and its presets."""

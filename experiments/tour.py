@@ -1,0 +1,118 @@
+"""What `make run` runs: the `quick` preset of every experiment, then one page with all results.
+
+    python -m experiments.tour --out=tour
+
+Ends with `tour/index.html` (open it in a browser; no network needed) and a table on the terminal. A tour that
+was interrupted goes on where it was; one that was finished starts afresh.
+"""
+
+import html
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from absl import app, flags, logging
+
+from experiments import llrnn, runtime
+
+_OUT = flags.DEFINE_string("out", "tour", "directory of the page and of the runs it shows")
+
+STOPS: dict[str, Callable[[Path], runtime.Stop]] = {"llrnn": llrnn.tour_stop}
+"""For each experiment a function that runs its `quick` preset in the directory it is given."""
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>The tour</title><style>
+body {{ font: 16px/1.5 system-ui, sans-serif; color: #222 }}
+body {{ max-width: 56rem; margin: 2rem auto; padding: 0 1rem }}
+table {{ border-collapse: collapse; margin: 1rem 0 }} th, td {{ padding: .3rem .8rem; text-align: left }}
+th {{ border-bottom: 2px solid #888 }} td {{ border-bottom: 1px solid #ddd }}
+figure {{ margin: 1.5rem 0 }} img {{ max-width: 100% }} figcaption, .note {{ color: #555; font-size: .9rem }}
+</style></head><body>
+<h1>The tour</h1>
+<p class="note">The <code>quick</code> preset of every experiment, run here in {seconds:.0f} s.</p>
+{stops}
+</body></html>
+"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Makes all stops and writes the page."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+    out = Path(_OUT.value)
+    start_afresh_if_finished(out)
+    began = time.monotonic()
+    stops: dict[str, runtime.Stop] = {}
+    for number, (name, make) in enumerate(STOPS.items(), 1):
+        print(f"stop {number} of {len(STOPS)}: {name}", flush=True)
+        stops[name] = run_stop(make, out / name)
+    (out / "index.html").write_text(page(stops, out, time.monotonic() - began), encoding="utf-8")
+    for stop in stops.values():
+        print(f"\n{stop.title}\n{table(stop.rows)}\n{stop.meaning}\n({stop.caveat})")
+    print(f"\nThe page: {out / 'index.html'}")
+
+
+def start_afresh_if_finished(out: Path) -> None:
+    """Clears a finished tour, which is known by its page; refuses a directory that is not a tour's.
+
+    Raises:
+        app.UsageError: the directory holds something else.
+    """
+    page_file = out / "index.html"
+    others = sorted(entry.name for entry in out.glob("*") if entry.name not in {*STOPS, page_file.name})
+    if others:
+        raise app.UsageError(f"--out={out} holds {others[0]!r}, which no tour made; choose another directory")
+    if page_file.exists():
+        page_file.unlink()  # first, so that a kill in between leaves an unfinished tour, not a wrong page
+        for name in STOPS:
+            shutil.rmtree(out / name, ignore_errors=True)
+
+
+def run_stop(make: Callable[[Path], runtime.Stop], directory: Path) -> runtime.Stop:
+    """Runs a stop, going on with an interrupted one unless its preset has changed since."""
+    try:
+        return make(directory)
+    except runtime.WorkdirError as error:
+        print(f"cannot go on with the interrupted stop in {directory}, starting it afresh: {error}")
+        shutil.rmtree(directory)
+        return make(directory)
+
+
+def page(stops: Mapping[str, runtime.Stop], out: Path, seconds: float) -> str:
+    """The page's HTML; its figures are files beside it."""
+    parts = []
+    for stop in stops.values():
+        columns = list(stop.rows[0])
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(row[column])}</td>" for column in columns) + "</tr>"
+            for row in stop.rows
+        )
+        figures = "".join(
+            f'<figure><img src="{html.escape(path.relative_to(out).as_posix())}" '
+            f'alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}</figcaption></figure>'
+            for path, caption in stop.figures.items()
+        )
+        parts.append(
+            f"<h2>{html.escape(stop.title)}</h2><p>{html.escape(stop.meaning)}</p>"
+            f"<table><tr>{head}</tr>{body}</table>{figures}"
+            f'<p class="note">{html.escape(stop.caveat)}</p>'
+        )
+    return _PAGE.format(seconds=seconds, stops="\n".join(parts))
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as text in aligned columns."""
+    columns = list(rows[0])
+    widths = {column: max(len(column), *(len(row[column]) for row in rows)) for column in columns}
+    lines = ["  ".join(column.ljust(widths[column]) for column in columns)]
+    lines.append("  ".join("-" * widths[column] for column in columns))
+    lines += ["  ".join(row[column].ljust(widths[column]) for column in columns) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell much at the level below
+    app.run(main)
