@@ -190,9 +190,9 @@ def tour_stop(directory: Path) -> runtime.Stop:
         title="Linear logic RNN: programs applied to operators they were never trained with",
         meaning=(
             "Each input is a pair (k, g): apply the permutation g of five things k times. Of the 32 pairs 8 "
-            "never occur in training. The higher-order cell learns a linear operator for each g and runs the "
-            "linear logic program k, the Church numeral, on it; so a new pair is nothing new to it. The LSTM, "
-            "given the same time, learns the pairs it is shown."
+            "never occur in training. The higher-order cell learns a linear operator for each g and runs "
+            "the linear logic program k, the Church numeral, on it; so a new pair is nothing new to it. The "
+            "LSTM, given the same time, learns the pairs it is shown."
         ),
         rows=rows,
         figures={
