@@ -1,0 +1,78 @@
+"""The rules of docs/architecture.md that a machine can hold: which way imports point, and what may be named."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAPERS = ("simplicial", "tp_transformer", "folnet", "llrnn")
+MAY_IMPORT = {
+    "kernels": set(),
+    **{paper: {"kernels"} for paper in PAPERS},
+    "experiments": {"kernels", *PAPERS},
+}
+OURS = {*MAY_IMPORT, "benchmarks", "tests"}
+
+
+def imported(source: str) -> set[str]:
+    """The top-level packages a module's text imports."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("package", [name for name in MAY_IMPORT if (ROOT / name).is_dir()])
+def test_imports_point_down(package):
+    """A package imports, of ours, itself and the floors below it."""
+    allowed = {package, *MAY_IMPORT[package]}
+    modules = sorted((ROOT / package).rglob("*.py"))
+    assert modules
+    wrong = {
+        str(module.relative_to(ROOT)): found
+        for module in modules
+        if (found := (imported(module.read_text(encoding="utf-8")) & OURS) - allowed)
+    }
+    assert not wrong
+
+
+def test_the_rule_sees_an_import():
+    """The check above would notice."""
+    assert imported("import experiments.runtime as r\nfrom llrnn import logic") == {"experiments", "llrnn"}
+
+
+@pytest.mark.parametrize("package", [name for name in PAPERS if (ROOT / name).is_dir()])
+def test_papers_touch_no_flags_and_keep_no_globals(package):
+    """A paper's package defines no flags and has no `global` statement."""
+    for module in sorted((ROOT / package).rglob("*.py")):
+        text = module.read_text(encoding="utf-8")
+        assert not imported(text) & {"absl", "ml_collections", "orbax"}, module
+        assert not any(isinstance(node, ast.Global) for node in ast.walk(ast.parse(text))), module
+
+
+def test_tests_mirror_the_tree():
+    """Every folder of tests stands where the folder it tests stands."""
+    for folder in sorted(path for path in (ROOT / "tests").rglob("*") if path.is_dir()):
+        relative = folder.relative_to(ROOT / "tests")
+        if "__pycache__" in relative.parts or relative.parts[0] == "data":
+            continue
+        assert (ROOT / relative).is_dir() or (ROOT / relative).with_suffix(".py").is_file(), relative
+
+
+def test_nothing_names_one_machine():
+    """No tracked text names a home directory or where packages were fetched from."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    pattern = re.compile(r"/home/\w|/root/|pypi\.org|pythonhosted|https?://[^\s)]*simple/")
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if path.suffix in {".py", ".md", ".toml", ".txt", ".json", ".jsonl", ""} and path != Path(__file__):
+            text = path.read_text(encoding="utf-8", errors="ignore") if path.is_file() else ""
+            assert not pattern.search(text), name
