@@ -94,6 +94,8 @@ class RecurrentModel(nn.Module):
             raise ValueError(f"inputs must be [B, T, I], got {inputs.shape}")
         if self.num_outputs < 1:
             raise ValueError(f"num_outputs must be at least 1, got {self.num_outputs}")
+        if self.hidden_outputs is not None and self.hidden_outputs < 1:
+            raise ValueError(f"hidden_outputs must be None or at least 1, got {self.hidden_outputs}")
         rnn = nn.RNN(self.cell, variable_axes={"intermediates": 0}, unroll=self.unroll, name="rnn")
         hidden = cast(Array, rnn(inputs))  # a pair only where the carry is asked for
         shared = {"dtype": self.dtype, "param_dtype": self.param_dtype}

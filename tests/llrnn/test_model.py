@@ -1,0 +1,177 @@
+"""The sequence model: its output equations, the cells by name, what a cell records, and one scan a
+sequence.
+"""
+
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from llrnn import cells, memory, model
+
+OPTIONS = {
+    "higher_order": {"max_power": 2},
+    "operator_ntm": {"memory_size": 3},
+    "pattern_ntm": {"memory_size": 8, "memory_width": 4, "program_size": 3, "sharpen": True},
+    "multiple_pattern_ntm": {"memory_size": 8, "memory_width": 4, "program_size": 3},
+    "polynomial_ntm": {"memory_size": 8, "memory_width": 4, "program_size": 3},
+    "ntm": {"memory_size": 8, "memory_width": 4, "erase": True, "sharpen": True},
+    "dihedral_ntm": {"memory_size": 8, "memory_width": 4},
+}
+
+
+def apply(module: Any, variables: Any, *args: Any) -> Any:
+    return jax.jit(module.apply)(variables, *args)
+
+
+def initialised(module: Any, x: Any) -> Any:
+    """Random variables of the right shapes, without compiling the initialisation."""
+    shapes = jax.eval_shape(module.init, jax.random.key(0), x)
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: jnp.asarray(0.4 * rng.normal(size=leaf.shape), leaf.dtype), shapes)
+
+
+def made(name):
+    return model.make_cell(name, features=6, **OPTIONS.get(name, {}))
+
+
+def primitives(jaxpr):
+    """How often each primitive occurs outside of loops' bodies."""
+    names = []
+    for equation in jaxpr.eqns:
+        names.append(equation.primitive.name)
+        if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call", "remat"):
+            names += primitives(equation.params["jaxpr"].jaxpr)
+    return names
+
+
+@pytest.mark.parametrize("name", list(model.CELLS))
+def test_every_cell_trains_in_one_scan_and_its_past_is_its_past(name):
+    net = model.RecurrentModel(made(name), num_outputs=4)
+    x = jax.random.normal(jax.random.key(0), (2, 6, 5))
+    variables = initialised(net, x)
+    assert set(variables) == {"params"}
+    jaxpr = jax.make_jaxpr(net.apply)(variables, x).jaxpr
+    assert primitives(jaxpr).count("scan") == 1
+
+    def loss(variables, x):
+        logits = cast(Any, net.apply(variables, x)).logits
+        return (logits[:, :3] ** 2).sum(), logits  # of the first three steps
+
+    (_, logits), (grads, to_x) = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))(variables, x)
+    assert logits.shape == (2, 6, 4)
+    leaves = jax.tree.leaves(grads)
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
+    # Every parameter is in use (the LSTM's biases too), and what comes later never reaches the first three
+    # steps.
+    assert sum(bool(jnp.abs(leaf).max() > 0) for leaf in leaves) == len(leaves)
+    assert float(jnp.abs(to_x[:, :3]).max()) > 0
+    assert float(jnp.abs(to_x[:, 3:]).max()) == 0
+
+
+def test_output_equations():
+    x = np.asarray(jax.random.normal(jax.random.key(0), (2, 3, 5)))
+    for hidden_outputs in (None, 7):
+        net = model.RecurrentModel(cells.ElmanCell(6), num_outputs=4, hidden_outputs=hidden_outputs)
+        variables = initialised(net, x)
+        p = jax.tree.map(
+            lambda leaf: (
+                np.asarray(leaf) + np.linspace(-0.4, 0.5, leaf.size).reshape(leaf.shape).astype("f4")
+            ),
+            variables["params"],
+        )
+        output = apply(net, {"params": p}, x)
+        y = np.asarray(output.hidden)
+        if hidden_outputs:
+            y = np.maximum(y @ p["hidden_outputs"]["kernel"] + p["hidden_outputs"]["bias"], 0)  # (2.2)
+        want = y @ p["outputs"]["kernel"] + p["outputs"]["bias"]
+        np.testing.assert_allclose(output.logits, want, rtol=1e-4, atol=1e-5)
+        assert output.intermediates is None
+
+
+def test_flax_lstm_is_flax_lstm():
+    x = jax.random.normal(jax.random.key(0), (2, 5, 3))
+    net = model.RecurrentModel(model.make_cell("lstm", features=6), num_outputs=2)
+    variables = initialised(net, x)
+    alone = apply(nn.RNN(nn.OptimizedLSTMCell(6)), {"params": {"cell": variables["params"]["cell"]}}, x)
+    np.testing.assert_allclose(apply(net, variables, x).hidden, alone, rtol=1e-6)
+
+
+def test_intermediates_are_the_addresses_by_step():
+    cell = made("multiple_pattern_ntm")
+    net = model.RecurrentModel(cell, num_outputs=2)
+    x = jax.random.normal(jax.random.key(0), (3, 5, 4))
+    variables = initialised(net, x)
+    output = model.run_with_intermediates(net, variables, x)
+    assert output.intermediates is not None
+    assert set(output.intermediates) == {
+        *(f"{kind}_address{suffix}" for kind in ("read", "write") for suffix in ("", "_2", "_3", "_4")),
+        "gate",
+    }
+    assert output.intermediates["read_address"].shape == (3, 5, 8)
+    np.testing.assert_allclose(output.logits, apply(net, variables, x).logits, rtol=1e-5)
+    # By hand, without a scan: the cell's states one after the other.
+    params = {"params": variables["params"]["cell"]}
+    carry = cell.initialize_carry(jax.random.key(0), (3, 4))
+    for t in range(5):
+        carry, _ = apply(cell, params, carry, x[:, t])
+        for suffix, ring in zip(("", "_2", "_3", "_4"), carry.rings, strict=True):
+            for kind in ("read_address", "write_address"):
+                np.testing.assert_allclose(
+                    output.intermediates[kind + suffix][:, t], getattr(ring, kind), rtol=1e-4, atol=1e-6
+                )
+
+
+def test_a_cell_that_records_nothing():
+    net = model.RecurrentModel(cells.ElmanCell(3), num_outputs=2)
+    x = jnp.ones((1, 2, 2))
+    assert model.run_with_intermediates(net, net.init(jax.random.key(0), x), x).intermediates == {}
+
+
+def test_unrolling_changes_no_value():
+    x = jax.random.normal(jax.random.key(0), (2, 7, 3))
+    once, often = (model.RecurrentModel(made("ntm"), num_outputs=2, unroll=unroll) for unroll in (1, 4))
+    variables = initialised(once, x)
+    np.testing.assert_allclose(
+        apply(once, variables, x).logits, apply(often, variables, x).logits, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_logits_are_float32_in_a_bfloat16_model():
+    cell = memory.NTMCell(8, memory_size=8, memory_width=4, dtype=jnp.bfloat16)
+    net = model.RecurrentModel(cell, num_outputs=3, dtype=jnp.bfloat16)
+    x = jnp.ones((1, 3, 2))
+    variables = initialised(net, x)
+    output = apply(net, variables, x)
+    assert output.logits.dtype == jnp.float32
+    assert output.hidden.dtype == jnp.float32
+
+
+def test_names():
+    assert isinstance(model.make_cell("ntm", features=3, powers=(0, 1)), memory.NTMCell)
+    with pytest.raises(
+        ValueError, match="no cell is called 'gru'; there are dihedral_ntm, elman, higher_order"
+    ):
+        model.make_cell("gru", features=3)
+    with pytest.raises(ValueError, match="cell 'elman' has no option memory_size, words; it has features"):
+        model.make_cell("elman", features=3, words=(), memory_size=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "message"),
+    [
+        ({"num_outputs": 2}, (2, 3), r"inputs must be \[B, T, I\], got \(2, 3\)"),
+        ({"num_outputs": 0}, (2, 3, 4), "num_outputs must be at least 1, got 0"),
+        (
+            {"num_outputs": 2, "hidden_outputs": 0},
+            (2, 3, 4),
+            "hidden_outputs must be None or at least 1, got 0",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(options, shape, message):
+    with pytest.raises(ValueError, match=message):
+        model.RecurrentModel(cells.ElmanCell(3), **options).init(jax.random.key(0), jnp.ones(shape))
