@@ -1,0 +1,65 @@
+"""Runs the regression in the three modes on the devices there are; prints what each came to, as JSON."""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import regression
+from regression_config import quick
+
+from experiments import runtime
+
+
+def outcome(result):
+    """Numbers to compare."""
+    return {
+        "kernel": np.asarray(result.params["kernel"], np.float64).tolist(),
+        "bias": np.asarray(result.params["bias"], np.float64).tolist(),
+        **{name: result.metrics[name] for name in ("loss", "grad_norm", "within")},
+    }
+
+
+def drawn(parallel):
+    """Batches drawn on the devices, uneven masks, plain SGD (Adam would hide a constant factor)."""
+    return regression.main(quick(), parallel=parallel, quiet=True)
+
+
+def fed(parallel):
+    """Batches made on the host, a scalar among their leaves."""
+
+    def batches(step):
+        random = np.random.default_rng(step)
+        x, y = random.normal(size=(16, 4)).astype(np.float32), random.normal(size=(16, 3)).astype(np.float32)
+        mask = random.uniform(size=(16, 3)) < np.linspace(1, 0.1, 16)[:, None]
+        return {"x": x, "y": y, "mask": mask, "offset": np.float32(0.25)}
+
+    return regression.main(quick(), parallel=parallel, quiet=True, sample=None, batches=batches)
+
+
+def carried(parallel):
+    """A sampler with a state of its own, which moves with the parameters."""
+
+    def sample(key, step, params, extra):
+        x = jax.random.normal(key, (16, 4)) + extra["drift"]
+        moved = {"drift": 0.9 * extra["drift"] + 0.1 * jnp.mean(params["bias"]), "count": extra["count"] + 1}
+        mask = jnp.ones((16, 3), bool)
+        return {"x": x, "y": x[:, :3], "mask": mask, "offset": jnp.float32(0)}, moved
+
+    def init_extra(key):
+        return {"drift": jax.random.normal(key), "count": jnp.int32(0)}
+
+    result = regression.main(quick(), parallel=parallel, quiet=True, sample=sample, init_extra=init_extra)
+    if int(result.state.extra["count"]) != 60:
+        raise SystemExit(f"60 samples were drawn, {result.state.extra['count']} counted")
+    return result
+
+
+if __name__ == "__main__":
+    kinds = {"drawn": drawn, "fed": fed, "carried": carried}
+    results = {
+        kind: {parallel: outcome(function(parallel)) for parallel in sys.argv[1:]}
+        for kind, function in kinds.items()
+    }
+    print(json.dumps({"devices": jax.device_count(), "runtime": runtime.__name__, **results}))

@@ -1,0 +1,53 @@
+"""A small experiment on the runtime, started by the tests as users start theirs."""
+
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from experiments import runtime
+
+
+def main(config, *, workdir=None, parallel="jit", **others):
+    """Learns a fixed linear map from noisy examples, a random part of whose outputs is masked."""
+    inputs, outputs = config.data.inputs, config.data.outputs
+
+    def init(key):
+        return {"kernel": jax.random.normal(key, (inputs, outputs)), "bias": jnp.zeros((outputs,))}
+
+    def sample(key, step):
+        keys = jax.random.split(key, 3)
+        x = jax.random.normal(keys[0], (config.batch_size, inputs))
+        x = jnp.where((config.poison >= 0) & (step >= config.poison), jnp.nan, x)
+        y = x @ jnp.sin(jnp.arange(inputs * outputs, dtype=x.dtype).reshape(inputs, outputs))
+        # The later an example in the batch the fewer outputs it shows: shards differ in their counts.
+        shown = jnp.linspace(0.95, 0.05, config.batch_size)[:, None]
+        mask = jax.random.uniform(keys[2], y.shape) < shown
+        return {
+            "x": x,
+            "y": y + 0.1 * jax.random.normal(keys[1], y.shape),
+            "mask": mask,
+            "offset": jnp.float32(0),
+        }
+
+    def loss(params, batch, key):
+        error = batch["x"] @ params["kernel"] + params["bias"][None] - batch["y"] - batch["offset"]
+        count = jnp.sum(batch["mask"])
+        total = jnp.sum(error**2 * batch["mask"])
+        within = jnp.sum((jnp.abs(error) < 1) & batch["mask"])
+        return runtime.Sums(total, count, {"within": (within, count)})
+
+    def evaluate(params):
+        time.sleep(config.pause)
+        return {"norm": jnp.linalg.norm(params["kernel"])}
+
+    optimizer = {"sgd": optax.sgd, "adam": optax.adam}[config.optimizer](config.lr)
+    arguments = {"init": init, "loss": loss, "sample": sample, "optimizer": optimizer, "evaluate": evaluate}
+    arguments |= {"workdir": workdir, "parallel": parallel, **others}
+    return runtime.fit(config, **arguments)
+
+
+if __name__ == "__main__":
+    runtime.launch(main, config=f"{Path(__file__).with_name('regression_config.py')}:quick")
