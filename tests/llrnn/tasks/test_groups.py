@@ -203,7 +203,10 @@ def test_refuses_what_cannot_be(options, message):
         powers_task(**options)
 
 
-def test_as_many_as_possible_can_be_held_out():
-    # 7 powers other than 1 may each lose 2 of their 4 pairs.
-    task = powers_task(held_out=14)
-    assert len(set(task.held_out_pairs)) == 14
+@pytest.mark.parametrize(("powers", "operators", "most"), [(8, 4, 14), (3, 8, 8), (2, 4, 0)])
+def test_as_many_as_possible_can_be_held_out_and_no_more(powers, operators, most):
+    # Of 8 powers the 7 other than 1 may each lose 2 of 4 operators; of 3 powers each operator may lose 1.
+    task = powers_task(powers=powers, operators=operators, held_out=most)
+    assert len(set(task.held_out_pairs)) == most
+    with pytest.raises(ValueError, match=f"held_out must be at most {most} .*, got {most + 1}"):
+        powers_task(powers=powers, operators=operators, held_out=most + 1)
