@@ -58,7 +58,11 @@ Figures: `plots.curve_figure`, `plots.heatmap_figure`, `plots.save`. Claims over
 `intervals.mean_interval`, `intervals.wilson_interval`. Records: `metrics.read(workdir / "metrics.jsonl")`.
 """
 
-from experiments.runtime import intervals, metrics, plots
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from experiments.runtime import metrics
 from experiments.runtime.checkpoints import CheckpointError
 from experiments.runtime.config import RunConfig, at_least, one_of, presets, resumable
 from experiments.runtime.fit import FitResult, NonFiniteLoss, Preempted, fit
@@ -66,6 +70,9 @@ from experiments.runtime.launching import launch
 from experiments.runtime.stops import Stop
 from experiments.runtime.training import Sums, TrainState
 from experiments.runtime.workdir import WorkdirError, params_sha256
+
+if TYPE_CHECKING:
+    from experiments.runtime import intervals, plots
 
 __all__ = [
     "CheckpointError",
@@ -88,3 +95,10 @@ __all__ = [
     "presets",
     "resumable",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    # Matplotlib and SciPy take half of the time it takes to start, and many a process draws nothing.
+    if name in ("intervals", "plots"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
