@@ -10,6 +10,7 @@ from typing import Any
 from llrnn.tasks import chomsky, groups, patterns
 from llrnn.tasks.base import Batch, Task, accuracy, error_per_symbol
 from llrnn.tasks.chomsky import (
+    SCORED_LENGTHS,
     BucketSort,
     CycleNavigation,
     DuplicateString,
@@ -59,6 +60,7 @@ def make(name: str, /, **options: Any) -> Task:
 
 __all__ = [
     "NAMES",
+    "SCORED_LENGTHS",
     "Batch",
     "BucketSort",
     "CycleNavigation",

@@ -115,8 +115,8 @@ class GroupPowers(GroupTask):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The trained pairs, and all pairs with the held-out ones scored."""
-        return ("train", "held_out")
+        """The trained pairs, and all pairs with the held-out ones scored if there are any."""
+        return ("train", "held_out") if self.held_out else ("train",)
 
     @property
     def operator_elements(self) -> tuple[int, ...]:

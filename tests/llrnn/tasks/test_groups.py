@@ -178,6 +178,7 @@ def test_effects_are_powers():
 def test_the_group_may_have_no_elements_of_order_three():
     task = powers_task(group="S2", operators=1, held_out=0)
     assert task.operator_elements == (1,)
+    assert task.splits == ("train",)
     assert task.trained_pairs == tuple((k, 0) for k in range(8))
 
 
