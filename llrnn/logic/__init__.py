@@ -1,0 +1,134 @@
+r"""Linear logic: types, terms, checking, cut elimination, denotations as JAX values, a library of programs.
+
+from llrnn import logic
+A = logic.Atom("A", 5)
+two = logic.numeral(2, A)                     # \!f. \z. f (f z)
+logic.check(two)                              # !(A -o A) -o A -o A
+square = logic.denote(two)(x)                 # x : [5, 5]; a linear callable
+logic.matrix(square, 5)                       # x @ x
+"""
+
+from llrnn.logic import values
+from llrnn.logic.check import Judgement, LinearityError, check, judge
+from llrnn.logic.denote import denote, ket_value, nonlinear
+from llrnn.logic.masters import dual, ntm_master, ntm_state
+from llrnn.logic.printing import show
+from llrnn.logic.programs import (
+    binary_integer,
+    compose,
+    concat,
+    dereliction,
+    evaluate,
+    feed,
+    mult,
+    numeral,
+    plus,
+    repeat,
+    square,
+)
+from llrnn.logic.spans import (
+    NumeralSpan,
+    Span,
+    WordProducts,
+    WordSpan,
+    numeral_span,
+    word_products,
+    word_span,
+)
+from llrnn.logic.terms import (
+    App,
+    Both,
+    Fst,
+    IllTyped,
+    Ket,
+    Lam,
+    LetBang,
+    LetPair,
+    LetStar,
+    Pair,
+    Snd,
+    Star,
+    Sum,
+    Term,
+    Var,
+    Zero,
+    alpha_equal,
+    is_plain,
+)
+from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, let_star
+from llrnn.logic.types import Atom, Bang, Lolli, One, Tensor, Type, With, binary, endo, integer
+from llrnn.logic.values import Kets, LinearMap, dense, ket, matrix, superpose
+
+__all__ = [
+    "App",
+    "Atom",
+    "Bang",
+    "Both",
+    "Fst",
+    "IllTyped",
+    "Judgement",
+    "Ket",
+    "Kets",
+    "Lam",
+    "LetBang",
+    "LetPair",
+    "LetStar",
+    "LinearMap",
+    "LinearityError",
+    "Lolli",
+    "NumeralSpan",
+    "One",
+    "Pair",
+    "Snd",
+    "Span",
+    "Star",
+    "Sum",
+    "Tensor",
+    "Term",
+    "Type",
+    "Var",
+    "With",
+    "WordProducts",
+    "WordSpan",
+    "Zero",
+    "alpha_equal",
+    "bang",
+    "banged",
+    "binary",
+    "binary_integer",
+    "both",
+    "check",
+    "compose",
+    "concat",
+    "denote",
+    "dense",
+    "dereliction",
+    "dual",
+    "endo",
+    "evaluate",
+    "feed",
+    "integer",
+    "is_plain",
+    "judge",
+    "ket",
+    "ket_value",
+    "lam",
+    "let_bang",
+    "let_pair",
+    "let_star",
+    "matrix",
+    "mult",
+    "nonlinear",
+    "ntm_master",
+    "ntm_state",
+    "numeral",
+    "numeral_span",
+    "plus",
+    "repeat",
+    "show",
+    "square",
+    "superpose",
+    "values",
+    "word_products",
+    "word_span",
+]

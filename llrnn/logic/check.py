@@ -1,0 +1,198 @@
+"""The checker: types, and that every linear variable is used exactly once.
+
+The rules are those of dual-context linear logic (Barber & Plotkin) with products, and for differential linear
+logic with kets, sums and zero. `Zero(A)` proves A from any linear context: it can absorb linear variables
+that are used nowhere else, which is what the derivative of a term that does not mention the variable needs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llrnn.logic.stackless import Steps, stackless
+from llrnn.logic.terms import (
+    Both,
+    IllTyped,
+    Ket,
+    Lam,
+    LetBang,
+    LetPair,
+    Sum,
+    Term,
+    Var,
+    Zero,
+    excerpt,
+    need_terms,
+)
+from llrnn.logic.types import Bang, Type
+
+
+class LinearityError(IllTyped):
+    """A linear variable is used twice, not at all, or where only unrestricted ones may be."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the checker finds out about a term.
+
+    Attributes:
+      type: the type of the term.
+      linear: the linear variables it uses, with their types, in order of use.
+      absorbs: whether it contains a Zero that can absorb further linear variables.
+    """
+
+    type: Type
+    linear: Mapping[str, Type]
+    absorbs: bool
+
+
+def check(
+    term: Term, unrestricted: Mapping[str, Type] | None = None, linear: Mapping[str, Type] | None = None
+) -> Type:
+    """The type of a term in a context; a closed term needs none.
+
+    Args:
+      term: the term.
+      unrestricted: free variables that may be used any number of times (x : A stands for a hypothesis !A).
+      linear: free variables that must be used exactly once.
+
+    Returns:
+      The type.
+
+    Raises:
+      LinearityError: a linear variable is used twice, not at all, or inside a promotion; the message names
+      the
+        variable, its type, the place and the repair.
+      IllTyped: a variable is not bound, or not at the type it is used at.
+      ValueError: a name is in both contexts.
+    """
+    linear = {} if linear is None else linear
+    found = judge(term, unrestricted, linear)
+    if not found.absorbs:
+        for name, of in linear.items():
+            if name not in found.linear:
+                raise _unused(name, of, term)
+    return found.type
+
+
+def judge(
+    term: Term, unrestricted: Mapping[str, Type] | None = None, linear: Mapping[str, Type] | None = None
+) -> Judgement:
+    """As `check`, but the free linear variables need not all be used: those that are, are returned."""
+    need_terms(term=term)
+    unrestricted = {} if unrestricted is None else unrestricted
+    linear = {} if linear is None else linear
+    both = sorted(set(unrestricted) & set(linear))
+    if both:
+        raise ValueError(f"linear: {', '.join(both)} cannot be linear and unrestricted at the same time")
+    context = {name: (of, False) for name, of in unrestricted.items()}
+    context |= {name: (of, True) for name, of in linear.items()}
+    used, absorbs = _judge(term, context)
+    return Judgement(term.type, used, absorbs)
+
+
+@stackless
+def _judge(term: Term, context: dict[str, tuple[Type, bool]]) -> "Steps[tuple[dict[str, Type], bool]]":
+    """The linear variables that the term uses and whether it can absorb more; context: name -> (type,
+    linear)."""
+    match term:
+        case Var():
+            if term.name not in context:
+                raise IllTyped(
+                    f"variable {term.name} : {term.of} is not bound; bind it with a lambda or a let, or name "
+                    "it in a context"
+                )
+            of, is_linear = context[term.name]
+            if of != term.of:
+                raise IllTyped(f"variable {term.name} is bound at type {of} but used at type {term.of}")
+            return ({term.name: of} if is_linear else {}), False
+        case Lam():
+            return (yield _body.steps(term, context, {term.name: (term.domain, True)}))
+        case LetBang(scrutinee=scrutinee) if isinstance(scrutinee.type, Bang):
+            first = yield _judge.steps(scrutinee, context)
+            opened = {term.name: (scrutinee.type.body, False)}
+            return _combine(term, [first, (yield _body.steps(term, context, opened))])
+        case LetPair(scrutinee=scrutinee):
+            first = yield _judge.steps(scrutinee, context)
+            parts = scrutinee.type
+            opened = {term.left: (parts.left, True), term.right: (parts.right, True)}  # pyrefly: ignore
+            return _combine(term, [first, (yield _body.steps(term, context, opened))])
+        case Ket():
+            inside, _ = yield _judge.steps(term.point, context)
+            for name, of in inside.items():
+                raise LinearityError(
+                    f"promotion needs a banged context, but {name} : {of} is linear (in `{excerpt(term)}`); "
+                    f"give it type {Bang(of)} and open it with `let !{name} = ..`"
+                )
+            tangents = []
+            for vector in term.vectors:
+                tangents.append((yield _judge.steps(vector, context)))
+            return _combine(term, tangents)
+        case Both() | Sum():
+            branches = []
+            for child in term.children:
+                branches.append((yield _judge.steps(child, context)))
+            return _share(term, branches)
+        case Zero():
+            return {}, True
+    parts = []
+    for child in term.children:
+        parts.append((yield _judge.steps(child, context)))
+    return _combine(term, parts)
+
+
+@stackless
+def _body(
+    term: Term, context: dict[str, tuple[Type, bool]], opened: dict[str, tuple[Type, bool]]
+) -> "Steps[tuple[dict[str, Type], bool]]":
+    """The last child, inside the scope of what the term binds: that each linear variable is used once in
+    it."""
+    used, absorbs = yield _judge.steps(term.children[-1], {**context, **opened})
+    for name, (of, is_linear) in opened.items():
+        if is_linear and name not in used and not absorbs:
+            raise _unused(name, of, term)
+    return {name: of for name, of in used.items() if name not in opened}, absorbs
+
+
+def _combine(term: Term, parts: list[tuple[dict[str, Type], bool]]) -> tuple[dict[str, Type], bool]:
+    """Parts that share no linear variable."""
+    used: dict[str, Type] = {}
+    absorbs = False
+    for part, part_absorbs in parts:
+        for name, of in part.items():
+            if name in used:
+                raise _twice(name, of, term)
+        used |= part
+        absorbs |= part_absorbs
+    return used, absorbs
+
+
+def _share(term: Term, branches: list[tuple[dict[str, Type], bool]]) -> tuple[dict[str, Type], bool]:
+    """Branches of which only one happens, so that all use the same linear variables."""
+    used = {name: of for branch, _ in branches for name, of in branch.items()}
+    for child, (branch, absorbs) in zip(term.children, branches, strict=True):
+        for name, of in used.items():
+            if name not in branch and not absorbs:
+                kind = "branches of <.., ..>" if isinstance(term, Both) else "terms of a sum"
+                raise LinearityError(
+                    f"the {kind} must use the same linear variables, but {name} : {of} is not used in "
+                    f"`{excerpt(child)}` (in `{excerpt(term)}`); use it there or {_banged(name, of)}"
+                )
+    return used, all(absorbs for _, absorbs in branches)
+
+
+def _banged(name: str, of: Type) -> str:
+    if isinstance(of, Bang):
+        return f"open it once with `let !x = {name} in ..` and use x as often as needed, or not at all"
+    return f"give it type {Bang(of)}"
+
+
+def _unused(name: str, of: Type, term: Term) -> LinearityError:
+    return LinearityError(
+        f"linear variable {name} : {of} is not used (in `{excerpt(term)}`); {_banged(name, of)}"
+    )
+
+
+def _twice(name: str, of: Type, term: Term) -> LinearityError:
+    return LinearityError(
+        f"linear variable {name} : {of} is used twice (in `{excerpt(term)}`); {_banged(name, of)}"
+    )

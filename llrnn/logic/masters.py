@@ -1,0 +1,59 @@
+"""The master program of the Neural Turing Machine with location addressing.
+
+The masters of the second-order and of the higher-order RNN are `dereliction` and `evaluate`.
+"""
+
+from llrnn.logic.terms import Fst, LetStar, Snd, Term
+from llrnn.logic.tracing import bang, banged, both, lam
+from llrnn.logic.types import Lolli, One, Type, With, endo, integer
+
+
+def dual(a: Type) -> Lolli:
+    """A -o 1, the linear functionals on A."""
+    return Lolli(a, One)
+
+
+def ntm_state(first: Type, address: Type, content: Type) -> With:
+    """First & (W & (W' & M)): a vector, the read address, the write address W' = W -o 1, the memory M = W -o
+    V."""
+    return With(first, With(address, With(dual(address), Lolli(address, content))))
+
+
+def ntm_master(hidden: Type, address: Type, content: Type) -> Term:
+    r"""The corrected master of the Neural Turing Machine (Example 2.10).
+
+    On ([[m]], [[n]], alpha, beta, u) and the state (h, r, w, M) its value is
+
+        (M'(r'), r', w', M')   with r' = alpha^m(r), w' = beta^n(w), M' = M + w' (x) u.
+
+    The draft asks for a proof of A -o A with the first component M(r) + w'(r') u. That is no proof: r, w and
+    M are used more than once, so the state has to be banged; and by (2.15) what is read is the updated
+    memory at the updated address, M'(r') = M(r') + w'(r') u. The memory's update is a sum of two proofs,
+    which takes differential linear logic (`is_plain` is false of this term).
+
+    Args:
+      hidden: H0, the type of h, which the master does not use.
+      address: W, the type of read addresses.
+      content: V, the type of what the memory holds.
+
+    Returns:
+      A term of type !int_W -o !int_W' -o !(W -o W) -o !(W' -o W') -o !V -o !S -o S', with
+      S = H0 & (W & (W' & M)) and S' = V & (W & (W' & M)).
+    """
+    w_dual = dual(address)
+
+    def step(m: Term, n: Term, alpha: Term, beta: Term, u: Term, s: Term) -> Term:
+        r = m(bang(alpha))(Fst(Snd(s)))
+        w = n(bang(beta))(Fst(Snd(Snd(s))))
+        memory = lam(address, lambda a: Snd(Snd(Snd(s)))(a) + LetStar(w(a), u))
+        return both(memory(r), r, w, memory)
+
+    return banged(
+        integer(address),
+        integer(w_dual),
+        endo(address),
+        endo(w_dual),
+        content,
+        ntm_state(hidden, address, content),
+        step,
+    )
