@@ -16,14 +16,20 @@ from experiments.runtime import metrics
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CONFIG = HERE / "regression_config.py"
+COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 
-def start(*arguments, cwd):
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(HERE / "regression.py"), *arguments]
-    return subprocess.Popen(
-        command, env=environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+@pytest.fixture(scope="module", autouse=True)
+def compiled(tmp_path_factory):
+    """A directory where the processes share what they compile, which is half of what a start costs."""
+    COMPILED["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
+
+
+def start(*arguments, cwd, program="regression.py", **pipes):
+    environment = {**os.environ, **COMPILED, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
+    command = [sys.executable, str(HERE / program), *arguments]
+    return subprocess.Popen(command, env=environment, cwd=cwd, text=True, **pipes)
 
 
 def finish(process):
@@ -70,7 +76,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path):
     reference = start(*command, f"--workdir={calm}", cwd=tmp_path)
     moments = random.Random(20261121)
     during_save = 0
-    for attempt in range(5):
+    for attempt in range(4):
         process = start(*command, f"--workdir={hard}", cwd=tmp_path)
         wait_for(process, lambda: (hard / ".lock").exists())
         if attempt % 2:
@@ -112,33 +118,51 @@ def test_sigterm_saves_and_says_so_and_a_second_process_is_kept_out(tmp_path):
     assert "Traceback" not in message
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([f"--config={CONFIG}:nonsense"], ["nonsense", "quick, killable"]),
-        ([f"--config={CONFIG}"], ["quick, killable"]),
-        (["--config=missing.py:quick"], ["missing.py"]),
-        (["--config.lr=x"], ["config.lr", "'x'"]),
-        (["--config.learn=1"], ["no field learn", "lr"]),
-        (["--config.data.input=1"], ["no field data.input", "did you mean inputs"]),
-        (["--config.data.shape=(1,x)"], ["data.shape", "tuple[int, ...]"]),
-        (["--config.optimizer=lion"], ["optimizer='lion'", "sgd, adam"]),
-        (["--config.checkpoint_every=15"], ["checkpoint_every=15", "log_every=10"]),
-        (["--parallel=threads"], ["jit|shard_map|pmap"]),
-        (["quick"], ["unexpected argument 'quick'"]),
-    ],
-)
-def test_wrong_flags_are_told_in_one_line_before_anything_is_written(tmp_path, arguments, expected):
-    status, message = finish(start(*arguments, f"--workdir={tmp_path / 'run'}", cwd=tmp_path))
+REFUSED = {
+    "unknown preset": ([f"--config={CONFIG}:nonsense"], ["nonsense", "quick, killable"]),
+    "no preset": ([f"--config={CONFIG}"], ["quick, killable"]),
+    "no file": (["--config=missing.py:quick"], ["missing.py"]),
+    "no file to override": (["--config=missing.py:quick", "--config.lr=1"], ["missing.py"]),
+    "not a number": (["--config.lr=x"], ["config.lr", "'x'"]),
+    "misspelt": (["--config.learn=1"], ["no field learn", "lr"]),
+    "misspelt after a file": ([f"--config={CONFIG}:killable", "--config.lrr=1"], ["lrr; did you mean lr?"]),
+    "misspelt within": (["--config.data.input=1"], ["no field data.input; did you mean inputs?"]),
+    "within a number": (["--config.lr.x=1"], ["no field lr.x: lr is a plain value"]),
+    "not a tuple of ints": (["--config.data.shape=(1,x)"], ["data.shape", "tuple[int, ...]"]),
+    "not a choice": (["--config.optimizer=lion"], ["optimizer='lion'", "sgd, adam"]),
+    "not a multiple": (["--config.checkpoint_every=15"], ["checkpoint_every=15", "log_every=10"]),
+    "unknown mode": (["--parallel=threads"], ["jit|shard_map|pmap"]),
+    "unknown flag": (["--work=here"], ["work"]),
+    "not a flag": (["quick"], ["unexpected argument 'quick'"]),
+}
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    """What the program said to each of `REFUSED`, all started in one empty directory, and what it left
+    there.
+    """
+    directory = tmp_path_factory.mktemp("refused")
+    process = start(cwd=directory, program="launches.py", stdin=subprocess.PIPE)
+    lines = json.dumps([arguments for arguments, _ in REFUSED.values()])
+    output, errors = process.communicate(lines, timeout=120)
+    assert process.returncode == 0, errors
+    return dict(zip(REFUSED, json.loads(output), strict=True)), list(directory.iterdir())
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_wrong_flags_are_told_in_one_line_before_anything_is_written(refusals, case):
+    answers, left = refusals
+    status, message = answers[case]
     assert status == 2
     assert message.startswith("error: ")
     assert message.count("\n") == 1
-    for part in expected:
+    for part in REFUSED[case][1]:
         assert part in message
-    assert not list(tmp_path.iterdir())
+    assert not left
 
 
-def test_a_run_from_start_to_end_then_another_config_then_a_bad_batch_size(tmp_path):
+def test_a_run_from_start_to_end_then_another_config_in_its_workdir(tmp_path):
     status, message = finish(start("--config.steps=20", "--config.data.shape=(3, 4)", cwd=tmp_path))
     assert status == 0, message
     workdir = tmp_path / "runs" / "regression_config-quick"

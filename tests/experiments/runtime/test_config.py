@@ -1,0 +1,80 @@
+"""Configs: what is accepted, and that what is refused is named."""
+
+import dataclasses
+from typing import Literal
+
+import pytest
+
+from experiments import runtime
+from experiments.runtime.config import check_types
+
+
+@dataclasses.dataclass
+class Inner:
+    width: int = 3
+    names: tuple[str, ...] = ("a",)
+
+
+@dataclasses.dataclass
+class Config(runtime.RunConfig):
+    lr: float = 0.1
+    limit: float | None = None
+    pair: tuple[int, float] = (1, 0.5)
+    kind: Literal["short", "long"] = "short"
+    inner: Inner = dataclasses.field(default_factory=Inner)
+
+
+def test_the_defaults_are_valid():
+    Config().validate()
+    Config(lr=1, limit=3, steps=10**6, inner=Inner(names=())).validate()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lr": "x"}, "lr='x' must be of type float"),
+        ({"lr": True}, "lr=True must be of type float"),
+        ({"steps": 10.0}, "steps=10.0 must be of type int"),
+        ({"steps": True}, "steps=True must be of type int"),
+        ({"tensorboard": 1}, "tensorboard=1 must be of type bool"),
+        ({"limit": "none"}, r"limit='none' must be of type float \| None"),
+        ({"pair": (1,)}, r"pair=\(1,\) must be of type tuple\[int, float\]"),
+        ({"pair": [1, 2.0]}, "pair=.* must be of type tuple"),
+        ({"kind": "middle"}, "kind='middle' must be of type .*'short', 'long'"),
+        ({"inner": Inner(width=2.5)}, "inner.width=2.5 must be of type int"),
+        ({"inner": Inner(names=("a", 1))}, r"inner.names=\('a', 1\) must be of type tuple\[str, ...\]"),
+        ({"inner": None}, "inner=None must be of type Inner"),
+        ({"seed": -1}, "seed=-1 must be at least 0"),
+        ({"steps": 0}, "steps=0 must be at least 1"),
+        ({"batch_size": 0}, "batch_size=0 must be at least 1"),
+        ({"log_every": 0}, "log_every=0 must be at least 1"),
+        ({"keep_checkpoints": 1}, "keep_checkpoints=1 must be at least 2"),
+        ({"max_seconds": float("nan")}, "max_seconds=nan must be at least 0"),
+        ({"checkpoint_every": 150}, "checkpoint_every=150 must be a multiple of log_every=100"),
+        ({"eval_every": 250}, "eval_every=250 must be a multiple of log_every=100"),
+    ],
+)
+def test_what_is_wrong_is_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**fields).validate()
+
+
+def test_choices_are_named():
+    runtime.one_of("cell", "elman", ["elman", "lstm"])
+    with pytest.raises(ValueError, match="cell='gru' is not one of elman, lstm"):
+        runtime.one_of("cell", "gru", ["elman", "lstm"])
+
+
+def test_types_are_checked_in_any_dataclass():
+    check_types(Inner())
+    with pytest.raises(ValueError, match=r"model\.width='3'"):
+        check_types(Inner(width="3"), "model.")  # pyrefly: ignore[bad-argument-type]
+
+
+def test_presets_are_built_anew_each_time_and_named_when_there_is_none():
+    get_config = runtime.presets(quick=Config, paper=lambda: Config(lr=0.5))
+    assert get_config("paper").lr == 0.5
+    assert get_config("quick") is not get_config("quick")
+    for name in (None, "quik"):
+        with pytest.raises(ValueError, match="quick, paper"):
+            get_config(name)

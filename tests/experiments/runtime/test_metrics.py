@@ -1,0 +1,100 @@
+"""The record: valid JSON, continued without a seam."""
+
+import builtins
+import json
+
+import numpy as np
+import pytest
+
+from experiments.runtime import metrics
+
+
+def test_lines_come_back(tmp_path):
+    writer = metrics.MetricsWriter(tmp_path, 0)
+    writer.write(10, {"loss": np.float32(0.5), "count": 3})
+    writer.write(20, {"loss": float("inf"), "count": np.int64(4), "nothing": float("nan")})
+    writer.sync()
+    writer.close()
+    assert metrics.read(tmp_path / "metrics.jsonl") == [
+        {"step": 10, "loss": 0.5, "count": 3},
+        {"step": 20, "loss": None, "count": 4, "nothing": None},
+    ]
+
+
+@pytest.mark.parametrize("torn", ["", '{"step": 40, "lo', '{"step": 40}', "{"])
+def test_a_continued_record_drops_what_came_after_the_checkpoint_and_half_a_line(tmp_path, torn):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        "".join(json.dumps({"step": step, "loss": step / 4}) + "\n" for step in (10, 20, 30)) + torn
+    )
+    writer = metrics.MetricsWriter(tmp_path, 20)
+    assert writer.last == {"step": 20, "loss": 5.0}
+    writer.write(30, {"loss": 1})
+    writer.close()
+    assert metrics.read(path) == [
+        {"step": 10, "loss": 2.5},
+        {"step": 20, "loss": 5.0},
+        {"step": 30, "loss": 1},
+    ]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_steps_only_go_forward(tmp_path):
+    writer = metrics.MetricsWriter(tmp_path, 0)
+    writer.write(10, {})
+    with pytest.raises(ValueError, match="step=10 must come after the last line's, 10"):
+        writer.write(10, {})
+    writer.close()
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"loss": 2}\n{"step": 3}\n')
+    with pytest.raises(ValueError, match=r"line 2 of .*metrics.jsonl is not a JSON object with a step"):
+        metrics.read(path)
+
+
+def test_values_must_be_numbers():
+    with pytest.raises(ValueError, match="metric 'error' must be a single number"):
+        metrics.plain({"error": [1, 2]})
+
+
+def test_no_record_no_lines(tmp_path):
+    assert metrics.read(tmp_path / "metrics.jsonl") == []
+
+
+def test_tensorboard_has_the_same_numbers(tmp_path):
+    pytest.importorskip("tensorboardX")
+    writer = metrics.MetricsWriter(tmp_path, 0, tensorboard=True)
+    writer.write(10, {"loss": 0.25, "eval/error": float("nan")})
+    writer.sync()
+    writer.close()
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    records = list(read_events(events))
+    assert [
+        (event.step, value.tag, value.simple_value) for event in records for value in event.summary.value
+    ] == [(10, "loss", 0.25)]
+
+
+def read_events(path):
+    """TensorBoard's framing: length, its checksum, the event, its checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data = path.read_bytes()
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        yield Event.FromString(data[12 : 12 + length])
+        data = data[16 + length :]
+
+
+def test_tensorboard_asked_for_and_not_installed(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *arguments, **others):
+        if name == "tensorboardX":
+            raise ImportError(name)
+        return real(name, *arguments, **others)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ValueError, match="needs tensorboardX"):
+        metrics.MetricsWriter(tmp_path, 0, tensorboard=True)

@@ -1,0 +1,81 @@
+"""Figures: the data are in them, the bytes repeat, mistakes are named."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.runtime import plots
+
+
+def curves():
+    x = np.arange(1, 30)
+    return {"cell": (x, 1 / x), "LSTM": (x, 1 / np.sqrt(x), 0.9 / np.sqrt(x), 1.1 / np.sqrt(x))}
+
+
+def curve_figure(**others):
+    return plots.curve_figure(curves(), title="Error", xlabel="length", ylabel="error", **others)
+
+
+def test_curves_are_drawn_with_their_labels_bands_and_marks():
+    figure = curve_figure(xlog=True, ylim=(0, 2), marks={"trained to": 10})
+    (axes,) = figure.axes
+    first, second, mark = axes.lines
+    np.testing.assert_allclose(first.get_ydata(), 1 / np.arange(1, 30))
+    assert first.get_color() != second.get_color()
+    assert first.get_linestyle() != second.get_linestyle()
+    assert list(mark.get_xdata()) == [10, 10]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["cell", "LSTM"]
+    assert len(axes.collections) == 1
+    assert (axes.get_xscale(), axes.get_ylim(), axes.get_xlabel()) == ("log", (0, 2), "length")
+
+
+def test_panels_share_one_scale_and_have_row_zero_at_the_bottom():
+    panels = {"read": np.eye(3), "write": 4 * np.eye(3, 5)}
+    figure = plots.heatmap_figure(
+        panels, title="Addresses", xlabel="time", ylabel="place", colour_label="weight"
+    )
+    images = [axes.images[0] for axes in figure.axes if axes.images]
+    assert [image.get_clim() for image in images] == [(0, 4), (0, 4)]
+    assert all(image.origin == "lower" for image in images)
+    np.testing.assert_array_equal(images[1].get_array(), 4 * np.eye(3, 5))
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["read", "write"]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_the_same_figure_is_the_same_bytes(tmp_path, suffix):
+    first, second = (plots.save(curve_figure(), tmp_path / name / f"a{suffix}") for name in ("x", "y"))
+    assert first.read_bytes() == second.read_bytes()
+    assert b"<dc:date>" not in first.read_bytes()
+
+
+def test_the_picture_is_legible_in_size_and_not_blank(tmp_path):
+    with Image.open(plots.save(curve_figure(), tmp_path / "a.png")) as image:
+        assert image.width >= 700
+        assert not image.text
+        assert len(np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0)) > 10
+
+
+def test_the_first_colours_differ_in_lightness_for_those_who_see_no_hue():
+    """Relative luminance of neighbouring colours, as WCAG defines it."""
+
+    def luminance(colour):
+        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    values = [luminance(colour) for colour in plots.COLOURS]
+    assert abs(values[0] - values[1]) > 0.05
+    assert len(set(plots.COLOURS)) == 8
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"curve 'a' must have parts of one equal length, got shapes \(2,\), \(3,\)"
+    ):
+        plots.curve_figure({"a": ([1, 2], [1, 2, 3])}, title="", xlabel="", ylabel="")
+    with pytest.raises(ValueError, match=r"panel 'b' must be a matrix .* got shape \(3,\)"):
+        plots.heatmap_figure({"b": [1, 2, 3]}, title="", xlabel="", ylabel="")
+    with pytest.raises(ValueError, match="panels must hold"):
+        plots.heatmap_figure({}, title="", xlabel="", ylabel="")
+    with pytest.raises(ValueError, match=r"path must end in .png or .svg, got a.pdf"):
+        plots.save(curve_figure(), tmp_path / "a.pdf")

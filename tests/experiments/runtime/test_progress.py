@@ -1,0 +1,58 @@
+"""What is shown, on a terminal and elsewhere."""
+
+import io
+import sys
+
+import pytest
+
+from experiments.runtime.progress import Progress
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def run(every=0.0, **others):
+    shown = Progress("copy", 100, 300, every=every, **others)
+    shown.note("continues from step 100")
+    shown.update(200, {"loss": 0.12345, "nothing": None}, 0.5)
+    shown.update(300, {"loss": 0.01}, 1.0)
+    shown.close()
+
+
+def test_lines_where_there_is_no_terminal(capsys):
+    run()
+    assert capsys.readouterr().err.splitlines() == [
+        "copy: continues from step 100",
+        "copy: step 200/300, loss 0.1235, 200 steps/s, 0 s left",
+        "copy: step 300/300, loss 0.01, 200 steps/s, 0 s left",
+    ]
+
+
+def test_few_lines_but_always_the_last(capsys):
+    run(every=1000.0)
+    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "copy: continues from step 100",
+        "copy: step 300/300",
+    ]
+
+
+def test_a_bar_on_a_terminal(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    run()
+    text = terminal.getvalue()
+    assert "copy: continues from step 100" in text
+    assert "300/300" in text
+    assert "loss 0.01" in text
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_nothing_when_quiet(monkeypatch, terminal):
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    run(quiet=True)
+    assert stream.getvalue() == ""

@@ -1,0 +1,162 @@
+"""Workdirs: whose they are, that nothing is written when they are refused, and what identifies parameters."""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import runtime
+from experiments.runtime.workdir import Workdir, config_dict, config_difference, write_json
+
+
+@dataclasses.dataclass
+class Model:
+    width: int = 3
+    sizes: tuple[int, ...] = (1, 2)
+
+
+@dataclasses.dataclass
+class Config(runtime.RunConfig):
+    lr: float = 0.1
+    model: Model = dataclasses.field(default_factory=Model)
+
+
+def content(path):
+    return {entry.relative_to(path): entry.is_file() and entry.read_bytes() for entry in path.rglob("*")}
+
+
+def test_the_config_is_written_and_the_same_one_comes_in_again(tmp_path):
+    path = tmp_path / "a" / "b"
+    Workdir(path, Config()).close()
+    written = json.loads((path / "config.json").read_text())
+    assert written["model"] == {"width": 3, "sizes": [1, 2]}
+    assert written == config_dict(Config())
+    Workdir(path, Config()).close()
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        ({"lr": 0.2}, ["lr: 0.1 there, 0.2 now"]),
+        (
+            {"model": Model(width=4, sizes=(1,))},
+            ["model.width: 3 there, 4 now", "model.sizes: [1, 2] there, [1] now"],
+        ),
+        ({"steps": 900}, ["steps: 1000 there, 900 now (it may only be raised)"]),
+        ({"log_every": 50}, ["log_every: 100 there, 50 now"]),
+        (
+            {
+                "steps": 2000,
+                "max_seconds": 5.0,
+                "checkpoint_every": 100,
+                "keep_checkpoints": 9,
+                "tensorboard": True,
+            },
+            [],
+        ),
+    ],
+)
+def test_another_config_is_refused_with_the_difference_unless_it_does_no_harm(tmp_path, change, lines):
+    Workdir(tmp_path, Config()).close()
+    before = content(tmp_path)
+    config = dataclasses.replace(Config(), **change)
+    if not lines:
+        Workdir(tmp_path, config).close()
+        assert json.loads((tmp_path / "config.json").read_text())["steps"] == config.steps
+        return
+    with pytest.raises(runtime.WorkdirError) as caught:
+        Workdir(tmp_path, config)
+    assert str(caught.value).split("\n  ")[1:] == lines
+    assert content(tmp_path) == before
+
+
+def test_fields_that_came_or_went_are_differences():
+    before = config_dict(Config())
+    before["momentum"] = before.pop("lr")
+    assert config_difference(before, Config()) == [
+        "momentum: 0.1 there, absent now",
+        "lr: absent there, 0.1 now",
+    ]
+
+
+def test_a_directory_with_other_things_in_it_is_refused_untouched(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    before = content(tmp_path)
+    with pytest.raises(runtime.WorkdirError, match=r"not empty \(thesis.tex\)"):
+        Workdir(tmp_path, Config())
+    assert content(tmp_path) == before
+    with pytest.raises(runtime.WorkdirError, match="not a directory"):
+        Workdir(tmp_path / "thesis.tex", Config())
+
+
+def test_a_start_that_was_killed_at_once_is_no_obstacle(tmp_path):
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".config.json.new").write_text('{"se')
+    Workdir(tmp_path, Config()).close()
+    assert json.loads((tmp_path / "config.json").read_text()) == config_dict(Config())
+
+
+def test_an_unreadable_config_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"se')
+    with pytest.raises(runtime.WorkdirError, match="is not JSON"):
+        Workdir(tmp_path, Config())
+
+
+def test_only_one_at_a_time(tmp_path):
+    first = Workdir(tmp_path, Config())
+    with pytest.raises(runtime.WorkdirError, match="another process is at work"):
+        Workdir(tmp_path, Config())
+    first.close()
+    Workdir(tmp_path, Config()).close()
+
+
+def test_summaries_are_replaced_whole(tmp_path):
+    workdir = Workdir(tmp_path, Config())
+    assert workdir.read_summary() is None
+    workdir.write_summary({"step": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        workdir.write_summary({"step": float("nan")})
+    assert workdir.read_summary() == {"step": 1}
+    workdir.drop_summary()
+    workdir.drop_summary()
+    assert workdir.read_summary() is None
+    workdir.close()
+
+
+def test_json_ends_with_a_newline_and_leaves_nothing_beside_it(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1})
+    assert (tmp_path / "a.json").read_text().endswith("}\n")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_the_digest_of_parameters_is_its_definition():
+    params = {"b": jnp.array([1.5, -2.0]), "a": {"k": jnp.array([[3]], jnp.int32), "h": jnp.bfloat16(0.5)}}
+    expected = hashlib.sha256()
+    expected.update(b"['a']['h'] bfloat16 []\n" + bytes([0x00, 0x3F]))
+    expected.update(b"['a']['k'] int32 [1, 1]\n" + bytes([3, 0, 0, 0]))
+    expected.update(b"['b'] float32 [2]\n" + np.array([1.5, -2.0], "<f4").tobytes())
+    assert runtime.params_sha256(params) == expected.hexdigest()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"w": np.array([1.0, 2.0, -0.0], np.float32)},
+        {"w": np.array([1.0, 2.0, 0.0], np.float64)},
+        {"w": np.array([[1.0, 2.0, 0.0]], np.float32)},
+        {"v": np.array([1.0, 2.0, 0.0], np.float32)},
+    ],
+    ids=["value", "type", "shape", "name"],
+)
+def test_the_digest_shows_any_difference(other):
+    assert runtime.params_sha256({"w": np.array([1.0, 2.0, 0.0], np.float32)}) != runtime.params_sha256(other)
+
+
+def test_a_copied_run_is_still_its_run(tmp_path):
+    Workdir(tmp_path / "a", Config()).close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    Workdir(tmp_path / "b", Config()).close()
