@@ -179,7 +179,7 @@ def tour_stop(directory: Path) -> runtime.Stop:
     rows = [
         {
             "model": config.cell.name.replace("_", " ") if name != BASELINE else config.baseline.name,
-            "held-out pairs": f"{1 - result.results[f'held_out/error_{longest}']['error']:.3f}",
+            "held-out pairs": f"{1 - result.results[f'held_out_once/error_{longest}']['error']:.3f}",
             "trained pairs": f"{1 - result.results[f'train/error_{longest}']['error']:.3f}",
             "seconds": f"{result.train_seconds:.0f}",
             "steps": f"{result.step}",

@@ -29,7 +29,7 @@ def draw(
     """
     drawn = {"error_by_length": error_by_length(configs, results)}
     first, config = next(iter(configs.items()))
-    if "held_out" in config.make_task().splits:
+    if "held_out_once" in config.make_task().splits:
         drawn["held_out"] = held_out(workdir, configs)
     addresses = addresses_over_time(config, results[first])
     if addresses is not None:
@@ -78,10 +78,10 @@ def held_out(workdir: Path, configs: Mapping[str, Config]):
     for (name, config), label in zip(configs.items(), labels(configs).values(), strict=True):
         longest = config.make_task().train_lengths[1]
         records = runtime.metrics.read((workdir if name != "baseline" else workdir / name) / "metrics.jsonl")
-        for split in config.make_task().splits:
+        for split in ("held_out_once", "train"):
             key = f"eval/{split}/error_{longest}"
             points = [(row["train_seconds"], 1 - row[key]) for row in records if row.get(key) is not None]
-            kind = "trained pairs" if split == "train" else f"{split.replace('_', '-')} pairs"
+            kind = "trained pairs" if split == "train" else "held-out pairs"
             curves[f"{label}, {kind}"] = ([x for x, _ in points], [y for _, y in points])
     return runtime.plots.curve_figure(
         curves,

@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md that a machine can hold: which way imports point, and what may be named."""
+"""The rules of docs/architecture.md that a machine can hold: where imports point, what may be named."""
 
 import ast
 import re

@@ -80,7 +80,9 @@ class GroupPowers(GroupTask):
 
     split="train" draws every step from the trained pairs. split="held_out" draws every step from all pairs
     and scores the steps whose pair is held out, and no others; since the target is the product so far, a
-    mistake there also shows at later held-out steps of the same sequence.
+    mistake there also shows at later held-out steps of the same sequence. split="held_out_once" has one
+    held-out pair in a sequence, at a place drawn uniformly, and scores that step alone: what comes before it
+    is as in training, so it asks the plainest question of the two.
 
     Attributes:
       powers: how many k: 0, 1, ..., powers - 1.
@@ -115,8 +117,8 @@ class GroupPowers(GroupTask):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The trained pairs, and all pairs with the held-out ones scored if there are any."""
-        return ("train", "held_out") if self.held_out else ("train",)
+        """Trained pairs alone, and the two ways to ask for held-out ones if there are any."""
+        return ("train", "held_out", "held_out_once") if self.held_out else ("train",)
 
     @property
     def operator_elements(self) -> tuple[int, ...]:
@@ -143,12 +145,21 @@ class GroupPowers(GroupTask):
         held_out = np.zeros(self.fields, bool)
         for pair in self.held_out_pairs:
             held_out[pair] = True
-        drawn = np.flatnonzero(~held_out) if split == "train" else np.arange(held_out.size)
-        choice = jax.random.randint(key, (batch_size, max_length), 0, len(drawn))
-        pair = jnp.asarray(drawn, jnp.int32)[choice]
-        mask = jnp.broadcast_to((jnp.arange(max_length) < length)[None], pair.shape)
+        trained, unseen = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        drawn = np.arange(held_out.size) if split == "held_out" else trained
+        key, place_key, pair_key = jax.random.split(key, 3)
+        shape = (batch_size, max_length)
+        pair = jnp.asarray(drawn, jnp.int32)[jax.random.randint(key, shape, 0, len(drawn))]
+        mask = jnp.broadcast_to((jnp.arange(max_length) < length)[None], shape)
         if split == "held_out":
             mask &= jnp.asarray(held_out.ravel())[pair]
+        elif split == "held_out_once":
+            place = jax.random.randint(place_key, (batch_size, 1), 0, length)
+            new = jnp.asarray(unseen, jnp.int32)[
+                jax.random.randint(pair_key, (batch_size, 1), 0, max(len(unseen), 1))
+            ]
+            mask = jnp.arange(max_length)[None] == place
+            pair = jnp.where(mask, new, pair)
         tokens = jnp.stack([pair // self.operators, pair % self.operators], axis=-1)
         return Batch(tokens, self.running_product(jnp.asarray(self.effects().ravel())[pair]), mask)
 

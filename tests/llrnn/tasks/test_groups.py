@@ -164,6 +164,15 @@ def test_splits_draw_and_score_the_pairs_they_should(draw):
         unseen_pair = held_out[test.tokens[..., 0], test.tokens[..., 1]]
         np.testing.assert_array_equal(test.mask, unseen_pair & inside)
 
+        once = draw(task, length, batch_size=400, split="held_out_once")
+        unseen_pair = held_out[once.tokens[..., 0], once.tokens[..., 1]]
+        np.testing.assert_array_equal(once.mask, unseen_pair)
+        np.testing.assert_array_equal(once.mask.sum(axis=1), 1)
+        assert not (once.mask & ~inside).any()
+        assert set(np.flatnonzero(once.mask.any(axis=0))) == set(range(length))
+        scored = {tuple(pair) for pair in once.tokens[np.asarray(once.mask)].tolist()}
+        assert scored == set(task.held_out_pairs)
+
 
 def test_effects_are_powers():
     task = powers_task()

@@ -139,7 +139,7 @@ def test_unknown_names_and_options_are_told_what_there_is():
         ("copy", {"length": 6, "max_length": 5}, "length must be from 1 to max_length = 5 for copy, got 6"),
         ("copy", {"length": 5.0}, "length must be an integer, got 5.0"),
         ("copy", {"split": "held_out"}, r"split must be one of \('train',\) for copy, got 'held_out'"),
-        ("group_powers", {"split": "test"}, r"split must be one of \('train', 'held_out'\)"),
+        ("group_powers", {"split": "test"}, r"split must be one of \('train', 'held_out', 'held_out_once'\)"),
         ("variable_pattern_4", {"length": 9}, "length must be from 10 to max_length = 9"),
     ],
 )

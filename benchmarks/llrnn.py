@@ -1,0 +1,176 @@
+"""Training steps a second of every cell, against the same model written with naive powers.
+
+    python -m benchmarks.llrnn --out=results/llrnn/speed.json
+
+The naive model is the same cell with its moves replaced: powers of an operator are formed as matrices and
+summed, rotations and reflections are matrices. It is first checked to give the same outputs. A training step
+is forward, backward and an SGD update over a whole sequence, one compiled call. The two models take turns in
+one process; the ratio is a median over neighbouring blocks, with the least and the greatest.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from absl import app, flags
+
+from benchmarks import timing
+from llrnn import model as models
+from llrnn.cells import recurrent
+from llrnn.memory import rings
+
+_OUT = flags.DEFINE_string("out", "results/llrnn/speed.json", "where the record is written; empty: nowhere")
+_BLOCKS = flags.DEFINE_integer("blocks", 7, "blocks of each model", lower_bound=1)
+BATCH, STEPS, INPUTS, OUTPUTS = 64, 32, 10, 10
+
+CELLS = {
+    "elman": {"features": 128},
+    "second_order": {"features": 128},
+    "multiplicative": {"features": 128},
+    "higher_order": {"features": 128, "max_power": 16},
+    "ntm": {"features": 100, "memory_size": 128, "memory_width": 20},
+    "ntm, powers 0 -1 1": {"features": 100, "memory_size": 128, "memory_width": 20, "powers": (0, -1, 1)},
+    "dihedral_ntm": {"features": 100, "memory_size": 128, "memory_width": 20},
+    "operator_ntm": {"features": 32, "memory_size": 16},
+    "pattern_ntm": {"features": 100},
+    "multiple_pattern_ntm": {"features": 100},
+    "polynomial_ntm": {"features": 100},
+    "lstm": {"features": 128},
+}
+NO_POWERS = ("elman", "second_order", "multiplicative", "lstm")
+
+
+def rotation(locations: int, power: int) -> np.ndarray:
+    """The matrix of R^power, by multiplying."""
+    once = np.roll(np.eye(locations, dtype=np.float32), 1 if power >= 0 else -1, axis=0)
+    return np.linalg.matrix_power(once, abs(power))
+
+
+def naive_rotate(address, coefficients, powers):
+    """`rings.rotate` with every power a matrix."""
+    matrices = jnp.asarray(np.stack([rotation(address.shape[-1], power) for power in powers]))
+    return jnp.einsum("...k,kij,...j->...i", coefficients, matrices, address)
+
+
+def naive_polynomial(coefficients, matrix, vector):
+    """sum_i p_i A^i v with every A^i formed."""
+    power = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
+    powers = [power]
+    for _ in range(coefficients.shape[-1] - 1):
+        powers.append(powers[-1] @ matrix)
+    total = jnp.einsum("...k,k...ij->...ij", coefficients, jnp.stack(powers))
+    return jnp.einsum("...ij,...j->...i", total, vector)
+
+
+def naive_power_superposition(coefficients, operator, vector):
+    """`power_superposition` with the operator and all of its powers formed."""
+    size = vector.shape[-1]
+    basis = jnp.broadcast_to(jnp.eye(size, dtype=vector.dtype), (*vector.shape, size))
+    # The operator acts on [*B, D]; the columns of the identity go through it by vmap.
+    matrix = jax.vmap(operator, in_axes=-1, out_axes=-1)(basis)
+    return naive_polynomial(coefficients, matrix, vector)
+
+
+def naive_words(address, coefficients, words, step=1):
+    """`rings.move_by_symmetries` with every word the product of its digits' matrices."""
+    size = address.shape[-1]
+    digits = {"0": rotation(size, step), "1": np.roll(np.eye(size, dtype=np.float32)[::-1], 1, axis=0)}
+    products = []
+    for word in words:
+        product = np.eye(size, dtype=np.float32)
+        for digit in word:
+            product = digits[digit] @ product
+        products.append(product)
+    return jnp.einsum("...k,kij,...j->...i", coefficients, jnp.asarray(np.stack(products)), address)
+
+
+@contextlib.contextmanager
+def naive() -> Iterator[None]:
+    """Traced inside, a cell forms its powers."""
+    with contextlib.ExitStack() as stack:
+        for module in (recurrent, rings):
+            stack.enter_context(mock.patch.object(module, "power_superposition", naive_power_superposition))
+        stack.enter_context(mock.patch.object(rings, "rotate", naive_rotate))
+        stack.enter_context(mock.patch.object(rings, "move_by_symmetries", naive_words))
+        yield
+
+
+def training_step(model: models.RecurrentModel, params, inputs, targets):
+    """One compiled training step, and the compiled forward pass, traced here and now."""
+
+    def loss(params):
+        logits = cast(models.RecurrentOutput, model.apply({"params": params}, inputs)).logits
+        return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
+
+    def step(params):
+        value, gradient = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda p, g: p - 1e-3 * g, params, gradient), value
+
+    start = time.perf_counter()
+    compiled = jax.jit(step).lower(params).compile()
+    seconds = time.perf_counter() - start
+    return compiled, seconds
+
+
+def measure(name: str, options: dict, blocks: int) -> dict:
+    """One cell's row."""
+    key = jax.random.key(0)
+    inputs = jax.random.normal(key, (BATCH, STEPS, INPUTS))
+    targets = jax.random.randint(key, (BATCH, STEPS), 0, OUTPUTS)
+    model = models.RecurrentModel(models.make_cell(name.split(",")[0], **options), OUTPUTS)
+    params = model.init(key, inputs)["params"]
+    ours, seconds = training_step(model, params, inputs, targets)
+    functions = {"ours": lambda: ours(params)}
+    row = {"cell": name, **options, "compile_seconds": seconds}
+    if name not in NO_POWERS:
+        with naive():
+            other, row["naive_compile_seconds"] = training_step(model, params, inputs, targets)
+        for mine, theirs in zip(jax.tree.leaves(ours(params)), jax.tree.leaves(other(params)), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4)
+        functions["naive"] = lambda: other(params)
+    times = timing.alternate(functions, blocks=blocks)
+    row["steps_per_second"] = 1 / np.median(times["ours"])
+    if "naive" in times:
+        row["naive_steps_per_second"] = 1 / np.median(times["naive"])
+        row["speedup"] = timing.ratio(times["naive"], times["ours"])
+    return row
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints a row a cell and writes them all."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+    print(f"batch {BATCH}, {STEPS} steps a sequence; training steps a second")
+    print(f"{'cell':22} {'ours':>8} {'naive':>8}  {'ratio (least to greatest)'}", flush=True)
+    rows = []
+    for name, options in CELLS.items():
+        row = measure(name, options, _BLOCKS.value)
+        rows.append(row)
+        line = f"{name:22} {row['steps_per_second']:8.1f}"
+        if "speedup" in row:
+            speedup = row["speedup"]
+            line += f" {row['naive_steps_per_second']:8.2f}  {speedup['median']:.1f}"
+            line += f" ({speedup['least']:.1f} to {speedup['greatest']:.1f})"
+        print(line, flush=True)
+    if _OUT.value:
+        record = {
+            **timing.where_and_when(),
+            "command": "python -m benchmarks.llrnn",
+            "batch": BATCH,
+            "steps": STEPS,
+            "rows": rows,
+        }
+        Path(_OUT.value).parent.mkdir(parents=True, exist_ok=True)
+        Path(_OUT.value).write_text(json.dumps(record, indent=1, default=float) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    app.run(main)
