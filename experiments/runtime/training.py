@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 from experiments.runtime import mesh as mesh_lib
 
 PyTree = Any
-Scalar = Shaped[Array, ""]
+Scalar = Shaped[Array, ""] | float
 
 
 @flax.struct.dataclass
@@ -302,7 +302,7 @@ class Program:
                 out_specs=PartitionSpec(),
                 check_vma=False,
             )(params, batch, key)
-        return jax.tree.map(lambda leaf: leaf / sums.denominator.astype(leaf.dtype), gradient), sums
+        return jax.tree.map(lambda leaf: (leaf / sums.denominator).astype(leaf.dtype), gradient), sums
 
     def _summed_gradient(self, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
         if self.devices > 1:  # else one mask would serve every device's examples

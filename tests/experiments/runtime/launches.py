@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import regression
+import regression  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
 

@@ -6,8 +6,8 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-import regression
-from regression_config import quick
+import regression  # pyrefly: ignore[missing-import]
+from regression_config import quick  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
 

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +45,13 @@ def main(config, *, workdir=None, parallel="jit", **others):
         return {"norm": jnp.linalg.norm(params["kernel"])}
 
     optimizer = {"sgd": optax.sgd, "adam": optax.adam}[config.optimizer](config.lr)
-    arguments = {"init": init, "loss": loss, "sample": sample, "optimizer": optimizer, "evaluate": evaluate}
+    arguments: dict[str, Any] = {
+        "init": init,
+        "loss": loss,
+        "sample": sample,
+        "optimizer": optimizer,
+        "evaluate": evaluate,
+    }
     arguments |= {"workdir": workdir, "parallel": parallel, **others}
     return runtime.fit(config, **arguments)
 

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,10 +51,14 @@ def saved(tmp_path_factory):
     return directory
 
 
+def restore(checkpoints) -> Any:
+    return checkpoints.restore(abstract_of(make_state(0)))
+
+
 def reopen(directory):
     checkpoints = Checkpoints(directory, every=10, keep=2)
     try:
-        return checkpoints.restore(abstract_of(make_state(0)))
+        return restore(checkpoints)
     finally:
         checkpoints.close()
 
@@ -132,7 +137,7 @@ def test_a_directory_emptied_whole_is_damage_too_and_its_step_can_be_saved_again
     shutil.rmtree(directory / "20")
     (directory / "20").mkdir()
     checkpoints = Checkpoints(directory, every=10, keep=2)
-    assert checkpoints.restore(abstract_of(make_state(0))).step == 10
+    assert restore(checkpoints).step == 10
     assert checkpoints.due(20)
     checkpoints.save(20, make_state(20), {})
     checkpoints.close()
@@ -168,7 +173,7 @@ def test_leftovers_of_an_interrupted_save_are_ignored_and_cleared(saved, tmp_pat
     leftover = directory / "30.orbax-checkpoint-tmp"
     shutil.copytree(directory / "20", leftover)
     checkpoints = Checkpoints(directory, every=10, keep=2)
-    assert checkpoints.restore(abstract_of(make_state(0))).step == 20
+    assert restore(checkpoints).step == 20
     checkpoints.save(30, make_state(30), {})
     checkpoints.close()
     assert sorted(entry.name for entry in directory.iterdir()) == ["20", "30"]

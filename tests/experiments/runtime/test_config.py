@@ -1,7 +1,7 @@
 """Configs: what is accepted, and that what is refused is named."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -24,6 +24,9 @@ class Config(runtime.RunConfig):
     inner: Inner = dataclasses.field(default_factory=Inner)
 
 
+WRONG: dict[str, Any] = {"width": 2.5, "names": ("a", 1), "text": "3"}
+
+
 def test_the_defaults_are_valid():
     Config().validate()
     Config(lr=1, limit=3, steps=10**6, inner=Inner(names=())).validate()
@@ -41,8 +44,8 @@ def test_the_defaults_are_valid():
         ({"pair": (1,)}, r"pair=\(1,\) must be of type tuple\[int, float\]"),
         ({"pair": [1, 2.0]}, "pair=.* must be of type tuple"),
         ({"kind": "middle"}, "kind='middle' must be of type .*'short', 'long'"),
-        ({"inner": Inner(width=2.5)}, "inner.width=2.5 must be of type int"),
-        ({"inner": Inner(names=("a", 1))}, r"inner.names=\('a', 1\) must be of type tuple\[str, ...\]"),
+        ({"inner": Inner(width=WRONG["width"])}, "inner.width=2.5 must be of type int"),
+        ({"inner": Inner(names=WRONG["names"])}, r"inner.names=\('a', 1\) must be of type tuple\[str, ...\]"),
         ({"inner": None}, "inner=None must be of type Inner"),
         ({"seed": -1}, "seed=-1 must be at least 0"),
         ({"steps": 0}, "steps=0 must be at least 1"),
@@ -68,7 +71,7 @@ def test_choices_are_named():
 def test_types_are_checked_in_any_dataclass():
     check_types(Inner())
     with pytest.raises(ValueError, match=r"model\.width='3'"):
-        check_types(Inner(width="3"), "model.")  # pyrefly: ignore[bad-argument-type]
+        check_types(Inner(width=WRONG["text"]), "model.")
 
 
 def test_presets_are_built_anew_each_time_and_named_when_there_is_none():

