@@ -11,7 +11,9 @@ logic.matrix(square, 5)                       # x @ x
 from llrnn.logic import values
 from llrnn.logic.check import Judgement, LinearityError, check, judge
 from llrnn.logic.denote import denote, ket_value, nonlinear
+from llrnn.logic.differential import derivative
 from llrnn.logic.masters import dual, ntm_master, ntm_state
+from llrnn.logic.normalize import normalize
 from llrnn.logic.printing import show
 from llrnn.logic.programs import (
     binary_integer,
@@ -103,6 +105,7 @@ __all__ = [
     "denote",
     "dense",
     "dereliction",
+    "derivative",
     "dual",
     "endo",
     "evaluate",
@@ -119,6 +122,7 @@ __all__ = [
     "matrix",
     "mult",
     "nonlinear",
+    "normalize",
     "ntm_master",
     "ntm_state",
     "numeral",

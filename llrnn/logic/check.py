@@ -92,8 +92,7 @@ def judge(
 
 @stackless
 def _judge(term: Term, context: dict[str, tuple[Type, bool]]) -> "Steps[tuple[dict[str, Type], bool]]":
-    """The linear variables that the term uses and whether it can absorb more; context: name -> (type,
-    linear)."""
+    """The linear variables that the term uses, and whether it can absorb more; name -> (type, is linear)."""
     match term:
         case Var():
             if term.name not in context:
@@ -144,8 +143,7 @@ def _judge(term: Term, context: dict[str, tuple[Type, bool]]) -> "Steps[tuple[di
 def _body(
     term: Term, context: dict[str, tuple[Type, bool]], opened: dict[str, tuple[Type, bool]]
 ) -> "Steps[tuple[dict[str, Type], bool]]":
-    """The last child, inside the scope of what the term binds: that each linear variable is used once in
-    it."""
+    """The last child, in the scope of what the term binds: each new linear variable is used in it."""
     used, absorbs = yield _judge.steps(term.children[-1], {**context, **opened})
     for name, (of, is_linear) in opened.items():
         if is_linear and name not in used and not absorbs:

@@ -14,8 +14,13 @@ def dual(a: Type) -> Lolli:
 
 
 def ntm_state(first: Type, address: Type, content: Type) -> With:
-    """First & (W & (W' & M)): a vector, the read address, the write address W' = W -o 1, the memory M = W -o
-    V."""
+    """The type of states, first & (W & (W' & M)), with W' = W -o 1 and the memory M = W -o V.
+
+    Args:
+      first: the type of the first component.
+      address: W, the type of the read address; the write address is a functional on it.
+      content: V, the type of what the memory holds.
+    """
     return With(first, With(address, With(dual(address), Lolli(address, content))))
 
 

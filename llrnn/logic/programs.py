@@ -1,7 +1,7 @@
 r"""A library of programs: closed terms over any type A, with E = A -o A.
 
-int_A = !E -o E holds the Church numerals, bint_A = !E -o !E -o E the words in two operators (Hu & Murfet 2017,
-Examples 2.6 and 2.7). A word applies its digits from left to right: 01101(X, Y) = Y X Y Y X.
+int_A = !E -o E holds the Church numerals, bint_A = !E -o !E -o E the words in two operators (Hu & Murfet
+2017, Examples 2.6 and 2.7). A word applies its digits from left to right: 01101(X, Y) = Y X Y Y X.
 """
 
 from llrnn.logic.terms import Term
@@ -49,15 +49,13 @@ def plus(a: Type) -> Term:
 
 
 def mult(a: Type) -> Term:
-    r"""Multiplication : int -o !int -o int, (X^n)^m. The second numeral is run once for every step of the
-    first."""
+    r"""Multiplication : int -o !int -o int, (X^n)^m: the second numeral is run at every step of the first."""
     i = integer(a)
     return lam(i, lambda m: banged(i, lambda n: banged(endo(a), lambda f: m(bang(n(bang(f)))))))
 
 
 def square(a: Type) -> Term:
-    r"""Squaring : !int -o int, n -> n n: on a superposition p of numerals it is p(p(X)), not a sum of X^(n
-    n)."""
+    r"""Squaring : !int -o int, n -> n^2. On a superposition p it is p(p(X)), not the sum of X^(n^2)."""
     return banged(integer(a), lambda n: banged(endo(a), lambda f: n(bang(n(bang(f))))))
 
 
@@ -82,8 +80,7 @@ def repeat(a: Type) -> Term:
 
 
 def evaluate(a: Type) -> Term:
-    r"""Evaluation : !int -o !E -o E, ([[n]], X) -> X^n: the master algorithm of the higher-order RNN
-    (Example 2.9)."""
+    r"""Evaluation : !int -o !E -o E, ([[n]], X) -> X^n: the master of the higher-order RNN (Example 2.9)."""
     return banged(integer(a), endo(a), lambda n, f: n(bang(f)))
 
 
@@ -102,9 +99,9 @@ def feed(a: Type) -> Term:
     r"""Feed two numerals to a word : bint -o !int -o !int -o !E -o E, (S, m, n, X) -> S(X^m, X^n).
 
     For a word with k zeros and l ones it is X^(k m + l n), as long as m and n are numerals. A superposition
-    is resampled at every use of a digit: for the word 00 and m = sum_i l_i [[i]] the value is (sum_i l_i X^i)^2,
-    not sum_i l_i X^(2 i). The later draft promotes m and n although they are linear there; they need their
-    bangs.
+    is resampled at every use of a digit: for the word 00 and m = sum_i l_i [[i]] the value is
+    (sum_i l_i X^i)^2, not sum_i l_i X^(2 i). The later draft promotes m and n although they are linear there;
+    they need their bangs.
     """
     i = integer(a)
 

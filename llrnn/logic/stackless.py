@@ -32,8 +32,7 @@ def drive(steps: "Steps[T]") -> T:
 
 
 class Stackless:
-    """A generator function that is run by `drive` when called; `.steps(...)` is the call to yield inside
-    one."""
+    """A generator function that `drive` runs when it is called; `.steps(..)` is the call to yield in one."""
 
     def __init__(self, function: Callable[..., "Steps[Any]"]):
         self.steps = function

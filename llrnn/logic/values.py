@@ -4,13 +4,13 @@
     atom      array [d]
     1         array []
     A & B     pair of values
-    A (x) B   array [dim A, dim B] when neither side has a bang, else a formal sum of pure tensors
-    (`PureTensors`) A -o B    `LinearMap`, a linear callable
-    !A        formal sum of kets (`Kets`); at the boundary a point |>_P is the plain value P
+    A (x) B   array [dim A, dim B] if neither side has a bang, else a formal sum of pure ones, `PureTensors`
+    A -o B    `LinearMap`, a linear callable
+    !A        formal sum of kets, `Kets`; at the boundary a point |>_P is the plain value P
 
-Values given from outside are read by their type (`coerce`): an operator may be a matrix [dim B, dim A] or any
-callable, a functional A -o 1 also a vector [dim A], a point of !A its plain value. Everything works under jit,
-vmap and differentiation, and in the precision of the arrays it is given.
+Values given from outside are read by their type (`coerce`): an operator may be a matrix [dim B, dim A] or
+any callable, a functional A -o 1 also a vector [dim A], a point of !A its plain value. Everything works under
+jit, vmap and differentiation, and in the precision of the arrays it is given.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,8 +89,7 @@ def ket(point: Value, *vectors: Value) -> Kets:
 
 
 def add(first: Value, *more: Value) -> Value:
-    """The sum of values of one type: of arrays, component by component, pointwise on callables, formal on
-    kets."""
+    """The sum of values of one type: componentwise on pairs, pointwise on callables, formal on kets."""
     values = (first, *more)
     if not more:
         return first
@@ -251,8 +250,7 @@ def matrix(function: Callable[[Value], Value], dimension: int) -> Float[Array, "
 
 
 def flatten(value: Value, of: Type) -> Float[Array, "d"]:
-    """The coordinates of a value of a bang-free type: & concatenates, (x) and -o (its matrix) are
-    row-major."""
+    """The coordinates of a value of a bang-free type: & concatenates, (x) and -o are row-major."""
     match of:
         case Atom():
             return value
@@ -323,8 +321,7 @@ def directional(
 
 
 def extend(function: Callable[[Value], Value], kets: Kets, result: Type) -> Value:
-    """The linear extension of a function of points to a formal sum of kets; `result` is the type of its
-    values."""
+    """The linear extension to kets of a function of points; `result` is the type of its values."""
     parts = []
     for term in kets.terms:
         value = directional(function, term.point, term.vectors, result)

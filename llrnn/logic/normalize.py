@@ -1,0 +1,265 @@
+"""Cut elimination: terms to normal form, by the rules of differential linear logic.
+
+A cut is a construct that takes apart what another has just built: a lambda applied, a pair opened, a
+component of <.., ..> taken, a ket opened. The last is the rule that differentiation enters by,
+
+    let !x = |v1 .. vs>_t in u   ->   (d/dx .. (d u / dx . v1) .. . vs)[x := t],
+
+where d u / dx . v is the linear substitution of v for one use of x, summed over the uses (Ehrhard & Regnier,
+"The differential lambda-calculus"; on denotations it is the directional derivative). Around it:
+
+- sums and zero move out through everything that is linear in the subterm (not out of the point of a ket, nor
+  out of a branch of <.., ..>), so that elsewhere a normal form has sums only at its top;
+- a `let` whose subject is not built by anything (a variable, or an elimination of one) moves out as far as its
+  variables allow, so that it never stands between the two halves of a cut. Normal forms are unique up to
+  bound names and the order of independent lets and of summands.
+
+Subterms are normalised first and substitution is hereditary: it rebuilds a normal term by the same smart
+constructors, so that work is done only where a substitution makes a new cut.
+"""
+
+from llrnn.logic.check import check
+from llrnn.logic.stackless import Steps, stackless
+from llrnn.logic.terms import (
+    App,
+    Both,
+    Fst,
+    Ket,
+    Lam,
+    LetBang,
+    LetPair,
+    LetStar,
+    Pair,
+    Snd,
+    Star,
+    Sum,
+    Term,
+    Var,
+    Zero,
+    fresh,
+    need_terms,
+)
+from llrnn.logic.types import Type
+
+_LETS = (LetStar, LetPair, LetBang)
+
+
+def normalize(term: Term) -> Term:
+    """The normal form of a term, also under binders; it has the same type and the same denotation.
+
+    Args:
+      term: a proof. A closed term is checked; of one with free variables it is the caller who knows which of
+        them are linear.
+
+    Returns:
+      The normal form. It is as large as what the program computes: 3 * 4 is the 12-fold numeral.
+
+    Raises:
+      IllTyped, LinearityError: the term is closed and not a proof.
+    """
+    need_terms(term=term)
+    if not term.free:
+        check(term)
+    return _rebuild(term, {}, False)
+
+
+@stackless
+def _rebuild(term: Term, substitution: dict[str, Term], normal: bool) -> "Steps[Term]":
+    """The normal form of the term with normal terms for some of its free variables.
+
+    Args:
+      term: any term; `normal` says that it is one in normal form, of which only what changes is rebuilt.
+      substitution: name -> normal term of the variable's type.
+      normal: whether the term is in normal form.
+    """
+    used = {name: new for name, new in substitution.items() if name in term.free}
+    if normal and not used:
+        return term
+    if isinstance(term, Var):
+        return used.get(term.name, term)
+    bound, inner = _enter(term, used)
+    children = []
+    for place, child in enumerate(term.children):
+        scope = inner if bound and place == len(term.children) - 1 else used
+        children.append((yield _rebuild.steps(child, scope, normal)))
+    return (yield _make.steps(term, bound, children))
+
+
+def _enter(term: Term, substitution: dict[str, Term]) -> tuple[tuple[str, ...], dict[str, Term]]:
+    """What the term binds, renamed so as not to catch what is substituted, and the substitution in its scope."""
+    if not term.bound:
+        return (), substitution
+    body = term.children[-1]
+    inside = {x: new for x, new in substitution.items() if x not in term.bound and x in body.free}
+    names, renaming = _fresh_names(term, body, frozenset[str]().union(*(new.free for new in inside.values())))
+    return names, {**inside, **renaming}
+
+
+def _fresh_names(form: Term, body: Term, outside: frozenset[str]) -> tuple[tuple[str, ...], dict[str, Term]]:
+    """Names for what `form` binds in `body` that do not occur outside, and the renaming of the body."""
+    renaming: dict[str, Term] = {}
+    names: list[str] = []
+    for name in form.bound:
+        new = name
+        if name in outside:
+            new = fresh(name, outside | body.names | set(form.bound) | set(names))
+            renaming[name] = Var(new, _type_of_bound(form, name))
+        names.append(new)
+    return tuple(names), renaming
+
+
+def _type_of_bound(term: Term, name: str) -> Type:
+    if isinstance(term, Lam):
+        return term.domain
+    of = term.children[0].type
+    if isinstance(term, LetPair):
+        return of.left if name == term.left else of.right  # pyrefly: ignore[missing-attribute]
+    return of.body  # pyrefly: ignore[missing-attribute]
+
+
+@stackless
+def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Term]":
+    """The normal form of the construct `form` with other bound names and with normal subterms."""
+    term = form.remake(bound, tuple(children))
+    if isinstance(term, Sum):
+        return _total(term.terms, term.type)
+    if isinstance(term, Both):
+        empty = isinstance(term.left, Zero) and isinstance(term.right, Zero)
+        return Zero(term.type) if empty else term
+
+    for place in _linear_places(term):
+        child = term.children[place]
+        if isinstance(child, Zero):
+            return Zero(term.type)
+        if isinstance(child, Sum):
+            summands = []
+            for summand in child.terms:
+                summands.append((yield _make.steps(form, bound, _replaced(children, place, summand))))
+            return _total(summands, term.type)
+
+    for place in _linear_places(term):
+        child = term.children[place]
+        if not isinstance(child, _LETS) or (isinstance(term, _LETS) and place == 1):
+            continue
+        let, rest = yield _movable_let.steps(child, frozenset(bound))
+        if let is None:
+            continue
+        # let p = s in .. inside becomes let p = s outside; p must not catch anything there.
+        others = [other for i, other in enumerate(term.children) if i != place]
+        outside = frozenset(bound).union(*(other.free for other in others))
+        names, renaming = _fresh_names(let, rest, outside)
+        rest = yield _rebuild.steps(rest, renaming, True)
+        inside = yield _make.steps(form, bound, _replaced(children, place, rest))
+        return (yield _make.steps(let, names, [let.children[0], inside]))
+
+    match term:
+        case App(function=Lam() as function):
+            return (yield _rebuild.steps(function.body, {function.name: term.argument}, True))
+        case LetStar(scrutinee=Star()):
+            return term.body
+        case LetPair(scrutinee=Pair() as pair):
+            # Both at once: neither component may be changed by the substitution of the other.
+            return (yield _rebuild.steps(term.body, {term.left: pair.left, term.right: pair.right}, True))
+        case Fst(product=Both() as product):
+            return product.left
+        case Snd(product=Both() as product):
+            return product.right
+        case LetBang(scrutinee=Ket() as ket):
+            return (yield _open_ket.steps(term, ket))
+    return term
+
+
+@stackless
+def _movable_let(term: Term, stays: frozenset[str]) -> "Steps[tuple[Term | None, Term]]":
+    """The first of a chain of lets whose subject mentions none of the names that stay, and the chain without it.
+
+    Without such a let, None and the term.
+    """
+    if not isinstance(term, _LETS):
+        return None, term
+    subject, body = term.children
+    if not subject.free & stays:
+        return term, body
+    let, rest = yield _movable_let.steps(body, stays.union(term.bound))
+    if let is None:
+        return None, term
+    # The let found moves over this one: neither may catch the other's variables.
+    names, renaming = _fresh_names(let, rest, subject.free.union(term.bound))
+    rest = yield _rebuild.steps(rest, renaming, True)
+    return let.remake(names, let.children), term.remake(term.bound, (subject, rest))
+
+
+@stackless
+def _open_ket(term: LetBang, ket: Ket) -> "Steps[Term]":
+    x, body = term.name, term.body
+    outside = frozenset[str]().union(*(vector.free for vector in ket.vectors))
+    if x in outside:  # the vectors' x is another variable
+        x = fresh(x, outside | body.names)
+        body = yield _rebuild.steps(body, {term.name: Var(x, ket.point.type)}, True)
+    summands = [body]
+    for vector in ket.vectors:
+        derivatives = []
+        for summand in summands:
+            derivatives.extend((yield _derivatives.steps(summand, x, vector)))
+        summands = derivatives
+    results = []
+    for summand in summands:
+        results.append((yield _rebuild.steps(summand, {x: ket.point}, True)))
+    return _total(results, term.type)
+
+
+@stackless
+def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
+    """The summands of d term / dx . v for normal terms: v takes the place of one use of the variable x.
+
+    In the summands x may occur again, linear variables of v occur once, and none is 0; no summand means 0.
+    """
+    if x not in term.free:
+        return []
+    if isinstance(term, Var):
+        return [v]
+    bound, renaming = _enter(term, {x: v})
+    children = list(term.children)
+    renaming.pop(x, None)  # _enter is asked for names apart from those of v; x itself stays
+    if renaming:
+        children[-1] = yield _rebuild.steps(children[-1], renaming, True)
+    if isinstance(term, Both):
+        sides = []
+        for side in children:
+            sides.append(_total((yield _derivatives.steps(side, x, v)), side.type))
+        return [Both(*sides)]
+    results = []
+    for place, child in enumerate(children):
+        if x in term.bound and place == len(children) - 1:
+            continue
+        for derivative in (yield _derivatives.steps(child, x, v)):
+            if isinstance(term, Sum):
+                results.append(derivative)
+            elif isinstance(term, Ket) and place == 0:
+                # d |v1 .. vs>_P = |v1 .. vs, dP>_P + ..: the point stays, the ket grows by a vector.
+                results.append((yield _make.steps(term, (), [*children, derivative])))
+            else:
+                results.append((yield _make.steps(term, bound, _replaced(children, place, derivative))))
+    flat = []
+    for result in results:
+        flat.extend(
+            result.terms if isinstance(result, Sum) else () if isinstance(result, Zero) else (result,)
+        )
+    return flat
+
+
+def _linear_places(term: Term) -> range:
+    """The subterms in which a construct is linear: all, but not the point of a ket."""
+    return range(1 if isinstance(term, Ket) else 0, len(term.children))
+
+
+def _replaced(children: list[Term], place: int, child: Term) -> list[Term]:
+    return [*children[:place], child, *children[place + 1 :]]
+
+
+def _total(terms: "list[Term] | tuple[Term, ...]", of: Type) -> Term:
+    """The sum, without nested sums and zeros."""
+    flat: list[Term] = []
+    for term in terms:
+        flat.extend(term.terms if isinstance(term, Sum) else () if isinstance(term, Zero) else (term,))
+    return Zero(of) if not flat else flat[0] if len(flat) == 1 else Sum(tuple(flat))
