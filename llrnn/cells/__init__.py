@@ -1,5 +1,17 @@
 """Recurrent cells: the named ones of the paper and the general LLRNN cell of a proof."""
 
+from llrnn.cells.general import Command, Data, Fixed, Input, LLRNNCell, Weight
 from llrnn.cells.recurrent import ElmanCell, HigherOrderCell, MultiplicativeCell, SecondOrderCell
 
-__all__ = ["ElmanCell", "HigherOrderCell", "MultiplicativeCell", "SecondOrderCell"]
+__all__ = [
+    "Command",
+    "Data",
+    "ElmanCell",
+    "Fixed",
+    "HigherOrderCell",
+    "Input",
+    "LLRNNCell",
+    "MultiplicativeCell",
+    "SecondOrderCell",
+    "Weight",
+]
