@@ -16,6 +16,7 @@ from flax import linen as nn
 
 from llrnn import cells, logic, memory
 from llrnn.cells import Command, Data, Fixed, Input, LLRNNCell, Weight
+from llrnn.cells.general import components
 from llrnn.logic import Atom, Fst, LetStar, Lolli, One, Snd, With, bang, banged, both, lam
 
 INPUTS, FEATURES, LOCATIONS, WIDTH = 3, 3, 4, 2
@@ -50,8 +51,8 @@ def cut(params, **widths):
     return parts
 
 
-def ring(state, content):
-    """(r, w, M) at the start: both addresses at location 0, M : W -o V constant by location."""
+def ring(content):
+    """(r, (w, M)) at the start: both addresses at location 0, M : W -o V constant by location."""
     return (np.eye(LOCATIONS)[0], (np.eye(LOCATIONS)[0], np.tile(np.asarray(content)[:, None], LOCATIONS)))
 
 
@@ -81,7 +82,7 @@ def multiplicative():
     k = Atom("K", 4)
     master = banged(logic.endo(k), Lolli(k, H), Lolli(H, k), lambda v, i, j: lam(H, lambda h: i(v(j(h)))))
     diagonals = np.stack([np.diag(row).ravel() for row in np.eye(4)])
-    general = LLRNNCell(master, (Input("v", basis=diagonals), Weight("i"), Weight("j")))
+    general = LLRNNCell(master, (Input("v", basis=jnp.asarray(diagonals)), Weight("i"), Weight("j")))
     return (
         cells.MultiplicativeCell(factors=4, **SHARED),
         general,
@@ -175,7 +176,7 @@ def ntm(read):
         ),
         controller=(0,),
         inside=(0,),
-        initial=(np.zeros(FEATURES), ring(W, [0.3] * WIDTH)),
+        initial=(np.zeros(FEATURES), ring([0.3] * WIDTH)),
     )
     named = memory.NTMCell(memory_size=LOCATIONS, memory_width=WIDTH, read=read, initial_memory=0.3, **SHARED)
     return (
@@ -216,7 +217,7 @@ def dihedral():
         ),
         controller=(0,),
         inside=(0,),
-        initial=(np.zeros(FEATURES), ring(W, [0.3] * WIDTH)),
+        initial=(np.zeros(FEATURES), ring([0.3] * WIDTH)),
     )
     named = memory.DihedralNTMCell(
         memory_size=LOCATIONS, memory_width=WIDTH, words=words, initial_memory=0.3, **SHARED
@@ -267,7 +268,7 @@ def operator_memory(source):
         ),
         controller=(0,),
         inside=(0,),
-        initial=(np.zeros(FEATURES), ring(W, [0.3] * FEATURES**2)),
+        initial=(np.zeros(FEATURES), ring([0.3] * FEATURES**2)),
     )
     named = memory.OperatorNTMCell(
         memory_size=LOCATIONS, source=source, max_power=2 if powers else None, initial_memory=0.3, **SHARED
@@ -294,7 +295,8 @@ def coordinates(count):
 
 def decoded(value, programs):
     """sum_k c_k program_k, linear in c : 1 & (1 & ..); a sum of proofs, as differential linear logic has
-    it."""
+    it.
+    """
     terms = []
     for place, program in enumerate(programs):
         terms.append(LetStar(value if place == len(programs) - 1 else Fst(value), program))
@@ -305,28 +307,36 @@ def decoded(value, programs):
     return total
 
 
-def nested(rings):
-    """The type or value (r1, (w1, (M1, (r2, ..)))) of rings (r, w, M), by `pair`."""
-    flat = [part for ring in rings for part in ring]
-    return flat
+def parts_of(rings):
+    """The parts r_1, w_1, M_1, r_2, .. of rings (r, w, M)."""
+    return [part for ring in rings for part in ring]
 
 
 def product(pair, parts):
+    """The product (a, (b, (c, ..))) of types or of values."""
     result = parts[-1]
     for part in reversed(parts[:-1]):
         result = pair(part, result)
     return result
 
 
+def banged_one_by_one(types, body, *variables):
+    """`banged` for any number of types."""
+    if not types:
+        return body(*variables)
+    return banged(types[0], lambda x: banged_one_by_one(types[1:], body, *variables, x))
+
+
 def programmed(named, widths, follow):
     """A cell with programs on rings 2, 3, ..: `follow` builds the operator on r_1 from what is read from
-    them."""
+    them.
+    """
     contents = [V, *(coordinates(width) for width in widths)]
     rings = [(W, W_DUAL, Lolli(W, content)) for content in contents]
-    state = product(With, [H, *nested(rings)])
+    state = product(With, [H, *parts_of(rings)])
     count = len(contents)
-    types, inputs = [logic.endo(W), logic.endo(W_DUAL), Lolli(V, H)], []
-    inputs = [Fixed("rotation", ROTATION), Fixed("dual rotation", ROTATION.T), Weight("content")]
+    types: list[logic.Type] = [logic.endo(W), logic.endo(W_DUAL), Lolli(V, H)]
+    inputs: list[Any] = [Fixed("rotation", ROTATION), Fixed("dual rotation", ROTATION.T), Weight("content")]
     powers = named.powers
     for number in range(count):
         for kind, over in (("read", W), ("write", W_DUAL)):
@@ -351,17 +361,14 @@ def programmed(named, widths, follow):
             written = rest.pop(0)(bang(b))(w)
             new.append((moved, written, add_outer(matrix, written, rest.pop(0))))
         r, _, matrix = new[0] if named.read == "updated" else old[0]
-        return both(v(matrix(r)), *nested(new))
+        return both(v(matrix(r)), *parts_of(new))
 
-    # `banged` names variables after the function's parameters; this one has as many as there are inputs.
-    names = [f"x{k}" for k in range(len(types) + 1)]
-    function = eval(f"lambda {', '.join(names)}: body({', '.join(names)})", {"body": body})
     start = [(np.eye(LOCATIONS)[0], np.eye(LOCATIONS)[0], np.full((WIDTH, LOCATIONS), 0.3))]
     for width in widths:
         start.append((np.eye(LOCATIONS)[0], np.eye(LOCATIONS)[0], np.tile(np.eye(width)[:, :1], LOCATIONS)))
-    values = [np.zeros(FEATURES), *nested(start)]
+    values = [np.zeros(FEATURES), *parts_of(start)]
     general = LLRNNCell(
-        banged(*types, state, function),
+        banged_one_by_one([*types, state], body),
         tuple(inputs),
         controller=(0,),
         inside=(0,),
@@ -470,3 +477,168 @@ def test_named_cell_is_the_cell_of_its_proof(case):
     assert np.abs(output).max() > 0.1
     dead = [name for name, leaf in jax.tree_util.tree_leaves_with_path(grads) if not np.abs(leaf).max() > 0]
     assert not dead  # every parameter took part in the comparison
+
+
+# ---- the general cell by itself
+
+
+def test_draft_equation_on_a_product_state():
+    """(2.11) with sigma, H, U and B on all of h, against NumPy; two commands that are given, in their
+    order.
+    """
+    a, b = Atom("a", 2), Atom("b", 3)
+    state = With(a, b)
+    swap = banged(
+        logic.integer(a),
+        Lolli(a, b),
+        Lolli(b, a),
+        logic.integer(b),
+        logic.endo(a),
+        state,
+        lambda m, f, g, n, alpha, s: both(
+            g(Snd(s)) + m(bang(alpha))(Fst(s)), n(bang(lam(b, lambda z: f(g(z)))))(Snd(s))
+        ),
+    )
+    rng = np.random.default_rng(1)
+    f, g, alpha = rng.normal(size=(3, 2)), rng.normal(size=(2, 3)), rng.normal(size=(2, 2))
+    cell = LLRNNCell(
+        swap,
+        (
+            Command("m", tuple(logic.numeral(k, a) for k in (0, 2)), "given"),
+            Fixed("f", f),
+            Fixed("g", lambda z: jnp.asarray(g) @ z),
+            Command("n", logic.numeral_span(2, b), "given"),
+            Weight("alpha"),
+        ),
+        initial=(np.ones(2), np.zeros(3)),
+        activation=jnp.tanh,
+        param_dtype=jnp.float64,
+    )
+    x = rng.normal(size=(4, 2 + 3 + 2))
+    h = rng.normal(size=(4, 5))
+    params = {
+        "hidden": {"kernel": rng.normal(size=(5, 5))},
+        "input": {"kernel": rng.normal(size=(2, 5)), "bias": rng.normal(size=5)},
+        "alpha": alpha.ravel(),
+    }
+    new, output = cell.apply({"params": params}, jnp.asarray(h), jnp.asarray(x))
+    for row, (m, n, rest) in enumerate(zip(x[:, :2], x[:, 2:5], x[:, 5:], strict=True)):
+        first, second = h[row, :2], h[row, 2:]
+        fg = f @ g
+        z = np.concatenate(
+            [
+                g @ second + m[0] * first + m[1] * alpha @ alpha @ first,
+                n[0] * second + n[1] * fg @ second + n[2] * fg @ fg @ second,
+            ]
+        )
+        want = np.tanh(
+            z
+            + h[row] @ params["hidden"]["kernel"]
+            + rest @ params["input"]["kernel"]
+            + params["input"]["bias"]
+        )
+        np.testing.assert_allclose(new[row], want, rtol=1e-9)
+    np.testing.assert_array_equal(new, output)
+    np.testing.assert_array_equal(cell.initialize_carry(jax.random.key(0), (2, 7)), [[1, 1, 0, 0, 0]] * 2)
+    # any number of batch axes, none among them
+    flat, _ = cell.apply({"params": params}, jnp.asarray(h[0]), jnp.asarray(x[0]))
+    np.testing.assert_allclose(flat, new[0], rtol=1e-9)
+    folded, _ = cell.apply(
+        {"params": params}, jnp.asarray(h.reshape(2, 2, 5)), jnp.asarray(x.reshape(2, 2, 7))
+    )
+    np.testing.assert_allclose(folded.reshape(4, 5), new, rtol=1e-9)
+
+
+def test_a_numeral_is_a_cell_whose_state_is_an_operator():
+    """[[2]] : !E -o E is of the form !A -o A with A = E and no inputs: h' = h h."""
+    cell = LLRNNCell(logic.numeral(2, H), inside=(), param_dtype=jnp.float64)
+    h = np.random.default_rng(2).normal(size=(2, FEATURES, FEATURES))
+    new, _ = cell.apply({}, jnp.asarray(h.reshape(2, -1)), jnp.ones((2, 1)))
+    np.testing.assert_allclose(new.reshape(h.shape), h @ h, rtol=1e-12)
+
+
+def test_components_are_the_factors_from_left_to_right():
+    assert components(With(With(H, W), With(V, Lolli(W, V)))) == (H, W, V, Lolli(W, V))
+    assert components(Lolli(W, V)) == (Lolli(W, V),)
+
+
+OPERATOR = (Input("c"),)
+BAD = [
+    (logic.evaluate(H), (), r"must end, after the 0 declared inputs, in A -o A or !A -o A"),
+    (logic.evaluate(H), OPERATOR, r"Input 'c' needs a type without bangs"),
+    (
+        logic.dereliction(E),
+        (Input("c"), Input("d")),
+        r"has 1 banged inputs before its state, but 2 are declared",
+    ),
+    (logic.dereliction(H), OPERATOR, r"it ends in H"),
+    (
+        lam(H, lambda h: LetStar(logic.Star(), h)),
+        OPERATOR,
+        r"has 0 banged inputs before its state, but 1 are",
+    ),
+    (
+        logic.dereliction(E),
+        (Command("c", logic.numeral_span(2, H)),),
+        r"spans programs of type !\(H -o H\) -o H -o H",
+    ),
+    (
+        logic.dereliction(E),
+        (Fixed("c", np.eye(4)),),
+        r"Fixed 'c' is no value of the proof's input type H -o H",
+    ),
+    (logic.dereliction(E), (Input("c", basis=jnp.ones((2, 8))),), r"basis of Input 'c' must be \[N, 9\]"),
+    (logic.dereliction(E), (Input("hidden"),), r"inputs must have names of their own, not hidden, input"),
+    (logic.dereliction(Lolli(Lolli(H, One), Lolli(H, One))), OPERATOR, None),
+]
+
+
+@pytest.mark.parametrize(("master", "inputs", "message"), BAD)
+def test_masters_that_do_not_fit(master, inputs, message):
+    cell = LLRNNCell(master, inputs)
+    if message is None:  # any type without bangs will do for the state, functionals too
+        assert cell.initialize_carry(jax.random.key(0), (1, 2)).shape == (1, FEATURES)
+        return
+    with pytest.raises(ValueError, match=message):
+        cell.initialize_carry(jax.random.key(0), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inside": (1,)}, r"inside must be None or factors 0 .. 0 of the state H, got \(1,\)"),
+        ({"controller": ()}, r"controller must be None or name at least one factor"),
+        (
+            {"master_out": logic.dereliction(logic.endo(W))},
+            r"master_out must act on the state of master, H, got W",
+        ),
+        ({"initial": np.zeros(4)}, r"type H needs an array of shape \(3,\), got"),
+    ],
+)
+def test_fields_that_do_not_fit(options, message):
+    with pytest.raises(ValueError, match=message):
+        LLRNNCell(logic.dereliction(E), OPERATOR, **options).initialize_carry(jax.random.key(0), (1, 2))
+
+
+def test_the_draft_s_linear_master_is_rejected_with_the_repair():
+    """Slip 1: M(r) + w'(r') u uses the state more than once, so the state of Example 2.10 needs its bang."""
+    state = one_ring_state(V)
+    linear = banged(
+        Lolli(V, H), lambda v: lam(state, lambda s: both(v(Snd(Snd(Snd(s)))(Fst(Snd(s)))), Snd(s)))
+    )
+    with pytest.raises(ValueError, match=r"s .*used twice.*give it type !"):
+        LLRNNCell(linear, (Weight("content"),)).initialize_carry(jax.random.key(0), (1, 2))
+
+
+def test_carry_and_given_shapes_are_shown():
+    cell = LLRNNCell(logic.evaluate(H), (Command("p", logic.numeral_span(2, H), "given"), Input("c")))
+    with pytest.raises(ValueError, match=r"carry must be \[\*B, 3\].*\(1, 4\) and \(1, 5\)"):
+        cell.init(jax.random.key(0), jnp.ones((1, 4)), jnp.ones((1, 5)))
+    with pytest.raises(ValueError, match=r"more features than the 3 that are given to Command 'p'"):
+        cell.init(jax.random.key(0), jnp.ones((1, 3)), jnp.ones((1, 3)))
+    with pytest.raises(
+        ValueError, match=r"coupling of Command 'p' must be one of predicted, given, got 'guessed'"
+    ):
+        LLRNNCell(logic.evaluate(H), (Command("p", logic.numeral_span(2, H), "guessed"), Input("c"))).init(
+            jax.random.key(0), jnp.ones((1, 3)), jnp.ones((1, 3))
+        )
