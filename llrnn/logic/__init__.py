@@ -8,7 +8,7 @@ square = logic.denote(two)(x)                 # x : [5, 5]; a linear callable
 logic.matrix(square, 5)                       # x @ x
 """
 
-from llrnn.logic import values
+from llrnn.logic import kets, values
 from llrnn.logic.check import Judgement, LinearityError, check, judge
 from llrnn.logic.denote import denote, ket_value, nonlinear
 from llrnn.logic.differential import derivative
@@ -28,6 +28,7 @@ from llrnn.logic.programs import (
     repeat,
     square,
 )
+from llrnn.logic.sequent import Derivation, derivation
 from llrnn.logic.spans import (
     NumeralSpan,
     Span,
@@ -66,6 +67,7 @@ __all__ = [
     "Atom",
     "Bang",
     "Both",
+    "Derivation",
     "Fst",
     "IllTyped",
     "Judgement",
@@ -105,6 +107,7 @@ __all__ = [
     "denote",
     "dense",
     "dereliction",
+    "derivation",
     "derivative",
     "dual",
     "endo",
@@ -115,6 +118,7 @@ __all__ = [
     "judge",
     "ket",
     "ket_value",
+    "kets",
     "lam",
     "let_bang",
     "let_pair",

@@ -10,7 +10,7 @@ where d u / dx . v is the linear substitution of v for one use of x, summed over
 
 - sums and zero move out through everything that is linear in the subterm (not out of the point of a ket, nor
   out of a branch of <.., ..>), so that elsewhere a normal form has sums only at its top;
-- a `let` whose subject is not built by anything (a variable, or an elimination of one) moves out as far as its
+- a `let` whose subject is not built by anything (a variable, an elimination of one) moves out as far as its
   variables allow, so that it never stands between the two halves of a cut. Normal forms are unique up to
   bound names and the order of independent lets and of summands.
 
@@ -86,7 +86,7 @@ def _rebuild(term: Term, substitution: dict[str, Term], normal: bool) -> "Steps[
 
 
 def _enter(term: Term, substitution: dict[str, Term]) -> tuple[tuple[str, ...], dict[str, Term]]:
-    """What the term binds, renamed so as not to catch what is substituted, and the substitution in its scope."""
+    """What the term binds, renamed not to catch what is substituted, and the substitution in its scope."""
     if not term.bound:
         return (), substitution
     body = term.children[-1]
@@ -171,7 +171,7 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
 
 @stackless
 def _movable_let(term: Term, stays: frozenset[str]) -> "Steps[tuple[Term | None, Term]]":
-    """The first of a chain of lets whose subject mentions none of the names that stay, and the chain without it.
+    """The first of a chain of lets whose subject mentions no name that stays, and the chain without it.
 
     Without such a let, None and the term.
     """

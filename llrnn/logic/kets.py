@@ -1,0 +1,165 @@
+"""The coalgebra !V of a finite-dimensional vector space V, by its formulas: kets as formal sums.
+
+!V is spanned by |v1 .. vs>_P, "the s-th derivative of the Dirac at P along v1 .. vs", symmetric and linear in
+the vectors (Murfet, "Logic and linear algebra: an introduction", section 5.3; "On Sweedler's cofree
+cocommutative coalgebra"). Everything here is combinatorics of subsets and partitions on coordinates; nothing
+is differentiated. It is a second way to the denotations in `denote`, which come from nested directional
+derivatives, and the tests hold the two against each other.
+
+A formal sum is a tuple of `FormalKet`; coordinates are numpy arrays of any dtype, exact ones included.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+type Coordinates = np.ndarray
+type FormalSum = tuple["FormalKet", ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FormalKet:
+    """coefficient * |vectors>_point.
+
+    Attributes:
+      point: P, [d].
+      vectors: v1 .. vs, each [d].
+      coefficient: a number.
+    """
+
+    point: Coordinates
+    vectors: tuple[Coordinates, ...] = ()
+    coefficient: Any = 1
+
+
+def formal(point: Coordinates, *vectors: Coordinates) -> FormalSum:
+    """|vectors>_point as a formal sum.
+
+    Raises:
+      ValueError: the point is not a vector, or a vector differs from it in shape.
+    """
+    point = np.asarray(point)
+    arrays = tuple(np.asarray(vector) for vector in vectors)
+    if point.ndim != 1 or any(array.shape != point.shape for array in arrays):
+        shapes = [array.shape for array in arrays]
+        raise ValueError(f"vectors: a ket has a point [d] and vectors [d], got {point.shape} and {shapes}")
+    return (FormalKet(point, arrays),)
+
+
+def counit(kets: FormalSum) -> Any:
+    """Weakening !V -> R: |>_P to 1, longer kets to 0."""
+    return sum(ket.coefficient for ket in kets if not ket.vectors)
+
+
+def dereliction(kets: FormalSum) -> Coordinates:
+    """!V -> V: |>_P to P, |v>_P to v, longer kets to 0.
+
+    Raises:
+      ValueError: the sum is empty, so that its dimension is not known.
+    """
+    if not kets:
+        raise ValueError("kets: an empty sum has no dimension")
+    total = np.zeros_like(kets[0].point)
+    for ket in kets:
+        if len(ket.vectors) < 2:
+            total = total + ket.coefficient * (ket.vectors[0] if ket.vectors else ket.point)
+    return total
+
+
+def contraction(kets: FormalSum, factors: int = 2) -> tuple[tuple[FormalKet, ...], ...]:
+    """!V -> !V (x) .. (x) !V: |v1 .. vs>_P to the sum over all ways to deal the vectors to the factors.
+
+    For two factors it is sum_I |v_I>_P (x) |v_(not I)>_P over the subsets I of {1 .. s}, and for more the
+    iterated contraction.
+
+    Args:
+      kets: a formal sum.
+      factors: at least 1.
+
+    Returns:
+      The terms of the result, each a tuple of one ket a factor; the first one carries the coefficient.
+
+    Raises:
+      ValueError: there are no factors.
+    """
+    if factors < 1:
+        raise ValueError(f"factors: expected at least 1, got {factors}")
+    terms: list[tuple[FormalKet, ...]] = []
+    for ket in kets:
+        if factors == 1:
+            terms.append((ket,))
+            continue
+        for first, rest in _splits(ket.vectors):
+            head = FormalKet(ket.point, first, ket.coefficient)
+            for tail in contraction((FormalKet(ket.point, rest),), factors - 1):
+                terms.append((head, *tail))
+    return tuple(terms)
+
+
+def promotion(phi: Callable[[Coordinates, Sequence[Coordinates]], Coordinates], kets: FormalSum) -> FormalSum:
+    """The coalgebra map !V -> !W that lifts a linear map phi : !V -> W (Faa di Bruno's formula).
+
+    |v1 .. vs>_P goes to the sum over the partitions {C1 .. Cl} of the vectors of
+    |phi|v_C1>_P, .., phi|v_Cl>_P>_Q, with Q = phi|>_P.
+
+    Args:
+      phi: (point, vectors) -> [w], its value on |vectors>_point.
+      kets: a formal sum.
+    """
+    results = []
+    for ket in kets:
+        point = phi(ket.point, ())
+        for partition in _partitions(ket.vectors):
+            vectors = tuple(phi(ket.point, block) for block in partition)
+            results.append(FormalKet(point, vectors, ket.coefficient))
+    return tuple(results)
+
+
+def codereliction(vector: Coordinates) -> FormalSum:
+    """V -> !V: v to |v>_0."""
+    return formal(np.zeros_like(vector), vector)
+
+
+def deriving(kets: FormalSum, vector: Coordinates) -> FormalSum:
+    """!V (x) V -> !V: |v1 .. vs>_P (x) v to |v, v1 .. vs>_P."""
+    return tuple(FormalKet(ket.point, (np.asarray(vector), *ket.vectors), ket.coefficient) for ket in kets)
+
+
+def coordinates(kets: FormalSum) -> dict[tuple[tuple[Any, ...], tuple[int, ...]], Any]:
+    """A formal sum in the basis |e_i1 .. e_is>_P, i1 <= .. <= is; equal elements have equal coordinates.
+
+    Returns:
+      {(the coordinates of P, (i1, .., is)): coefficient}, without zeros.
+    """
+    total: dict[tuple[tuple[Any, ...], tuple[int, ...]], Any] = {}
+    for ket in kets:
+        point = tuple(ket.point.tolist())
+        for choice in itertools.product(*(range(len(vector)) for vector in ket.vectors)):
+            coefficient = ket.coefficient
+            for index, vector in zip(choice, ket.vectors, strict=True):
+                coefficient = coefficient * vector[index]
+            key = (point, tuple(sorted(choice)))
+            total[key] = total.get(key, 0) + coefficient
+    return {key: value for key, value in total.items() if value != 0}
+
+
+def _splits(items: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Every way to deal the items to two hands."""
+    for choice in itertools.product((True, False), repeat=len(items)):
+        yield (
+            tuple(item for item, first in zip(items, choice, strict=True) if first),
+            tuple(item for item, first in zip(items, choice, strict=True) if not first),
+        )
+
+
+def _partitions(items: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], ...]]:
+    """Every partition of the items into non-empty blocks."""
+    if not items:
+        yield ()
+        return
+    for others, rest in _splits(items[1:]):
+        for partition in _partitions(rest):
+            yield ((items[0], *others), *partition)

@@ -1,0 +1,344 @@
+"""The sequent-calculus derivation of a term, with every structural rule written out.
+
+A term leaves contraction, weakening and dereliction implicit in how often a variable occurs; here each is a
+rule of its own. Rules, with exchange implicit (a context is a multiset):
+
+    ax          A |- A                                  cut         G |- A   and  A, D |- C   give  G, D |- C
+    1R          |- 1                                    1L          G |- C   gives  1, G |- C
+    (x)R        G |- A  and  D |- B  give  G, D |- A (x) B          (x)L  A, B, G |- C  gives  A (x) B, G |- C
+    -oR         A, G |- B  gives  G |- A -o B           -oL   G |- A  and  B, D |- C  give  A -o B, G, D |- C
+    &R          G |- A  and  G |- B  give  G |- A & B   &L1, &L2    A, G |- C  gives  A & B, G |- C
+    promotion   !G |- A  gives  !G |- !A                dereliction A, G |- C  gives  !A, G |- C
+    contraction !A, !A, G |- C  gives  !A, G |- C       weakening   G |- C  gives  !A, G |- C
+
+and for differential linear logic
+
+    codereliction   G |- A  gives  G |- !A  (v -> |v>_0)
+    deriving        G |- !A  and  D |- A  give  G, D |- !A  (|v1 .. vs>_P (x) v -> |v1 .. vs, v>_P)
+    sum             G |- A  n times gives  G |- A       zero        G |- A  for any G
+
+A term without cuts (one in normal form) has a derivation without cut.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from llrnn.logic.check import check
+from llrnn.logic.stackless import Steps, stackless
+from llrnn.logic.terms import (
+    App,
+    Both,
+    Fst,
+    Ket,
+    Lam,
+    LetBang,
+    LetPair,
+    LetStar,
+    Pair,
+    Snd,
+    Star,
+    Sum,
+    Term,
+    Var,
+    Zero,
+)
+from llrnn.logic.types import Bang, One, Tensor, Type
+
+
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """A tree of rule instances; `print(derivation)` draws it.
+
+    Attributes:
+      rule: the name of the last rule.
+      hypotheses: the types on the left of its conclusion.
+      conclusion: the type on the right.
+      premises: the derivations of what the rule is applied to.
+    """
+
+    rule: str
+    hypotheses: tuple[Type, ...]
+    conclusion: Type
+    premises: tuple["Derivation", ...]
+
+    def instances(self) -> Iterator["Derivation"]:
+        """Every rule instance in the tree, this one first."""
+        pending: list[Derivation] = [self]
+        while pending:
+            node = pending.pop()
+            yield node
+            pending.extend(reversed(node.premises))
+
+    @property
+    def sequent(self) -> str:
+        """The last sequent, `A, B |- C`."""
+        return f"{', '.join(map(str, self.hypotheses))} |- {self.conclusion}".lstrip()
+
+    def __str__(self) -> str:
+        return "\n".join(line.rstrip() for line in _draw(self).lines)
+
+
+def derivation(
+    term: Term, unrestricted: Mapping[str, Type] | None = None, linear: Mapping[str, Type] | None = None
+) -> Derivation:
+    """The derivation of a term: of `!A1, .., !Am, B1, .., Bn |- term.type`.
+
+    Args:
+      term: a proof.
+      unrestricted: its free unrestricted variables x_i : A_i; each is a hypothesis !A_i.
+      linear: its free linear variables y_j : B_j.
+
+    Raises:
+      IllTyped, LinearityError: the term is not a proof in this context (see `check`).
+    """
+    unrestricted = {} if unrestricted is None else unrestricted
+    linear = {} if linear is None else linear
+    check(term, unrestricted, linear)
+    scope = {name: _Binder(Bang(of), True) for name, of in unrestricted.items()}
+    scope |= {name: _Binder(of, False) for name, of in linear.items()}
+    tree = _build(term, scope, None)
+    for binder in scope.values():
+        tree, _ = _once(tree, binder)
+    return _finished(tree)
+
+
+@dataclass(eq=False)
+class _Binder:
+    """What a hypothesis comes from: a variable, whose occurrences are told apart by this object."""
+
+    type: Type
+    unrestricted: bool
+
+
+@dataclass(eq=False)
+class _Hypothesis:
+    """One occurrence of a type on the left. Its binder is not known until what it is cut against is."""
+
+    type: Type
+    binder: _Binder | None = None
+
+
+class _Node:
+    """A derivation whose hypotheses still know their variables."""
+
+    def __init__(self, rule: str, hypotheses: list[_Hypothesis], conclusion: Type, *premises: "_Node"):
+        self.rule = rule
+        self.hypotheses = hypotheses
+        self.conclusion = conclusion
+        self.premises = premises
+        if rule == "zero":
+            self.absorbs = True
+        elif rule in ("&R", "sum"):
+            self.absorbs = all(premise.absorbs for premise in premises)
+        else:
+            self.absorbs = rule != "promotion" and any(premise.absorbs for premise in premises)
+
+    def without(self, *gone: _Hypothesis) -> list[_Hypothesis]:
+        return [h for h in self.hypotheses if all(h is not g for g in gone)]
+
+
+# What is built so far below a term: a derivation with a hypothesis of the term's type, and that hypothesis.
+type _Goal = tuple[_Node, _Hypothesis]
+
+
+@stackless
+def _build(term: Term, scope: dict[str, _Binder], goal: _Goal | None) -> "Steps[_Node]":
+    """The derivation of the term or, with a goal, the goal with the term in the place of its hypothesis.
+
+    Left rules are put on the goal from the outside in, so that a variable under eliminations needs no cut.
+    """
+    match term:
+        case LetStar():
+            body = yield _build.steps(term.body, scope, goal)
+            unit = _Hypothesis(One)
+            return (
+                yield _build.steps(
+                    term.scrutinee,
+                    scope,
+                    (_Node("1L", [unit, *body.hypotheses], body.conclusion, body), unit),
+                )
+            )
+        case LetPair():
+            of = _as(term.scrutinee.type, Tensor)
+            left, right = _Binder(of.left, False), _Binder(of.right, False)
+            body = yield _build.steps(term.body, {**scope, term.left: left, term.right: right}, goal)
+            body, first = _once(body, left)
+            body, second = _once(body, right)
+            pair = _Hypothesis(of)
+            node = _Node("(x)L", [pair, *body.without(first, second)], body.conclusion, body)
+            return (yield _build.steps(term.scrutinee, scope, (node, pair)))
+        case LetBang():
+            binder = _Binder(term.scrutinee.type, True)
+            body = yield _build.steps(term.body, {**scope, term.name: binder}, goal)
+            body, banged = _once(body, binder)
+            return (yield _build.steps(term.scrutinee, scope, (body, banged)))
+        case Var() | App() | Fst() | Snd():
+            if goal is None:
+                start = _Hypothesis(term.type)
+                goal = _Node("ax", [start], term.type), start
+            return (yield _eliminate.steps(term, scope, goal))
+    introduced = yield _introduce.steps(term, scope)
+    if goal is None:
+        return introduced
+    below, cut = goal
+    return _Node("cut", [*introduced.hypotheses, *below.without(cut)], below.conclusion, introduced, below)
+
+
+@stackless
+def _eliminate(term: Term, scope: dict[str, _Binder], goal: _Goal) -> "Steps[_Node]":
+    node, hole = goal
+    match term:
+        case Var():
+            binder = scope[term.name]
+            if not binder.unrestricted:
+                hole.binder = binder
+                return node
+            used = _Hypothesis(binder.type, binder)
+            return _Node("dereliction", [used, *node.without(hole)], node.conclusion, node)
+        case App():
+            argument = yield _build.steps(term.argument, scope, None)
+            function = _Hypothesis(term.function.type)
+            left = [function, *argument.hypotheses, *node.without(hole)]
+            return (
+                yield _build.steps(
+                    term.function, scope, (_Node("-oL", left, node.conclusion, argument, node), function)
+                )
+            )
+        case Fst() | Snd():
+            product = _Hypothesis(term.product.type)
+            rule = "&L1" if isinstance(term, Fst) else "&L2"
+            below = _Node(rule, [product, *node.without(hole)], node.conclusion, node)
+            return (yield _build.steps(term.product, scope, (below, product)))
+    raise ValueError(f"term: not an elimination: {term!r}")
+
+
+@stackless
+def _introduce(term: Term, scope: dict[str, _Binder]) -> "Steps[_Node]":
+    match term:
+        case Star():
+            return _Node("1R", [], One)
+        case Zero():
+            return _Node("zero", [], term.of)
+        case Lam():
+            binder = _Binder(term.domain, False)
+            body = yield _build.steps(term.body, {**scope, term.name: binder}, None)
+            body, argument = _once(body, binder)
+            return _Node("-oR", body.without(argument), term.type, body)
+        case Pair():
+            left = yield _build.steps(term.left, scope, None)
+            right = yield _build.steps(term.right, scope, None)
+            return _Node("(x)R", [*left.hypotheses, *right.hypotheses], term.type, left, right)
+        case Both() | Sum():
+            branches = []
+            for child in term.children:
+                branches.append((yield _build.steps(child, scope, None)))
+            branches = _same_context(branches)
+            return _Node(
+                "sum" if isinstance(term, Sum) else "&R", branches[0].hypotheses, term.type, *branches
+            )
+        case Ket():
+            vectors = list(term.vectors)
+            if vectors and isinstance(term.point, Zero):
+                first = yield _build.steps(vectors.pop(0), scope, None)
+                node = _Node("codereliction", first.hypotheses, term.type, first)
+            else:
+                point = yield _build.steps(term.point, scope, None)
+                node = _Node("promotion", point.hypotheses, term.type, point)
+            for vector in vectors:
+                tangent = yield _build.steps(vector, scope, None)
+                node = _Node("deriving", [*node.hypotheses, *tangent.hypotheses], term.type, node, tangent)
+            return node
+    raise ValueError(f"term: not a term: {term!r}")
+
+
+def _once(node: _Node, binder: _Binder) -> tuple[_Node, _Hypothesis]:
+    """The derivation with exactly one hypothesis of the binder: contracted, weakened or absorbed."""
+    uses = [h for h in node.hypotheses if h.binder is binder]
+    if not uses:
+        missing = _Hypothesis(binder.type, binder)
+        if binder.unrestricted:
+            return _Node("weakening", [missing, *node.hypotheses], node.conclusion, node), missing
+        return _absorb(node, missing), missing
+    while len(uses) > 1:
+        first, second, *uses = uses
+        merged = _Hypothesis(binder.type, binder)
+        node = _Node("contraction", [merged, *node.without(first, second)], node.conclusion, node)
+        uses = [merged, *uses]
+    return node, uses[0]
+
+
+@stackless
+def _absorb(node: _Node, missing: _Hypothesis) -> "Steps[_Node]":
+    """The derivation with one more hypothesis, carried up to a zero, which accepts any."""
+    premises = list(node.premises)
+    for place, premise in enumerate(premises):
+        if premise.absorbs:
+            premises[place] = yield _absorb.steps(premise, missing)
+            if node.rule not in ("&R", "sum"):  # these share their context: every premise gets it
+                break
+    return _Node(node.rule, [missing, *node.hypotheses], node.conclusion, *premises)
+
+
+def _same_context(branches: list[_Node]) -> list[_Node]:
+    """The branches of a rule that shares its context, each with one hypothesis for every variable of any."""
+    binders: list[_Binder] = []
+    for branch in branches:
+        for h in branch.hypotheses:
+            if h.binder is not None and all(h.binder is not known for known in binders):
+                binders.append(h.binder)
+    for binder in binders:
+        branches = [_once(branch, binder)[0] for branch in branches]
+    return branches
+
+
+@stackless
+def _finished(node: _Node) -> "Steps[Derivation]":
+    premises = []
+    for premise in node.premises:
+        premises.append((yield _finished.steps(premise)))
+    return Derivation(node.rule, tuple(h.type for h in node.hypotheses), node.conclusion, tuple(premises))
+
+
+def _as[T](value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise ValueError(f"value: expected {kind.__name__}, got {value!r}")
+    return value
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """Lines of equal length, and where in the last one the sequent stands."""
+
+    lines: list[str]
+    start: int
+    width: int
+
+
+@stackless
+def _draw(tree: Derivation) -> "Steps[_Drawing]":
+    gap = "   "
+    drawings = []
+    for premise in tree.premises:
+        drawings.append((yield _draw.steps(premise)))
+    height = max((len(drawing.lines) for drawing in drawings), default=0)
+    columns = []
+    for drawing in drawings:
+        blank = " " * len(drawing.lines[0])
+        columns.append([blank] * (height - len(drawing.lines)) + drawing.lines)
+    above = [gap.join(row) for row in zip(*columns, strict=True)]
+    # The bar covers the premises' sequents and the conclusion, each centred on it.
+    left, right = 0, 0
+    if drawings:
+        left = drawings[0].start
+        offset = sum(len(drawing.lines[0]) + len(gap) for drawing in drawings[:-1])
+        right = offset + drawings[-1].start + drawings[-1].width
+    text = tree.sequent
+    start = (left + right - len(text)) // 2
+    shift = max(0, -start)
+    above = [" " * shift + line for line in above]
+    left, right, start = left + shift, right + shift, start + shift
+    first, last = min(left, start), max(right, start + len(text))
+    bar = " " * first + "-" * (last - first) + f" {tree.rule}"
+    lines = [*above, bar, " " * start + text]
+    total = max(len(line) for line in lines)
+    return _Drawing([line.ljust(total) for line in lines], start, len(text))
