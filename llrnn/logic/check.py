@@ -106,15 +106,11 @@ def _judge(term: Term, context: dict[str, tuple[Type, bool]]) -> "Steps[tuple[di
             return ({term.name: of} if is_linear else {}), False
         case Lam():
             return (yield _body.steps(term, context, {term.name: (term.domain, True)}))
-        case LetBang(scrutinee=scrutinee) if isinstance(scrutinee.type, Bang):
-            first = yield _judge.steps(scrutinee, context)
-            opened = {term.name: (scrutinee.type.body, False)}
-            return _combine(term, [first, (yield _body.steps(term, context, opened))])
-        case LetPair(scrutinee=scrutinee):
-            first = yield _judge.steps(scrutinee, context)
-            parts = scrutinee.type
-            opened = {term.left: (parts.left, True), term.right: (parts.right, True)}  # pyrefly: ignore
-            return _combine(term, [first, (yield _body.steps(term, context, opened))])
+        case LetPair() | LetBang():
+            linear = isinstance(term, LetPair)
+            opened = {x: (of, linear) for x, of in zip(term.bound, term.bound_types, strict=True)}
+            subject = yield _judge.steps(term.scrutinee, context)
+            return _combine(term, [subject, (yield _body.steps(term, context, opened))])
         case Ket():
             inside, _ = yield _judge.steps(term.point, context)
             for name, of in inside.items():

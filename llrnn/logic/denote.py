@@ -2,12 +2,16 @@
 
 Sweedler semantics of linear logic in vector spaces (Hu & Murfet 2017, section 2.2; Clift & Murfet, "Cofree
 coalgebras and differential linear logic"). Promotion is evaluation at a point; `let !x = t in u` on the ket
-|v1 .. vs>_P is the directional derivative of u in x at P along v1 .. vs. `values` says what the values are.
+|v1 .. vs>_P is the directional derivative of u in x at P along v1 .. vs. `representation` says what the values are.
 """
 
 from collections.abc import Callable, Sequence
 
+from llrnn.logic.boundary import coerce, plain
+from llrnn.logic.calculus import contract, extend
 from llrnn.logic.check import check
+from llrnn.logic.coordinates import pure_tensor
+from llrnn.logic.representation import Kets, LinearMap, Value, WeightedKet, add, is_one, ket, scale, zero
 from llrnn.logic.stackless import Steps, stackless
 from llrnn.logic.terms import (
     App,
@@ -29,22 +33,6 @@ from llrnn.logic.terms import (
     need_terms,
 )
 from llrnn.logic.types import Bang, Lolli, Tensor
-from llrnn.logic.values import (
-    Kets,
-    LinearMap,
-    Value,
-    WeightedKet,
-    add,
-    coerce,
-    contract,
-    extend,
-    is_one,
-    ket,
-    plain,
-    pure_tensor,
-    scale,
-    zero,
-)
 
 
 def denote(term: Term) -> Value:

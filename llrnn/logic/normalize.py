@@ -99,22 +99,13 @@ def _fresh_names(form: Term, body: Term, outside: frozenset[str]) -> tuple[tuple
     """Names for what `form` binds in `body` that do not occur outside, and the renaming of the body."""
     renaming: dict[str, Term] = {}
     names: list[str] = []
-    for name in form.bound:
+    for name, of in zip(form.bound, form.bound_types, strict=True):
         new = name
         if name in outside:
             new = fresh(name, outside | body.names | set(form.bound) | set(names))
-            renaming[name] = Var(new, _type_of_bound(form, name))
+            renaming[name] = Var(new, of)
         names.append(new)
     return tuple(names), renaming
-
-
-def _type_of_bound(term: Term, name: str) -> Type:
-    if isinstance(term, Lam):
-        return term.domain
-    of = term.children[0].type
-    if isinstance(term, LetPair):
-        return of.left if name == term.left else of.right  # pyrefly: ignore[missing-attribute]
-    return of.body  # pyrefly: ignore[missing-attribute]
 
 
 @stackless

@@ -17,7 +17,6 @@ does not check is linearity, which is `check`'s part. `==` is equality up to the
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from llrnn.logic.stackless import Steps, stackless
 from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, Unit, With
@@ -35,6 +34,7 @@ class Term:
       type: its type.
       children: its immediate subterms, in order.
       bound: names of the variables it binds, all of them in its last child and nowhere else.
+      bound_types: their types.
       free: names of its free variables.
       names: every name that occurs in it, free or bound.
     """
@@ -42,26 +42,40 @@ class Term:
     type: Type = field(init=False)
     children: tuple["Term", ...] = field(init=False)
     bound: tuple[str, ...] = field(init=False)
+    bound_types: tuple[Type, ...] = field(init=False)
     free: frozenset[str] = field(init=False)
     names: frozenset[str] = field(init=False)
     skeleton: int = field(init=False)  # a hash that ignores names, kept so that hashing never recurses
 
-    def _settle(self, of: Type, children: tuple["Term", ...], bound: tuple[str, ...] = ()) -> None:
+    def _settle(
+        self,
+        of: Type,
+        children: tuple["Term", ...],
+        bound: tuple[str, ...] = (),
+        bound_types: tuple[Type, ...] = (),
+    ) -> None:
         free = frozenset[str]()
         names = frozenset(bound)
         for place, child in enumerate(children):
             last = place == len(children) - 1
             free |= child.free.difference(bound) if last and bound else child.free
             names |= child.names
-        self._keep(of, children, bound, free, names)
+        self._keep(of, children, bound, bound_types, free, names)
 
     def _keep(
-        self, of: Type, children: tuple["Term", ...], bound: tuple[str, ...], free: Any, names: Any
+        self,
+        of: Type,
+        children: tuple["Term", ...],
+        bound: tuple[str, ...],
+        bound_types: tuple[Type, ...],
+        free: frozenset[str],
+        names: frozenset[str],
     ) -> None:
-        keep = object.__setattr__
+        keep = object.__setattr__  # the fields of a frozen dataclass
         keep(self, "type", of)
         keep(self, "children", children)
         keep(self, "bound", bound)
+        keep(self, "bound_types", bound_types)
         keep(self, "free", free)
         keep(self, "names", names)
         keep(self, "skeleton", hash((type(self).__name__, of, tuple(child.skeleton for child in children))))
@@ -117,7 +131,7 @@ class Var(Term):
         _need(isinstance(self.name, str) and bool(self.name), "name", "a non-empty string", self.name)
         _need(isinstance(self.of, Type), "of", f"the type of variable {self.name}", self.of)
         names = frozenset((self.name,))
-        self._keep(self.of, (), (), names, names)
+        self._keep(self.of, (), (), (), names, names)
 
     def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
         return self
@@ -134,7 +148,7 @@ class Lam(Term):
     def __post_init__(self) -> None:
         _need(isinstance(self.domain, Type), "domain", "a type", self.domain)
         need_terms(body=self.body)
-        self._settle(Lolli(self.domain, self.body.type), (self.body,), (self.name,))
+        self._settle(Lolli(self.domain, self.body.type), (self.body,), (self.name,), (self.domain,))
 
     def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
         return Lam(bound[0], self.domain, children[0])
@@ -225,7 +239,8 @@ class LetPair(Term):
             raise _wrong_scrutinee("let x (x) y = t in u", "A (x) B", self.scrutinee)
         if self.left == self.right:
             raise IllTyped(f"let {self.left} (x) {self.right} = .. binds one name twice; use two names")
-        self._settle(self.body.type, (self.scrutinee, self.body), (self.left, self.right))
+        opened = (self.scrutinee.type.left, self.scrutinee.type.right)
+        self._settle(self.body.type, (self.scrutinee, self.body), (self.left, self.right), opened)
 
     def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
         return LetPair(children[0], bound[0], bound[1], children[1])
@@ -311,7 +326,8 @@ class LetBang(Term):
         need_terms(scrutinee=self.scrutinee, body=self.body)
         if not isinstance(self.scrutinee.type, Bang):
             raise _wrong_scrutinee("let !x = t in u", "!A", self.scrutinee)
-        self._settle(self.body.type, (self.scrutinee, self.body), (self.name,))
+        opened = (self.scrutinee.type.body,)
+        self._settle(self.body.type, (self.scrutinee, self.body), (self.name,), opened)
 
     def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
         return LetBang(children[0], bound[0], children[1])

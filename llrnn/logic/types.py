@@ -4,7 +4,7 @@ A ::= atom | 1 | A (x) B | A -o B | A & B | !A. Hu & Murfet 2017, section 2.2; t
 states (the memory of a Neural Turing Machine) need.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 
 class Type:
@@ -17,11 +17,9 @@ class Type:
         return _show(self, 0)
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # pyrefly: ignore[bad-argument-type]
-            part = getattr(self, field.name)
+        for name, part in vars(self).items():
             if not isinstance(part, Type):
-                kind = type(self).__name__
-                raise ValueError(f"{field.name}: {kind} is made of types, got {part!r}")
+                raise ValueError(f"{name}: {type(self).__name__} is made of types, got {part!r}")
 
 
 @dataclass(frozen=True, repr=False)
