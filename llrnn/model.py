@@ -57,7 +57,7 @@ class RecurrentOutput:
     Attributes:
       logits: o^(t) before the softmax.
       hidden: the cell's output h^(t).
-      intermediates: what the cell recorded at each step, by name (addresses of a memory); None unless asked
+      intermediates: what the cell recorded at each step, by name (a memory's addresses); None unless asked
         for.
     """
 

@@ -1,5 +1,4 @@
-"""The linear logic recurrent neural network: the recurrent cell of a proof (Hu & Murfet 2017, Definition
-2.4).
+"""The linear logic RNN: the recurrent cell of a proof (Hu & Murfet 2017, Definition 2.4).
 
     master : !T1 -o .. -o !Tn -o A -o A                                                          (2.8)
 
@@ -19,16 +18,14 @@ Where a vector comes from is declared, one declaration for each banged input:
 
 The step of an NTM is not linear in its state (its memory is applied to its address, which it also moves), so
 a proof may use the state more than once: master may end in !A -o A, with A a product of types, and Z h is
-  then
-[[master]]_nl(v1, .., vn, h). Example 2.10 of the draft has A -o A, which has no such proof.
+then [[master]]_nl(v1, .., vn, h). Example 2.10 of the draft asks for A -o A, of which there is no such proof.
 
 Axis letters: B batch (any number of leading axes), I input features, D the dimension of A, N the coordinates
-  of a vector.
+of a vector.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,166 +35,26 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from llrnn import logic
-from llrnn.cells.recurrent import COUPLINGS, unit
-from llrnn.logic.types import bang_free, dimension
+from llrnn.cells.declarations import (
+    Command,
+    Data,
+    Declaration,
+    Fixed,
+    Input,
+    Weight,
+    components,
+    input_types,
+    state_type,
+)
+from llrnn.cells.recurrent import unit
+from llrnn.logic.types import dimension
 from llrnn.logic.values import coerce, flatten, unflatten
 
 _TAKEN = ("hidden", "input")  # the parameters H and U, B
 
 
-class ProgramSpace(Protocol):
-    """A space of programs with coordinates: `logic.Span`, `logic.numeral_span`, `logic.word_span`."""
-
-    @property
-    def dimension(self) -> int:
-        """How many coordinates there are."""
-        ...
-
-    @property
-    def type(self) -> logic.Type:
-        """The type of the programs."""
-        ...
-
-    def denote(self, coordinates: Float[Array, "N"]) -> Any:
-        """The value of the programs' type with these coordinates."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Command:
-    """A command vector: a superposition sum_i p_i [[program_i]] of programs, p = softmax(W h + B).
-
-    Attributes:
-      name: of its parameters.
-      programs: closed terms of one type, or a space of programs such as `logic.numeral_span`.
-      coupling: "predicted", from the state; "given", p is the next features of the input (the commands that
-        are given take the first features of the input, in the order of their declarations; the rest is x).
-    """
-
-    name: str
-    programs: "ProgramSpace | tuple[logic.Term, ...]"
-    coupling: str = "predicted"
-
-    @property
-    def span(self) -> "ProgramSpace":
-        """The span of the programs."""
-        return logic.Span(self.programs) if isinstance(self.programs, tuple) else self.programs
-
-
-@dataclass(frozen=True, eq=False)
-class Data:
-    """A data vector b = sigma(W h + B) of a bang-free type.
-
-    Attributes:
-      name: of its parameters.
-      activation: sigma; None takes the cell's.
-      basis: [N, dimension of the type], vectors that span the subspace b lies in; None for all of the type.
-    """
-
-    name: str
-    activation: Callable[[Array], Array] | None = None
-    basis: Float[Array, "N _"] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Input:
-    """An input vector c = W x of a bang-free type.
-
-    Attributes:
-      name: of its parameters.
-      basis: [N, dimension of the type], vectors that span the subspace c lies in; None for all of the type.
-    """
-
-    name: str
-    basis: Float[Array, "N _"] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Weight:
-    """A learned vector of a bang-free type, the same at every step."""
-
-    name: str
-
-
-@dataclass(frozen=True, eq=False)
-class Fixed:
-    """A given value, the same at every step, of any type (an operator as a matrix or as a linear
-    callable).
-    """
-
-    name: str
-    value: Any
-
-
-type Declaration = Command | Data | Input | Weight | Fixed
-
-
-def components(state: logic.Type) -> tuple[logic.Type, ...]:
-    """The factors of a product of types, from left to right; a type that is no product is its only one."""
-    match state:
-        case logic.With(left, right):
-            return components(left) + components(right)
-    return (state,)
-
-
-def state_type(master: logic.Term, inputs: Sequence[Declaration], name: str = "master") -> logic.Type:
-    """The type A of the state of a proof with these inputs, everything checked.
-
-    Raises:
-      ValueError: the term is no proof (`logic.check` says why), its type does not fit Definition 2.4, or a
-        declaration does not fit its type; the message names it and shows both.
-    """
-    of = logic.check(master)
-    rest = of
-    for place, declared in enumerate(inputs):
-        if not (isinstance(rest, logic.Lolli) and isinstance(rest.domain, logic.Bang)):
-            raise ValueError(
-                f"{name} : {of} has {place} banged inputs before its state, but {len(inputs)} are declared"
-            )
-        _check_declaration(declared, rest.domain.body)
-        rest = rest.codomain
-    if isinstance(rest, logic.Lolli):
-        state = rest.codomain
-        if bang_free(state) and rest.domain in (state, logic.Bang(state)):
-            return state
-    raise ValueError(
-        f"{name} : {of} must end, after the {len(inputs)} declared inputs, in A -o A or !A -o A for a type "
-        f"A without "
-        f"bangs; it ends in {rest}"
-    )
-
-
-def _check_declaration(declared: Declaration, of: logic.Type) -> None:
-    what = f"{type(declared).__name__} {declared.name!r}"
-    if isinstance(declared, Command):
-        if declared.coupling not in COUPLINGS:
-            raise ValueError(
-                f"coupling of {what} must be one of {', '.join(COUPLINGS)}, got {declared.coupling!r}"
-            )
-        if declared.span.type != of:
-            raise ValueError(
-                f"{what} spans programs of type {declared.span.type}, but the proof's input is !({of})"
-            )
-        return
-    if isinstance(declared, Fixed):
-        try:
-            coerce(declared.value, of)
-        except ValueError as error:
-            raise ValueError(f"{what} is no value of the proof's input type {of}: {error}") from error
-        return
-    if not bang_free(of):
-        raise ValueError(
-            f"{what} needs a type without bangs, whose dimension is finite; the proof's input is !({of})"
-        )
-    basis = None if isinstance(declared, Weight) else declared.basis
-    if basis is not None and (basis.ndim != 2 or basis.shape[1] != dimension(of)):
-        raise ValueError(f"basis of {what} must be [N, {dimension(of)}] for type {of}, got {basis.shape}")
-
-
 def _scale(of: logic.Type) -> float:
-    """Standard deviation of a random vector's coordinates: a linear map keeps lengths, others have unit
-    entries.
-    """
+    """Standard deviation of the coordinates at the start: a linear map keeps lengths, others are unit."""
     return dimension(of.domain) ** -0.5 if isinstance(of, logic.Lolli) else 1.0
 
 
@@ -245,9 +102,7 @@ class LLRNNCell(nn.RNNCellBase):
 
     @nn.nowrap
     def validate(self) -> logic.Type:
-        """The type A of the state; raises ValueError, naming the field, when the fields do not make a
-        cell.
-        """
+        """The type A of the state; ValueError, naming the field, when the fields do not make a cell."""
         of = state_type(self.master, self.inputs)
         if self.master_out is not None:
             other = state_type(self.master_out, self.inputs, "master_out")
@@ -414,14 +269,3 @@ class LLRNNCell(nn.RNNCellBase):
             param_dtype=self.param_dtype,
             name=name,
         )
-
-
-def input_types(proof: logic.Term, count: int) -> list[logic.Type]:
-    """T1 .. Tn, the types under the bangs of a proof's first n arguments."""
-    domains, rest = [], proof.type
-    for _ in range(count):
-        assert isinstance(rest, logic.Lolli)
-        assert isinstance(rest.domain, logic.Bang)
-        domains.append(rest.domain.body)
-        rest = rest.codomain
-    return domains

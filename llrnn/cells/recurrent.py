@@ -1,8 +1,8 @@
 """The recurrent cells that need no proof to be stated: Elman, second-order, multiplicative and higher-order.
 
-Section 2 of Hu & Murfet, "Linear logic and recurrent neural networks" (2017). Axis letters: B batch (any
-number of leading axes), I input features, D hidden features, K factors of the multiplicative cell, P = L + 1
-powers 0..L.
+Section 2 of Hu & Murfet, "Linear logic and recurrent neural networks" (2017).
+Axis letters: B batch (any number of leading axes), I input features, D hidden features, K factors of the
+multiplicative cell, P = L + 1 powers 0..L.
 
 Every cell is a `flax.linen.RNNCellBase` whose carry is the hidden state h [*B, D], so `flax.linen.RNN` runs
 it as one fused scan. The term that logic adds to the plain RNN is a linear operator Z on h; `update` says
@@ -47,10 +47,10 @@ def apply_operator(operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"
 def power_superposition(
     coefficients: Float[Array, "*B P"], operator: Callable[[Array], Array], vector: Float[Array, "*B D"]
 ) -> Float[Array, "*B D"]:
-    """sum_i p_i alpha^i (v) of (2.13), by Horner's rule: acc <- alpha(acc) + p_i v from the highest power
-    down.
+    """The superposition sum_i p_i alpha^i (v) of (2.13), by Horner's rule.
 
-    No power of alpha is ever formed: P - 1 applications to a vector, O(P D^2) where powers cost O(P D^3).
+    acc <- alpha(acc) + p_i v, from the highest power down: no power of alpha is ever formed, P - 1
+    applications to a vector, O(P D^2) where powers cost O(P D^3).
 
     Args:
       coefficients: p, the weight of each power 0 .. P-1.
@@ -94,8 +94,7 @@ class RecurrentCell(nn.RNNCellBase):
       update: "draft", "later" or "linear", see the head of this module.
       normalize: with update="linear", divide the new state by its length.
       activation: sigma; the paper's is relu, the authors' experiments use tanh.
-      kernel_init, recurrent_kernel_init, operator_init, bias_init: initialisers of U, H, Z's operators,
-        biases.
+      kernel_init, recurrent_kernel_init, operator_init, bias_init: of U; of H; of Z's operators; of B.
       dtype: dtype of the products; None takes it from inputs and parameters. The state keeps `param_dtype`.
       param_dtype: dtype of the parameters and of the carried state.
     """
@@ -167,9 +166,7 @@ class RecurrentCell(nn.RNNCellBase):
         hidden: Float[Array, "*B D"],
         inputs: Float[Array, "*B I"],
     ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
-        """The new state by the chosen update, as (carry, output); `term(suffix)` is Z h with weights so
-        suffixed.
-        """
+        """The new state by the chosen update, twice; `term(suffix)` is Z h, its weights so suffixed."""
         match self.update:
             case "draft":
                 new = self.activation(term("") + self.affine(hidden, inputs))

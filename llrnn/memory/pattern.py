@@ -1,13 +1,11 @@
-"""NTMs whose first read address is moved by what other rings hold: pattern, multiple pattern, polynomial
-step.
+"""NTMs whose read address is moved by programs on other rings: pattern, multiple pattern, polynomial step.
 
 From the authors' later draft (sections "Pattern NTM", "Multiple pattern NTM", "Polynomial step NTM") and
-their code. Axis letters: B batch (any number of leading axes), I input features, D controller features, N
-locations.
+their code.
+Axis letters: B batch (any number of leading axes), I input features, D controller features, N locations.
 
 Ring 1 holds content, the rings after it programs: a location of ring 2 holds a superposition of numerals,
-  read
-as the step that ring 1's read address takes. Every ring's other addresses are moved by the controller.
+read as the step that ring 1's read address takes. All other addresses are moved by the controller.
 """
 
 import jax

@@ -1,6 +1,4 @@
-"""The named cells against plain float64 NumPy written from the paper's equations, with powers really
-formed.
-"""
+"""The named cells against plain float64 NumPy from the paper's equations, with powers really formed."""
 
 from typing import Any, cast
 

@@ -1,5 +1,4 @@
-"""Every named cell is the LLRNN cell of a proof: values and gradients with respect to all parameters, in
-float64.
+"""Every named cell is the LLRNN cell of a proof: values and gradients for all parameters, in float64.
 
 The parameters are the named cell's; `mapped` lays them out as the general cell's. The named cells have tests
 of their own against plain NumPy (test_cells, test_memory), so that each equality here ties the logic to those
@@ -16,7 +15,7 @@ from flax import linen as nn
 
 from llrnn import cells, logic, memory
 from llrnn.cells import Command, Data, Fixed, Input, LLRNNCell, Weight
-from llrnn.cells.general import components
+from llrnn.cells.declarations import components
 from llrnn.logic import Atom, Fst, LetStar, Lolli, One, Snd, With, bang, banged, both, lam
 
 INPUTS, FEATURES, LOCATIONS, WIDTH = 3, 3, 4, 2
@@ -294,9 +293,7 @@ def coordinates(count):
 
 
 def decoded(value, programs):
-    """sum_k c_k program_k, linear in c : 1 & (1 & ..); a sum of proofs, as differential linear logic has
-    it.
-    """
+    """The program sum_k c_k program_k, linear in c : 1 & (1 & ..): a sum of proofs, so differential logic."""
     terms = []
     for place, program in enumerate(programs):
         terms.append(LetStar(value if place == len(programs) - 1 else Fst(value), program))
@@ -328,9 +325,7 @@ def banged_one_by_one(types, body, *variables):
 
 
 def programmed(named, widths, follow):
-    """A cell with programs on rings 2, 3, ..: `follow` builds the operator on r_1 from what is read from
-    them.
-    """
+    """A cell with rings of programs: `follow` builds the operator on r_1 from what is read from them."""
     contents = [V, *(coordinates(width) for width in widths)]
     rings = [(W, W_DUAL, Lolli(W, content)) for content in contents]
     state = product(With, [H, *parts_of(rings)])
@@ -483,9 +478,7 @@ def test_named_cell_is_the_cell_of_its_proof(case):
 
 
 def test_draft_equation_on_a_product_state():
-    """(2.11) with sigma, H, U and B on all of h, against NumPy; two commands that are given, in their
-    order.
-    """
+    """(2.11) with sigma, H, U and B on all of h, and two commands that are given, against NumPy."""
     a, b = Atom("a", 2), Atom("b", 3)
     state = With(a, b)
     swap = banged(

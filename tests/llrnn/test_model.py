@@ -1,6 +1,4 @@
-"""The sequence model: its output equations, the cells by name, what a cell records, and one scan a
-sequence.
-"""
+"""The sequence model: its output equations, the cells by name, what cells record, one scan a sequence."""
 
 from typing import Any, cast
 
