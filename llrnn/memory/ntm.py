@@ -72,7 +72,7 @@ class OneRingCell(MemoryCell):
         """
         self.validate()
         batch = tuple(input_shape[:-1])
-        content = jnp.full((self.memory_size, self.content_width()), self.initial_memory, self.param_dtype)
+        content = jnp.full((self.content_width(), self.memory_size), self.initial_memory, self.param_dtype)
         return NTMState(
             jnp.zeros((*batch, self.features), self.param_dtype), rings.initial_ring(batch, content)
         )

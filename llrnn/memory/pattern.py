@@ -84,10 +84,10 @@ class ProgrammedCell(MemoryCell):
         """
         self.validate()
         batch = tuple(input_shape[:-1])
-        contents = [jnp.full((self.memory_size, self.memory_width), self.initial_memory, self.param_dtype)]
+        contents = [jnp.full((self.memory_width, self.memory_size), self.initial_memory, self.param_dtype)]
         for width in self.program_widths():
             first = jax.nn.one_hot(0, width, dtype=self.param_dtype)
-            contents.append(jnp.broadcast_to(first, (self.program_size, width)))
+            contents.append(jnp.broadcast_to(first[:, None], (width, self.program_size)))
         return RingsState(
             jnp.zeros((*batch, self.features), self.param_dtype),
             tuple(rings.initial_ring(batch, content) for content in contents),
@@ -123,7 +123,7 @@ class ProgrammedCell(MemoryCell):
         heads = self.project(carry.controller, {**widths, "gate": int(self.direct)})
 
         programs = [
-            rings.read(nn.softmax(ring.memory) if self.squash else ring.memory, ring.read_address)
+            rings.read(nn.softmax(ring.memory, axis=-2) if self.squash else ring.memory, ring.read_address)
             for ring in carry.rings[1:]
         ]
         followed = self.follow(carry.rings[0].read_address, programs)

@@ -6,7 +6,8 @@ Axis letters: B batch (any number of leading axes), N locations, V content, P mo
 
 A ring has N locations around a circle. R takes location a to a + 1, the reflection R' takes a to -a. An
 address is a vector r in W = R^N (read) or w in its dual W* (write); a memory is a linear map M : W -> V,
-stored as [N, V] with M(j) as row j.
+stored as its matrix [V, N], column j being what location j holds. (With the longer axis last the update runs
+in half the time on a CPU.)
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from jaxtyping import Array, Float
 
 from llrnn.cells.recurrent import power_superposition
 
-# Up to this many moves are summed roll by roll, which fuses into one loop; more go through all N rotations.
+# Up to this many rotations are summed roll by roll, which fuses into one loop; more go through an FFT.
 _FEW = 8
 
 
@@ -30,17 +31,17 @@ class Ring:
     Attributes:
       read_address: r, non-negative with sum 1 as long as its moves are softmaxes.
       write_address: w, likewise.
-      memory: M, one row a location.
+      memory: M, one column a location.
     """
 
     read_address: Float[Array, "*B N"]
     write_address: Float[Array, "*B N"]
-    memory: Float[Array, "*B N V"]
+    memory: Float[Array, "*B V N"]
 
 
-def initial_ring(batch_shape: tuple[int, ...], content: Float[Array, "N V"]) -> Ring:
+def initial_ring(batch_shape: tuple[int, ...], content: Float[Array, "V N"]) -> Ring:
     """A ring holding `content`, both of its addresses at location 0."""
-    locations = content.shape[0]
+    locations = content.shape[-1]
     address = jnp.broadcast_to(jax.nn.one_hot(0, locations, dtype=content.dtype), (*batch_shape, locations))
     return Ring(address, address, jnp.broadcast_to(content, (*batch_shape, *content.shape)))
 
@@ -74,20 +75,10 @@ def rotate(
         onto = np.zeros((len(powers), locations))
         onto[np.arange(len(powers)), np.asarray(powers) % locations] = 1
         coefficients = coefficients @ jnp.asarray(onto, coefficients.dtype)
-    return jnp.einsum("...i,...ij->...j", coefficients, rotations(address))
-
-
-def rotations(address: Float[Array, "*B N"]) -> Float[Array, "*B N N"]:
-    """All N rotations of an address, row i being R^i (address).
-
-    Entry [i, j] is address[j - i] = s[i (N - 1) + j] for the N-periodic sequence s, so the first N - 1
-    columns are s cut into rows of N - 1. Built so, its gradient is a sum; a gather's would be a scatter,
-    which is slow on a CPU.
-    """
-    locations = address.shape[-1]
-    tiled = jnp.broadcast_to(address[..., None, :], (*address.shape[:-1], locations - 1, locations))
-    columns = tiled.reshape(*address.shape[:-1], locations, locations - 1)
-    return jnp.concatenate([columns, jnp.flip(address, axis=-1)[..., None]], axis=-1)
+    # All rotations at once are a circular convolution. Its rounding, about 1e-7, can be of either sign.
+    wide = jnp.promote_types(jnp.result_type(address, coefficients), jnp.float32)
+    spectrum = jnp.fft.rfft(address.astype(wide)) * jnp.fft.rfft(coefficients.astype(wide))
+    return jnp.fft.irfft(spectrum, n=locations).astype(address.dtype)
 
 
 def reflect(address: Float[Array, "*B N"]) -> Float[Array, "*B N"]:
@@ -204,21 +195,24 @@ def sharpen(address: Float[Array, "*B N"], gamma: Float[Array, "*B 1"]) -> Float
     return jax.nn.softmax(gamma * jnp.log(address + 1e-6), axis=-1)
 
 
-def read(memory: Float[Array, "*B N V"], address: Float[Array, "*B N"]) -> Float[Array, "*B V"]:
+def read(memory: Float[Array, "*B V N"], address: Float[Array, "*B N"]) -> Float[Array, "*B V"]:
     """M(r) = sum_j r_j M(j)."""
-    return jnp.einsum("...n,...nv->...v", address, memory)
+    return jnp.einsum("...vn,...n->...v", memory, address)
 
 
 def write(
-    memory: Float[Array, "*B N V"],
+    memory: Float[Array, "*B V N"],
     address: Float[Array, "*B N"],
     add: Float[Array, "*B V"],
     erase: Float[Array, "*B V"] | None = None,
-) -> Float[Array, "*B N V"]:
+) -> Float[Array, "*B V N"]:
     """M + w (x) add, or M - M * (w (x) erase) + w (x) add.
 
     The erasure is gated by the address, as in Graves et al., equations 3-4, and in the authors' experiments;
     the later draft's (1 - e) o M would erase every location at every step.
     """
-    kept = memory if erase is None else memory * (1 - address[..., :, None] * erase[..., None, :])
-    return kept + address[..., :, None] * add[..., None, :]
+    # Rank-one products by einsum: their gradients are then products too, and not reductions of broadcasts.
+    added = jnp.einsum("...n,...v->...vn", address, add)
+    if erase is None:
+        return memory + added
+    return memory * (1 - jnp.einsum("...n,...v->...vn", address, erase)) + added
