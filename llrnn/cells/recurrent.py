@@ -61,13 +61,14 @@ def power_superposition(
     highest = coefficients[..., -1:] * vector
     if count == 1:
         return highest
-    # A short loop is unrolled: inside the scan over time its overhead would exceed its arithmetic.
     rest = jnp.moveaxis(coefficients[..., :-1], -1, 0)
 
     def step(acc: Array, p: Array) -> tuple[Array, None]:
         return operator(acc) + p[..., None] * vector, None
 
-    return jax.lax.scan(step, highest, rest, reverse=True, unroll=min(count - 1, 8))[0]
+    # Not unrolled, however short: the gradient by alpha is then summed in place (a third of the time on a
+    # CPU).
+    return jax.lax.scan(step, highest, rest, reverse=True)[0]
 
 
 def multiplicative_operator(

@@ -297,7 +297,7 @@ def test_against_the_equations(case):
     assert np.abs(want).max() > 0.1
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 9])
+@pytest.mark.parametrize("n", [1, 2, 5, 9, 12])
 def test_rotate_is_a_circular_convolution(n):
     rng = np.random.default_rng(n)
     address, weights = rng.normal(size=(3, n)), rng.normal(size=(3, n))
