@@ -91,9 +91,7 @@ class Weight:
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """A given value, the same at every step, of any type (an operator as a matrix or as a linear
-    callable).
-    """
+    """A given value of any type, the same at every step; an operator as a matrix or as a linear callable."""
 
     name: str
     value: Any

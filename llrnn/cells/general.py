@@ -108,6 +108,11 @@ class LLRNNCell(nn.RNNCellBase):
             other = state_type(self.master_out, self.inputs, "master_out")
             if other != of:
                 raise ValueError(f"master_out must act on the state of master, {of}, got {other}")
+            if input_types(self.master_out, len(self.inputs)) != input_types(self.master, len(self.inputs)):
+                raise ValueError(
+                    f"master_out must take the inputs of master, {self.master.type}, got "
+                    f"{self.master_out.type}"
+                )
         names = [declared.name for declared in self.inputs]
         for name in names:
             if names.count(name) > 1 or name in _TAKEN:

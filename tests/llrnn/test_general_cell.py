@@ -605,6 +605,10 @@ def test_masters_that_do_not_fit(master, inputs, message):
             {"master_out": logic.dereliction(logic.endo(W))},
             r"master_out must act on the state of master, H, got W",
         ),
+        (
+            {"master_out": banged(V, lambda v: logic.Sum((lam(H, lambda h: h), logic.Zero(E))))},
+            r"master_out must take the inputs of master, !\(H -o H\) -o H -o H, got !V -o H -o H",
+        ),
         ({"initial": np.zeros(4)}, r"type H needs an array of shape \(3,\), got"),
     ],
 )
