@@ -8,7 +8,8 @@ the task holds something out, and read and write addresses over time where the c
 """
 
 import functools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from llrnn import model as models
 from llrnn import tasks
 
 BASELINE = "baseline"
-_EVALUATION_SEED = 2**31 - 1  # apart from every training seed in use: the same sequences for every run
+EVALUATION_SEED = 2**31 - 1  # apart from every training seed in use: the same sequences for every run
 
 
 def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> dict[str, runtime.FitResult]:
@@ -42,7 +43,8 @@ def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> dict
     configs = {config.cell.name: config}
     if config.has_baseline:
         seconds = results[config.cell.name].train_seconds
-        configs[BASELINE] = config.for_baseline(max_seconds=round(seconds, 1))
+        # Rounded up: 0 would be no limit.
+        configs[BASELINE] = config.for_baseline(max_seconds=max(0.1, math.ceil(10 * seconds) / 10))
         below = None if workdir is None else Path(workdir) / BASELINE
         results[BASELINE] = train(configs[BASELINE], below, parallel)
     if workdir is not None:
@@ -76,10 +78,16 @@ def train(config: Config, workdir: Path | None, parallel: str = "jit") -> runtim
     final = make_evaluation(task, model, config.final_examples)
 
     def evaluate(params):
-        return {name: counts["wrong"] / counts["symbols"] for name, counts in errors(params).items()}
+        return {
+            name: counts["wrong"] / counts["symbols"]
+            for name, counts in errors(params).items()
+            if counts["symbols"]  # a few short sequences may hold nothing that a split scores
+        }
 
     def conclude(params):
-        results: dict[str, Any] = {name: summarize(counts) for name, counts in final(params).items()}
+        results: dict[str, Any] = {
+            name: summarize(counts) for name, counts in final(params).items() if counts["symbols"]
+        }
         if config.score_examples and isinstance(task, tasks.StringTask):
             results["score"] = score(task, model, params, config.score_examples)
         return results
@@ -116,7 +124,7 @@ def make_evaluation(task: tasks.Task, model: models.RecurrentModel, examples: in
     @functools.partial(jax.jit, static_argnames="split")
     def count(params, split):
         def at(length):
-            key = jax.random.fold_in(jax.random.key(_EVALUATION_SEED), length)
+            key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), length)
             batch = task.sample(key, examples, length, max_length=lengths[-1], split=split)
             logits = predict(model, params, task.encode(batch.tokens))
             wrong = batch.mask & (jnp.argmax(logits, axis=-1) != batch.targets)
@@ -153,22 +161,27 @@ def summarize(counts: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def score(task: tasks.StringTask, model: models.RecurrentModel, params: Any, examples: int) -> float:
+def score(
+    task: tasks.StringTask,
+    model: models.RecurrentModel,
+    params: Any,
+    examples: int,
+    lengths: Sequence[int] = tasks.SCORED_LENGTHS,
+) -> float:
     """The score of Deletang et al.: accuracy averaged over the lengths 41 to 500."""
-    longest = max(tasks.chomsky.SCORED_LENGTHS)
+    longest = max(lengths)
 
     @jax.jit
     def right(params, length):
-        key = jax.random.fold_in(jax.random.key(_EVALUATION_SEED), length)
+        key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), length)
         batch = task.sample(key, examples, length, max_length=longest)
-        logits = predict(model, params, task.encode(batch.tokens))
-        return tasks.accuracy(logits, batch)
+        return tasks.accuracy(predict(model, params, task.encode(batch.tokens)), batch)
 
     accuracies = {}
-    for length in tasks.chomsky.SCORED_LENGTHS:
+    for length in lengths:
         hits, symbols = right(params, jnp.int32(length))
         accuracies[length] = int(hits) / int(symbols)
-    return tasks.deletang_score(accuracies)
+    return tasks.deletang_score(accuracies, lengths=lengths)
 
 
 def tour_stop(directory: Path) -> runtime.Stop:

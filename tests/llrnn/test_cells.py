@@ -213,3 +213,15 @@ def test_bad_fields_are_named(cell, message):
 def test_bad_carry_is_shown_with_both_shapes():
     with pytest.raises(ValueError, match=r"carry must be \[\*B, 5\].*\(2, 4\) and \(2, 3\)"):
         cells.ElmanCell(5).init(jax.random.key(0), jnp.ones((2, 4)), jnp.ones((2, 3)))
+
+
+@pytest.mark.parametrize("inputs", [3, 7])
+def test_second_order_term_in_either_order_of_summing(inputs):
+    """Fewer input features than hidden ones, and more: (2.3) written out."""
+    rng = np.random.default_rng(inputs)
+    operators, x, h = rng.normal(size=(inputs, 5, 5)), rng.normal(size=(4, inputs)), rng.normal(size=(4, 5))
+    expected = np.zeros((4, 5))
+    for b, i, j, k in np.ndindex(4, 5, 5, inputs):
+        expected[b, i] += operators[k, i, j] * h[b, j] * x[b, k]
+    found = cells.recurrent.second_order_term(*(jnp.asarray(part, jnp.float32) for part in (operators, x, h)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

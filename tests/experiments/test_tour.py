@@ -1,0 +1,99 @@
+"""The tour: its page, starting afresh, going on, and what it refuses."""
+
+import dataclasses
+from html.parser import HTMLParser
+
+import pytest
+from absl import app, flags
+from absl.testing import flagsaver
+
+from experiments import llrnn, runtime, tour
+from experiments.configs import llrnn as presets
+
+
+def tiny():
+    return dataclasses.replace(
+        presets.quick(),
+        task_options=presets.TaskOptions(group="S4", train_lengths=(1, 2), test_lengths=(2,)),
+        baseline=presets.CellConfig(name="lstm", features=2),
+        steps=2, log_every=1, checkpoint_every=1, eval_every=1, batch_size=4, eval_examples=4,
+        final_examples=4,
+    )  # fmt: skip
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.images, self.links, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        if tag == "img":
+            self.images.append(attributes["src"])
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(presets, "get_config", lambda preset: {"quick": tiny}[preset]())
+    out = tmp_path / "tour"
+    with flagsaver.flagsaver():
+        flags.FLAGS(["tour", f"--out={out}"])
+        tour.main(["tour"])
+        page = Page((out / "index.html").read_text())
+        assert page.images == ["llrnn/held_out.png", "llrnn/error_by_length.png"]
+        assert all((out / image).exists() for image in page.images)
+        assert not any(link.startswith(("http", "//")) for link in page.links)
+        assert {"higher order", "lstm"} <= set(page.words)
+        shown = capsys.readouterr().out
+        assert "higher order" in shown
+        assert str(out / "index.html") in shown
+
+        # Finished: afresh. Interrupted, the preset changed since: afresh too.
+        first = (out / "llrnn" / "summary.json").stat().st_mtime_ns
+        tour.main(["tour"])
+        assert (out / "llrnn" / "summary.json").stat().st_mtime_ns > first
+        (out / "index.html").unlink()
+        monkeypatch.setattr(presets, "get_config", lambda preset: dataclasses.replace(tiny(), seed=1))
+        tour.main(["tour"])
+        assert "starting it afresh" in capsys.readouterr().out
+        assert '"seed": 1' in (out / "llrnn" / "config.json").read_text()
+
+
+def test_an_interrupted_tour_goes_on(tmp_path):
+    calls = []
+
+    def stop(directory):
+        calls.append(directory)
+        return runtime.Stop("t", "m", [{"a": "1"}], {}, "c")
+
+    assert tour.run_stop(stop, tmp_path).title == "t"
+    assert calls == [tmp_path]
+
+
+def test_a_directory_that_is_not_a_tour_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(app.UsageError, match=r"holds 'thesis\.tex', which no tour made"):
+        tour.start_afresh_if_finished(tmp_path)
+    assert (tmp_path / "index.html").read_text() == "mine"
+
+
+def test_table_is_aligned():
+    rows = [{"model": "a", "score": "1.0"}, {"model": "longer", "score": "0.5"}]
+    assert tour.table(rows) == "model   score\n------  -----\na       1.0\nlonger  0.5"
+
+
+def test_text_is_escaped(tmp_path):
+    stop = runtime.Stop("a < b", "m & n", [{"x": "<i>"}], {tmp_path / "f.png": 'say "hi"'}, "c")
+    page = tour.page({"s": stop}, tmp_path, 1.0)
+    assert "a &lt; b" in page
+    assert "&lt;i&gt;" in page
+    assert 'alt="say &quot;hi&quot;"' in page
+
+
+def test_every_experiment_is_a_stop():
+    assert tour.STOPS["llrnn"] is llrnn.tour_stop
