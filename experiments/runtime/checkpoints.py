@@ -143,8 +143,7 @@ class Checkpoints:
 
         Args:
             step: number of updates behind the state.
-            state: a pytree of arrays that nobody will donate or overwrite: on a CPU the writer reads the very
-                buffers while training goes on.
+            state: a pytree of arrays, which may be donated as soon as this returns.
             progress: a small record of numbers, given back by `restore`.
         """
         record = {"progress": progress, "checksum": _checksum_with(state, progress)}

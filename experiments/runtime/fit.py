@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 
@@ -125,11 +126,17 @@ def fit(
         NonFiniteLoss: when the loss or a parameter stops being finite; no such state is ever saved.
         Preempted: after a SIGTERM, when the log interval under way is finished and saved.
         CheckpointError: if there are checkpoints and all are damaged.
+        NotImplementedError: if JAX runs in several processes.
     """
     began = time.monotonic()
     config.validate()
     if (sample is None) == (batches is None):
         raise ValueError("exactly one of sample and batches must be given")
+    if jax.process_count() > 1:
+        # Each process would stop by its own clock and Orbax's barriers would cross the steps' collectives.
+        raise NotImplementedError(
+            "fit runs in one process, on all of its devices; several are not supported yet"
+        )
     if init_extra is not None and sample is None:
         raise ValueError("init_extra is for sample to carry on; it cannot be given with batches")
     program = Program(
@@ -189,7 +196,8 @@ def fit(
                 metrics |= {f"eval/{key}": value for key, value in measured.items()}
             writer.write(step, metrics)
             shown.update(step, plain(metrics), train_seconds - seconds_before)
-            if checkpoints.due(step, force=over() or preemption.is_set()):
+            stopping = preemption.is_set()
+            if checkpoints.due(step, force=over() or stopping):
                 # The line first: a checkpoint presumes that the record up to its step is complete.
                 writer.sync()
                 checkpoints.save(
@@ -197,7 +205,7 @@ def fit(
                     program.unplace(state),
                     {"train_seconds": train_seconds, "wall_seconds": wall_before + time.monotonic() - began},
                 )
-            if preemption.is_set() and not over():
+            if stopping and not over():
                 raise Preempted(
                     f"stopped by SIGTERM at step {step} of {config.steps}; saved in "
                     f"{checkpoints.latest_path()}; the same command continues from there"

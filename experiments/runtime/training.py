@@ -134,12 +134,13 @@ class Program:
         mesh_lib.check_parallel(parallel, task.batch_size, self.devices)
         self.replicated = mesh_lib.replicated(self.mesh)
         split = NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS))
-        copy = (lambda leaf: leaf[0]) if parallel == "pmap" else jnp.copy
         self._spread = jax.jit(
             lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.devices, *leaf.shape)), tree),
             out_shardings=split,
         )
-        self._gather = jax.jit(lambda tree: jax.tree.map(copy, tree), out_shardings=self.replicated)
+        self._gather = jax.jit(
+            lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), out_shardings=self.replicated
+        )
 
     def abstract_state(self) -> TrainState:
         """Shapes, types and shardings of a state that is not placed, as a checkpoint gives it back."""
@@ -184,10 +185,8 @@ class Program:
         return self._spread(state) if self.parallel == "pmap" else state
 
     def unplace(self, tree: PyTree) -> PyTree:
-        """The inverse of `place`, for a state or a part of it; copies in either case, so that the steps that
-        follow may reuse the buffers of the original.
-        """
-        return self._gather(tree)
+        """The inverse of `place`, for a state or a part of it; good until the state is stepped."""
+        return self._gather(tree) if self.parallel == "pmap" else tree
 
     def place_batch(self, batch: PyTree) -> PyTree:
         """Puts this process's rows of a host batch on its devices."""

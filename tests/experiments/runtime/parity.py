@@ -9,8 +9,6 @@ import numpy as np
 import regression  # pyrefly: ignore[missing-import]
 from regression_config import quick  # pyrefly: ignore[missing-import]
 
-from experiments import runtime
-
 
 def outcome(result):
     """Numbers to compare."""
@@ -21,9 +19,13 @@ def outcome(result):
     }
 
 
+def run(parallel, **others):
+    return regression.main(quick(), parallel=parallel, quiet=True, **others)
+
+
 def drawn(parallel):
     """Batches drawn on the devices, uneven masks, plain SGD (Adam would hide a constant factor)."""
-    return regression.main(quick(), parallel=parallel, quiet=True)
+    return run(parallel)
 
 
 def fed(parallel):
@@ -56,10 +58,12 @@ def carried(parallel):
     return result
 
 
-if __name__ == "__main__":
+def main(modes):
+    """Runs every kind in the modes."""
     kinds = {"drawn": drawn, "fed": fed, "carried": carried}
-    results = {
-        kind: {parallel: outcome(function(parallel)) for parallel in sys.argv[1:]}
-        for kind, function in kinds.items()
-    }
-    print(json.dumps({"devices": jax.device_count(), "runtime": runtime.__name__, **results}))
+    results = {kind: {mode: outcome(function(mode)) for mode in modes} for kind, function in kinds.items()}
+    print(json.dumps({"devices": jax.device_count(), **results}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -155,6 +155,22 @@ def test_a_step_is_traced_once():
     )
 
 
+def test_every_step_draws_its_own_batch_whatever_the_intervals(tmp_path):
+    def run(log_every, workdir=None):
+        def sample(key, step, params, extra):
+            drawn = jax.random.normal(key, (16, 4))
+            return {"x": drawn, **others}, extra.at[step].set(drawn[0, 0])
+
+        others = {"y": jnp.zeros((16, 3)), "mask": jnp.ones((16, 3), bool), "offset": jnp.float32(0)}
+        config = Config(steps=12, batch_size=16, log_every=log_every, checkpoint_every=12)
+        return fit(config, sample=sample, init_extra=lambda key: jnp.zeros(12), workdir=workdir).state.extra
+
+    seen = run(12, tmp_path)
+    assert len(set(seen.tolist())) == 12
+    np.testing.assert_array_equal(seen, run(4))
+    np.testing.assert_array_equal(seen, run(12, tmp_path))  # restored: the extra state is in the checkpoint
+
+
 def test_batches_are_asked_for_in_order_once_and_not_beyond_the_end():
     asked = []
 

@@ -13,23 +13,29 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
 
-def run(devices, *modes):
+def start(devices, *arguments):
     flags = f"--xla_force_host_platform_device_count={devices}"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "error", str(HERE / "parity.py"), *modes]
+    command = [sys.executable, "-W", "error", str(HERE / "parity.py"), *arguments]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
+def results_of(*processes):
+    try:
+        ends = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()  # none outlives a failed test
+    for process, (_, errors) in zip(processes, ends, strict=True):
+        assert process.returncode == 0, errors
+    return [json.loads(output.splitlines()[-1]) for output, _ in ends]
+
+
 @pytest.fixture(scope="module")
 def outcomes():
-    processes = [run(8, "jit", "shard_map", "pmap"), run(1, "jit")]
-    results = []
-    for process in processes:
-        output, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-        results.append(json.loads(output))
+    results = results_of(start(8, "jit", "shard_map", "pmap"), start(1, "jit"))
     assert [result["devices"] for result in results] == [8, 1]
     return results
 
@@ -37,7 +43,10 @@ def outcomes():
 @pytest.mark.parametrize("kind", ["drawn", "fed", "carried"])
 @pytest.mark.parametrize("parallel", ["jit", "shard_map", "pmap"])
 def test_eight_devices_compute_what_one_does(outcomes, kind, parallel):
-    eight, one = outcomes[0][kind][parallel], outcomes[1][kind]["jit"]
-    assert np.any(np.asarray(one["kernel"]))
-    for name, value in one.items():
-        np.testing.assert_allclose(eight[name], value, rtol=2e-6, atol=2e-6, err_msg=name)
+    assert_close(outcomes[0][kind][parallel], outcomes[1][kind]["jit"])
+
+
+def assert_close(first, second):
+    assert np.any(np.asarray(second["kernel"]))
+    for name, value in second.items():
+        np.testing.assert_allclose(first[name], value, rtol=2e-6, atol=2e-6, err_msg=name)
