@@ -1,6 +1,6 @@
 """Extending functions to tensors and to kets: sums over pure tensors, directional derivatives."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from llrnn.logic.representation import (
     scale,
     zero,
 )
-from llrnn.logic.types import Bang, Lolli, Tensor, Type, With, bang_free
+from llrnn.logic.types import Atom, Bang, Lolli, Tensor, Type, Unit, With, bang_free
 
 
 def contract(of: Tensor, value: Value, body: Callable[[Value, Value], Value], result: Type) -> Value:
@@ -68,49 +68,81 @@ def directional(
 
 
 def _slope(curve: Callable[[Any], Value], of: Type) -> Value:
-    """The derivative at 0 of a curve of values of type `of`, itself a value of type `of`."""
+    """The derivative at 0 of a curve of values of type `of`, itself a value of type `of`.
+
+    All arrays of the value are differentiated in one `jax.jvp`, so that an order of differentiation costs two
+    evaluations however many kets it makes; a function is differentiated when it is applied.
+    """
+    if isinstance(of, Lolli):
+        return _tangent(of, None, curve, iter(()))
+    # A Python float is weakly typed: the derivative has the precision of the arrays the curve is made of.
+    tangents = iter(jax.jvp(lambda t: _arrays(curve(t), of), (0.0,), (1.0,))[1])
+    return _tangent(of, None if _is_array(of) else curve(0.0), curve, tangents)
+
+
+def _tangent(of: Type, now: Value, curve: Callable[[Any], Value], tangents: Iterator[Array]) -> Value:
+    """The derivative of a part of a value: `now` is the part at 0, `curve` the part at any time."""
     match of:
-        case With(a, b):
-            return _slope(lambda t: curve(t)[0], a), _slope(lambda t: curve(t)[1], b)
         case Lolli(a, b):
             return LinearMap(a, b, lambda x: _slope(lambda t: curve(t).apply(x), b))
+        case With(a, b):
+            first = _tangent(a, now[0], lambda t: curve(t)[0], tangents)
+            return first, _tangent(b, now[1], lambda t: curve(t)[1], tangents)
         case Tensor(a, b) if not bang_free(of):
-            terms = []
-            for i, (left, right) in enumerate(curve(0.0).terms):
-                terms.append((_slope(lambda t, i=i: curve(t).terms[i][0], a), right))
-                terms.append((left, _slope(lambda t, i=i: curve(t).terms[i][1], b)))
-            return PureTensors(tuple(terms))
+            pure = []
+            for i, (left, right) in enumerate(now.terms):
+                pure.append((_tangent(a, left, lambda t, i=i: curve(t).terms[i][0], tangents), right))
+                pure.append((left, _tangent(b, right, lambda t, i=i: curve(t).terms[i][1], tangents)))
+            return PureTensors(tuple(pure))
         case Bang(a):
             kets = []
-            for i, now in enumerate(curve(0.0).terms):
-                moved = _slope(lambda t, i=i: curve(t).terms[i].point, a)
-                kets.append(WeightedKet(now.coefficient, now.point, (*now.vectors, moved)))
-                for j in range(len(now.vectors)):
-                    turned = _slope(lambda t, i=i, j=j: curve(t).terms[i].vectors[j], a)
-                    vectors = (*now.vectors[:j], turned, *now.vectors[j + 1 :])
-                    kets.append(WeightedKet(now.coefficient, now.point, vectors))
-                if not is_one(now.coefficient):
-                    grown = _derivative(lambda t, i=i: curve(t).terms[i].coefficient)
-                    kets.append(WeightedKet(grown, now.point, now.vectors))
+            for i, ket in enumerate(now.terms):
+                if not is_one(ket.coefficient):
+                    kets.append(WeightedKet(next(tangents), ket.point, ket.vectors))
+                moved = _tangent(a, ket.point, lambda t, i=i: curve(t).terms[i].point, tangents)
+                kets.append(WeightedKet(ket.coefficient, ket.point, (*ket.vectors, moved)))
+                for j, vector in enumerate(ket.vectors):
+                    turned = _tangent(a, vector, lambda t, i=i, j=j: curve(t).terms[i].vectors[j], tangents)
+                    vectors = (*ket.vectors[:j], turned, *ket.vectors[j + 1 :])
+                    kets.append(WeightedKet(ket.coefficient, ket.point, vectors))
             return Kets(tuple(kets))
-    return _derivative(curve)
+    return next(tangents)
 
 
-def _derivative(curve: Callable[[Any], Array]) -> Array:
-    # A Python float is weakly typed: the derivative has the precision of the arrays the curve is made of.
-    return jax.jvp(lambda t: jnp.asarray(curve(t)), (0.0,), (1.0,))[1]
+def _arrays(value: Value, of: Type) -> list[Array]:
+    """The arrays that a value is made of, in the order in which `_tangent` asks for them."""
+    match of:
+        case Lolli():
+            return []
+        case With(a, b):
+            return _arrays(value[0], a) + _arrays(value[1], b)
+        case Tensor(a, b) if not bang_free(of):
+            return [x for left, right in value.terms for x in _arrays(left, a) + _arrays(right, b)]
+        case Bang(a):
+            found = []
+            for ket in value.terms:
+                if not is_one(ket.coefficient):
+                    found.append(jnp.asarray(ket.coefficient))
+                for part in (ket.point, *ket.vectors):
+                    found.extend(_arrays(part, a))
+            return found
+    return [jnp.asarray(value)]
+
+
+def _is_array(of: Type) -> bool:
+    return isinstance(of, (Atom, Unit)) or (isinstance(of, Tensor) and bang_free(of))
 
 
 def _sum_over(function: Callable[[Any], Value], parts: Any, count: int, of: Type) -> Value:
     """The sum of function(part) over the leading axis of `parts`, for function values of type `of`."""
     match of:
-        case With(a, b):
+        case Lolli(a, b):
+            return LinearMap(a, b, lambda x: _sum_over(lambda part: function(part).apply(x), parts, count, b))
+        case With(a, b) if bang_free(of):
             return (
                 _sum_over(lambda part: function(part)[0], parts, count, a),
                 _sum_over(lambda part: function(part)[1], parts, count, b),
             )
-        case Lolli(a, b):
-            return LinearMap(a, b, lambda x: _sum_over(lambda part: function(part).apply(x), parts, count, b))
-    if bang_free(of):
+    if _is_array(of):
         return jnp.sum(jax.vmap(function)(parts), axis=0)
     return add(*[function(jax.tree.map(lambda part, i=i: part[i], parts)) for i in range(count)])

@@ -2,7 +2,8 @@
 
 Sweedler semantics of linear logic in vector spaces (Hu & Murfet 2017, section 2.2; Clift & Murfet, "Cofree
 coalgebras and differential linear logic"). Promotion is evaluation at a point; `let !x = t in u` on the ket
-|v1 .. vs>_P is the directional derivative of u in x at P along v1 .. vs. `representation` says what the values are.
+|v1 .. vs>_P is the directional derivative of u in x at P along v1 .. vs. The values are described in
+`representation`.
 """
 
 from collections.abc import Callable, Sequence
@@ -124,7 +125,7 @@ def _value(term: Term, environment: dict[str, Value]) -> "Steps[Value]":
         case Pair():
             left = yield _value.steps(term.left, environment)
             right = yield _value.steps(term.right, environment)
-            return pure_tensor(term.type, left, right)  # pyrefly: ignore[bad-argument-type]
+            return pure_tensor(Tensor(term.left.type, term.right.type), left, right)
         case LetPair(scrutinee=Pair() as pair):
             # A pure tensor is taken apart without being formed.
             left = yield _value.steps(pair.left, environment)
@@ -132,13 +133,11 @@ def _value(term: Term, environment: dict[str, Value]) -> "Steps[Value]":
             return (yield _value.steps(term.body, {**environment, term.left: left, term.right: right}))
         case LetPair(scrutinee=scrutinee):
             tensor = yield _value.steps(scrutinee, environment)
-            of = scrutinee.type
-            assert isinstance(of, Tensor)
 
             def bilinear(a: Value, b: Value) -> Value:
                 return _value(term.body, {**environment, term.left: a, term.right: b})
 
-            return contract(of, tensor, bilinear, term.type)
+            return contract(Tensor(*term.bound_types), tensor, bilinear, term.type)
         case Both():
             left = yield _value.steps(term.left, environment)
             right = yield _value.steps(term.right, environment)

@@ -88,7 +88,7 @@ def _trace(types: Sequence[Type], body: Callable[..., Term]) -> tuple[list[str],
     """Call the function on variables of these types; the names chosen for them and the term it returns."""
     if not types or not all(isinstance(of, Type) for of in types):
         raise ValueError(f"types: expected at least one type before the function, got {list(types)!r}")
-    if not callable(body):
+    if not callable(body) or isinstance(body, Term):
         raise ValueError(f"body: expected a function from terms to a term, got {body!r}")
     hints = list(inspect.signature(body).parameters)
     if len(hints) != len(types):

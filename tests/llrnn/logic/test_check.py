@@ -1,0 +1,164 @@
+import pytest
+
+from llrnn import logic
+from llrnn.logic import (
+    Atom,
+    Bang,
+    Both,
+    IllTyped,
+    Ket,
+    Lam,
+    LinearityError,
+    Lolli,
+    Pair,
+    Snd,
+    Star,
+    Sum,
+    Tensor,
+    Var,
+    With,
+    Zero,
+    bang,
+    banged,
+    check,
+    judge,
+    lam,
+    let_bang,
+    let_pair,
+)
+
+A, B = Atom("A", 3), Atom("B", 2)
+E = logic.endo(A)
+INT, BINT = logic.integer(A), logic.binary(A)
+
+
+@pytest.mark.parametrize(
+    ("program", "of"),
+    [
+        (logic.numeral(3, A), Lolli(Bang(E), E)),
+        (logic.numeral(0, A), INT),
+        (logic.binary_integer("01101", A), Lolli(Bang(E), Lolli(Bang(E), E))),
+        (logic.plus(A), Lolli(INT, Lolli(INT, INT))),
+        (logic.mult(A), Lolli(INT, Lolli(Bang(INT), INT))),
+        (logic.square(A), Lolli(Bang(INT), INT)),
+        (logic.concat(A), Lolli(BINT, Lolli(BINT, BINT))),
+        (logic.repeat(A), Lolli(Bang(BINT), BINT)),
+        (logic.evaluate(A), Lolli(Bang(INT), Lolli(Bang(E), E))),
+        (logic.compose(A), Lolli(E, Lolli(E, E))),
+        (logic.dereliction(B), Lolli(Bang(B), B)),
+        (logic.feed(A), Lolli(BINT, Lolli(Bang(INT), Lolli(Bang(INT), INT)))),
+    ],
+)
+def test_the_library_has_the_types_of_the_notes(program, of):
+    assert check(program) == of
+    assert logic.is_plain(program)
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        (
+            lambda: lam(E, lambda f: lam(A, lambda z: f(f(z)))),
+            r"linear variable f : A -o A is used twice \(in `f \(f z\)`\); give it type !\(A -o A\)",
+        ),
+        (
+            lambda: lam(A, lambda x: Star()),
+            r"linear variable x : A is not used \(in `\\x. \*`\); give it type !A",
+        ),
+        (
+            lambda: lam(A, lambda p: bang(p)),
+            r"promotion needs a banged context, but p : A is linear \(in `!p`\); give it type !A",
+        ),
+        (
+            lambda: lam(Bang(A), lambda y: Pair(y, y)),
+            r"linear variable y : !A is used twice .* open it once with `let !x = y in",
+        ),
+        (lambda: lam(Bang(A), lambda y: Star()), r"linear variable y : !A is not used .* open it once"),
+        (
+            lambda: lam(Tensor(A, B), lambda t: let_pair(t, lambda x, y: x)),
+            r"linear variable y : B is not used \(in `let x \(x\) y = t in x`\)",
+        ),
+        (
+            lambda: lam(A, E, lambda x, f: Both(x, f(x))),
+            r"branches of <.., ..> must use the same linear variables, but f : A -o A is not used in `x`",
+        ),
+        (
+            lambda: lam(A, A, lambda x, y: Sum((x, y))),
+            r"terms of a sum must use the same linear variables, but y : A is not used in `x`",
+        ),
+        (lambda: lam(A, lambda x: let_bang(Ket(x), lambda y: y)), r"x : A is linear \(in `!x`\)"),
+        (lambda: lam(A, lambda x: Ket(Zero(A), (x, x))), r"x : A is used twice"),
+        (lambda: lam(With(A, A), lambda p: Pair(logic.Fst(p), Snd(p))), r"p : A & A is used twice"),
+    ],
+)
+def test_a_linearity_error_names_the_variable_its_type_the_place_and_the_repair(term, message):
+    with pytest.raises(LinearityError, match=message):
+        check(term())
+
+
+def test_an_unbound_variable_and_one_bound_at_another_type_are_refused():
+    with pytest.raises(IllTyped, match="variable x : A is not bound; bind it"):
+        check(Var("x", A))
+    with pytest.raises(IllTyped, match="variable x is bound at type B but used at type A"):
+        check(Lam("x", B, Var("x", A)))
+
+
+def test_contexts_say_which_free_variables_are_linear():
+    x, f = Var("x", A), Var("f", E)
+    assert check(f(f(x)), unrestricted={"f": E}, linear={"x": A}) == A
+    with pytest.raises(LinearityError, match="f : A -o A is used twice"):
+        check(f(f(x)), linear={"f": E, "x": A})
+    with pytest.raises(LinearityError, match="x : A is not used"):
+        check(Star(), linear={"x": A})
+    with pytest.raises(ValueError, match="linear: x cannot be linear and unrestricted"):
+        check(x, {"x": A}, {"x": A})
+    found = judge(f(x), {"f": E}, {"x": A, "y": B})
+    assert (found.type, dict(found.linear), found.absorbs) == (A, {"x": A}, False)
+
+
+def test_an_inner_variable_hides_an_outer_one_of_the_same_name():
+    # \x:A. \f:E. (\x:A. x) (f x): two variables called x, each used once.
+    x, f = Var("x", A), Var("f", E)
+    assert check(Lam("x", A, Lam("f", E, Lam("x", A, x)(f(x))))) == Lolli(A, Lolli(E, A))
+
+
+def test_zero_proves_anything_from_any_context_but_does_not_excuse_a_second_use():
+    assert check(lam(A, lambda x: Zero(B))) == Lolli(A, B)
+    assert check(lam(A, B, lambda x, y: Pair(x, Zero(A)))) == Lolli(A, Lolli(B, Tensor(A, A)))
+    assert check(lam(A, lambda x: Both(x, Zero(B)))) == Lolli(A, With(A, B))
+    assert check(lam(A, lambda x: Sum((x, Zero(A))))) == Lolli(A, A)
+    assert check(Zero(A), linear={"x": A}) == A
+    with pytest.raises(LinearityError, match="y : A is not used"):
+        check(lam(A, A, lambda x, y: Both(x, Zero(B))))  # the left branch cannot absorb y
+    with pytest.raises(LinearityError, match="used twice"):
+        check(lam(A, lambda x: Pair(Pair(x, x), Zero(A))))
+    with pytest.raises(LinearityError, match="x : A is not used"):
+        check(lam(A, lambda x: Ket(Zero(A))))  # what a zero absorbs cannot be promoted
+
+
+def test_slip_1_the_linear_master_of_example_2_10_is_no_proof():
+    state = logic.ntm_state(A, A, B)
+    w_dual = logic.dual(A)
+
+    def draft(m, n, alpha, beta, u, s):
+        r, w, memory = (
+            m(bang(alpha))(logic.Fst(Snd(s))),
+            n(bang(beta))(logic.Fst(Snd(Snd(s)))),
+            Snd(Snd(Snd(s))),
+        )
+        return memory(r) + logic.LetStar(w(r), u)
+
+    def master(u_and_state_linear):
+        return banged(logic.integer(A), logic.integer(w_dual), E, logic.endo(w_dual), u_and_state_linear)
+
+    with pytest.raises(LinearityError, match=r"linear variable s : .* is used twice"):
+        check(master(lambda m, n, a, b: banged(B, lambda u: lam(state, lambda s: draft(m, n, a, b, u, s)))))
+    assert check(master(lambda m, n, a, b: banged(B, state, lambda u, s: draft(m, n, a, b, u, s)))).codomain
+
+
+def test_slip_2_feed_needs_its_numerals_banged():
+    def draft(s, m, n):
+        return banged(E, lambda f: s(bang(m(bang(f))), bang(n(bang(f)))))
+
+    with pytest.raises(LinearityError, match=r"promotion needs a banged context, but m : .* is linear"):
+        check(lam(BINT, INT, INT, draft))

@@ -1,0 +1,412 @@
+"""Denotations against matrix algebra in numpy."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from llrnn import logic
+from llrnn.logic import (
+    Atom,
+    Bang,
+    Both,
+    Fst,
+    Ket,
+    Lolli,
+    One,
+    Pair,
+    Snd,
+    Star,
+    Tensor,
+    Var,
+    With,
+    Zero,
+    bang,
+    banged,
+    denote,
+    ket_value,
+    lam,
+    let_bang,
+    let_pair,
+    let_star,
+    nonlinear,
+)
+from llrnn.logic.values import PureTensors, add, coerce, dense, flatten, ket, scale, superpose, unflatten
+
+D = 3
+A, B = Atom("A", D), Atom("B", 2)
+E = logic.endo(A)
+power = np.linalg.matrix_power
+
+
+def matrices(rng, n):
+    return [rng.normal(size=(D, D)) for _ in range(n)]
+
+
+def matrix(value):
+    return np.asarray(logic.matrix(value, D))
+
+
+def close(got, want):
+    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-11, atol=1e-11)
+
+
+def word_matrix(word, x, y):
+    total = np.eye(D)
+    for digit in word:
+        total = (x if digit == "0" else y) @ total
+    return total
+
+
+# Programs (section "Programs" of the notes; Examples 2.6 and 2.7)
+
+
+@pytest.mark.parametrize("n", range(6))
+def test_a_numeral_is_a_power(n, rng):
+    (x,) = matrices(rng, 1)
+    close(matrix(denote(logic.numeral(n, A))(x)), power(x, n))
+    close(matrix(nonlinear(logic.numeral(n, A))(x)), power(x, n))
+
+
+@pytest.mark.parametrize("word", ["", "0", "1", "01", "01101", "110", "001011"])
+def test_a_word_applies_its_digits_from_left_to_right(word, rng):
+    x, y = matrices(rng, 2)
+    value = denote(logic.binary_integer(word, A))
+    close(matrix(value(x)(y)), word_matrix(word, x, y))
+    close(matrix(value(x, y)), word_matrix(word, x, y))
+    if word == "01101":
+        close(matrix(value(x, y)), y @ x @ y @ y @ x)
+
+
+def test_plus_adds_and_mult_multiplies_exponents(rng):
+    (x,) = matrices(rng, 1)
+    two, three = (denote(logic.numeral(n, A)) for n in (2, 3))
+    close(matrix(denote(logic.plus(A))(two, three, x)), power(x, 5))
+    close(matrix(denote(logic.mult(A))(two, three, x)), power(x, 6))
+    close(matrix(denote(logic.square(A))(three, x)), power(x, 9))
+
+
+def test_plus_and_mult_on_superpositions(rng):
+    """Addition is bilinear; multiplication is linear in the first numeral and a composition in the second."""
+    (x,) = matrices(rng, 1)
+    p, q = rng.normal(size=3), rng.normal(size=3)
+
+    def poly(c, m):
+        return sum(c[i] * power(m, i) for i in range(3))
+
+    span = logic.numeral_span(2, A)
+    close(matrix(denote(logic.plus(A))(span.denote(p), span.denote(q), x)), poly(p, x) @ poly(q, x))
+    close(matrix(denote(logic.mult(A))(span.denote(p), span.denote(q), x)), poly(p, poly(q, x)))
+
+
+def test_concat_is_the_word_st_and_repeat_runs_a_word_twice(rng):
+    x, y = matrices(rng, 2)
+    s, t = (denote(logic.binary_integer(word, A)) for word in ("01", "110"))
+    close(matrix(denote(logic.concat(A))(s, t, x, y)), word_matrix("01110", x, y))
+    close(matrix(denote(logic.repeat(A))(t, x, y)), word_matrix("110110", x, y))
+
+
+def test_compose_and_dereliction(rng):
+    x, y = matrices(rng, 2)
+    close(matrix(denote(logic.compose(A))(x, y)), x @ y)
+    close(matrix(denote(logic.dereliction(E))(x)), x)
+    close(denote(logic.dereliction(A))(x[0]), x[0])
+
+
+def test_evaluate_is_linear_in_the_command(rng):
+    (x,) = matrices(rng, 1)
+    p = rng.normal(size=4)
+    command = superpose(p, [denote(logic.numeral(i, A)) for i in range(4)])
+    close(matrix(denote(logic.evaluate(A))(command, x)), sum(p[i] * power(x, i) for i in range(4)))
+
+
+def test_slip_2_a_superposition_is_resampled_at_every_use_of_a_digit(rng):
+    (x,) = matrices(rng, 1)
+    c, e = rng.normal(size=3), rng.normal(size=3)
+    span, fed = logic.numeral_span(2, A), denote(logic.feed(A))
+    p, q = (sum(w[i] * power(x, i) for i in range(3)) for w in (c, e))
+    zero_one, zero_zero = (denote(logic.binary_integer(word, A)) for word in ("01", "00"))
+    close(matrix(fed(zero_one, span.denote(c), span.denote(e), x)), q @ p)
+    close(matrix(fed(zero_zero, span.denote(c), span.denote(e), x)), p @ p)
+    assert np.abs(p @ p - sum(c[i] * power(x, 2 * i) for i in range(3))).max() > 0.1
+    # On numerals it is X^(k m + l n) for k zeros and l ones.
+    two, one = (denote(logic.numeral(n, A)) for n in (2, 1))
+    close(matrix(fed(denote(logic.binary_integer("0010", A)), two, one, x)), power(x, 7))
+
+
+def test_slip_3_squaring_a_superposition_composes_it_with_itself(rng):
+    (x,) = matrices(rng, 1)
+    c = rng.normal(size=3)
+
+    def p(m):
+        return sum(c[i] * power(m, i) for i in range(3))
+
+    got = matrix(denote(logic.square(A))(logic.numeral_span(2, A).denote(c), x))
+    close(got, p(p(x)))
+    assert np.abs(got - sum(c[i] * power(x, i * i) for i in range(3))).max() > 0.1
+
+
+# Kets
+
+
+def test_the_derivative_of_a_power_is_the_sum_over_places(rng):
+    x, v = matrices(rng, 2)
+    want = sum(power(x, i) @ v @ power(x, 4 - i) for i in range(5))
+    close(matrix(ket_value(logic.numeral(5, A), x, [v])), want)
+
+
+def test_the_derivative_of_repeat_is_st_plus_ts(rng):
+    x, y = matrices(rng, 2)
+    s, t = (denote(logic.binary_integer(word, A)) for word in ("01", "110"))
+    got = matrix(ket_value(logic.repeat(A), s, [t])(x, y))
+    close(got, word_matrix("01110", x, y) + word_matrix("11001", x, y))
+
+
+def test_a_ket_in_one_of_two_banged_arguments(rng):
+    x, y, u, v = matrices(rng, 4)
+    value = denote(logic.binary_integer("010", A))
+    close(matrix(value(ket(x, u))(ket(y, v))), u @ v @ x + x @ v @ u)
+    close(matrix(value(ket(x, u, v))(y)), u @ y @ v + v @ y @ u)
+
+
+def test_kets_of_kets(rng):
+    """Let !x = |v>_P in |>_x is |v>_P, and !!A -o A by two openings is linear in what both leave alone."""
+    p, v = rng.normal(size=(2, D))
+    twice = banged(A, lambda x: bang(bang(x)))
+    once = lam(Bang(Bang(A)), lambda y: let_bang(y, lambda z: let_bang(z, lambda x: x)))
+    close(denote(once)(denote(twice)(p)), p)
+    close(denote(once)(denote(twice)(ket(p, v))), v)
+    square = banged(A, lambda x: Pair(x, x))
+    squared = lam(Bang(Bang(A)), lambda y: let_bang(y, lambda z: square(z)))
+    close(denote(squared)(denote(twice)(ket(p, v))), np.outer(v, p) + np.outer(p, v))
+
+
+def test_a_tangent_is_linear_and_commutes(rng):
+    x, u, v, w = matrices(rng, 4)
+    n = logic.numeral(3, A)
+    both = matrix(ket_value(n, x, [u, 2.0 * v - w]))
+    close(both, 2 * matrix(ket_value(n, x, [v, u])) - matrix(ket_value(n, x, [w, u])))
+    close(matrix(ket_value(n, x, [u, v, w, u])), np.zeros((D, D)))
+
+
+# One construct at a time
+
+
+def test_each_construct_has_its_linear_algebra(rng):
+    (m,) = matrices(rng, 1)
+    a, b = rng.normal(size=D), rng.normal(size=2)
+    close(denote(lam(A, E, lambda x, f: f(x)))(a, m), m @ a)
+    close(denote(lam(One, A, lambda c, x: let_star(c, x)))(2.0, a), 2 * a)
+    close(denote(Star()), 1.0)
+    swap = lam(Tensor(A, B), lambda t: let_pair(t, lambda x, y: Pair(y, x)))
+    dense_tensor = rng.normal(size=(D, 2))
+    close(denote(swap)(dense_tensor), dense_tensor.T)
+    close(denote(swap)((a, b)), np.outer(b, a))
+    close(denote(lam(With(A, B), lambda p: Snd(p)))((a, b)), b)
+    diagonal = denote(lam(A, lambda x: Both(x, x)))(a)
+    close(diagonal[0], a)
+    close(diagonal[1], a)
+    close(matrix(denote(banged(E, lambda f: f + lam(A, lambda z: f(f(z)))))(m)), m + m @ m)
+    close(matrix(denote(Zero(E))), np.zeros((D, D)))
+    close(denote(lam(Tensor(E, A), lambda t: let_pair(t, lambda f, x: f(x))))((m, a)), m @ a)
+
+
+def test_a_tensor_of_operators_is_flattened_row_by_row(rng):
+    m, n = matrices(rng, 2)
+    pair = denote(lam(E, E, lambda f, g: Pair(f, g)))(m, n)
+    assert pair.shape == (D * D, D * D)
+    close(pair, np.outer(m.ravel(), n.ravel()))
+    compose = lam(Tensor(E, E), lambda t: let_pair(t, lambda f, g: lam(A, lambda z: f(g(z)))))
+    close(matrix(denote(compose)(pair)), m @ n)
+    # A superposition of tensors, which is no pure tensor.
+    close(matrix(denote(compose)(pair + np.outer(n.ravel(), n.ravel()))), m @ n + n @ n)
+
+
+@pytest.mark.parametrize(("left", "right"), [(2, 4), (4, 2)])
+def test_opening_a_tensor_gives_every_type_of_result(left, right, rng):
+    """Let x (x) y = t in u, for u of a function type, of a product, and of a banged one."""
+    p, q = Atom("P", left), Atom("Q", right)
+    t = rng.normal(size=(left, right))
+    form = Lolli(p, Lolli(q, One))
+    body = lam(
+        Tensor(p, q),
+        lambda t: let_pair(t, lambda x, y: lam(form, lambda f: f(x)(y))),
+    )
+    g = rng.normal(size=(left, right))
+    close(denote(body)(t)(lambda x: lambda y: x @ g @ y), np.sum(t * g))
+    both = lam(Tensor(p, q), lambda t: let_pair(t, lambda x, y: Both(Pair(y, x), Pair(x, y))))
+    first, second = denote(both)(t)
+    close(first, t.T)
+    close(second, t)
+    kets = lam(Tensor(p, q), lambda t: let_pair(t, lambda x, y: Pair(Ket(Zero(p), (x,)), y)))
+    value = denote(kets)(t)
+    assert isinstance(value, PureTensors)
+    read = lam(Tensor(Bang(p), q), lambda t: let_pair(t, lambda x, y: let_bang(x, lambda x: Pair(x, y))))
+    close(denote(read)(value), t)
+
+
+def test_differentiating_into_tensors_products_and_kets(rng):
+    """Leibniz' rule for (x), componentwise for &, the chain rule for !."""
+    p, v, w = rng.normal(size=(3, D))
+    tensor = banged(A, lambda x: Pair(bang(x), x))
+    opened = lam(
+        Tensor(Bang(A), A), lambda t: let_pair(t, lambda k, y: let_bang(k, lambda x: Pair(Pair(x, x), y)))
+    )
+    got = denote(opened)(denote(tensor)(ket(p, v, w)))
+
+    def outer(*vectors):
+        return np.einsum("i,j,k->ijk", *vectors).reshape(D * D, D)
+
+    # d^2 of x (x) x (x) x: v and w in two different places.
+    want = sum(outer(*vectors) for vectors in itertools.permutations((p, v, w)))
+    close(got, want)
+    product = banged(A, lambda x: Both(Pair(x, x), x))
+    first, second = ket_value(product, p, [v])
+    close(first, np.outer(p, v) + np.outer(v, p))
+    close(second, v)
+
+
+# The boundary
+
+
+def test_an_operator_is_a_matrix_or_any_callable(rng):
+    m, n = matrices(rng, 2)
+    value = denote(logic.binary_integer("01", A))
+    want = n @ m
+    for first, second in itertools.product((m, lambda z: m @ z, coerce(m, E)), (n, lambda z: n @ z)):
+        close(matrix(value(first, second)), want)
+
+
+def test_a_callable_program_is_extended_to_kets(rng):
+    """A Python function given for a numeral is differentiated where the master opens it on a ket."""
+    x, v = matrices(rng, 2)
+
+    def cube(operator):
+        return lambda z: operator(operator(operator(z)))
+
+    got = matrix(denote(logic.evaluate(A))(cube)(ket(x, v)))
+    close(got, v @ x @ x + x @ v @ x + x @ x @ v)
+
+
+def test_a_functional_is_a_vector_and_one_a_scalar(rng):
+    w, a = rng.normal(size=(2, D))
+    close(denote(lam(logic.dual(A), A, lambda f, x: f(x)))(w, a), w @ a)
+    close(denote(lam(logic.dual(A), A, lambda f, x: f(x)))(w[None, :], a), w @ a)
+    close(dense(denote(lam(logic.dual(A), lambda f: f))(w)), w)
+
+
+def test_dense_turns_linear_maps_into_arrays_and_back(rng):
+    (m,) = matrices(rng, 1)
+    state = With(A, With(logic.dual(A), E))
+    a, w = rng.normal(size=(2, D))
+    same = denote(lam(state, lambda s: s))((a, (w, m)))
+    arrays = dense(same)
+    close(arrays[0], a)
+    close(arrays[1][0], w)
+    close(arrays[1][1], m)
+    flat = flatten(same, state)
+    close(flat, np.concatenate([a, w, m.ravel()]))
+    close(flatten(unflatten(flat, state), state), flat)
+
+
+def test_linear_maps_between_composite_types_have_matrices(rng):
+    swap = denote(lam(With(A, B), lambda p: Both(Snd(p), Fst(p))))
+    got = np.asarray(logic.matrix(swap, 5))
+    close(got, np.roll(np.eye(5), 2, axis=0))
+    operator = rng.normal(size=(5, 5))
+    total = lam(logic.endo(With(A, B)), With(A, B), lambda f, p: f(p))
+    first, second = denote(total)(operator, (np.arange(3.0), np.arange(2.0)))
+    close(np.concatenate([first, second]), operator @ np.array([0, 1, 2, 0, 1.0]))
+
+
+def test_superpositions_of_values_are_values(rng):
+    m, n = matrices(rng, 2)
+    a = rng.normal(size=D)
+    pair = add((a, coerce(m, E)), (a, coerce(n, E)))
+    close(pair[0], 2 * a)
+    close(matrix(pair[1]), m + n)
+    close(scale(3.0, (a, a))[1], 3 * a)
+    close(add(lambda z: m @ z, coerce(n, E))(a), (m + n) @ a)
+    close(matrix(superpose(np.array([2.0, -1.0]), [coerce(m, E), coerce(n, E)])), 2 * m - n)
+    kets = superpose(np.array([2.0, -1.0]), [ket(m), ket(n, m)])  # formal: not a ket at the sum of the points
+    close(matrix(denote(logic.numeral(2, A))(kets)), 2 * m @ m - (n @ m + m @ n))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda n: n(np.zeros((2, 2))), r"type A -o A needs an array of shape \(3, 3\), got \(2, 2\)"),
+        (lambda n: n(np.eye(3))(np.zeros(2)), r"type A needs an array of shape \(3,\), got \(2,\)"),
+        (lambda n: n(np.eye(3), np.zeros(3), 1), "too many"),
+        (lambda n: n("x"), "needs an array of shape"),
+        (lambda n: logic.matrix(n, 3), "without ! has a matrix"),
+        (lambda n: logic.matrix(n(np.eye(3)), 4), "dimension: the domain A has dimension 3, got 4"),
+        (lambda n: logic.matrix(3, 4), "function: expected a linear callable"),
+        (lambda n: superpose(np.ones(2), [n]), "coefficients: expected one for each of 1 values"),
+        (lambda n: denote(logic.evaluate(A))(np.eye(3)), "needs a callable"),
+        (lambda n: denote(logic.evaluate(A))(denote(logic.compose(A))), "expected a linear map of type"),
+        (lambda n: denote(lam(With(A, A), lambda p: Fst(p)))(np.zeros(3)), "needs a pair of values"),
+        (lambda n: denote(Var("x", A)), "variable x : A is not bound"),
+        (lambda n: ket_value(logic.compose(A), 0, []), "expected a proof of a type !A -o B"),
+        (lambda n: nonlinear(logic.numeral(2, A))(np.eye(3), np.zeros(3)), "fewer than 2 banged arguments"),
+        (lambda n: denote(lam(A, lambda x: lam(A, lambda y: x))), "y : A is not used"),
+    ],
+)
+def test_bad_values_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(denote(logic.numeral(2, A)))
+
+
+# Transformations
+
+
+def test_denotations_jit_vmap_and_differentiate(rng):
+    p = jnp.asarray(rng.normal(size=4))
+    x, z = jnp.asarray(rng.normal(size=(5, D, D))), jnp.asarray(rng.normal(size=(5, D)))
+    master = denote(logic.evaluate(A))
+    programs = [denote(logic.numeral(i, A)) for i in range(4)]
+
+    def run(p, x, z):
+        return master(superpose(p, programs), x)(z)
+
+    def plain(p, x, z):
+        return sum(p[i] * jnp.linalg.matrix_power(x, i) @ z for i in range(4))
+
+    batched = jax.jit(jax.vmap(run, in_axes=(None, 0, 0)))(p, x, z)
+    close(batched, jnp.stack([plain(p, x[i], z[i]) for i in range(5)]))
+    got = jax.grad(lambda *a: jnp.sum(run(*a) ** 2), argnums=(0, 1, 2))(p, x[0], z[0])
+    want = jax.grad(lambda *a: jnp.sum(plain(*a) ** 2), argnums=(0, 1, 2))(p, x[0], z[0])
+    for g, w in zip(got, want, strict=True):
+        close(g, w)
+    # Also through a ket, whose value is itself a derivative.
+    through = jax.grad(lambda v: jnp.sum(ket_value(logic.numeral(3, A), x[0], [v, v])(z[0])))(x[1])
+
+    def second(v):
+        def first(m):
+            return jax.jvp(lambda k: plain(jnp.eye(4)[3], k, z[0]), (m,), (v,))[1]
+
+        return jnp.sum(jax.jvp(first, (x[0],), (v,))[1])
+
+    again = jax.grad(second)(x[1])
+    close(through, again)
+
+
+def test_the_precision_is_that_of_the_arguments(rng):
+    x = jnp.asarray(rng.normal(size=(D, D)), jnp.float32)
+    z = x[0]
+    assert logic.matrix(denote(logic.numeral(3, A))(x), D).dtype == jnp.float32
+    assert ket_value(logic.numeral(3, A), x, [x, x])(z).dtype == jnp.float32
+    assert denote(lam(One, A, lambda c, x: let_star(c, x)))(2.0, z).dtype == jnp.float32
+    assert denote(logic.numeral(2, A))(np.eye(D, dtype=int), np.arange(D)).dtype == jnp.float64
+    assert denote(banged(A, lambda x: x + Zero(A)))(z).dtype == jnp.float32
+    swap = lam(Tensor(A, B), lambda t: let_pair(t, lambda x, y: Pair(y, x)))
+    assert denote(swap)(x[:, :2]).dtype == jnp.float32
+
+
+def test_a_numeral_of_hundreds_is_evaluated(rng):
+    rotation = np.roll(np.eye(D), 1, axis=0)
+    close(
+        jax.jit(lambda m: logic.matrix(denote(logic.numeral(400, A))(m), D))(rotation), power(rotation, 400)
+    )

@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+
+from llrnn import logic
+from llrnn.logic import (
+    Atom,
+    Bang,
+    Both,
+    Fst,
+    Ket,
+    Lam,
+    LetBang,
+    LetPair,
+    Lolli,
+    One,
+    Pair,
+    Star,
+    Sum,
+    Tensor,
+    Var,
+    Zero,
+    bang,
+    binary_integer,
+    check,
+    denote,
+    lam,
+    let_bang,
+    let_pair,
+    let_star,
+    normalize,
+    numeral,
+)
+
+A, B = Atom("A", 3), Atom("B", 2)
+E = logic.endo(A)
+
+
+def n(k):
+    return numeral(k, A)
+
+
+def w(word):
+    return binary_integer(word, A)
+
+
+@pytest.mark.parametrize(
+    ("program", "result"),
+    [
+        (logic.plus(A)(n(2), n(3)), n(5)),
+        (logic.plus(A)(n(0), n(0)), n(0)),
+        (logic.mult(A)(n(3), bang(n(4))), n(12)),
+        (logic.mult(A)(n(0), bang(n(4))), n(0)),
+        (logic.mult(A)(n(4), bang(n(0))), n(0)),
+        (logic.square(A)(bang(n(5))), n(25)),
+        (logic.plus(A)(logic.mult(A)(n(2), bang(n(3))), logic.square(A)(bang(n(2)))), n(10)),
+        (logic.concat(A)(w("01"), w("110")), w("01110")),
+        (logic.repeat(A)(bang(w("011"))), w("011011")),
+        (logic.evaluate(A)(bang(n(3))), n(3)),
+        (logic.feed(A)(w("001"), bang(n(2)), bang(n(3))), n(7)),
+        (logic.plus(A)(n(150), n(250)), n(400)),
+        (logic.mult(A)(n(20), bang(n(20))), n(400)),
+    ],
+)
+def test_closed_programs_reach_their_church_normal_forms(program, result):
+    assert normalize(program) == result
+    assert check(program) == check(result)
+    assert normalize(result) == result
+
+
+def test_normal_forms_do_not_depend_on_where_a_let_was_written():
+    late = lam(Bang(E), A, lambda y, z: let_bang(y, lambda f: f(f(z))))
+    assert normalize(late) == n(2)
+    crossed = lam(
+        Bang(E),
+        Bang(E),
+        lambda p, q: let_bang(q, lambda y: let_bang(p, lambda x: lam(A, lambda z: x(y(z))))),
+    )
+    assert normalize(crossed) == w("10")
+    expanded = lam(logic.integer(A), Bang(E), A, lambda m, y, z: m(y)(z))(n(3))
+    assert normalize(expanded) == n(3)
+
+
+@pytest.mark.parametrize(
+    ("term", "result"),
+    [
+        (lambda x, f: Fst(Both(f(x), Star())), lambda x, f: f(x)),
+        (lambda x, f: let_star(Star(), f(x)), lambda x, f: f(x)),
+        (lambda x, f: let_pair(Pair(f, x), lambda g, y: g(y)), lambda x, f: f(x)),
+        (lambda x, f: Lam("g", E, Var("g", E)(x))(f), lambda x, f: f(x)),
+        (lambda x, f: f(x + x), lambda x, f: f(x) + f(x)),
+        (lambda x, f: (f + f)(x), lambda x, f: f(x) + f(x)),
+        (lambda x, f: f(Zero(A)), lambda x, f: Zero(A)),
+        (lambda x, f: f(Sum((Zero(A), x))), lambda x, f: f(x)),
+        (lambda x, f: Pair(x + x, Zero(B)), lambda x, f: Zero(Tensor(A, B))),
+        (lambda x, f: Both(x, x + Zero(A)), lambda x, f: Both(x, x)),
+        (lambda x, f: Fst(Both(x, x) + Both(f(x), x)), lambda x, f: x + f(x)),
+        (lambda x, f: Ket(Zero(A), (x + f(x),)), lambda x, f: Ket(Zero(A), (x,)) + Ket(Zero(A), (f(x),))),
+        (
+            lambda x, f: lam(B, lambda y: Pair(x, y) + Pair(f(x), y)),
+            lambda x, f: lam(B, lambda y: Pair(x, y)) + lam(B, lambda y: Pair(f(x), y)),
+        ),
+        (lambda x, f: bang(x + x), lambda x, f: bang(x + x)),  # promotion is not linear
+    ],
+)
+def test_each_rule_in_one_step(term, result):
+    x, f = Var("x", A), Var("f", E)
+    assert normalize(term(x, f)) == result(x, f)
+
+
+def test_lets_do_not_stand_between_the_halves_of_a_cut():
+    t, x = Var("t", Tensor(A, One)), Var("x", A)
+    opened = let_pair(t, lambda a, c: let_star(c, Both(a, x)))
+    assert normalize(Fst(opened)) == let_pair(t, lambda a, c: let_star(c, a))
+    function = let_pair(t, lambda a, c: let_star(c, lam(A, lambda y: Pair(y, a))))
+    assert normalize(function(x)) == let_pair(t, lambda a, c: let_star(c, Pair(x, a)))
+    nested = let_bang(let_pair(t, lambda a, c: let_star(c, Ket(Zero(A), (a,)))), lambda z: Pair(z, z))
+    zero = Zero(Tensor(A, A))
+    assert normalize(nested) == zero  # d(z (x) z) at 0 is 0
+
+
+def test_opening_a_ket_differentiates():
+    v, g, p = Var("v", A), Var("g", Lolli(A, Lolli(A, A))), Var("p", A)
+    opened = let_bang(Ket(p, (v,)), lambda z: g(z)(z))
+    assert normalize(opened) == g(v)(p) + g(p)(v)
+    assert normalize(let_bang(Ket(p, (v,)), lambda z: Star())) == Zero(One)
+    assert normalize(let_bang(Ket(p, (v,)), lambda z: bang(z))) == Ket(p, (v,))
+    assert normalize(let_bang(Ket(p, (v,)), lambda z: Both(z, Star()))) == Both(v, Zero(One))
+    twice = let_bang(Ket(p, (v, Var("w", A))), lambda z: bang(g(z)(z)))
+    assert (
+        len(normalize(twice).terms) == 6
+    )  # Faa di Bruno: g(v)(w), g(w)(v), and two by two first derivatives
+
+
+def test_substitution_does_not_capture():
+    y = Var("y", A)
+    # (\x. \y. x (x) y) y: the argument y is not the bound one.
+    assert normalize(Lam("x", A, Lam("y", A, Pair(Var("x", A), y)))(y)) == Lam("z", A, Pair(y, Var("z", A)))
+    # let x (x) y = (y, x) in ..: both at once.
+    x = Var("x", A)
+    assert normalize(LetPair(Pair(y, x), "x", "y", Pair(x, y))) == Pair(y, x)
+    # A ket whose vector mentions a variable of the name that is opened.
+    opened = LetBang(Ket(Zero(A), (x,)), "x", Pair(x, Var("u", A)))
+    assert normalize(opened) == Pair(x, Var("u", A))
+    # A let that floats out of a lambda whose variable has the name it binds.
+    t = Var("t", Tensor(A, A))
+    floated = normalize(Lam("x", B, LetPair(t, "x", "y", Pair(Pair(x, y), Star()))))
+    assert floated == LetPair(t, "a", "b", Lam("x", B, Pair(Pair(Var("a", A), Var("b", A)), Star())))
+
+
+def test_a_term_that_is_no_proof_is_refused():
+    with pytest.raises(logic.LinearityError, match="used twice"):
+        normalize(lam(A, lambda x: Pair(x, x)))
+    with pytest.raises(ValueError, match="term: expected a term"):
+        normalize(3)  # pyrefly: ignore
+
+
+def test_normal_forms_have_the_value_of_the_program(rng):
+    program = logic.ntm_master(B, A, B)
+    x, y = rng.normal(size=(2, 3, 3))
+    s = (rng.normal(size=2), (rng.normal(size=3), (rng.normal(size=3), rng.normal(size=(2, 3)))))
+    arguments = denote(n(2)), denote(numeral(1, logic.dual(A))), x, y, rng.normal(size=2), s
+    first, second = (logic.dense(denote(t)(*arguments)) for t in (program, normalize(program)))
+    np.testing.assert_allclose(first[0], second[0], rtol=1e-12)
+    np.testing.assert_allclose(first[1][1][1], second[1][1][1], rtol=1e-12)
+    assert check(normalize(program)) == check(program)

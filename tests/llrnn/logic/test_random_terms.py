@@ -1,0 +1,307 @@
+"""Properties of random well-typed terms: of plain linear logic, and with kets, sums and zeros."""
+
+import itertools
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from llrnn import logic
+from llrnn.logic import (
+    App,
+    Atom,
+    Bang,
+    Both,
+    Fst,
+    Ket,
+    Lam,
+    LetBang,
+    LetPair,
+    LetStar,
+    Lolli,
+    One,
+    Pair,
+    Snd,
+    Star,
+    Sum,
+    Tensor,
+    Var,
+    With,
+    Zero,
+    check,
+    denote,
+    derivation,
+    derivative,
+    normalize,
+)
+from llrnn.logic.types import bang_free, dimension
+from llrnn.logic.values import PureTensors, add, coerce, ket, scale, superpose
+
+A, B = Atom("A", 2), Atom("B", 1)
+E = logic.endo(A)
+
+examples = settings(
+    max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+class Terms:
+    """Makes a term of a given type, with whatever free variables it needs.
+
+    Linear variables are made where they are used, so that linearity holds by construction; `close` binds
+    them.
+    """
+
+    def __init__(self, choose: random.Random, differential: bool):
+        self.choose = choose
+        self.differential = differential
+        self.names = (f"v{i}" for i in itertools.count())
+        self.unrestricted: dict[str, logic.Type] = {}
+        self.linear: dict[str, logic.Type] = {}
+
+    def type(self, depth=1):
+        kinds = ["atom", "atom", "one"] + ["lolli", "tensor", "with", "bang"] * (depth > 0)
+        match self.choose.choice(kinds):
+            case "atom":
+                return self.choose.choice([A, B])
+            case "one":
+                return One
+            case "bang":
+                return Bang(self.type(depth - 1))
+            case kind:
+                form = {"lolli": Lolli, "tensor": Tensor, "with": With}[kind]
+                return form(self.type(depth - 1), self.type(depth - 1))
+
+    def leaf(self, of, pool, linear):
+        known = [name for name, t in pool.items() if t == of]
+        if known and self.choose.random() < 0.8:
+            return Var(self.choose.choice(known), of)
+        name = next(self.names)
+        (self.linear if linear and self.choose.random() < 0.6 else self.unrestricted)[name] = of
+        return Var(name, of)
+
+    def term(self, of, depth, pool, linear):
+        """A term of type `of`; pool: the unrestricted variables in scope; linear: may it use linear ones?"""
+        if depth == 0:
+            return self.leaf(of, pool, linear)
+        d = depth - 1
+        kinds = ["introduce"] * 4 + ["leaf", "apply", "let pair", "let star", "let bang", "component"]
+        match self.choose.choice(kinds + ["sum", "zero"] * self.differential):
+            case "leaf":
+                return self.leaf(of, pool, linear)
+            case "apply":
+                s = self.type()
+                return App(self.term(Lolli(s, of), d, pool, linear), self.term(s, d, pool, linear))
+            case "let pair":
+                s, t = self.type(), self.type(0)
+                scrutinee = self.term(Tensor(s, t), d, pool, linear)
+                body = self.term(Lolli(s, Lolli(t, of)), d, pool, linear)
+                x, y = next(self.names), next(self.names)
+                return LetPair(scrutinee, x, y, body(Var(x, s), Var(y, t)))
+            case "let star":
+                return LetStar(self.term(One, d, pool, linear), self.term(of, d, pool, linear))
+            case "let bang":
+                s = self.choose.choice([A, E, self.type()])
+                scrutinee = self.term(Bang(s), d, pool, linear)
+                x = next(self.names)
+                return LetBang(scrutinee, x, self.term(of, d, {**pool, x: s}, linear))
+            case "component":
+                s = self.type()
+                if self.choose.random() < 0.5:
+                    return Fst(self.term(With(of, s), d, pool, linear))
+                return Snd(self.term(With(s, of), d, pool, linear))
+            case "sum":
+                left, right = self.shared((of, of), d, pool, linear)
+                return Sum((left, right))
+            case "zero":
+                return Zero(of)
+        return self.introduction(of, d, pool, linear)
+
+    def shared(self, types, depth, pool, linear):
+        """One term of each type, all with the same linear variables: none, or one that all are applied to."""
+        if linear and self.choose.random() < 0.5:
+            x, s = next(self.names), self.type()
+            self.linear[x] = s
+            return [self.term(Lolli(s, of), depth, pool, False)(Var(x, s)) for of in types]
+        return [self.term(of, depth, pool, False) for of in types]
+
+    def introduction(self, of, depth, pool, linear):
+        match of:
+            case Lolli(Bang(s), t):
+                y, x = next(self.names), next(self.names)
+                return Lam(
+                    y, Bang(s), LetBang(Var(y, Bang(s)), x, self.term(t, depth, {**pool, x: s}, linear))
+                )
+            case Lolli(s, t):
+                before = set(self.linear)
+                body = self.term(t, depth, pool, linear)
+                fitting = [x for x, r in self.linear.items() if x not in before and x in body.free and r == s]
+                if fitting:
+                    x = self.choose.choice(fitting)
+                    del self.linear[x]
+                    return Lam(x, s, body)
+                x = next(self.names)
+                if self.differential and self.choose.random() < 0.5:
+                    return Lam(x, s, Zero(t))
+                return Lam(x, s, self.term(of, depth, pool, linear)(Var(x, s)))
+            case Tensor(s, t):
+                return Pair(self.term(s, depth, pool, linear), self.term(t, depth, pool, linear))
+            case With(s, t):
+                return Both(*self.shared((s, t), depth, pool, linear))
+            case Bang(s):
+                count = self.choose.choice([0, 1, 1, 2]) if self.differential else 0
+                vectors = tuple(self.term(s, depth, pool, linear) for _ in range(count))
+                return Ket(self.term(s, depth, pool, False), vectors)
+        return Star() if of == One else self.leaf(of, pool, linear)
+
+    def close(self, term):
+        for name, of in self.linear.items():
+            if name in term.free:
+                term = Lam(name, of, term)
+        for name, of in self.unrestricted.items():
+            outer = next(self.names)
+            term = Lam(outer, Bang(of), LetBang(Var(outer, Bang(of)), name, term))
+        return term
+
+    def closed(self, depth=3):
+        return self.close(self.term(self.type(), depth, {}, True))
+
+
+class Probe:
+    """Random values of a type and random linear functionals on it, independent of how values are made.
+
+    At most `tangents` of the kets it makes have a vector: their orders add up, and a derivative of order s
+    makes as many kets out of one as there are partitions of s things.
+    """
+
+    def __init__(self, seed, tangents=2):
+        self.rng = np.random.default_rng(seed)
+        self.tangents = tangents
+
+    def array(self, *shape):
+        return self.rng.uniform(0.5, 1.5, size=shape) * self.rng.choice([-1, 1], size=shape)
+
+    def value(self, of):
+        """A value as one gives it from outside."""
+        match of:
+            case Atom(_, d):
+                return self.array(d)
+            case With(s, t) | Tensor(s, t):
+                return self.value(s), self.value(t)
+            case Bang(s) if self.tangents > 0 and self.rng.random() < 0.3:
+                self.tangents -= 1
+                point = coerce(self.value(s), s)
+                return superpose(np.array([1.0, 0.5]), [ket(point), ket(point, coerce(self.value(s), s))])
+            case Bang(s):
+                return self.value(s)
+            case Lolli(s, t):
+                if bang_free(of):
+                    return self.array(dimension(t), dimension(s))
+                read, result = self.functional(s), coerce(self.value(t), t)
+                return coerce(lambda x: scale(read(x), result), of)
+        return self.array()
+
+    def functional(self, of):
+        """A linear functional; on !A it is linear on kets, not in their points."""
+        match of:
+            case With(s, t):
+                f, g = self.functional(s), self.functional(t)
+                return lambda x: f(x[0]) + g(x[1])
+            case Tensor(s, t) if not bang_free(of):
+                f, g = self.functional(s), self.functional(t)
+                return lambda x: sum((f(a) * g(b) for a, b in coerce(x, of).terms), start=jnp.zeros(()))
+            case Lolli(s, t):
+                x, f = self.value(s), self.functional(t)
+                return lambda g: f(coerce(g, of)(x))
+            case Bang(s):
+                f = self.functional(s)
+                return coerce(lambda p: f(p) + 0.5 * f(p) ** 2 + 0.25, Lolli(of, One))
+        w = self.array(
+            *([dimension(of.left), dimension(of.right)] if isinstance(of, Tensor) else [dimension(of)])
+        )
+        return lambda x: jnp.sum(w * jnp.reshape(x, w.shape))
+
+
+def numbers(value, of, count=2):
+    return np.array([Probe(seed).functional(of)(value) for seed in range(count)])
+
+
+def close(got, want):
+    np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8 * (1 + np.abs(want).max()))
+
+
+both_logics = pytest.mark.parametrize("differential", [False, True], ids=["plain", "differential"])
+
+
+@both_logics
+def test_the_generator_makes_terms_that_test_something(differential):
+    cuts, values, constructs = 0, 0, set()
+    for seed in range(60):
+        term = Terms(random.Random(seed), differential).closed()
+        check(term)
+        assert logic.is_plain(term) or differential
+        pending = [term]
+        while pending:
+            node = pending.pop()
+            constructs.add(type(node))
+            pending.extend(node.children)
+        cuts += normalize(term) != term
+        if seed < 20:
+            values += bool(np.abs(numbers(denote(term), term.type)).max() > 1e-6)
+    assert cuts > 20
+    assert values > (5 if differential else 10)
+    plain = {App, Both, Fst, Ket, Lam, LetBang, LetPair, LetStar, Pair, Snd, Star, Var}
+    assert constructs == plain | ({Sum, Zero} if differential else set())
+
+
+@both_logics
+@examples
+@given(seed=st.integers(0, 10**6))
+def test_normalisation_keeps_the_type_and_the_denotation(differential, seed):
+    term = Terms(random.Random(seed), differential).closed()
+    normal = normalize(term)
+    assert check(normal) == check(term)
+    assert normalize(normal) == normal
+    assert logic.is_plain(normal) or differential
+    close(numbers(denote(normal), term.type), numbers(denote(term), term.type))
+
+
+@both_logics
+@examples
+@given(seed=st.integers(0, 10**6))
+def test_derivations_are_derivations_and_normal_terms_have_none_with_cut(differential, seed, is_valid):
+    term = Terms(random.Random(seed), differential).closed(depth=4)
+    for proof in (term, normalize(term)):
+        tree = derivation(proof)
+        assert (tree.hypotheses, tree.conclusion) == ((), term.type)
+        wrong = [node for node in tree.instances() if not is_valid(node)]
+        assert not wrong, str(wrong[0])
+    assert all(node.rule != "cut" for node in tree.instances())
+
+
+@both_logics
+@examples
+@given(seed=st.integers(0, 10**6))
+def test_the_derivative_is_jvp(differential, seed):
+    terms = Terms(random.Random(seed), differential)
+    point = terms.choose.choice([A, E, With(A, One)])
+    body = terms.term(terms.type(), 3, {"x": point}, True)
+    rest = terms.close(body)
+    term = Lam("y", Bang(point), LetBang(Var("y", Bang(point)), "x", rest))
+    probe = Probe(0)
+    p, v = (coerce(probe.value(point), point) for _ in range(2))
+    value, slope = denote(term), denote(derivative(term))
+    read = probe.functional(rest.type)
+    _, want = jax.jvp(lambda t: jnp.asarray(read(value(add(p, scale(t, v))))), (0.0,), (1.0,))
+    close(np.asarray(read(slope(p, v))), np.asarray(want))
+    assert check(derivative(term)) == Lolli(Bang(point), Lolli(point, rest.type))
+
+
+def test_values_of_mixed_tensors_are_formal():
+    term = Terms(random.Random(0), True).term(Tensor(Bang(A), A), 0, {}, False)
+    value = denote(logic.banged(Tensor(Bang(A), A), lambda t: t))(Probe(0, 0).value(term.type))
+    assert isinstance(value, PureTensors)
