@@ -177,8 +177,8 @@ def quick() -> Config:
     one-hot vector of k), while the operators of the four g and the read-out are learned. The LSTM reads the
     same tokens.
 
-    Reaches held-out accuracy 1.00 in about 25 s on two CPU cores; the LSTM, given the same time, stays under
-    .2 on held-out pairs, though it goes on to learn the trained ones.
+    Reaches held-out accuracy 1.00 within 10 s on two CPU cores. It goes on for 30 s, so that the LSTM, given
+    the same time, learns most of the trained pairs; on held-out pairs it stays under .2.
     """
     return Config(
         task="group_powers",
@@ -189,10 +189,10 @@ def quick() -> Config:
         baseline_lr=3e-3,
         lr=1e-2,
         batch_size=128,
-        steps=1500,
+        steps=4000,
         log_every=50,
-        checkpoint_every=500,
-        eval_every=100,
+        checkpoint_every=1000,
+        eval_every=200,
     )
 
 

@@ -170,7 +170,13 @@ def fit(
 
         writer = MetricsWriter(directory.path, step, tensorboard=config.tensorboard)
         stack.callback(writer.close)
-        shown = Progress(name or directory.path.name, step, config.steps, quiet=quiet)
+        shown = Progress(
+            name or directory.path.name,
+            step,
+            config.steps,
+            max_seconds=max(0.0, config.max_seconds - train_seconds),
+            quiet=quiet,
+        )
         stack.callback(shown.close)
         if restored:
             shown.note(f"continues from step {step}")

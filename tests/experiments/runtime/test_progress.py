@@ -32,6 +32,20 @@ def test_lines_where_there_is_no_terminal(capsys):
     ]
 
 
+def test_a_run_the_clock_will_stop_first(capsys):
+    run(max_seconds=0.75)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "copy: step 200, loss 0.1235, 200 steps/s, 0 s left",
+        "copy: step 300/300, loss 0.01, 200 steps/s, 0 s left",
+    ]
+
+
+def test_a_line_shows_the_first_few_metrics(capsys):
+    shown = Progress("copy", 0, 10, every=0.0)
+    shown.update(10, {"step": 10, "grad_norm": 3.0, **{f"m{i}": float(i) for i in range(9)}}, 1.0)
+    assert "m0 0, m1 1, m2 2, m3 3, m4 4, 10 steps/s" in capsys.readouterr().err
+
+
 def test_few_lines_but_always_the_last(capsys):
     run(every=1000.0)
     assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
