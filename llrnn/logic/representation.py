@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from llrnn.logic.types import Atom, Lolli, Tensor, Type, Unit, With, bang_free, dimension
@@ -125,7 +126,7 @@ def scale(coefficient: Float[Array, ""] | float, value: Value) -> Value:
     return coefficient * value
 
 
-def superpose(coefficients: Float[Array, "n"], values: Sequence[Value]) -> Value:
+def superpose(coefficients: Float[Array | np.ndarray, "n"], values: Sequence[Value]) -> Value:
     """The linear combination sum_i coefficients[i] * values[i] of at least one value of one type.
 
     Raises:

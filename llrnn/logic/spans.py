@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from llrnn.logic.calculus import extend
@@ -58,7 +59,7 @@ class Span:
         """The type of the programs."""
         return self.programs[0].type
 
-    def denote(self, coordinates: Float[Array, "n"]) -> Value:
+    def denote(self, coordinates: Float[Array | np.ndarray, "n"]) -> Value:
         """sum_i coordinates[i] [[pi_i]], a value of the programs' type.
 
         Args:
@@ -101,7 +102,7 @@ class NumeralSpan:
         """The numerals 0 .. L."""
         return tuple(numeral(n, self.over) for n in range(self.dimension))
 
-    def denote(self, coordinates: Float[Array, "n"]) -> Value:
+    def denote(self, coordinates: Float[Array | np.ndarray, "n"]) -> Value:
         """sum_i coordinates[i] [[i]] of type !E -o E, in which X^i is never formed.
 
         At the operator alpha and the vector z it runs acc <- alpha(acc) + p_i z from i = L down to 0: L
@@ -167,7 +168,7 @@ class WordSpan:
         words = ("".join(digits) for digits in itertools.product("01", repeat=self.length))
         return tuple(binary_integer(word, self.over) for word in words)
 
-    def denote(self, coordinates: Float[Array, "n"]) -> Value:
+    def denote(self, coordinates: Float[Array | np.ndarray, "n"]) -> Value:
         """sum_w coordinates[w] [[w]] of type !E -o !E -o E; words with a common prefix share its work.
 
         Level k of the tree holds the 2^k values of the words of length k: O(2^length d^2) in all.
@@ -217,7 +218,7 @@ class WordProducts:
         """bint_A."""
         return binary(self.over)
 
-    def denote(self, coordinates: Float[Array, "length 2"]) -> Value:
+    def denote(self, coordinates: Float[Array | np.ndarray, "length 2"]) -> Value:
         """The value of type !E -o !E -o E at (X, Y): digit k = 0 is applied first, as in a word.
 
         Args:
@@ -286,8 +287,8 @@ def _on_two_bangs(a: Type, at: Callable[[LinearMap, LinearMap, Value], Value]) -
     return LinearMap(Bang(e), integer(a), first)
 
 
-def _coordinates(coordinates: Array, shape: tuple[int, ...]) -> Array:
-    coordinates = jnp.asarray(coordinates)
+def _coordinates(given: Array | np.ndarray, shape: tuple[int, ...]) -> Array:
+    coordinates = jnp.asarray(given)
     if coordinates.shape != shape:
         raise ValueError(f"coordinates: expected shape {shape}, got {coordinates.shape}")
     return coordinates

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from llrnn.logic import Bang, Derivation, Lolli, One, Tensor, With
+from llrnn.logic import Bang, Derivation, Lolli, One, Tensor, Type, With
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,6 +24,10 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def is_valid() -> Callable[[Derivation], bool]:
     return _is_valid
+
+
+def _one(t: Type) -> Counter[Type]:
+    return Counter([t])
 
 
 def _is_valid(node: Derivation) -> bool:
@@ -55,7 +59,7 @@ def _is_valid(node: Derivation) -> bool:
             return goal == Tensor(*goals) and have == contexts[0] + contexts[1]
         case "(x)L", 1:
             return goals[0] == goal and any(
-                isinstance(t, Tensor) and have - Counter([t]) + Counter([t.left, t.right]) == contexts[0]
+                isinstance(t, Tensor) and have - _one(t) + Counter([t.left, t.right]) == contexts[0]
                 for t in have
             )
         case "-oR", 1:
@@ -69,7 +73,7 @@ def _is_valid(node: Derivation) -> bool:
                 isinstance(t, Lolli)
                 and t.domain == goals[0]
                 and contexts[1][t.codomain] > 0
-                and have - Counter([t]) == contexts[0] + (contexts[1] - Counter([t.codomain]))
+                and have - _one(t) == contexts[0] + (contexts[1] - Counter([t.codomain]))
                 for t in have
             )
         case "&R", 2:
@@ -77,18 +81,18 @@ def _is_valid(node: Derivation) -> bool:
         case ("&L1" | "&L2") as rule, 1:
             return goals[0] == goal and any(
                 isinstance(t, With)
-                and have - Counter([t]) + Counter([t.left if rule == "&L1" else t.right]) == contexts[0]
+                and have - _one(t) + Counter([t.left if rule == "&L1" else t.right]) == contexts[0]
                 for t in have
             )
         case "promotion", 1:
             return goal == Bang(goals[0]) and have == contexts[0] and all(isinstance(t, Bang) for t in have)
         case "dereliction", 1:
             return goals[0] == goal and any(
-                isinstance(t, Bang) and have - Counter([t]) + Counter([t.body]) == contexts[0] for t in have
+                isinstance(t, Bang) and have - _one(t) + Counter([t.body]) == contexts[0] for t in have
             )
         case "contraction", 1:
             return goals[0] == goal and any(
-                isinstance(t, Bang) and have + Counter([t]) == contexts[0] for t in have
+                isinstance(t, Bang) and have + _one(t) == contexts[0] for t in have
             )
         case "weakening", 1:
             return (

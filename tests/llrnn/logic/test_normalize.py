@@ -127,7 +127,7 @@ def test_opening_a_ket_differentiates():
     assert normalize(let_bang(Ket(p, (v,)), lambda z: Both(z, Star()))) == Both(v, Zero(One))
     twice = let_bang(Ket(p, (v, Var("w", A))), lambda z: bang(g(z)(z)))
     assert (
-        len(normalize(twice).terms) == 6
+        len(normalize(twice).children) == 6
     )  # Faa di Bruno: g(v)(w), g(w)(v), and two by two first derivatives
 
 

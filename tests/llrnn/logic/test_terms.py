@@ -127,11 +127,11 @@ def test_a_term_that_cannot_be_typed_is_refused_where_it_is_built(build, message
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: App(Var("f", E), 3), "argument: expected a term, got 3"),
+        (lambda: App(Var("f", E), 3), "argument: expected a term, got 3"),  # pyrefly: ignore
         (lambda: Var("", A), "name: expected a non-empty string"),
-        (lambda: Var("x", 3), "of: expected the type of variable x"),
+        (lambda: Var("x", 3), "of: expected the type of variable x"),  # pyrefly: ignore
         (lambda: Sum(()), "terms: expected a non-empty tuple"),
-        (lambda: Ket(Star(), [Star()]), "vectors: expected a tuple"),
+        (lambda: Ket(Star(), [Star()]), "vectors: expected a tuple"),  # pyrefly: ignore
         (lambda: lam(A, lambda x: 3), "body: the function must return a term, got 3"),
         (lambda: lam(A, lambda x, y: x), "body: 1 types are given for a function of 2 parameters"),
         (lambda: lam(lambda x: x), "types: expected at least one type"),
