@@ -267,6 +267,17 @@ def test_differentiating_into_tensors_products_and_kets(rng):
     close(second, v)
 
 
+def test_a_ket_may_carry_a_scalar_that_varies(rng):
+    """The ket c |>_(c x), opened into x (x) x, is c^3 x (x) x, with the derivatives of that polynomial."""
+    p = rng.normal(size=D)
+    program = banged(One, A, lambda c, x: let_star(c, bang(let_star(c, x))))
+    read = denote(lam(Bang(A), lambda y: let_bang(y, lambda x: Pair(x, x))))
+    value = denote(program)
+    close(read(value(2.0)(p)), 8 * np.outer(p, p))
+    close(read(value(ket(2.0, 3.0))(p)), 12 * 3 * np.outer(p, p))
+    close(read(value(ket(2.0, 3.0, 5.0))(p)), 12 * 3 * 5 * np.outer(p, p))
+
+
 # The boundary
 
 
@@ -285,8 +296,12 @@ def test_a_callable_program_is_extended_to_kets(rng):
     def cube(operator):
         return lambda z: operator(operator(operator(z)))
 
-    got = matrix(denote(logic.evaluate(A))(cube)(ket(x, v)))
-    close(got, v @ x @ x + x @ v @ x + x @ x @ v)
+    want = v @ x @ x + x @ v @ x + x @ x @ v
+    close(matrix(denote(logic.evaluate(A))(cube)(ket(x, v))), want)
+    close(matrix(coerce(cube, logic.integer(A))(ket(x, v))), want)
+    apply = lam(logic.integer(A), E, lambda n, f: n(Ket(Zero(E), (f,))))
+    close(matrix(denote(apply)(lambda operator: operator, v)), v)
+    close(matrix(denote(apply)(cube, v)), np.zeros((D, D)))
 
 
 def test_a_functional_is_a_vector_and_one_a_scalar(rng):
