@@ -75,7 +75,8 @@ def train(config: Config, workdir: Path | None, parallel: str = "jit") -> runtim
         )
 
     errors = make_evaluation(task, model, config.eval_examples)
-    final = make_evaluation(task, model, config.final_examples)
+    same = config.final_examples == config.eval_examples
+    final = errors if same else make_evaluation(task, model, config.final_examples)
 
     def evaluate(params):
         return {

@@ -23,7 +23,9 @@ CONFIGS = {
     "group_powers": dataclasses.replace(
         BASE,
         task="group_powers",
-        task_options=TaskOptions(group="S4", operators=3, held_out=2, test_lengths=(8,)),
+        task_options=TaskOptions(
+            group="S4", operators=3, held_out=0, train_lengths=(1, 4), test_lengths=(4,)
+        ),
         cell=OPERATORS,
     ),
 }

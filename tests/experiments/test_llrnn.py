@@ -27,7 +27,7 @@ PRESETS = (
     *(f"authors_{task}" for task in presets.AUTHORS_TASKS),
 )
 SHORT = Config(
-    batch_size=8, steps=4, log_every=2, checkpoint_every=2, eval_every=2, eval_examples=4, final_examples=6
+    batch_size=8, steps=4, log_every=2, checkpoint_every=2, eval_every=2, eval_examples=6, final_examples=6
 )
 
 
