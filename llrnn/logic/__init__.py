@@ -14,6 +14,7 @@ from llrnn.logic.coordinates import dense, matrix
 from llrnn.logic.denote import denote, ket_value, nonlinear
 from llrnn.logic.differential import derivative
 from llrnn.logic.masters import dual, ntm_master, ntm_state
+from llrnn.logic.names import is_plain
 from llrnn.logic.normalize import normalize
 from llrnn.logic.printing import show
 from llrnn.logic.programs import (
@@ -58,7 +59,6 @@ from llrnn.logic.terms import (
     Var,
     Zero,
     alpha_equal,
-    is_plain,
 )
 from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, let_star
 from llrnn.logic.types import Atom, Bang, Lolli, One, Tensor, Type, With, binary, endo, integer

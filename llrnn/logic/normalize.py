@@ -19,6 +19,7 @@ constructors, so that work is done only where a substitution makes a new cut.
 """
 
 from llrnn.logic.check import check
+from llrnn.logic.names import fresh
 from llrnn.logic.stackless import Steps, stackless
 from llrnn.logic.terms import (
     App,
@@ -36,7 +37,6 @@ from llrnn.logic.terms import (
     Term,
     Var,
     Zero,
-    fresh,
     need_terms,
 )
 from llrnn.logic.types import Type

@@ -15,10 +15,8 @@ does not check is linearity, which is `check`'s part. `==` is equality up to the
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from llrnn.logic.stackless import Steps, stackless
 from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, Unit, With
 
 
@@ -373,36 +371,11 @@ class Zero(Term):
         return self
 
 
-def fresh(hint: str, avoid: Iterable[str]) -> str:
-    """A name like `hint` that is not among `avoid`: hint, hint1, hint2, .."""
-    taken = avoid if isinstance(avoid, (set, frozenset)) else frozenset(avoid)
-    if hint not in taken:
-        return hint
-    stem, number = hint.rstrip("0123456789") or "x", 1
-    while f"{stem}{number}" in taken:
-        number += 1
-    return f"{stem}{number}"
-
-
 def excerpt(term: Term, width: int = 72) -> str:
     """The term printed on one line of at most `width` characters, its middle left out if need be."""
     text = re.sub(r"#\d+", "", str(term))  # variables of a function that is being traced are not named yet
     half = (width - 4) // 2
     return text if len(text) <= width else f"{text[:half]} .. {text[-half:]}"
-
-
-def is_plain(term: Term) -> bool:
-    """Whether the term belongs to plain linear logic: no sum, no zero, no ket with tangent vectors."""
-    pending, seen = [term], set[int]()
-    while pending:
-        node = pending.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, (Sum, Zero)) or (isinstance(node, Ket) and node.vectors):
-            return False
-        pending.extend(node.children)
-    return True
 
 
 def alpha_equal(left: Term, right: Term) -> bool:
@@ -431,21 +404,6 @@ def alpha_equal(left: Term, right: Term) -> bool:
             else:
                 pending.append((c, d, ours, theirs))
     return True
-
-
-@stackless
-def rename(term: Term, names: dict[str, str]) -> "Steps[Term]":
-    """The term with free variables renamed; the new names must occur nowhere in it, not even bound."""
-    if not any(name in term.free for name in names):
-        return term
-    if isinstance(term, Var):
-        return Var(names[term.name], term.of)
-    children = []
-    for place, child in enumerate(term.children):
-        hidden = term.bound if place == len(term.children) - 1 else ()
-        visible = {old: new for old, new in names.items() if old not in hidden}
-        children.append((yield rename.steps(child, visible)))
-    return term.remake(term.bound, tuple(children))
 
 
 def _need(holds: bool, argument: str, expected: str, got: object) -> None:

@@ -10,8 +10,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from llrnn.logic.names import fresh, rename
 from llrnn.logic.terms import Both as _Both
-from llrnn.logic.terms import Ket, Lam, LetBang, LetPair, LetStar, Term, Var, fresh, need_terms, rename
+from llrnn.logic.terms import Ket, Lam, LetBang, LetPair, LetStar, Term, Var, need_terms
 from llrnn.logic.types import Bang, Tensor, Type
 
 

@@ -40,6 +40,12 @@ def test_presets_are_valid(preset):
     presets.get_config(preset).validate()
 
 
+@pytest.mark.parametrize("cell", ["pattern_ntm", "multiple_pattern_ntm", "polynomial_ntm"])
+def test_the_authors_presets_take_their_other_models(cell):
+    config = presets.get_config("authors_pattern_4")
+    dataclasses.replace(config, cell=dataclasses.replace(config.cell, name=cell)).validate()
+
+
 def test_every_task_of_the_authors_has_a_preset_at_its_own_lengths():
     for task in presets.AUTHORS_TASKS:
         config = presets.get_config(f"authors_{task}")

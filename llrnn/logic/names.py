@@ -1,0 +1,46 @@
+"""Names of variables, and what a term is made of: fresh names, renaming, the plain fragment."""
+
+from collections.abc import Iterable
+
+from llrnn.logic.stackless import Steps, stackless
+from llrnn.logic.terms import Ket, Sum, Term, Var, Zero
+
+
+def fresh(hint: str, avoid: Iterable[str]) -> str:
+    """A name like `hint` that is not among `avoid`: hint, hint1, hint2, .."""
+    taken = avoid if isinstance(avoid, (set, frozenset)) else frozenset(avoid)
+    if hint not in taken:
+        return hint
+    stem, number = hint.rstrip("0123456789") or "x", 1
+    while f"{stem}{number}" in taken:
+        number += 1
+    return f"{stem}{number}"
+
+
+@stackless
+def rename(term: Term, names: dict[str, str]) -> "Steps[Term]":
+    """The term with free variables renamed; the new names must occur nowhere in it, not even bound."""
+    if not any(name in term.free for name in names):
+        return term
+    if isinstance(term, Var):
+        return Var(names[term.name], term.of)
+    children = []
+    for place, child in enumerate(term.children):
+        hidden = term.bound if place == len(term.children) - 1 else ()
+        visible = {old: new for old, new in names.items() if old not in hidden}
+        children.append((yield rename.steps(child, visible)))
+    return term.remake(term.bound, tuple(children))
+
+
+def is_plain(term: Term) -> bool:
+    """Whether the term belongs to plain linear logic: no sum, no zero, no ket with tangent vectors."""
+    pending, seen = [term], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, (Sum, Zero)) or (isinstance(node, Ket) and node.vectors):
+            return False
+        pending.extend(node.children)
+    return True

@@ -1,0 +1,62 @@
+"""The claims: lines of runs to figures and table."""
+
+import dataclasses
+import json
+
+import pytest
+from absl import app, flags
+from absl.testing import flagsaver
+
+from benchmarks import llrnn_learning
+from experiments.configs import llrnn as presets
+
+
+def tiny(preset):
+    """The preset's shape in a second."""
+    config = getattr(presets, preset)()
+    return dataclasses.replace(
+        config,
+        task_options=presets.TaskOptions(train_lengths=(1, 2), test_lengths=(3,)),
+        steps=2, log_every=1, checkpoint_every=1, eval_every=1, batch_size=4, eval_examples=8,
+        final_examples=8,
+    )  # fmt: skip
+
+
+def start(*arguments):
+    with flagsaver.flagsaver():
+        flags.FLAGS(["llrnn_learning", *arguments])
+        llrnn_learning.main(["llrnn_learning"])
+
+
+def test_lines_figures_and_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(llrnn_learning.presets, "get_config", tiny)
+    monkeypatch.setattr(llrnn_learning, "SEEDS", {"copy": 2})
+    monkeypatch.setattr(llrnn_learning, "SHOWN", {"copy": ("train/error_3",)})
+    out = tmp_path / "results"
+    start("--presets=copy", f"--workdir={tmp_path}/runs", f"--out={out}")
+    lines = [json.loads(line) for line in (out / "learning.jsonl").read_text().splitlines()]
+    assert [(line["model"], line["seed"]) for line in lines] == [
+        ("ntm", 0), ("lstm", 0), ("ntm", 1), ("lstm", 1),
+    ]  # fmt: skip
+    assert all(line["results"]["train/error_3"]["symbols"] == 8 * 3 for line in lines)
+    assert [point["step"] for point in lines[0]["curve"]] == [1, 2]
+    table = (out / "learning.md").read_text()
+    errors = ", ".join(f"{lines[i]['results']['train/error_3']['error']:.4f}" for i in (0, 2))
+    assert f"| ntm | {lines[0]['parameters']} | train/error_3 | {errors} |" in table
+    assert table in capsys.readouterr().out
+    picture = (out / "copy.png").read_bytes()
+
+    (out / "copy.png").unlink()
+    start("--draw_only", f"--out={out}")
+    assert (out / "copy.png").read_bytes() == picture
+
+
+def test_an_unknown_preset_is_refused(tmp_path):
+    with pytest.raises(app.UsageError, match="'authors_copy' is not among quick, copy, word_problem"):
+        start("--presets=authors_copy", f"--out={tmp_path}")
+
+
+def test_band_is_the_interval_of_the_mean_within_bounds():
+    mean, low, high = llrnn_learning.band([[0.0, 0.5], [1.0, 0.5]])
+    assert mean == [0.5, 0.5]
+    assert (low, high) == ([0.0, 0.5], [1.0, 0.5])
