@@ -19,7 +19,7 @@ import numpy as np
 from absl import app, flags, logging
 
 from benchmarks import timing
-from experiments import llrnn, runtime
+from experiments import llrnn, llrnn_figures, runtime
 from experiments.configs import llrnn as presets
 
 _PRESETS = flags.DEFINE_list("presets", ["quick", "copy", "word_problem"], "which presets to run")
@@ -104,7 +104,7 @@ def held_out_figure(lines: Sequence[Mapping[str, Any]]):
                 )
                 for run in runs
             ]
-            curves[f"{model.replace('_', ' ')}, {shown}"] = (seconds, *band(rows))
+            curves[f"{llrnn_figures.shown(model)}, {shown}"] = (seconds, *band(rows))
     count = len(next(iter(of(lines, "quick").values())))
     return runtime.plots.curve_figure(
         curves,
@@ -121,10 +121,10 @@ def lengths_figure(lines: Sequence[Mapping[str, Any]], preset: str):
     curves = {}
     config = presets.get_config(preset)
     for model, runs in of(lines, preset).items():
-        points = [dict(llrnn.llrnn_figures.by_split(run["results"]))["train"] for run in runs]
+        points = [dict(llrnn_figures.by_split(run["results"]))["train"] for run in runs]
         lengths = [length for length, _ in points[0]]
         rows = [[error for _, error in row] for row in points]
-        curves[model.replace("_", " ")] = (lengths, *band(rows))
+        curves[llrnn_figures.shown(model)] = (lengths, *band(rows))
     count = len(next(iter(of(lines, preset).values())))
     longest = config.make_task().train_lengths[1]
     return runtime.plots.curve_figure(
@@ -167,7 +167,17 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
                 each = ", ".join(f"{error:.4f}" for error in errors)
                 mean, low, high = np.clip(runtime.intervals.mean_interval(errors), 0, 1)
                 spread = f"{mean:.4f} ({low:.4f} to {high:.4f})"
-                rows.append([model, str(runs[0]["parameters"]), shown, each, spread, seconds, steps])
+                rows.append(
+                    [
+                        llrnn_figures.shown(model),
+                        str(runs[0]["parameters"]),
+                        shown,
+                        each,
+                        spread,
+                        seconds,
+                        steps,
+                    ]
+                )
         parts.append("".join(f"| {' | '.join(row)} |\n" for row in rows))
     return "\n".join(parts)
 

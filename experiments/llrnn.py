@@ -192,7 +192,7 @@ def tour_stop(directory: Path) -> runtime.Stop:
     longest = config.make_task().train_lengths[1]
     rows = [
         {
-            "model": config.cell.name.replace("_", " ") if name != BASELINE else config.baseline.name,
+            "model": llrnn_figures.shown(config.baseline.name if name == BASELINE else config.cell.name),
             "held-out pairs": f"{1 - result.results[f'held_out_once/error_{longest}']['error']:.3f}",
             "trained pairs": f"{1 - result.results[f'train/error_{longest}']['error']:.3f}",
             "seconds": f"{result.train_seconds:.0f}",

@@ -37,9 +37,15 @@ def draw(
     return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in drawn.items()}
 
 
+def shown(cell: str) -> str:
+    """What a cell is called where people read it."""
+    words = cell.replace("_", " ")
+    return words.replace("ntm", "NTM").replace("lstm", "LSTM")
+
+
 def labels(configs: Mapping[str, Config]) -> dict[str, str]:
     """What each run is called in a figure: its cell."""
-    return {name: config.cell.name.replace("_", " ") for name, config in configs.items()}
+    return {name: shown(config.cell.name) for name, config in configs.items()}
 
 
 def error_by_length(configs: Mapping[str, Config], results: Mapping[str, runtime.FitResult]):
@@ -47,8 +53,8 @@ def error_by_length(configs: Mapping[str, Config], results: Mapping[str, runtime
     curves, label = {}, labels(configs)
     for name, result in results.items():
         for split, points in by_split(result.results):
-            shown = label[name] + ("" if split == "train" else f", {split.replace('_', ' ')}")
-            curves[shown] = ([length for length, _ in points], [error for _, error in points])
+            line = label[name] + ("" if split == "train" else f", {split.replace('_', ' ')}")
+            curves[line] = ([length for length, _ in points], [error for _, error in points])
     config = next(iter(configs.values()))
     task = config.make_task()
     return runtime.plots.curve_figure(
@@ -106,7 +112,7 @@ def addresses_over_time(config: Config, result: runtime.FitResult):
         return None
     return runtime.plots.heatmap_figure(
         panels,
-        title=f"{config.task.replace('_', ' ')}, length {length}: the {config.cell.name}'s addresses",
+        title=f"{config.task.replace('_', ' ')}, length {length}: the {shown(config.cell.name)}'s addresses",
         xlabel="step",
         ylabel="location on the ring",
         limits=(0.0, 1.0),

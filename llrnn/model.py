@@ -30,6 +30,18 @@ CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {
 }
 
 
+def cell_fields(name: str) -> tuple[str, ...]:
+    """The fields of the cell called `name` that can be set.
+
+    Raises:
+      ValueError: no cell has this name (those there are are listed).
+    """
+    if name not in CELLS:
+        raise ValueError(f"no cell is called {name!r}; there are {', '.join(sorted(CELLS))}")
+    fields = getattr(CELLS[name], "__dataclass_fields__", {})
+    return tuple(field for field in fields if field not in ("parent", "name"))
+
+
 def make_cell(name: str, **options: Any) -> nn.RNNCellBase:
     """The cell called `name` with its fields set by `options`.
 
@@ -38,16 +50,13 @@ def make_cell(name: str, **options: Any) -> nn.RNNCellBase:
       **options: fields of the cell, `features` among them.
 
     Raises:
-      ValueError: no cell has this name (those there are are listed), or the cell has no such field.
+      ValueError: no cell has this name, or the cell has no such field.
     """
-    if name not in CELLS:
-        raise ValueError(f"no cell is called {name!r}; there are {', '.join(sorted(CELLS))}")
-    cell = CELLS[name]
-    fields = [field for field in getattr(cell, "__dataclass_fields__", {}) if field not in ("parent", "name")]
+    fields = cell_fields(name)
     unknown = sorted(set(options) - set(fields))
     if unknown:
         raise ValueError(f"cell {name!r} has no option {', '.join(unknown)}; it has {', '.join(fields)}")
-    return cell(**options)
+    return CELLS[name](**options)
 
 
 @struct.dataclass

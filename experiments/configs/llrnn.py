@@ -8,11 +8,13 @@ Each preset's docstring says what it should reach, on which hardware, in how lon
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import optax
+from absl import logging
 from flax import linen as nn
 
 from experiments import runtime
@@ -30,11 +32,18 @@ def set_fields(config: Any, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and name not in but}
 
 
+@functools.cache
+def _warn_once(text: str) -> None:
+    logging.warning("%s", text)
+
+
 @dataclasses.dataclass
 class CellConfig:
     """A recurrent cell: its name and its fields, of which None leaves the cell's own default.
 
-    A field that the named cell does not have is refused; `llrnn.cells` and `llrnn.memory` document each.
+    `llrnn.cells` and `llrnn.memory` document each field. One that the cell does not have is refused, unless
+    the cell is another than the preset's (`--config.cell.name=lstm`): then the preset's fields that it does
+    not have are left out, with a warning.
     """
 
     name: str = "ntm"
@@ -58,12 +67,23 @@ class CellConfig:
     read: str | None = None
     direct: bool | None = None
 
+    def __post_init__(self):
+        self._preset_name = self.name  # flags set attributes afterwards
+
     def make(self) -> nn.RNNCellBase:
         """The cell; ValueError for an unknown name, activation or field."""
-        options = set_fields(self, but=("name", "activation"))
+        options = set_fields(self, but=("name",))
         if self.activation is not None:
             runtime.one_of("activation", self.activation, ACTIVATIONS)
             options["activation"] = ACTIVATIONS[self.activation]
+        if self.name != self._preset_name:
+            known = models.cell_fields(self.name)
+            if left_out := sorted(set(options) - set(known)):
+                _warn_once(
+                    f"{self.name} has no {', '.join(left_out)}, which the preset sets for "
+                    f"{self._preset_name}: left out"
+                )
+            options = {name: value for name, value in options.items() if name in known}
         return models.make_cell(self.name, **options)
 
 

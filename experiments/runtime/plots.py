@@ -89,6 +89,10 @@ def curve_figure(
             )  # fmt: skip
         axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xscale="log" if xlog else "linear")
         axes.set_yscale("log" if ylog else "linear")
+        places = sorted({float(x) for parts in curves.values() for x in np.asarray(parts[0])})
+        if xlog and len(places) <= 12:  # a few chosen values, 20 and 40, read better than 2 x 10^1
+            axes.set_xticks(places, [f"{place:g}" for place in places])
+            axes.set_xticks([], minor=True)
         if ylim is not None:
             axes.set_ylim(*ylim)
         if len(curves) > 1:

@@ -42,7 +42,7 @@ def test_lines_figures_and_table(tmp_path, monkeypatch, capsys):
     assert [point["step"] for point in lines[0]["curve"]] == [1, 2]
     table = (out / "learning.md").read_text()
     errors = ", ".join(f"{lines[i]['results']['train/error_3']['error']:.4f}" for i in (0, 2))
-    assert f"| ntm | {lines[0]['parameters']} | train/error_3 | {errors} |" in table
+    assert f"| NTM | {lines[0]['parameters']} | train/error_3 | {errors} |" in table
     assert table in capsys.readouterr().out
     picture = (out / "copy.png").read_bytes()
 

@@ -46,6 +46,21 @@ def test_the_authors_presets_take_their_other_models(cell):
     dataclasses.replace(config, cell=dataclasses.replace(config.cell, name=cell)).validate()
 
 
+@pytest.mark.parametrize("cell", models.CELLS)
+def test_any_cell_can_take_the_place_of_a_presets(cell, caplog):
+    """What the flag `--config.cell.name=CELL` does; only what the user did not choose is left out."""
+    config = presets.get_config("copy")
+    config.cell.name = cell
+    config.cell.features = 9
+    config.validate()
+    presets.get_config("word_problem").validate()
+    made = config.cell.make()
+    assert made.features == 9
+    assert getattr(made, "memory_size", 64) == 64
+    if cell == "elman":
+        assert "elman has no erase, memory_size, memory_width, powers, sharpen" in caplog.text
+
+
 def test_every_task_of_the_authors_has_a_preset_at_its_own_lengths():
     for task in presets.AUTHORS_TASKS:
         config = presets.get_config(f"authors_{task}")
@@ -206,6 +221,7 @@ def test_figures_of_held_out_pairs(tmp_path):
     assert (tmp_path / "run" / "held_out.png").stat().st_size > 5000
     labels = llrnn_figures.labels({"a": config})
     assert labels == {"a": "higher order"}
+    assert llrnn_figures.shown("pattern_ntm") == "pattern NTM"
 
 
 def test_eight_devices_train_as_one_in_all_modes():

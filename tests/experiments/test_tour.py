@@ -47,7 +47,7 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
         assert page.images == ["llrnn/held_out.png", "llrnn/error_by_length.png"]
         assert all((out / image).exists() for image in page.images)
         assert not any(link.startswith(("http", "//")) for link in page.links)
-        assert {"higher order", "lstm"} <= set(page.words)
+        assert {"higher order", "LSTM"} <= set(page.words)
         shown = capsys.readouterr().out
         assert "higher order" in shown
         assert str(out / "index.html") in shown
