@@ -41,8 +41,8 @@ format: setup  ## let ruff mend what it can
 bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 3 minutes)
 	@$(call timed,benchmarks (about 3 minutes on two cores),$(PYTHON) -m benchmarks.llrnn)
 
-results: setup  ## train every claim of results/ again, with its seeds and baselines (about 20 minutes)
-	@$(call timed,the claims about learning (about 20 minutes on two cores),$(PYTHON) -m benchmarks.llrnn_learning)
+results: setup  ## train every claim of results/ again, with its seeds and baselines (about 15 minutes)
+	@$(call timed,the claims about learning (about 15 minutes on two cores),$(PYTHON) -m benchmarks.llrnn_learning)
 
 clean:  ## remove what setup, run and the tests made
 	rm -rf .venv tour runs .pytest_cache .ruff_cache .hypothesis

@@ -27,8 +27,6 @@ from llrnn import model as models
 from llrnn.cells import recurrent
 from llrnn.memory import rings
 
-_OUT = flags.DEFINE_string("out", "results/llrnn/speed.json", "where the record is written; empty: nowhere")
-_BLOCKS = flags.DEFINE_integer("blocks", 7, "blocks of each model", lower_bound=1)
 BATCH, STEPS, INPUTS, OUTPUTS = 64, 32, 10, 10
 
 CELLS = {
@@ -144,15 +142,13 @@ def measure(name: str, options: dict, blocks: int) -> dict:
     return row
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Prints a row a cell and writes them all."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+def measure_all(out: str, blocks: int) -> None:
+    """Prints a row a cell and writes them all to the file `out`, or nowhere if it is empty."""
     print(f"batch {BATCH}, {STEPS} steps a sequence; training steps a second")
     print(f"{'cell':22} {'ours':>8} {'naive':>8}  {'ratio (least to greatest)'}", flush=True)
     rows = []
     for name, options in CELLS.items():
-        row = measure(name, options, _BLOCKS.value)
+        row = measure(name, options, blocks)
         rows.append(row)
         line = f"{name:22} {row['steps_per_second']:8.1f}"
         if "speedup" in row:
@@ -160,7 +156,7 @@ def main(arguments: Sequence[str]) -> None:
             line += f" {row['naive_steps_per_second']:8.2f}  {speedup['median']:.1f}"
             line += f" ({speedup['least']:.1f} to {speedup['greatest']:.1f})"
         print(line, flush=True)
-    if _OUT.value:
+    if out:
         record = {
             **timing.where_and_when(),
             "command": "python -m benchmarks.llrnn",
@@ -168,9 +164,18 @@ def main(arguments: Sequence[str]) -> None:
             "steps": STEPS,
             "rows": rows,
         }
-        Path(_OUT.value).parent.mkdir(parents=True, exist_ok=True)
-        Path(_OUT.value).write_text(json.dumps(record, indent=1, default=float) + "\n", encoding="utf-8")
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        Path(out).write_text(json.dumps(record, indent=1, default=float) + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The program."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+    measure_all(flags.FLAGS.out, flags.FLAGS.blocks)
 
 
 if __name__ == "__main__":
+    flags.DEFINE_string("out", "results/llrnn/speed.json", "where the record is written; empty: nowhere")
+    flags.DEFINE_integer("blocks", 7, "blocks of each model", lower_bound=1)
     app.run(main)

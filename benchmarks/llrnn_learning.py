@@ -22,11 +22,6 @@ from benchmarks import timing
 from experiments import llrnn, llrnn_figures, runtime
 from experiments.configs import llrnn as presets
 
-_PRESETS = flags.DEFINE_list("presets", ["quick", "copy", "word_problem"], "which presets to run")
-_WORKDIR = flags.DEFINE_string("workdir", "runs/claims", "directory of the runs")
-_OUT = flags.DEFINE_string("out", "results/llrnn", "directory of lines, figures and table")
-_DRAW_ONLY = flags.DEFINE_bool("draw_only", False, "run nothing, draw from the lines there are")
-
 SEEDS = {"quick": 3, "copy": 4, "word_problem": 3}
 SHOWN = {
     "quick": ("held_out_once/error_8", "held_out/error_8", "train/error_8"),
@@ -193,26 +188,38 @@ def draw(lines: Sequence[Mapping[str, Any]], out: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs, records, draws."""
+    """The program."""
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected argument {arguments[1]!r}")
-    out, file = Path(_OUT.value), Path(_OUT.value) / "learning.jsonl"
-    unknown = sorted(set(_PRESETS.value) - set(SEEDS))
-    if unknown:
+    values = flags.FLAGS
+    claim(() if values.draw_only else values.presets, Path(values.workdir), Path(values.out))
+
+
+def claim(names: Sequence[str], workdir: Path, out: Path) -> None:
+    """Runs presets with all their seeds, records them, draws everything there is.
+
+    Raises:
+        app.UsageError: a preset has no claims.
+    """
+    if unknown := sorted(set(names) - set(SEEDS)):
         raise app.UsageError(f"--presets: {unknown[0]!r} is not among {', '.join(SEEDS)}")
     out.mkdir(parents=True, exist_ok=True)
+    file = out / "learning.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    if not _DRAW_ONLY.value:
-        for preset in _PRESETS.value:
-            for seed in range(SEEDS[preset]):
-                print(f"{preset}, seed {seed}", flush=True)
-                new = run(preset, seed, Path(_WORKDIR.value) / f"{preset}-{seed}")
-                lines = [line for line in lines if (line["preset"], line["seed"]) != (preset, seed)] + new
-                file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    for preset in names:
+        for seed in range(SEEDS[preset]):
+            print(f"{preset}, seed {seed}", flush=True)
+            new = run(preset, seed, workdir / f"{preset}-{seed}")
+            lines = [line for line in lines if (line["preset"], line["seed"]) != (preset, seed)] + new
+            file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     draw(lines, out)
     print(table(lines))
 
 
 if __name__ == "__main__":
     logging.set_verbosity(logging.WARNING)
+    flags.DEFINE_list("presets", list(SEEDS), "which presets to run")
+    flags.DEFINE_string("workdir", "runs/claims", "directory of the runs")
+    flags.DEFINE_string("out", "results/llrnn", "directory of lines, figures and table")
+    flags.DEFINE_bool("draw_only", False, "run nothing, draw from the lines there are")
     app.run(main)

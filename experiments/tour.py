@@ -16,8 +16,6 @@ from absl import app, flags, logging
 
 from experiments import llrnn, runtime
 
-_OUT = flags.DEFINE_string("out", "tour", "directory of the page and of the runs it shows")
-
 STOPS: dict[str, Callable[[Path], runtime.Stop]] = {"llrnn": llrnn.tour_stop}
 """For each experiment a function that runs its `quick` preset in the directory it is given."""
 
@@ -38,16 +36,20 @@ figure {{ margin: 1.5rem 0 }} img {{ max-width: 100% }} figcaption, .note {{ col
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Makes all stops and writes the page."""
+    """The program."""
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected argument {arguments[1]!r}")
-    out = Path(_OUT.value)
+    make(Path(flags.FLAGS.out))
+
+
+def make(out: Path) -> None:
+    """Makes all stops, and the page in the directory `out`."""
     start_afresh_if_finished(out)
     began = time.monotonic()
     stops: dict[str, runtime.Stop] = {}
-    for number, (name, make) in enumerate(STOPS.items(), 1):
+    for number, (name, stop) in enumerate(STOPS.items(), 1):
         print(f"stop {number} of {len(STOPS)}: {name}", flush=True)
-        stops[name] = run_stop(make, out / name)
+        stops[name] = run_stop(stop, out / name)
     (out / "index.html").write_text(page(stops, out, time.monotonic() - began), encoding="utf-8")
     for stop in stops.values():
         print(f"\n{stop.title}\n{table(stop.rows)}\n{stop.meaning}\n({stop.caveat})")
@@ -70,14 +72,14 @@ def start_afresh_if_finished(out: Path) -> None:
             shutil.rmtree(out / name, ignore_errors=True)
 
 
-def run_stop(make: Callable[[Path], runtime.Stop], directory: Path) -> runtime.Stop:
+def run_stop(stop: Callable[[Path], runtime.Stop], directory: Path) -> runtime.Stop:
     """Runs a stop, going on with an interrupted one unless its preset has changed since."""
     try:
-        return make(directory)
+        return stop(directory)
     except runtime.WorkdirError as error:
         print(f"cannot go on with the interrupted stop in {directory}, starting it afresh: {error}")
         shutil.rmtree(directory)
-        return make(directory)
+        return stop(directory)
 
 
 def page(stops: Mapping[str, runtime.Stop], out: Path, seconds: float) -> str:
@@ -115,4 +117,5 @@ def table(rows: Sequence[Mapping[str, str]]) -> str:
 
 if __name__ == "__main__":
     logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell much at the level below
+    flags.DEFINE_string("out", "tour", "directory of the page and of the runs it shows")
     app.run(main)

@@ -6,12 +6,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+
+from llrnn import logic
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,17 +30,18 @@ def blocks(language):
 
 def test_python_blocks_run_and_say_what_is_true(capsys):
     x, v = jax.random.normal(jax.random.key(1), (2, 5, 5))
-    names = {"key": jax.random.key(0), "x": jnp.ones((2, 3, 4)), "v": v}
+    names: dict[str, object] = {"key": jax.random.key(0), "x": jnp.ones((2, 3, 4)), "v": v}
     one_module, proof, programs = blocks("python")
     exec(one_module, names)
     exec(proof, names)
-    rnn = nn.RNN(names["cell"])
+    rnn = nn.RNN(cast(nn.RNNCellBase, names["cell"]))
     inputs = jnp.ones((2, 3, 4))
-    assert rnn.apply(rnn.init(jax.random.key(0), inputs), inputs).shape == (2, 3, 32)
+    outputs = rnn.apply(rnn.init(jax.random.key(0), inputs), inputs)
+    assert jnp.shape(cast(jax.Array, outputs)) == (2, 3, 32)
     names["x"] = x
     exec(programs, names)
-    logic = names["logic"]
-    found = logic.matrix(logic.denote(logic.derivative(logic.numeral(3, names["A"])))(x, v), 5)
+    cube = logic.numeral(3, cast(logic.Atom, names["A"]))
+    found = logic.matrix(logic.denote(logic.derivative(cube))(x, v), 5)
     np.testing.assert_allclose(found, jax.jvp(lambda x: x @ x @ x, (x,), (v,))[1], rtol=1e-4, atol=1e-4)
     assert "-oL" in capsys.readouterr().out
 

@@ -219,7 +219,8 @@ def quick() -> Config:
 def copy() -> Config:
     """Copy strings of length up to 10, then ones of 20 and 40: the NTM with location addressing.
 
-    Reaches symbol error 0 at 10, 20 and 40 in about 30 s on two CPU cores; an LSTM is the baseline.
+    Reaches symbol error 0 at 10 and 20 and under .01 at 40 in about 20 s on two CPU cores; an LSTM is the
+    baseline.
     """
     return Config(
         task="copy",
@@ -248,7 +249,7 @@ def word_problem() -> Config:
     """The word problem of S5 (complete for NC1), trained on words of length up to 16: a second-order cell.
 
     The cell is linear in the state and normalised, h' = Z h / |Z h|. Reaches accuracy 1.00 at length 256 in
-    about 40 s on two CPU cores; an LSTM is the baseline.
+    about 45 s on two CPU cores; an LSTM is the baseline.
     """
     return Config(
         task="word_problem",

@@ -5,8 +5,6 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from benchmarks import llrnn, timing
 from llrnn.memory import rings
@@ -73,9 +71,7 @@ def test_the_record_says_where_and_when(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(llrnn, "BATCH", 2)
     monkeypatch.setattr(llrnn, "STEPS", 2)
     monkeypatch.setattr(llrnn, "CELLS", {"elman": SMALL["elman"]})
-    with flagsaver.flagsaver():
-        flags.FLAGS(["llrnn", f"--out={tmp_path}/deep/speed.json", "--blocks=1"])
-        llrnn.main(["llrnn"])
+    llrnn.measure_all(f"{tmp_path}/deep/speed.json", blocks=1)
     record = json.loads((tmp_path / "deep" / "speed.json").read_text())
     assert {"date", "devices", "versions", "commit", "command", "rows"} <= set(record)
     assert "elman" in capsys.readouterr().out

@@ -4,8 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from absl import app, flags
-from absl.testing import flagsaver
+from absl import app
 
 from benchmarks import llrnn_learning
 from experiments.configs import llrnn as presets
@@ -22,18 +21,12 @@ def tiny(preset):
     )  # fmt: skip
 
 
-def start(*arguments):
-    with flagsaver.flagsaver():
-        flags.FLAGS(["llrnn_learning", *arguments])
-        llrnn_learning.main(["llrnn_learning"])
-
-
 def test_lines_figures_and_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(llrnn_learning.presets, "get_config", tiny)
     monkeypatch.setattr(llrnn_learning, "SEEDS", {"copy": 2})
     monkeypatch.setattr(llrnn_learning, "SHOWN", {"copy": ("train/error_3",)})
     out = tmp_path / "results"
-    start("--presets=copy", f"--workdir={tmp_path}/runs", f"--out={out}")
+    llrnn_learning.claim(["copy"], tmp_path / "runs", out)
     lines = [json.loads(line) for line in (out / "learning.jsonl").read_text().splitlines()]
     assert [(line["model"], line["seed"]) for line in lines] == [
         ("ntm", 0), ("lstm", 0), ("ntm", 1), ("lstm", 1),
@@ -47,13 +40,13 @@ def test_lines_figures_and_table(tmp_path, monkeypatch, capsys):
     picture = (out / "copy.png").read_bytes()
 
     (out / "copy.png").unlink()
-    start("--draw_only", f"--out={out}")
+    llrnn_learning.claim([], tmp_path / "runs", out)
     assert (out / "copy.png").read_bytes() == picture
 
 
 def test_an_unknown_preset_is_refused(tmp_path):
     with pytest.raises(app.UsageError, match="'authors_copy' is not among quick, copy, word_problem"):
-        start("--presets=authors_copy", f"--out={tmp_path}")
+        llrnn_learning.claim(["authors_copy"], tmp_path / "runs", tmp_path)
 
 
 def test_band_is_the_interval_of_the_mean_within_bounds():

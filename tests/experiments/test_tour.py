@@ -4,8 +4,7 @@ import dataclasses
 from html.parser import HTMLParser
 
 import pytest
-from absl import app, flags
-from absl.testing import flagsaver
+from absl import app
 
 from experiments import llrnn, runtime, tour
 from experiments.configs import llrnn as presets
@@ -40,27 +39,25 @@ class Page(HTMLParser):
 def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(presets, "get_config", lambda preset: {"quick": tiny}[preset]())
     out = tmp_path / "tour"
-    with flagsaver.flagsaver():
-        flags.FLAGS(["tour", f"--out={out}"])
-        tour.main(["tour"])
-        page = Page((out / "index.html").read_text())
-        assert page.images == ["llrnn/held_out.png", "llrnn/error_by_length.png"]
-        assert all((out / image).exists() for image in page.images)
-        assert not any(link.startswith(("http", "//")) for link in page.links)
-        assert {"higher order", "LSTM"} <= set(page.words)
-        shown = capsys.readouterr().out
-        assert "higher order" in shown
-        assert str(out / "index.html") in shown
+    tour.make(out)
+    page = Page((out / "index.html").read_text())
+    assert page.images == ["llrnn/held_out.png", "llrnn/error_by_length.png"]
+    assert all((out / image).exists() for image in page.images)
+    assert not any(link.startswith(("http", "//")) for link in page.links)
+    assert {"higher order", "LSTM"} <= set(page.words)
+    shown = capsys.readouterr().out
+    assert "higher order" in shown
+    assert str(out / "index.html") in shown
 
-        # Finished: afresh. Interrupted, the preset changed since: afresh too.
-        first = (out / "llrnn" / "summary.json").stat().st_mtime_ns
-        tour.main(["tour"])
-        assert (out / "llrnn" / "summary.json").stat().st_mtime_ns > first
-        (out / "index.html").unlink()
-        monkeypatch.setattr(presets, "get_config", lambda preset: dataclasses.replace(tiny(), seed=1))
-        tour.main(["tour"])
-        assert "starting it afresh" in capsys.readouterr().out
-        assert '"seed": 1' in (out / "llrnn" / "config.json").read_text()
+    # Finished: afresh. Interrupted, the preset changed since: afresh too.
+    first = (out / "llrnn" / "summary.json").stat().st_mtime_ns
+    tour.make(out)
+    assert (out / "llrnn" / "summary.json").stat().st_mtime_ns > first
+    (out / "index.html").unlink()
+    monkeypatch.setattr(presets, "get_config", lambda preset: dataclasses.replace(tiny(), seed=1))
+    tour.make(out)
+    assert "starting it afresh" in capsys.readouterr().out
+    assert '"seed": 1' in (out / "llrnn" / "config.json").read_text()
 
 
 def test_an_interrupted_tour_goes_on(tmp_path):
