@@ -211,7 +211,7 @@ def tour_stop(directory: Path) -> runtime.Stop:
         rows=rows,
         figures={
             directory
-            / "held_out.png": "Accuracy at the steps whose pair is held out, and over trained pairs.",
+            / "held_out.png": "Accuracy at a pair never trained, after trained ones; and over trained pairs.",
             directory / "error_by_length.png": f"Trained on sequences of up to {longest} pairs.",
         },
         caveat=(

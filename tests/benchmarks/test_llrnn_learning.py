@@ -23,22 +23,23 @@ def tiny(preset):
 
 def test_lines_figures_and_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(llrnn_learning.presets, "get_config", tiny)
-    monkeypatch.setattr(llrnn_learning, "SEEDS", {"copy": 2})
     monkeypatch.setattr(llrnn_learning, "SHOWN", {"copy": ("train/error_3",)})
     out = tmp_path / "results"
-    llrnn_learning.claim(["copy"], tmp_path / "runs", out)
-    lines = [json.loads(line) for line in (out / "learning.jsonl").read_text().splitlines()]
-    assert [(line["model"], line["seed"]) for line in lines] == [
-        ("ntm", 0), ("lstm", 0), ("ntm", 1), ("lstm", 1),
-    ]  # fmt: skip
+    lines = llrnn_learning.run("copy", 0, tmp_path / "run")
+    assert [(line["model"], line["seed"]) for line in lines] == [("ntm", 0), ("lstm", 0)]
     assert all(line["results"]["train/error_3"]["symbols"] == 8 * 3 for line in lines)
     assert [point["step"] for point in lines[0]["curve"]] == [1, 2]
+
+    other = {"train/error_2": {"error": 0.5}, "train/error_3": {"error": 0.25}}
+    lines += [{**line, "seed": 1, "results": other} for line in lines]
+    out.mkdir()
+    (out / "learning.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    llrnn_learning.claim([], tmp_path / "runs", out)
     table = (out / "learning.md").read_text()
-    errors = ", ".join(f"{lines[i]['results']['train/error_3']['error']:.4f}" for i in (0, 2))
-    assert f"| NTM | {lines[0]['parameters']} | train/error_3 | {errors} |" in table
+    error = lines[0]["results"]["train/error_3"]["error"]
+    assert f"| NTM | {lines[0]['parameters']} | train/error_3 | {error:.4f}, 0.2500 |" in table
     assert table in capsys.readouterr().out
     picture = (out / "copy.png").read_bytes()
-
     (out / "copy.png").unlink()
     llrnn_learning.claim([], tmp_path / "runs", out)
     assert (out / "copy.png").read_bytes() == picture

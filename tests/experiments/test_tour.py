@@ -49,15 +49,23 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     assert "higher order" in shown
     assert str(out / "index.html") in shown
 
-    # Finished: afresh. Interrupted, the preset changed since: afresh too.
-    first = (out / "llrnn" / "summary.json").stat().st_mtime_ns
-    tour.make(out)
-    assert (out / "llrnn" / "summary.json").stat().st_mtime_ns > first
+    # Interrupted, and the preset changed since: afresh.
     (out / "index.html").unlink()
     monkeypatch.setattr(presets, "get_config", lambda preset: dataclasses.replace(tiny(), seed=1))
     tour.make(out)
     assert "starting it afresh" in capsys.readouterr().out
     assert '"seed": 1' in (out / "llrnn" / "config.json").read_text()
+
+
+def test_a_finished_tour_starts_afresh_and_an_interrupted_one_goes_on(tmp_path):
+    run = tmp_path / "llrnn" / "config.json"
+    run.parent.mkdir()
+    run.write_text("{}")
+    tour.start_afresh_if_finished(tmp_path)
+    assert run.exists()
+    (tmp_path / "index.html").write_text("finished")
+    tour.start_afresh_if_finished(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupted_tour_goes_on(tmp_path):

@@ -58,6 +58,12 @@ def ring(content):
 # ---- the cells without a memory
 
 
+def elman():
+    """(2.1) has no operator: its proof is the zero of differential linear logic."""
+    general = LLRNNCell(lam(H, lambda h: logic.Zero(H)))
+    return cells.ElmanCell(**SHARED), general, affine
+
+
 def second_order(update):
     named = cells.SecondOrderCell(update=update, normalize=update == "linear", **SHARED)
     if update == "later":
@@ -427,6 +433,7 @@ CASES = {
     "second order": lambda: second_order("draft"),
     "second order, later": lambda: second_order("later"),
     "second order, linear": lambda: second_order("linear"),
+    "elman": elman,
     "multiplicative": multiplicative,
     "higher order": lambda: higher_order("predicted", "draft", HORNER),
     "higher order, generic span": lambda: higher_order("predicted", "draft", GENERIC),
