@@ -1,0 +1,1 @@
+"""Array functions with hand-written kernels; knows no model. Each operation has a folder of its own."""

@@ -1,0 +1,319 @@
+"""From a public function to one of its implementations: which one, on which platform, with which block sizes.
+
+An operation has a definition (`reference`), a blockwise path that runs anywhere (`xla`) and hand-written kernels
+(`gpu`, `tpu`). Which of them a call takes cannot always be known while it is traced: one `jax.export` artifact may
+hold cpu, cuda and tpu. So whatever may end in a hand-written kernel is one primitive, `kernel_p`, that chooses when
+it is lowered for a platform; `jax.lax.platform_dependent` around a Pallas call cannot be exported for several.
+
+The rules:
+
+- `implementation=None` is the blockwise path, except on a chip for which a table of `kernels/tables/` names a
+  hand-written kernel as checked and faster for such shapes. Exported artifacts and programs that the compiler
+  partitions by itself (`jit` over several devices) always take the blockwise path, which runs on any chip and can be
+  partitioned; in `shard_map` each device runs its own kernel.
+- A name means that implementation or an error; a sequence of names means the first that supports the arguments on
+  the platform. Nothing else falls back.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from kernels import tables
+
+HARDWARE = {"gpu": "cuda", "tpu": "tpu"}  # a hand-written kernel, and the platform it is written for
+INTERPRETED = {"gpu_interpret": "gpu", "tpu_interpret": "tpu"}  # the same kernels, run slowly on a CPU
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+
+type Implementation = str | Sequence[str] | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation of the package: its implementations and what the dispatcher must know of its arguments.
+
+    Attributes:
+        name: as in the tables and in messages.
+        reference: `(config, *arrays) -> (out, residual)`, the definition, differentiated by JAX.
+        backends: modules by name (`xla`, `gpu`, `tpu`), each with `unsupported`, `forward`, `backward` and
+            `block_candidates`.
+        outputs: `(config, *arrays) -> (out, residual)` as shapes and dtypes.
+        describe: `(config, *arrays) -> (kind, sizes)`: what must be equal and what must be near for a line of a table
+            to apply to a call.
+        batch_axis: for each array, whether its first axis is the batch.
+        differentiable: how many arrays, from the first, have gradients; the rest are masks.
+    """
+
+    name: str
+    reference: Callable[..., tuple[jax.Array, jax.Array]]
+    backends: dict[str, ModuleType]
+    outputs: Callable[..., tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]]
+    describe: Callable[..., tuple[dict[str, Any], dict[str, int]]]
+    batch_axis: tuple[bool, ...]
+    differentiable: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that `implementation` may have."""
+        interpreted = tuple(name for name, backend in INTERPRETED.items() if backend in self.backends)
+        return ("reference", *self.backends, *interpreted)
+
+
+def run(operation: Operation, config: Any, *arrays: Any, implementation: Implementation = None) -> jax.Array:
+    """The operation's output by the implementation that the rules above choose.
+
+    Args:
+        operation: which.
+        config: its static settings.
+        *arrays: its arrays with one batch axis; a mask may be None.
+        implementation: None, a name or names to try in order.
+
+    Raises:
+        ValueError: a name that the operation does not have.
+        NotImplementedError: no implementation asked for supports these arguments (told at once) or this platform
+            (told when the call is lowered for it).
+    """
+    names = checked_names(operation, implementation)
+    reasons = {name: _unsupported(operation, name, config, arrays) for name in names}
+    usable = tuple(name for name in names if reasons[name] is None)
+    if not usable:
+        raise NotImplementedError(_refusal(operation, reasons))
+    arrays = _same_manual_axes(arrays)
+    if usable[0] == "reference":
+        return operation.reference(config, *arrays)[0]
+    if usable[0] == "xla":
+        usable = ("xla",)  # it supports every platform: what comes after it is never tried
+    elif implementation is None and not tables.fastest_anywhere(operation.name):
+        usable = ("xla",)  # no chip has a record: the plain path needs no primitive around it
+    count = operation.differentiable
+    return _differentiable(operation, config, usable, implementation is None, arrays[:count], arrays[count:])
+
+
+def checked_names(operation: Operation, implementation: Implementation) -> tuple[str, ...]:
+    """The names to try, in order; a ValueError that lists those there are for one that is not among them."""
+    if implementation is None:
+        return (*(name for name in operation.backends if name in HARDWARE), "xla")
+    names = (implementation,) if isinstance(implementation, str) else tuple(implementation)
+    unknown = [name for name in names if name not in operation.names]
+    if unknown or not names:
+        raise ValueError(
+            f"implementation {implementation!r} of {operation.name}: "
+            f"there are {', '.join(operation.names)}; None takes the fastest that is proven on the chip"
+        )
+    return names
+
+
+def _unsupported(operation: Operation, name: str, config: Any, arrays: Sequence[Any]) -> str | None:
+    if name == "reference":
+        return None
+    return operation.backends[INTERPRETED.get(name, name)].unsupported(config, *arrays)
+
+
+def _refusal(operation: Operation, reasons: dict[str, str | None]) -> str:
+    told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    return f"{operation.name} has no implementation for this call. {told}. There are: {', '.join(operation.names)}"
+
+
+def _same_manual_axes(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Inside `shard_map`, marks all arrays as varying over the axes that any varies over.
+
+    The marking's transpose sums the gradient over those axes, which is what a replicated argument needs.
+    """
+    varying = frozenset().union(*(_varying(x) for x in arrays if x is not None))
+    return tuple(
+        x
+        if x is None or not (missing := varying - _varying(x))
+        else jax.lax.pcast(x, tuple(missing), to="varying")
+        for x in arrays
+    )
+
+
+def _varying(x: Any) -> frozenset:
+    return jax.typeof(x).manual_axis_type.varying
+
+
+# ---- forward and backward -------------------------------------------------------------------------------------
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+def _differentiable(operation, config, names, proven_only, arrays, masks):
+    return _call("forward", operation, config, names, proven_only, (*arrays, *masks))[0]
+
+
+def _forward(operation, config, names, proven_only, arrays, masks):
+    out, residual = _call("forward", operation, config, names, proven_only, (*arrays, *masks))
+    return out, (arrays, masks, out, residual)
+
+
+def _backward(operation, config, names, proven_only, saved, cotangent):
+    arrays, masks, out, residual = saved
+    gradients = _call(
+        "backward", operation, config, names, proven_only, (*arrays, *masks, out, residual, cotangent)
+    )
+    return gradients, None
+
+
+_differentiable.defvjp(_forward, _backward)
+
+
+def _call(direction, operation, config, names, proven_only, operands) -> tuple:
+    if names == ("xla",):
+        return _execute("xla", direction, operation, config, jax.devices()[0].device_kind, operands)
+    leaves, tree = jax.tree.flatten(operands)
+    outputs = kernel_p.bind(
+        *leaves,
+        direction=direction,
+        operation=operation,
+        config=config,
+        names=names,
+        proven_only=proven_only,
+        tree=tree,
+    )
+    return tuple(outputs)
+
+
+def _execute(
+    name: str, direction: str, operation: Operation, config: Any, chip: str | None, operands
+) -> tuple:
+    """Calls a backend with the block sizes that the chip's table has for such shapes."""
+    backend = INTERPRETED.get(name, name)
+    arrays = operands[: len(operation.batch_axis)]
+    kind, sizes = operation.describe(config, *arrays)
+    blocks = tables.blocks(chip, operation.name, backend, direction, kind, sizes) if name == backend else None
+    interpret = {"interpret": name in INTERPRETED} if backend in HARDWARE else {}
+    function = getattr(operation.backends[backend], direction)
+    return tuple(function(config, *operands, blocks=blocks, **interpret))
+
+
+# ---- the primitive: which implementation, told by the platform ------------------------------------------------
+
+kernel_p = Primitive("logic_zoo_kernel")
+kernel_p.multiple_results = True
+
+
+@functools.cache
+def _compiled(**params):
+    return jax.jit(functools.partial(kernel_p.bind, **params))
+
+
+@kernel_p.def_impl
+def _run_eagerly(*leaves, **params):
+    return _compiled(**params)(*leaves)
+
+
+@kernel_p.def_abstract_eval
+def _shapes(*leaves, direction, operation, config, names, proven_only, tree):
+    operands = jax.tree.unflatten(tree, leaves)
+    if direction == "forward":
+        outputs = operation.outputs(config, *operands)
+    else:
+        outputs = operands[: operation.differentiable]
+    manual = leaves[0].manual_axis_type
+    return [jax.core.ShapedArray(x.shape, x.dtype).update_manual_axis_type(manual) for x in outputs]
+
+
+def _lower(context, *leaves, platform, direction, operation, config, names, proven_only, tree):
+    module = context.module_context
+    exported = module.lowering_parameters.for_export or len(module.platforms or ()) > 1
+    chip = None if exported else _chip(platform)
+    operands = jax.tree.unflatten(tree, context.avals_in)
+    arrays = operands[: len(operation.batch_axis)]
+    name = _choose(operation, config, names, arrays, platform, chip, proven_only, _partitioned(module))
+
+    def function(*leaves):
+        return _execute(name, direction, operation, config, chip, jax.tree.unflatten(tree, leaves))
+
+    return mlir.lower_fun(function, multiple_results=True)(context, *leaves)
+
+
+for _platform in PLATFORMS:
+    mlir.register_lowering(kernel_p, functools.partial(_lower, platform=_platform), platform=_platform)
+
+
+def _choose(operation, config, names, arrays, platform, chip, proven_only, partitioned) -> str:
+    if proven_only:
+        kind, sizes = operation.describe(config, *arrays)
+        proven = None if partitioned else tables.fastest(chip, operation.name, kind, sizes)
+        return proven if proven in names and HARDWARE.get(proven) == platform else "xla"
+    for name in names:
+        if name not in HARDWARE or HARDWARE[name] == platform:
+            return name
+    reasons = {name: f"runs on {HARDWARE[name]}, and this is being compiled for {platform}" for name in names}
+    raise NotImplementedError(_refusal(operation, reasons))
+
+
+def _chip(platform: str) -> str | None:
+    """The kind of chip that a program being lowered for this process will run on, None when there is none."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    if device is not None:  # compiled ahead of time for a chip that is not here
+        return device.device_kind
+    try:
+        return jax.devices(platform)[0].device_kind
+    except RuntimeError:
+        return None
+
+
+def _partitioned(module) -> bool:
+    """Whether the compiler will cut this program into pieces for several devices by itself."""
+    return getattr(module.axis_context, "num_devices", None) not in (None, 1)
+
+
+def _derivative(primals, tangents, **params):
+    """Derivatives of the forward and backward passes themselves (second order) go through the blockwise path."""
+    function = functools.partial(_on_leaves, **params)
+    tangents = [ad.instantiate_zeros(tangent) for tangent in tangents]
+    return jax.jvp(function, tuple(primals), tuple(tangents))
+
+
+def _on_leaves(*leaves, direction, operation, config, tree, **_):
+    return list(_execute("xla", direction, operation, config, None, jax.tree.unflatten(tree, leaves)))
+
+
+ad.primitive_jvps[kernel_p] = _derivative
+
+
+def _batch(leaves, axes, **params):
+    """`vmap`: a mapped axis joins the batch axis; where an array has none, the kernel is called in a loop."""
+    operation, tree = params["operation"], params["tree"]
+    mapped = [axis is not batching.not_mapped for axis in axes]
+    leaves = [
+        batching.moveaxis(x, axis, 0) if m else x for x, axis, m in zip(leaves, axes, mapped, strict=True)
+    ]
+    size = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
+    has_batch = _has_batch(operation, tree)
+    every_output_has = params["direction"] == "forward" or all(
+        operation.batch_axis[: operation.differentiable]
+    )
+    if not every_output_has or any(m and not batch for m, batch in zip(mapped, has_batch, strict=True)):
+        leaves = [x if m else _repeat(x, size) for x, m in zip(leaves, mapped, strict=True)]
+        results = jax.lax.map(lambda slices: kernel_p.bind(*slices, **params), leaves)
+        return results, [0] * len(results)
+    batch = leaves[0].shape[1] if mapped[0] else leaves[0].shape[0]
+    joined = []
+    for x, m, is_batch in zip(leaves, mapped, has_batch, strict=True):
+        if is_batch and (m or x.shape[0] == batch):  # an unmapped mask of batch 1 serves all as it is
+            x = x if m else _repeat(x, size)
+            x = jax.numpy.broadcast_to(x, (size, batch, *x.shape[2:])).reshape(size * batch, *x.shape[2:])
+        joined.append(x)
+    results = kernel_p.bind(*joined, **params)
+    return [x.reshape(size, batch, *x.shape[1:]) for x in results], [0] * len(results)
+
+
+def _repeat(x: jax.Array, size: int) -> jax.Array:
+    return jax.numpy.broadcast_to(x, (size, *x.shape))
+
+
+def _has_batch(operation: Operation, tree) -> list[bool]:
+    """For every leaf (of the arrays, then out, residual and cotangent) whether its first axis is the batch."""
+    operands = jax.tree.unflatten(tree, range(tree.num_leaves))
+    flags = (*operation.batch_axis, *[True] * (len(operands) - len(operation.batch_axis)))
+    return [flag for operand, flag in zip(operands, flags, strict=True) if operand is not None]
+
+
+batching.primitive_batchers[kernel_p] = _batch

@@ -1,0 +1,93 @@
+"""What has been measured, chip by chip: which kernel is the default there, and block sizes.
+
+`kernels/tables/NAME.json` has one file a kind of chip:
+
+    {"chip": "NVIDIA H200",                         # as JAX names the device's kind
+     "fastest": [{"operation", "kind", "sizes", "backend", "record"}, ...],
+     "blocks": [{"operation", "kind", "sizes", "backend", "direction", "blocks"}, ...]}
+
+A line of `fastest` says that the backend's values and gradients were checked on that chip and that it was faster
+there than the blockwise path; `record` is the file under `results/kernels/` that shows it. Both lists are written by
+programs (`benchmarks.collect_kernels`, `benchmarks.tune_kernels`), never by hand.
+
+A line applies to calls of the same kind (dtype, logit, masks, ...) whose sizes are all within a factor of two of the
+measured ones; of several the nearest does.
+"""
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "tables"
+FARTHEST = 2.0  # a measurement speaks for sizes within this factor of its own
+
+
+@functools.cache
+def read(folder: Path | None = None) -> dict[str, dict[str, Any]]:
+    """The tables by chip.
+
+    Raises:
+        ValueError: a file that is not such a table; it names the file.
+    """
+    tables = {}
+    for path in sorted((folder or FOLDER).glob("*.json")):
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+            tables[table["chip"]] = {"fastest": table["fastest"], "blocks": table["blocks"]}
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} is not a table of measured kernels (chip, fastest, blocks): {error!r}"
+            ) from error
+    return tables
+
+
+def fastest_anywhere(operation: str) -> bool:
+    """Whether any chip has a hand-written kernel proven for the operation."""
+    return any(line["operation"] == operation for table in read().values() for line in table["fastest"])
+
+
+def fastest(
+    chip: str | None, operation: str, kind: Mapping[str, Any], sizes: Mapping[str, int]
+) -> str | None:
+    """The backend proven on the chip for such a call, None when there is none."""
+    line = _nearest(chip, "fastest", {"operation": operation}, kind, sizes)
+    return line and line["backend"]
+
+
+def blocks(
+    chip: str | None,
+    operation: str,
+    backend: str,
+    direction: str,
+    kind: Mapping[str, Any],
+    sizes: Mapping[str, int],
+) -> dict[str, int] | None:
+    """Block sizes tuned on the chip for such a call, None when there are none: the backend's own default then."""
+    line = _nearest(
+        chip, "blocks", {"operation": operation, "backend": backend, "direction": direction}, kind, sizes
+    )
+    return line and dict(line["blocks"])
+
+
+def distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """How far apart sizes are: the greatest ratio between two of one name; infinite when the names differ."""
+    if one.keys() != other.keys():
+        return math.inf
+    return max(
+        (max(one[name], other[name]) / max(1, min(one[name], other[name])) for name in one), default=1.0
+    )
+
+
+def _nearest(chip, section, equal, kind, sizes):
+    lines = read().get(chip, {}).get(section, ()) if chip is not None else ()
+    near = [
+        (far, index)
+        for index, line in enumerate(lines)
+        if all(line[key] == value for key, value in equal.items())
+        and line["kind"] == dict(kind)
+        and (far := distance(line["sizes"], sizes)) <= FARTHEST
+    ]
+    return lines[min(near)[1]] if near else None

@@ -1,0 +1,142 @@
+"""2-simplicial attention: attention of a query to pairs of keys."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from kernels import checks, dispatch
+from kernels.two_simplicial import gpu, reference, tpu, xla
+from kernels.two_simplicial.reference import LOGITS, Config
+
+LEAST_EPS = 1e-15  # its square must be a normal float32
+
+
+def two_simplicial_attention(
+    query: Float[jax.Array, "*batch N H D"],
+    key1: Float[jax.Array, "*batch M H D"],
+    key2: Float[jax.Array, "*batch M H D"],
+    value: Float[jax.Array, "*batch M H E"],
+    bilinear: Float[jax.Array, "H F E E"],
+    *,
+    logit: str = "unsigned",
+    mask: Bool[jax.Array, "*#batch #N #M #M"] | None = None,
+    scale: float = 1.0,
+    eps: float = 1e-6,
+    implementation: dispatch.Implementation = None,
+) -> Float[jax.Array, "*batch N H F"]:
+    """Attention of every query to all pairs (j, k) of keys (Clift et al. 2020, Section 3).
+
+        out_i = sum_jk softmax_jk(logit(q_i, k1_j, k2_k)) * B(value_j, value_k),
+        B(u, v)_f = sum_rs bilinear[f, r, s] u_r v_s
+
+    where, for each head,
+
+    - `logit="unsigned"`: scale * sqrt(<q, k1, k2>^2 + eps^2), the unsigned scalar triple product of the paper,
+      <a, b, c>^2 = (a.b)^2 c.c + (b.c)^2 a.a + (a.c)^2 b.b - 2 (a.b)(a.c)(b.c);
+    - `logit="trilinear"`: scale * sum_d q_d k1_d k2_d;
+    - `logit="signed"`: scale * sum_l det[q_l, k1_l, k2_l] over pieces l of three coordinates (Roy et al. 2025,
+      Section 5), which is invariant under rotations and may be negative.
+
+    Memory, forward and backward, is that of the inputs and the output: no array over triples is formed (but with
+    `implementation="reference"`). Logits, softmax and sums are float32 (float64 for float64 inputs).
+
+    Args:
+        query: one vector a query and head.
+        key1: first keys.
+        key2: second keys, as many as first ones.
+        value: one vector a key and head, the same for both places of a pair.
+        bilinear: for each head the tensor B that makes one vector of a pair's two.
+        logit: "unsigned", "trilinear" or "signed".
+        mask: True where attention is allowed; each axis full or of size 1. A query with nothing allowed gives 0 and
+            has no gradient.
+        scale: what logits are multiplied by, a positive Python number. The paper has none.
+        eps: keeps the gradient of the unsigned logit finite where the product is 0.
+        implementation: None (the fastest proven here), "reference", "xla", "gpu", "tpu", "gpu_interpret",
+            "tpu_interpret", or several to try in order.
+
+    Raises:
+        ValueError: shapes, types or values that do not fit; it names the argument and what was expected.
+        NotImplementedError: an implementation asked for does not support these arguments, or not this platform.
+    """
+    config, arrays, batch = _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps)
+    n, (heads, features) = arrays[0].shape[1], arrays[4].shape[:2]
+    if arrays[1].shape[1] == 0 or 0 in (
+        *batch,
+        n,
+        heads,
+        features,
+    ):  # nothing to attend to, or nobody who does
+        dispatch.checked_names(OPERATION, implementation)
+        return jnp.zeros((*batch, n, heads, features), arrays[0].dtype)
+    out = dispatch.run(OPERATION, config, *arrays, implementation=implementation)
+    return out.reshape(*batch, n, heads, features)
+
+
+def _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps):
+    if logit not in LOGITS:
+        raise ValueError(f"logit is {logit!r}, expected one of {', '.join(map(repr, LOGITS))}")
+    config = Config(
+        logit=logit, scale=checks.positive("scale", scale), eps=checks.positive("eps", eps, LEAST_EPS)
+    )
+    query, key1, key2, value, bilinear = checks.floating(
+        query=query, key1=key1, key2=key2, value=value, bilinear=bilinear
+    )
+    checks.rank("query", query, 3, "[..., N, H, D]")
+    checks.rank("key1", key1, 3, "[..., M, H, D]")
+    checks.rank("value", value, 3, "[..., M, H, E]")
+    *batch, n, heads, depth = query.shape
+    m, width = key1.shape[-3], value.shape[-1]
+    of_query = f"of query {query.shape}"
+    checks.shape(
+        "key1", key1, (*batch, m, heads, depth), "[..., M, H, D]", f"by the batch, heads and D {of_query}"
+    )
+    checks.shape("key2", key2, key1.shape, "[..., M, H, D]", "by key1")
+    checks.shape("value", value, (*batch, m, heads, width), "[..., M, H, E]", f"by key1 {key1.shape}")
+    checks.rank("bilinear", bilinear, 4, "[H, F, E, E]")
+    of_value = f"by the heads and E of value {value.shape}"
+    checks.shape("bilinear", bilinear, (heads, bilinear.shape[1], width, width), "[H, F, E, E]", of_value)
+    if depth == 0 or width == 0:
+        raise ValueError(
+            f"query has shape {query.shape} and value {value.shape}, expected D and E of at least 1"
+        )
+    if logit == "signed" and depth % 3:
+        raise ValueError(
+            f"logit='signed' cuts vectors into pieces of three: D = {depth} is not divisible by 3"
+        )
+    mask = checks.mask(mask, (*batch, n, m, m), "[..., N, M, M]")
+    arrays = [checks.flatten_batch(x, batch, 3) for x in (query, key1, key2, value)]
+    return config, (*arrays, bilinear, None if mask is None else checks.flatten_batch(mask, batch, 3)), batch
+
+
+def _outputs(config, query, key1, key2, value, bilinear, mask, *_):
+    del config, key1, key2, mask
+    batch, n, heads, _ = query.shape
+    out = jax.ShapeDtypeStruct((batch, n, heads, bilinear.shape[1]), value.dtype)
+    return out, jax.ShapeDtypeStruct((batch, heads, n), np.promote_types(value.dtype, np.float32))
+
+
+def _describe(config, query, key1, key2, value, bilinear, mask, *_):
+    del key2
+    batch, n, heads, depth = query.shape
+    kind = {"dtype": str(query.dtype), "logit": config.logit, "masked": mask is not None}
+    sizes = {
+        "groups": batch * heads,
+        "N": n,
+        "M": key1.shape[1],
+        "D": depth,
+        "E": value.shape[-1],
+        "F": bilinear.shape[1],
+    }
+    return kind, sizes
+
+
+OPERATION = dispatch.Operation(
+    name="two_simplicial_attention",
+    reference=reference.two_simplicial_attention,
+    backends={"xla": xla, "gpu": gpu, "tpu": tpu},
+    outputs=_outputs,
+    describe=_describe,
+    batch_axis=(True, True, True, True, False, True),
+    differentiable=5,
+)
