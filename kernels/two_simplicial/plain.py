@@ -1,0 +1,40 @@
+"""The einsum path that a user would write, which the kernels are measured against.
+
+Equation (8) from its dot products, one softmax over all pairs, B(value_j, value_k) computed once: for each head
+an array over all triples, and for the backward pass several. It is a baseline for `benchmarks/`, not a backend.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernels.two_simplicial.reference import MASKED, Config, accumulation_dtype, logits
+
+
+def plain(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+    value: Float[Array, "B M H E"],
+    bilinear: Float[Array, "H F E E"],
+    mask: Bool[Array, "#B #N #M #M"] | None = None,
+) -> Float[Array, "B N H F"]:
+    """Clift et al. (2020), equation (10), in a few lines; arguments as in `reference.two_simplicial`.
+
+    A row in which nothing is allowed gives the mean over all pairs, not 0, as a softmax does.
+
+    Raises:
+      ValueError: for an unknown logit.
+    """
+    dtype, accumulation = value.dtype, accumulation_dtype(query, key1, key2, value, bilinear)
+    query, key1, key2, value, bilinear = (
+        a.astype(accumulation) for a in (query, key1, key2, value, bilinear)
+    )
+    precise = jax.lax.Precision.HIGHEST
+    logit = logits(config, query, key1, key2)
+    if mask is not None:
+        logit = jnp.where(mask[:, None], logit, MASKED)
+    weight = jax.nn.softmax(logit, axis=(-2, -1))
+    pairs = jnp.einsum("hfrs,bjhr,bkhs->bhjkf", bilinear, value, value, precision=precise)
+    return jnp.einsum("bhijk,bhjkf->bihf", weight, pairs, precision=precise).astype(dtype)

@@ -1,0 +1,119 @@
+"""2-simplicial attention as it is defined: Clift, Doryn, Murfet & Wallbridge (ICLR 2020), equations (7), (8), (10).
+
+This file is the meaning; every other implementation is tested against it in float64. It builds arrays over all
+triples and is for small shapes.
+
+Axis letters: B batch, H heads, N queries (index i), M keys (indices j and k), D query and key features,
+E value features, F output features; C pieces of three coordinates.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+LOGITS = ("unsigned", "trilinear", "signed")
+
+# A logit of a pair that is not allowed: finite, so that a row in which no pair is allowed makes no inf - inf.
+MASKED = -1e30
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is static about a call.
+
+    Attributes:
+      logit: "unsigned", the norm of the scalar triple product (equation (7)); "trilinear", sum_d q_d k1_d k2_d;
+        "signed", the sum of the determinants of the pieces of three coordinates (Roy et al. 2025, Section 5).
+      scale: factor of the logit (the paper has none: 1).
+      eps: the unsigned logit is sqrt(square + eps^2), which has a gradient where the square is 0.
+    """
+
+    logit: str = "unsigned"
+    scale: float = 1.0
+    eps: float = 1e-6
+
+
+def accumulation_dtype(*arrays: Array | None) -> jnp.dtype:
+    """The type in which logits, softmax and sums are computed: float32 at least, float64 if any input is."""
+    return jnp.promote_types(jnp.result_type(*(a.dtype for a in arrays if a is not None)), jnp.float32)
+
+
+def logits(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+) -> Float[Array, "B H N M M"]:
+    """The logit of every triple (i, j, k)."""
+    einsum = _einsum
+    if config.logit == "unsigned":
+        # Equation (8). No term is lost to cancellation: with the cosines u, v, w of the three angles the square is
+        # |a|^2 |b|^2 |c|^2 (u^2 + v^2 + w^2 - 2uvw), and 2uvw <= 2/3 (u^2 + v^2 + w^2).
+        ab = einsum("bihd,bjhd->bhij", query, key1)[:, :, :, :, None]
+        ac = einsum("bihd,bkhd->bhik", query, key2)[:, :, :, None, :]
+        bc = einsum("bjhd,bkhd->bhjk", key1, key2)[:, :, None, :, :]
+        aa = einsum("bihd,bihd->bhi", query, query)[:, :, :, None, None]
+        bb = einsum("bjhd,bjhd->bhj", key1, key1)[:, :, None, :, None]
+        cc = einsum("bkhd,bkhd->bhk", key2, key2)[:, :, None, None, :]
+        square = ab * ab * cc + bc * bc * aa + ac * ac * bb - 2 * ab * ac * bc
+        return config.scale * jnp.sqrt(square + config.eps**2)
+    if config.logit == "trilinear":
+        return config.scale * einsum("bihd,bjhd,bkhd->bhijk", query, key1, key2)
+    if config.logit == "signed":
+        query, key1, key2 = (a.reshape(*a.shape[:-1], -1, 3) for a in (query, key1, key2))
+        # det[a, b, c] = a . (b x c)
+        cross = jnp.cross(key1[:, :, None], key2[:, None, :])
+        return config.scale * einsum("bihcx,bjkhcx->bhijk", query, cross)
+    raise ValueError(f"logit is one of {', '.join(LOGITS)}; got {config.logit!r}")
+
+
+def two_simplicial(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+    value: Float[Array, "B M H E"],
+    bilinear: Float[Array, "H F E E"],
+    mask: Bool[Array, "#B #N #M #M"] | None = None,
+) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
+    """Equation (10): the mean of B(value_j, value_k) over all pairs, weighted by the softmax of the triples' logits.
+
+    Args:
+      config: logit, scale and eps.
+      query: p of the paper.
+      key1: l1 of the paper.
+      key2: l2 of the paper.
+      value: u of the paper.
+      bilinear: B of the paper, one map of pairs to F features for each head.
+      mask: True where query i may attend to the pair (j, k).
+
+    Returns:
+      The attended values, in the type of `value`, and the logarithm of each softmax's denominator. Where nothing is
+      allowed both are 0.
+
+    Raises:
+      ValueError: for an unknown logit.
+    """
+    dtype, accumulation = value.dtype, accumulation_dtype(query, key1, key2, value, bilinear)
+    query, key1, key2, value, bilinear = (
+        a.astype(accumulation) for a in (query, key1, key2, value, bilinear)
+    )
+    logit = logits(config, query, key1, key2)
+    allowed = jnp.broadcast_to(True if mask is None else mask[:, None], logit.shape)
+    logit = jnp.where(allowed, logit, MASKED)
+    top = jax.lax.stop_gradient(jnp.max(logit, axis=(-2, -1), keepdims=True))
+    weight = jnp.where(allowed, jnp.exp(logit - top), 0)
+    total = jnp.sum(weight, axis=(-2, -1), keepdims=True)
+    some = total > 0
+    total = jnp.where(some, total, 1)
+    pairs = _einsum("hfrs,bjhr,bkhs->bhjkf", bilinear, value, value)
+    out = _einsum("bhijk,bhjkf->bihf", weight / total, pairs)
+    lse = jnp.where(some, jnp.log(total) + top, 0)
+    return out.astype(dtype), lse[..., 0, 0]
+
+
+def _einsum(equation: str, *operands: Array) -> Array:
+    """Products in full precision, also where the default is fewer bits."""
+    return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)

@@ -1,0 +1,149 @@
+"""Inputs of 2-simplicial attention and their float64 answers, for the tests of every backend.
+
+arrays = cases.arrays(shapes.ODD, mask="padding")
+want = cases.expected(config, arrays, cases.cotangent(arrays))
+out, lse = backend.forward(config, *arrays)
+cases.check(out, want.out, 1e-5)
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kernels.two_simplicial import reference
+from kernels.two_simplicial.reference import Config
+from kernels.two_simplicial.shapes import Shape
+
+CONFIGS = (Config("unsigned"), Config("trilinear", scale=0.5), Config("signed", scale=0.7))
+
+# Named by what they are used for; each is one of the broadcast forms that the mask's dimensions may take.
+MASKS = ("none", "padding", "queries", "triangle", "causal", "random", "nothing", "some rows")
+
+# Where a naive gradient is NaN, or where the triple product is exactly 0 or largest.
+DEGENERATE = ("zeros", "one-hot", "parallel", "padded")
+
+NAMES = ("query", "key1", "key2", "value", "bilinear")
+
+
+class Answer(NamedTuple):
+    """What the reference gives in float64 for inputs that were exactly representable in their own type."""
+
+    out: np.ndarray
+    lse: np.ndarray
+    gradients: tuple[np.ndarray, ...]
+
+
+def mask_of(kind: str, shape: Shape, seed: int = 0) -> np.ndarray | None:
+    """A boolean [b, n, j, k] with some of its dimensions 1, or None."""
+    rng = np.random.default_rng(seed)
+    b, n, m = shape.batch, shape.queries, shape.keys
+    i, j, k = np.arange(n)[:, None, None], np.arange(m)[:, None], np.arange(m)
+    match kind:
+        case "none":
+            return None
+        case "padding":  # a different number of keys in each example
+            lengths = rng.integers(1, m + 1, b)
+            present = k < lengths[:, None]
+            return (present[:, :, None] & present[:, None, :])[:, None]
+        case "queries":  # whole rows, without pairs
+            return rng.random((b, n, 1, 1)) < 0.7
+        case "triangle":  # unordered pairs, the same for all
+            return (j <= k)[None, None]
+        case "causal":  # by key 1 and query
+            return (j <= i)[None] & np.ones((1, n, m, 1), bool)
+        case "random":
+            return rng.random((b, n, m, m)) < 0.6
+        case "nothing":
+            return np.zeros((1, 1, 1, 1), bool)
+        case "some rows":  # some with nothing allowed, some with one pair
+            allowed = rng.random((b, n, m, m)) < 0.5
+            allowed[:, ::3] = False
+            allowed[:, 1::3] = (j == m - 1) & (k == 0)
+            return allowed
+        case _:
+            raise ValueError(f"no mask called {kind!r}")
+
+
+def arrays(
+    shape: Shape, *, mask: str = "none", kind: str = "normal", dtype: Any = np.float32, seed: int = 0
+) -> tuple[Any, ...]:
+    """query, key1, key2, value, bilinear, mask: NumPy arrays of a backend's `forward`, in `dtype`.
+
+    Args:
+      shape: the sizes.
+      mask: one of MASKS.
+      kind: "normal" or one of DEGENERATE.
+      dtype: of all but the mask.
+      seed: of the numbers drawn.
+    """
+    rng = np.random.default_rng(seed)
+    b, h, n, m, d = shape.batch, shape.heads, shape.queries, shape.keys, shape.features
+
+    def normal(*size: int) -> np.ndarray:
+        return rng.standard_normal(size)
+
+    query, key1, key2 = normal(b, n, h, d), normal(b, m, h, d), normal(b, m, h, d)
+    value, bilinear = normal(b, m, h, shape.e), normal(h, shape.f, shape.e, shape.e) / shape.e
+    match kind:
+        case "normal":
+            # Logits of about 5 whatever D is: a softmax neither flat nor of one pair.
+            query, key1, key2 = (a * (5 / d**1.5) ** (1 / 3) * 1.5 for a in (query, key1, key2))
+        case "zeros":
+            query, key1, key2 = (np.zeros_like(a) for a in (query, key1, key2))
+        case "one-hot":
+            query, key1, key2 = (np.eye(d)[rng.integers(0, d, a.shape[:-1])] for a in (query, key1, key2))
+        case "parallel":
+            direction = normal(d) / np.sqrt(d)
+            query, key1, key2 = (a[..., :1] * direction for a in (query, key1, key2))
+        case "padded":  # the last half of everything is zero vectors
+            for a in (query, key1, key2, value):
+                a[:, (a.shape[1] + 1) // 2 :] = 0
+        case _:
+            raise ValueError(f"no inputs called {kind!r}")
+    allowed = None if mask == "none" else mask_of(mask, shape, seed)
+    return *(a.astype(dtype) for a in (query, key1, key2, value, bilinear)), allowed
+
+
+def cotangent(arrays: tuple[Any, ...], seed: int = 1) -> np.ndarray:
+    """A cotangent of the output, in the type of the value."""
+    query, *_, value, bilinear, _ = arrays
+    size = (*query.shape[:3], bilinear.shape[1])
+    return np.random.default_rng(seed).standard_normal(size).astype(value.dtype)
+
+
+def expected(config: Config, arrays: tuple[Any, ...], dout: Any) -> Answer:
+    """Output, log-sum-exp and gradients by autodiff of the reference in float64."""
+    *inputs, allowed = arrays
+    with jax.enable_x64(True):
+        inputs = [jnp.asarray(np.asarray(a, np.float64)) for a in inputs]
+        (out, lse), pull = jax.vjp(lambda *a: reference.two_simplicial(config, *a, allowed), *inputs)
+        gradients = pull((jnp.asarray(np.asarray(dout, np.float64)), jnp.zeros_like(lse)))
+        return Answer(np.asarray(out), np.asarray(lse), tuple(np.asarray(g) for g in gradients))
+
+
+def error(got: Any, want: np.ndarray, floor: float = 0.1) -> float:
+    """||got - want|| / ||want||, norms over the whole array; below `floor` a wanted norm counts as `floor`."""
+    got = np.asarray(got, np.float64)
+    assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
+    assert np.all(np.isfinite(got)), "not all finite"
+    return float(np.linalg.norm(got - want) / max(np.linalg.norm(want), floor))
+
+
+def check(got: Any, want: np.ndarray, tolerance: float, name: str = "array", floor: float = 0.1) -> None:
+    """Fails where `error` is above the tolerance."""
+    found = error(got, want, floor)
+    assert found <= tolerance, f"{name}: relative error {found:.2e}, allowed {tolerance:.0e}"
+
+
+def check_answer(
+    got: tuple[Any, Any, tuple[Any, ...]], want: Answer, tolerance: float, *, floor: float = 0.1
+) -> None:
+    """Output, log-sum-exp and all gradients (as (out, lse, gradients)) against the reference's."""
+    out, lse, gradients = got
+    check(out, want.out, tolerance, "out", floor)
+    check(lse, want.lse, tolerance, "lse", floor)
+    assert len(gradients) == len(NAMES)
+    for name, g, w in zip(NAMES, gradients, want.gradients, strict=True):
+        check(g, w, tolerance, f"gradient of {name}", floor)
