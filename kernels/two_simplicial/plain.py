@@ -1,7 +1,8 @@
 """The einsum path that a user would write, which the kernels are measured against.
 
-Equation (8) from its dot products, one softmax over all pairs, B(value_j, value_k) computed once: for each head
-an array over all triples, and for the backward pass several. It is a baseline for `benchmarks/`, not a backend.
+Equation (8) from its dot products, one softmax over all pairs, B(value_j, value_k) computed once: for each
+head an array over all triples, and for the backward pass several. It is a baseline for `benchmarks/`, not a
+backend.
 """
 
 import jax
@@ -20,7 +21,7 @@ def plain(
     bilinear: Float[Array, "H F E E"],
     mask: Bool[Array, "#B #N #M #M"] | None = None,
 ) -> Float[Array, "B N H F"]:
-    """Clift et al. (2020), equation (10), in a few lines; arguments as in `reference.two_simplicial`.
+    """Clift et al. (2020), equation (10), in a few lines; arguments as in `reference.two_simplicial_attention`.
 
     A row in which nothing is allowed gives the mean over all pairs, not 0, as a softmax does.
 

@@ -1,7 +1,7 @@
-"""2-simplicial attention as it is defined: Clift, Doryn, Murfet & Wallbridge (ICLR 2020), equations (7), (8), (10).
+"""2-simplicial attention as it is defined: Clift et al., ICLR 2020 (arXiv:1909.00668), equations (7), (8), (10).
 
-This file is the meaning; every other implementation is tested against it in float64. It builds arrays over all
-triples and is for small shapes.
+This file is the meaning; every other implementation is tested against it in float64. It builds arrays over
+all triples and is for small shapes.
 
 Axis letters: B batch, H heads, N queries (index i), M keys (indices j and k), D query and key features,
 E value features, F output features; C pieces of three coordinates.
@@ -24,8 +24,9 @@ class Config:
     """What is static about a call.
 
     Attributes:
-      logit: "unsigned", the norm of the scalar triple product (equation (7)); "trilinear", sum_d q_d k1_d k2_d;
-        "signed", the sum of the determinants of the pieces of three coordinates (Roy et al. 2025, Section 5).
+      logit: "unsigned", the norm of the scalar triple product (equation (7)); "trilinear", sum_d q_d k1_d k2_d
+        (Roy et al. 2025, arXiv:2507.02754); "signed", the sum of the determinants of the pieces of three
+        coordinates (the same, Section 5).
       scale: factor of the logit (the paper has none: 1).
       eps: the unsigned logit is sqrt(square + eps^2), which has a gradient where the square is 0.
     """
@@ -49,7 +50,7 @@ def logits(
     """The logit of every triple (i, j, k)."""
     einsum = _einsum
     if config.logit == "unsigned":
-        # Equation (8). No term is lost to cancellation: with the cosines u, v, w of the three angles the square is
+        # Equation (8). Its difference loses nothing: with u, v, w the cosines of the three angles the square is
         # |a|^2 |b|^2 |c|^2 (u^2 + v^2 + w^2 - 2uvw), and 2uvw <= 2/3 (u^2 + v^2 + w^2).
         ab = einsum("bihd,bjhd->bhij", query, key1)[:, :, :, :, None]
         ac = einsum("bihd,bkhd->bhik", query, key2)[:, :, :, None, :]
@@ -69,7 +70,7 @@ def logits(
     raise ValueError(f"logit is one of {', '.join(LOGITS)}; got {config.logit!r}")
 
 
-def two_simplicial(
+def two_simplicial_attention(
     config: Config,
     query: Float[Array, "B N H D"],
     key1: Float[Array, "B M H D"],
@@ -78,7 +79,7 @@ def two_simplicial(
     bilinear: Float[Array, "H F E E"],
     mask: Bool[Array, "#B #N #M #M"] | None = None,
 ) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
-    """Equation (10): the mean of B(value_j, value_k) over all pairs, weighted by the softmax of the triples' logits.
+    """Equation (10): the mean of B(value_j, value_k) over all pairs, weighted by the softmax of the logits.
 
     Args:
       config: logit, scale and eps.
@@ -90,8 +91,8 @@ def two_simplicial(
       mask: True where query i may attend to the pair (j, k).
 
     Returns:
-      The attended values, in the type of `value`, and the logarithm of each softmax's denominator. Where nothing is
-      allowed both are 0.
+      The attended values, in the type of `value`, and the logarithm of each softmax's denominator. Where
+      nothing is allowed both are 0.
 
     Raises:
       ValueError: for an unknown logit.

@@ -118,13 +118,15 @@ def expected(config: Config, arrays: tuple[Any, ...], dout: Any) -> Answer:
     *inputs, allowed = arrays
     with jax.enable_x64(True):
         inputs = [jnp.asarray(np.asarray(a, np.float64)) for a in inputs]
-        (out, lse), pull = jax.vjp(lambda *a: reference.two_simplicial(config, *a, allowed), *inputs)
+        (out, lse), pull = jax.vjp(
+            lambda *a: reference.two_simplicial_attention(config, *a, allowed), *inputs
+        )
         gradients = pull((jnp.asarray(np.asarray(dout, np.float64)), jnp.zeros_like(lse)))
         return Answer(np.asarray(out), np.asarray(lse), tuple(np.asarray(g) for g in gradients))
 
 
 def error(got: Any, want: np.ndarray, floor: float = 0.1) -> float:
-    """||got - want|| / ||want||, norms over the whole array; below `floor` a wanted norm counts as `floor`."""
+    """||got - want|| / ||want||, norms over the whole array; a wanted norm below `floor` counts as `floor`."""
     got = np.asarray(got, np.float64)
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
     assert np.all(np.isfinite(got)), "not all finite"
