@@ -48,8 +48,8 @@ def mask(x: Any, full: Sequence[int], axes: str) -> jax.Array | None:
     """A mask with as many axes as `full`, each full or of size 1.
 
     Raises:
-        ValueError: it is not boolean (a float mask would be added or multiplied, which is not what is meant here) or
-            does not broadcast to `full`.
+        ValueError: it is not boolean (a float mask would be added or multiplied, which is not what is meant
+            here) or does not broadcast to `full`.
     """
     if x is None:
         return None
@@ -80,12 +80,11 @@ def positive(name: str, value: Any, least: float = 0.0) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or isinstance(value, jax.Array):
         raise ValueError(
-            f"{name} is {type(value).__name__}, expected a Python number: it is compiled in (multiply the query by "
-            f"whatever is learned)"
+            f"{name} is {type(value).__name__}, expected a Python number: it is compiled in "
+            f"(multiply the query by whatever is learned)"
         )
     value = float(value)
     if not math.isfinite(value) or value <= 0 or value < least:
-        raise ValueError(
-            f"{name} is {value}, expected a finite number greater than 0{f', at least {least}' if least else ''}"
-        )
+        floor = f", at least {least}" if least else ""
+        raise ValueError(f"{name} is {value}, expected a finite number greater than 0{floor}")
     return value

@@ -1,22 +1,24 @@
 """From a public function to one of its implementations: which one, on which platform, with which block sizes.
 
-An operation has a definition (`reference`), a blockwise path that runs anywhere (`xla`) and hand-written kernels
-(`gpu`, `tpu`). Which of them a call takes cannot always be known while it is traced: one `jax.export` artifact may
-hold cpu, cuda and tpu. So whatever may end in a hand-written kernel is one primitive, `kernel_p`, that chooses when
-it is lowered for a platform; `jax.lax.platform_dependent` around a Pallas call cannot be exported for several.
+An operation has a definition (`reference`), a blockwise path that runs anywhere (`xla`) and hand-written
+kernels (`gpu`, `tpu`). Which of them a call takes cannot always be known while it is traced: one `jax.export`
+artifact may hold cpu, cuda and tpu. So whatever may end in a hand-written kernel is one primitive,
+`kernel_p`, that chooses when it is lowered for a platform; `jax.lax.platform_dependent` around a Pallas call
+cannot be exported for several.
 
 The rules:
 
 - `implementation=None` is the blockwise path, except on a chip for which a table of `kernels/tables/` names a
   hand-written kernel as checked and faster for such shapes. Exported artifacts and programs that the compiler
-  partitions by itself (`jit` over several devices) always take the blockwise path, which runs on any chip and can be
-  partitioned; in `shard_map` each device runs its own kernel.
-- A name means that implementation or an error; a sequence of names means the first that supports the arguments on
-  the platform. Nothing else falls back.
+  partitions by itself (`jit` over several devices) always take the blockwise path, which runs on any chip and
+  can be partitioned; in `shard_map` each device runs its own kernel.
+- A name means that implementation or an error; a sequence of names means the first that supports the
+  arguments on the platform. Nothing else falls back.
 """
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -29,6 +31,7 @@ from kernels import tables
 
 HARDWARE = {"gpu": "cuda", "tpu": "tpu"}  # a hand-written kernel, and the platform it is written for
 INTERPRETED = {"gpu_interpret": "gpu", "tpu_interpret": "tpu"}  # the same kernels, run slowly on a CPU
+NAMES = ("reference", "xla", *HARDWARE, *INTERPRETED)  # what `implementation` may say
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 type Implementation = str | Sequence[str] | None
@@ -41,28 +44,27 @@ class Operation:
     Attributes:
         name: as in the tables and in messages.
         reference: `(config, *arrays) -> (out, residual)`, the definition, differentiated by JAX.
-        backends: modules by name (`xla`, `gpu`, `tpu`), each with `unsupported`, `forward`, `backward` and
-            `block_candidates`.
+        package: where its backends are: modules `xla`, `gpu` and `tpu`, each with `unsupported`, `forward`,
+            `backward` and `block_candidates`. They are imported when first asked for: Pallas is not loaded
+            for the blockwise path.
         outputs: `(config, *arrays) -> (out, residual)` as shapes and dtypes.
-        describe: `(config, *arrays) -> (kind, sizes)`: what must be equal and what must be near for a line of a table
-            to apply to a call.
+        describe: `(config, *arrays) -> (kind, sizes)`: what must be equal and what must be near for a line of
+            a table to apply to a call.
         batch_axis: for each array, whether its first axis is the batch.
         differentiable: how many arrays, from the first, have gradients; the rest are masks.
     """
 
     name: str
     reference: Callable[..., tuple[jax.Array, jax.Array]]
-    backends: dict[str, ModuleType]
+    package: str
     outputs: Callable[..., tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]]
     describe: Callable[..., tuple[dict[str, Any], dict[str, int]]]
     batch_axis: tuple[bool, ...]
     differentiable: int
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every name that `implementation` may have."""
-        interpreted = tuple(name for name, backend in INTERPRETED.items() if backend in self.backends)
-        return ("reference", *self.backends, *interpreted)
+    def backend(self, name: str) -> ModuleType:
+        """The module of a backend; an interpreted kernel is its hardware's module."""
+        return importlib.import_module(f"{self.package}.{INTERPRETED.get(name, name)}")
 
 
 def run(operation: Operation, config: Any, *arrays: Any, implementation: Implementation = None) -> jax.Array:
@@ -76,8 +78,8 @@ def run(operation: Operation, config: Any, *arrays: Any, implementation: Impleme
 
     Raises:
         ValueError: a name that the operation does not have.
-        NotImplementedError: no implementation asked for supports these arguments (told at once) or this platform
-            (told when the call is lowered for it).
+        NotImplementedError: no implementation asked for supports these arguments (told at once) or this
+            platform (told when the call is lowered for it).
     """
     names = checked_names(operation, implementation)
     reasons = {name: _unsupported(operation, name, config, arrays) for name in names}
@@ -88,9 +90,7 @@ def run(operation: Operation, config: Any, *arrays: Any, implementation: Impleme
     if usable[0] == "reference":
         return operation.reference(config, *arrays)[0]
     if usable[0] == "xla":
-        usable = ("xla",)  # it supports every platform: what comes after it is never tried
-    elif implementation is None and not tables.fastest_anywhere(operation.name):
-        usable = ("xla",)  # no chip has a record: the plain path needs no primitive around it
+        usable = ("xla",)  # it runs on every platform: what comes after it is never tried
     count = operation.differentiable
     return _differentiable(operation, config, usable, implementation is None, arrays[:count], arrays[count:])
 
@@ -98,13 +98,13 @@ def run(operation: Operation, config: Any, *arrays: Any, implementation: Impleme
 def checked_names(operation: Operation, implementation: Implementation) -> tuple[str, ...]:
     """The names to try, in order; a ValueError that lists those there are for one that is not among them."""
     if implementation is None:
-        return (*(name for name in operation.backends if name in HARDWARE), "xla")
+        return (*HARDWARE, "xla") if tables.fastest_anywhere(operation.name) else ("xla",)
     names = (implementation,) if isinstance(implementation, str) else tuple(implementation)
-    unknown = [name for name in names if name not in operation.names]
+    unknown = [name for name in names if name not in NAMES]
     if unknown or not names:
         raise ValueError(
             f"implementation {implementation!r} of {operation.name}: "
-            f"there are {', '.join(operation.names)}; None takes the fastest that is proven on the chip"
+            f"there are {', '.join(NAMES)}; None takes the fastest that is proven on the chip"
         )
     return names
 
@@ -112,12 +112,12 @@ def checked_names(operation: Operation, implementation: Implementation) -> tuple
 def _unsupported(operation: Operation, name: str, config: Any, arrays: Sequence[Any]) -> str | None:
     if name == "reference":
         return None
-    return operation.backends[INTERPRETED.get(name, name)].unsupported(config, *arrays)
+    return operation.backend(name).unsupported(config, *arrays)
 
 
 def _refusal(operation: Operation, reasons: dict[str, str | None]) -> str:
     told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    return f"{operation.name} has no implementation for this call. {told}. There are: {', '.join(operation.names)}"
+    return f"{operation.name} has no implementation for this call. {told}. There are: {', '.join(NAMES)}"
 
 
 def _same_manual_axes(arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -138,7 +138,8 @@ def _varying(x: Any) -> frozenset:
     return jax.typeof(x).manual_axis_type.varying
 
 
-# ---- forward and backward -------------------------------------------------------------------------------------
+# ---- forward and backward
+# -------------------------------------------------------------------------------------
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
@@ -187,11 +188,25 @@ def _execute(
     kind, sizes = operation.describe(config, *arrays)
     blocks = tables.blocks(chip, operation.name, backend, direction, kind, sizes) if name == backend else None
     interpret = {"interpret": name in INTERPRETED} if backend in HARDWARE else {}
-    function = getattr(operation.backends[backend], direction)
+    if name == "reference":
+        return _differentiate_reference(direction, operation, config, operands)
+    function = getattr(operation.backend(name), direction)
     return tuple(function(config, *operands, blocks=blocks, **interpret))
 
 
-# ---- the primitive: which implementation, told by the platform ------------------------------------------------
+def _differentiate_reference(direction, operation, config, operands) -> tuple:
+    if direction == "forward":
+        return tuple(operation.reference(config, *operands))
+    *arrays, _, _, cotangent = operands
+    masks = arrays[operation.differentiable :]
+    _, pullback = jax.vjp(
+        lambda *x: operation.reference(config, *x, *masks)[0], *arrays[: operation.differentiable]
+    )
+    return pullback(cotangent)
+
+
+# ---- the primitive: which implementation, told by the platform
+# ------------------------------------------------
 
 kernel_p = Primitive("logic_zoo_kernel")
 kernel_p.multiple_results = True
@@ -265,7 +280,7 @@ def _partitioned(module) -> bool:
 
 
 def _derivative(primals, tangents, **params):
-    """Derivatives of the forward and backward passes themselves (second order) go through the blockwise path."""
+    """Derivatives of the two passes themselves (second order) go through the blockwise path."""
     function = functools.partial(_on_leaves, **params)
     tangents = [ad.instantiate_zeros(tangent) for tangent in tangents]
     return jax.jvp(function, tuple(primals), tuple(tangents))
@@ -310,7 +325,7 @@ def _repeat(x: jax.Array, size: int) -> jax.Array:
 
 
 def _has_batch(operation: Operation, tree) -> list[bool]:
-    """For every leaf (of the arrays, then out, residual and cotangent) whether its first axis is the batch."""
+    """For every leaf of arrays, out, residual and cotangent: whether its first axis is the batch."""
     operands = jax.tree.unflatten(tree, range(tree.num_leaves))
     flags = (*operation.batch_axis, *[True] * (len(operands) - len(operation.batch_axis)))
     return [flag for operand, flag in zip(operands, flags, strict=True) if operand is not None]

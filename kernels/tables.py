@@ -6,12 +6,12 @@
      "fastest": [{"operation", "kind", "sizes", "backend", "record"}, ...],
      "blocks": [{"operation", "kind", "sizes", "backend", "direction", "blocks"}, ...]}
 
-A line of `fastest` says that the backend's values and gradients were checked on that chip and that it was faster
-there than the blockwise path; `record` is the file under `results/kernels/` that shows it. Both lists are written by
-programs (`benchmarks.collect_kernels`, `benchmarks.tune_kernels`), never by hand.
+A line of `fastest` says that the backend's values and gradients were checked on that chip and that it was
+faster there than the blockwise path; `record` is the file under `results/kernels/` that shows it. Both lists
+are written by programs (`benchmarks.collect_kernels`, `benchmarks.tune_kernels`), never by hand.
 
-A line applies to calls of the same kind (dtype, logit, masks, ...) whose sizes are all within a factor of two of the
-measured ones; of several the nearest does.
+A line applies to calls of the same kind (dtype, logit, masks, ...) whose sizes are all within a factor of two
+of the measured ones; of several the nearest does.
 """
 
 import functools
@@ -65,7 +65,7 @@ def blocks(
     kind: Mapping[str, Any],
     sizes: Mapping[str, int],
 ) -> dict[str, int] | None:
-    """Block sizes tuned on the chip for such a call, None when there are none: the backend's own default then."""
+    """Block sizes tuned on the chip for such a call; None for the backend's own default."""
     line = _nearest(
         chip, "blocks", {"operation": operation, "backend": backend, "direction": direction}, kind, sizes
     )

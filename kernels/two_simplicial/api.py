@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from kernels import checks, dispatch
-from kernels.two_simplicial import gpu, reference, tpu, xla
+from kernels.two_simplicial import reference
 from kernels.two_simplicial.reference import LOGITS, Config
 
 LEAST_EPS = 1e-15  # its square must be a normal float32
@@ -32,14 +32,14 @@ def two_simplicial_attention(
 
     where, for each head,
 
-    - `logit="unsigned"`: scale * sqrt(<q, k1, k2>^2 + eps^2), the unsigned scalar triple product of the paper,
-      <a, b, c>^2 = (a.b)^2 c.c + (b.c)^2 a.a + (a.c)^2 b.b - 2 (a.b)(a.c)(b.c);
+    - `logit="unsigned"`: scale * sqrt(<q, k1, k2>^2 + eps^2), the unsigned scalar triple product of the
+      paper, <a, b, c>^2 = (a.b)^2 c.c + (b.c)^2 a.a + (a.c)^2 b.b - 2 (a.b)(a.c)(b.c);
     - `logit="trilinear"`: scale * sum_d q_d k1_d k2_d;
-    - `logit="signed"`: scale * sum_l det[q_l, k1_l, k2_l] over pieces l of three coordinates (Roy et al. 2025,
-      Section 5), which is invariant under rotations and may be negative.
+    - `logit="signed"`: scale * sum_l det[q_l, k1_l, k2_l] over pieces l of three coordinates (Roy et al.
+      2025, Section 5), which is invariant under rotations and may be negative.
 
-    Memory, forward and backward, is that of the inputs and the output: no array over triples is formed (but with
-    `implementation="reference"`). Logits, softmax and sums are float32 (float64 for float64 inputs).
+    Memory, forward and backward, is that of the inputs and the output: no array over triples is formed (but
+    with `implementation="reference"`). Logits, softmax and sums are float32 (float64 for float64 inputs).
 
     Args:
         query: one vector a query and head.
@@ -48,8 +48,8 @@ def two_simplicial_attention(
         value: one vector a key and head, the same for both places of a pair.
         bilinear: for each head the tensor B that makes one vector of a pair's two.
         logit: "unsigned", "trilinear" or "signed".
-        mask: True where attention is allowed; each axis full or of size 1. A query with nothing allowed gives 0 and
-            has no gradient.
+        mask: True where attention is allowed; each axis full or of size 1. A query with nothing allowed gives
+            0 and has no gradient.
         scale: what logits are multiplied by, a positive Python number. The paper has none.
         eps: keeps the gradient of the unsigned logit finite where the product is 0.
         implementation: None (the fastest proven here), "reference", "xla", "gpu", "tpu", "gpu_interpret",
@@ -57,7 +57,8 @@ def two_simplicial_attention(
 
     Raises:
         ValueError: shapes, types or values that do not fit; it names the argument and what was expected.
-        NotImplementedError: an implementation asked for does not support these arguments, or not this platform.
+        NotImplementedError: an implementation asked for does not support these arguments, or not this
+            platform.
     """
     config, arrays, batch = _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps)
     n, (heads, features) = arrays[0].shape[1], arrays[4].shape[:2]
@@ -134,7 +135,7 @@ def _describe(config, query, key1, key2, value, bilinear, mask, *_):
 OPERATION = dispatch.Operation(
     name="two_simplicial_attention",
     reference=reference.two_simplicial_attention,
-    backends={"xla": xla, "gpu": gpu, "tpu": tpu},
+    package="kernels.two_simplicial",
     outputs=_outputs,
     describe=_describe,
     batch_axis=(True, True, True, True, False, True),
