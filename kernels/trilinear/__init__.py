@@ -1,0 +1,1 @@
+"""Attention to pairs of positions by trilinear logits, with causal windows and grouped queries."""

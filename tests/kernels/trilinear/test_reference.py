@@ -1,0 +1,77 @@
+"""The definition against loops in NumPy, and what must hold of it whoever computes it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kernels.trilinear import reference, shapes
+from kernels.two_simplicial import reference as two_simplicial
+from tests.kernels.trilinear import cases
+
+
+def by_autodiff(config, arrays, dout):
+    """Values and gradients of the reference in float64."""
+    with jax.enable_x64(True):
+        arrays = [jnp.asarray(a) for a in arrays]
+        (out, lse), pull = jax.vjp(lambda *a: reference.trilinear_attention(config, *a), *arrays)
+        gradients = pull((jnp.asarray(dout), jnp.zeros_like(lse)))
+        return dict(zip(cases.NAMES, (out, lse, *gradients), strict=True))
+
+
+@pytest.mark.parametrize("shape", [s for s in shapes.SMALL if s.length <= 40], ids=str)
+def test_values_and_gradients_are_those_of_the_loops(shape):
+    arrays, dout = cases.make(shape, "float64")
+    want = cases.answers(shape.config, arrays, dout)
+    cases.assert_close(by_autodiff(shape.config, arrays, dout), want, "float64")
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_degenerate_inputs_have_the_right_finite_gradients(kind):
+    shape = shapes.SMALL[3]
+    arrays, dout = cases.make(shape, "float64", kind=kind)
+    want = cases.answers(shape.config, arrays, dout)
+    # Logits of a hundred lose two digits in the exponential.
+    cases.assert_close(by_autodiff(shape.config, arrays, dout), want, "float64", factor=100)
+
+
+def test_a_window_of_one_is_the_query_itself():
+    shape = shapes.Shape("", 2, 9, 4, 2, 5, window1=1, window2=1)
+    arrays, _ = cases.make(shape)
+    out, _ = reference.trilinear_attention(shape.config, *arrays)
+    want = np.repeat(arrays[3] * arrays[4], 2, axis=2)  # a softmax of one pair is 1, whatever its logit
+    np.testing.assert_allclose(out, want, rtol=1e-6)
+
+
+def test_the_two_keys_change_places():
+    shape = shapes.SMALL[3]
+    (query, key1, key2, value1, value2), _ = cases.make(shape)
+    out, lse = reference.trilinear_attention(shape.config, query, key1, key2, value1, value2)
+    other = reference.trilinear_attention(shape.config.swapped, query, key2, key1, value2, value1)
+    np.testing.assert_allclose(out, other[0], rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(lse, other[1], rtol=2e-5, atol=1e-6)
+
+
+def test_all_pairs_are_two_simplicial_attention_with_a_diagonal_tensor():
+    shape = dataclasses.replace(shapes.SMALL[1], groups=4)
+    with jax.enable_x64(True):
+        (query, key1, key2, value, _), _ = cases.make(shape, "float64")
+        d = shape.features
+        diagonal = np.zeros((shape.heads, d, d, d))
+        diagonal[:, range(d), range(d), range(d)] = 1  # bilinear(v, w) = v * w
+        config = two_simplicial.Config("trilinear", scale=shape.config.scale)
+        want = two_simplicial.two_simplicial_attention(config, query, key1, key2, value, diagonal)
+        got = reference.trilinear_attention(shape.config, query, key1, key2, value, value)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-12)
+    np.testing.assert_allclose(got[1], want[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", shapes.SMALL, ids=str)
+def test_triples_are_counted_as_the_masks_allow_them(shape):
+    seen = [
+        np.asarray(reference.visible(shape.length, w, shape.causal)) for w in (shape.window1, shape.window2)
+    ]
+    pairs = sum(int(a.sum()) * int(b.sum()) for a, b in zip(*seen, strict=True))
+    assert shape.triples == pairs * shape.batch * shape.heads
