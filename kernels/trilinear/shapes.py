@@ -85,8 +85,8 @@ SMALL = (
     Shape("several tiles, all pairs", 1, 41, 1, 1, 4, causal=False),
 )
 
-# Roy et al. (2025): windows of 512 and 32, and 64 query heads a group. The sizes are those of FBGEMM's benchmark
-# of the same kernel, so that rates can be compared.
+# Roy et al. (2025): windows of 512 and 32, and 64 query heads a group. The sizes are those of FBGEMM's
+# benchmark of the same kernel, so that rates can be compared.
 FBGEMM = tuple(
     Shape(f"N={length} H={heads} w=32,{window2}", 4, length, heads, 1, 128, 32, window2)
     for length, heads, window2 in (

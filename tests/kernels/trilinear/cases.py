@@ -92,7 +92,7 @@ def answers(config: Config, arrays: tuple, dout: Any) -> dict[str, np.ndarray]:
     return dict(zip(NAMES, (out, lse, dquery, dkey1, dkey2, dvalue1, dvalue2), strict=True))
 
 
-def error(got: Any, want: np.ndarray, floor: float = 1e-2) -> float:
+def error(got: Any, want: np.ndarray, floor: float = 0.1) -> float:
     """Relative distance in norm; an answer whose root mean square is below `floor` counts as `floor`."""
     got = np.asarray(got).astype(np.float64)
     assert got.shape == want.shape, (got.shape, want.shape)

@@ -1,0 +1,394 @@
+"""Trilinear attention in tiles, in plain JAX: runs anywhere, forward and backward in memory linear in N.
+
+With one position j of the first keys fixed, the logits of all k are one matrix product,
+
+    logit_ijk = (q_i * k1_j) . k2_k        and        out_i = sum_j v1_j * (P_ij. @ V2),
+
+so the work is two products, 2 D multiply-adds a triple; the rest is masks and exponentials of tiles.
+
+Windows are banded. A tile of T queries sees T + window2 - 1 second keys, which are a slice; of the first keys
+it sees T + window1 - 1, but each query only window1 of them. So with windows the loop over first keys goes by
+the distance o = i - j, not by j: row i of a tile meets k1_{i-o}, again a slice, and no product is spent on a
+pair that is masked, however large T is. The smaller window is given to that loop (the two keys may change
+places).
+
+The backward pass recomputes the weights from the log-sum-exp and does all in one sweep over tiles of queries,
+six products: a scan is sequential, so gradients of keys are summed in its carry and nothing is computed twice.
+
+Letters: B batch, G groups, T positions of a tile, R heads a group, J first keys at a time, K second keys of a
+block, D features. Heads are laid out [B, G, N, R, D], keys and values [B, G, N, D].
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernels.trilinear.reference import MASKED, Config, accumulator
+
+
+def unsupported(config: Config, *arrays: Any) -> str | None:
+    """Nothing is: any shape, any floating type, any platform."""
+    del config, arrays
+    return None
+
+
+def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
+    """Block sizes worth trying: positions of a tile, first keys at a time, second keys of a block."""
+    config, arrays = _smaller_window_first(config, arrays)
+    default = default_blocks(config, *arrays[:2])
+    length = arrays[0].shape[1]
+    tried = [default]
+    for queries in (8, 16, 32, 64, 128, 256):
+        for first in (1, 2, 4, 8):
+            blocks = default | {"queries": min(queries, length), "first": first}
+            if blocks not in tried:
+                tried.append(blocks)
+    return {"forward": tried, "backward": tried}
+
+
+def forward(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B N G D"],
+    key2: Float[Array, "B N G D"],
+    value1: Float[Array, "B N G D"],
+    value2: Float[Array, "B N G D"],
+    *,
+    blocks: Mapping[str, int] | None = None,
+) -> tuple[Float[Array, "B N H D"], Float[Array, "B H N"]]:
+    """`reference.trilinear_attention`, tile by tile.
+
+    Args:
+        config: windows, causality and scale.
+        query: one vector a position and head.
+        key1: first keys.
+        key2: second keys.
+        value1: values of the first keys.
+        value2: values of the second keys.
+        blocks: "queries", "first" and "second": sizes of T, J and K. None for `default_blocks`.
+
+    Returns:
+        The output in the dtype of `value1` and the log-sum-exp of the logits.
+    """
+    dtype = value1.dtype
+    config, (query, key1, key2, value1, value2) = _smaller_window_first(
+        config, (query, key1, key2, value1, value2)
+    )
+    tiles, product = _tiles(config, query, key1, blocks), _products(key2.dtype)
+    query = _heads(tiles, query) * config.scale
+    key1, value1 = _first(tiles, key1), _first(tiles, value1)
+    key2, value2 = _second(tiles, key2), _second(tiles, value2)
+
+    def tile(start):
+        q = _slice(query, start, tiles.queries)
+
+        def block(k_start, state):
+            k2, v2 = (_slice(a, k_start, tiles.second) for a in (key2, value2))
+
+            def pairs(chunk, state):
+                top, total, sums = state
+                left = tiles.gather(key1, start, chunk)
+                logit = product("bgjtrd,bgkd->bgjtrk", q[:, :, None] * left, k2)
+                logit = jnp.where(tiles.seen(start, chunk, k_start), logit, MASKED)
+                # A row may have seen nothing yet: its weights are then exp(0) of masked logits. The first
+                # real logit, at the latest the query's own, wipes them out: exp(MASKED - real) = 0.
+                higher = jnp.maximum(top, jnp.max(logit, axis=(2, 5)))
+                weight = jnp.exp(logit - higher[:, :, None, ..., None])
+                rescale = jnp.exp(top - higher)
+                total = total * rescale + jnp.sum(weight, axis=(2, 5))
+                part = product("bgjtrk,bgkd->bgjtrd", weight, v2)
+                part = jnp.sum(part * tiles.gather(value1, start, chunk), axis=2)
+                return higher, total, sums * rescale[..., None] + part
+
+            return _loop(tiles.chunks(start), pairs, state)
+
+        zero = _zeros_like(q, q.shape[:-1])
+        state = zero + MASKED, zero, _zeros_like(q, q.shape)
+        top, total, sums = tiles.over_blocks(start, block, state)
+        return sums / total[..., None], top + jnp.log(total)
+
+    out, lse = jax.lax.map(tile, tiles.starts)
+    return _positions(tiles, out).astype(dtype), jnp.swapaxes(_positions(tiles, lse), 1, 2)
+
+
+def backward(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B N G D"],
+    key2: Float[Array, "B N G D"],
+    value1: Float[Array, "B N G D"],
+    value2: Float[Array, "B N G D"],
+    out: Float[Array, "B N H D"],
+    lse: Float[Array, "B H N"],
+    dout: Float[Array, "B N H D"],
+    *,
+    blocks: Mapping[str, int] | None = None,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Gradients of sum(dout * forward(...)) with respect to query, key1, key2, value1 and value2.
+
+    Args:
+        config: as in `forward`.
+        query: as in `forward`, and so are the keys and values.
+        key1: first keys.
+        key2: second keys.
+        value1: values of the first keys.
+        value2: values of the second keys.
+        out: what `forward` gave.
+        lse: its log-sum-exp.
+        dout: the cotangent of `out`.
+        blocks: as in `forward`.
+    """
+    dtypes = [a.dtype for a in (query, key1, key2, value1, value2)]
+    swapped, (query, key1, key2, value1, value2) = _smaller_window_first(
+        config, (query, key1, key2, value1, value2)
+    )
+    tiles, product = _tiles(swapped, query, key1, blocks), _products(key2.dtype)
+    query, out, dout = (_heads(tiles, a) for a in (query, out, dout))
+    lse = _heads(tiles, jnp.swapaxes(lse, 1, 2)[..., None])[..., 0]
+    delta = jnp.sum(out * dout, axis=-1)  # sum_jk P dP of each row
+    query = query * config.scale
+    key1, value1 = _first(tiles, key1), _first(tiles, value1)
+    key2, value2 = _second(tiles, key2), _second(tiles, value2)
+
+    def tile(gradients, start):
+        q, g, row_lse, row_delta = (_slice(a, start, tiles.queries) for a in (query, dout, lse, delta))
+
+        def block(k_start, state):
+            dq, dkey1, dkey2, dvalue1, dvalue2 = state
+            k2, v2 = (_slice(a, k_start, tiles.second) for a in (key2, value2))
+
+            def pairs(chunk, state):
+                dq, dkey1, dk2, dvalue1, dv2 = state
+                left, gain = tiles.gather(key1, start, chunk), tiles.gather(value1, start, chunk)
+                a, b = q[:, :, None] * left, g[:, :, None] * gain
+                logit = product("bgjtrd,bgkd->bgjtrk", a, k2)
+                weight = jnp.exp(logit - row_lse[:, :, None, ..., None])
+                weight = jnp.where(tiles.seen(start, chunk, k_start), weight, 0)
+                dweight = product("bgjtrd,bgkd->bgjtrk", b, v2)
+                dlogit = weight * (dweight - row_delta[:, :, None, ..., None])
+                da = product("bgjtrk,bgkd->bgjtrd", dlogit, k2)
+                db = product("bgjtrk,bgkd->bgjtrd", weight, v2)
+                dk2 = dk2 + product("bgjtrk,bgjtrd->bgkd", dlogit, a)
+                dv2 = dv2 + product("bgjtrk,bgjtrd->bgkd", weight, b)
+                dkey1 = tiles.scatter(dkey1, start, chunk, jnp.sum(da * q[:, :, None], axis=4))
+                dvalue1 = tiles.scatter(dvalue1, start, chunk, jnp.sum(db * g[:, :, None], axis=4))
+                return dq + jnp.sum(da * left, axis=2), dkey1, dk2, dvalue1, dv2
+
+            zero = _zeros_like(q, k2.shape)
+            state = dq, dkey1, zero, dvalue1, zero
+            dq, dkey1, dk2, dvalue1, dv2 = _loop(tiles.chunks(start), pairs, state)
+            return dq, dkey1, _add(dkey2, dk2, k_start), dvalue1, _add(dvalue2, dv2, k_start)
+
+        dq, *gradients = tiles.over_blocks(start, block, (_zeros_like(q, q.shape), *gradients))
+        return tuple(gradients), dq * config.scale
+
+    gradients = tuple(_zeros_like(query, a.shape) for a in (key1, key2, value1, value2))
+    (dkey1, dkey2, dvalue1, dvalue2), dquery = jax.lax.scan(tile, gradients, tiles.starts)
+    length = slice(tiles.front, tiles.front + tiles.length)
+    dkey1, dvalue1 = (jnp.swapaxes(a[:, :, length], 1, 2) for a in (dkey1, dvalue1))
+    dkey2, dvalue2 = (jnp.swapaxes(a[:, :, : tiles.length], 1, 2) for a in (dkey2, dvalue2))
+    if swapped is not config:
+        dkey1, dkey2, dvalue1, dvalue2 = dkey2, dkey1, dvalue2, dvalue1
+    results = _positions(tiles, dquery), dkey1, dkey2, dvalue1, dvalue2
+    return tuple(a.astype(dtype) for a, dtype in zip(results, dtypes, strict=True))
+
+
+# ---- tiles
+# ----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tiles:
+    """How positions are cut. First keys have `front` zeros before them: rows reach before position 0.
+
+    Attributes:
+        config: with window1 not larger than window2.
+        length: N.
+        groups: G.
+        queries: T.
+        first: J, first keys at a time.
+        second: K, second keys of a block.
+    """
+
+    config: Config
+    length: int
+    groups: int
+    queries: int
+    first: int
+    second: int
+
+    @property
+    def starts(self) -> Array:
+        """The first position of every tile."""
+        return jnp.arange(-(-self.length // self.queries)) * self.queries
+
+    @property
+    def padded(self) -> int:
+        """N rounded up to whole tiles."""
+        return -(-self.length // self.queries) * self.queries
+
+    @property
+    def front(self) -> int:
+        """Zeros before the first keys."""
+        return self.queries + self.first if self.config.causal else 0
+
+    def chunks(self, start: Array) -> int | Array:
+        """How many chunks of J first keys the tile at `start` meets."""
+        if not self.config.causal:
+            return -(-self.length // self.first)
+        window, _ = self.config.reach(self.length)
+        if window <= self.queries:
+            return -(-window // self.first)  # no tile has less past: a number known when compiling
+        return -(-jnp.minimum(window, start + self.queries) // self.first)
+
+    def gather(
+        self, keys: Float[Array, "B G n D"], start: Array, chunk: Array
+    ) -> Float[Array, "B G J #T 1 D"]:
+        """For each row of the tile the first keys (or their values) of a chunk."""
+        t, j = self.queries, self.first
+        if not self.config.causal:
+            return _slice(keys, chunk * j, j)[:, :, :, None, None]
+        band = _slice(keys, start - chunk * j - (j - 1) + self.front, t + j - 1)
+        rows = [band[:, :, j - 1 - o : j - 1 - o + t] for o in range(j)]  # distance chunk * j + o
+        return jnp.stack(rows, axis=2)[:, :, :, :, None]
+
+    def scatter(
+        self, sums: Float[Array, "B G n D"], start: Array, chunk: Array, rows: Float[Array, "B G J T D"]
+    ) -> Float[Array, "B G n D"]:
+        """Adds what belongs to `gather`'s keys to where they were gathered from: its transpose."""
+        j = self.first
+        if not self.config.causal:
+            return _add(sums, jnp.sum(rows, axis=3), chunk * j)
+        band = sum(jnp.pad(rows[:, :, o], ((0, 0), (0, 0), (j - 1 - o, o), (0, 0))) for o in range(j))
+        return _add(sums, band, start - chunk * j - (j - 1) + self.front)
+
+    def seen(self, start: Array, chunk: Array, k_start: Array) -> Bool[Array, "J #T 1 K"]:
+        """Which of the triples of a step are allowed."""
+        step = jnp.arange(self.first) + chunk * self.first
+        k = jnp.arange(self.second) + k_start
+        if not self.config.causal:
+            return (step < self.length)[:, None, None, None] & (k < self.length)[None, None, None, :]
+        window1, window2 = self.config.reach(self.length)
+        i = jnp.arange(self.queries) + start
+        first = (step < window1)[:, None] & (step[:, None] <= i[None, :])  # j = i - step is a position
+        back = i[:, None] - k[None, :]
+        second = (back >= 0) & (back < window2)
+        return first[:, :, None, None] & second[None, :, None, :]
+
+    def over_blocks(self, start: Array, block: Callable, state: Any) -> Any:
+        """Folds `block(k_start, state)` over the blocks of second keys that the tile at `start` sees."""
+        _, window = self.config.reach(self.length)
+        if not self.config.causal:
+            low, count = 0, -(-self.length // self.second)
+        elif window + self.queries - 1 <= self.second or self.length <= self.second:
+            low, count = jnp.maximum(0, start - window + 1), 1
+        else:
+            low = jnp.maximum(0, start - window + 1)
+            count = -(-(jnp.minimum(start + self.queries, self.length) - low) // self.second)
+        return _loop(count, lambda n, state: block(low + n * self.second, state), state)
+
+
+def default_blocks(config: Config, query: Any, key: Any) -> dict[str, int]:
+    """Sizes with which a step's tile of logits is about a million numbers, and products are not thin."""
+    batch, length, heads, _ = query.shape
+    window1, window2 = config.reach(length)
+    queries = min(length, 64)
+    second = min(length, 1024) if window2 == length else min(queries + window2 - 1, 1024)
+    budget = 2**20 // (batch * heads * second)
+    queries = max(1, min(queries, budget))
+    first = max(1, min(8, window1, budget // queries))
+    return {"queries": queries, "first": first, "second": second}
+
+
+def _tiles(config: Config, query: Array, key: Array, blocks: Mapping[str, int] | None) -> _Tiles:
+    sizes = default_blocks(config, query, key) | dict(blocks or {})
+    return _Tiles(config, query.shape[1], key.shape[2], sizes["queries"], sizes["first"], sizes["second"])
+
+
+def _smaller_window_first(config: Config, arrays: tuple[Any, ...]) -> tuple[Config, tuple[Any, ...]]:
+    query, key1, key2, value1, value2 = arrays[:5]
+    window1, window2 = config.reach(query.shape[1])
+    if window1 <= window2:
+        return config, (query, key1, key2, value1, value2)
+    return config.swapped, (query, key2, key1, value2, value1)
+
+
+# ---- layouts
+# --------------------------------------------------------------------------------------------------
+
+
+def _heads(tiles: _Tiles, x: Float[Array, "B N H D"]) -> Float[Array, "B G n R D"]:
+    """Query rows of whole tiles, a group's heads side by side, in the type of sums."""
+    batch, length, heads, features = x.shape
+    x = x.astype(accumulator(x.dtype)).reshape(batch, length, tiles.groups, heads // tiles.groups, features)
+    return _pad(jnp.swapaxes(x, 1, 2), 0, tiles.padded - length)
+
+
+def _first(tiles: _Tiles, x: Float[Array, "B N G D"]) -> Float[Array, "B G n D"]:
+    """First keys or their values, in the type of sums: they meet queries in elementwise products."""
+    x = x.astype(accumulator(x.dtype))
+    back = tiles.padded - tiles.length if tiles.config.causal else tiles.first
+    return _pad(jnp.swapaxes(x, 1, 2), tiles.front, back)
+
+
+def _second(tiles: _Tiles, x: Float[Array, "B N G D"]) -> Float[Array, "B G n D"]:
+    """Second keys or their values, in their own type: they are operands of matrix products."""
+    return _pad(jnp.swapaxes(x, 1, 2), 0, tiles.padded - tiles.length + tiles.second)
+
+
+def _pad(x: Array, front: int, back: int) -> Array:
+    return jnp.pad(x, [(0, 0), (0, 0), (front, back), *[(0, 0)] * (x.ndim - 3)])
+
+
+def _positions(tiles: _Tiles, x: Float[Array, "tiles B G T R *rest"]) -> Float[Array, "B N H *rest"]:
+    """What was computed tile by tile, by position and head."""
+    count, batch, groups, each, per_group, *rest = x.shape
+    x = jnp.moveaxis(x, (1, 0, 3, 2), (0, 1, 2, 3))
+    return x.reshape(batch, count * each, groups * per_group, *rest)[:, : tiles.length]
+
+
+# ---- arithmetic
+# -----------------------------------------------------------------------------------------------
+
+
+def _products(dtype: jnp.dtype) -> Callable[[str, Array, Array], Array]:
+    """Makes einsum of operands rounded to `dtype`, that of the inputs, with sums in float32 at least."""
+
+    def product(equation: str, left: Array, right: Array) -> Array:
+        return jnp.einsum(
+            equation,
+            left.astype(dtype),
+            right.astype(dtype),
+            precision=jax.lax.Precision.HIGHEST,
+            preferred_element_type=accumulator(dtype),
+        )
+
+    return product
+
+
+def _slice(x: Array, start: Array, size: int) -> Array:
+    """Positions [start, start + size)."""
+    return jax.lax.dynamic_slice_in_dim(x, start, size, axis=2)
+
+
+def _add(x: Array, part: Array, start: Array) -> Array:
+    """Adds `part` to the positions from `start` on."""
+    sums = _slice(x, start, part.shape[2]) + part
+    return jax.lax.dynamic_update_slice_in_dim(x, sums, start, axis=2)
+
+
+def _loop(count: int | Array, body: Callable, state: Any) -> Any:
+    if isinstance(count, int) and count == 1:
+        return body(0, state)
+    return jax.lax.fori_loop(0, count, body, state)
+
+
+def _zeros_like(x: Array, shape: tuple[int, ...]) -> Array:
+    """Zeros to start a loop from, in the type of sums, varying inside `shard_map` as `x` does."""
+    zeros = jnp.zeros(shape, accumulator(x.dtype))
+    axes = tuple(jax.typeof(x).manual_axis_type.varying)
+    return jax.lax.pcast(zeros, axes, to="varying") if axes else zeros
