@@ -30,12 +30,12 @@ def trilinear_attention(
         out_i = sum_jk softmax_jk(scale * sum_d q_id k1_jd k2_kd) (v1_j * v2_k)
 
     the values multiplied coordinate by coordinate. With `causal` a query sees i - window1 < j <= i and
-    i - window2 < k <= i, itself included. The H query heads are in G groups of H / G neighbours; a group shares
-    its keys and values (H / G = 64 in the paper).
+    i - window2 < k <= i, itself included. The H query heads are in G groups of H / G neighbours; a group
+    shares its keys and values (H / G = 64 in the paper).
 
-    Work is N * window1 * window2 triples a head, of 4 D operations each; memory, forward and backward, is that
-    of the inputs and the output (but with `implementation="reference"`). Logits, softmax and sums are float32
-    (float64 for float64 inputs).
+    Work is N * window1 * window2 triples a head, of 4 D operations each; memory, forward and backward, is
+    that of the inputs and the output (but with `implementation="reference"`). Logits, softmax and sums are
+    float32 (float64 for float64 inputs).
 
     Args:
         query: one vector a position and head.

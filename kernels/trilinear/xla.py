@@ -13,13 +13,14 @@ pair that is masked, however large T is. The smaller window is given to that loo
 places).
 
 The backward pass recomputes the weights from the log-sum-exp and does all in one sweep over tiles of queries,
-six products: a scan is sequential, so gradients of keys are summed in its carry and nothing is computed twice.
+six products: a scan is sequential, so gradients of keys are sums in its carry and nothing is computed twice.
 
 Letters: B batch, G groups, T positions of a tile, R heads a group, J first keys at a time, K second keys of a
 block, D features. Heads are laid out [B, G, N, R, D], keys and values [B, G, N, D].
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -127,7 +128,7 @@ def backward(
     dout: Float[Array, "B N H D"],
     *,
     blocks: Mapping[str, int] | None = None,
-) -> tuple[Array, Array, Array, Array, Array]:
+) -> tuple[Array, ...]:
     """Gradients of sum(dout * forward(...)) with respect to query, key1, key2, value1 and value2.
 
     Args:
@@ -263,7 +264,8 @@ class _Tiles:
         j = self.first
         if not self.config.causal:
             return _add(sums, jnp.sum(rows, axis=3), chunk * j)
-        band = sum(jnp.pad(rows[:, :, o], ((0, 0), (0, 0), (j - 1 - o, o), (0, 0))) for o in range(j))
+        shifted = [jnp.pad(rows[:, :, o], ((0, 0), (0, 0), (j - 1 - o, o), (0, 0))) for o in range(j)]
+        band = functools.reduce(jnp.add, shifted)
         return _add(sums, band, start - chunk * j - (j - 1) + self.front)
 
     def seen(self, start: Array, chunk: Array, k_start: Array) -> Bool[Array, "J #T 1 K"]:

@@ -62,7 +62,9 @@ def test_all_pairs_are_two_simplicial_attention_with_a_diagonal_tensor():
         diagonal = np.zeros((shape.heads, d, d, d))
         diagonal[:, range(d), range(d), range(d)] = 1  # bilinear(v, w) = v * w
         config = two_simplicial.Config("trilinear", scale=shape.config.scale)
-        want = two_simplicial.two_simplicial_attention(config, query, key1, key2, value, diagonal)
+        want = two_simplicial.two_simplicial_attention(
+            config, query, key1, key2, value, jnp.asarray(diagonal)
+        )
         got = reference.trilinear_attention(shape.config, query, key1, key2, value, value)
     np.testing.assert_allclose(got[0], want[0], rtol=1e-12)
     np.testing.assert_allclose(got[1], want[1], rtol=1e-12)
