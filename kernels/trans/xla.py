@@ -1,0 +1,175 @@
+"""trans in plain JAX: runs on any platform and under any partitioning, and is the fast path on CPUs.
+
+Without a causal mask a softmax and a product are all there is to it, and XLA fuses one into the other (on CPUs
+completely). What is written here beside them: the softmax is not kept for the backward pass, only the log of its
+denominator; and with a causal mask the rows are cut into a few tiles, each of which stops at its own last column,
+so that close to half of the work is not done at all.
+
+Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernels.trans.reference import Config, accumulator, allowed
+
+# With n tiles (n + 1) / 2n of the products remain: beyond eight there is little left to gain, and every tile is
+# a few more operations for the compiler. Below 128 rows the copies of slices cost more than they save.
+MOST_TILES = 8
+FEWEST_ROWS = 128
+
+
+def unsupported(config: Config, *arrays: Any) -> str | None:
+    """None: this path takes every size and every floating dtype."""
+    del config, arrays
+
+
+def forward(
+    config: Config,
+    kernel_logits: Float[Array, "B H X A"],
+    premise: Float[Array, "B H A Y"],
+    mask: Bool[Array, "b h x a"] | None = None,
+    *,
+    blocks: Mapping[str, int] | None = None,
+) -> tuple[Float[Array, "B H X Y"], Float[Array, "B H X"]]:
+    """The result and the log of the softmax's denominator; see `reference.trans`.
+
+    Args:
+        config: static settings.
+        kernel_logits: the kernel before its softmax.
+        premise: what it is applied to.
+        mask: True where allowed; each size is full or 1.
+        blocks: "rows", how many rows a tile has; it matters with a causal mask only.
+    """
+    tiles = row_tiles(config, kernel_logits, blocks)
+    parts = [
+        _forward_tile(
+            config_of(config, start),
+            kernel_logits[:, :, start:stop, :end],
+            premise[:, :, :end],
+            cut(mask, start, stop, 0, end),
+        )
+        for start, stop, end in tiles
+    ]
+    return tuple(jnp.concatenate(part, axis=2) for part in zip(*parts, strict=True))
+
+
+def _forward_tile(config, kernel_logits, premise, mask):
+    dtype = jnp.promote_types(accumulator(kernel_logits.dtype), accumulator(premise.dtype))
+    logits = _masked(config, kernel_logits.astype(dtype), mask)
+    # A row without an allowed entry has only -inf: with a finite maximum its powers are 0, and nothing is nan.
+    lowest = jnp.finfo(dtype).min
+    maximum = jnp.max(logits, axis=-1, keepdims=True, initial=lowest)
+    powers = jnp.exp(logits - maximum)
+    total = powers.sum(axis=-1, keepdims=True)
+    # The greatest power is 1, so the maximum changes nothing but an empty row. (A select here would keep XLA from
+    # fusing softmax and product on CPUs, a third of the time.)
+    out = _product(powers / jnp.maximum(total, 1), premise, 3, 2, dtype)
+    lse = jnp.where(total > 0, maximum + jnp.log(total), 0)
+    return out.astype(premise.dtype), lse[..., 0]
+
+
+def backward(
+    config: Config,
+    kernel_logits: Float[Array, "B H X A"],
+    premise: Float[Array, "B H A Y"],
+    mask: Bool[Array, "b h x a"] | None,
+    out: Float[Array, "B H X Y"],
+    lse: Float[Array, "B H X"],
+    dout: Float[Array, "B H X Y"],
+    *,
+    blocks: Mapping[str, int] | None = None,
+) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
+    """Gradients of kernel_logits and premise, the softmax S computed again from lse.
+
+    dS = dU P^T, dK = S * (dS - Delta) with Delta = sum_y dU * U, dP = S^T dU. `out` and `lse` may be those of a
+    longer row of which these columns are a part; the gradients are then those of the part.
+    """
+    dtype = lse.dtype
+    delta = jnp.sum(dout.astype(dtype) * out.astype(dtype), axis=-1, keepdims=True)
+    lse = lse[..., None]
+    tiles = row_tiles(config, kernel_logits, blocks)
+    rows, columns = kernel_logits.shape[2:]
+
+    def softmax(start, stop, first, end):
+        """S at the rows start..stop and the columns first..end."""
+        part = kernel_logits[:, :, start:stop, first:end].astype(dtype)
+        part = _masked(config_of(config, start - first), part, cut(mask, start, stop, first, end))
+        return jnp.exp(part - lse[:, :, start:stop])
+
+    dkernel, dpremise = [], []
+    first = 0
+    for start, stop, end in tiles:
+        dsoftmax = _product(dout[:, :, start:stop], premise[:, :, :end], 3, 3, dtype)
+        part = softmax(start, stop, 0, end) * (dsoftmax - delta[:, :, start:stop])
+        dkernel.append(
+            jnp.pad(part.astype(kernel_logits.dtype), ((0, 0), (0, 0), (0, 0), (0, columns - end)))
+        )
+        # The columns that this tile is the first to see are seen by every later row: one product for all of them.
+        part = _product(softmax(start, rows, first, end), dout[:, :, start:], 2, 2, dtype)
+        dpremise.append(part.astype(premise.dtype))
+        first = end
+    dpremise.append(jnp.zeros((*premise.shape[:2], columns - first, premise.shape[3]), premise.dtype))
+    return jnp.concatenate(dkernel, axis=2), jnp.concatenate(dpremise, axis=2)
+
+
+def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
+    """Block sizes worth a try, the default first."""
+    rows = arrays[0].shape[2]
+    default = default_rows(config, rows)
+    sizes = [default]
+    if config.causal:
+        sizes += [size for size in (32, 64, 128, 256, 512) if size != default and size < 2 * rows]
+    return {direction: [{"rows": size} for size in sizes] for direction in ("forward", "backward")}
+
+
+def default_rows(config: Config, rows: int) -> int:
+    """Rows of a tile where nothing better is known."""
+    return max(FEWEST_ROWS, -(-rows // MOST_TILES)) if config.causal else rows
+
+
+def row_tiles(
+    config: Config, kernel_logits: Any, blocks: Mapping[str, int] | None
+) -> list[tuple[int, int, int]]:
+    """(first row, row after the last, column after the last that any of them sees) of each tile."""
+    rows, columns = kernel_logits.shape[2:]
+    if not config.causal:
+        return [(0, rows, columns)]
+    size = blocks["rows"] if blocks else default_rows(config, rows)
+    tiles = [(start, min(start + size, rows)) for start in range(0, rows, size)]
+    return [(start, stop, min(max(stop + config.row_offset, 0), columns)) for start, stop in tiles]
+
+
+def config_of(config: Config, start: int) -> Config:
+    """The settings of the part of a call that begins at row `start`."""
+    return Config(config.causal, config.row_offset + start)
+
+
+def cut(mask: Bool[Array, "b h x a"] | None, start: int, stop: int, first: int, end: int):
+    """The part of a mask at the rows start..stop and the columns first..end; a size of 1 stays."""
+    if mask is None:
+        return None
+    rows = slice(start, stop) if mask.shape[2] > 1 else slice(None)
+    columns = slice(first, end) if mask.shape[3] > 1 else slice(None)
+    return mask[:, :, rows, columns]
+
+
+def _masked(config, logits, mask):
+    where = allowed(config, *logits.shape[2:], mask)
+    return logits if where is None else jnp.where(where, logits, -jnp.inf)
+
+
+def _product(left, right, left_axis, right_axis, dtype):
+    """A product over one axis of each side, per batch and head, in the inputs' narrower dtype, summed in `dtype`."""
+    narrow = left.dtype if jnp.finfo(left.dtype).bits < jnp.finfo(right.dtype).bits else right.dtype
+    return jax.lax.dot_general(
+        left.astype(narrow),
+        right.astype(narrow),
+        (((left_axis,), (right_axis,)), ((0, 1), (0, 1))),
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=dtype,
+    )
