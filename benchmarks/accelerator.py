@@ -1,0 +1,141 @@
+"""Everything that needs an accelerator, in one call and within a budget of seconds, the most valuable first.
+
+    python -m benchmarks.accelerator --budget=540 --out=accelerator
+
+1. device and versions;
+2. values and gradients of every kernel there against float64 (`benchmarks.kernel_checks`);
+3. their speed against the plain path (`benchmarks.kernels`);
+4. block sizes (`benchmarks.tune_kernels`), into a folder beside the others.
+
+Each part runs in a process of its own, an operation at a time, so that a kernel that hangs or takes its
+process down loses only its own rows; every file is complete whenever the budget ends. A table comes last on
+standard output. `python -m benchmarks.collect_kernels FOLDER` then carries the folder into `results/` and
+into the tables of `kernels/`. Needs nothing but this repository and JAX.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
+SHARES = {"checks": 0.3, "kernels": 0.8, "tuning": 1.0}  # of the budget, when a part must have ended
+LEAST = 15.0  # seconds under which a process is not worth starting
+
+
+class Budget:
+    """What is left of the seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        """Starts the clock."""
+        self.start, self.seconds = time.monotonic(), seconds
+
+    def until(self, share: float) -> float:
+        """Seconds until that share of the budget is spent."""
+        return self.start + share * self.seconds - time.monotonic()
+
+
+def part(command: list[str], seconds: float, log: Path) -> str:
+    """Runs one part, its output to the log, and tells how it ended."""
+    if seconds < LEAST:
+        return f"not started: {seconds:.0f} s left"
+    start = time.monotonic()
+    with log.open("a", encoding="utf-8") as file:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", *command], stdout=file, stderr=subprocess.STDOUT, timeout=seconds
+            )
+            ended = f"exit status {done.returncode}"
+        except subprocess.TimeoutExpired:
+            ended = f"stopped after {seconds:.0f} s"
+    return f"{ended}, {time.monotonic() - start:.0f} s"
+
+
+def run(budget: Budget, out: Path) -> dict[str, str]:
+    """All parts; how each ended, by name."""
+    ended = {}
+
+    def do(name: str, share: float, command: list[str]) -> None:
+        ended[name] = part(command, budget.until(share), out / "log.txt")
+        print(f"{name}: {ended[name]}", flush=True)
+
+    for index, operation in enumerate(OPERATIONS):
+        share = SHARES["checks"] * (index + 1) / len(OPERATIONS)
+        path = out / f"checks_{operation}.json"
+        do(f"checks {operation}", share, ["benchmarks.kernel_checks", f"--only={operation}", f"--out={path}"])
+    for index, operation in enumerate(OPERATIONS):
+        between = SHARES["kernels"] - SHARES["checks"]
+        share = SHARES["checks"] + between * (index + 1) / len(OPERATIONS)
+        left, path = budget.until(share), out / f"kernels_{operation}.json"
+        command = ["benchmarks.kernels", f"--only={operation}", f"--out={path}", f"--budget={left - LEAST}"]
+        do(f"kernels {operation}", share, command)
+    left = budget.until(SHARES["tuning"])
+    command = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}", f"--budget={left - LEAST}"]
+    do("tuning", SHARES["tuning"], command)
+    return ended
+
+
+def table(out: Path) -> list[str]:
+    """The summary: a line a check that is wrong, a line a measured path."""
+    lines = []
+    for path in sorted(out.glob("checks_*.json")):
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        lines += [f"{path.stem}: {_count(rows)}"]
+        for row in rows:
+            if "failed" in row or row.get("holds") is False:
+                told = row.get("failed", "") or " ".join(f"{error:.1e}" for error in row["errors"])
+                lines.append(f"  WRONG {row['case']} {row['implementation']}: {told}"[:160])
+    for path in sorted(out.glob("kernels_*.json")):
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+            for name, measured in row["paths"].items():
+                lines.append(_line(row, name, measured))
+    return lines
+
+
+def _count(rows: list[dict[str, Any]]) -> str:
+    holds = sum(row.get("holds", False) for row in rows)
+    unsupported = sum("unsupported" in row for row in rows)
+    return f"{holds} hold, {len(rows) - holds - unsupported} wrong, {unsupported} not supported"
+
+
+def _line(row: dict[str, Any], name: str, measured: dict[str, Any]) -> str:
+    head = f"{row['operation'][:14]:14} {row['case'][:30]:30} {row['direction']:8} {name[:18]:18}"
+    if "seconds" not in measured:
+        return f"{head} {measured['failed'][:60]}"
+    speedup = next(iter(measured["speedup"].values()), None)
+    ratio = f"{speedup['median']:6.2f}x" if speedup else ""
+    floor = f"{measured['times_floor']:6.1f}x floor" if "times_floor" in measured else ""
+    return f"{head} {measured['seconds'] * 1e6:10.1f} us {ratio:8} {floor}".rstrip()
+
+
+def main() -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--budget", type=float, required=True, help="seconds in all")
+    parser.add_argument(
+        "--out", type=Path, default=Path("accelerator"), help="a folder, made when it is not there"
+    )
+    arguments = parser.parse_args()
+    if not arguments.budget >= LEAST:
+        parser.error(f"--budget={arguments.budget}: expected at least {LEAST:.0f} seconds")
+    budget = Budget(arguments.budget)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if old := sorted(arguments.out.glob("*_*.json")):
+        parser.error(f"--out={arguments.out} has records of another run in it, such as {old[0].name}")
+    here = part(["benchmarks.machine"], budget.until(1), arguments.out / "machine.json")
+    print((arguments.out / "machine.json").read_text(encoding="utf-8"), f"({here})", flush=True)
+    ended = run(budget, arguments.out)
+    (arguments.out / "parts.json").write_text(json.dumps(ended, indent=1) + "\n", encoding="utf-8")
+    text = "\n".join(table(arguments.out))
+    (arguments.out / "summary.txt").write_text(text + "\n", encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Every Pallas kernel compiled for an H200 and for TPUs v5e, v5p, v6e, on a machine that has none of them.
+
+    make aot                                     # its own environment, then all of this
+    python -m benchmarks.aot --chips=h200 --only=two_simplicial --out=
+
+Prints for the H200 each kernel's registers, spilled bytes and the instructions of its inner loop, in all and
+for each exponential (of which a kernel has one a logit). The record goes to results/kernels/aot.json. The
+exit status is 1 when a kernel that should compile does not, or spills.
+"""
+
+import argparse
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # nothing here runs; set before JAX looks for devices
+os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+os.environ.setdefault("MOSAIC_GPU_DUMP_PTXAS", "1")
+os.environ.setdefault("MOSAIC_GPU_DUMP_SASS", "1")
+
+import jax
+
+from benchmarks import kernel_cases
+from benchmarks.aot import chips, machine_code
+
+
+def compiled(chip: str, case: kernel_cases.Case, direction: str) -> dict[str, Any]:
+    """A row: what became of one case on one chip."""
+    backend = chips.backend_of(chip)
+    row = {"chip": chip, "operation": case.operation.name, "case": case.name, "direction": direction}
+    if reason := case.operation.backend(backend).unsupported(case.config, *case.avals):
+        return {**row, "unsupported": reason}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MOSAIC_GPU_DUMP_TO"] = folder
+        start = time.perf_counter()
+        try:
+            program = chips.compile_for(chip, case.function(direction, backend), *case.avals)
+        except Exception as error:  # whatever the compilers raise is the finding
+            return {**row, "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"}
+        row["seconds"] = round(time.perf_counter() - start, 1)
+        if backend == "gpu":
+            row["kernels"] = [dataclasses.asdict(kernel) for kernel in machine_code.read(Path(folder))]
+    memory = program.memory_analysis()
+    if memory is not None:
+        row["temporary_bytes"] = memory.temp_size_in_bytes
+    return row
+
+
+def describe(row: dict[str, Any]) -> str:
+    """A row as a line, and a line for each of its kernels."""
+    head = f"{row['chip']:5} {row['operation']:26} {row['case']:36} {row['direction']:8}"
+    if "unsupported" in row:
+        return f"{head} not supported: {row['unsupported']}"
+    if "failed" in row:
+        return f"{head} FAILED {row['failed']}"
+    lines = [
+        f"{head} compiled in {row['seconds']:5.1f} s, {row.get('temporary_bytes', 0) / 1e6:.1f} MB temporary"
+    ]
+    for kernel in row.get("kernels", ()):
+        line = f"      {kernel['name']:40} {kernel['registers']:3} registers"
+        line += f", {kernel['spilled_bytes']} bytes spilled"
+        if loop := kernel["loop"]:
+            each = loop["instructions"] / loop["exponentials"]
+            line += f"; loop of {loop['instructions']}, {each:.1f} an exponential, {loop['matrix']} HGMMA"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--chips", default=",".join(chips.NAMES), help="which, separated by commas")
+    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
+    parser.add_argument("--out", default="results/kernels/aot.json", help="the record; empty: nowhere")
+    arguments = parser.parse_args()
+    names = arguments.chips.split(",")
+    if unknown := [name for name in names if name not in chips.NAMES]:
+        parser.error(f"--chips: no {', '.join(unknown)}; there are {', '.join(chips.NAMES)}")
+    rows = []
+    for chip in names:
+        for case in kernel_cases.cases(chips.backend_of(chip)):
+            for direction in kernel_cases.DIRECTIONS:
+                if arguments.only in f"{case.operation.name} {case.name}":
+                    rows.append(compiled(chip, case, direction))
+                    print(describe(rows[-1]), flush=True)
+    packages = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "nvidia-cuda-nvcc")
+    record = {
+        "command": "make aot",
+        "host": platform.machine(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "rows": rows,
+    }
+    if arguments.out:
+        Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
+        Path(arguments.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    spilled = [row for row in rows if any(kernel["spilled_bytes"] for kernel in row.get("kernels", ()))]
+    failed = [row for row in rows if "failed" in row]
+    print(
+        f"{len(rows)} compilations, {len(failed)} failed, {len(spilled)} with spills (jax {jax.__version__})"
+    )
+    return 1 if failed or spilled else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

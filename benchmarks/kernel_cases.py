@@ -1,0 +1,244 @@
+"""The calls that benchmarks of kernels make: real shapes, random arrays, what each is compared with, its
+floor.
+
+Used by `benchmarks.kernels`, `benchmarks.accelerator`, `benchmarks.tune_kernels` and `benchmarks.aot`; needs
+nothing but JAX and NumPy.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kernels import dispatch
+from kernels.trans import api as trans_api
+from kernels.trans import reference as trans_reference
+from kernels.trans import shapes as trans_shapes
+from kernels.trilinear import api as trilinear_api
+from kernels.trilinear import shapes as trilinear_shapes
+from kernels.two_simplicial import api as two_simplicial_api
+from kernels.two_simplicial import shapes as two_simplicial_shapes
+from kernels.two_simplicial.plain import plain as two_simplicial_plain
+from kernels.two_simplicial.reference import Config as TwoSimplicialConfig
+
+DIRECTIONS = ("forward", "both")  # both: forward and backward, all gradients
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """Rates of a chip, for floors: seen on one H200 (bf16 product, copy) and from its issue rates."""
+
+    matrix: float  # bf16 operations a second
+    copy: float  # bytes a second, read and written
+    issue: float  # float32 instructions a second
+    special: float  # square roots, exponentials a second
+
+
+CHIPS = {"NVIDIA H200": Chip(matrix=790e12, copy=4.3e12, issue=33.5e12, special=3.9e12)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One call to be measured.
+
+    Attributes:
+        name: shape and dtype.
+        operation: which.
+        config: its static settings.
+        avals: shapes and dtypes of its arrays, None for no mask.
+        baselines: what a user would otherwise write, by name: `arrays -> out`; the first is the usual one.
+        work: what is counted: name of the unit and how many a forward pass has.
+        floor: `(chip, direction) -> seconds`, the least time by arithmetic.
+        spread: standard deviation of each array that is drawn.
+        layout: how arrays go to the baselines of other layouts, by name.
+    """
+
+    name: str
+    operation: dispatch.Operation
+    config: Any
+    avals: tuple[jax.ShapeDtypeStruct | None, ...]
+    baselines: Mapping[str, Callable[..., jax.Array]]
+    work: tuple[str, int]
+    floor: Callable[[Chip, str], float]
+    spread: tuple[float, ...]
+    layout: Mapping[str, Callable[..., tuple]] = dataclasses.field(default_factory=dict)
+
+    def draw(self, seed: int = 0) -> tuple[jax.Array | None, ...]:
+        """Normal numbers, each array times its `spread`, so that logits are of order one."""
+        keys = jax.random.split(jax.random.key(seed), len(self.avals))
+
+        def one(key, aval, spread):
+            return jax.jit(lambda key: (jax.random.normal(key, aval.shape) * spread).astype(aval.dtype))(key)
+
+        drawn = zip(keys, self.avals, self.spread, strict=True)
+        return tuple(None if aval is None else one(key, aval, spread) for key, aval, spread in drawn)
+
+    def function(self, direction: str, implementation: dispatch.Implementation) -> Callable[..., Any]:
+        """The operation as a function of its arrays, to be jitted."""
+
+        def forward(*arrays):
+            return dispatch.run(self.operation, self.config, *arrays, implementation=implementation)
+
+        return forward if direction == "forward" else with_gradients(forward, self.operation.differentiable)
+
+    def baseline(self, direction: str, name: str) -> Callable[..., Any]:
+        """The same of a baseline; it takes the arrays that `arrays_of` lays out."""
+        forward = self.baselines[name]
+        return forward if direction == "forward" else with_gradients(forward, self.operation.differentiable)
+
+    def arrays_of(self, name: str, arrays: tuple) -> tuple:
+        """The arrays in the layout of a baseline."""
+        return self.layout[name](*arrays) if name in self.layout else arrays
+
+
+def with_gradients(forward: Callable[..., jax.Array], count: int) -> Callable[..., Any]:
+    """Output and gradients of the first `count` arrays, for a cotangent as plain as the output itself."""
+
+    def both(*arrays):
+        out, pullback = jax.vjp(lambda *x: forward(*x, *arrays[count:]), *arrays[:count])
+        return out, pullback(out)  # a cotangent that is not constant, at no cost
+
+    return both
+
+
+def two_simplicial(shape: two_simplicial_shapes.Shape, dtype: Any, logit: str = "unsigned") -> Case:
+    """2-simplicial attention."""
+    config = TwoSimplicialConfig(logit=logit)
+    batch, heads, n, m, d = shape.batch, shape.heads, shape.queries, shape.keys, shape.features
+    sizes = ((batch, n, heads, d), *[(batch, m, heads, d)] * 2, (batch, m, heads, shape.e))
+    avals = [jax.ShapeDtypeStruct(size, dtype) for size in (*sizes, (heads, shape.f, shape.e, shape.e))]
+
+    vector = (5 / d**1.5) ** (1 / 3)  # of three such vectors the product is about 5
+
+    def floor(chip: Chip, direction: str) -> float:
+        # Forward: a square root, an exponential and about 20 instructions a triple; with backward three times
+        # that.
+        times = 1 if direction == "forward" else 3
+        return times * shape.triples * max(2 / chip.special, 20 / chip.issue)
+
+    return Case(
+        f"{shape.name}{'' if logit == 'unsigned' else ' ' + logit} {np.dtype(dtype).name}",
+        two_simplicial_api.OPERATION,
+        config,
+        (*avals, None),
+        {"plain einsum": lambda *arrays: two_simplicial_plain(config, *arrays)},
+        ("triples", shape.triples),
+        floor,
+        (*[vector] * 3, 1.0, 1 / shape.e, 1.0),
+    )
+
+
+def trans(shape: trans_shapes.Shape, dtype: Any) -> Case:
+    """The triangular contraction."""
+    element = np.dtype(dtype).itemsize
+    elements = (
+        shape.batch
+        * shape.heads
+        * (shape.rows * shape.columns + shape.columns * shape.outputs + shape.rows * shape.outputs)
+    )
+
+    def heads_last(kernel_logits, premise, mask):
+        return jnp.moveaxis(kernel_logits, 1, -1), jnp.moveaxis(premise, 1, -1), mask
+
+    def floor(chip: Chip, direction: str) -> float:
+        # Forward reads two arrays and writes one; backward reads four (with the output) and writes two.
+        times = 1 if direction == "forward" else 3
+        return times * max(elements * element / chip.copy, 2 * shape.multiply_adds / chip.matrix)
+
+    return Case(
+        f"{shape.name} {np.dtype(dtype).name}",
+        trans_api.OPERATION,
+        shape.config,
+        (*(jax.ShapeDtypeStruct(size, dtype) for size in (shape.kernel_logits, shape.premise)), None),
+        {
+            "[B,T,T,H] einsum": lambda k, p, mask: trans_reference.plain(k, p, shape.causal),
+            "head-major einsum": lambda k, p, mask: trans_reference.plain_head_major(k, p, shape.causal),
+        },
+        ("multiply-adds", shape.multiply_adds),
+        floor,
+        (1.0, 1.0, 1.0),
+        {"[B,T,T,H] einsum": heads_last},
+    )
+
+
+def windows_gathered(config: Any, query, key1, key2, value1, value2) -> jax.Array:
+    """Trilinear attention as a user would write it: every query's windows gathered, then einsums."""
+    batch, length, heads, depth = query.shape
+    groups = key1.shape[2]
+    query = query.reshape(batch, length, groups, heads // groups, depth)
+
+    def gathered(window):
+        back = jnp.arange(window) if config.causal else jnp.arange(length)
+        places = (
+            jnp.arange(length)[:, None] - back if config.causal else jnp.broadcast_to(back, (length, length))
+        )
+        return jnp.maximum(places, 0), places >= 0
+
+    (first, allowed1), (second, allowed2) = (gathered(window) for window in config.reach(length))
+    logits = jnp.einsum(
+        "bngrd,bnjgd,bnkgd->bgrnjk",
+        query,
+        key1[:, first],
+        key2[:, second],
+        preferred_element_type=jnp.float32,
+    )
+    allowed = allowed1[:, :, None] & allowed2[:, None, :]
+    weights = jax.nn.softmax(jnp.where(allowed, config.scale * logits, -1e30), axis=(-2, -1)).astype(
+        query.dtype
+    )
+    out = jnp.einsum("bgrnjk,bnjgd,bnkgd->bngrd", weights, value1[:, first], value2[:, second])
+    return out.reshape(batch, length, heads, depth)
+
+
+def trilinear(shape: trilinear_shapes.Shape, dtype: Any) -> Case:
+    """Trilinear attention."""
+    config = shape.config
+
+    def floor(chip: Chip, direction: str) -> float:
+        # Two products forward (FBGEMM's count); five more, of which two are recomputed, backward.
+        return shape.operations / chip.matrix * (1 if direction == "forward" else 3.5)
+
+    return Case(
+        f"{shape.name} {np.dtype(dtype).name}",
+        trilinear_api.OPERATION,
+        config,
+        tuple(jax.ShapeDtypeStruct(size, dtype) for size in (shape.query, *[shape.key] * 4)),
+        {"gathered windows": lambda *arrays: windows_gathered(config, *arrays)},
+        ("flop", shape.operations),
+        floor,
+        (1.0,) * 5,
+    )
+
+
+def all_cases(platform: str) -> Iterator[Case]:
+    """The cases that are measured on a platform, the most telling first."""
+    if platform == "cpu":
+        for shape in two_simplicial_shapes.CPU:
+            yield two_simplicial(shape, jnp.float32)
+        for shape in trans_shapes.CPU:
+            yield trans(shape, jnp.float32)
+        for shape in trilinear_shapes.CPU:
+            yield trilinear(shape, jnp.float32)
+        return
+    for shape in (two_simplicial_shapes.VIRTUAL, two_simplicial_shapes.FULL):
+        yield two_simplicial(shape, jnp.bfloat16)
+    for name in ("FOLIO", "FOLIO, few heads", "pre-training, few heads"):
+        yield trans(next(shape for shape in trans_shapes.REAL if shape.name == name), jnp.bfloat16)
+    yield trilinear(trilinear_shapes.FBGEMM[1], jnp.bfloat16)
+    for dtype in (jnp.bfloat16, jnp.float32):
+        for shape in two_simplicial_shapes.ACCELERATOR:
+            yield two_simplicial(shape, dtype)
+    for logit in ("trilinear", "signed"):
+        yield two_simplicial(two_simplicial_shapes.VIRTUAL, jnp.bfloat16, logit)
+    for shape in trans_shapes.REAL:
+        yield trans(shape, jnp.bfloat16)
+    for shape in trilinear_shapes.ACCELERATOR:
+        yield trilinear(shape, jnp.bfloat16)
+
+
+def cases(platform: str) -> list[Case]:
+    """`all_cases`, each once."""
+    return list({(case.operation.name, case.name): case for case in all_cases(platform)}.values())

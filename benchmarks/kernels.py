@@ -1,0 +1,138 @@
+"""Every kernel at the shapes of real models, against what a user would otherwise write, in one run.
+
+    python -m benchmarks.kernels                            # on this machine; results/kernels/CHIP.json
+    python -m benchmarks.kernels --only=trans --out=
+
+For each shape and implementation: time of a call, work a second (triples, multiply-adds, flop), how many
+times faster than the plain path (median over neighbouring blocks, with least and greatest), how far from the
+floor (where the chip's rates are known), and the compiler's peak of temporary memory. Needs nothing but the
+repository and JAX.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from benchmarks import kernel_cases, machine, timing
+
+IMPLEMENTATIONS = {"cpu": ("xla",), "gpu": ("xla", "gpu"), "tpu": ("xla", "tpu")}
+
+
+def measure(
+    case: kernel_cases.Case, direction: str, *, blocks: int = 5, block_seconds: float = 0.2
+) -> dict[str, Any]:
+    """A row: times of every implementation that is here and of every baseline, and their ratios."""
+    arrays = case.draw()
+    programs: dict[str, Callable[[], Any]] = {}
+    row: dict[str, Any] = {"operation": case.operation.name, "case": case.name, "direction": direction}
+    row["paths"] = paths = {}
+    for name in (*IMPLEMENTATIONS[jax.default_backend()], *case.baselines):
+        function = (case.baseline if name in case.baselines else case.function)(direction, name)
+        own = case.arrays_of(name, arrays)
+        try:
+            start = time.perf_counter()
+            compiled = jax.jit(function).lower(*own).compile()
+            seconds = time.perf_counter() - start
+            jax.block_until_ready(compiled(*own))
+        except Exception as error:  # out of memory, unsupported: a finding, and the others go on
+            paths[name] = {"failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
+            continue
+        memory = compiled.memory_analysis()
+        paths[name] = {
+            "compile_seconds": round(seconds, 2),
+            "temporary_bytes": None if memory is None else memory.temp_size_in_bytes,
+        }
+        programs[name] = lambda compiled=compiled, own=own: compiled(*own)
+    times = timing.alternate(programs, blocks=blocks, block_seconds=block_seconds, uncounted=1)
+    unit, count = case.work
+    chip = kernel_cases.CHIPS.get(jax.devices()[0].device_kind)
+    for name, blocks_of in times.items():
+        path = paths[name]
+        path["seconds"] = statistics.median(blocks_of)
+        path["blocks"] = sorted(blocks_of)
+        if direction == "forward":
+            path[f"{unit}_per_second"] = count / path["seconds"]
+        if chip is not None:
+            path["times_floor"] = path["seconds"] / case.floor(chip, direction)
+        path["speedup"] = {
+            baseline: timing.ratio(times[baseline], blocks_of)
+            for baseline in case.baselines
+            if baseline in times and baseline != name
+        }
+    return row
+
+
+def lines(row: dict[str, Any]) -> str:
+    """A row as the lines of a table."""
+    text = []
+    for name, path in row["paths"].items():
+        head = f"{row['operation'][:24]:24} {row['case'][:32]:32} {row['direction']:8} {name:18}"
+        if "failed" in path:
+            text.append(f"{head} {path['failed'][:80]}")
+            continue
+        rates = [f"{value:.2e} {key[:-11]}/s" for key, value in path.items() if key.endswith("_per_second")]
+        floor = f"{path['times_floor']:5.1f}x floor" if "times_floor" in path else ""
+        ratios = [
+            f"{ratio['median']:.2f}x ({ratio['least']:.2f}-{ratio['greatest']:.2f}) {baseline}"
+            for baseline, ratio in path["speedup"].items()
+        ]
+        memory = f"{(path['temporary_bytes'] or 0) / 1e6:9.1f} MB"
+        text.append(
+            f"{head} {path['seconds'] * 1e3:10.3f} ms {memory} {floor} {' '.join((*rates, *ratios))}".rstrip()
+        )
+    return "\n".join(text)
+
+
+def measure_all(only: str = "", budget: float = float("inf"), **options: Any) -> list[dict[str, Any]]:
+    """Rows of all cases that fit into the budget of seconds, printed as they come."""
+    end = time.monotonic() + budget
+    rows, longest = [], 0.0
+    for case in kernel_cases.cases(jax.default_backend()):
+        if only not in f"{case.operation.name} {case.name}":
+            continue
+        for direction in kernel_cases.DIRECTIONS:
+            if time.monotonic() + longest > end:
+                print(f"the budget ends: {case.operation.name} {case.name} and what follows is not measured")
+                return rows
+            start = time.monotonic()
+            rows.append(measure(case, direction, **options))
+            longest = max(longest, time.monotonic() - start)
+            print(lines(rows[-1]), flush=True)
+    return rows
+
+
+def main() -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
+    parser.add_argument(
+        "--budget", type=float, default=float("inf"), help="seconds after which no case is begun"
+    )
+    parser.add_argument("--blocks", type=int, default=5, help="blocks of each program")
+    parser.add_argument(
+        "--out", default=None, help="the record; empty: nowhere (default results/kernels/CHIP.json)"
+    )
+    arguments = parser.parse_args()
+    record: dict[str, Any] = {**machine.describe(), "command": "python -m benchmarks.kernels"}
+    print(json.dumps(record))
+    record["rows"] = measure_all(arguments.only, arguments.budget, blocks=arguments.blocks)
+    out = arguments.out
+    if out is None:
+        out = f"results/kernels/{record['chip'].replace(' ', '-')}.json"
+    if out:
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
