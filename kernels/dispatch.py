@@ -229,8 +229,13 @@ def _shapes(*leaves, direction, operation, config, names, proven_only, tree):
         outputs = operation.outputs(config, *operands)
     else:
         outputs = operands[: operation.differentiable]
-    manual = leaves[0].manual_axis_type
-    return [jax.core.ShapedArray(x.shape, x.dtype).update_manual_axis_type(manual) for x in outputs]
+    return [_typed_like(leaves[0], x.shape, x.dtype) for x in outputs]
+
+
+def _typed_like(aval, shape, dtype):
+    """A shape that varies over the same manual axes as `aval`, and is sharded over no other."""
+    sharding = aval.sharding.update(spec=jax.P(*[None] * len(shape)))
+    return aval.update(shape=tuple(shape), dtype=dtype, weak_type=False, sharding=sharding)
 
 
 def _lower(context, *leaves, platform, direction, operation, config, names, proven_only, tree):
@@ -296,9 +301,9 @@ ad.primitive_jvps[kernel_p] = _derivative
 def _batch(leaves, axes, **params):
     """`vmap`: a mapped axis joins the batch axis; where an array has none, the kernel is called in a loop."""
     operation, tree = params["operation"], params["tree"]
-    mapped = [axis is not batching.not_mapped for axis in axes]
+    mapped = [axis is not None for axis in axes]
     leaves = [
-        batching.moveaxis(x, axis, 0) if m else x for x, axis, m in zip(leaves, axes, mapped, strict=True)
+        jax.numpy.moveaxis(x, axis, 0) if m else x for x, axis, m in zip(leaves, axes, mapped, strict=True)
     ]
     size = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
     has_batch = _has_batch(operation, tree)

@@ -26,14 +26,14 @@ FARTHEST = 2.0  # a measurement speaks for sizes within this factor of its own
 
 
 @functools.cache
-def read(folder: Path | None = None) -> dict[str, dict[str, Any]]:
+def read() -> dict[str, dict[str, Any]]:
     """The tables by chip.
 
     Raises:
         ValueError: a file that is not such a table; it names the file.
     """
     tables = {}
-    for path in sorted((folder or FOLDER).glob("*.json")):
+    for path in sorted(FOLDER.glob("*.json")):
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
             tables[table["chip"]] = {"fastest": table["fastest"], "blocks": table["blocks"]}
@@ -73,12 +73,15 @@ def blocks(
 
 
 def distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
-    """How far apart sizes are: the greatest ratio between two of one name; infinite when the names differ."""
-    if one.keys() != other.keys():
+    """How far apart sizes are: the greatest ratio between two of one name.
+
+    Infinite when the names differ, or when a size is a symbol of a function that is exported for any size.
+    """
+    sizes = (*one.values(), *other.values())
+    if one.keys() != other.keys() or not all(isinstance(size, int) for size in sizes):
         return math.inf
-    return max(
-        (max(one[name], other[name]) / max(1, min(one[name], other[name])) for name in one), default=1.0
-    )
+    ratios = (max(one[name], other[name]) / max(1, min(one[name], other[name])) for name in one)
+    return max(ratios, default=1.0)
 
 
 def _nearest(chip, section, equal, kind, sizes):

@@ -1,0 +1,237 @@
+"""Which implementation a call takes, on every platform, under every transformation."""
+
+import dataclasses
+import json
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+from kernels import dispatch, tables
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    power: int = 3
+
+
+def definition(config, x, weight, mask):
+    """sum_n mask_n weight_n x_n^power, [B]; the residual is the batch's first column."""
+    terms = weight[None] * x**config.power
+    return jnp.where(True if mask is None else mask, terms, 0).sum(1), x[:, 0]
+
+
+def backend(name, calls):
+    """A module that computes the operation and notes that it was called."""
+
+    def forward(config, x, weight, mask, *, blocks=None, interpret=False):
+        calls.append((name, "forward", blocks, interpret))
+        return definition(config, x, weight, mask)
+
+    def backward(config, x, weight, mask, out, residual, cotangent, *, blocks=None, interpret=False):
+        calls.append((name, "backward", blocks, interpret))
+        terms = jnp.where(True if mask is None else mask, cotangent[:, None], 0)
+        power = config.power
+        return terms * weight[None] * power * x ** (power - 1), (terms * x**power).sum(0)
+
+    def unsupported(config, x, weight, mask):
+        return f"{name} takes no more than 8 columns" if name != "xla" and x.shape[1] > 8 else None
+
+    candidates = lambda config, *arrays: {"forward": [{}], "backward": [{}]}  # noqa: E731
+    module = types.ModuleType(f"fake.{name}")
+    if name == "xla":
+        module.forward = lambda *arguments, blocks=None: forward(*arguments, blocks=blocks)
+        module.backward = lambda *arguments, blocks=None: backward(*arguments, blocks=blocks)
+    else:
+        module.forward, module.backward = forward, backward
+    module.unsupported, module.block_candidates = unsupported, candidates
+    return module
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The notes of the backends of the operation `OPERATION`."""
+    calls = []
+    monkeypatch.setitem(sys.modules, "fake", types.ModuleType("fake"))
+    for name in ("xla", "gpu", "tpu"):
+        monkeypatch.setitem(sys.modules, f"fake.{name}", backend(name, calls))
+    jax.clear_caches()
+    return calls
+
+
+OPERATION = dispatch.Operation(
+    name="power_sum",
+    reference=definition,
+    package="fake",
+    outputs=lambda config, x, weight, mask, *_: (
+        jax.ShapeDtypeStruct(x.shape[:1], x.dtype),
+        jax.ShapeDtypeStruct(x.shape[:1], x.dtype),
+    ),
+    describe=lambda config, x, weight, mask, *_: ({"dtype": str(x.dtype)}, {"N": x.shape[1]}),
+    batch_axis=(True, False, True),
+    differentiable=2,
+)
+
+
+def run(x, weight, mask=None, implementation=None):
+    return dispatch.run(OPERATION, Config(), x, weight, mask, implementation=implementation)
+
+
+def draw(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+X, WEIGHT = draw(4, 5), draw(5, seed=1)
+MASK = jnp.asarray(np.random.default_rng(2).random((4, 5)) < 0.6)
+
+
+@pytest.fixture
+def proven(monkeypatch, tmp_path):
+    """A table that says `gpu` is the fastest here; the CPU plays the part of its platform."""
+    line = {"operation": "power_sum", "kind": {"dtype": "float32"}, "sizes": {"N": 5}, "backend": "gpu"}
+    tuned = {**line, "direction": "forward", "blocks": {"rows": 7}}
+    table = {"chip": "cpu", "fastest": [{**line, "record": "none"}], "blocks": [tuned]}
+    (tmp_path / "cpu.json").write_text(json.dumps(table))
+    monkeypatch.setattr(tables, "FOLDER", tmp_path)
+    monkeypatch.setitem(dispatch.HARDWARE, "gpu", "cpu")
+    tables.read.cache_clear()
+    yield
+    tables.read.cache_clear()
+
+
+def test_without_a_record_the_blockwise_path_is_taken(calls):
+    np.testing.assert_allclose(run(X, WEIGHT, MASK), definition(Config(), X, WEIGHT, MASK)[0], rtol=1e-6)
+    assert {name for name, *_ in calls} == {"xla"}
+
+
+@pytest.mark.parametrize("name", ["triton", ("xla", "cuda"), ()])
+def test_an_unknown_name_lists_those_there_are(calls, name):
+    with pytest.raises(ValueError, match="reference, xla, gpu, tpu, gpu_interpret, tpu_interpret"):
+        run(X, WEIGHT, implementation=name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "tpu", ("tpu", "gpu")])
+def test_a_kernel_named_where_it_cannot_run_is_refused(calls, name):
+    with pytest.raises(NotImplementedError, match=r"power_sum.*this is being compiled for cpu"):
+        jax.jit(lambda x: run(x, WEIGHT, implementation=name))(X)
+    assert not calls
+
+
+def test_unsupported_arguments_are_refused_at_once_with_every_reason(calls):
+    wide = draw(4, 9)
+    with pytest.raises(NotImplementedError, match=r"tpu: tpu takes no more than 8.*gpu: gpu takes no more"):
+        jax.eval_shape(lambda x: run(x, draw(9), implementation=("tpu", "gpu")), wide)
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (("gpu", "xla"), "xla"),
+        (("tpu", "gpu_interpret", "xla"), "gpu"),
+        (("xla", "gpu_interpret"), "xla"),
+        ("tpu_interpret", "tpu"),
+    ],
+)
+def test_a_sequence_takes_the_first_that_runs_here(calls, names, taken):
+    value, gradient = jax.value_and_grad(lambda x: run(x, WEIGHT, implementation=names).sum())(X)
+    assert {name for name, *_ in calls} == {taken}
+    assert all(interpret == (taken != "xla") for *_, interpret in calls)
+    want = jax.value_and_grad(lambda x: definition(Config(), x, WEIGHT, None)[0].sum())(X)
+    np.testing.assert_allclose(value, want[0], rtol=1e-5)
+    np.testing.assert_allclose(gradient, want[1], rtol=1e-5)
+
+
+def test_the_reference_after_a_kernel(calls):
+    """Also where the choice is made when the call is lowered."""
+    got = jax.grad(lambda x: run(x, WEIGHT, MASK, implementation=("gpu", "reference")).sum())(X)
+    want = jax.grad(lambda x: run(x, WEIGHT, MASK, implementation="reference").sum())(X)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert not calls
+
+
+def test_a_proven_kernel_is_the_default_with_its_blocks(calls, proven):
+    jax.jit(jax.grad(lambda x: run(x, WEIGHT, MASK).sum()))(X)
+    assert calls == [("gpu", "forward", {"rows": 7}, False), ("gpu", "backward", None, False)]
+
+
+def test_a_proven_kernel_is_not_the_default_for_other_sizes_and_types(calls, proven):
+    jax.jit(run)(draw(4, 11), draw(11))
+    jax.jit(run)(X.astype(jnp.bfloat16), WEIGHT.astype(jnp.bfloat16))
+    assert {name for name, *_ in calls} == {"xla"}
+
+
+def test_an_exported_artifact_is_portable_and_runs_here(calls, proven):
+    artifact = export.export(jax.jit(run), platforms=["cpu", "cuda", "tpu"])(X, WEIGHT)
+    loaded = export.deserialize(artifact.serialize())
+    np.testing.assert_allclose(loaded.call(X, WEIGHT), definition(Config(), X, WEIGHT, None)[0], rtol=1e-6)
+    assert {name for name, *_ in calls} == {"xla"}
+
+
+def test_a_kernel_can_be_exported_for_its_platform_only(calls):
+    function = jax.jit(lambda x: run(x, WEIGHT, implementation="gpu"))
+    export.export(function, platforms=["cuda"])(X)
+    assert {name for name, *_ in calls} == {"gpu"}
+    with pytest.raises(NotImplementedError, match="compiled for cpu"):
+        export.export(function, platforms=["cuda", "cpu"])(X)
+
+
+MASKS = {"none": None, "mapped": jnp.stack([MASK, ~MASK, MASK[::-1]]), "shared": MASK, "broadcast": MASK[:1]}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("mapped", [(0, None), (1, None), (None, 0), (0, 0)])
+def test_vmap_equals_a_loop(calls, mapped, mask):
+    """Over arrays with and without a batch axis, values and gradients."""
+    name, mask = mask, MASKS[mask]
+    x = X if mapped[0] is None else jnp.stack([draw(4, 5, seed=s) for s in range(3)], mapped[0])
+    weight = WEIGHT if mapped[1] is None else draw(3, 5, seed=8)
+    axes = (*mapped, 0 if name == "mapped" else None)
+
+    def of(implementation):
+        def loss(x, weight, mask):
+            return (run(x, weight, mask, implementation) * jnp.arange(4.0)).sum()
+
+        return jax.vmap(jax.value_and_grad(loss, argnums=(0, 1)), axes)(x, weight, mask)
+
+    for got, want in zip(*map(jax.tree.leaves, (of("gpu_interpret"), of("reference"))), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_under_checkpoint_scan_and_twice_differentiated(calls):
+    def loss(x, implementation):
+        def step(carry, weight):
+            inner = jax.checkpoint(lambda x: run(x, weight, MASK, implementation))
+            return carry + inner(x).sum(), None
+
+        return jax.lax.scan(step, 0.0, draw(3, 5, seed=4))[0]
+
+    for derivative in (jax.grad(loss), lambda x, name: jax.grad(lambda x: jax.grad(loss)(x, name)[0, 0])(x)):
+        want = derivative(X, "reference")
+        for name in ("xla", "gpu_interpret"):
+            np.testing.assert_allclose(derivative(X, name), want, rtol=1e-5, atol=1e-6)
+
+
+def test_in_shard_map_replicated_arguments_get_their_whole_gradient(calls):
+    """With manual axes checked: what varies over the mesh and what does not meet in one call."""
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    data, whole = jax.P("data"), jax.P()
+
+    @jax.jit
+    def gradients(x, weight):
+        def loss(x, weight, name):
+            return jax.lax.psum(run(x, weight, implementation=name).sum(), "data")
+
+        def both(x, weight):
+            return tuple(jax.grad(loss, (0, 1))(x, weight, name) for name in ("xla", "gpu_interpret"))
+
+        return jax.shard_map(both, mesh=mesh, in_specs=(data, whole), out_specs=((data, whole),) * 2)(
+            x, weight
+        )
+
+    want = jax.grad(lambda x, w: run(x, w, implementation="reference").sum(), (0, 1))(X, WEIGHT)
+    for got in gradients(X, WEIGHT):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, want)
