@@ -1,0 +1,303 @@
+"""What the three Hopper kernels of trilinear attention have in common: one sweep over pairs of positions.
+
+Every one of them is a sum over first keys j of a matrix product whose operands are scaled, column by column, by
+vectors that belong to j. With L a fixed tile of 64 rows, R tiles of rows that stream past, and k1, v1 the vectors
+of j:
+
+    forward           S = (Q * k1_j) K2^T                                        out += v1_j * (P V2)
+    dquery            S = (Q * k1_j) K2^T    dP = (dO * v1_j) V2^T               dq  += k1_j * (dS K2)
+    dkey2 (, dkey1)   S = (K2 * k1_j) Q^T    dP = (V2 * v1_j) dO^T               dk2 += k1_j * (dS Q)
+    dvalue2 (, ...)   S = (K2 * k1_j) Q^T                                        dv2 += v1_j * (P dO)
+
+so a scaled copy of L is made once for each j, in shared memory, and the inner product is scaled once when a j is
+done: the tiles R, of which there are many more, are used as they are. A block has one warpgroup that copies and
+two that compute. The two share L and the tiles R but take turns at the j (even ones, odd ones), so that a tile of
+64 rows - the 64 query heads of one group at one position, say - keeps both busy and sees its window exactly,
+without a mask; their sums are added when both are done. While one is in its exponentials the other has the tensor
+cores: `Turns` is the barrier that holds them to that.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+ROWS = 64  # of a tile of L: what one warpgroup's matrix instruction takes
+COMPUTE = 2  # computing warpgroups of a block
+ALIGNMENT = 8  # rows of a swizzled tile start at a multiple of this
+FACTOR_SLOTS = 2  # pairs of j whose vectors are held at a time
+# Registers of a thread. 65536 a block: 128 threads a warpgroup, three warpgroups.
+COMPUTE_REGISTERS, COPY_REGISTERS = 240, 24
+# A logit that is not allowed, and the least that a running maximum can be. exp(MASKED - FLOOR) is 0, so a row in
+# which nothing has been allowed yet adds nothing.
+MASKED, FLOOR = -1e30, -1e29
+
+type Ref = Any
+type Scalar = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """Which first and second keys a query sees, as bounds: of Python integers or of traced scalars alike.
+
+    Attributes:
+        length: N, the number of positions.
+        window1: of the first keys, at most `length`.
+        window2: of the second keys, at most `length`.
+        causal: whether there are windows at all.
+    """
+
+    length: int
+    window1: int
+    window2: int
+    causal: bool
+
+    def first(self, low: Scalar, high: Scalar) -> tuple[Scalar, Scalar]:
+        """The first keys, [start, stop), that any query of [low, high) sees."""
+        if not self.causal:
+            return 0, self.length
+        return lax.max(low - (self.window1 - 1), 0), lax.min(high, self.length)
+
+    def second(self, low: Scalar, high: Scalar, step: int) -> tuple[Scalar, Scalar]:
+        """The second keys, [start, stop), that any query of [low, high) sees.
+
+        `start` may be before the sequence, by less than `step`, so that it is the window's own start modulo `step`.
+        """
+        if not self.causal:
+            return 0, self.length
+        start = low - (self.window2 - 1)
+        return start + lax.div(lax.max(-start, 0), step) * step, lax.min(high, self.length)
+
+    def seers(self, first: tuple[Scalar, Scalar], second: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        """The queries, [start, stop), that see any first key of one range and any second key of another."""
+        if not self.causal:
+            return 0, self.length
+        start = lax.max(first[0], second[0])
+        stop = lax.min(first[1] + (self.window1 - 1), second[1] + (self.window2 - 1))
+        return start, lax.min(stop, self.length)
+
+    def partners(self, low: Scalar, high: Scalar) -> tuple[Scalar, Scalar]:
+        """The first keys, [start, stop), that some query sees together with any second key of [low, high)."""
+        if not self.causal:
+            return 0, self.length
+        return lax.max(low - (self.window1 - 1), 0), lax.min(high + (self.window2 - 1), self.length)
+
+    def everywhere(self, query: tuple[Scalar, Scalar], j: Scalar, second: tuple[Scalar, Scalar]) -> Scalar:
+        """Whether each of a range of queries sees j and each of a range of second keys: no mask is needed."""
+        inside = (j < self.length) & (second[0] >= 0) & (second[1] <= self.length) & (query[1] <= self.length)
+        if not self.causal:
+            return inside
+        seen1 = (j <= query[0]) & (j > query[1] - 1 - self.window1)
+        seen2 = (second[1] - 1 <= query[0]) & (second[0] > query[1] - 1 - self.window2)
+        return inside & seen1 & seen2
+
+    def allowed(self, query: jax.Array, j: Scalar, second: jax.Array) -> jax.Array:
+        """The mask of a tile, from the positions of its queries and of its second keys."""
+        inside = (second >= 0) & (second < self.length) & (query < self.length) & (j < self.length)
+        if not self.causal:
+            return inside
+        seen1 = (j <= query) & (j > query - self.window1)
+        return inside & seen1 & (second <= query) & (second > query - self.window2)
+
+
+class Turns:
+    """The tensor cores go to one computing warpgroup at a time, and each gives them up once a step."""
+
+    def __init__(self, barrier: Ref, member: Scalar):
+        self._barrier, self._member = barrier, member
+
+    def change(self) -> None:
+        """To be called twice a step by both warpgroups: the one's first change meets the other's second."""
+        plgpu.barrier_arrive(self._barrier)
+        plgpu.barrier_wait(self._barrier)
+
+    def begin(self) -> None:
+        """Puts the second warpgroup half a step behind."""
+        pl.when(self._member == 1)(self.change)
+
+    def end(self) -> None:
+        """Meets the second warpgroup's last change."""
+        pl.when(self._member == 0)(self.change)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """Tiles that pass through shared memory, several in flight.
+
+    Attributes:
+        source: the rows of this block's batch and group, in global memory.
+        buffer: [stages, rows of a tile, ...] in shared memory.
+        full: barriers, one a stage: its tile has arrived.
+        free: barriers, one a stage: both computing warpgroups are done with it.
+    """
+
+    source: Ref
+    buffer: Ref
+    full: Ref
+    free: Ref
+
+
+def copying(
+    pairs: Scalar,
+    first: Scalar,
+    span: Callable[[Scalar], tuple[Scalar, Scalar]],
+    factors: Sequence[Stream],
+    streams: Sequence[Stream],
+    *,
+    stages: int,
+    size: int,
+) -> None:
+    """The copying warpgroup's part of a sweep: the vectors of each pair of j, then the tiles for it.
+
+    Args:
+        pairs: how many pairs of j.
+        first: the first j.
+        span: from the number of a pair to the first streamed row for it, a multiple of 8, and the number of tiles
+            from there.
+        factors: the vectors that belong to j.
+        streams: the tiles.
+        stages: tiles of a stream that are in flight.
+        size: rows of a tile.
+    """
+
+    def pair(t, step):
+        place = lax.rem(t, FACTOR_SLOTS)
+        for factor in factors:
+            pl.when(t >= FACTOR_SLOTS)(lambda f=factor: plgpu.barrier_wait(f.free.at[place]))
+            rows = pl.ds(first + COMPUTE * t, COMPUTE)
+            plgpu.copy_gmem_to_smem(factor.source.at[rows], factor.buffer.at[place], factor.full.at[place])
+        start, tiles = span(t)
+
+        def tile(c, step):
+            stage = lax.rem(step, stages)
+            for stream in streams:
+                pl.when(step >= stages)(lambda s=stream: plgpu.barrier_wait(s.free.at[stage]))
+                rows = pl.ds(pl.multiple_of(start + c * size, ALIGNMENT), size)
+                plgpu.copy_gmem_to_smem(
+                    stream.source.at[rows], stream.buffer.at[stage], stream.full.at[stage]
+                )
+            return step + 1
+
+        return lax.fori_loop(0, tiles, tile, step)
+
+    lax.fori_loop(0, pairs, pair, jnp.int32(0))
+
+
+def computing[Total, Inner](
+    pairs: Scalar,
+    first: Scalar,
+    span: Callable[[Scalar], tuple[Scalar, Scalar]],
+    factors: Sequence[Stream],
+    *,
+    member: Scalar,
+    stages: int,
+    size: int,
+    begin: Callable[[Sequence[Ref], Total], Inner],
+    tile: Callable[[Scalar, Scalar, Scalar, Inner], Inner],
+    finish: Callable[[Scalar, Sequence[Ref], Total, Inner], Total],
+    total: Total,
+) -> Total:
+    """A computing warpgroup's part of a sweep: every second j.
+
+    Args:
+        pairs: how many pairs of j.
+        first: the first j.
+        span: as for `copying`.
+        factors: the vectors that belong to j.
+        member: which of the computing warpgroups this is.
+        stages: tiles of a stream that are in flight.
+        size: rows of a tile.
+        begin: from j's vectors and the total to what is carried through the tiles.
+        tile: one tile, from j, the row at which it starts, and its stage.
+        finish: adds what was carried to the total.
+        total: what to add to.
+    """
+
+    def pair(t, carry):
+        step, total = carry
+        place, j = lax.rem(t, FACTOR_SLOTS), first + COMPUTE * t + member
+        for factor in factors:
+            plgpu.barrier_wait(factor.full.at[place])
+        vectors = [factor.buffer.at[place, member] for factor in factors]
+        start, tiles = span(t)
+
+        def one(c, carry):
+            step, inner = carry
+            return step + 1, tile(j, start + c * size, lax.rem(step, stages), inner)
+
+        step, inner = lax.fori_loop(0, tiles, one, (step, begin(vectors, total)))
+        total = finish(j, vectors, total, inner)
+        for factor in factors:
+            plgpu.barrier_arrive(factor.free.at[place])
+        return step, total
+
+    return lax.fori_loop(0, pairs, pair, (jnp.int32(0), total))[1]
+
+
+# ---- registers ----------------------------------------------------------------------------------------------------
+
+MATRIX = plgpu.Layout.WGMMA
+BY_ROW, BY_COLUMN = MATRIX.reduce(1), MATRIX.reduce(0)
+
+
+def full(shape: tuple[int, ...], value: float) -> jax.Array:
+    """A constant in registers: a matrix as the matrix unit lays it out, or a vector over its rows."""
+    return plgpu.layout_cast(jnp.full(shape, value, jnp.float32), MATRIX if len(shape) == 2 else BY_ROW)
+
+
+def along_rows(vector: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    """A vector over columns, repeated in every row."""
+    return lax.broadcast_in_dim(vector, shape, (1,))
+
+
+def along_columns(vector: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    """A vector over rows, repeated in every column."""
+    return lax.broadcast_in_dim(vector, shape, (0,))
+
+
+def positions(shape: tuple[int, int], axis: int, start: Scalar, repeat: int = 1) -> jax.Array:
+    """For each entry of a tile the position its row or column stands for, of which `repeat` in turn are the same."""
+    index = plgpu.broadcasted_iota(jnp.int32, shape, axis, layout=MATRIX)
+    return start + (index if repeat == 1 else lax.shift_right_logical(index, repeat.bit_length() - 1))
+
+
+def scale_into(target: Ref, source: Ref, vector: Ref) -> None:
+    """target = source * vector, the vector over columns, for the matrix unit to read."""
+    rows = plgpu.load(source, layout=MATRIX)
+    factor = plgpu.load(vector, layout=BY_COLUMN)
+    target[...] = rows * along_rows(factor, source.shape)
+
+
+def row_product(left: Ref, right: Ref, then: Callable[[], None] = lambda: None) -> jax.Array:
+    """left right^T, both in shared memory; `then` is called when it has been issued and before it is waited for."""
+
+    def compute(accumulator):
+        plgpu.wgmma(accumulator, left, right.transpose((1, 0)))
+        then()
+        return accumulator[...]
+
+    shape = (left.shape[0], right.shape[0])
+    return pl.run_scoped(compute, plgpu.ACC(shape, jnp.float32))
+
+
+def add_product(total: jax.Array, left: jax.Array, right: Ref, *, interpret: bool) -> jax.Array:
+    """total + left right, the left factor in registers."""
+    if interpret:  # the interpreter has no matrix product with an operand in registers
+        return total + jnp.dot(left, right[...], preferred_element_type=jnp.float32)
+    return pl.run_state(lambda accumulator: plgpu.wgmma(accumulator, left, right))(plgpu.ACC.init(total))
+
+
+# ---- shared memory --------------------------------------------------------------------------------------------------
+
+
+def matrix_buffer(*shape: int, dtype: Any) -> Any:
+    """Shared memory for matrices that the matrix unit reads, or that pass between it and the copy engine."""
+    width = 128 // jnp.dtype(dtype).itemsize
+    return plgpu.SMEM(
+        shape, dtype, transforms=(plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(128))
+    )
