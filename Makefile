@@ -4,11 +4,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 READY := .venv/.ready
+AOT := .venv-aot
 
 # Times a recipe: $(call timed,what it is,command).
 timed = start=$$SECONDS; echo "== $(1)"; $(2); echo "== done in $$((SECONDS - start)) s"
 
-.PHONY: help setup run test test-slow lint format bench results clean
+.PHONY: help setup run test test-slow lint format bench results aot clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,11 +39,21 @@ lint: setup  ## style (ruff) and types (pyrefly)
 format: setup  ## let ruff mend what it can
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 
-bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 3 minutes)
-	@$(call timed,benchmarks (about 3 minutes on two cores),$(PYTHON) -m benchmarks.llrnn)
+bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 8 minutes)
+	@$(call timed,benchmarks (about 8 minutes on two cores),\
+	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn)
 
 results: setup  ## train every claim of results/ again, with its seeds and baselines (about 15 minutes)
 	@$(call timed,the claims about learning (about 15 minutes on two cores),$(PYTHON) -m benchmarks.llrnn_learning)
 
+$(AOT)/.ready: constraints.txt constraints-aot.txt .python-version
+	@$(call timed,setting up $(AOT): compilers for TPUs and NVIDIA GPUs (about a minute, 2.5 GB),\
+	  python=$$(./.ci/find-python); rm -rf $(AOT); "$$python" -m venv $(AOT); \
+	  $(AOT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	    -r constraints-aot.txt; touch $@)
+
+aot: $(AOT)/.ready  ## compile every Pallas kernel for an H200 and for TPUs, with neither here (about 10 minutes)
+	@$(call timed,kernels compiled for chips that are not here (about 10 minutes),$(AOT)/bin/python -m benchmarks.aot)
+
 clean:  ## remove what setup, run and the tests made
-	rm -rf .venv tour runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(AOT) tour runs .pytest_cache .ruff_cache .hypothesis
