@@ -1,0 +1,132 @@
+"""2-simplicial attention on Hopper GPUs (Pallas Mosaic GPU, sm90).
+
+What is small is left to XLA: dot products of queries and keys, W_jk = B(value_j, value_k), and in the
+backward pass the way from the gradients of those to the inputs. What is as large as the triples is in the
+kernels of `gpu_forward.py` and `gpu_backward.py`. W (and C, the products of keys of the linear logits) has
+the size of the pairs; where that is much, the keys in first place are worked through in slices, so that only
+a slice of it exists.
+
+bfloat16 inputs go through the tensor core as they are, the logits' dot products exactly; float32 numbers are
+split into bfloat16 parts and multiplied in three (values) or six (linear logits) products.
+"""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernels.two_simplicial import gpu_forward, gpu_operands
+from kernels.two_simplicial.gpu_tiles import LOG2_E
+from kernels.two_simplicial.reference import MASKED, Config
+
+# With fewer keys most of a tile of 16 would be padding; the plain path is hard to beat there.
+LEAST_KEYS = 8
+MOST_KEYS = 4096
+MOST_FEATURES = 128
+
+
+def unsupported(config: Config, query, key1, key2, value, bilinear, mask=None) -> str | None:
+    """Why these arguments cannot be computed here, or None.
+
+    Args:
+      config: the logit and its settings.
+      query: shapes and dtypes of this and the following suffice.
+      key1: as `forward`.
+      key2: as `forward`.
+      value: as `forward`.
+      bilinear: as `forward`.
+      mask: as `forward`.
+    """
+    del mask
+    for name, array in (
+        ("query", query),
+        ("key1", key1),
+        ("key2", key2),
+        ("value", value),
+        ("bilinear", bilinear),
+    ):
+        if array.dtype not in (jnp.float32, jnp.bfloat16):
+            return f"{name} is {array.dtype}; the kernel takes float32 and bfloat16"
+    keys, features, depth = key1.shape[1], bilinear.shape[1], query.shape[-1]
+    if keys < LEAST_KEYS:
+        return f"M = {keys}: fewer than {LEAST_KEYS} keys leave most of a tile empty"
+    if keys > MOST_KEYS:
+        return f"M = {keys}: more than {MOST_KEYS} keys do not fit in shared memory"
+    if features > MOST_FEATURES:
+        return f"F = {features}: more than {MOST_FEATURES} output features do not fit in registers"
+    if config.logit != "unsigned" and depth > MOST_FEATURES:
+        return (
+            f"D = {depth}: more than {MOST_FEATURES} features of a linear logit do not fit in shared memory"
+        )
+    if config.scale <= 0:
+        return f"scale = {config.scale}: the largest logit is found before it is scaled, by a positive number"
+    return None
+
+
+def forward(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+    value: Float[Array, "B M H E"],
+    bilinear: Float[Array, "H F E E"],
+    mask: Bool[Array, "#B #N #M #M"] | None = None,
+    *,
+    blocks: Mapping[str, int] | None = None,
+    interpret: bool = False,
+) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
+    """Attended values, in the type of `value`, and the log-sum-exp of the logits, float32.
+
+    Args:
+      config: the logit and its settings.
+      query: p of the paper.
+      key1: l1 of the paper.
+      key2: l2 of the paper.
+      value: u of the paper.
+      bilinear: B of the paper.
+      mask: True where query i may attend to (j, k).
+      blocks: "k" keys of a tile, "j" tiles of a pipeline step, "stages" of the pipeline.
+      interpret: on a CPU.
+
+    Raises:
+      NotImplementedError: for arguments that `unsupported` names.
+    """
+    _check(config, query, key1, key2, value, bilinear, mask)
+    blocks = {
+        **block_candidates(config, query, key1, key2, value, bilinear, mask)["forward"][0],
+        **(blocks or {}),
+    }
+    problem = gpu_operands.prepare(
+        config, query, key1, key2, value, bilinear, mask, blocks=blocks, interpret=interpret
+    )
+    outs, sums = problem.each_chunk(lambda piece: gpu_forward.attend(problem.plan, problem.operands(piece)))
+    # Each slice is a softmax of its own; together they are weighted by their denominators.
+    top = jnp.max(sums, axis=0)
+    weights = jnp.exp2(sums - top)
+    total = jnp.sum(weights, axis=0)
+    out = problem.ungrouped(jnp.sum(outs * (weights / total)[..., None], axis=0))
+    lse = problem.ungrouped(jnp.where(top > 0.5 * MASKED, (top + jnp.log2(total)) / LOG2_E, 0.0))
+    n, _, _, features = problem.sizes
+    out, lse = out[:, :, :n, :features].swapaxes(1, 2), lse[:, :, :n]
+    if problem.rows is not None:
+        out = jnp.where(problem.rows, out, 0.0)
+        lse = jnp.where(problem.rows[:, None, :, 0, 0], lse, 0.0)
+    return out.astype(value.dtype), lse
+
+
+def block_candidates(config: Config, query, key1, *_) -> dict[str, list[dict[str, int]]]:
+    """Block sizes to try when tuning, the default first: "k" keys of a tile, "j" tiles of a pipeline step."""
+    del config, query
+    keys = key1.shape[1]
+    width = 16 if keys <= 16 else 32
+    forward = [{"k": width, "j": j, "stages": stages} for j in (4, 2, 8) for stages in (2, 3)]
+    if keys % 64 == 0:
+        forward += [{"k": 64, "j": j, "stages": 2} for j in (2, 4)]
+    backward = [{"k": width, "j": 64 // width, "stages": stages} for stages in (2, 3)]
+    return {"forward": forward, "backward": backward}
+
+
+def _check(*arguments) -> None:
+    reason = unsupported(*arguments)
+    if reason is not None:
+        raise NotImplementedError(reason)

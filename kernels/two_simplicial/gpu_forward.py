@@ -1,0 +1,194 @@
+"""The forward kernel of 2-simplicial attention on Hopper GPUs.
+
+A block takes ROWS queries of one group and walks over all pairs of keys: several j and a tile of k at a step,
+fetched ahead into shared memory. Logits and softmax live in registers and are rescaled once a step; the
+exponentials are the left operand of P @ W where they stand.
+"""
+
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+from jax import lax
+
+from kernels.two_simplicial import gpu_tiles as tiles
+from kernels.two_simplicial.gpu_tiles import COLUMN, LOG2_E, ROW, ROWS, TILE, Plan
+from kernels.two_simplicial.reference import MASKED
+
+
+def attend(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Attended values [Z, N, F] float32 and log2 of the denominators [Z, N], about -1e30 where all is masked.
+
+    Args:
+      plan: sizes.
+      operands: by name, as `gpu.py` makes them: of the triple product x [Z, J, N], z [Z, N, K], y [Z, J, K],
+        bb [Z, J], cc [Z, K], s (times log2 e) and e [Z, N], or of the linear logits q0.. [Z, N, D] and c0..
+        [Z, J*K, D]; w0.. [Z, J*K, F]; bias [Z or fewer, J, K]; mask int8 [batch or 1, J, N, K].
+    """
+    names = tuple(operands)
+
+    def body(*references):
+        inputs = dict(zip(names, references[: len(names)], strict=True))
+        _attend(plan, inputs, *references[len(names) :])
+
+    out_tile = plgpu.SMEM(
+        (ROWS, plan.features), jnp.float32, transforms=tiles.swizzled(plan.features, dtype=jnp.float32)
+    )
+    return plgpu.kernel(
+        body,
+        out_type=(
+            jax.ShapeDtypeStruct((plan.groups, plan.queries, plan.features), jnp.float32),
+            jax.ShapeDtypeStruct((plan.groups, plan.queries), jnp.float32),
+        ),
+        scratch_types=(out_tile, plgpu.SMEM((ROWS,), jnp.float32), *resident(plan)),
+        grid=(plan.groups, plan.q_steps),
+        grid_names=("group", "tile"),
+        **plan.parameters,
+    )(*operands.values())
+
+
+def resident(plan: Plan) -> tuple:
+    """Shared memory for what a block reads once: b.b and c.c, or its queries; and their barrier."""
+    if plan.linear:
+        queries = plgpu.SMEM(
+            (ROWS, plan.depth), jnp.bfloat16, transforms=tiles.swizzled(plan.depth, plan.k_block)
+        )
+        return (*[queries] * plan.query_parts, plgpu.Barrier(num_arrivals=plan.query_parts))
+    vectors = [plgpu.SMEM((tiles.line(size),), jnp.float32) for size in (plan.first, plan.second)]
+    return (*vectors, plgpu.Barrier(num_arrivals=2))
+
+
+def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
+    group, tile = lax.axis_index("group"), lax.axis_index("tile")
+    start = pl.multiple_of(tile * ROWS, ROWS)
+    width, count = plan.k_block, plan.j_block
+    *here, barrier = fetched
+    if plan.linear:
+        tiles.fetch(
+            [(inputs[f"q{p}"].at[group, pl.ds(start, ROWS)], here[p]) for p in range(plan.query_parts)],
+            barrier,
+        )
+        factor = plan.scale * LOG2_E
+    else:
+        tiles.fetch([(inputs["bb"].at[group], here[0]), (inputs["cc"].at[group], here[1])], barrier)
+        s, e = (tiles.load(plan, inputs[n].at[group, pl.ds(start, ROWS)], ROW) for n in "se")
+
+    def step(indices, *references):
+        k, j = indices
+        *references, (accumulator, top, total) = references
+        block = dict(zip(specs, references, strict=True))
+        if plan.linear:
+            scores = [
+                tiles.multiply(plan, (ROWS, width), factors) for factors in linear_factors(plan, here, block)
+            ]
+        else:
+            z = tiles.load(plan, block["z"], TILE)
+            zz = z * z
+            cc = tiles.columns(tiles.load(plan, here[1].at[pl.ds(k * width, width)], COLUMN))
+            scores = []
+            for i in range(count):
+                x = tiles.load(plan, block["x"].at[i], ROW)
+                y = tiles.columns(tiles.load(plan, block["y"].at[i], COLUMN))
+                square = tiles.squares(plan, x, here[0][j * count + i], z, zz, y, cc, tiles.rows(e, width))
+                scores.append(tiles.special(plan, "sqrt", square))
+        by = factor if plan.linear else tiles.rows(s, width)
+        if plan.biased or plan.masked:
+            scores = [restrict(plan, score * by, block, i) for i, score in enumerate(scores)]
+        # Factors are positive and the same for all pairs: the largest score has the largest logit.
+        largest = scores[0]
+        for score in scores[1:]:
+            largest = jnp.maximum(largest, score)
+        largest = jnp.max(largest, axis=1)
+        if not (plan.biased or plan.masked):
+            largest = largest * (factor if plan.linear else s)
+        above = jnp.maximum(top, largest)
+        shrink = jnp.exp2(top - above)
+        shift = tiles.rows(above, width)
+        if plan.biased or plan.masked:
+            weights = [jnp.exp2(score - shift) for score in scores]
+        else:
+            weights = [jnp.exp2(score * by - shift) for score in scores]
+        summed = weights[0]
+        for weight in weights[1:]:
+            summed = summed + weight
+        total = total * shrink + jnp.sum(summed, axis=1)
+        factors = []
+        for i, weight in enumerate(weights):
+            pairs = pl.ds(i * width, width)
+            values = [block[f"w{p}"].at[pairs] for p in range(plan.value_parts)]
+            factors += tiles.cross(tiles.split(weight, plan.value_parts), values)
+        accumulator = accumulator * tiles.rows(shrink, plan.features)
+        return tiles.multiply(plan, accumulator, factors), above, total
+
+    specs = pair_specs(plan)
+    if not plan.linear:
+        specs["z"] = plgpu.BlockSpec((ROWS, width), lambda k, j: (tile, k))
+        specs["x"] = plgpu.BlockSpec((count, ROWS), lambda k, j: (j, tile))
+    if plan.masked:
+        specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda k, j: (j, tile, k))
+    pipeline = plgpu.emit_pipeline(
+        step,
+        grid=(plan.k_steps, plan.j_steps),
+        in_specs=list(specs.values()),
+        max_concurrent_steps=plan.stages,
+        init_carry=(
+            tiles.zeros(plan, (ROWS, plan.features)),
+            tiles.zeros(plan, (ROWS,), ROW, MASKED),
+            tiles.zeros(plan, (ROWS,), ROW),
+        ),
+    )
+    accumulator, top, total = pipeline(
+        *(inputs[name].at[plan.example(group, inputs[name].shape[0])] for name in specs)
+    )
+    inverse = 1.0 / total
+    if plan.biased or plan.masked:
+        inverse = jnp.where(top > 0.5 * MASKED, inverse, 0.0)
+    out_tile[...] = accumulator * tiles.rows(inverse, plan.features)
+    lse_tile[...] = top + jnp.log2(total)
+    plgpu.commit_smem()
+    plgpu.copy_smem_to_gmem(out_tile, out.at[group, pl.ds(start, ROWS)])
+    plgpu.copy_smem_to_gmem(lse_tile, lse.at[group, pl.ds(start, ROWS)])
+    plgpu.wait_smem_to_gmem(0)
+
+
+def pair_specs(plan: Plan) -> dict[str, plgpu.BlockSpec]:
+    """Blocks of what belongs to pairs of keys: W, C, y and the bias, for pipelines over (k, j)."""
+    width, count = plan.k_block, plan.j_block
+
+    def flat(features):
+        return plgpu.BlockSpec(
+            (count * width, features),
+            lambda k, j: (k * plan.j_steps + j, 0),
+            transforms=tiles.swizzled(features, width),
+        )
+
+    specs = {f"w{p}": flat(plan.features) for p in range(plan.value_parts)}
+    if plan.linear:
+        specs |= {f"c{p}": flat(plan.depth) for p in range(plan.key_parts)}
+    else:
+        specs["y"] = plgpu.BlockSpec((count, width), lambda k, j: (j, k))
+    if plan.biased:
+        specs["bias"] = plgpu.BlockSpec((count, width), lambda k, j: (j, k))
+    return specs
+
+
+def linear_factors(plan: Plan, queries, block) -> list[list[tuple]]:
+    """For each j of a step the products whose sum is q . C_jk."""
+    width = plan.k_block
+    return [
+        tiles.cross(
+            queries,
+            [block[f"c{p}"].at[pl.ds(i * width, width)].transpose((1, 0)) for p in range(plan.key_parts)],
+        )
+        for i in range(plan.j_block)
+    ]
+
+
+def restrict(plan: Plan, score, block, i: int):
+    """Logits of a tile with -1e30 where the pair is padding or masked."""
+    if plan.biased:
+        score = score + tiles.columns(tiles.load(plan, block["bias"].at[i], COLUMN))
+    if plan.masked:
+        allowed = tiles.load(plan, block["mask"].at[i], TILE)
+        score = jnp.where(allowed != 0, score, MASKED)
+    return score

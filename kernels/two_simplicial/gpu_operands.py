@@ -1,0 +1,276 @@
+"""What surrounds the Hopper kernels of 2-simplicial attention: padding, products of keys, slices of keys.
+
+The kernels see groups (batch x heads) first, sizes padded to whole tiles, and pairs (j, k) in the order in
+which they read them: tiles of k outermost, then j, then k within its tile.
+
+Letters: B batch, H heads, Z = B*H, N queries (i), M keys, J and K the keys in first and second place, D, E, F
+features of keys, values and output.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernels.two_simplicial import gpu_tiles, pairwise
+from kernels.two_simplicial.gpu_tiles import LOG2_E, ROWS, Plan
+from kernels.two_simplicial.reference import MASKED, Config
+
+# What W and its like may take at a time.
+CHUNK_BYTES = 64 << 20
+
+
+class Piece(NamedTuple):
+    """The part of the inputs that belongs to a slice of the keys in first place."""
+
+    key1: Float[Array, "B J H D"]
+    value: Float[Array, "B J H E"]
+    bias: Float[Array, "Zb J K"] | None
+    mask: Array | None  # int8 [Bb, J, N, K]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A call of the kernels, prepared.
+
+    Attributes:
+      plan: sizes of one kernel call.
+      config: the logit and its settings.
+      query: padded to whole tiles, like the other arrays, all of one type.
+      key2: the keys in second place.
+      value: the values in second place.
+      bilinear: one map a head.
+      pieces: slices of keys in first place, on a leading axis.
+      rows: where a query may attend to anything, [B or 1, N, 1, 1], or None.
+      shared: operands of the kernels that all slices have.
+      sizes: N, M, D and F before padding.
+    """
+
+    plan: Plan
+    config: Config
+    query: Array
+    key2: Array
+    value: Array
+    bilinear: Array
+    pieces: Piece
+    rows: Array | None
+    shared: dict[str, Array]
+    sizes: tuple[int, int, int, int]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether inputs are bfloat16."""
+        return self.query.dtype == jnp.bfloat16
+
+    def each_chunk(self, function: Callable[[Piece], Any]) -> Any:
+        """The function's results for all slices, stacked on a new first axis."""
+        if self.pieces.key1.shape[0] == 1:
+            return jax.tree.map(lambda a: a[None], function(jax.tree.map(lambda a: a[0], self.pieces)))
+        return jax.lax.map(function, self.pieces)
+
+    def operands(self, piece: Piece) -> dict[str, Array]:
+        """Everything that the kernels read for one slice."""
+        result = dict(self.shared)
+        if self.plan.linear:
+            pairs = key_pairs(self.config, piece.key1, self.key2)
+            parts = gpu_tiles.split(self.ordered(pairs, self.plan.depth), self.plan.key_parts)
+            result |= {f"c{p}": part for p, part in enumerate(parts)}
+        else:
+            found = pairwise.products(self.config, self.query, piece.key1, self.key2)
+            result |= {"x": grouped(found.x), "y": grouped(found.y), "bb": lines(grouped(found.bb))}
+        pairs = value_pairs(piece.value, self.value, self.bilinear)
+        parts = gpu_tiles.split(self.ordered(pairs, self.plan.features), self.plan.value_parts)
+        result |= {f"w{p}": part for p, part in enumerate(parts)}
+        result |= {"bias": piece.bias} if piece.bias is not None else {}
+        result |= {"mask": piece.mask} if piece.mask is not None else {}
+        return result
+
+    def ordered(self, pairs: Float[Array, "B H J K X"], width: int) -> Float[Array, "Z JK Y"]:
+        """One row a pair, in the kernels' order, features padded to `width`."""
+        plan = self.plan
+        pairs = padded(pairs, 4, width)
+        pairs = pairs.reshape(plan.groups, plan.first, plan.k_steps, plan.k_block, width)
+        return pairs.swapaxes(1, 2).reshape(plan.groups, plan.first * plan.second, width)
+
+    def disordered(self, pairs: Float[Array, "Z JK Y"], width: int) -> Float[Array, "B H J K X"]:
+        """The inverse of `ordered`."""
+        plan = self.plan
+        pairs = pairs.reshape(plan.groups, plan.k_steps, plan.first, plan.k_block, -1)[..., :width]
+        pairs = pairs.swapaxes(1, 2)
+        return pairs.reshape(-1, plan.heads, plan.first, plan.second, width)
+
+    def ungrouped(self, array: Float[Array, "Z ..."]) -> Float[Array, "B H ..."]:
+        """Batch and heads apart."""
+        return array.reshape(-1, self.plan.heads, *array.shape[1:])
+
+
+def grouped(array: Float[Array, "B H ..."]) -> Float[Array, "Z ..."]:
+    """Batch and heads as one axis."""
+    return array.reshape(-1, *array.shape[2:])
+
+
+def lines(vector: Float[Array, "Z X"]) -> Float[Array, "Z Y"]:
+    """Padded to whole lines of shared memory."""
+    return padded(vector, 1, gpu_tiles.line(vector.shape[1]))
+
+
+def padded(array: Array, axis: int, size: int) -> Array:
+    """Zeros (False) appended along an axis."""
+    if array.shape[axis] == size:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, size - array.shape[axis])
+    return jnp.pad(array, widths)
+
+
+def multiple(size: int, of: int) -> int:
+    """The size rounded up."""
+    return -(-size // of) * of
+
+
+def key_pairs(
+    config: Config, key1: Float[Array, "B J H D"], key2: Float[Array, "B K H D"]
+) -> Float[Array, "B H J K D"]:
+    """C with logit = scale * q . C_jk: products of the keys, or cross products of their pieces of three."""
+    dtype = jnp.promote_types(key1.dtype, jnp.float32)
+    left = key1.astype(dtype).swapaxes(1, 2)[:, :, :, None]
+    right = key2.astype(dtype).swapaxes(1, 2)[:, :, None]
+    if config.logit == "trilinear":
+        return left * right
+    left, right = (a.reshape(*a.shape[:-1], -1, 3) for a in (left, right))
+    cross = jnp.cross(left, right)
+    return cross.reshape(*cross.shape[:-2], -1)
+
+
+def value_pairs(
+    first: Float[Array, "B J H E"], second: Float[Array, "B K H E"], bilinear: Float[Array, "H F E E"]
+) -> Float[Array, "B H J K F"]:
+    """W_jk = B(value_j, value_k), summed in float32."""
+    half = pairwise.product("hfrs,bjhr->bhjfs", bilinear, first).astype(first.dtype)
+    return pairwise.product("bhjfs,bkhs->bhjkf", half, second)
+
+
+def value_pairs_pullback(
+    first: Float[Array, "B J H E"],
+    second: Float[Array, "B K H E"],
+    bilinear: Float[Array, "H F E E"],
+    gradient: Float[Array, "B H J K F"],
+) -> tuple[Float[Array, "B J H E"], Float[Array, "B K H E"], Float[Array, "H F E E"]]:
+    """Gradients of values in first and second place and of the bilinear map, float32, from that of W.
+
+    Products are of numbers in the inputs' type, as the forward pass's are.
+    """
+    dtype, product = first.dtype, pairwise.product
+    gradient = gradient.astype(dtype)
+    half = product("hfrs,bjhr->bhjfs", bilinear, first).astype(dtype)
+    dsecond = product("bhjkf,bhjfs->bkhs", gradient, half)
+    dhalf = product("bhjkf,bkhs->bhjfs", gradient, second).astype(dtype)
+    dfirst = product("bhjfs,hfrs->bjhr", dhalf, bilinear)
+    return dfirst, dsecond, product("bhjfs,bjhr->hfrs", dhalf, first)
+
+
+def prepare(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+    value: Float[Array, "B M H E"],
+    bilinear: Float[Array, "H F E E"],
+    mask: Bool[Array, "#B #N #M #M"] | None,
+    *,
+    blocks: Mapping[str, int],
+    interpret: bool,
+) -> Problem:
+    """Pads the inputs, decides on sizes, and computes what does not depend on the slice of keys.
+
+    Args:
+      config: the logit and its settings.
+      query: as `gpu.forward`.
+      key1: as `gpu.forward`.
+      key2: as `gpu.forward`.
+      value: as `gpu.forward`.
+      bilinear: as `gpu.forward`.
+      mask: as `gpu.forward`.
+      blocks: "k" keys of a tile, "j" tiles of a pipeline step, "stages" of the pipeline.
+      interpret: run on a CPU.
+    """
+    dtype = jnp.result_type(query, key1, key2, value, bilinear)
+    query, key1, key2, value, bilinear = (a.astype(dtype) for a in (query, key1, key2, value, bilinear))
+    batch, n, heads, depth = query.shape
+    m, features = key1.shape[1], bilinear.shape[1]
+    narrow, linear = dtype == jnp.bfloat16, config.logit != "unsigned"
+    key_parts = (2 if narrow else 3) if linear else 0
+    queries, second = multiple(n, ROWS), multiple(m, blocks["k"])
+    wide = {"features": multiple(features, 16), "depth": multiple(depth, 16) if linear else 0}
+
+    # Slices of keys in first place: as few as fit, all of one size.
+    one = 2 * batch * heads * second * (wide["features"] * (1 if narrow else 2) + wide["depth"] * key_parts)
+    chunks = math.ceil(m / max(CHUNK_BYTES // one, blocks["j"]))
+    first = multiple(math.ceil(m / chunks), blocks["j"])
+    chunks = math.ceil(m / first)
+
+    rows, of_pairs, of_triples = _masks(mask)
+    if of_pairs is None and (chunks * first != m or second != m):
+        of_pairs = jnp.ones((1, 1, m, m), bool)
+    plan = Plan(
+        linear=linear,
+        groups=batch * heads,
+        heads=heads,
+        queries=queries,
+        first=first,
+        second=second,
+        scale=config.scale,
+        value_parts=1 if narrow else 2,
+        query_parts=(1 if narrow else 3) if linear else 0,
+        key_parts=key_parts,
+        biased=of_pairs is not None,
+        masked=of_triples is not None,
+        j_block=blocks["j"],
+        k_block=blocks["k"],
+        stages=blocks["stages"],
+        interpret=interpret,
+        **wide,
+    )
+
+    def slices(array, axis):
+        array = padded(array, axis, chunks * first)
+        array = array.reshape(*array.shape[:axis], chunks, first, *array.shape[axis + 1 :])
+        return jnp.moveaxis(array, axis, 0)
+
+    bias = triples = None
+    if of_pairs is not None:
+        of_pairs = padded(jnp.broadcast_to(of_pairs[:, 0], (of_pairs.shape[0], m, m)), 2, second)
+        bias = jnp.where(slices(of_pairs, 1), 0.0, MASKED)
+    if of_triples is not None:
+        of_triples = jnp.broadcast_to(of_triples, (of_triples.shape[0], n, m, m)).swapaxes(1, 2)
+        triples = slices(padded(padded(of_triples, 2, queries), 3, second), 1).astype(jnp.int8)
+    pieces = Piece(slices(key1, 1), slices(value, 1), bias, triples)
+
+    query, key2, value = padded(query, 1, queries), padded(key2, 1, second), padded(value, 1, second)
+    if linear:
+        flat = padded(grouped(query.swapaxes(1, 2)), 2, wide["depth"])
+        shared = {f"q{p}": part for p, part in enumerate(gpu_tiles.split(flat, plan.query_parts))}
+    else:
+        found = pairwise.products(config, query, key1, key2)
+        shared = {
+            "z": grouped(found.z),
+            "cc": lines(grouped(found.cc)),
+            "s": grouped(found.s) * LOG2_E,
+            "e": grouped(found.e),
+        }
+    return Problem(plan, config, query, key2, value, bilinear, pieces, rows, shared, (n, m, depth, features))
+
+
+def _masks(mask):
+    """The mask as one of rows, one of pairs, and one of triples, of which at most one is not None."""
+    if mask is None:
+        return None, None, None
+    if mask.shape[2:] == (1, 1):
+        return mask, None, None
+    if mask.shape[1] == 1:
+        return None, mask, None
+    return None, None, mask

@@ -1,0 +1,227 @@
+"""What the Hopper kernels of 2-simplicial attention share: sizes, and steps on a tile of logits.
+
+A kernel works on tiles of queries (rows) by keys k (columns), one for each of several j, held in registers in
+the layout of the tensor core's accumulator. Everything of the size of N x M or M x M is computed outside; see
+`gpu.py`.
+
+Letters: Z groups (batch x heads), N queries (i), J and K the keys in first and second place, F output
+features, D features of the linear logits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+from jax.experimental.pallas.mosaic_gpu import Layout
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import llvm
+
+ROWS = 64  # queries of a tile: what one warpgroup's matrix instruction takes
+LOG2_E = 1.4426950408889634
+LINE = 128  # bytes: a copy into shared memory is a multiple of it
+
+TILE, ROW, COLUMN = Layout.WGMMA, Layout.WGMMA.reduce(1), Layout.WGMMA.reduce(0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The static sizes of one kernel call, padded to whole tiles.
+
+    Attributes:
+      linear: the logit is q . C_jk (trilinear and signed) instead of the triple product.
+      groups: Z.
+      heads: groups of one example, which share its mask.
+      queries: N, a multiple of ROWS.
+      first: J, a multiple of j_block.
+      second: K, a multiple of k_block.
+      features: F, a multiple of 16.
+      depth: D of the linear logits, a multiple of 16; 0 for the triple product.
+      scale: what the linear logits are multiplied by.
+      value_parts: bfloat16 numbers whose sum is one number of W and of the output's gradient.
+      query_parts: the same of a query, linear logits only.
+      key_parts: the same of C.
+      biased: a bias [Z or fewer, J, K] is added to the logits: -1e30 where a pair is masked or padding.
+      masked: a mask of triples [batch or 1, J, N, K] is given.
+      j_block: keys j of one pipeline step.
+      k_block: keys k of a tile.
+      stages: pipeline depth.
+      interpret: run in Pallas' interpret mode, on a CPU.
+    """
+
+    linear: bool
+    groups: int
+    heads: int
+    queries: int
+    first: int
+    second: int
+    features: int
+    depth: int
+    scale: float
+    value_parts: int
+    query_parts: int
+    key_parts: int
+    biased: bool
+    masked: bool
+    j_block: int
+    k_block: int
+    stages: int
+    interpret: bool
+
+    @property
+    def j_steps(self) -> int:
+        """Pipeline steps over j."""
+        return self.first // self.j_block
+
+    @property
+    def k_steps(self) -> int:
+        """Tiles along k."""
+        return self.second // self.k_block
+
+    @property
+    def q_steps(self) -> int:
+        """Tiles of queries."""
+        return self.queries // ROWS
+
+    def example(self, group: jax.Array, count: int) -> jax.Array | int:
+        """The row of an array that has one for each group, for each example, or one for all."""
+        return group if count == self.groups else 0 if count == 1 else jax.lax.div(group, self.heads)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Arguments of `plgpu.kernel` that are the same for all kernels."""
+        parameters: dict[str, Any] = {
+            # Approximate here means the special function unit itself: two units in the last place.
+            "compiler_params": plgpu.CompilerParams(
+                approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Lane
+            )
+        }
+        if self.interpret:
+            parameters["interpret"] = plgpu.InterpretGPUParams()
+        return parameters
+
+
+def swizzled(features: int, rows: int = ROWS, dtype: Any = jnp.bfloat16) -> tuple:
+    """How a [rows, features] operand of the tensor core lies in shared memory: in the widest swizzle."""
+    size = jnp.dtype(dtype).itemsize
+    for swizzle in (128, 64, 32):
+        width = swizzle // size
+        if features % width == 0 and (size != 2 or rows % width == 0):
+            return (plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle))
+    raise ValueError(f"{features} features by {rows} rows fit no swizzle")
+
+
+def line(size: int) -> int:
+    """The length of a float32 vector in whole lines."""
+    return -(-size * 4 // LINE) * LINE // 4
+
+
+def special(plan: Plan, name: str, tile: jax.Array) -> jax.Array:
+    """The square root ("sqrt") or its inverse ("rsqrt") in one instruction.
+
+    `jnp.sqrt` keeps subnormal numbers, for three more instructions an element; here squares are at least
+    `pairwise.LEAST_SQUARE`.
+    """
+    if plan.interpret:
+        return getattr(jax.lax, name)(tile)
+
+    @plgpu.inline_mgpu(arg_types=(TILE,), return_type=plgpu.ShapeDtypeStruct(tile.shape, tile.dtype, TILE))
+    def instruction(_, array):
+        f32 = ir.F32Type.get()
+        return array.foreach(
+            lambda x, _: llvm.inline_asm(f32, [x], f"{name}.approx.ftz.f32 $0, $1;", "=f,f"),
+            create_array=True,
+        )
+
+    return instruction(tile)
+
+
+def multiply(plan: Plan, accumulator: jax.Array | tuple[int, int], factors: Sequence[tuple]) -> jax.Array:
+    """Adds products a @ b to an accumulator on the tensor core; a shape stands for zeros.
+
+    Args:
+      plan: whether to interpret.
+      accumulator: float32 in the TILE layout, or its shape.
+      factors: pairs (a, b): a an array in registers or a reference, b a reference, both bfloat16.
+    """
+    if plan.interpret:  # which has no matrix instruction with an operand in registers
+        total = jnp.zeros(accumulator, jnp.float32) if isinstance(accumulator, tuple) else accumulator
+        for a, b in factors:
+            total = total + jnp.dot(a[...], b[...], preferred_element_type=jnp.float32)
+        return total
+
+    def instructions(reference):
+        for a, b in factors:
+            plgpu.wgmma(reference, a, b)
+
+    if isinstance(accumulator, tuple):
+
+        def product(reference):
+            instructions(reference)
+            return reference[...]
+
+        return pl.run_scoped(product, plgpu.ACC(accumulator, jnp.float32))
+    # `run_state` turns the reference's description into the array that it ends with.
+    return cast(jax.Array, pl.run_state(instructions)(plgpu.ACC.init(accumulator)))
+
+
+def split(tile: jax.Array, parts: int) -> list[jax.Array]:
+    """The bfloat16 numbers whose sum approximates a float32 tile, largest first."""
+    result = []
+    for _ in range(parts):
+        result.append(tile.astype(jnp.bfloat16))
+        tile = tile - result[-1].astype(jnp.float32) if len(result) < parts else tile
+    return result
+
+
+def cross(left: Sequence, right: Sequence) -> list[tuple]:
+    """The pairs of parts whose products count: as many orders as the longer side has parts."""
+    orders = max(len(left), len(right))
+    return [(a, b) for i, a in enumerate(left) for j, b in enumerate(right) if i + j < orders]
+
+
+def rows(vector: jax.Array, columns: int) -> jax.Array:
+    """One number a query, repeated along k."""
+    return jax.lax.broadcast_in_dim(vector, (ROWS, columns), [0])
+
+
+def columns(vector: jax.Array) -> jax.Array:
+    """One number a key, repeated along the queries."""
+    return jax.lax.broadcast_in_dim(vector, (ROWS, vector.shape[0]), [1])
+
+
+def zeros(plan: Plan, shape: tuple[int, ...], layout=TILE, value: float = 0.0) -> jax.Array:
+    """A constant array in registers."""
+    array = jnp.full(shape, value, jnp.float32)
+    return array if plan.interpret else plgpu.layout_cast(array, layout)
+
+
+def load(plan: Plan, reference, layout) -> jax.Array:
+    """A copy into registers."""
+    if plan.interpret:
+        return reference[...]
+    return plgpu.load(reference, layout=layout, optimized=False)
+
+
+def fetch(copies: Sequence[tuple], barrier) -> None:
+    """Brings small arrays into shared memory once, and waits."""
+    for source, target in copies:
+        plgpu.copy_gmem_to_smem(source, target, barrier)
+    plgpu.barrier_wait(barrier)
+
+
+def squares(
+    plan: Plan, x: jax.Array, bb: jax.Array, z: jax.Array, zz: jax.Array, y: jax.Array, cc: jax.Array, e
+) -> jax.Array:
+    """The squares t^2 of `pairwise.py` for one j: x one a query, bb a number, the others tiles, zz = z^2."""
+    width = z.shape[1]
+    xx = x * x
+    # Rounding can leave b.b a little below x^2 where a and b are parallel.
+    beta = jnp.maximum(bb - xx, 0.0)
+    square = rows(xx, width) * cc + e
+    square = rows(beta, width) * zz + square
+    w = y - rows(x, width) * z
+    return w * w + square
