@@ -1,0 +1,250 @@
+"""trans on Hopper GPUs (Pallas Mosaic GPU): what it supports, block sizes, and the way to the kernels.
+
+The product of two 512 x 512 matrices a head does about as many operations a byte as the chip balances at, so the
+kernels must read everything once and overlap copies with products. Three decisions follow:
+
+1. *A program holds all columns of a block of rows of the kernel.* The softmax then has its true maximum and
+   denominator before the first product: no rescaling of accumulators, one exponential an element however
+   many columns the premise has, and the logits cross the memory bus once. The price is a limit on sizes.
+2. *The softmax is done in place.* The weights overwrite the logits in shared memory, from where the tensor
+   cores read them; each warpgroup owns its 64 rows, so warpgroups never wait for each other.
+3. *Programs are persistent and one warpgroup only copies.* It runs ahead through rings of tiles, into the next pieces
+   of work too, so that copies do not stop while a piece ends and another begins.
+
+`gpu_pipeline` has the rings and the dealing out of work, `gpu_forward` and `gpu_backward` the kernels. Batch and
+heads are one axis Z there. Masked logits are -inf: a mask is applied before the kernel (one pass over the
+logits), causality inside it, where tiles that no row sees are neither copied nor multiplied.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernels.trans import gpu_backward, gpu_forward
+from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS
+from kernels.trans.reference import Config
+
+DTYPES = ("bfloat16", "float16")
+LONGEST = 1280  # rows, columns and outputs: 20 tiles of 64 x 64 in shared memory, and room for the rest
+SHARED_BYTES = 227 * 1024 - 2048  # of a program; less barriers, log-sum-exps and alignment
+MULTIPROCESSORS = 132  # of an H100 or H200 (SXM), where the device cannot be asked
+_COPY_ALIGNMENT = 8  # rows of memory must start at multiples of 16 bytes
+
+
+def unsupported(config: Config, kernel_logits: Any, premise: Any, mask: Any = None) -> str | None:
+    """Why these arguments cannot be computed here, None if they can."""
+    del config, mask
+    dtypes = {str(jnp.dtype(x.dtype)) for x in (kernel_logits, premise)}
+    if len(dtypes) > 1 or not dtypes <= set(DTYPES):
+        return f"{' and '.join(sorted(dtypes))}: one of {', '.join(DTYPES)} for both (TF32 loses float32's digits)"
+    sizes = (*kernel_logits.shape[2:], premise.shape[3])
+    if max(sizes) > LONGEST:
+        return f"sizes {sizes} of rows, columns and outputs: at most {LONGEST} fit into shared memory"
+    if 0 in (*kernel_logits.shape, *premise.shape):
+        return "empty arrays"
+    return None
+
+
+def forward(
+    config: Config,
+    kernel_logits: Float[Array, "B H X A"],
+    premise: Float[Array, "B H A Y"],
+    mask: Bool[Array, "b h x a"] | None = None,
+    *,
+    blocks: Mapping[str, int] | None = None,
+    interpret: bool = False,
+) -> tuple[Float[Array, "B H X Y"], Float[Array, "B H X"]]:
+    """The result and the log-sum-exp: `reference.trans`, Chen (2023), Table 2, row "t, trans".
+
+    Args:
+        config: whether later columns are masked.
+        kernel_logits: the kernel before its softmax.
+        premise: v.
+        mask: True where allowed.
+        blocks: "warpgroups" and "width" as in `block_candidates`.
+        interpret: on a CPU.
+    """
+    (batch, heads, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
+    out, lse = gpu_forward.run(
+        _logits(kernel_logits, mask),
+        _flat(premise),
+        row_offset=config.row_offset if config.causal else None,
+        **_plan("out", blocks, held=columns, streamed=outputs, rows=rows),
+        programs=_multiprocessors(),
+        interpret=interpret,
+    )
+    shape = (batch, heads, rows, outputs)
+    return out[:, :rows, :outputs].reshape(shape), lse[:, :rows].reshape(shape[:3])
+
+
+def backward(
+    config: Config,
+    kernel_logits: Float[Array, "B H X A"],
+    premise: Float[Array, "B H A Y"],
+    mask: Bool[Array, "b h x a"] | None,
+    out: Float[Array, "B H X Y"],
+    lse: Float[Array, "B H X"],
+    dout: Float[Array, "B H X Y"],
+    *,
+    blocks: Mapping[str, int] | None = None,
+    interpret: bool = False,
+) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
+    """Gradients of kernel_logits and premise; see `gpu_backward`. Arguments as in `forward`."""
+    (_, _, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
+    blocks = blocks or {}
+    options = {
+        "row_offset": config.row_offset if config.causal else None,
+        "programs": _multiprocessors(),
+        "interpret": interpret,
+    }
+    logits, dout = _logits(kernel_logits, mask), _flat(dout)
+    lse = _padded(lse.reshape(-1, rows), 1)
+    dlogits = gpu_backward.logits_gradient(
+        logits,
+        lse,
+        _flat(premise),
+        _flat(out),
+        dout,
+        **_plan("passing", _renamed(blocks, "logits_"), held=outputs, streamed=columns, rows=rows),
+        **options,
+    )
+    dpremise = gpu_backward.premise_gradient(
+        logits,
+        lse,
+        dout,
+        **_plan("out", _renamed(blocks, "premise_"), held=rows, streamed=outputs, rows=columns),
+        **options,
+    )
+    return (
+        dlogits[:, :rows, :columns].reshape(kernel_logits.shape),
+        dpremise[:, :columns, :outputs].reshape(premise.shape),
+    )
+
+
+def block_candidates(
+    config: Config, kernel_logits: Any, premise: Any, mask: Any = None
+) -> dict[str, list[dict[str, int]]]:
+    """What to try when tuning; the first is the default.
+
+    "warpgroups" (1 or 2) have 64 rows each, "width" is the columns of one product; in the backward pass each of
+    the two kernels has its own. What these leave of shared memory, the rings of tiles take.
+    """
+    del config, mask
+    (rows, columns), outputs = kernel_logits.shape[2:], premise.shape[3]
+    forward = _candidates("out", held=columns, streamed=outputs, rows=rows)
+    logits = _candidates("passing", held=outputs, streamed=columns, rows=rows)
+    dpremise = _candidates("out", held=rows, streamed=outputs, rows=columns)
+    pairs = [(one, dpremise[0]) for one in logits] + [(logits[0], other) for other in dpremise[1:]]
+    return {
+        "forward": forward,
+        "backward": [
+            {f"logits_{key}": value for key, value in one.items()}
+            | {f"premise_{key}": value for key, value in other.items()}
+            for one, other in pairs
+        ],
+    }
+
+
+# ---- shared memory
+# ------------------------------------------------------------------------------------------------
+
+
+def _plan(
+    third: str, blocks: Mapping[str, int] | None, *, held: int, streamed: int, rows: int
+) -> dict[str, int]:
+    """The kernels' options for sizes: `blocks` where they fit, the default where they do not.
+
+    Args:
+        third: the name of the ring beside "held" and "streamed".
+        blocks: "warpgroups" and "width".
+        held: the axis of which a program holds all tiles.
+        streamed: the axis that products sweep over, `width` at a time.
+        rows: the axis that is cut into blocks of 64 a warpgroup.
+    """
+    sizes = {"held": held, "streamed": streamed, "rows": rows}
+    if blocks:
+        rings = _rings(third, blocks["warpgroups"], blocks["width"], held=held, streamed=streamed)
+        if rings is not None:
+            return {"warpgroups": blocks["warpgroups"], "width": blocks["width"], **rings}
+    best = _candidates(third, **sizes)[0]
+    return _plan(third, best, **sizes)
+
+
+def _candidates(third: str, *, held: int, streamed: int, rows: int) -> list[dict[str, int]]:
+    most = 2 if rows > WARPGROUP_ROWS else 1  # no warpgroup without a row
+    widths = [width for width in (128, 256, 64) if width < streamed + TILE] or [TILE]
+    pairs = [(warpgroups, width) for warpgroups in range(most, 0, -1) for width in widths]
+    return [
+        {"warpgroups": warpgroups, "width": width}
+        for warpgroups, width in pairs
+        if _rings(third, warpgroups, width, held=held, streamed=streamed) is not None
+    ]
+
+
+def _rings(third: str, warpgroups: int, width: int, *, held: int, streamed: int) -> dict[str, int] | None:
+    """Slots of each ring, None if they do not fit.
+
+    All tiles of up to three pieces of work are held, as long as four streamed tiles fit too (or all of
+    the pieces' tiles): a product over a tile lasts 500 to 1000 cycles and a copy takes some 1000 to arrive.
+    """
+    tiles, sweeps = -(-held // TILE), -(-streamed // width)
+    tile_bytes = 2 * TILE * TILE
+    held_bytes, streamed_bytes = warpgroups * tile_bytes, width // TILE * tile_bytes
+    least = {"out": 1, "passing": 2}[third]
+    for pieces in (3, 2, 1):
+        free = SHARED_BYTES - (pieces * tiles + least) * held_bytes
+        enough = max(2, pieces * tiles * sweeps)
+        slots = min(enough, free // streamed_bytes)
+        if slots >= min(4 if pieces > 1 else 2, enough):
+            spare = (free - slots * streamed_bytes) // held_bytes
+            return {"held": pieces * tiles, "streamed": slots, third: least + min(1, spare)}
+    return None
+
+
+def _multiprocessors() -> int:
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    if device is not None and device.num_cores:  # compiled ahead of time for a chip that is not here
+        return device.num_cores
+    return _local_multiprocessors()
+
+
+@functools.cache
+def _local_multiprocessors() -> int:
+    try:
+        return jax.devices("cuda")[0].core_count
+    except RuntimeError:
+        return MULTIPROCESSORS
+
+
+# ---- arrays as the kernels want them
+# ------------------------------------------------------------------------------
+
+
+def _logits(kernel_logits: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """[Z, X, A], masked and padded columns -inf."""
+    if mask is not None:
+        kernel_logits = jnp.where(mask, kernel_logits, jnp.array(-jnp.inf, kernel_logits.dtype))
+    logits = kernel_logits.reshape(-1, *kernel_logits.shape[2:])
+    return _padded(_padded(logits, 2, -jnp.inf), 1)
+
+
+def _flat(x: jax.Array) -> jax.Array:
+    """[Z, ., .], padded with zeros."""
+    return _padded(_padded(x.reshape(-1, *x.shape[2:]), 2), 1)
+
+
+def _padded(x: jax.Array, axis: int, value: float = 0.0) -> jax.Array:
+    missing = -x.shape[axis] % _COPY_ALIGNMENT
+    if not missing:
+        return x
+    widths = [(0, missing if index == axis else 0) for index in range(x.ndim)]
+    return jnp.pad(x, widths, constant_values=value)
+
+
+def _renamed(blocks: Mapping[str, int], prefix: str) -> dict[str, int]:
+    """The options of one of two kernels."""
+    return {key.removeprefix(prefix): value for key, value in blocks.items() if key.startswith(prefix)}

@@ -1,0 +1,164 @@
+"""The forward pass of trans on Hopper: softmax in place in shared memory, then a matrix product."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
+
+from kernels.trans import gpu_pipeline
+from kernels.trans.gpu_pipeline import LOG2E, LOWEST, TILE, WARPGROUP_ROWS, Ring, Work
+
+
+def _kernel(
+    logits_gmem: Any,
+    premise_gmem: Any,
+    out_gmem: Any,
+    lse_gmem: Any,
+    logits_scratch: Any,
+    premise_scratch: Any,
+    out_smem: Any,
+    lse_smem: Any,
+    *,
+    work: Work,
+    row_offset: int | None,
+) -> None:
+    logits_ring, premise_ring = Ring(*logits_scratch), Ring(*premise_scratch)
+    columns, width = logits_gmem.shape[2], premise_ring.tiles.shape[2]
+    all_tiles, sweeps = pl.cdiv(columns, TILE), pl.cdiv(premise_gmem.shape[2], width)
+
+    def tiles_of(block):
+        """How many tiles of columns the block's last row sees; one at least, which may be all masked."""
+        if row_offset is None:
+            return all_tiles
+        seen = (block + 1) * work.block + row_offset
+        return jnp.clip(lax.div(seen + TILE - 1, TILE), 1, all_tiles)
+
+    def copy(z, block, positions):
+        tiles = tiles_of(block)
+        held, streamed = positions
+
+        def copy_logits(tile, _):
+            at = pl.ds(tile * TILE, TILE)
+            logits_ring.fill(held + tile, *(logits_gmem.at[z, rows, at] for rows in work.parts(block)))
+            return ()
+
+        def copy_premise(step, _):
+            sweep, tile = lax.div(step, tiles), lax.rem(step, tiles)
+            source = premise_gmem.at[z, pl.ds(tile * TILE, TILE), pl.ds(sweep * width, width)]
+            premise_ring.fill(streamed + step, source)
+            return ()
+
+        lax.fori_loop(0, tiles, copy_logits, ())
+        lax.fori_loop(0, sweeps * tiles, copy_premise, ())
+        return held + tiles, streamed + sweeps * tiles
+
+    def compute(warpgroup, z, block, positions):
+        tiles = tiles_of(block)
+        held, streamed = positions
+        first_row = block * work.block + warpgroup * WARPGROUP_ROWS
+        rows = pl.ds(first_row, WARPGROUP_ROWS)
+
+        def load(ref, tile):
+            logits = gpu_pipeline.load_tile(ref)
+            if row_offset is not None:
+                seen = gpu_pipeline.visible(first_row, tile * TILE, row_offset)
+                logits = jnp.where(seen, logits, -jnp.inf)
+            if columns % TILE:
+                logits = jnp.where(gpu_pipeline.inside(tile * TILE, columns), logits, -jnp.inf)
+            return logits
+
+        def find_maximum(tile, maximum):
+            logits = load(logits_ring.wait(held + tile).at[warpgroup], tile)
+            return jnp.maximum(maximum, logits.max(axis=1))
+
+        maximum = lax.fori_loop(0, tiles, find_maximum, gpu_pipeline.row_vector(LOWEST)) * LOG2E
+
+        def exponentiate(tile, total):
+            ref = logits_ring.at(held + tile).at[warpgroup]
+            weights = jnp.exp2(load(ref, tile) * LOG2E - gpu_pipeline.across(maximum))
+            ref[...] = weights.astype(ref.dtype)
+            return total + weights.sum(axis=1)
+
+        total = lax.fori_loop(0, tiles, exponentiate, gpu_pipeline.row_vector(0.0))
+        some = total > 0
+        total = jnp.where(some, total, 1.0)
+        scale = jnp.where(some, 1 / total, 0.0)
+        lse = lse_smem.at[warpgroup]
+        plgpu.wait_smem_to_gmem(0, wait_read_only=True)  # for the piece before, long since read
+        lse[...] = jnp.where(some, (maximum + jnp.log2(total)) / LOG2E, 0.0)
+        plgpu.commit_smem()  # of the weights, too
+        plgpu.copy_smem_to_gmem(lse, lse_gmem.at[z, rows])
+
+        def sweep_columns(sweep, _):
+            streamed_now = streamed + sweep * tiles
+
+            def operands(tile):
+                weights = logits_ring.at(held + tile).at[warpgroup]
+                return weights, premise_ring.wait(streamed_now + tile)
+
+            def free(tile):
+                premise_ring.release(streamed_now + tile)
+                pl.when(sweep == sweeps - 1)(lambda: logits_ring.release(held + tile))
+
+            product = gpu_pipeline.multiply(width, tiles, operands, free)
+            for index, chunk in enumerate(gpu_pipeline.chunks(product)):
+                target = out_gmem.at[z, rows, pl.ds(sweep * width + index * TILE, TILE)]
+                chunk = chunk * gpu_pipeline.across(scale)
+                gpu_pipeline.store_tile(chunk, out_smem.at[warpgroup], index, target)
+            return ()
+
+        lax.fori_loop(0, sweeps, sweep_columns, ())
+        return held + tiles, streamed + sweeps * tiles
+
+    work.run(copy, compute, rings=2)
+
+
+def run(
+    logits: Float[Array, "Z X A"],
+    premise: Float[Array, "Z A Y"],
+    *,
+    row_offset: int | None,
+    warpgroups: int,
+    width: int,
+    held: int,
+    streamed: int,
+    out: int,
+    programs: int,
+    interpret: bool,
+) -> tuple[Float[Array, "Z X Y"], Float[Array, "Z X"]]:
+    """softmax(logits) @ premise and the log-sum-exp.
+
+    Args:
+        logits: masked ones -inf; sizes are multiples of 8.
+        premise: of the same 16-bit dtype.
+        row_offset: of the causal mask, None without one.
+        warpgroups: of a program, 1 or 2; each has 64 rows.
+        width: columns of the premise a product covers, 64, 128 or 256.
+        held: slots for tiles of the logits, at least as many as their columns have tiles.
+        streamed: slots for tiles of the premise, at least 2.
+        out: slots for tiles of the result, for each warpgroup.
+        programs: how many the chip runs at once.
+        interpret: on a CPU.
+    """
+    batch, rows, _ = logits.shape
+    work = Work(batch, rows, warpgroups, programs)
+    held_tile = (warpgroups, WARPGROUP_ROWS, TILE)
+    return work.launch(
+        functools.partial(_kernel, work=work, row_offset=row_offset),
+        out_type=(
+            gpu_pipeline.array_type((batch, rows, premise.shape[2]), premise.dtype, logits),
+            gpu_pipeline.array_type((batch, rows), jnp.float32, logits),
+        ),
+        scratch_types=(
+            Ring.scratch(held, held_tile, logits.dtype, warpgroups, copies=warpgroups),
+            Ring.scratch(streamed, (TILE, width), premise.dtype, warpgroups),
+            gpu_pipeline.tile_scratch((warpgroups, out, WARPGROUP_ROWS, TILE), premise.dtype),
+            plgpu.SMEM((warpgroups, WARPGROUP_ROWS), jnp.float32),
+        ),
+        interpret=interpret,
+    )(logits, premise)
