@@ -1,1 +1,10 @@
-"""Array functions with hand-written kernels; knows no model. Each operation has a folder of its own."""
+"""Array functions with hand-written kernels; knows no model. Each operation has a folder of its own.
+
+`docs/kernels.md` says which implementation a call takes, and how they are measured.
+"""
+
+from kernels.trans.api import trans
+from kernels.trilinear.api import trilinear_attention
+from kernels.two_simplicial.api import two_simplicial_attention
+
+__all__ = ["trans", "trilinear_attention", "two_simplicial_attention"]
