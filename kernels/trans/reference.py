@@ -1,6 +1,6 @@
 """The trans operator as the paper defines it, and the plain path that a user would write for it.
 
-Letters: B batch, H heads, X rows of the kernel (and of the result), A the reduced index, Y columns of the premise.
+Letters: B batch, H heads, X rows of the kernel and the result, A the reduced index, Y columns of the premise.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ def trans(
     premise: Float[Array, "B H A Y"],
     mask: Bool[Array, "b h x a"] | None = None,
 ) -> tuple[Float[Array, "B H X Y"], Float[Array, "B H X"]]:
-    """u_h(x, y) = sum_a K_h(x, a) v_h(a, y), K = softmax_a of the logits: Chen (2023), Table 2, row "t, trans".
+    """u_h(x, y) = sum_a K_h(x, a) v_h(a, y), K = softmax_a of the logits: Chen (2023), Table 2, row "t".
 
     The body of a transitive rule, u(x, y) <- K(x, a), v(a, y), summed over a with the kernel as its weights.
 
@@ -80,8 +80,8 @@ def plain(
 ) -> Float[Array, "B X Y H"]:
     """What a user would write, and what benchmarks compare with: heads last, one softmax, one einsum.
 
-    Binary atoms are features of pairs of tokens, [B, T, T, H], so a direct reading of Table 2 has this layout.
-    No mask but the causal one.
+    Binary atoms are features of pairs of tokens, [B, T, T, H], so this is the layout of a direct reading of
+    Table 2. No mask but the causal one.
     """
     if causal:
         rows, columns = kernel_logits.shape[1:3]

@@ -1,9 +1,9 @@
 """trans in plain JAX: runs on any platform and under any partitioning, and is the fast path on CPUs.
 
-Without a causal mask a softmax and a product are all there is to it, and XLA fuses one into the other (on CPUs
-completely). What is written here beside them: the softmax is not kept for the backward pass, only the log of its
-denominator; and with a causal mask the rows are cut into a few tiles, each of which stops at its own last column,
-so that close to half of the work is not done at all.
+Without a causal mask a softmax and a product are all there is to it, and XLA fuses one into the other (on
+CPUs completely). What is written here beside them: the softmax is not kept for the backward pass, only the
+log of its denominator; and with a causal mask the rows are cut into a few tiles, each of which stops at its
+own last column, so that close to half of the work is not done at all.
 
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
@@ -17,8 +17,8 @@ from jaxtyping import Array, Bool, Float
 
 from kernels.trans.reference import Config, accumulator, allowed
 
-# With n tiles (n + 1) / 2n of the products remain: beyond eight there is little left to gain, and every tile is
-# a few more operations for the compiler. Below 128 rows the copies of slices cost more than they save.
+# With n tiles (n + 1) / 2n of the products remain: beyond eight there is little left to gain, and every tile
+# is a few more operations for the compiler. Below 128 rows the copies of slices cost more than they save.
 MOST_TILES = 8
 FEWEST_ROWS = 128
 
@@ -61,13 +61,13 @@ def forward(
 def _forward_tile(config, kernel_logits, premise, mask):
     dtype = jnp.promote_types(accumulator(kernel_logits.dtype), accumulator(premise.dtype))
     logits = _masked(config, kernel_logits.astype(dtype), mask)
-    # A row without an allowed entry has only -inf: with a finite maximum its powers are 0, and nothing is nan.
+    # A row without an allowed entry is all -inf: with a finite maximum its powers are 0, and nothing is nan.
     lowest = jnp.finfo(dtype).min
     maximum = jnp.max(logits, axis=-1, keepdims=True, initial=lowest)
     powers = jnp.exp(logits - maximum)
     total = powers.sum(axis=-1, keepdims=True)
-    # The greatest power is 1, so the maximum changes nothing but an empty row. (A select here would keep XLA from
-    # fusing softmax and product on CPUs, a third of the time.)
+    # The greatest power is 1, so the maximum changes nothing but an empty row. (A select here would keep XLA
+    # from fusing softmax and product on CPUs, a third of the time.)
     out = _product(powers / jnp.maximum(total, 1), premise, 3, 2, dtype)
     lse = jnp.where(total > 0, maximum + jnp.log(total), 0)
     return out.astype(premise.dtype), lse[..., 0]
@@ -86,8 +86,8 @@ def backward(
 ) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
     """Gradients of kernel_logits and premise, the softmax S computed again from lse.
 
-    dS = dU P^T, dK = S * (dS - Delta) with Delta = sum_y dU * U, dP = S^T dU. `out` and `lse` may be those of a
-    longer row of which these columns are a part; the gradients are then those of the part.
+    dS = dU P^T, dK = S * (dS - Delta) with Delta = sum_y dU * U, dP = S^T dU. `out` and `lse` may be those of
+    longer rows of which these columns are a part; the gradients are then those of the part.
     """
     dtype = lse.dtype
     delta = jnp.sum(dout.astype(dtype) * out.astype(dtype), axis=-1, keepdims=True)
@@ -106,15 +106,13 @@ def backward(
     for start, stop, end in tiles:
         dsoftmax = _product(dout[:, :, start:stop], premise[:, :, :end], 3, 3, dtype)
         part = softmax(start, stop, 0, end) * (dsoftmax - delta[:, :, start:stop])
-        dkernel.append(
-            jnp.pad(part.astype(kernel_logits.dtype), ((0, 0), (0, 0), (0, 0), (0, columns - end)))
-        )
-        # The columns that this tile is the first to see are seen by every later row: one product for all of them.
+        dkernel.append(_pad(part.astype(kernel_logits.dtype), 3, columns - end))
+        # What this tile is the first to see is seen by every later row: one product for all of them.
         part = _product(softmax(start, rows, first, end), dout[:, :, start:], 2, 2, dtype)
         dpremise.append(part.astype(premise.dtype))
         first = end
-    dpremise.append(jnp.zeros((*premise.shape[:2], columns - first, premise.shape[3]), premise.dtype))
-    return jnp.concatenate(dkernel, axis=2), jnp.concatenate(dpremise, axis=2)
+    # Columns that no row sees are there with a row_offset only.
+    return jnp.concatenate(dkernel, axis=2), _pad(jnp.concatenate(dpremise, axis=2), 2, columns - first)
 
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
@@ -158,13 +156,18 @@ def cut(mask: Bool[Array, "b h x a"] | None, start: int, stop: int, first: int, 
     return mask[:, :, rows, columns]
 
 
+def _pad(x, axis, after):
+    """Zeros at the end of an axis."""
+    return jnp.pad(x, [(0, after if i == axis else 0) for i in range(x.ndim)]) if after else x
+
+
 def _masked(config, logits, mask):
     where = allowed(config, *logits.shape[2:], mask)
     return logits if where is None else jnp.where(where, logits, -jnp.inf)
 
 
 def _product(left, right, left_axis, right_axis, dtype):
-    """A product over one axis of each side, per batch and head, in the inputs' narrower dtype, summed in `dtype`."""
+    """Products per batch and head over one axis a side, in the narrower of the dtypes, summed in `dtype`."""
     narrow = left.dtype if jnp.finfo(left.dtype).bits < jnp.finfo(right.dtype).bits else right.dtype
     return jax.lax.dot_general(
         left.astype(narrow),

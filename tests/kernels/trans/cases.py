@@ -1,11 +1,12 @@
 """Inputs, and float64 answers worked out in NumPy, for the tests of every backend of trans."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kernels.trans.shapes import Shape
 
-# Each kind of mask by the sizes it keeps full: what a model passes, and what only a careful kernel gets right.
+# Each kind of mask by the sizes it keeps full: what models pass, and what only a careful kernel gets right.
 MASKS = {
     "none": None,
     "padding": (True, False, False, True),  # columns that are no tokens, per example
@@ -102,8 +103,14 @@ def run(backend, config, arrays, dout, **options) -> dict:
 
     The backward pass is handed the backend's own results, as it is in use.
     """
-    out, lse = backend.forward(config, *arrays, **options)
-    dkernel_logits, dpremise = backend.backward(config, *arrays, out, lse, jnp.asarray(dout), **options)
+    arrays = [None if x is None else jnp.asarray(x) for x in arrays]
+
+    @jax.jit  # one program to compile, not one an operation
+    def both(arrays, dout):
+        out, lse = backend.forward(config, *arrays, **options)
+        return out, lse, *backend.backward(config, *arrays, out, lse, dout, **options)
+
+    out, lse, dkernel_logits, dpremise = both(arrays, jnp.asarray(dout))
     assert out.dtype == dpremise.dtype == arrays[1].dtype
     assert dkernel_logits.dtype == arrays[0].dtype
     assert lse.dtype == jnp.promote_types(arrays[0].dtype, jnp.float32)

@@ -1,0 +1,100 @@
+"""The trans operator: from two relations a third, through everything that may stand between."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from kernels import checks, dispatch
+from kernels.trans import reference
+from kernels.trans.reference import Config
+
+
+def trans(
+    kernel_logits: Float[jax.Array, "*batch H T T"],
+    premise: Float[jax.Array, "*batch H T T"],
+    *,
+    causal: bool = False,
+    mask: Bool[jax.Array, "*#batch #H #T #T"] | None = None,
+    implementation: dispatch.Implementation = None,
+) -> Float[jax.Array, "*batch H T T"]:
+    """The trans operator of FOLNet (Chen 2023, Table 2): who is related to y through some a.
+
+        u_h(x, y) = sum_a softmax_a(kernel_logits)_h(x, a) * premise_h(a, y)
+
+    Heads stand before the two tokens, [..., H, T, T], and the projections that make the arguments should
+    write them so: a transpose costs as much as the operator. What is kept for the gradients is the arguments,
+    the result and one number a row. Softmax and sums are float32 (float64 for float64 arguments).
+
+    The relations need not be square: a kernel [..., H, X, A] applied to a premise [..., H, A, Y] gives
+    [..., H, X, Y]. For rows spread over devices see `kernels.trans.sharded`.
+
+    Args:
+        kernel_logits: the kernel before its softmax over the last axis.
+        premise: the relation that it is applied to.
+        causal: allow only a <= x; X and A must be equal.
+        mask: True where allowed, broadcast to kernel_logits: [..., 1, 1, A] for padding. A row with nothing
+            allowed gives 0 and has no gradient.
+        implementation: None (the fastest proven here), "reference", "xla", "gpu", "tpu", "gpu_interpret",
+            "tpu_interpret", or several to try in order.
+
+    Raises:
+        ValueError: shapes, types or values that do not fit; it names the argument and what was expected.
+        NotImplementedError: an implementation asked for does not support these arguments, or not this
+            platform.
+    """
+    config, arrays, batch = checked(kernel_logits, premise, causal, mask)
+    heads, rows, columns = arrays[0].shape[1:]
+    outputs = arrays[1].shape[3]
+    if 0 in (*batch, heads, rows, columns, outputs):  # an empty result, or a sum over nothing
+        dispatch.checked_names(OPERATION, implementation)
+        return jnp.zeros((*batch, heads, rows, outputs), arrays[0].dtype)
+    out = dispatch.run(OPERATION, config, *arrays, implementation=implementation)
+    return out.reshape(*batch, heads, rows, outputs)
+
+
+def checked(kernel_logits, premise, causal, mask):
+    """Config, arrays with one batch axis, and the batch axes, of arguments that fit each other."""
+    if not isinstance(causal, bool):
+        raise ValueError(f"causal is {causal!r}, expected True or False: it is compiled in")
+    kernel_logits, premise = checks.floating(kernel_logits=kernel_logits, premise=premise)
+    checks.rank("kernel_logits", kernel_logits, 3, "[..., H, T, T]")
+    checks.rank("premise", premise, 3, "[..., H, T, T]")
+    *batch, heads, rows, columns = kernel_logits.shape
+    checks.shape(
+        "premise",
+        premise,
+        (*batch, heads, columns, premise.shape[-1]),
+        "[..., H, A, Y]",
+        f"by the batch, heads and last axis of kernel_logits {kernel_logits.shape}",
+    )
+    if causal and rows != columns:
+        raise ValueError(
+            f"kernel_logits has shape {kernel_logits.shape}, expected [..., H, T, T] with causal=True"
+        )
+    mask = checks.mask(mask, kernel_logits.shape, "[..., H, T, T]")
+    arrays = [checks.flatten_batch(x, batch, 3) for x in (kernel_logits, premise)]
+    return Config(causal), (*arrays, None if mask is None else checks.flatten_batch(mask, batch, 3)), batch
+
+
+def _outputs(config, kernel_logits, premise, mask, *_):
+    del config, mask
+    *lead, _ = kernel_logits.shape
+    lse = jax.ShapeDtypeStruct(lead, reference.accumulator(premise.dtype))
+    return jax.ShapeDtypeStruct((*lead, premise.shape[3]), premise.dtype), lse
+
+
+def _describe(config, kernel_logits, premise, mask, *_):
+    batch, heads, rows, columns = kernel_logits.shape
+    kind = {"dtype": str(premise.dtype), "causal": config.causal, "masked": mask is not None}
+    return kind, {"groups": batch * heads, "X": rows, "A": columns, "Y": premise.shape[3]}
+
+
+OPERATION = dispatch.Operation(
+    name="trans",
+    reference=reference.trans,
+    package="kernels.trans",
+    outputs=_outputs,
+    describe=_describe,
+    batch_axis=(True, True, True),
+    differentiable=2,
+)
