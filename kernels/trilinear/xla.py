@@ -93,16 +93,16 @@ def forward(
             def pairs(chunk, state):
                 top, total, sums = state
                 left = tiles.gather(key1, start, chunk)
-                logit = product("bgjtrd,bgkd->bgjtrk", q[:, :, None] * left, k2)
+                logit = product("bgtrjd,bgkd->bgtrjk", q[..., None, :] * left, k2)
                 logit = jnp.where(tiles.seen(start, chunk, k_start), logit, MASKED)
                 # A row may have seen nothing yet: its weights are then exp(0) of masked logits. The first
                 # real logit, at the latest the query's own, wipes them out: exp(MASKED - real) = 0.
-                higher = jnp.maximum(top, jnp.max(logit, axis=(2, 5)))
-                weight = jnp.exp(logit - higher[:, :, None, ..., None])
+                higher = jnp.maximum(top, jnp.max(logit, axis=(4, 5)))
+                weight = jnp.exp(logit - higher[..., None, None])
                 rescale = jnp.exp(top - higher)
-                total = total * rescale + jnp.sum(weight, axis=(2, 5))
-                part = product("bgjtrk,bgkd->bgjtrd", weight, v2)
-                part = jnp.sum(part * tiles.gather(value1, start, chunk), axis=2)
+                total = total * rescale + jnp.sum(weight, axis=(4, 5))
+                part = product("bgtrjk,bgkd->bgtrjd", weight, v2)
+                part = jnp.sum(part * tiles.gather(value1, start, chunk), axis=4)
                 return higher, total, sums * rescale[..., None] + part
 
             return _loop(tiles.chunks(start), pairs, state)
@@ -165,19 +165,19 @@ def backward(
             def pairs(chunk, state):
                 dq, dkey1, dk2, dvalue1, dv2 = state
                 left, gain = tiles.gather(key1, start, chunk), tiles.gather(value1, start, chunk)
-                a, b = q[:, :, None] * left, g[:, :, None] * gain
-                logit = product("bgjtrd,bgkd->bgjtrk", a, k2)
-                weight = jnp.exp(logit - row_lse[:, :, None, ..., None])
+                a, b = q[..., None, :] * left, g[..., None, :] * gain
+                logit = product("bgtrjd,bgkd->bgtrjk", a, k2)
+                weight = jnp.exp(logit - row_lse[..., None, None])
                 weight = jnp.where(tiles.seen(start, chunk, k_start), weight, 0)
-                dweight = product("bgjtrd,bgkd->bgjtrk", b, v2)
-                dlogit = weight * (dweight - row_delta[:, :, None, ..., None])
-                da = product("bgjtrk,bgkd->bgjtrd", dlogit, k2)
-                db = product("bgjtrk,bgkd->bgjtrd", weight, v2)
-                dk2 = dk2 + product("bgjtrk,bgjtrd->bgkd", dlogit, a)
-                dv2 = dv2 + product("bgjtrk,bgjtrd->bgkd", weight, b)
-                dkey1 = tiles.scatter(dkey1, start, chunk, jnp.sum(da * q[:, :, None], axis=4))
-                dvalue1 = tiles.scatter(dvalue1, start, chunk, jnp.sum(db * g[:, :, None], axis=4))
-                return dq + jnp.sum(da * left, axis=2), dkey1, dk2, dvalue1, dv2
+                dweight = product("bgtrjd,bgkd->bgtrjk", b, v2)
+                dlogit = weight * (dweight - row_delta[..., None, None])
+                da = product("bgtrjk,bgkd->bgtrjd", dlogit, k2)
+                db = product("bgtrjk,bgkd->bgtrjd", weight, v2)
+                dk2 = dk2 + product("bgtrjk,bgtrjd->bgkd", dlogit, a)
+                dv2 = dv2 + product("bgtrjk,bgtrjd->bgkd", weight, b)
+                dkey1 = tiles.scatter(dkey1, start, chunk, jnp.sum(da * q[..., None, :], axis=3))
+                dvalue1 = tiles.scatter(dvalue1, start, chunk, jnp.sum(db * g[..., None, :], axis=3))
+                return dq + jnp.sum(da * left, axis=4), dkey1, dk2, dvalue1, dv2
 
             zero = _zeros_like(q, k2.shape)
             state = dq, dkey1, zero, dvalue1, zero
@@ -248,38 +248,38 @@ class _Tiles:
 
     def gather(
         self, keys: Float[Array, "B G n D"], start: Array, chunk: Array
-    ) -> Float[Array, "B G J #T 1 D"]:
+    ) -> Float[Array, "B G #T 1 J D"]:
         """For each row of the tile the first keys (or their values) of a chunk."""
         t, j = self.queries, self.first
         if not self.config.causal:
-            return _slice(keys, chunk * j, j)[:, :, :, None, None]
+            return _slice(keys, chunk * j, j)[:, :, None, None]
         band = _slice(keys, start - chunk * j - (j - 1) + self.front, t + j - 1)
         rows = [band[:, :, j - 1 - o : j - 1 - o + t] for o in range(j)]  # distance chunk * j + o
-        return jnp.stack(rows, axis=2)[:, :, :, :, None]
+        return jnp.stack(rows, axis=3)[:, :, :, None]
 
     def scatter(
-        self, sums: Float[Array, "B G n D"], start: Array, chunk: Array, rows: Float[Array, "B G J T D"]
+        self, sums: Float[Array, "B G n D"], start: Array, chunk: Array, rows: Float[Array, "B G T J D"]
     ) -> Float[Array, "B G n D"]:
         """Adds what belongs to `gather`'s keys to where they were gathered from: its transpose."""
         j = self.first
         if not self.config.causal:
-            return _add(sums, jnp.sum(rows, axis=3), chunk * j)
-        shifted = [jnp.pad(rows[:, :, o], ((0, 0), (0, 0), (j - 1 - o, o), (0, 0))) for o in range(j)]
+            return _add(sums, jnp.sum(rows, axis=2), chunk * j)
+        shifted = [jnp.pad(rows[:, :, :, o], ((0, 0), (0, 0), (j - 1 - o, o), (0, 0))) for o in range(j)]
         band = functools.reduce(jnp.add, shifted)
         return _add(sums, band, start - chunk * j - (j - 1) + self.front)
 
-    def seen(self, start: Array, chunk: Array, k_start: Array) -> Bool[Array, "J #T 1 K"]:
+    def seen(self, start: Array, chunk: Array, k_start: Array) -> Bool[Array, "#T 1 J K"]:
         """Which of the triples of a step are allowed."""
         step = jnp.arange(self.first) + chunk * self.first
         k = jnp.arange(self.second) + k_start
         if not self.config.causal:
-            return (step < self.length)[:, None, None, None] & (k < self.length)[None, None, None, :]
+            return (step < self.length)[None, None, :, None] & (k < self.length)[None, None, None, :]
         window1, window2 = self.config.reach(self.length)
         i = jnp.arange(self.queries) + start
-        first = (step < window1)[:, None] & (step[:, None] <= i[None, :])  # j = i - step is a position
+        first = (step < window1)[None, :] & (step[None, :] <= i[:, None])  # j = i - step is a position
         back = i[:, None] - k[None, :]
         second = (back >= 0) & (back < window2)
-        return first[:, :, None, None] & second[None, :, None, :]
+        return first[:, None, :, None] & second[:, None, None, :]
 
     def over_blocks(self, start: Array, block: Callable, state: Any) -> Any:
         """Folds `block(k_start, state)` over the blocks of second keys that the tile at `start` sees."""
@@ -295,14 +295,18 @@ class _Tiles:
 
 
 def default_blocks(config: Config, query: Any, key: Any) -> dict[str, int]:
-    """Sizes with which a step's tile of logits is about a million numbers, and products are not thin."""
+    """Sizes with which products have about 128 rows and a step's tile of logits at most a million numbers.
+
+    Fastest on two cores, where a tile should stay in a cache; rows enough come from the heads of a group, else
+    from positions, else from several first keys.
+    """
     batch, length, heads, _ = query.shape
+    per_group = heads // key.shape[2]
     window1, window2 = config.reach(length)
-    queries = min(length, 64)
-    second = min(length, 1024) if window2 == length else min(queries + window2 - 1, 1024)
-    budget = 2**20 // (batch * heads * second)
-    queries = max(1, min(queries, budget))
-    first = max(1, min(8, window1, budget // queries))
+    queries = min(length, max(8, min(64, 128 // per_group)))
+    second = min(1024, length if window2 == length else queries + window2 - 1)
+    queries = max(1, min(queries, 2**20 // (batch * heads * second)))
+    first = 1 if queries * per_group > 64 else min(4, window1)
     return {"queries": queries, "first": first, "second": second}
 
 
