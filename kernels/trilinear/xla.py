@@ -297,8 +297,8 @@ class _Tiles:
 def default_blocks(config: Config, query: Any, key: Any) -> dict[str, int]:
     """Sizes with which products have about 128 rows and a step's tile of logits at most a million numbers.
 
-    Fastest on two cores, where a tile should stay in a cache; rows enough come from the heads of a group, else
-    from positions, else from several first keys.
+    Fastest on two cores, where a tile should stay in a cache; rows enough come from the heads of a group,
+    else from positions, else from several first keys.
     """
     batch, length, heads, _ = query.shape
     per_group = heads // key.shape[2]
