@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kernels.two_simplicial import gpu_forward, gpu_operands
+from kernels.two_simplicial import gpu_backward, gpu_forward, gpu_operands
 from kernels.two_simplicial.gpu_tiles import LOG2_E
 from kernels.two_simplicial.reference import MASKED, Config
 
@@ -112,6 +112,62 @@ def forward(
         out = jnp.where(problem.rows, out, 0.0)
         lse = jnp.where(problem.rows[:, None, :, 0, 0], lse, 0.0)
     return out.astype(value.dtype), lse
+
+
+def backward(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+    value: Float[Array, "B M H E"],
+    bilinear: Float[Array, "H F E E"],
+    mask: Bool[Array, "#B #N #M #M"] | None,
+    out: Float[Array, "B N H F"],
+    lse: Float[Array, "B H N"],
+    dout: Float[Array, "B N H F"],
+    *,
+    blocks: Mapping[str, int] | None = None,
+    interpret: bool = False,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Gradients of query, key1, key2, value and bilinear, each in its type.
+
+    Args:
+      config: the logit and its settings.
+      query: as `forward`.
+      key1: as `forward`.
+      key2: as `forward`.
+      value: as `forward`.
+      bilinear: as `forward`.
+      mask: as `forward`.
+      out: what `forward` returned.
+      lse: what `forward` returned.
+      dout: the gradient of `out`.
+      blocks: as `forward`; "j" times "k" is a multiple of 64.
+      interpret: on a CPU.
+
+    Raises:
+      NotImplementedError: for arguments that `unsupported` names.
+    """
+    _check(config, query, key1, key2, value, bilinear, mask)
+    inputs = query, key1, key2, value, bilinear
+    blocks = {**block_candidates(config, *inputs)["backward"][0], **(blocks or {})}
+    problem = gpu_operands.prepare(config, *inputs, mask, blocks=blocks, interpret=interpret)
+    of_queries, of_pairs = problem.backward_operands(out, lse, dout)
+
+    def chunk(piece):
+        operands = problem.operands(piece)
+        towards_queries = gpu_backward.query_side(problem.plan, {**operands, **of_queries})
+        towards_pairs = gpu_backward.pair_side(problem.plan, {**operands, **of_pairs})
+        return problem.gradients(piece, towards_queries, towards_pairs)
+
+    dquery, dkey1, dkey2, dfirst, dsecond, dbilinear = problem.each_chunk(chunk)
+    m = key1.shape[1]
+    dkey1, dfirst = (
+        jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1, *a.shape[3:])[:, :m] for a in (dkey1, dfirst)
+    )
+    dquery, dkey2, dsecond, dbilinear = (jnp.sum(a, axis=0) for a in (dquery, dkey2, dsecond, dbilinear))
+    gradients = dquery[:, : query.shape[1]], dkey1, dkey2[:, :m], dfirst + dsecond[:, :m], dbilinear
+    return tuple(g.astype(a.dtype) for g, a in zip(gradients, inputs, strict=True))
 
 
 def block_candidates(config: Config, query, key1, *_) -> dict[str, list[dict[str, int]]]:

@@ -5,6 +5,8 @@ fetched ahead into shared memory. Logits and softmax live in registers and are r
 exponentials are the left operand of P @ W where they stand.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
@@ -120,7 +122,7 @@ def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
         accumulator = accumulator * tiles.rows(shrink, plan.features)
         return tiles.multiply(plan, accumulator, factors), above, total
 
-    specs = pair_specs(plan)
+    specs = pair_specs(plan, lambda k, j: (k, j))
     if not plan.linear:
         specs["z"] = plgpu.BlockSpec((ROWS, width), lambda k, j: (tile, k))
         specs["x"] = plgpu.BlockSpec((count, ROWS), lambda k, j: (j, tile))
@@ -151,24 +153,31 @@ def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
     plgpu.wait_smem_to_gmem(0)
 
 
-def pair_specs(plan: Plan) -> dict[str, plgpu.BlockSpec]:
-    """Blocks of what belongs to pairs of keys: W, C, y and the bias, for pipelines over (k, j)."""
+def pair_specs(plan: Plan, place: Callable) -> dict[str, plgpu.BlockSpec]:
+    """Blocks of what belongs to pairs of keys: W, C, y and the bias.
+
+    Args:
+      plan: sizes.
+      place: from a pipeline's indices to the steps of k and j.
+    """
     width, count = plan.k_block, plan.j_block
 
-    def flat(features):
-        return plgpu.BlockSpec(
-            (count * width, features),
-            lambda k, j: (k * plan.j_steps + j, 0),
-            transforms=tiles.swizzled(features, width),
-        )
+    def row(*indices):
+        k, j = place(*indices)
+        return k * plan.j_steps + j, 0
 
+    def flat(features):
+        transforms = tiles.swizzled(features, width)
+        return plgpu.BlockSpec((count * width, features), row, transforms=transforms)
+
+    square = plgpu.BlockSpec((count, width), lambda *indices: place(*indices)[::-1])
     specs = {f"w{p}": flat(plan.features) for p in range(plan.value_parts)}
     if plan.linear:
         specs |= {f"c{p}": flat(plan.depth) for p in range(plan.key_parts)}
     else:
-        specs["y"] = plgpu.BlockSpec((count, width), lambda k, j: (j, k))
+        specs["y"] = square
     if plan.biased:
-        specs["bias"] = plgpu.BlockSpec((count, width), lambda k, j: (j, k))
+        specs["bias"] = square
     return specs
 
 

@@ -89,6 +89,68 @@ class Problem:
         result |= {"mask": piece.mask} if piece.mask is not None else {}
         return result
 
+    def backward_operands(
+        self, out: Float[Array, "B N H F"], lse: Float[Array, "B H N"], dout: Float[Array, "B N H F"]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """What the two backward kernels read besides: that of `query_side`, that of `pair_side`."""
+        plan = self.plan
+        dout = dout.astype(jnp.float32)
+        if self.rows is not None:
+            dout = jnp.where(self.rows, dout, 0.0)
+            # Whose logits were not masked in the kernel: no weight at all.
+            lse = jnp.where(self.rows[:, None, :, 0, 0], lse, -MASKED)
+        delta = jnp.einsum("bnhf,bnhf->bhn", dout, out.astype(jnp.float32))
+        delta, shift = (padded(grouped(a), 1, plan.queries) for a in (delta, lse * LOG2_E))
+        flat = padded(padded(grouped(dout.swapaxes(1, 2)), 2, plan.features), 1, plan.queries)
+        douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, plan.value_parts))}
+        if plan.linear:
+            s = e = jnp.zeros_like(shift)
+            weighted = shift
+        else:
+            s, e = self.shared["s"], self.shared["e"]
+            weighted = shift - jnp.log2(s / LOG2_E)
+        vectors = jnp.stack([s, e, shift, delta], axis=1)
+        return {**douts, "shift": weighted, "delta": delta}, {**douts, "rows": vectors}
+
+    def gradients(
+        self, piece: Piece, of_queries: tuple[Array, ...], of_pairs: tuple[Array, ...]
+    ) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """Gradients of query, key1, key2, values in first and second place, and bilinear, for one slice.
+
+        Args:
+          piece: the slice of the keys in first place.
+          of_queries: what `gpu_backward.query_side` returned.
+          of_pairs: what `gpu_backward.pair_side` returned.
+        """
+        plan = self.plan
+        *_, depth, features = self.sizes
+        if plan.linear:
+            dquery = self.ungrouped(jnp.sum(of_queries[0], axis=1)[..., :depth]).swapaxes(1, 2)
+            dpairs = self.disordered(of_pairs[1], depth) * plan.scale
+            _, pullback = jax.vjp(
+                lambda *keys: key_pairs(self.config, *keys),
+                piece.key1.astype(jnp.float32),
+                self.key2.astype(jnp.float32),
+            )
+            toward_keys = dquery * plan.scale, *pullback(dpairs)
+        else:
+            dx, dz, daa = of_queries
+            sums = of_pairs[1]
+            count = plan.j_block
+            dbb = sums[:, :, count : 2 * count].reshape(plan.groups, plan.first, plan.second)
+            found = pairwise.Gradients(
+                x=jnp.sum(dx, axis=1),
+                z=dz,
+                y=sums[:, :, :count].reshape(plan.groups, plan.first, plan.second),
+                aa=jnp.sum(daa, axis=1),
+                bb=jnp.sum(dbb, axis=2),
+                cc=jnp.sum(sums[:, :, 2 * count], axis=1),
+            )
+            found = pairwise.Gradients(*map(self.ungrouped, found))
+            toward_keys = pairwise.pullback(self.query, piece.key1, self.key2, found)
+        dpairs = self.disordered(of_pairs[0], features)
+        return *toward_keys, *value_pairs_pullback(piece.value, self.value, self.bilinear, dpairs)
+
     def ordered(self, pairs: Float[Array, "B H J K X"], width: int) -> Float[Array, "Z JK Y"]:
         """One row a pair, in the kernels' order, features padded to `width`."""
         plan = self.plan
