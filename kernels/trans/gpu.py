@@ -95,29 +95,16 @@ def backward(
 ) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
     """Gradients of kernel_logits and premise; see `gpu_backward`. Arguments as in `forward`."""
     (_, _, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
-    blocks = blocks or {}
-    options = {
-        "row_offset": config.row_offset if config.causal else None,
-        "programs": _multiprocessors(),
-        "interpret": interpret,
-    }
-    logits, dout = _logits(kernel_logits, mask), _flat(dout)
-    lse = _padded(lse.reshape(-1, rows), 1)
-    dlogits = gpu_backward.logits_gradient(
-        logits,
-        lse,
+    dlogits, dpremise = gpu_backward.run(
+        _logits(kernel_logits, mask),
+        _padded(lse.reshape(-1, rows), 1),
         _flat(premise),
         _flat(out),
-        dout,
-        **_plan("passing", _renamed(blocks, "logits_"), held=outputs, streamed=columns, rows=rows),
-        **options,
-    )
-    dpremise = gpu_backward.premise_gradient(
-        logits,
-        lse,
-        dout,
-        **_plan("out", _renamed(blocks, "premise_"), held=rows, streamed=outputs, rows=columns),
-        **options,
+        _flat(dout),
+        row_offset=config.row_offset if config.causal else None,
+        **_plan("passing", blocks, **_backward_sizes(rows, columns, outputs)),
+        programs=_multiprocessors(),
+        interpret=interpret,
     )
     return (
         dlogits[:, :rows, :columns].reshape(kernel_logits.shape),
@@ -130,22 +117,23 @@ def block_candidates(
 ) -> dict[str, list[dict[str, int]]]:
     """What to try when tuning; the first is the default.
 
-    "warpgroups" (1 or 2) have 64 rows each, "width" is the columns of one product; in the backward pass each of
-    the two kernels has its own. What these leave of shared memory, the rings of tiles take.
+    "warpgroups" (1 or 2) have 64 rows each, "width" is the columns of one product. What these leave of shared
+    memory, the rings of tiles take.
     """
     del config, mask
     (rows, columns), outputs = kernel_logits.shape[2:], premise.shape[3]
-    forward = _candidates("out", held=columns, streamed=outputs, rows=rows)
-    logits = _candidates("passing", held=outputs, streamed=columns, rows=rows)
-    dpremise = _candidates("out", held=rows, streamed=outputs, rows=columns)
-    pairs = [(one, dpremise[0]) for one in logits] + [(logits[0], other) for other in dpremise[1:]]
     return {
-        "forward": forward,
-        "backward": [
-            {f"logits_{key}": value for key, value in one.items()}
-            | {f"premise_{key}": value for key, value in other.items()}
-            for one, other in pairs
-        ],
+        "forward": _candidates("out", held=columns, streamed=outputs, rows=rows),
+        "backward": _candidates("passing", **_backward_sizes(rows, columns, outputs)),
+    }
+
+
+def _backward_sizes(rows: int, columns: int, outputs: int) -> dict[str, int]:
+    """One kernel with two kinds of work: the larger of each size."""
+    return {
+        "held": max(rows, outputs),
+        "streamed": max(columns, outputs),
+        "rows": max(rows, columns),
     }
 
 
@@ -243,8 +231,3 @@ def _padded(x: jax.Array, axis: int, value: float = 0.0) -> jax.Array:
         return x
     widths = [(0, missing if index == axis else 0) for index in range(x.ndim)]
     return jnp.pad(x, widths, constant_values=value)
-
-
-def _renamed(blocks: Mapping[str, int], prefix: str) -> dict[str, int]:
-    """The options of one of two kernels."""
-    return {key.removeprefix(prefix): value for key, value in blocks.items() if key.startswith(prefix)}

@@ -1,11 +1,14 @@
-"""The backward pass of trans on Hopper: two kernels, each recomputes the weights S from logits and log-sum-exp.
+"""The backward pass of trans on Hopper: one kernel, two kinds of work, the weights S recomputed in both.
 
 With u = S v, S = exp(K - lse):  dv = S^T du;  dS = du v^T;  dK = S (dS - Delta),  Delta_x = sum_y du u.
 
-- `premise_gradient` is the forward pass with the weights transposed: a program holds all rows of a block of columns
-  of the logits, exponentiates them in place, and the tensor cores read them transposed.
-- `logits_gradient` holds du for a block of rows and streams the premise; Delta is summed while du arrives, and
+- *dK for a block of rows:* du of these rows is held, the premise is streamed; Delta is summed while du arrives, and
   the gradient overwrites the tile of logits from which S was made.
+- *dv for a block of columns:* the forward pass with the weights transposed. All logits of these columns are held and
+  exponentiated in place, the tensor cores read them transposed, and du is streamed.
+
+Both kinds read the logits and du. The pieces of one head are dealt out next to each other, so that one of the two
+reads is served by the cache: six arrays cross the memory bus and not eight.
 """
 
 import functools
@@ -22,275 +25,308 @@ from kernels.trans import gpu_pipeline
 from kernels.trans.gpu_pipeline import LOG2E, TILE, WARPGROUP_ROWS, Ring, Work
 
 
-def _weights(logits: jax.Array, lse: jax.Array, seen: jax.Array | None) -> jax.Array:
-    weights = jnp.exp2(logits * LOG2E - gpu_pipeline.across(lse * LOG2E))
-    return weights if seen is None else jnp.where(seen, weights, 0.0)
+def _weights(logits: jax.Array, lse: jax.Array) -> jax.Array:
+    return jnp.exp2(logits * LOG2E - gpu_pipeline.across(lse * LOG2E))
 
 
-# ---- dv = S^T du
-# -----------------------------------------------------------------------------------------------
+class _Rings:
+    """The four rings. Positions go through a piece of work as a tuple in this order.
+
+    Attributes:
+        lse: log-sum-exps of 64 rows.
+        held: what a piece needs all of: du of its rows, or logits of its columns.
+        premise: streamed tiles [width, 64] of v ...
+        dout: ... or [64, width] of du, in the same memory.
+        passing: what is met once: u for Delta, logits that become gradients, and dv on its way out.
+    """
+
+    def __init__(self, lse: Any, held: Any, streamed: Any, passing: Any) -> None:
+        self.lse, self.held, self.passing = Ring(*lse), Ring(*held), Ring(*passing)
+        (premise, dout), full, empty = streamed
+        self.premise, self.dout = Ring(premise, full, empty), Ring(dout, full, empty)
+        self.width = dout.shape[2]
+
+    def store(self, warpgroup: Any, position: Any, value: jax.Array, target: Any) -> None:
+        """Sends a tile out through a passing slot, which is free again when it has been read."""
+        ref = self.passing.at(position).at[warpgroup]
+        ref[...] = value.astype(ref.dtype)
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(ref, target)
+        plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+        self.passing.release(position)
 
 
-def _premise_kernel(
-    logits_gmem: Any,
-    lse_gmem: Any,
-    dout_gmem: Any,
-    dpremise_gmem: Any,
-    logits_scratch: Any,
-    lse_scratch: Any,
-    dout_scratch: Any,
-    out_smem: Any,
-    *,
-    work: Work,
-    row_offset: int | None,
-) -> None:
-    logits_ring, lse_ring, dout_ring = Ring(*logits_scratch), Ring(*lse_scratch), Ring(*dout_scratch)
-    width = dout_ring.tiles.shape[2]
-    all_tiles, sweeps = pl.cdiv(logits_gmem.shape[1], TILE), pl.cdiv(dout_gmem.shape[2], width)
+# ---- dK = S (du v^T - Delta), for a block of rows
+# -----------------------------------------------------------------
 
-    def first_tile_of(block):
-        """The first tile of rows that sees the block's first column; the last tile if none does."""
-        if row_offset is None:
-            return 0
-        return jnp.minimum(lax.div(jnp.maximum(block * work.block - row_offset, 0), TILE), all_tiles - 1)
 
-    def copy(z, block, positions):
-        first = first_tile_of(block)
-        tiles = all_tiles - first
-        held, streamed = positions
+class _LogitsGradient:
+    def __init__(self, rings: _Rings, work: Work, row_offset: int | None, arrays: dict[str, Any]) -> None:
+        self.rings, self.work, self.row_offset, self.arrays = rings, work, row_offset, arrays
+        self.chunks = rings.width // TILE
+        self.tiles = pl.cdiv(arrays["dout"].shape[2], TILE)
+        self.sweeps = pl.cdiv(arrays["logits"].shape[2], rings.width)
 
-        def copy_logits(tile, _):
-            rows = pl.ds((first + tile) * TILE, TILE)
-            logits_ring.fill(held + tile, *(logits_gmem.at[z, rows, part] for part in work.parts(block)))
-            lse_ring.fill(held + tile, lse_gmem.at[z, rows])
+    def needed(self, block):
+        """How many sweeps have a column that the block's last row sees. The gradient of the others is 0."""
+        if self.row_offset is None:
+            return self.sweeps
+        seen = jnp.maximum((block + 1) * self.work.block + self.row_offset, 0)
+        return jnp.minimum(lax.div(seen + self.rings.width - 1, self.rings.width), self.sweeps)
+
+    def advanced(self, block, positions):
+        lse, held, streamed, passing = positions
+        return (
+            lse + self.work.warpgroups,
+            held + self.tiles,
+            streamed + self.needed(block) * self.tiles,
+            passing + self.tiles + self.sweeps * self.chunks,
+        )
+
+    def copy(self, z, block, positions):
+        rings, arrays, width = self.rings, self.arrays, self.rings.width
+        lse, held, streamed, passing = positions
+        parts, needed = self.work.parts(block), self.needed(block)
+        for index, part in enumerate(parts):
+            rings.lse.fill(lse + index, arrays["lse"].at[z, part])
+
+        def copy_rows(tile, _):
+            columns = pl.ds(tile * TILE, TILE)
+            rings.held.fill(held + tile, *(arrays["dout"].at[z, part, columns] for part in parts))
+            rings.passing.fill(passing + tile, *(arrays["out"].at[z, part, columns] for part in parts))
             return ()
 
-        def copy_dout(step, _):
-            sweep, tile = lax.div(step, tiles), lax.rem(step, tiles)
-            rows = pl.ds((first + tile) * TILE, TILE)
-            dout_ring.fill(streamed + step, dout_gmem.at[z, rows, pl.ds(sweep * width, width)])
+        def copy_sweep(sweep, _):
+            def copy_premise(tile, _):
+                source = arrays["premise"].at[z, pl.ds(sweep * width, width), pl.ds(tile * TILE, TILE)]
+                rings.premise.fill(streamed + sweep * self.tiles + tile, source)
+                return ()
+
+            def copy_logits(chunk, _):
+                columns = pl.ds(sweep * width + chunk * TILE, TILE)
+                position = passing + self.tiles + sweep * self.chunks + chunk
+                rings.passing.fill(position, *(arrays["logits"].at[z, part, columns] for part in parts))
+                return ()
+
+            lax.fori_loop(0, self.tiles, copy_premise, ())
+            lax.fori_loop(0, self.chunks, copy_logits, ())
+            return ()
+
+        def skip_logits(chunk, _):
+            rings.passing.hand_over(passing + self.tiles + chunk, copies=self.work.warpgroups)
+            return ()
+
+        lax.fori_loop(0, self.tiles, copy_rows, ())
+        lax.fori_loop(0, needed, copy_sweep, ())
+        if self.row_offset is not None:
+            lax.fori_loop(needed * self.chunks, self.sweeps * self.chunks, skip_logits, ())
+        return self.advanced(block, positions)
+
+    def compute(self, warpgroup, z, block, positions):
+        rings, width = self.rings, self.rings.width
+        lse_position, held, streamed, passing = positions
+        needed = self.needed(block)
+        first_row = block * self.work.block + warpgroup * WARPGROUP_ROWS
+        lse = self._own_lse(warpgroup, lse_position)
+
+        def sum_products(tile, total):
+            dout = gpu_pipeline.load_tile(rings.held.wait(held + tile).at[warpgroup])
+            out = gpu_pipeline.load_tile(rings.passing.wait(passing + tile).at[warpgroup])
+            rings.passing.release(passing + tile)
+            return total + dout * out
+
+        delta = lax.fori_loop(0, self.tiles, sum_products, gpu_pipeline.full_tile(0.0)).sum(axis=1)
+
+        def target(first_column):
+            rows = pl.ds(first_row, WARPGROUP_ROWS)
+            return self.arrays["dlogits"].at[z, rows, pl.ds(first_column, TILE)]
+
+        def sweep_columns(sweep, _):
+            streamed_now = streamed + sweep * self.tiles
+
+            def operands(tile):
+                premise = rings.premise.wait(streamed_now + tile)
+                return rings.held.at(held + tile).at[warpgroup], premise.transpose((1, 0))
+
+            def free(tile):
+                rings.premise.release(streamed_now + tile)
+                pl.when(sweep == needed - 1)(lambda: rings.held.release(held + tile))
+
+            dweights = gpu_pipeline.multiply(width, self.tiles, operands, free)
+            for index, chunk in enumerate(gpu_pipeline.chunks(dweights)):
+                first_column = sweep * width + index * TILE
+                position = passing + self.tiles + sweep * self.chunks + index
+                logits = gpu_pipeline.load_tile(rings.passing.wait(position).at[warpgroup])
+                gradient = _weights(logits, lse) * (chunk - gpu_pipeline.across(delta))
+                if self.row_offset is not None:
+                    seen = gpu_pipeline.visible(first_row, first_column, self.row_offset)
+                    gradient = jnp.where(seen, gradient, 0.0)
+                rings.store(warpgroup, position, gradient, target(first_column))
+            return ()
+
+        def store_zeros(index, _):
+            position = passing + self.tiles + index
+            rings.passing.wait(position)
+            rings.store(warpgroup, position, gpu_pipeline.full_tile(0.0), target(index * TILE))
+            return ()
+
+        def release_held(tile, _):
+            rings.held.release(held + tile)
+            return ()
+
+        lax.fori_loop(0, needed, sweep_columns, ())
+        if self.row_offset is not None:
+            lax.fori_loop(0, jnp.where(needed == 0, self.tiles, 0), release_held, ())
+            lax.fori_loop(needed * self.chunks, self.sweeps * self.chunks, store_zeros, ())
+        return self.advanced(block, positions)
+
+    def _own_lse(self, warpgroup, position):
+        """Of the warpgroup's rows. It goes past the other's too: both advance alike."""
+        positions = [position + index for index in range(self.work.warpgroups)]
+        for each in positions:
+            self.rings.lse.wait(each)
+        own = gpu_pipeline.load_row_vector(self.rings.lse.at(position + warpgroup))
+        for each in positions:
+            self.rings.lse.release(each)
+        return own
+
+
+# ---- dv = S^T du, for a block of columns
+# --------------------------------------------------------------------------
+
+
+class _PremiseGradient:
+    def __init__(self, rings: _Rings, work: Work, row_offset: int | None, arrays: dict[str, Any]) -> None:
+        self.rings, self.work, self.row_offset, self.arrays = rings, work, row_offset, arrays
+        self.chunks = rings.width // TILE
+        self.all_tiles = pl.cdiv(arrays["dout"].shape[1], TILE)
+        self.sweeps = pl.cdiv(arrays["dout"].shape[2], rings.width)
+
+    def first(self, block):
+        """The first tile of rows that sees the block's first column; the last tile if none does."""
+        if self.row_offset is None:
+            return 0
+        first = lax.div(jnp.maximum(block * self.work.block - self.row_offset, 0), TILE)
+        return jnp.minimum(first, self.all_tiles - 1)
+
+    def advanced(self, block, positions):
+        lse, held, streamed, passing = positions
+        tiles = self.all_tiles - self.first(block)
+        return lse + tiles, held + tiles, streamed + self.sweeps * tiles, passing + self.sweeps * self.chunks
+
+    def copy(self, z, block, positions):
+        rings, arrays, width = self.rings, self.arrays, self.rings.width
+        lse, held, streamed, passing = positions
+        first = self.first(block)
+        tiles = self.all_tiles - first
+
+        def copy_logits(tile, _):
+            rows, parts = pl.ds((first + tile) * TILE, TILE), self.work.parts(block)
+            rings.lse.fill(lse + tile, arrays["lse"].at[z, rows])
+            rings.held.fill(held + tile, *(arrays["logits"].at[z, rows, part] for part in parts))
+            return ()
+
+        def copy_sweep(sweep, _):
+            def copy_dout(tile, _):
+                rows = pl.ds((first + tile) * TILE, TILE)
+                source = arrays["dout"].at[z, rows, pl.ds(sweep * width, width)]
+                rings.dout.fill(streamed + sweep * tiles + tile, source)
+                return ()
+
+            lax.fori_loop(0, tiles, copy_dout, ())
+            for index in range(self.chunks):
+                position = passing + sweep * self.chunks + index
+                rings.passing.hand_over(position, copies=self.work.warpgroups)
             return ()
 
         lax.fori_loop(0, tiles, copy_logits, ())
-        lax.fori_loop(0, sweeps * tiles, copy_dout, ())
-        return held + tiles, streamed + sweeps * tiles
+        lax.fori_loop(0, self.sweeps, copy_sweep, ())
+        return self.advanced(block, positions)
 
-    def compute(warpgroup, z, block, positions):
-        first = first_tile_of(block)
-        tiles = all_tiles - first
-        held, streamed = positions
-        first_column = block * work.block + warpgroup * WARPGROUP_ROWS
+    def compute(self, warpgroup, z, block, positions):
+        rings, width = self.rings, self.rings.width
+        lse_position, held, streamed, passing = positions
+        first = self.first(block)
+        tiles = self.all_tiles - first
+        first_column = block * self.work.block + warpgroup * WARPGROUP_ROWS
 
-        def exponentiate(tile, _):
-            lse = gpu_pipeline.load_row_vector(lse_ring.wait(held + tile))
-            lse_ring.release(held + tile)
-            ref = logits_ring.wait(held + tile).at[warpgroup]
-            seen = None
-            if row_offset is not None:
-                seen = gpu_pipeline.visible((first + tile) * TILE, first_column, row_offset)
-            ref[...] = _weights(gpu_pipeline.load_tile(ref), lse, seen).astype(ref.dtype)
+        def exponentiate(tile, _, masked=False):
+            lse = gpu_pipeline.load_row_vector(rings.lse.wait(lse_position + tile))
+            rings.lse.release(lse_position + tile)
+            ref = rings.held.wait(held + tile).at[warpgroup]
+            weights = _weights(gpu_pipeline.load_tile(ref), lse)
+            if masked:
+                seen = gpu_pipeline.visible((first + tile) * TILE, first_column, self.row_offset)
+                weights = jnp.where(seen, weights, 0.0)
+            ref[...] = weights.astype(ref.dtype)
             return ()
 
-        lax.fori_loop(0, tiles, exponentiate, ())
+        edge = 0
+        if (
+            self.row_offset is not None
+        ):  # the first tile that the warpgroup's last column is seen by as a whole
+            row = jnp.maximum(first_column + WARPGROUP_ROWS - 1 - self.row_offset, 0)
+            edge = jnp.clip(lax.div(row + TILE - 1, TILE) - first, 0, tiles)
+            lax.fori_loop(0, edge, functools.partial(exponentiate, masked=True), ())
+        lax.fori_loop(edge, tiles, exponentiate, ())
         plgpu.commit_smem()
 
         def sweep_columns(sweep, _):
             streamed_now = streamed + sweep * tiles
 
             def operands(tile):
-                weights = logits_ring.at(held + tile).at[warpgroup]
-                return weights.transpose((1, 0)), dout_ring.wait(streamed_now + tile)
+                weights = rings.held.at(held + tile).at[warpgroup]
+                return weights.transpose((1, 0)), rings.dout.wait(streamed_now + tile)
 
             def free(tile):
-                dout_ring.release(streamed_now + tile)
-                pl.when(sweep == sweeps - 1)(lambda: logits_ring.release(held + tile))
+                rings.dout.release(streamed_now + tile)
+                pl.when(sweep == self.sweeps - 1)(lambda: rings.held.release(held + tile))
 
             product = gpu_pipeline.multiply(width, tiles, operands, free)
             for index, chunk in enumerate(gpu_pipeline.chunks(product)):
+                position = passing + sweep * self.chunks + index
+                rings.passing.wait(position)
                 columns = pl.ds(sweep * width + index * TILE, TILE)
-                target = dpremise_gmem.at[z, pl.ds(first_column, WARPGROUP_ROWS), columns]
-                gpu_pipeline.store_tile(chunk, out_smem.at[warpgroup], index, target)
+                target = self.arrays["dpremise"].at[z, pl.ds(first_column, WARPGROUP_ROWS), columns]
+                rings.store(warpgroup, position, chunk, target)
             return ()
 
-        lax.fori_loop(0, sweeps, sweep_columns, ())
-        return held + tiles, streamed + sweeps * tiles
-
-    work.run(copy, compute, rings=2)
+        lax.fori_loop(0, self.sweeps, sweep_columns, ())
+        return self.advanced(block, positions)
 
 
-def premise_gradient(
-    logits: Float[Array, "Z X A"],
-    lse: Float[Array, "Z X"],
-    dout: Float[Array, "Z X Y"],
-    *,
-    row_offset: int | None,
-    warpgroups: int,
-    width: int,
-    held: int,
-    streamed: int,
-    out: int,
-    programs: int,
-    interpret: bool,
-) -> Float[Array, "Z A Y"]:
-    """dv = S^T du. Options as for `gpu_forward.run`; `held` counts tiles of rows, `width` columns of du."""
-    batch, _, columns = logits.shape
-    work = Work(batch, columns, warpgroups, programs)
-    held_tile = (warpgroups, TILE, WARPGROUP_ROWS)
-    return work.launch(
-        functools.partial(_premise_kernel, work=work, row_offset=row_offset),
-        out_type=gpu_pipeline.array_type((batch, columns, dout.shape[2]), dout.dtype, logits),
-        scratch_types=(
-            Ring.scratch(held, held_tile, logits.dtype, warpgroups, copies=warpgroups),
-            Ring.scratch(4, (TILE,), jnp.float32, warpgroups, swizzled=False),
-            Ring.scratch(streamed, (TILE, width), dout.dtype, warpgroups),
-            gpu_pipeline.tile_scratch((warpgroups, out, WARPGROUP_ROWS, TILE), dout.dtype),
-        ),
-        interpret=interpret,
-    )(logits, lse, dout)
+# ---- both
+# -----------------------------------------------------------------------------------------------------
 
 
-# ---- dK = S (du v^T - Delta)
-# -----------------------------------------------------------------------------------
-
-
-def _logits_kernel(
-    logits_gmem: Any,
-    lse_gmem: Any,
-    premise_gmem: Any,
-    out_gmem: Any,
-    dout_gmem: Any,
-    dlogits_gmem: Any,
-    dout_scratch: Any,
-    lse_scratch: Any,
-    premise_scratch: Any,
-    passing_scratch: Any,
-    *,
+def _kernel(
+    *refs: Any,
     work: Work,
+    row_blocks: int,
     row_offset: int | None,
 ) -> None:
-    """`passing`: a ring for what is met once, tiles of u for Delta and then tiles of logits."""
-    dout_ring, lse_ring = Ring(*dout_scratch), Ring(*lse_scratch)
-    premise_ring, passing_ring = Ring(*premise_scratch), Ring(*passing_scratch)
-    width = premise_ring.tiles.shape[1]
-    chunks = width // TILE
-    tiles, sweeps = pl.cdiv(dout_gmem.shape[2], TILE), pl.cdiv(logits_gmem.shape[2], width)
-
-    def sweeps_of(block):
-        """How many sweeps have a column that the block's last row sees. The gradient of the others is 0."""
-        if row_offset is None:
-            return sweeps
-        seen = jnp.maximum((block + 1) * work.block + row_offset, 0)
-        return jnp.minimum(lax.div(seen + width - 1, width), sweeps)
-
-    def advanced(block, positions):
-        lse, held, streamed, passing = positions
-        return lse + 1, held + tiles, streamed + sweeps_of(block) * tiles, passing + tiles + sweeps * chunks
+    names = ("logits", "lse", "premise", "out", "dout", "dlogits", "dpremise")
+    arrays, rings = dict(zip(names, refs, strict=False)), _Rings(*refs[len(names) :])
+    rows, columns = (kind(rings, work, row_offset, arrays) for kind in (_LogitsGradient, _PremiseGradient))
 
     def copy(z, block, positions):
-        lse_position, held, streamed, passing = positions
-        parts, needed = work.parts(block), sweeps_of(block)
-        lse_ring.fill(lse_position, *(lse_gmem.at[z, part] for part in parts))
-
-        def copy_rows(tile, _):
-            columns = pl.ds(tile * TILE, TILE)
-            dout_ring.fill(held + tile, *(dout_gmem.at[z, part, columns] for part in parts))
-            passing_ring.fill(passing + tile, *(out_gmem.at[z, part, columns] for part in parts))
-            return ()
-
-        def copy_sweep(sweep, _):
-            def copy_premise(tile, _):
-                source = premise_gmem.at[z, pl.ds(sweep * width, width), pl.ds(tile * TILE, TILE)]
-                premise_ring.fill(streamed + sweep * tiles + tile, source)
-                return ()
-
-            def copy_logits(chunk, _):
-                columns = pl.ds(sweep * width + chunk * TILE, TILE)
-                position = passing + tiles + sweep * chunks + chunk
-                passing_ring.fill(position, *(logits_gmem.at[z, part, columns] for part in parts))
-                return ()
-
-            lax.fori_loop(0, tiles, copy_premise, ())
-            lax.fori_loop(0, chunks, copy_logits, ())
-            return ()
-
-        def skip_logits(chunk, _):
-            passing_ring.hand_over(passing + tiles + chunk, copies=work.warpgroups)
-            return ()
-
-        lax.fori_loop(0, tiles, copy_rows, ())
-        lax.fori_loop(0, needed, copy_sweep, ())
-        if row_offset is not None:
-            lax.fori_loop(needed * chunks, sweeps * chunks, skip_logits, ())
-        return advanced(block, positions)
+        return lax.cond(
+            block < row_blocks,
+            lambda: rows.copy(z, block, positions),
+            lambda: columns.copy(z, block - row_blocks, positions),
+        )
 
     def compute(warpgroup, z, block, positions):
-        lse_position, held, streamed, passing = positions
-        needed = sweeps_of(block)
-        first_row = block * work.block + warpgroup * WARPGROUP_ROWS
-        lse = gpu_pipeline.load_row_vector(lse_ring.wait(lse_position).at[warpgroup])
-        lse_ring.release(lse_position)
-
-        def sum_delta(tile, delta):
-            dout = gpu_pipeline.load_tile(dout_ring.wait(held + tile).at[warpgroup])
-            out = gpu_pipeline.load_tile(passing_ring.wait(passing + tile).at[warpgroup])
-            passing_ring.release(passing + tile)
-            return delta + (dout * out).sum(axis=1)
-
-        delta = lax.fori_loop(0, tiles, sum_delta, gpu_pipeline.row_vector(0.0))
-
-        def store(position, gradient, first_column):
-            """The gradient in place of the tile of logits, which is free again when it has been copied out."""
-            ref = passing_ring.at(position).at[warpgroup]
-            ref[...] = gradient.astype(ref.dtype)
-            plgpu.commit_smem()
-            target = dlogits_gmem.at[z, pl.ds(first_row, WARPGROUP_ROWS), pl.ds(first_column, TILE)]
-            plgpu.copy_smem_to_gmem(ref, target)
-            plgpu.wait_smem_to_gmem(0, wait_read_only=True)
-            passing_ring.release(position)
-
-        def sweep_columns(sweep, _):
-            streamed_now = streamed + sweep * tiles
-
-            def operands(tile):
-                premise = premise_ring.wait(streamed_now + tile)
-                return dout_ring.at(held + tile).at[warpgroup], premise.transpose((1, 0))
-
-            def free(tile):
-                premise_ring.release(streamed_now + tile)
-                pl.when(sweep == needed - 1)(lambda: dout_ring.release(held + tile))
-
-            dweights = gpu_pipeline.multiply(width, tiles, operands, free)
-            for index, chunk in enumerate(gpu_pipeline.chunks(dweights)):
-                first_column = sweep * width + index * TILE
-                position = passing + tiles + sweep * chunks + index
-                logits = gpu_pipeline.load_tile(passing_ring.wait(position).at[warpgroup])
-                seen = None
-                if row_offset is not None:
-                    seen = gpu_pipeline.visible(first_row, first_column, row_offset)
-                weights = _weights(logits, lse, seen)
-                store(position, weights * (chunk - gpu_pipeline.across(delta)), first_column)
-            return ()
-
-        def store_zeros(index, _):
-            position = passing + tiles + index
-            passing_ring.wait(position)
-            store(position, gpu_pipeline.across(gpu_pipeline.row_vector(0.0)), index * TILE)
-            return ()
-
-        def release_dout(tile, _):
-            dout_ring.release(held + tile)
-            return ()
-
-        lax.fori_loop(0, needed, sweep_columns, ())
-        if row_offset is not None:
-            lax.fori_loop(0, jnp.where(needed == 0, tiles, 0), release_dout, ())
-            lax.fori_loop(needed * chunks, sweeps * chunks, store_zeros, ())
-        return advanced(block, positions)
+        return lax.cond(
+            block < row_blocks,
+            lambda: rows.compute(warpgroup, z, block, positions),
+            lambda: columns.compute(warpgroup, z, block - row_blocks, positions),
+        )
 
     work.run(copy, compute, rings=4)
 
 
-def logits_gradient(
+def run(
     logits: Float[Array, "Z X A"],
     lse: Float[Array, "Z X"],
     premise: Float[Array, "Z A Y"],
@@ -305,8 +341,8 @@ def logits_gradient(
     passing: int,
     programs: int,
     interpret: bool,
-) -> Float[Array, "Z X A"]:
-    """dK = S (du v^T - Delta).
+) -> tuple[Float[Array, "Z X A"], Float[Array, "Z A Y"]]:
+    """Gradients of the logits and of the premise.
 
     Args:
         logits: K; masked ones -inf; sizes are multiples of 8.
@@ -315,26 +351,32 @@ def logits_gradient(
         out: u, from the forward pass.
         dout: du.
         row_offset: of the causal mask, None without one.
-        warpgroups: of a program, 1 or 2; each has 64 rows.
-        width: columns of the logits a product covers, 64, 128 or 256.
-        held: slots for tiles of du, at least as many as its columns have tiles.
-        streamed: slots for tiles of the premise, at least 2.
-        passing: slots for tiles of u and of the logits, at least 2.
+        warpgroups: of a program, 1 or 2; each has 64 rows or columns.
+        width: columns a product covers, 64, 128 or 256.
+        held: slots for held tiles, at least as many as the rows and the outputs have tiles.
+        streamed: slots for streamed tiles, at least 2.
+        passing: slots for tiles that are met once, at least 2.
         programs: how many the chip runs at once.
         interpret: on a CPU.
     """
-    batch, rows, _ = logits.shape
-    work = Work(batch, rows, warpgroups, programs)
-    rows_tile = (warpgroups, WARPGROUP_ROWS, TILE)
-    each = {"consumers": warpgroups, "copies": warpgroups}
+    batch, rows, columns = logits.shape
+    block = warpgroups * WARPGROUP_ROWS
+    row_blocks, column_blocks = pl.cdiv(rows, block), pl.cdiv(columns, block)
+    work = Work(batch, row_blocks + column_blocks, warpgroups, programs)
+    tile = (warpgroups, TILE, TILE)
+    streamed_ring = Ring.scratch(streamed, (width, TILE), logits.dtype, warpgroups)
+    both = plgpu.RefUnion(streamed_ring[0], gpu_pipeline.tile_scratch((streamed, TILE, width), logits.dtype))
     return work.launch(
-        functools.partial(_logits_kernel, work=work, row_offset=row_offset),
-        out_type=gpu_pipeline.array_type(logits.shape, logits.dtype, logits),
+        functools.partial(_kernel, work=work, row_blocks=row_blocks, row_offset=row_offset),
+        out_type=(
+            gpu_pipeline.array_type(logits.shape, logits.dtype, logits),
+            gpu_pipeline.array_type(premise.shape, premise.dtype, logits),
+        ),
         scratch_types=(
-            Ring.scratch(held, rows_tile, dout.dtype, **each),
-            Ring.scratch(2, (warpgroups, WARPGROUP_ROWS), jnp.float32, **each, swizzled=False),
-            Ring.scratch(streamed, (width, TILE), premise.dtype, warpgroups),
-            Ring.scratch(passing, rows_tile, logits.dtype, **each),
+            Ring.scratch(4, (TILE,), jnp.float32, warpgroups, swizzled=False),
+            Ring.scratch(held, tile, logits.dtype, warpgroups, copies=warpgroups),
+            (both, *streamed_ring[1:]),
+            Ring.scratch(passing, tile, logits.dtype, warpgroups, copies=warpgroups),
         ),
         interpret=interpret,
     )(logits, lse, premise, out, dout)

@@ -63,28 +63,41 @@ def _kernel(
         first_row = block * work.block + warpgroup * WARPGROUP_ROWS
         rows = pl.ds(first_row, WARPGROUP_ROWS)
 
-        def load(ref, tile):
-            logits = gpu_pipeline.load_tile(ref)
-            if row_offset is not None:
+        def load(ref, tile, masked, dtype):
+            logits = gpu_pipeline.load_tile(ref, dtype)
+            if masked and row_offset is not None:
                 seen = gpu_pipeline.visible(first_row, tile * TILE, row_offset)
                 logits = jnp.where(seen, logits, -jnp.inf)
-            if columns % TILE:
+            if masked and columns % TILE:
                 logits = jnp.where(gpu_pipeline.inside(tile * TILE, columns), logits, -jnp.inf)
             return logits
 
-        def find_maximum(tile, maximum):
-            logits = load(logits_ring.wait(held + tile).at[warpgroup], tile)
-            return jnp.maximum(maximum, logits.max(axis=1))
+        def over_tiles(body, carry):
+            """Only tiles on the diagonal and the last one pay for masks."""
+            whole = columns // TILE
+            if row_offset is not None:
+                whole = jnp.minimum(lax.div(jnp.maximum(first_row + row_offset + 1, 0), TILE), whole)
+            whole = jnp.minimum(whole, tiles)
+            carry = lax.fori_loop(0, whole, functools.partial(body, masked=False), carry)
+            return lax.fori_loop(whole, tiles, functools.partial(body, masked=True), carry)
 
-        maximum = lax.fori_loop(0, tiles, find_maximum, gpu_pipeline.row_vector(LOWEST)) * LOG2E
+        def find_maximum(tile, maximum, masked):
+            ref = logits_ring.wait(held + tile).at[warpgroup]
+            # In 16 bits, which is exact, two numbers an instruction; along the row only once, at the end.
+            return jnp.maximum(maximum, load(ref, tile, masked, ref.dtype))
 
-        def exponentiate(tile, total):
+        lowest = gpu_pipeline.full_tile(-jnp.inf, logits_gmem.dtype)
+        maximum = over_tiles(find_maximum, lowest).astype(jnp.float32).max(axis=1)
+        maximum = jnp.maximum(maximum, LOWEST) * LOG2E
+
+        def exponentiate(tile, total, masked):
             ref = logits_ring.at(held + tile).at[warpgroup]
-            weights = jnp.exp2(load(ref, tile) * LOG2E - gpu_pipeline.across(maximum))
+            logits = load(ref, tile, masked, jnp.float32)
+            weights = jnp.exp2(logits * LOG2E - gpu_pipeline.across(maximum))
             ref[...] = weights.astype(ref.dtype)
-            return total + weights.sum(axis=1)
+            return total + weights
 
-        total = lax.fori_loop(0, tiles, exponentiate, gpu_pipeline.row_vector(0.0))
+        total = over_tiles(exponentiate, gpu_pipeline.full_tile(0.0)).sum(axis=1)
         some = total > 0
         total = jnp.where(some, total, 1.0)
         scale = jnp.where(some, 1 / total, 0.0)
@@ -146,7 +159,8 @@ def run(
         interpret: on a CPU.
     """
     batch, rows, _ = logits.shape
-    work = Work(batch, rows, warpgroups, programs)
+    out = min(out, width // TILE)  # chunks take turns in the slots of `out`, in every sweep from the first
+    work = Work(batch, pl.cdiv(rows, warpgroups * WARPGROUP_ROWS), warpgroups, programs)
     held_tile = (warpgroups, WARPGROUP_ROWS, TILE)
     return work.launch(
         functools.partial(_kernel, work=work, row_offset=row_offset),

@@ -42,7 +42,13 @@ class Ring:
 
     @staticmethod
     def scratch(
-        slots: int, tile: tuple[int, ...], dtype: Any, consumers: int, *, copies: int = 1, swizzled: bool = True
+        slots: int,
+        tile: tuple[int, ...],
+        dtype: Any,
+        consumers: int,
+        *,
+        copies: int = 1,
+        swizzled: bool = True,
     ) -> tuple:
         """What it needs as `scratch_types`.
 
@@ -126,25 +132,20 @@ class Work:
 
     Attributes:
         batch: how many z there are.
-        extent: rows (or columns) of each, cut into blocks of 64 a warpgroup.
+        blocks: pieces of each.
         warpgroups: of a program, not counting the one that copies.
         programs: how many the chip runs at once.
     """
 
     batch: int
-    extent: int
+    blocks: int
     warpgroups: int
     programs: int
 
     @property
     def block(self) -> int:
-        """Rows of a block."""
+        """Rows of a block, 64 a warpgroup."""
         return self.warpgroups * WARPGROUP_ROWS
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of each z."""
-        return pl.cdiv(self.extent, self.block)
 
     @property
     def launched(self) -> int:
@@ -226,6 +227,11 @@ def row_vector(value: float) -> jax.Array:
     return plgpu.layout_cast(x, plgpu.Layout.WGMMA.reduce(1))
 
 
+def full_tile(value: float, dtype: Any = jnp.float32) -> jax.Array:
+    """A tile of one number."""
+    return plgpu.layout_cast(jnp.full((WARPGROUP_ROWS, TILE), value, dtype), plgpu.Layout.WGMMA)
+
+
 def load_row_vector(ref: Any) -> jax.Array:
     """A number for each of a warpgroup's rows, from shared memory."""
     return plgpu.load(ref, layout=plgpu.Layout.WGMMA.reduce(1))
@@ -236,9 +242,9 @@ def across(x: jax.Array) -> jax.Array:
     return lax.broadcast_in_dim(x, (WARPGROUP_ROWS, TILE), [0])
 
 
-def load_tile(ref: Any) -> jax.Array:
-    """A tile from shared memory to registers, in float32."""
-    return plgpu.load(ref, layout=plgpu.Layout.WGMMA).astype(jnp.float32)
+def load_tile(ref: Any, dtype: Any = jnp.float32) -> jax.Array:
+    """A tile from shared memory to registers."""
+    return plgpu.load(ref, layout=plgpu.Layout.WGMMA).astype(dtype)
 
 
 def visible(first_row: jax.Array, first_column: jax.Array, row_offset: int) -> jax.Array:
@@ -260,7 +266,10 @@ def inside(first_column: jax.Array, columns: int) -> jax.Array:
 
 
 def multiply(
-    width: int, tiles: int | jax.Array, operands: Callable[[jax.Array], tuple], free: Callable[[jax.Array], None]
+    width: int,
+    tiles: int | jax.Array,
+    operands: Callable[[jax.Array], tuple],
+    free: Callable[[jax.Array], None],
 ) -> jax.Array:
     """sum over tiles of A_t B_t, [64, width] in float32.
 
