@@ -21,7 +21,9 @@ def plain(
     bilinear: Float[Array, "H F E E"],
     mask: Bool[Array, "#B #N #M #M"] | None = None,
 ) -> Float[Array, "B N H F"]:
-    """Clift et al. (2020), equation (10), in a few lines; arguments as in `reference.two_simplicial_attention`.
+    """Clift et al. (2020), equation (10), in a few lines.
+
+    Arguments as those of `reference.two_simplicial_attention`.
 
     A row in which nothing is allowed gives the mean over all pairs, not 0, as a softmax does.
 

@@ -1,4 +1,4 @@
-"""2-simplicial attention as it is defined: Clift et al., ICLR 2020 (arXiv:1909.00668), equations (7), (8), (10).
+"""2-simplicial attention as it is defined: Clift et al. (2020, arXiv:1909.00668), equations (7), (8), (10).
 
 This file is the meaning; every other implementation is tested against it in float64. It builds arrays over
 all triples and is for small shapes.
@@ -24,8 +24,8 @@ class Config:
     """What is static about a call.
 
     Attributes:
-      logit: "unsigned", the norm of the scalar triple product (equation (7)); "trilinear", sum_d q_d k1_d k2_d
-        (Roy et al. 2025, arXiv:2507.02754); "signed", the sum of the determinants of the pieces of three
+      logit: "unsigned", the norm of the scalar triple product (equation (7)); "trilinear", the sum of
+        q_d k1_d k2_d (Roy et al. 2025, arXiv:2507.02754); "signed", the sum of the determinants of the pieces of three
         coordinates (the same, Section 5).
       scale: factor of the logit (the paper has none: 1).
       eps: the unsigned logit is sqrt(square + eps^2), which has a gradient where the square is 0.
@@ -50,7 +50,7 @@ def logits(
     """The logit of every triple (i, j, k)."""
     einsum = _einsum
     if config.logit == "unsigned":
-        # Equation (8). Its difference loses nothing: with u, v, w the cosines of the three angles the square is
+        # Equation (8). Its difference loses nothing: with u, v, w the cosines of the three angles it is
         # |a|^2 |b|^2 |c|^2 (u^2 + v^2 + w^2 - 2uvw), and 2uvw <= 2/3 (u^2 + v^2 + w^2).
         ab = einsum("bihd,bjhd->bhij", query, key1)[:, :, :, :, None]
         ac = einsum("bihd,bkhd->bhik", query, key2)[:, :, :, None, :]

@@ -46,7 +46,7 @@ class Shape:
         return self.name
 
 
-# The agents of Clift et al. (2020): one head of 48 features, 40 entities, 2 virtual ones; 32 unrolls of 40 steps.
+# The agents of Clift et al. (2020): one head of 48 features, 40 entities, 2 virtual ones.
 AGENT = Shape("agent", batch=1280, heads=1, queries=40, keys=2, features=48)
 
 # M = sqrt(N), the paper's choice for a cost of N^2.

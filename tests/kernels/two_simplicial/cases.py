@@ -126,7 +126,7 @@ def expected(config: Config, arrays: tuple[Any, ...], dout: Any) -> Answer:
 
 
 def error(got: Any, want: np.ndarray, floor: float = 0.1) -> float:
-    """||got - want|| / ||want||, norms over the whole array; a wanted norm below `floor` counts as `floor`."""
+    """||got - want|| / ||want||, norms over whole arrays; a wanted norm below `floor` counts as that."""
     got = np.asarray(got, np.float64)
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
     assert np.all(np.isfinite(got)), "not all finite"

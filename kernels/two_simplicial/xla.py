@@ -1,0 +1,320 @@
+"""2-simplicial attention in blocks: no array over all triples, on any platform that XLA compiles for.
+
+Clift et al. (2020), equation (10), as an online softmax over tiles of triples (`xla_logits.py` says what a
+tile is). The loops, outermost first: chunks of heads and of batch entries, blocks of first keys, blocks of
+queries. B(value_j, value_k) of a block of first keys is computed once for all queries.
+
+The backward pass computes each tile's weights again from the saved log-sum-exp; the loops are sequential, so
+one pass adds up all gradients. Both passes are plain functions of arrays and have derivatives themselves, at
+the memory that JAX needs to differentiate loops.
+
+Axis letters: B batch, H heads, N queries, M keys, D, E, F features of keys, values, outputs; T blocks of Q
+queries, S blocks of J first keys, K second keys (all of them), P = J * K pairs.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernels.two_simplicial import xla_tiling as tiles
+from kernels.two_simplicial.reference import LOGITS, Config, accumulation_dtype
+from kernels.two_simplicial.xla_logits import Groups, form_of
+from kernels.two_simplicial.xla_tiling import Tiling
+
+type Blocks = Mapping[str, int] | None
+
+# Triples of a tile: on a CPU what its caches hold, elsewhere enough to fill a chip.
+CPU_TRIPLES, OTHER_TRIPLES = 2**18, 2**24
+
+
+def unsupported(config: Config, *arrays: Any) -> str | None:
+    """Why this path cannot serve these arguments: it serves all that the definition does."""
+    del arrays
+    if config.logit not in LOGITS:
+        return f"there is no logit {config.logit!r}"
+    if config.scale <= 0:
+        return f"scale {config.scale} is not positive"
+    return None
+
+
+def forward(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+    value: Float[Array, "B M H E"],
+    bilinear: Float[Array, "H F E E"],
+    mask: Bool[Array, "#B #N #M #M"] | None = None,
+    *,
+    blocks: Blocks = None,
+) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
+    """Output and log-sum-exp, as `reference.two_simplicial_attention`; `blocks` as in `xla_tiling.Tiling`."""
+    arrays = (query, key1, key2, value, bilinear)
+    dtype, precision = accumulation_dtype(*arrays), _precision(*arrays)
+
+    def at(tiling: Tiling, query, key1, key2, value, bilinear, *mask):
+        def of_chunk(arrays, bilinear, mask):
+            return _forward(config, tiling, precision, *arrays, bilinear, mask), ()
+
+        query, key1, key2, value = _heads_first(dtype, query, key1, key2, value)
+        bilinear, mask = bilinear.astype(dtype), mask[0] if mask else None
+        (out, lse), _ = _over_chunks(of_chunk, tiling, (query, key1, key2, value), bilinear, mask)
+        return jnp.swapaxes(out, 1, 2), lse
+
+    out, lse = _tiled(at, blocks, *arrays, *(() if mask is None else (mask,)))
+    return out.astype(value.dtype), lse
+
+
+def backward(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+    value: Float[Array, "B M H E"],
+    bilinear: Float[Array, "H F E E"],
+    mask: Bool[Array, "#B #N #M #M"] | None,
+    out: Float[Array, "B N H F"],
+    lse: Float[Array, "B H N"],
+    dout: Float[Array, "B N H F"],
+    *,
+    blocks: Blocks = None,
+) -> tuple[Array, ...]:
+    """Gradients of query, key1, key2, value and bilinear, in their types."""
+    arrays = (query, key1, key2, value, bilinear)
+    dtype, precision = accumulation_dtype(*arrays), _precision(*arrays)
+
+    def at(tiling: Tiling, query, key1, key2, value, bilinear, out, lse, dout, *mask):
+        def of_chunk(arrays, bilinear, mask):
+            *gradients, dbilinear = _backward(config, tiling, precision, *arrays, bilinear, mask)
+            return gradients, (dbilinear,)
+
+        out, dout = _heads_first(dtype, out, dout)
+        delta = jnp.sum(out * dout, axis=-1)
+        arrays = (*_heads_first(dtype, query, key1, key2, value), lse, delta, dout)
+        bilinear, mask = bilinear.astype(dtype), mask[0] if mask else None
+        gradients, (dbilinear,) = _over_chunks(of_chunk, tiling, arrays, bilinear, mask)
+        return *(jnp.swapaxes(g, 1, 2) for g in gradients), dbilinear
+
+    gradients = _tiled(at, blocks, *arrays, out, lse, dout, *(() if mask is None else (mask,)))
+    return tuple(g.astype(a.dtype) for g, a in zip(gradients, arrays, strict=True))
+
+
+def _forward(config, tiling, precision, query, key1, key2, value, bilinear, mask):
+    """One chunk, heads first: [B, H, N, F] and [B, H, N]."""
+    form = form_of(config)
+    size, keys = query.shape[2], key1.shape[2]
+    groups = form.prepare(tiles.blocked(query, 2, tiling.queries), tiles.blocked(key1, 2, tiling.j), key2)
+    allowed = _allowed_in(mask, tiling, size, keys)
+
+    def of_keys(carry, xs):
+        s, crossed, first, value1 = xs
+        pairs = _pairs(value1, value, bilinear, precision)
+        # A feature that is always 1: its mean's numerator is the denominator of all the others.
+        pairs = jnp.concatenate([pairs, jnp.ones_like(pairs[..., :1])], axis=-1)
+        pairs = jnp.swapaxes(pairs, 2, 3)
+
+        def of_queries(_, xs):
+            t, crossed, queries, top, sums = xs
+            raw = form.raw(Groups(crossed, queries, first, groups.second))
+            permitted = allowed(s, t)
+            if permitted is not None:
+                raw = jnp.where(permitted, raw, form.least)
+            largest = jax.lax.stop_gradient(form.logit(jnp.max(raw, axis=(2, 3))))
+            top, before = jnp.maximum(top, largest), top
+            weight = jnp.exp(form.logit(raw) - top[:, :, None, None])
+            if permitted is not None:
+                weight = jnp.where(permitted, weight, 0)
+            weight = _flat(weight)
+            sums = sums * jnp.exp(before - top)[:, :, None]
+            return None, (top, sums + jnp.einsum("bhfp,bhpq->bhfq", pairs, weight, precision=precision))
+
+        blocks = jnp.arange(carry[0].shape[0])
+        return jax.lax.scan(of_queries, None, (blocks, crossed, groups.queries, *carry))[1], None
+
+    values = tiles.blocked(value, 2, tiling.j)
+    rows = (-(-size // tiling.queries), *query.shape[:2], tiling.queries)
+    top = tiles.zeros(query, rows, query.dtype) + form.logit(jnp.asarray(form.least, query.dtype))
+    sums = tiles.zeros(query, (*rows[:3], bilinear.shape[1] + 1, rows[3]), query.dtype)
+    xs = (jnp.arange(values.shape[0]), groups.crossed, groups.first, values)
+    (top, sums), _ = jax.lax.scan(of_keys, (top, sums), xs)
+    total = sums[..., -1, :]
+    some = total > 0
+    total = jnp.where(some, total, 1)
+    out = jnp.swapaxes(sums[..., :-1, :] / total[..., None, :], 3, 4)
+    lse = jnp.where(some, top + jnp.log(total), 0)
+    return tiles.unblocked(out, 2, size), tiles.unblocked(lse, 2, size)
+
+
+def _backward(config, tiling, precision, query, key1, key2, value, lse, delta, dout, bilinear, mask):
+    """One chunk, heads first: the gradients of query, key1, key2, value and bilinear."""
+    form = form_of(config)
+    size, keys = query.shape[2], key1.shape[2]
+
+    def prepare(query, key1, key2):
+        return form.prepare(tiles.blocked(query, 2, tiling.queries), tiles.blocked(key1, 2, tiling.j), key2)
+
+    groups, from_groups = jax.vjp(prepare, query, key1, key2)
+    allowed = _allowed_in(mask, tiling, size, keys)
+
+    def zeros(x):
+        return tiles.zeros(query, x.shape, x.dtype)
+
+    def of_keys(carry, xs):
+        dqueries, dsecond, dvalue, dbilinear = carry
+        s, crossed, first, value1 = xs
+        pairs, from_pairs = jax.vjp(lambda *a: _pairs(*a, precision), value1, value, bilinear)
+        # One more feature, 1, whose cotangent is -delta: the product below is then dweight - delta.
+        extended = jnp.concatenate([pairs, jnp.ones_like(pairs[..., :1])], axis=-1)
+
+        def of_queries(carry, xs):
+            dfirst, dsecond, dpairs = carry
+            t, crossed, queries, dqueries, lse, dout = xs
+            tile = Groups(crossed, queries, first, groups.second)
+            raw = form.raw(tile)
+            permitted = allowed(s, t)
+            if permitted is not None:
+                raw = jnp.where(permitted, raw, form.least)
+            logit = form.logit(raw)
+            weight = jnp.exp(logit - lse[:, :, None, None])
+            if permitted is not None:
+                weight = jnp.where(permitted, weight, 0)
+            # Barriers: each of these is computed once, not again inside every loop that uses it.
+            weight, logit = jax.lax.optimization_barrier((weight, logit))
+            rise = jnp.einsum("bhpf,bhqf->bhpq", extended, dout, precision=precision)
+            rise = jax.lax.optimization_barrier(rise.reshape(weight.shape))
+            dpairs += jnp.einsum("bhpq,bhqf->bhpf", _flat(weight), dout[..., :-1], precision=precision)
+            gradients = form.backward(tile, logit, weight * rise)
+            dfirst = jax.tree.map(jnp.add, dfirst, gradients.first)
+            dsecond = jax.tree.map(jnp.add, dsecond, gradients.second)
+            dqueries = jax.tree.map(jnp.add, dqueries, gradients.queries)
+            return (dfirst, dsecond, dpairs), (gradients.crossed, dqueries)
+
+        carry = (jax.tree.map(zeros, first), dsecond, zeros(pairs))
+        xs = (jnp.arange(lse_blocks.shape[0]), crossed, groups.queries, dqueries, lse_blocks, dout_blocks)
+        (dfirst, dsecond, dpairs), (dcrossed, dqueries) = jax.lax.scan(of_queries, carry, xs)
+        dvalue1, dvalue2, more = from_pairs(dpairs)
+        return (dqueries, dsecond, dvalue + dvalue2, dbilinear + more), (dcrossed, dfirst, dvalue1)
+
+    lse_blocks = tiles.blocked(lse, 2, tiling.queries)
+    dout_blocks = tiles.blocked(jnp.concatenate([dout, -delta[..., None]], axis=-1), 2, tiling.queries)
+    values = tiles.blocked(value, 2, tiling.j)
+    carry = jax.tree.map(zeros, (groups.queries, groups.second, value, bilinear))
+    xs = (jnp.arange(values.shape[0]), groups.crossed, groups.first, values)
+    (dqueries, dsecond, dvalue, dbilinear), (dcrossed, dfirst, dvalue1) = jax.lax.scan(of_keys, carry, xs)
+    dquery, dkey1, dkey2 = from_groups(Groups(dcrossed, dqueries, dfirst, dsecond))
+    return dquery, dkey1, dkey2, dvalue + tiles.unblocked(dvalue1, 2, keys), dbilinear
+
+
+def _pairs(
+    value1: Float[Array, "B H J E"],
+    value2: Float[Array, "B H K E"],
+    bilinear: Float[Array, "H F E E"],
+    precision,
+) -> Float[Array, "B H P F"]:
+    """B(value_j, value_k) of every pair."""
+    half = jnp.einsum("hfrs,bhjr->bhjfs", bilinear, value1, precision=precision)
+    pairs = jnp.einsum("bhjfs,bhks->bhjkf", half, value2, precision=precision)
+    return pairs.reshape(*pairs.shape[:2], -1, pairs.shape[-1])
+
+
+def _flat(tile: Float[Array, "B H J K Q"]) -> Float[Array, "B H P Q"]:
+    return tile.reshape(*tile.shape[:2], -1, tile.shape[-1])
+
+
+def _allowed_in(
+    mask: Bool[Array, "#B #N #M #M"] | None, tiling: Tiling, size: int, keys: int
+) -> Callable[[Array, Array], Bool[Array, "#B 1 #J #K #Q"] | None]:
+    """Which triples of the tile (s, t) are allowed; None where that is all of them, at every tile."""
+    ragged = keys % tiling.j != 0
+    if mask is not None:
+        for axis, length, block in ((1, size, tiling.queries), (2, keys, tiling.j)):
+            if mask.shape[axis] > 1:
+                mask = tiles.filled(mask, axis, -(-length // block) * block)
+
+    def allowed(s, t):
+        permitted = None
+        if mask is not None:
+            permitted = mask
+            for axis, block, index in ((1, tiling.queries, t), (2, tiling.j, s)):
+                if mask.shape[axis] > 1:
+                    permitted = jax.lax.dynamic_slice_in_dim(permitted, index * block, block, axis)
+            permitted = jnp.transpose(permitted, (0, 2, 3, 1))[:, None]
+        if ragged:  # first keys that only fill up the last block
+            real = (s * tiling.j + jnp.arange(tiling.j) < keys)[None, None, :, None, None]
+            permitted = real if permitted is None else permitted & real
+        return permitted
+
+    return allowed
+
+
+def _over_chunks(function, tiling: Tiling, arrays, bilinear, mask):
+    """Calls `function(arrays, bilinear, mask) -> (outputs, sums)` for each chunk of heads and batch entries.
+
+    Args:
+      function: of arrays [b, h, ...]; gives outputs [b, h, ...] and sums over the batch [h, ...].
+      tiling: the chunks' b and h.
+      arrays: each [B, H, ...].
+      bilinear: [H, ...].
+      mask: [B or 1, ...] or None.
+    """
+    (batch, heads), whole = arrays[0].shape[:2], mask if mask is not None and mask.shape[0] == 1 else None
+    if (batch, heads) == (tiling.batch, tiling.heads):
+        return function(arrays, bilinear, mask)
+    own = () if mask is None or whole is not None else (tiles.strided(mask, 0, tiling.batch),)
+
+    def of_heads(xs):
+        arrays, bilinear = xs
+
+        def of_batch(sums, xs):
+            arrays, *own = xs
+            outputs, more = function(arrays, bilinear, own[0] if own else whole)
+            return jax.tree.map(jnp.add, sums, more), outputs
+
+        like = tuple(jax.tree.map(lambda x: x[0], arrays))
+        _, shapes = jax.eval_shape(function, like, bilinear, own[0][0] if own else whole)
+        sums = jax.tree.map(lambda x: tiles.zeros(like[0], x.shape, x.dtype), shapes)
+        return jax.lax.scan(of_batch, sums, (arrays, *own))
+
+    arrays = tuple(tiles.strided(tiles.strided(a, 0, tiling.batch), 2, tiling.heads) for a in arrays)
+    sums, outputs = jax.lax.map(of_heads, (arrays, tiles.strided(bilinear, 0, tiling.heads)))
+    outputs = jax.tree.map(lambda x: tiles.unstrided(tiles.unstrided(x, 2), 0), outputs)
+    return outputs, jax.tree.map(lambda x: tiles.unstrided(x, 0), sums)
+
+
+def _tiled(function, blocks: Blocks, query, key1, *arrays):
+    """Calls `function(tiling, *arrays)` with block sizes for the platform that it is compiled for."""
+    batch, queries, heads, _ = query.shape
+    sizes = (batch, heads, queries, key1.shape[1])
+    cpu, other = (tiles.tiling(*sizes, triples, blocks) for triples in (CPU_TRIPLES, OTHER_TRIPLES))
+    if cpu == other:
+        return function(cpu, query, key1, *arrays)
+    return jax.lax.platform_dependent(
+        query, key1, *arrays, cpu=lambda *a: function(cpu, *a), default=lambda *a: function(other, *a)
+    )
+
+
+def _heads_first(dtype: jnp.dtype, *arrays: Float[Array, "B N H D"]) -> tuple[Float[Array, "B H N D"], ...]:
+    return tuple(jnp.swapaxes(a, 1, 2).astype(dtype) for a in arrays)
+
+
+def _precision(*arrays: Array) -> jax.lax.Precision:
+    """For products with values: full, but for inputs of 16 bits, which lose nothing more to a fast product.
+
+    Products of the logits are always precise: logits are large, and their errors are not relative.
+    """
+    narrow = all(a.dtype in (jnp.bfloat16, jnp.float16) for a in arrays)
+    return jax.lax.Precision.DEFAULT if narrow else jax.lax.Precision.HIGHEST
+
+
+def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
+    """Block sizes to try when tuning, the default first."""
+    del config
+    query, key1, *_ = arrays
+    batch, queries, heads, _ = query.shape
+    sizes = (batch, heads, queries, key1.shape[1])
+    found = [tiles.tiling(*sizes, 2**power) for power in (18, 17, 19, 20, 21, 22, 24, 26)]
+    candidates = [vars(tiling) for tiling in dict.fromkeys(found)]
+    return {"forward": candidates, "backward": candidates}

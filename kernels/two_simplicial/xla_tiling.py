@@ -1,0 +1,110 @@
+"""Block sizes of the blockwise path, and the reshapes that cut arrays into blocks.
+
+Axis letters: B batch, H heads, N queries, M keys; the others are blocks and what is in them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How many of each axis one tile of triples has; it always has all second keys.
+
+    Attributes:
+      batch: batch entries, a divisor of B.
+      heads: a divisor of H.
+      queries: the last block of queries is filled up.
+      j: first keys; the last block is filled up.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    j: int
+
+
+def tiling(
+    batch: int, heads: int, queries: int, keys: int, triples: int, blocks: Mapping[str, int] | None = None
+) -> Tiling:
+    """Block sizes for a call: those of `blocks`, and for the rest tiles of at most about `triples` triples.
+
+    All batch entries and heads are in one tile if there is room for them with a fair block of queries: the
+    compiler can then partition a batch or heads that are sharded over devices.
+
+    Args:
+      batch: B.
+      heads: H.
+      queries: N.
+      keys: M.
+      triples: how large a tile should be.
+      blocks: sizes that are given, named as the fields of `Tiling`; they are cut to the axes.
+    """
+    given = dict(blocks or {})
+    fair = min(queries, 64) * keys * min(keys, 4)
+    together = max(1, triples // fair)
+    h = divisor(heads, given.get("heads", together))
+    b = divisor(batch, given.get("batch", max(1, together // h)))
+    rows = max(1, triples // (b * h * keys))  # first keys times queries
+    j = even(keys, given.get("j", rows // min(queries, 64)))
+    q = even(queries, given.get("queries", rows // j), 16)
+    return Tiling(b, h, q, j)
+
+
+def divisor(size: int, limit: int) -> int:
+    """The largest divisor of `size` that is at most `limit` (at least 1)."""
+    return max(d for d in range(1, max(1, min(size, limit)) + 1) if size % d == 0)
+
+
+def even(size: int, limit: int, multiple: int = 1) -> int:
+    """About equal blocks of at most `limit`, rounded up to a multiple unless one block holds everything."""
+    limit = max(1, min(size, limit))
+    count = -(-size // limit)
+    if count == 1:
+        return size
+    return min(size, -(-size // (count * multiple)) * multiple)
+
+
+def blocked(x: Array, axis: int, size: int) -> Array:
+    """[..., N, ...] as [blocks, ..., size, ...]; the last block is filled up with zeros."""
+    count = -(-x.shape[axis] // size)
+    x = filled(x, axis, count * size)
+    x = x.reshape(*x.shape[:axis], count, size, *x.shape[axis + 1 :])
+    return jnp.moveaxis(x, axis, 0)
+
+
+def unblocked(x: Array, axis: int, size: int) -> Array:
+    """The inverse of `blocked`: [blocks, ..., block, ...] as [..., size, ...]."""
+    x = jnp.moveaxis(x, 0, axis)
+    x = x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
+    return jax.lax.slice_in_dim(x, 0, size, axis=axis)
+
+
+def filled(x: Array, axis: int, size: int) -> Array:
+    """With zeros (False) after the end of an axis, up to `size`."""
+    missing = size - x.shape[axis]
+    return x if missing == 0 else jnp.pad(x, [(0, missing if a == axis else 0) for a in range(x.ndim)])
+
+
+def strided(x: Array, axis: int, size: int) -> Array:
+    """[..., B, ...] as [chunks, ..., size, ...], where a chunk takes every (B / size)th entry.
+
+    An axis that is sharded in at most `size` parts is then sharded within every chunk, not across chunks.
+    """
+    x = x.reshape(*x.shape[:axis], size, -1, *x.shape[axis + 1 :])
+    return jnp.moveaxis(x, axis + 1, 0)
+
+
+def unstrided(x: Array, axis: int) -> Array:
+    """The inverse of `strided`."""
+    x = jnp.moveaxis(x, 0, axis + 1)
+    return x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
+
+
+def zeros(like: Array, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
+    """Zeros that `shard_map` takes to vary over devices as `like` does, which a loop's carry must."""
+    return jax.lax.full_like(like, 0, dtype, shape)
