@@ -102,7 +102,7 @@ def _query_side(plan, inputs, *references):
             g = weight * (_dweight(plan, douts, block, i) - delta)
             pairs = pl.ds(i * width, width)
             keys = [block[f"c{p}"].at[pairs] for p in range(plan.value_parts)]
-            products += tiles.cross(tiles.split(g, plan.value_parts), keys)
+            products += tiles.cross(tiles.split(g, plan.weight_parts), keys)
         return tiles.multiply(plan, dquery, products)
 
     def step(indices, *references):
@@ -180,7 +180,7 @@ def pair_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, ..
     pairs = count * width
     values = plgpu.SMEM((pairs, plan.features), jnp.bfloat16, transforms=tiles.swizzled(plan.features, width))
     weights = plgpu.SMEM((ROWS, pairs), jnp.bfloat16, transforms=tiles.swizzled(plan.features, width))
-    fetched, exchange = [values] * plan.value_parts, [weights] * plan.value_parts
+    fetched, exchange = [values] * plan.value_parts, [weights] * plan.weight_parts
     shapes, results = (
         [(plan.groups, plan.first * plan.second, plan.features)],
         [_result(plan.features, pairs)],
@@ -188,7 +188,7 @@ def pair_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, ..
     if plan.linear:
         transforms = tiles.swizzled(plan.depth, width)
         fetched += [plgpu.SMEM((pairs, plan.depth), jnp.bfloat16, transforms=transforms)] * plan.key_parts
-        exchange += [plgpu.SMEM((ROWS, pairs), jnp.bfloat16, transforms=transforms)] * plan.value_parts
+        exchange += [plgpu.SMEM((ROWS, pairs), jnp.bfloat16, transforms=transforms)] * plan.weight_parts
         shapes += [(plan.groups, plan.first * plan.second, plan.depth)]
         results += [_result(plan.depth, pairs)]
     else:
@@ -249,12 +249,12 @@ def _pair_side(plan, inputs, *references):
                 inverse = tiles.special(plan, "rsqrt", square)
                 logit = square * inverse * s
             weight = jnp.exp2(restrict(plan, logit, block, i) - shift)
-            for p, part in enumerate(tiles.split(weight, plan.value_parts)):
+            for p, part in enumerate(tiles.split(weight, plan.weight_parts)):
                 exchange[p][:, pairs] = part
             g = weight * (_dweight(plan, douts, block, i) - delta)
             if plan.linear:
-                for p, part in enumerate(tiles.split(g, plan.value_parts)):
-                    exchange[plan.value_parts + p][:, pairs] = part
+                for p, part in enumerate(tiles.split(g, plan.weight_parts)):
+                    exchange[plan.weight_parts + p][:, pairs] = part
             else:
                 g = g * (inverse * natural)
                 dys = _with(dys, i, dys[i] + g * (y - tiles.rows(x, width) * z))
@@ -262,10 +262,10 @@ def _pair_side(plan, inputs, *references):
                 dcc = dcc + g * tiles.rows(x * x, width)
         plgpu.commit_smem()
         across = [tile.transpose((1, 0)) for tile in exchange]
-        dvalues = tiles.multiply(plan, dvalues, tiles.cross(across[: plan.value_parts], douts))
+        dvalues = tiles.multiply(plan, dvalues, tiles.cross(across[: plan.weight_parts], douts))
         if plan.linear:
             queries = [block[f"q{p}"] for p in range(plan.value_parts)]
-            sums = tiles.multiply(plan, sums, tiles.cross(across[plan.value_parts :], queries))
+            sums = tiles.multiply(plan, sums, tiles.cross(across[plan.weight_parts :], queries))
         else:
             sums = dys, dbbs, dcc
         return dvalues, sums

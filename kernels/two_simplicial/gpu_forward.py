@@ -118,7 +118,7 @@ def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
         for i, weight in enumerate(weights):
             pairs = pl.ds(i * width, width)
             values = [block[f"w{p}"].at[pairs] for p in range(plan.value_parts)]
-            factors += tiles.cross(tiles.split(weight, plan.value_parts), values)
+            factors += tiles.cross(tiles.split(weight, plan.weight_parts), values)
         accumulator = accumulator * tiles.rows(shrink, plan.features)
         return tiles.multiply(plan, accumulator, factors), above, total
 

@@ -270,7 +270,7 @@ def prepare(
     wide = {"features": multiple(features, 16), "depth": multiple(depth, 16) if linear else 0}
 
     # Slices of keys in first place: as few as fit, all of one size.
-    one = 2 * batch * heads * second * (wide["features"] * (1 if narrow else 2) + wide["depth"] * key_parts)
+    one = 2 * batch * heads * second * (wide["features"] * (1 if narrow else 3) + wide["depth"] * key_parts)
     chunks = math.ceil(m / max(CHUNK_BYTES // one, blocks["j"]))
     first = multiple(math.ceil(m / chunks), blocks["j"])
     chunks = math.ceil(m / first)
@@ -286,7 +286,8 @@ def prepare(
         first=first,
         second=second,
         scale=config.scale,
-        value_parts=1 if narrow else 2,
+        value_parts=1 if narrow else 3,
+        weight_parts=1 if narrow else 2,
         query_parts=(1 if narrow else 3) if linear else 0,
         key_parts=key_parts,
         biased=of_pairs is not None,

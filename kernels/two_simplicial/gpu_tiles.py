@@ -42,6 +42,7 @@ class Plan:
       depth: D of the linear logits, a multiple of 16; 0 for the triple product.
       scale: what the linear logits are multiplied by.
       value_parts: bfloat16 numbers whose sum is one number of W and of the output's gradient.
+      weight_parts: the same of a weight or a logit's gradient, which are split in registers.
       query_parts: the same of a query, linear logits only.
       key_parts: the same of C.
       biased: a bias [Z or fewer, J, K] is added to the logits: -1e30 where a pair is masked or padding.
@@ -62,6 +63,7 @@ class Plan:
     depth: int
     scale: float
     value_parts: int
+    weight_parts: int
     query_parts: int
     key_parts: int
     biased: bool
