@@ -75,7 +75,7 @@ def test_tiles_are_the_triangle():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_large_logits_and_infinite_ones(causal):
-    """The exponential would overflow without the row's maximum; -inf says not allowed, as some write their masks."""
+    """The exponential overflows without the row's maximum; -inf says not allowed, as some write masks."""
     shape = shapes.square("", 1, 2, 12, causal=causal)
     (kernel_logits, premise, _), dout = cases.make(shape, spread=60)
     where = cases.make_mask(shape, "full")

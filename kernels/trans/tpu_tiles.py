@@ -1,0 +1,178 @@
+"""Tiles of trans on a TPU: their sizes, where they lie in the arrays, and what of them is inside.
+
+Every kernel sees the same three axes, X (rows), A (the reduced index) and Y (columns of the premise), and
+some heads; they differ in the order in which the grid walks along the axes. A `Tiles` has the sizes and makes
+block specifications for an order; its masks cut off what overhangs the arrays' ends.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from kernels.trans.reference import Config
+
+LANES = 128  # every axis is the lanes of some array
+LONGEST = {"forward": (512, 512, 512), "backward": (256, 512, 512)}  # default tile sides: X, A, Y
+# Heads share a step while the float32 bytes of the kernel's tile stay under this: a step has a fixed cost.
+HEADS_BYTES = {"forward": 2**19, "backward": 2**18}
+NAMES = ("heads", "rows", "columns", "outputs")  # block sizes, as tables and callers write them
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+    """Sizes of the arrays and of the tiles they are cut into, and which tiles a causal mask leaves.
+
+    Attributes:
+        config: static settings of the call.
+        batch: size of the batch axis.
+        total_heads: size of the heads' axis.
+        sizes: of the axes X, A and Y.
+        heads: how many a tile has; divides total_heads.
+        sides: of a tile along X, A and Y.
+    """
+
+    config: Config
+    batch: int
+    total_heads: int
+    sizes: dict[str, int]
+    heads: int
+    sides: dict[str, int]
+
+    def count(self, axis: str) -> int:
+        """Tiles along an axis."""
+        return pl.cdiv(self.sizes[axis], self.sides[axis])
+
+    def grid(self, order: str) -> tuple[int, ...]:
+        """The grid that walks along the axes in this order, the last one innermost."""
+        return self.batch, self.total_heads // self.heads, *(self.count(axis) for axis in order)
+
+    def spec(self, order: str, axes: str, shape: tuple[int, ...] | None = None) -> pl.BlockSpec:
+        """Where a step of such a grid finds its tile of an array [B, H, *axes].
+
+        Args:
+            order: of the grid's last three axes, such as "XYA".
+            axes: the array's last two axes, of "X", "A", "Y" and "1" (of size 1).
+            shape: the array's, where some sizes may be 1: a mask's.
+        """
+        whole = [shape is not None and size == 1 for size in shape or (0, 0, 0, 0)]
+        sides = [self.sides.get(axis, 1) for axis in axes]
+        block = [1 if one else side for one, side in zip(whole[1:], (self.heads, *sides), strict=True)]
+
+        def index(batch, heads, *place):
+            tile = self._fetched(order, dict(zip(order, place, strict=True)), axes)
+            wanted = (batch, heads, *(tile.get(axis, 0) for axis in axes))
+            return tuple(0 if one else number for one, number in zip(whole, wanted, strict=True))
+
+        return pl.BlockSpec((None, *block), index)
+
+    def _fetched(self, order: str, tile: dict[str, Any], axes: str) -> dict[str, Any]:
+        """The tile to fetch for a step: the nearest that is computed, so that no step fetches for nothing."""
+        if not self.config.causal or self.config.row_offset < 0:
+            return tile
+        inner = max("XA", key=order.index)  # of the two that the mask is about, the one that walks faster
+        if inner not in axes:
+            return tile
+        # Nothing is negative here, and a division that rounds towards 0 needs no sign, hence no device.
+        if inner == "A":
+            seen = (tile["X"] + 1) * self.sides["X"] - 1 + self.config.row_offset
+            return {**tile, "A": jnp.minimum(tile["A"], jax.lax.div(seen, self.sides["A"]))}
+        first = jnp.maximum(tile["A"] * self.sides["A"] - self.config.row_offset, 0)
+        first = jnp.minimum(jax.lax.div(first, self.sides["X"]), self.count("X") - 1)
+        return {**tile, "X": jnp.maximum(tile["X"], first)}
+
+    def computed(self, order: str) -> Any:
+        """Inside a kernel: whether any entry of the step's tile of the kernel may be allowed."""
+        if not self.config.causal:
+            return True
+        x, a = (self.place(order, axis) for axis in "XA")
+        return a * self.sides["A"] <= (x + 1) * self.sides["X"] - 1 + self.config.row_offset
+
+    def place(self, order: str, axis: str) -> Any:
+        """Inside a kernel: the number of this step's tile along an axis."""
+        return pl.program_id(2 + order.index(axis))
+
+    def is_first(self, order: str) -> Any:
+        """Inside a kernel: whether the innermost axis begins."""
+        return pl.program_id(4) == 0
+
+    def is_last(self, order: str) -> Any:
+        """Inside a kernel: whether the innermost axis ends."""
+        return pl.program_id(4) == self.count(order[-1]) - 1
+
+    def positions(self, order: str, axis: str, shape: tuple[int, ...], dimension: int) -> jax.Array:
+        """Inside a kernel: where each entry of a tile lies along an axis of the whole array."""
+        first = self.place(order, axis) * self.sides[axis]
+        return jax.lax.broadcasted_iota(jnp.int32, shape, dimension) + first
+
+    def inside(self, order: str, axes: str, values: jax.Array) -> jax.Array:
+        """Inside a kernel: a tile [heads, *axes] with 0 where it overhangs and may hold anything."""
+        for dimension, axis in enumerate(axes, start=1):
+            if axis in self.sizes and self.sizes[axis] % self.sides[axis]:
+                there = self.positions(order, axis, values.shape, dimension) < self.sizes[axis]
+                values = jnp.where(there, values, jnp.zeros_like(values))
+        return values
+
+    def logits(self, order: str, kernel: jax.Array, mask: jax.Array | None) -> jax.Array:
+        """Inside a kernel: float32 logits [heads, X, A] of a tile, -inf where nothing is or may be seen."""
+        logits = kernel.astype(jnp.float32)
+        conditions = []
+        if mask is not None:
+            conditions.append(mask.astype(jnp.int32) != 0)
+        for dimension, axis in ((1, "X"), (2, "A")):
+            if self.sizes[axis] % self.sides[axis]:
+                conditions.append(self.positions(order, axis, logits.shape, dimension) < self.sizes[axis])
+        if self.config.causal:
+            rows = self.positions(order, "X", logits.shape, 1) + self.config.row_offset
+            conditions.append(self.positions(order, "A", logits.shape, 2) <= rows)
+        for condition in conditions:
+            logits = jnp.where(condition, logits, -jnp.inf)
+        return logits
+
+
+def tiles(
+    config: Config, kernel_logits: Any, premise: Any, direction: str, blocks: Mapping[str, int] | None
+) -> Tiles:
+    """The tiles of a call in one direction, of given sizes or of the default ones."""
+    batch, heads, *sizes = (*kernel_logits.shape, premise.shape[3])
+    blocks = blocks or default(config, kernel_logits, premise, direction)
+    sides = [blocks[name] for name in NAMES[1:]]
+    return Tiles(
+        config,
+        batch,
+        heads,
+        dict(zip("XAY", sizes, strict=True)),
+        blocks["heads"],
+        dict(zip("XAY", sides, strict=True)),
+    )
+
+
+def default(config: Config, kernel_logits: Any, premise: Any, direction: str) -> dict[str, int]:
+    """A sound choice: whole rows where they fit; with a causal mask tiles of which some can be left out."""
+    heads, *sizes = (*kernel_logits.shape[1:], premise.shape[3])
+    longest = LONGEST[direction] if not config.causal else (256, 256, 512)
+    sides = [min(side, pl.cdiv(size, LANES) * LANES) for side, size in zip(longest, sizes, strict=True)]
+    return dict(zip(NAMES, (shared_heads(heads, sides, direction), *sides), strict=True))
+
+
+def shared_heads(heads: int, sides: list[int], direction: str) -> int:
+    """How many heads a step takes: the most that divide all and keep the tile small."""
+    room = HEADS_BYTES[direction] // (4 * sides[0] * max(sides[1:]))
+    return max(number for number in range(1, max(1, room) + 1) if heads % number == 0)
+
+
+def candidates(config: Config, kernel_logits: Any, premise: Any, direction: str) -> list[dict[str, int]]:
+    """Block sizes worth a try, the default first."""
+    heads, *sizes = (*kernel_logits.shape[1:], premise.shape[3])
+    rounded = [pl.cdiv(size, LANES) * LANES for size in sizes]
+    found = [default(config, kernel_logits, premise, direction)]
+    for rows in (128, 256, 512):
+        for columns in (128, 256, 512):
+            sides = [min(side, size) for side, size in zip((rows, columns, 512), rounded, strict=True)]
+            for share in {1, shared_heads(heads, sides, direction)}:
+                blocks = dict(zip(NAMES, (share, *sides), strict=True))
+                found += [blocks] if blocks not in found else []
+    return found
