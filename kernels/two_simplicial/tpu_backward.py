@@ -76,6 +76,15 @@ def over_keys(
     return dict(zip((name[1:] for name in outputs), results, strict=False)), dv, dg
 
 
+def joined(
+    spec: Spec, from_queries: dict[str, jax.Array], from_keys: dict[str, jax.Array]
+) -> dict[str, jax.Array]:
+    """All gradients of what logits are made of, by name."""
+    if not spec.unsigned:
+        from_queries = {"q": from_queries["q"] * spec.config.scale}
+    return from_queries | from_keys
+
+
 def query_operands(spec: Spec, parts: dict[str, Any]) -> tuple[dict, dict, dict]:
     """What `over_queries` reads, writes and keeps."""
     plan = spec.plan
@@ -151,11 +160,10 @@ def _output(like: Any, block: tuple[int, ...], index: Any) -> Operand:
 def _scratch(spec: Spec, parts: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], Any]]:
     plan = spec.plan
     scratch = {**tile_scratch(spec, parts), "w_tile": ((plan.rows, plan.f), spec.dtype)}
-    if spec.unsigned:  # the other logits have theirs in `tile`
-        scratch["dp"] = scratch.pop("tile")
-    else:
-        scratch["dp"] = scratch["tile"]
-    return scratch
+    dp = {"dp": scratch["tile"]}
+    if spec.unsigned:  # whose logits are used where they are made; products fill a tile of them first
+        del scratch["tile"]
+    return {**scratch, **dp}
 
 
 # ---- sums over pairs, for a tile of queries
@@ -231,12 +239,11 @@ def _key_kernel(spec: Spec, r: SimpleNamespace) -> None:
     else:
         tiles.product_logits(spec, r)
         _changes(spec, r, r.weights)
-        q, depth = r.q[...].astype(spec.dtype), r.q.shape[0]
+        q = r.q[...].astype(spec.dtype)
 
         def add(rows):
             r.dc[rows, :] += tiles.dot(r.change[rows, :], q, (1, 1))
 
-        del depth
         tiles.over_products(spec, add)
 
     dout = r.dout[...]
