@@ -1,19 +1,9 @@
 """Trilinear attention on Hopper GPUs: Pallas, Mosaic GPU, for compute capability 9.0.
 
-Forward here, backward in `gpu_backward`, what they share in `gpu_sweep`.
-
-The queries of a group are the rows of a tile: [B G, N R, D], position before head. With 64 query heads a group
-(Roy et al. 2025) a tile of 64 rows is one position, its windows are exact and masks are needed at the start of a
-sequence only. With fewer a tile holds several positions, whose windows overlap: it sweeps their union under masks,
-so that short groups cost (64 / R - 1) extra keys a window.
-
-The second keys are those that stream through the matrix unit, so the longer window should be theirs: the operation
-is symmetric in (key1, value1) and (key2, value2), and they are exchanged where that helps.
+Forward here, backward in `gpu_backward`; how a call lies in memory is in `gpu_layout`, and what the kernels have in
+common, which is most of them, in `gpu_sweep`.
 """
 
-import dataclasses
-import functools
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,12 +15,26 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
 from kernels.trilinear import gpu_sweep as sweep
-from kernels.trilinear.gpu_sweep import ALIGNMENT, COMPUTE, ROWS, Band
+from kernels.trilinear.gpu_backward import CANDIDATES as BACKWARD_CANDIDATES
+from kernels.trilinear.gpu_backward import backward
+from kernels.trilinear.gpu_layout import (
+    FEATURES,
+    LOG2E,
+    Geometry,
+    as_keys,
+    as_rows,
+    as_windows,
+    from_row_scalars,
+    from_rows,
+    geometry,
+)
+from kernels.trilinear.gpu_sweep import COMPUTE, ROWS
 from kernels.trilinear.reference import Config
 
-FEATURES = (64, 128)  # what the tiles are written for; fewer are padded with zeros
-LOG2E = math.log2(math.e)
+__all__ = ["backward", "block_candidates", "forward", "unsupported"]
+
 DTYPES = ("bfloat16", "float16")
+CANDIDATES = tuple({"columns": columns, "stages": stages} for columns, stages in ((128, 2), (64, 4), (64, 3)))
 
 
 def unsupported(config: Config, query: Any, key1: Any, key2: Any, value1: Any, value2: Any) -> str | None:
@@ -49,139 +53,7 @@ def unsupported(config: Config, query: Any, key1: Any, key2: Any, value1: Any, v
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
     """Block sizes to try; the first is the default."""
     del config, arrays
-    return {
-        "forward": [{"columns": c, "stages": s} for c, s in ((128, 2), (64, 4), (64, 3))],
-        "backward": [{}],
-    }
-
-
-@dataclasses.dataclass(frozen=True)
-class Geometry:
-    """How a call is laid out for the kernels.
-
-    Attributes:
-        batch: B G, the blocks that have nothing in common.
-        length: N, positions.
-        heads: R, query heads of a group.
-        slots: rows of a position: R, or the next number that divides a tile or that a tile divides.
-        features: D.
-        padded: columns of a tile.
-        exchanged: whether key1 and value1 have taken the places of key2 and value2.
-        band: what sees what, after that exchange.
-        scale: of the logits; positive.
-        sign: what key1 is multiplied by to make it so.
-    """
-
-    batch: int
-    length: int
-    heads: int
-    slots: int
-    features: int
-    padded: int
-    exchanged: bool
-    band: Band
-    scale: float
-    sign: float
-
-    @property
-    def positions(self) -> int:
-        """How many positions a tile of rows covers."""
-        return max(ROWS // self.slots, 1)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a group's queries, whole tiles."""
-        return -(-self.length // self.positions) * self.positions * self.slots
-
-    def fronts(self, columns: int) -> tuple[int, ...]:
-        """Zeros before the first of the second keys, copy by copy; tile number t of the queries takes copy t modulo
-        their number. With them its window starts at a multiple of 8 rows, and never before the first row."""
-        if not self.band.causal:
-            return (0,)
-        copies = max(ALIGNMENT // self.positions, 1) if self.slots <= ROWS else ALIGNMENT
-        starts = (copy * self.positions - (self.band.window2 - 1) for copy in range(copies))
-        return tuple(columns + (-start - columns) % ALIGNMENT for start in starts)
-
-    def range_of(self, tile: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The positions, [start, stop), of a tile of query rows."""
-        start = lax.div(tile * ROWS, jnp.int32(self.slots))
-        return start, start + self.positions
-
-
-def geometry(config: Config, query: Any, key1: Any) -> Geometry:
-    """The layout of a call."""
-    batch, length, heads, features = query.shape
-    groups = key1.shape[2]
-    heads //= groups
-    slots = -(-heads // ROWS) * ROWS if heads > ROWS else 1 << (heads - 1).bit_length()
-    window1, window2 = config.reach(length)
-    exchanged = window1 > window2
-    return Geometry(
-        batch=batch * groups,
-        length=length,
-        heads=heads,
-        slots=slots,
-        features=features,
-        padded=next(size for size in FEATURES if size >= features),
-        exchanged=exchanged,
-        band=Band(length, min(window1, window2), max(window1, window2), config.causal),
-        # The running maximum is of unscaled logits, so the scale must be positive; a scale of 0 is a key of 0.
-        scale=abs(config.scale) or 1.0,
-        sign=math.copysign(1.0, config.scale) if config.scale else 0.0,
-    )
-
-
-def as_rows(plan: Geometry, x: Float[Array, "B N H D"]) -> Float[Array, "BG rows padded"]:
-    """Queries, or what has their shape, as rows of their group."""
-    batch, length, heads, features = x.shape
-    groups = heads // plan.heads
-    x = x.reshape(batch, length, groups, plan.heads, features).swapaxes(1, 2)
-    positions = plan.rows // plan.slots
-    x = _padded(x, (batch, groups, positions, plan.slots, plan.padded))
-    return x.reshape(plan.batch, plan.rows, plan.padded)
-
-
-def from_rows(plan: Geometry, x: Float[Array, "BG rows padded"], batch: int) -> Float[Array, "B N H D"]:
-    """The inverse of `as_rows`."""
-    groups = plan.batch // batch
-    x = x.reshape(batch, groups, plan.rows // plan.slots, plan.slots, plan.padded)
-    x = x[:, :, : plan.length, : plan.heads, : plan.features].swapaxes(1, 2)
-    return x.reshape(batch, plan.length, groups * plan.heads, plan.features)
-
-
-def row_scalars(plan: Geometry, x: Float[Array, "B H N"]) -> Float[Array, "BG rows"]:
-    """One number for each query head and position, as `as_rows` orders them."""
-    x = x.reshape(plan.batch, plan.heads, plan.length).swapaxes(1, 2)
-    return _padded(x, (plan.batch, plan.rows // plan.slots, plan.slots)).reshape(plan.batch, plan.rows)
-
-
-def from_row_scalars(plan: Geometry, x: Float[Array, "BG rows"], batch: int) -> Float[Array, "B H N"]:
-    """The inverse of `row_scalars`."""
-    x = x.reshape(plan.batch, plan.rows // plan.slots, plan.slots)[:, : plan.length, : plan.heads]
-    return x.swapaxes(1, 2).reshape(batch, -1, plan.length)
-
-
-def as_keys(plan: Geometry, x: Float[Array, "B N G D"], extra: int = ROWS) -> Float[Array, "BG positions padded"]:
-    """Keys or values, with `extra` rows of zeros after the last for tiles that reach beyond it."""
-    batch, length, groups, _ = x.shape
-    x = _padded(x.swapaxes(1, 2), (batch, groups, length + extra, plan.padded))
-    return x.reshape(plan.batch, length + extra, plan.padded)
-
-
-def as_windows(plan: Geometry, x: Float[Array, "B N G D"], columns: int) -> Float[Array, "BGcopies positions padded"]:
-    """Second keys or values, to be read in tiles from where a window starts: a copy for each `plan.fronts`.
-
-    A swizzled tile starts at a multiple of 8 rows and a window anywhere. Where groups are small a tile's positions
-    are many and the windows of all tiles start alike; where they are large the keys are few beside the queries.
-    """
-    x = as_keys(plan, x, 0)
-    total = -(-(plan.length + max(plan.fronts(columns)) + columns) // ALIGNMENT) * ALIGNMENT
-    copies = [jnp.pad(x, ((0, 0), (f, total - plan.length - f), (0, 0))) for f in plan.fronts(columns)]
-    return jnp.stack(copies, axis=1).reshape(-1, total, plan.padded)
-
-
-def _padded(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.pad(x, [(0, new - old) for new, old in zip(shape, x.shape, strict=True)])
+    return {"forward": list(CANDIDATES), "backward": list(BACKWARD_CANDIDATES)}
 
 
 def forward(
@@ -209,7 +81,7 @@ def forward(
     plan = geometry(config, query, key1)
     if plan.exchanged:
         key1, key2, value1, value2 = key2, key1, value2, value1
-    blocks = {**block_candidates(config)["forward"][0], **(blocks or {})}
+    blocks = {**CANDIDATES[0], **(blocks or {})}
     if plan.sign != 1.0:
         key1 = key1 * jnp.asarray(plan.sign, key1.dtype)
     firsts = (as_keys(plan, a) for a in (key1, value1))
@@ -222,7 +94,7 @@ def forward(
 
 def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: bool) -> Any:
     """The kernel, of arrays as `as_rows` and `as_keys` lay them out."""
-    band, width, fronts = plan.band, plan.padded, plan.fronts(columns)
+    band, width, copies = plan.band, plan.padded, len(plan.fronts(columns))
     scale = plan.scale * LOG2E  # of powers of two
 
     def kernel(query, key1, value1, key2, value2, out, lse, buffers, barriers):
@@ -231,27 +103,16 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
         here = pl.ds(index * ROWS, ROWS)
         first, stop = band.first(*rows)
         pairs = lax.div(stop - first + (COMPUTE - 1), COMPUTE)
-        low, high = band.second(*rows, columns)
-        tiles = lax.div(high - low + (columns - 1), columns)
-        copy = lax.rem(lax.div(rows[0], plan.positions), len(fronts))
-        front = functools.reduce(lambda f, c: jnp.where(copy == c, fronts[c], f), range(1, len(fronts)), fronts[0])
-        window = group * len(fronts) + copy
+        copy, front, low, tiles = plan.window(index, columns)
+        window = group * copies + copy
 
         def span(_):
             return low + front, tiles
 
-        q, scaled, totals, maxima, sums, lse_tile, k1, v1, k2, v2 = buffers
-        arrived, handed, turns, *stream_barriers = barriers
-        factors, streams = (
-            [
-                sweep.Stream(source.at[where], buffer, full, free)
-                for source, buffer, (full, free) in zip(sources, held, ready, strict=True)
-            ]
-            for sources, where, held, ready in (
-                ((key1, value1), group, (k1, v1), stream_barriers[0]),
-                ((key2, value2), window, (k2, v2), stream_barriers[1]),
-            )
-        )
+        q, scaled, totals, (maxima, sums, lse_tile), held, tiles_held = buffers
+        arrived, handed, turns, factor_barriers, stream_barriers = barriers
+        factors = sweep.streams((key1.at[group], value1.at[group]), held, factor_barriers)
+        streams = sweep.streams((key2.at[window], value2.at[window]), tiles_held, stream_barriers)
         keys, values = streams
         turns = sweep.Turns(turns, role)
 
@@ -277,12 +138,12 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
                 start = row - front
                 inner, maximum, denominator = inner
                 plgpu.barrier_wait(keys.full.at[stage])
-                logits = sweep.row_product(mine, keys.buffer.at[stage], turns.change)
+                (logits,) = sweep.row_products([(mine, keys.buffer.at[stage])], turns.change)
                 plgpu.barrier_arrive(keys.free.at[stage])
                 shape = logits.shape
 
                 def masked(logits):
-                    p = sweep.positions(shape, 0, rows[0], plan.slots) if plan.slots < ROWS else rows[0]
+                    p = sweep.positions(shape, 0, index * ROWS, plan.slots)
                     k = sweep.positions(shape, 1, start)
                     return jnp.where(band.allowed(p, j, k), logits, sweep.MASKED)
 
@@ -356,54 +217,33 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
                 plgpu.copy_smem_to_gmem(lse_tile, lse.at[group, here])
                 plgpu.wait_smem_to_gmem(0)
 
-    def with_memory(*arrays):
-        dtype = arrays[0].dtype
-        matrix = sweep.matrix_buffer
-        vectors = plgpu.SMEM((sweep.FACTOR_SLOTS, COMPUTE, width), dtype)
+    def call(query, *keys):
+        dtype, matrix = query.dtype, sweep.matrix_buffer
         buffers = (
             matrix(ROWS, width, dtype=dtype),
             matrix(COMPUTE, ROWS, width, dtype=dtype),
             matrix(ROWS, width, dtype=jnp.float32),
-            plgpu.SMEM((ROWS,), jnp.float32),
-            plgpu.SMEM((ROWS,), jnp.float32),
-            plgpu.SMEM((ROWS,), jnp.float32),
-            vectors,
-            vectors,
-            matrix(stages, columns, width, dtype=dtype),
-            matrix(stages, columns, width, dtype=dtype),
+            (plgpu.SMEM((ROWS,), jnp.float32),) * 3,
+            (plgpu.SMEM((sweep.FACTOR_SLOTS, COMPUTE, width), dtype),) * 2,
+            (matrix(stages, columns, width, dtype=dtype),) * 2,
         )
         barriers = (
             plgpu.Barrier(),
             plgpu.Barrier(),
             plgpu.Barrier(num_arrivals=COMPUTE),
-            *(
-                tuple(
-                    (
-                        plgpu.Barrier(num_barriers=slots),
-                        plgpu.Barrier(num_arrivals=COMPUTE, num_barriers=slots),
-                    )
-                    for _ in range(2)
-                )
-                for slots in (sweep.FACTOR_SLOTS, stages)
-            ),
+            (sweep.barrier_pair(sweep.FACTOR_SLOTS),) * 2,
+            (sweep.barrier_pair(stages),) * 2,
         )
-        pl.run_scoped(
-            lambda *scoped: kernel(*arrays, *scoped), buffers, barriers, collective_axes="warpgroup"
-        )
-
-    def call(query, *keys):
-        return plgpu.kernel(
-            with_memory,
-            out_type=(
-                jax.ShapeDtypeStruct(query.shape, query.dtype),
+        return sweep.launch(
+            kernel,
+            (
+                jax.ShapeDtypeStruct(query.shape, dtype),
                 jax.ShapeDtypeStruct(query.shape[:2], jnp.float32),
             ),
-            grid=(plan.batch, plan.rows // ROWS),
-            grid_names=("group", "tile"),
-            num_threads=COMPUTE + 1,
-            thread_name="warpgroup",
-            compiler_params=plgpu.CompilerParams(approx_math=True),
-            interpret=plgpu.InterpretGPUParams() if interpret else None,
+            buffers,
+            barriers,
+            grid={"group": plan.batch, "tile": plan.rows // ROWS},
+            interpret=interpret,
         )(query, *keys)
 
     return call

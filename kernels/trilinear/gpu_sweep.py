@@ -32,7 +32,7 @@ COMPUTE = 2  # computing warpgroups of a block
 ALIGNMENT = 8  # rows of a swizzled tile start at a multiple of this
 FACTOR_SLOTS = 2  # pairs of j whose vectors are held at a time
 # Registers of a thread. 65536 a block: 128 threads a warpgroup, three warpgroups.
-COMPUTE_REGISTERS, COPY_REGISTERS = 240, 24
+COMPUTE_REGISTERS, COPY_REGISTERS = 232, 40
 # A logit that is not allowed, and the least that a running maximum can be. exp(MASKED - FLOOR) is 0, so a row in
 # which nothing has been allowed yet adds nothing.
 MASKED, FLOOR = -1e30, -1e29
@@ -140,6 +140,18 @@ class Stream:
     buffer: Ref
     full: Ref
     free: Ref
+
+
+def streams(
+    sources: Sequence[Ref], buffers: Sequence[Ref], barriers: Sequence[tuple[Ref, Ref]]
+) -> list[Stream]:
+    """Streams of what was allocated for them, one to one."""
+    return [Stream(s, b, *ready) for s, b, ready in zip(sources, buffers, barriers, strict=True)]
+
+
+def barrier_pair(slots: int) -> tuple[Any, Any]:
+    """What a stream of so many stages needs: the barriers that its tiles have arrived, and that they are free."""
+    return plgpu.Barrier(num_barriers=slots), plgpu.Barrier(num_arrivals=COMPUTE, num_barriers=slots)
 
 
 def copying(
@@ -261,9 +273,18 @@ def along_columns(vector: jax.Array, shape: tuple[int, int]) -> jax.Array:
 
 
 def positions(shape: tuple[int, int], axis: int, start: Scalar, repeat: int = 1) -> jax.Array:
-    """For each entry of a tile the position its row or column stands for, of which `repeat` in turn are the same."""
-    index = plgpu.broadcasted_iota(jnp.int32, shape, axis, layout=MATRIX)
-    return start + (index if repeat == 1 else lax.shift_right_logical(index, repeat.bit_length() - 1))
+    """The position that each row, or column, of a tile stands for, when `repeat` in turn stand for one.
+
+    Args:
+        shape: of the tile.
+        axis: 0 for rows, 1 for columns.
+        start: number of the tile's first row or column in the sequence of them.
+        repeat: a power of two, or a multiple of the tile, of which all is then one position.
+    """
+    if repeat >= shape[axis]:
+        return lax.div(start, jnp.int32(repeat))
+    index = start + plgpu.broadcasted_iota(jnp.int32, shape, axis, layout=MATRIX)
+    return index if repeat == 1 else lax.shift_right_logical(index, repeat.bit_length() - 1)
 
 
 def scale_into(target: Ref, source: Ref, vector: Ref) -> None:
@@ -273,16 +294,34 @@ def scale_into(target: Ref, source: Ref, vector: Ref) -> None:
     target[...] = rows * along_rows(factor, source.shape)
 
 
-def row_product(left: Ref, right: Ref, then: Callable[[], None] = lambda: None) -> jax.Array:
-    """left right^T, both in shared memory; `then` is called when it has been issued and before it is waited for."""
+def row_products(
+    pairs: Sequence[tuple[Ref, Ref]], then: Callable[[], None] = lambda: None
+) -> list[jax.Array]:
+    """left right^T of each pair, all in shared memory; `then` is called when they are issued, before the wait."""
+
+    def compute(*accumulators):
+        for accumulator, (left, right) in zip(accumulators, pairs, strict=True):
+            plgpu.wgmma(accumulator, left, right.transpose((1, 0)))
+        then()
+        return [accumulator[...] for accumulator in accumulators]
+
+    shapes = [plgpu.ACC((left.shape[0], right.shape[0]), jnp.float32) for left, right in pairs]
+    return pl.run_scoped(compute, *shapes)
+
+
+def column_sums(target: Ref, x: jax.Array, ones: Ref) -> jax.Array:
+    """The sum of each column of x, a vector over rows, by way of `target`: a matrix of ones times x.
+
+    The sum over rows crosses warps. The matrix unit takes x in its own precision and adds in float32.
+    """
+    target[...] = x.astype(target.dtype)
+    plgpu.commit_smem()
 
     def compute(accumulator):
-        plgpu.wgmma(accumulator, left, right.transpose((1, 0)))
-        then()
+        plgpu.wgmma(accumulator, target.transpose((1, 0)), ones)
         return accumulator[...]
 
-    shape = (left.shape[0], right.shape[0])
-    return pl.run_scoped(compute, plgpu.ACC(shape, jnp.float32))
+    return pl.run_scoped(compute, plgpu.ACC((x.shape[1], ones.shape[1]), jnp.float32)).max(axis=1)
 
 
 def add_product(total: jax.Array, left: jax.Array, right: Ref, *, interpret: bool) -> jax.Array:
@@ -300,4 +339,36 @@ def matrix_buffer(*shape: int, dtype: Any) -> Any:
     width = 128 // jnp.dtype(dtype).itemsize
     return plgpu.SMEM(
         shape, dtype, transforms=(plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(128))
+    )
+
+
+def launch(
+    kernel: Callable, out: Any, buffers: Any, barriers: Any, *, grid: dict[str, int], interpret: bool
+) -> Any:
+    """The kernel as a function of arrays, in blocks of two computing warpgroups and a copying one.
+
+    Args:
+        kernel: of references to the arrays and the outputs, the buffers and the barriers.
+        out: shapes and dtypes of the outputs.
+        buffers: what to allocate in shared memory, a tree.
+        barriers: likewise.
+        grid: names and sizes of the grid's axes; blocks that are next to each other differ in the last.
+        interpret: run on a CPU.
+    """
+
+    def with_memory(*arrays):
+        def run(*scoped):
+            kernel(*arrays, *scoped)
+
+        pl.run_scoped(run, buffers, barriers, collective_axes="warpgroup")
+
+    return plgpu.kernel(
+        with_memory,
+        out_type=out,
+        grid=tuple(grid.values()),
+        grid_names=tuple(grid),
+        num_threads=COMPUTE + 1,
+        thread_name="warpgroup",
+        compiler_params=plgpu.CompilerParams(approx_math=True),
+        interpret=plgpu.InterpretGPUParams() if interpret else None,
     )

@@ -1,0 +1,426 @@
+"""The gradients of trilinear attention on Hopper GPUs.
+
+With P the softmax's weights, made again from the logits and their saved log-sum-exp, and
+dS = P (dP - sum(dout * out)), the gradients are
+
+    dq_i  = sum_j  k1_j * (dS_ij K2)
+    dk2_k = sum_j  k1_j * Z_jk      dk1_j = sum_k  k2_k * Z_jk      Z_jk = sum_i dS_ijk q_i
+    dv2_k = sum_j  v1_j * Y_jk      dv1_j = sum_k  v2_k * Y_jk      Y_jk = sum_i P_ijk dout_i
+
+times the logit's scale for the first three (i runs over positions and the heads of a group). Three kernels: one
+over tiles of queries, and two over tiles of second keys, which hold Z and Y in registers: one of them at a time,
+beside the sum over j, is what fits. That is eight matrix products where one pass that adds to all five gradients
+in memory would take six; there are no atomic additions, and the result is the same bit for bit every time.
+
+A block of the latter two has all of its second keys but only its own share of dk1 and dv1: a vector for each j,
+which the caller adds up over the blocks. So that these shares stay small beside the arguments, groups are taken a
+few at a time, as many as fill the chip.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
+
+from kernels.trilinear import gpu_sweep as sweep
+from kernels.trilinear.gpu_layout import (
+    LOG2E,
+    Geometry,
+    as_keys,
+    as_rows,
+    as_windows,
+    from_keys,
+    from_rows,
+    geometry,
+    row_scalars,
+)
+from kernels.trilinear.gpu_sweep import ALIGNMENT, COMPUTE, ROWS
+from kernels.trilinear.reference import Config
+
+COLUMNS = 64  # of a tile: with two products of a tile at once the registers have no room for more
+CHIP = 132  # blocks that run at once on the chips these kernels are for, one a multiprocessor
+CANDIDATES = ({"stages": 2}, {"stages": 3})
+
+
+def backward(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B N G D"],
+    key2: Float[Array, "B N G D"],
+    value1: Float[Array, "B N G D"],
+    value2: Float[Array, "B N G D"],
+    out: Float[Array, "B N H D"],
+    lse: Float[Array, "B H N"],
+    dout: Float[Array, "B N H D"],
+    blocks: Mapping[str, int] | None = None,
+    interpret: bool = False,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """The gradients of query, key1, key2, value1 and value2.
+
+    Args:
+        config: windows, causality and scale.
+        query: as for the forward pass.
+        key1: likewise.
+        key2: likewise.
+        value1: likewise.
+        value2: likewise.
+        out: what the forward pass returned.
+        lse: likewise.
+        dout: the output's gradient.
+        blocks: "stages", tiles in flight; "splits", blocks among which the j of a tile of keys are shared.
+        interpret: run on a CPU, slowly.
+    """
+    plan = geometry(config, query, key1)
+    blocks = {**CANDIDATES[0], **(blocks or {})}
+    if plan.exchanged:
+        key1, key2, value1, value2 = key2, key1, value2, value1
+    if plan.sign != 1.0:
+        key1 = key1 * jnp.asarray(plan.sign, key1.dtype)
+    # Tiles that hold the last rows reach beyond them: zeros there add nothing.
+    queries, douts = (as_rows(plan, a.astype(query.dtype), ROWS) for a in (query, dout))
+    mean = jnp.einsum("bihd,bihd->bhi", dout, out, preferred_element_type=jnp.float32)
+    powers, means = (row_scalars(plan, a, ROWS) for a in (lse * LOG2E, mean))
+    firsts = [as_keys(plan, a) for a in (key1, value1)]
+    seconds = [as_windows(plan, a, COLUMNS) for a in (key2, value2)]
+    options = {"stages": blocks["stages"], "interpret": interpret}
+    dquery = _query_kernel(plan, **options)(queries, douts, powers, means, *firsts, *seconds)
+    dquery = from_rows(plan, dquery, query.shape[0])
+
+    tiles = -(-plan.length // ROWS)
+    splits = blocks.get("splits") or max(1, -(-CHIP // (plan.batch * tiles)))
+    keys = [as_keys(plan, a, tiles * ROWS - plan.length) for a in (key2, value2)]
+    arrays = (queries, douts, powers, means, *firsts, *keys)
+
+    def key_gradients(arrays):
+        found = []
+        for of_values in (False, True):
+            kernel = _key_kernel(plan, tiles, splits, of_values=of_values, **options)
+            totals, shares = kernel(*arrays)
+            found += [_sum_of_shares(plan, tiles, shares), totals.sum(1)]
+        return tuple(found)
+
+    # The fewest groups at a time that fill the chip twice.
+    at_once = next(
+        n
+        for n in range(1, plan.batch + 1)
+        if plan.batch % n == 0 and (n == plan.batch or n * tiles * splits >= 2 * CHIP)
+    )
+    if at_once == plan.batch:
+        found = key_gradients(arrays)
+    else:
+        parts = [a.reshape(-1, at_once, *a.shape[1:]) for a in arrays]
+        found = [a.reshape(plan.batch, *a.shape[2:]) for a in lax.map(key_gradients, parts)]
+    factors = (plan.scale * plan.sign, plan.scale, 1.0, 1.0)
+    dkey1, dkey2, dvalue1, dvalue2 = (
+        from_keys(plan, x * factor, query.shape[0]).astype(key1.dtype)
+        for x, factor in zip(found, factors, strict=True)
+    )
+    if plan.exchanged:
+        dkey1, dkey2, dvalue1, dvalue2 = dkey2, dkey1, dvalue2, dvalue1
+    return dquery, dkey1, dkey2, dvalue1, dvalue2
+
+
+def _sum_of_shares(plan: Geometry, tiles: int, shares: Float[Array, "G tiles J D"]) -> Float[Array, "G N D"]:
+    """Adds up what the tiles of second keys have for each j; a tile's shares begin at the first j it met."""
+    j = jnp.arange(plan.length)
+    start, stop = _partners(plan, jnp.arange(tiles))
+    start, stop = (jnp.broadcast_to(jnp.asarray(a), (tiles,)) for a in (start, stop))
+    last = jnp.searchsorted(start, j, side="right") - 1  # the starts ascend
+
+    def add(back, total):
+        tile = jnp.maximum(last - back, 0)
+        met = (last >= back) & (j < stop[tile])
+        share = shares[:, tile, jnp.where(met, j - start[tile], 0)]
+        # What no block has written may be anything, NaN included.
+        return total + jnp.where(met[None, :, None], share, 0.0)
+
+    # How many tiles meet one j.
+    reach = tiles if not plan.band.causal else (plan.band.window1 + plan.band.window2 - 2 + ROWS) // ROWS + 1
+    total = jnp.zeros_like(shares[:, 0, :1], shape=(shares.shape[0], plan.length, shares.shape[-1]))
+    return lax.fori_loop(0, min(reach, tiles), add, total)
+
+
+def _partners(plan: Geometry, tile):
+    """The j, [start, stop), of a tile of second keys."""
+    return plan.band.partners(tile * ROWS, tile * ROWS + ROWS)
+
+
+def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
+    """dquery, by tiles of 64 rows of queries, as the forward pass goes."""
+    band, width, copies = plan.band, plan.padded, len(plan.fronts(COLUMNS))
+    scale = plan.scale * LOG2E
+
+    def kernel(query, dout, powers, means, key1, value1, key2, value2, dquery, buffers, barriers):
+        group, index, role = (lax.axis_index(name) for name in ("group", "tile", "warpgroup"))
+        rows, here = plan.range_of(index), pl.ds(index * ROWS, ROWS)
+        first, stop = band.first(*rows)
+        pairs = lax.div(stop - first + (COMPUTE - 1), COMPUTE)
+        copy, front, low, tiles = plan.window(index, COLUMNS)
+        window = group * copies + copy
+        fixed, scaled, (power_tile, mean_tile), totals, held, tiles_held = buffers
+        arrived, handed, turns, factor_barriers, stream_barriers = barriers
+        factors = sweep.streams((key1.at[group], value1.at[group]), held, factor_barriers)
+        streams = sweep.streams((key2.at[window], value2.at[window]), tiles_held, stream_barriers)
+        keys, values = streams
+        turns = sweep.Turns(turns, role)
+
+        def span(_):
+            return low + front, tiles
+
+        @pl.when(role == COMPUTE)
+        def copy_tiles():
+            plgpu.set_max_registers(sweep.COPY_REGISTERS, action="decrease")
+            sources = (query, dout, powers, means)
+            for source, target in zip(sources, (*fixed, power_tile, mean_tile), strict=True):
+                plgpu.copy_gmem_to_smem(source.at[group, here], target, arrived)
+            sweep.copying(pairs, first, span, factors, streams, stages=stages, size=COLUMNS)
+
+        @pl.when(role < COMPUTE)
+        def compute():
+            plgpu.set_max_registers(sweep.COMPUTE_REGISTERS, action="increase")
+            mine = [a.at[role] for a in scaled]
+            plgpu.barrier_wait(arrived)
+            power, mean = (plgpu.load(a, layout=sweep.BY_ROW) for a in (power_tile, mean_tile))
+
+            def begin(vectors, _):
+                for target, source, vector in zip(mine, fixed, vectors, strict=True):
+                    sweep.scale_into(target, source, vector)
+                plgpu.commit_smem()
+                return sweep.full((ROWS, width), 0)
+
+            def tile(j, row, stage, inner):
+                start = row - front
+                for stream in streams:
+                    plgpu.barrier_wait(stream.full.at[stage])
+                products = [(m, s.buffer.at[stage]) for m, s in zip(mine, streams, strict=True)]
+                logits, dweights = sweep.row_products(products, turns.change)
+                plgpu.barrier_arrive(values.free.at[stage])
+                shape = logits.shape
+
+                def masked(logits):
+                    p = sweep.positions(shape, 0, index * ROWS, plan.slots)
+                    return jnp.where(
+                        band.allowed(p, j, sweep.positions(shape, 1, start)), logits, sweep.MASKED
+                    )
+
+                whole = band.everywhere(rows, j, (start, start + COLUMNS))
+                logits = lax.cond(whole, lambda x: x, masked, logits)
+                weights = jnp.exp2(logits * scale - sweep.along_columns(power, shape))
+                dlogits = (weights * (dweights - sweep.along_columns(mean, shape))).astype(mine[0].dtype)
+                inner, dlogits = lax.optimization_barrier((inner, dlogits))
+                turns.change()
+                inner = sweep.add_product(inner, dlogits, keys.buffer.at[stage], interpret=interpret)
+                plgpu.barrier_arrive(keys.free.at[stage])
+                return inner
+
+            def finish(_, vectors, total, inner):
+                factor = plgpu.load(vectors[0], layout=sweep.BY_COLUMN).astype(jnp.float32)
+                return total + inner * sweep.along_rows(factor, total.shape)
+
+            turns.begin()
+            total = sweep.computing(
+                pairs, first, span, factors, member=role, stages=stages, size=COLUMNS,
+                begin=begin, tile=tile, finish=finish, total=sweep.full((ROWS, width), 0),
+            )  # fmt: skip
+            turns.end()
+
+            @pl.when(role == 1)
+            def give():
+                totals[...] = total
+                plgpu.commit_smem()
+                plgpu.barrier_arrive(handed)
+
+            @pl.when(role == 0)
+            def take():
+                plgpu.barrier_wait(handed)
+                both = total + plgpu.load(totals, layout=sweep.MATRIX)
+                fixed[0][...] = (both * plan.scale).astype(fixed[0].dtype)  # both are done with the queries
+                plgpu.commit_smem()
+                plgpu.copy_smem_to_gmem(fixed[0], dquery.at[group, here])
+                plgpu.wait_smem_to_gmem(0)
+
+    def call(query, *rest):
+        matrix = sweep.matrix_buffer
+        dtype = query.dtype
+        vector, tile = plgpu.SMEM((ROWS,), jnp.float32), matrix(ROWS, width, dtype=dtype)
+        scaled = matrix(COMPUTE, ROWS, width, dtype=dtype)
+        factor = plgpu.SMEM((sweep.FACTOR_SLOTS, COMPUTE, width), dtype)
+        stream = matrix(stages, COLUMNS, width, dtype=dtype)
+        buffers = (
+            (tile,) * 2,
+            (scaled,) * 2,
+            (vector,) * 2,
+            matrix(ROWS, width, dtype=jnp.float32),
+            (factor,) * 2,
+            (stream,) * 2,
+        )
+        barriers = (
+            plgpu.Barrier(num_arrivals=4),
+            plgpu.Barrier(),
+            plgpu.Barrier(num_arrivals=COMPUTE),
+            (sweep.barrier_pair(sweep.FACTOR_SLOTS),) * 2,
+            (sweep.barrier_pair(stages),) * 2,
+        )
+        return sweep.launch(
+            kernel,
+            jax.ShapeDtypeStruct((query.shape[0], plan.rows, width), dtype),
+            buffers,
+            barriers,
+            grid={"group": query.shape[0], "tile": plan.rows // ROWS},
+            interpret=interpret,
+        )(query, *rest)
+
+    return call
+
+
+def _key_kernel(
+    plan: Geometry, tiles: int, splits: int, *, of_values: bool, stages: int, interpret: bool
+) -> Any:
+    """Z and what follows from it, or Y and what follows from it, by tiles of 64 second keys.
+
+    Args:
+        plan: the layout.
+        tiles: of second keys.
+        splits: blocks that share the j of a tile.
+        of_values: whether it is Y.
+        stages: tiles of queries in flight.
+        interpret: run on a CPU, slowly.
+
+    Returns:
+        A function to the sums over j, one a computing warpgroup, [G, splits * 2, keys, D], and the shares of each
+        tile in the sums over k, [G, tiles, J, D].
+    """
+    band, width = plan.band, plan.padded
+    scale = plan.scale * LOG2E
+    most = band.length if not band.causal else min(band.length, band.window1 + band.window2 - 2 + ROWS)
+    # Every split may end with half a pair.
+    most += splits * COMPUTE
+
+    def kernel(query, dout, powers, means, key1, value1, key2, value2, totals, shares, buffers, barriers):
+        group, split, index, role = (lax.axis_index(name) for name in ("group", "split", "tile", "warpgroup"))
+        here = (index * ROWS, index * ROWS + ROWS)
+        begun, stop = _partners(plan, index)
+        pairs = lax.div(stop - begun + (COMPUTE - 1), COMPUTE)
+        chunk = lax.div(pairs + (splits - 1), splits)
+        first = begun + COMPUTE * chunk * split
+        pairs = lax.clamp(0, pairs - chunk * split, chunk)
+        fixed, ones, scaled, sums, held, tiles_held = buffers
+        arrived, turns, factor_barriers, stream_barriers = barriers
+        factors = sweep.streams((key1.at[group], value1.at[group]), held, factor_barriers)
+        sources = (query, dout, powers) if of_values else (query, dout, powers, means)
+        streams = sweep.streams(tuple(a.at[group] for a in sources), tiles_held, stream_barriers)
+        turns = sweep.Turns(turns, role)
+
+        def span(t):
+            j = first + COMPUTE * t
+            low, high = band.seers((j, j + COMPUTE), here)
+            start = lax.div(low * plan.slots, ALIGNMENT) * ALIGNMENT
+            return start, lax.div(lax.max(high * plan.slots - start, 0) + (COLUMNS - 1), COLUMNS)
+
+        @pl.when(role == COMPUTE)
+        def copy_tiles():
+            plgpu.set_max_registers(sweep.COPY_REGISTERS, action="decrease")
+            for source, target in zip((key2, value2), fixed, strict=True):
+                plgpu.copy_gmem_to_smem(source.at[group, pl.ds(here[0], ROWS)], target, arrived)
+            sweep.copying(pairs, first, span, factors, streams, stages=stages, size=COLUMNS)
+
+        @pl.when(role < COMPUTE)
+        def compute():
+            plgpu.set_max_registers(sweep.COMPUTE_REGISTERS, action="increase")
+            mine = [a.at[role] for a in scaled]
+            # Each warpgroup writes all of them: the same, so that neither must wait for the other.
+            ones[...] = plgpu.layout_cast(jnp.ones(ones.shape, ones.dtype), sweep.MATRIX)
+            plgpu.commit_smem()
+            plgpu.barrier_wait(arrived)
+
+            def begin(vectors, _):
+                for target, source, vector in zip(mine, fixed, vectors):
+                    sweep.scale_into(target, source, vector)
+                plgpu.commit_smem()
+                return sweep.full((ROWS, width), 0)
+
+            def tile(j, row, stage, inner):
+                for stream in streams:
+                    plgpu.barrier_wait(stream.full.at[stage])
+                products = [(m, s.buffer.at[stage]) for m, s in zip(mine, streams)]
+                logits, *dweights = sweep.row_products(products, turns.change)
+                shape = logits.shape
+                low = lax.div(row, jnp.int32(plan.slots))
+                high = lax.div(row + (COLUMNS - 1), jnp.int32(plan.slots)) + 1
+
+                def masked(logits):
+                    p = sweep.positions(shape, 1, row, plan.slots)
+                    k = sweep.positions(shape, 0, here[0])
+                    return jnp.where(band.allowed(p, j, k), logits, sweep.MASKED)
+
+                logits = lax.cond(band.everywhere((low, high), j, here), lambda x: x, masked, logits)
+                power = plgpu.load(streams[2].buffer.at[stage], layout=sweep.BY_COLUMN)
+                weights = jnp.exp2(logits * scale - sweep.along_rows(power, shape))
+                if dweights:
+                    mean = plgpu.load(streams[3].buffer.at[stage], layout=sweep.BY_COLUMN)
+                    weights *= dweights[0] - sweep.along_rows(mean, shape)
+                inner, weights = lax.optimization_barrier((inner, weights.astype(mine[0].dtype)))
+                turns.change()
+                used = streams[1 if of_values else 0].buffer.at[stage]
+                inner = sweep.add_product(inner, weights, used, interpret=interpret)
+                for stream in streams:
+                    plgpu.barrier_arrive(stream.free.at[stage])
+                return inner
+
+            def finish(j, vectors, total, inner):
+                which = 1 if of_values else 0
+                partner = plgpu.load(fixed[which], layout=sweep.MATRIX).astype(jnp.float32)
+                share = sweep.column_sums(mine[0], inner * partner, ones)
+                plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+                sums.at[role][...] = share
+                plgpu.commit_smem()
+                plgpu.copy_smem_to_gmem(sums.at[role], shares.at[group, index, j - begun])
+                factor = plgpu.load(vectors[which], layout=sweep.BY_COLUMN).astype(jnp.float32)
+                return total + inner * sweep.along_rows(factor, total.shape)
+
+            turns.begin()
+            total = sweep.computing(
+                pairs, first, span, factors, member=role, stages=stages, size=COLUMNS,
+                begin=begin, tile=tile, finish=finish, total=sweep.full((ROWS, width), 0),
+            )  # fmt: skip
+            turns.end()
+            totals.at[group, COMPUTE * split + role, pl.ds(here[0], ROWS)][...] = total
+            plgpu.wait_smem_to_gmem(0)
+
+    def call(query, *rest):
+        matrix = sweep.matrix_buffer
+        dtype, groups = query.dtype, query.shape[0]
+        lefts, rights = (1, 1) if of_values else (2, 2)
+        row = plgpu.SMEM((stages, COLUMNS), jnp.float32)
+        buffers = (
+            (matrix(ROWS, width, dtype=dtype),) * 2,
+            matrix(ROWS, ROWS, dtype=dtype),
+            (matrix(COMPUTE, ROWS, width, dtype=dtype),) * lefts,
+            plgpu.SMEM((COMPUTE, width), jnp.float32),
+            (plgpu.SMEM((sweep.FACTOR_SLOTS, COMPUTE, width), dtype),) * 2,
+            (matrix(stages, COLUMNS, width, dtype=dtype),) * 2 + (row,) * rights,
+        )
+        barriers = (
+            plgpu.Barrier(num_arrivals=2),
+            plgpu.Barrier(num_arrivals=COMPUTE),
+            (sweep.barrier_pair(sweep.FACTOR_SLOTS),) * 2,
+            (sweep.barrier_pair(stages),) * (2 + rights),
+        )
+        return sweep.launch(
+            kernel,
+            (
+                jax.ShapeDtypeStruct((groups, splits * COMPUTE, tiles * ROWS, width), jnp.float32),
+                jax.ShapeDtypeStruct((groups, tiles, most, width), jnp.float32),
+            ),
+            buffers,
+            barriers,
+            grid={"group": groups, "split": splits, "tile": tiles},
+            interpret=interpret,
+        )(query, *rest)
+
+    return call
