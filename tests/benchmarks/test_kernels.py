@@ -1,0 +1,124 @@
+"""Measuring, checking and tuning kernels, on shapes that take a moment."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import kernel_cases, kernel_checks, kernels, tune_kernels
+from kernels.trans import shapes as trans_shapes
+from kernels.trilinear import shapes as trilinear_shapes
+from kernels.two_simplicial import shapes as two_simplicial_shapes
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {
+    "two_simplicial": kernel_cases.two_simplicial(two_simplicial_shapes.ODD, jnp.float32),
+    "signed": kernel_cases.two_simplicial(two_simplicial_shapes.ODD, jnp.float32, "signed"),
+    "trans": kernel_cases.trans(trans_shapes.SMALL[2], jnp.float32),
+    "trilinear": kernel_cases.trilinear(trilinear_shapes.SMALL[3], jnp.float32),
+    "all pairs": kernel_cases.trilinear(trilinear_shapes.SMALL[1], jnp.float32),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_baselines_compute_the_same(name):
+    """A ratio to something else would mean nothing."""
+    case = SMALL[name]
+    arrays = case.draw()
+    want = np.asarray(case.function("forward", "reference")(*arrays))
+    for baseline in case.baselines:
+        got = np.asarray(case.baseline("forward", baseline)(*case.arrays_of(baseline, arrays)))
+        got = np.moveaxis(got, -1, 1) if baseline in case.layout else got
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=baseline)
+
+
+def test_a_measured_row():
+    row = kernels.measure(SMALL["trans"], "both", blocks=2, block_seconds=0.01)
+    assert set(row["paths"]) == {"xla", "[B,T,T,H] einsum", "head-major einsum"}
+    assert row["paths"]["xla"]["seconds"] > 0
+    assert row["paths"]["xla"]["speedup"]["head-major einsum"]["median"] > 0
+    assert "head-major" in kernels.lines(row)
+
+
+def test_a_path_that_fails_is_a_finding(monkeypatch):
+    monkeypatch.setitem(kernels.IMPLEMENTATIONS, "cpu", ("gpu", "xla"))
+    row = kernels.measure(SMALL["trans"], "forward", blocks=1, block_seconds=0.01)
+    assert "NotImplementedError" in row["paths"]["gpu"]["failed"]
+    assert row["paths"]["xla"]["seconds"] > 0
+    assert "NotImplementedError" in kernels.lines(row)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_checks_hold_here(name):
+    row = kernel_checks.check(SMALL[name], "xla")
+    assert row["holds"], row
+    assert len(row["errors"]) == 1 + SMALL[name].operation.differentiable
+    assert "holds" in kernel_checks.describe(row)
+
+
+def test_a_wrong_kernel_is_noticed(monkeypatch):
+    case = SMALL["trans"]
+    right = case.operation.backend("xla").forward
+    monkeypatch.setattr(
+        case.operation.backend("xla"),
+        "forward",
+        lambda *a, **k: (1.001 * right(*a, **k)[0], right(*a, **k)[1]),
+    )
+    row = kernel_checks.check(case, "xla")
+    assert not row["holds"]
+    assert "WRONG" in kernel_checks.describe(row)
+
+
+def test_every_shape_is_checked_in_both_types():
+    names = [(case.operation.name, case.name) for case in kernel_checks.to_check()]
+    assert len(names) == len(set(names))
+    for dtype in kernel_checks.TOLERANCE:
+        assert sum(name.endswith(dtype) for _, name in names) == len(names) / 2
+
+
+def test_tuning_writes_a_table_that_is_read_back(tmp_path):
+    line = {
+        "operation": "trans",
+        "kind": {},
+        "sizes": {"X": 8},
+        "backend": "xla",
+        "direction": "forward",
+        "blocks": {"rows": 1},
+    }
+    path = tune_kernels.write([line], "Some chip", tmp_path)
+    tune_kernels.write([{**line, "blocks": {"rows": 2}}, {**line, "sizes": {"X": 9}}], "Some chip", tmp_path)
+    table = json.loads(path.read_text())
+    assert [row["blocks"] for row in table["blocks"]] == [{"rows": 2}, {"rows": 1}]
+    assert table["chip"] == "Some chip"
+
+
+@pytest.mark.parametrize("backend", ["xla"])
+def test_tuning_tries_the_candidates(backend, monkeypatch):
+    monkeypatch.setattr(tune_kernels, "WORTH", 0.0)
+    for direction in ("forward", "backward"):
+        line = tune_kernels.tune(SMALL["two_simplicial"], backend, direction, blocks=1)
+        assert line is None or line["direction"] == direction
+
+
+@pytest.mark.slow
+def test_one_call_within_its_budget(tmp_path):
+    """`benchmarks.accelerator` on a CPU: a table at the end, files whatever the time allowed."""
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "benchmarks.accelerator", "--budget=60", f"--out={out}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "hold, 0 wrong" in done.stdout
+    assert json.loads((out / "machine.json").read_text())["platform"] == "cpu"
+    assert (out / "parts.json").exists()
+    assert done.stdout.strip().endswith((out / "summary.txt").read_text().strip())
+
+
+def test_a_budget_that_is_none_is_refused(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.accelerator", "--budget=1", f"--out={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "expected at least 15 seconds" in done.stderr
