@@ -1,0 +1,96 @@
+"""Run by `test_sharded.py` in a process of its own: every operation on eight devices against one.
+
+Batch over the axis `data`, heads over `model`; by the compiler (`jit` with shardings) and by `shard_map`.
+Prints the greatest relative error of output and gradients for each as JSON.
+"""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kernels import trans, trilinear_attention, two_simplicial_attention
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+BATCH, HEADS = jax.P("data"), jax.P("data", None, "model")
+
+
+def draw(*shape: int, seed: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape) * 0.7, jnp.float32)
+
+
+def operations():
+    """Name: function, arrays, how each is cut, how the output is."""
+    key = [draw(4, 6, 4, 9, seed=seed) for seed in (1, 2)]
+    two = (draw(4, 10, 4, 9, seed=0), *key, draw(4, 6, 4, 5, seed=3), draw(4, 3, 5, 5, seed=4))
+    two_cuts = (*[HEADS] * 4, jax.P("model"))
+    for logit in ("unsigned", "signed"):
+        yield (
+            f"two_simplicial, {logit}",
+            lambda *x, logit=logit, **o: two_simplicial_attention(*x, logit=logit, **o),
+            two,
+            two_cuts,
+            HEADS,
+        )
+    yield (
+        "trans",
+        trans,
+        (draw(4, 4, 7, 7, seed=5), draw(4, 4, 7, 7, seed=6)),
+        (jax.P("data", "model"),) * 2,
+        None,
+    )
+    grouped = (draw(4, 12, 8, 6, seed=7), *(draw(4, 12, 4, 6, seed=seed) for seed in range(8, 12)))
+    yield (
+        "trilinear",
+        lambda *x, **o: trilinear_attention(*x, causal=True, window1=3, window2=5, **o),
+        grouped,
+        (HEADS,) * 5,
+        HEADS,
+    )
+
+
+def errors(got, want) -> float:
+    pairs = zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
+    return max(float(jnp.linalg.norm(g - w) / jnp.linalg.norm(w)) for g, w in pairs)
+
+
+def gradients(function, axes=()):
+    """Output and gradients of a loss that is summed over `axes`."""
+
+    def loss(*x):
+        out = function(*x)
+        value = (out * jnp.sin(out)).sum()
+        return (jax.lax.psum(value, axes) if axes else value), out
+
+    def both(*x):
+        (_, out), found = jax.value_and_grad(loss, argnums=tuple(range(len(x))), has_aux=True)(*x)
+        return out, found
+
+    return both
+
+
+def main() -> None:
+    assert len(jax.devices()) == 8
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    found = {}
+    for name, function, arrays, cuts, cut_out in operations():
+        cut_out = cuts[0] if cut_out is None else cut_out
+        want = jax.jit(gradients(function))(*arrays)
+        placed = [
+            jax.device_put(x, jax.NamedSharding(mesh, cut)) for x, cut in zip(arrays, cuts, strict=True)
+        ]
+        found[f"{name}, jit"] = errors(jax.jit(gradients(function))(*placed), want)
+        # bilinear is cut over heads only: its gradient must be summed over the batch's devices.
+        for implementation in ("xla", "tpu_interpret"):
+            local = gradients(
+                lambda *x, f=function, i=implementation: f(*x, implementation=i), ("data", "model")
+            )
+            mapped = jax.shard_map(local, mesh=mesh, in_specs=cuts, out_specs=(cut_out, cuts))
+            found[f"{name}, shard_map, {implementation}"] = errors(jax.jit(mapped)(*placed), want)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
