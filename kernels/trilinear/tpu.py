@@ -1,0 +1,158 @@
+"""Trilinear attention on TPUs (Pallas Mosaic TPU): what is supported, and the two passes.
+
+The grid goes over batch, groups, segments of positions, heads and tiles of positions, one after the other. A
+segment's keys and values (and in the backward pass the sums of their gradients) stay in vector memory while all
+its query tiles pass, so keys are read once, and the backward pass is one sweep of six products in which nothing
+is computed twice and nothing needs atomics. `tpu_plan` says how positions are cut, `tpu_forward` and
+`tpu_backward` hold the kernels.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kernels.trilinear import tpu_backward, tpu_forward
+from kernels.trilinear.reference import Config
+from kernels.trilinear.tpu_plan import LANES, Plan, make_plan, smaller_window_first
+
+DTYPES = (jnp.dtype(jnp.float32), jnp.dtype(jnp.bfloat16))
+
+
+def unsupported(config: Config, *arrays: Any) -> str | None:
+    """Why the kernels do not take these arguments; None if they do."""
+    dtypes = {jnp.dtype(a.dtype) for a in arrays[:5]}
+    if len(dtypes) > 1 or not dtypes <= set(DTYPES):
+        named = ", ".join(sorted(d.name for d in dtypes))
+        return f"all arrays float32 or all bfloat16 are supported, not {named}"
+    config, arrays = smaller_window_first(config, arrays)
+    if make_plan(config, *arrays[:2]) is None:
+        return (
+            f"keys and values of {arrays[0].shape[1]} positions with {arrays[0].shape[-1]} features do not fit "
+            f"vector memory (windows of both keys would let it be cut into segments)"
+        )
+    return None
+
+
+def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
+    """Tiles worth trying: positions and heads of a tile, second keys of a block."""
+    config, arrays = smaller_window_first(config, arrays)
+    plan = make_plan(config, *arrays[:2])
+    if plan is None:
+        return {"forward": [], "backward": []}
+    tried = [plan.blocks]
+    for queries in (LANES, 2 * LANES, 4 * LANES):
+        for heads in (1, 2, 4, 8):
+            for second in (2 * LANES, 5 * LANES, 9 * LANES):
+                blocks = {"queries": queries, "heads": heads, "second": second}
+                other = make_plan(config, *arrays[:2], blocks)
+                if other is not None and other.blocks not in tried:
+                    tried.append(other.blocks)
+    return {"forward": tried, "backward": tried}
+
+
+def forward(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B N G D"],
+    key2: Float[Array, "B N G D"],
+    value1: Float[Array, "B N G D"],
+    value2: Float[Array, "B N G D"],
+    *,
+    blocks: Mapping[str, int] | None = None,
+    interpret: Any = False,
+) -> tuple[Float[Array, "B N H D"], Float[Array, "B H N"]]:
+    """`reference.trilinear_attention` by the forward kernel.
+
+    Args:
+        config: windows, causality and scale.
+        query: one vector a position and head.
+        key1: first keys.
+        key2: second keys.
+        value1: values of the first keys.
+        value2: values of the second keys.
+        blocks: "queries", "heads" and "second", see `Plan`; None for sizes that suit the shape.
+        interpret: True to run on a CPU, or Pallas' parameters of its TPU interpreter.
+
+    Returns:
+        The output in the dtype of `value1` and the log-sum-exp of the logits.
+    """
+    config, (query, *keys) = smaller_window_first(config, (query, key1, key2, value1, value2))
+    plan = _planned(config, query, keys[0], blocks)
+    out, lse = tpu_forward.attend(plan, plan.heads_of(query), *_resident(plan, keys), interpret=interpret)
+    batch, length, heads, _ = query.shape
+    return plan.positions_of(out), lse[..., 0, :length].reshape(batch, heads, length)
+
+
+def backward(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B N G D"],
+    key2: Float[Array, "B N G D"],
+    value1: Float[Array, "B N G D"],
+    value2: Float[Array, "B N G D"],
+    out: Float[Array, "B N H D"],
+    lse: Float[Array, "B H N"],
+    dout: Float[Array, "B N H D"],
+    *,
+    blocks: Mapping[str, int] | None = None,
+    interpret: Any = False,
+) -> tuple[Array, ...]:
+    """Gradients of sum(dout * forward(...)) with respect to query, key1, key2, value1 and value2.
+
+    Args:
+        config: as in `forward`, and so are the next five.
+        query: one vector a position and head.
+        key1: first keys.
+        key2: second keys.
+        value1: values of the first keys.
+        value2: values of the second keys.
+        out: what `forward` gave.
+        lse: its log-sum-exp.
+        dout: the cotangent of `out`.
+        blocks: as in `forward`.
+        interpret: as in `forward`.
+    """
+    swapped, (query, *keys) = smaller_window_first(config, (query, key1, key2, value1, value2))
+    plan = _planned(swapped, query, keys[0], blocks)
+    delta = jnp.sum(out.astype(jnp.float32) * dout.astype(jnp.float32), axis=-1)
+    dquery, *sums = tpu_backward.sweep(
+        plan,
+        plan.heads_of(query),
+        plan.heads_of(dout.astype(query.dtype)),
+        plan.rows_of(lse * math.log2(math.e)),
+        plan.rows_of(jnp.swapaxes(delta, 1, 2)),
+        *_resident(plan, keys),
+        interpret=interpret,
+    )
+    dkey1, dvalue1, dkey2, dvalue2 = (plan.joined(a) for a in sums)
+    if swapped is not config:
+        dkey1, dkey2, dvalue1, dvalue2 = dkey2, dkey1, dvalue2, dvalue1
+    gradients = plan.positions_of(dquery), dkey1, dkey2, dvalue1, dvalue2
+    wanted = (query, key1, key2, value1, value2)
+    return tuple(g.astype(a.dtype) for g, a in zip(gradients, wanted, strict=True))
+
+
+def _planned(config: Config, query: Array, key: Array, blocks: Mapping[str, int] | None) -> Plan:
+    plan = make_plan(config, query, key, blocks)
+    if plan is None:
+        raise NotImplementedError(unsupported(config, query, key, key, key, key))
+    return plan
+
+
+def _resident(plan: Plan, keys: list[Array]) -> tuple[Array, ...]:
+    """key1, value1, key2, value2 in segments.
+
+    The first two meet queries row by row, from rows that start anywhere: in 32 bits, of which a sublane holds
+    one, a slice may do so. The second two are operands of matrix products in their own type.
+    """
+    key1, key2, value1, value2 = keys
+    return (
+        plan.segmented(key1.astype(jnp.float32)),
+        plan.segmented(value1.astype(jnp.float32)),
+        plan.segmented(key2),
+        plan.segmented(value2),
+    )
