@@ -68,7 +68,7 @@ def _forward_tile(config, kernel_logits, premise, mask):
     total = powers.sum(axis=-1, keepdims=True)
     # The greatest power is 1, so the maximum changes nothing but an empty row. (A select here would keep XLA
     # from fusing softmax and product on CPUs, a third of the time.)
-    out = _product(powers / jnp.maximum(total, 1), premise, 3, 2, dtype)
+    out = product(powers / jnp.maximum(total, 1), premise, 3, 2, dtype)
     lse = jnp.where(total > 0, maximum + jnp.log(total), 0)
     return out.astype(premise.dtype), lse[..., 0]
 
@@ -104,11 +104,11 @@ def backward(
     dkernel, dpremise = [], []
     first = 0
     for start, stop, end in tiles:
-        dsoftmax = _product(dout[:, :, start:stop], premise[:, :, :end], 3, 3, dtype)
+        dsoftmax = product(dout[:, :, start:stop], premise[:, :, :end], 3, 3, dtype)
         part = softmax(start, stop, 0, end) * (dsoftmax - delta[:, :, start:stop])
         dkernel.append(_pad(part.astype(kernel_logits.dtype), 3, columns - end))
         # What this tile is the first to see is seen by every later row: one product for all of them.
-        part = _product(softmax(start, rows, first, end), dout[:, :, start:], 2, 2, dtype)
+        part = product(softmax(start, rows, first, end), dout[:, :, start:], 2, 2, dtype)
         dpremise.append(part.astype(premise.dtype))
         first = end
     # Columns that no row sees are there with a row_offset only.
@@ -166,7 +166,7 @@ def _masked(config, logits, mask):
     return logits if where is None else jnp.where(where, logits, -jnp.inf)
 
 
-def _product(left, right, left_axis, right_axis, dtype):
+def product(left, right, left_axis, right_axis, dtype):
     """Products per batch and head over one axis a side, in the narrower of the dtypes, summed in `dtype`."""
     narrow = left.dtype if jnp.finfo(left.dtype).bits < jnp.finfo(right.dtype).bits else right.dtype
     return jax.lax.dot_general(

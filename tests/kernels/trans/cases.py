@@ -1,5 +1,7 @@
 """Inputs, and float64 answers worked out in NumPy, for the tests of every backend of trans."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +22,7 @@ TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-
 NAMES = ("out", "lse", "dkernel_logits", "dpremise")
 
 
-def make_mask(shape: Shape, kind: str, seed: int = 0) -> np.ndarray | None:
+def make_mask(shape: Shape, kind: str, seed: int = 0) -> Any:
     """A mask in which some entries, and where it can be some whole rows, are not allowed."""
     full = MASKS[kind]
     if full is None:
@@ -34,7 +36,9 @@ def make_mask(shape: Shape, kind: str, seed: int = 0) -> np.ndarray | None:
     return mask
 
 
-def make(shape: Shape, dtype="float32", mask: str = "none", seed: int = 0, spread: float = 3.0):
+def make(
+    shape: Shape, dtype="float32", mask: str = "none", seed: int = 0, spread: float = 3.0
+) -> tuple[tuple[Any, Any, Any], Any]:
     """(kernel_logits, premise, mask), dout for a shape; arrays of NumPy, bfloat16 included.
 
     Args:

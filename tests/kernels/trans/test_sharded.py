@@ -1,0 +1,104 @@
+"""trans on eight devices: rows round a ring, batch and heads in shard_map, and cut up by the compiler."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kernels.trans.sharded import trans_sharded
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+WAYS = [
+    *(
+        f"{way}, {causal}{mask}"
+        for causal in ("full", "causal")
+        for way, masks in {
+            "ring": ("", ", padding", ", mask"),
+            "ring and data": ("",),
+            "shards": ("",),
+            "compiler, rows": ("",),
+            "compiler, heads": ("",),
+        }.items()
+        for mask in masks
+    ),
+    "ring, unchecked",
+    "shards, one mask for all",
+    "second order",
+]
+
+
+@pytest.fixture(scope="module")
+def errors():
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-W", "error", str(HERE / "on_eight_devices.py")]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found.pop("devices") == 8
+    return found
+
+
+def test_every_way_was_tried(errors):
+    assert set(errors) == {*WAYS, "ring, bfloat16"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_values_and_gradients(errors, way):
+    assert errors[way]
+    assert max(errors[way].values()) < 2e-6, errors[way]
+
+
+def test_bfloat16_is_summed_in_float32(errors):
+    """Eight pieces a row, and a gradient that eight devices add to."""
+    assert max(errors["ring, bfloat16"].values()) < 6e-3, errors["ring, bfloat16"]
+
+
+def on_one_device(function, *arrays):
+    """A ring of one: shapes are checked as on any."""
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.P(None, "rows")
+    return jax.shard_map(function, mesh=mesh, in_specs=(rows,) * len(arrays), out_specs=rows)(*arrays)
+
+
+def ring(*arrays, **options):
+    return trans_sharded(*arrays, axis_name="rows", **options)
+
+
+def test_a_ring_of_one_is_the_operator_itself():
+    kernel_logits, premise = np.random.default_rng(0).normal(size=(2, 3, 5, 5)).astype("float32")
+    from_ring = on_one_device(ring, kernel_logits, premise)
+    expected = np.exp(kernel_logits) / np.exp(kernel_logits).sum(-1, keepdims=True) @ premise
+    np.testing.assert_allclose(from_ring, expected, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "message"),
+    [
+        (((2, 5, 4), (2, 5, 5)), {}, r"kernel_logits has shape \(2, 5, 4\), expected .* A = 1 X"),
+        (((2, 5, 5), (2, 4, 5)), {}, r"premise has shape \(2, 4, 5\), expected \[..., H, X, Y\]"),
+        (((2, 5, 5), (3, 5, 5)), {}, r"premise has shape \(3, 5, 5\)"),
+        (((5, 5), (5, 5)), {}, r"kernel_logits has shape \(5, 5\).*at least 3 axes"),
+        (((2, 5, 5), (2, 5, 5)), {"mask": np.zeros((2, 5, 4), bool)}, r"mask has shape \(2, 5, 4\)"),
+        (((2, 5, 5), (2, 5, 5)), {"mask": np.zeros((2, 5, 5))}, r"mask has type float.*expected bool"),
+    ],
+)
+def test_what_does_not_fit_is_named(shapes, options, message):
+    arrays = [jnp.zeros(shape) for shape in shapes]
+    with pytest.raises(ValueError, match=message):
+        on_one_device(lambda *arrays: ring(*arrays, **options), *arrays)
+
+
+def test_nobody_attends():
+    assert on_one_device(ring, jnp.zeros((0, 2, 3, 3)), jnp.zeros((0, 2, 3, 4))).shape == (0, 2, 3, 4)
