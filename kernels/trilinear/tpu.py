@@ -1,17 +1,19 @@
 """Trilinear attention on TPUs (Pallas Mosaic TPU): what is supported, and the two passes.
 
 The grid goes over batch, groups, segments of positions, heads and tiles of positions, one after the other. A
-segment's keys and values (and in the backward pass the sums of their gradients) stay in vector memory while all
-its query tiles pass, so keys are read once, and the backward pass is one sweep of six products in which nothing
-is computed twice and nothing needs atomics. `tpu_plan` says how positions are cut, `tpu_forward` and
+segment's keys and values (and in the backward pass the sums of their gradients) stay in vector memory while
+all its query tiles pass, so keys are read once, and the backward pass is one sweep of six products in which
+nothing is computed twice and nothing needs atomics. `tpu_plan` says how positions are cut, `tpu_forward` and
 `tpu_backward` hold the kernels.
+
+The loop over first keys goes by distance, as that of the blockwise path does (see `xla`), so that a tile of 128
+positions wastes nothing on a window of 32.
 """
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -28,19 +30,19 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         named = ", ".join(sorted(d.name for d in dtypes))
         return f"all arrays float32 or all bfloat16 are supported, not {named}"
-    config, arrays = smaller_window_first(config, arrays)
-    if make_plan(config, *arrays[:2]) is None:
+    config, (query, key, *_) = smaller_window_first(config, arrays)
+    if make_plan(config, query, key) is None:
         return (
-            f"keys and values of {arrays[0].shape[1]} positions with {arrays[0].shape[-1]} features do not fit "
-            f"vector memory (windows of both keys would let it be cut into segments)"
+            f"keys of {query.shape[1]} positions with {query.shape[-1]} features do not fit vector "
+            f"memory (small windows of both keys would let them be cut into segments)"
         )
     return None
 
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
     """Tiles worth trying: positions and heads of a tile, second keys of a block."""
-    config, arrays = smaller_window_first(config, arrays)
-    plan = make_plan(config, *arrays[:2])
+    config, (query, key, *_) = smaller_window_first(config, arrays)
+    plan = make_plan(config, query, key)
     if plan is None:
         return {"forward": [], "backward": []}
     tried = [plan.blocks]
@@ -48,7 +50,7 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
         for heads in (1, 2, 4, 8):
             for second in (2 * LANES, 5 * LANES, 9 * LANES):
                 blocks = {"queries": queries, "heads": heads, "second": second}
-                other = make_plan(config, *arrays[:2], blocks)
+                other = make_plan(config, query, key, blocks)
                 if other is not None and other.blocks not in tried:
                     tried.append(other.blocks)
     return {"forward": tried, "backward": tried}

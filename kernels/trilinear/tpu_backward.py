@@ -1,8 +1,8 @@
 """The backward TPU kernel of trilinear attention: all gradients in one sweep over tiles of queries.
 
-Weights are recomputed from the log-sum-exp. Tiles are transposed, [second keys, queries]: what belongs to a query
-(its log-sum-exp, its Delta, whether its first key exists) is then a row, as it comes from memory. The sums of a
-segment's keys stay in vector memory from its first tile to its last.
+Weights are recomputed from the log-sum-exp. Tiles are transposed, [second keys, queries]: what belongs to a
+query (its log-sum-exp, its Delta, whether its first key exists) is then a row, as it comes from memory. The
+sums of a segment's keys stay in vector memory from its first tile to its last.
 """
 
 import functools

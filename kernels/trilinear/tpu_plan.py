@@ -2,8 +2,8 @@
 
 Three lengths: a segment of positions, whose keys are in vector memory; a tile of T queries in it; a block of
 second keys. Of a segment's keys the kernel sees `rows`: `front` rows before the segment's first position (keys
-that its first queries reach back to, zeros before position 0), the segment's own, and a block after them, so that
-no block ends outside. Position p of segment s is in row p - s * segment + front.
+that its first queries reach back to, zeros before position 0), the segment's own, and a block after them, so
+that no block ends outside. Position p of segment s is in row p - s * segment + front.
 """
 
 import dataclasses
