@@ -1,18 +1,18 @@
 """trans on Hopper GPUs (Pallas Mosaic GPU): what it supports, block sizes, and the way to the kernels.
 
-The product of two 512 x 512 matrices a head does about as many operations a byte as the chip balances at, so the
-kernels must read everything once and overlap copies with products. Three decisions follow:
+The product of two 512 x 512 matrices a head does about as many operations a byte as the chip balances at, so
+the kernels must read everything once and overlap copies with products. Three decisions follow:
 
 1. *A program holds all columns of a block of rows of the kernel.* The softmax then has its true maximum and
    denominator before the first product: no rescaling of accumulators, one exponential an element however
    many columns the premise has, and the logits cross the memory bus once. The price is a limit on sizes.
 2. *The softmax is done in place.* The weights overwrite the logits in shared memory, from where the tensor
    cores read them; each warpgroup owns its 64 rows, so warpgroups never wait for each other.
-3. *Programs are persistent and one warpgroup only copies.* It runs ahead through rings of tiles, into the next pieces
-   of work too, so that copies do not stop while a piece ends and another begins.
+3. *Programs are persistent and one warpgroup only copies.* It runs ahead through rings of tiles, into the
+   next pieces of work too, so that copies do not stop while a piece ends and another begins.
 
-`gpu_pipeline` has the rings and the dealing out of work, `gpu_forward` and `gpu_backward` the kernels. Batch and
-heads are one axis Z there. Masked logits are -inf: a mask is applied before the kernel (one pass over the
+`gpu_pipeline` has the rings and the dealing out of work, `gpu_forward` and `gpu_backward` the kernels. Batch
+and heads are one axis Z there. Masked logits are -inf: a mask is applied before the kernel (one pass over the
 logits), causality inside it, where tiles that no row sees are neither copied nor multiplied.
 """
 
@@ -32,7 +32,6 @@ DTYPES = ("bfloat16", "float16")
 LONGEST = 1280  # rows, columns and outputs: 20 tiles of 64 x 64 in shared memory, and room for the rest
 SHARED_BYTES = 227 * 1024 - 2048  # of a program; less barriers, log-sum-exps and alignment
 MULTIPROCESSORS = 132  # of an H100 or H200 (SXM), where the device cannot be asked
-_COPY_ALIGNMENT = 8  # rows of memory must start at multiples of 16 bytes
 
 
 def unsupported(config: Config, kernel_logits: Any, premise: Any, mask: Any = None) -> str | None:
@@ -40,7 +39,7 @@ def unsupported(config: Config, kernel_logits: Any, premise: Any, mask: Any = No
     del config, mask
     dtypes = {str(jnp.dtype(x.dtype)) for x in (kernel_logits, premise)}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
-        return f"{' and '.join(sorted(dtypes))}: one of {', '.join(DTYPES)} for both (TF32 loses float32's digits)"
+        return f"{' and '.join(sorted(dtypes))}: both must be bfloat16 or both float16 (TF32 is no float32)"
     sizes = (*kernel_logits.shape[2:], premise.shape[3])
     if max(sizes) > LONGEST:
         return f"sizes {sizes} of rows, columns and outputs: at most {LONGEST} fit into shared memory"
@@ -71,7 +70,7 @@ def forward(
     (batch, heads, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
     out, lse = gpu_forward.run(
         _logits(kernel_logits, mask),
-        _flat(premise),
+        _tiled(premise),
         row_offset=config.row_offset if config.causal else None,
         **_plan("out", blocks, held=columns, streamed=outputs, rows=rows),
         programs=_multiprocessors(),
@@ -97,10 +96,10 @@ def backward(
     (_, _, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
     dlogits, dpremise = gpu_backward.run(
         _logits(kernel_logits, mask),
-        _padded(lse.reshape(-1, rows), 1),
-        _flat(premise),
-        _flat(out),
-        _flat(dout),
+        _padded(lse.reshape(-1, rows), 1, 8),
+        _tiled(premise),
+        _tiled(out),
+        _tiled(dout),
         row_offset=config.row_offset if config.causal else None,
         **_plan("passing", blocks, **_backward_sizes(rows, columns, outputs)),
         programs=_multiprocessors(),
@@ -213,20 +212,19 @@ def _local_multiprocessors() -> int:
 
 
 def _logits(kernel_logits: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """[Z, X, A], masked and padded columns -inf."""
+    """[Z, X, A], -inf where masked and in columns added to fill the last tile."""
     if mask is not None:
         kernel_logits = jnp.where(mask, kernel_logits, jnp.array(-jnp.inf, kernel_logits.dtype))
-    logits = kernel_logits.reshape(-1, *kernel_logits.shape[2:])
-    return _padded(_padded(logits, 2, -jnp.inf), 1)
+    return _tiled(kernel_logits, -jnp.inf)
 
 
-def _flat(x: jax.Array) -> jax.Array:
-    """[Z, ., .], padded with zeros."""
-    return _padded(_padded(x.reshape(-1, *x.shape[2:]), 2), 1)
+def _tiled(x: jax.Array, value: float = 0.0) -> jax.Array:
+    """[Z, ., .] of whole tiles as copies want them: 8 rows, 64 columns."""
+    return _padded(_padded(x.reshape(-1, *x.shape[2:]), 1, 8), 2, TILE, value)
 
 
-def _padded(x: jax.Array, axis: int, value: float = 0.0) -> jax.Array:
-    missing = -x.shape[axis] % _COPY_ALIGNMENT
+def _padded(x: jax.Array, axis: int, multiple: int, value: float = 0.0) -> jax.Array:
+    missing = -x.shape[axis] % multiple
     if not missing:
         return x
     widths = [(0, missing if index == axis else 0) for index in range(x.ndim)]

@@ -2,13 +2,13 @@
 
 With u = S v, S = exp(K - lse):  dv = S^T du;  dS = du v^T;  dK = S (dS - Delta),  Delta_x = sum_y du u.
 
-- *dK for a block of rows:* du of these rows is held, the premise is streamed; Delta is summed while du arrives, and
-  the gradient overwrites the tile of logits from which S was made.
-- *dv for a block of columns:* the forward pass with the weights transposed. All logits of these columns are held and
-  exponentiated in place, the tensor cores read them transposed, and du is streamed.
+- *dK for a block of rows:* du of these rows is held, the premise is streamed; Delta is summed while du
+  arrives, and the gradient overwrites the tile of logits from which S was made.
+- *dv for a block of columns:* the forward pass with the weights transposed. All logits of these columns are
+  held and exponentiated in place, the tensor cores read them transposed, and du is streamed.
 
-Both kinds read the logits and du. The pieces of one head are dealt out next to each other, so that one of the two
-reads is served by the cache: six arrays cross the memory bus and not eight.
+Both kinds read the logits and du. The pieces of one head are dealt out next to each other, so that one of the
+two reads is served by the cache: six arrays cross the memory bus and not eight.
 """
 
 import functools
@@ -250,25 +250,24 @@ class _PremiseGradient:
         tiles = self.all_tiles - first
         first_column = block * self.work.block + warpgroup * WARPGROUP_ROWS
 
-        def exponentiate(tile, _, masked=False):
+        def exponentiate(tile, _, row_offset=None):
             lse = gpu_pipeline.load_row_vector(rings.lse.wait(lse_position + tile))
             rings.lse.release(lse_position + tile)
             ref = rings.held.wait(held + tile).at[warpgroup]
             weights = _weights(gpu_pipeline.load_tile(ref), lse)
-            if masked:
-                seen = gpu_pipeline.visible((first + tile) * TILE, first_column, self.row_offset)
+            if row_offset is not None:
+                seen = gpu_pipeline.visible((first + tile) * TILE, first_column, row_offset)
                 weights = jnp.where(seen, weights, 0.0)
             ref[...] = weights.astype(ref.dtype)
             return ()
 
-        edge = 0
-        if (
-            self.row_offset is not None
-        ):  # the first tile that the warpgroup's last column is seen by as a whole
+        whole = 0  # the first tile whose rows all see the warpgroup's last column
+        if self.row_offset is not None:
             row = jnp.maximum(first_column + WARPGROUP_ROWS - 1 - self.row_offset, 0)
-            edge = jnp.clip(lax.div(row + TILE - 1, TILE) - first, 0, tiles)
-            lax.fori_loop(0, edge, functools.partial(exponentiate, masked=True), ())
-        lax.fori_loop(edge, tiles, exponentiate, ())
+            whole = jnp.clip(lax.div(row + TILE - 1, TILE) - first, 0, tiles)
+            masked = functools.partial(exponentiate, row_offset=self.row_offset)
+            lax.fori_loop(0, whole, masked, ())
+        lax.fori_loop(whole, tiles, exponentiate, ())
         plgpu.commit_smem()
 
         def sweep_columns(sweep, _):
@@ -323,7 +322,7 @@ def _kernel(
             lambda: columns.compute(warpgroup, z, block - row_blocks, positions),
         )
 
-    work.run(copy, compute, rings=4)
+    work.run(copy, compute, (rings.lse, rings.held, rings.premise, rings.passing))
 
 
 def run(
@@ -345,7 +344,7 @@ def run(
     """Gradients of the logits and of the premise.
 
     Args:
-        logits: K; masked ones -inf; sizes are multiples of 8.
+        logits: K; masked ones -inf. Rows are a multiple of 8, columns and outputs of 64.
         lse: from the forward pass.
         premise: v.
         out: u, from the forward pass.

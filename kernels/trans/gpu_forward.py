@@ -3,7 +3,6 @@
 import functools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
@@ -28,8 +27,8 @@ def _kernel(
     row_offset: int | None,
 ) -> None:
     logits_ring, premise_ring = Ring(*logits_scratch), Ring(*premise_scratch)
-    columns, width = logits_gmem.shape[2], premise_ring.tiles.shape[2]
-    all_tiles, sweeps = pl.cdiv(columns, TILE), pl.cdiv(premise_gmem.shape[2], width)
+    width = premise_ring.tiles.shape[2]
+    all_tiles, sweeps = logits_gmem.shape[2] // TILE, pl.cdiv(premise_gmem.shape[2], width)
 
     def tiles_of(block):
         """How many tiles of columns the block's last row sees; one at least, which may be all masked."""
@@ -65,21 +64,21 @@ def _kernel(
 
         def load(ref, tile, masked, dtype):
             logits = gpu_pipeline.load_tile(ref, dtype)
-            if masked and row_offset is not None:
-                seen = gpu_pipeline.visible(first_row, tile * TILE, row_offset)
-                logits = jnp.where(seen, logits, -jnp.inf)
-            if masked and columns % TILE:
-                logits = jnp.where(gpu_pipeline.inside(tile * TILE, columns), logits, -jnp.inf)
-            return logits
+            if not masked or row_offset is None:
+                return logits
+            seen = gpu_pipeline.visible(first_row, tile * TILE, row_offset)
+            return jnp.where(seen, logits, -jnp.inf)
 
         def over_tiles(body, carry):
-            """Only tiles on the diagonal and the last one pay for masks."""
-            whole = columns // TILE
+            """Only tiles on the diagonal pay for the causal mask."""
+            whole = tiles
             if row_offset is not None:
-                whole = jnp.minimum(lax.div(jnp.maximum(first_row + row_offset + 1, 0), TILE), whole)
-            whole = jnp.minimum(whole, tiles)
+                seen = jnp.maximum(first_row + row_offset + 1, 0)  # by the warpgroup's first row
+                whole = jnp.minimum(lax.div(seen, TILE), tiles)
             carry = lax.fori_loop(0, whole, functools.partial(body, masked=False), carry)
-            return lax.fori_loop(whole, tiles, functools.partial(body, masked=True), carry)
+            if row_offset is not None:
+                carry = lax.fori_loop(whole, tiles, functools.partial(body, masked=True), carry)
+            return carry
 
         def find_maximum(tile, maximum, masked):
             ref = logits_ring.wait(held + tile).at[warpgroup]
@@ -128,7 +127,7 @@ def _kernel(
         lax.fori_loop(0, sweeps, sweep_columns, ())
         return held + tiles, streamed + sweeps * tiles
 
-    work.run(copy, compute, rings=2)
+    work.run(copy, compute, (logits_ring, premise_ring))
 
 
 def run(
@@ -147,7 +146,7 @@ def run(
     """softmax(logits) @ premise and the log-sum-exp.
 
     Args:
-        logits: masked ones -inf; sizes are multiples of 8.
+        logits: masked ones -inf. Rows are a multiple of 8 and columns of 64, of which the copies' tiles are.
         premise: of the same 16-bit dtype.
         row_offset: of the causal mask, None without one.
         warpgroups: of a program, 1 or 2; each has 64 rows.

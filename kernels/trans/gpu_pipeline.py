@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -87,6 +87,11 @@ class Ring:
             target = target if len(target.shape) == len(source.shape) else target.at[part]
             plgpu.copy_gmem_to_smem(source, target, self.full.at[slot])
 
+    def drain(self, position: jax.Array) -> None:
+        """Producer, at the end: waits until all that lies before the position has been used."""
+        for slot in range(self.tiles.shape[0]):
+            self._acquire(position + slot)
+
     def hand_over(self, position: jax.Array, copies: int) -> None:
         """Producer: gives the position's slot to the consumers as it is, in place of `copies` copies."""
         slot = self._acquire(position)
@@ -152,6 +157,15 @@ class Work:
         """How many programs work."""
         return min(self.programs, self.batch * self.blocks)
 
+    def piece(self, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The item's (z, block); a program has every `launched`-th item.
+
+        Under a causal mask some blocks cost more than others. The blocks of a z are turned by one place every
+        round of programs, or a program would meet the same block in every z.
+        """
+        z = lax.div(item, self.blocks)
+        return z, lax.rem(item + lax.div(z, max(1, self.launched // self.blocks)), self.blocks)
+
     def parts(self, block: jax.Array) -> list[Any]:
         """Where each warpgroup's rows of a block are."""
         starts = (block * self.block + part * WARPGROUP_ROWS for part in range(self.warpgroups))
@@ -163,12 +177,7 @@ class Work:
         count = lax.div(self.batch * self.blocks - program + self.launched - 1, self.launched)
 
         def step(i, carry):
-            item = program + i * self.launched
-            z = lax.div(item, self.blocks)
-            # Under a causal mask some blocks cost more than others. The blocks of a z are turned by one
-            # place every round of programs, or a program would meet the same block in every z.
-            turn = lax.div(z, max(1, self.launched // self.blocks))
-            return body(z, lax.rem(item + turn, self.blocks), carry)
+            return body(*self.piece(program + i * self.launched), carry)
 
         return lax.fori_loop(0, count, step, init)
 
@@ -176,23 +185,24 @@ class Work:
         self,
         copy: Callable[[jax.Array, jax.Array, Positions], Positions],
         compute: Callable[[jax.Array, jax.Array, jax.Array, Positions], Positions],
-        rings: int,
+        rings: Sequence[Ring],
     ) -> None:
         """Inside a kernel: each warpgroup's part of the work.
 
         Args:
             copy: `(z, block, positions) -> positions`, what the copying warpgroup does for a piece.
             compute: `(warpgroup, z, block, positions) -> positions`, what the others do.
-            rings: how many positions there are; both must advance them alike.
+            rings: whose positions go through both, which must advance them alike.
         """
         warpgroup = lax.axis_index("warpgroup")
-        start = (jnp.int32(0),) * rings
+        start = (jnp.int32(0),) * len(rings)
 
         @pl.when(warpgroup == self.warpgroups)
         def _copy():
             if self.warpgroups == 2:
                 plgpu.set_max_registers(40, action="decrease")
-            self.loop(copy, start)
+            for ring, position in zip(rings, self.loop(copy, start), strict=True):
+                ring.drain(position)
 
         @pl.when(warpgroup < self.warpgroups)
         def _compute():
@@ -255,12 +265,6 @@ def visible(first_row: jax.Array, first_column: jax.Array, row_offset: int) -> j
     return column + (first_column - row_offset) <= row + first_row
 
 
-def inside(first_column: jax.Array, columns: int) -> jax.Array:
-    """Where a tile is inside of a matrix of so many columns; copies put zeros outside."""
-    column = plgpu.broadcasted_iota(jnp.int32, (WARPGROUP_ROWS, TILE), 1, layout=plgpu.Layout.WGMMA)
-    return column < columns - first_column
-
-
 # ---- products
 # -------------------------------------------------------------------------------------------------
 
@@ -268,10 +272,10 @@ def inside(first_column: jax.Array, columns: int) -> jax.Array:
 def multiply(
     width: int,
     tiles: int | jax.Array,
-    operands: Callable[[jax.Array], tuple],
-    free: Callable[[jax.Array], None],
+    operands: Callable[[jax.Array], tuple[Any, Any]],
+    free: Callable[[int | jax.Array], None],
 ) -> jax.Array:
-    """sum over tiles of A_t B_t, [64, width] in float32.
+    """The sum over tiles of A_t B_t, [64, width] in float32.
 
     Args:
         width: columns of B.

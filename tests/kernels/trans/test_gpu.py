@@ -1,0 +1,207 @@
+"""The Hopper kernels of trans, interpreted on a CPU and lowered for a GPU that is not here."""
+
+import os
+
+# A warpgroup that waits for another keeps a thread of XLA's pool, which has as many as there are processors:
+# with one, nothing would ever run. Read when the backend starts, after all tests are collected.
+os.environ.setdefault("NPROC", "8")
+
+import functools
+import itertools
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+from kernels.trans import gpu
+from kernels.trans.gpu_pipeline import Work
+from kernels.trans.reference import Config
+from kernels.trans.shapes import REAL, SMALL, Shape
+from tests.kernels.trans import cases
+
+# More than one block of rows, sweep and tile, and none of them full.
+RECTANGULAR = Shape("rectangular, several tiles", 1, 1, rows=200, columns=136, outputs=172)
+CAUSAL = Shape("shard of rows, causal", 1, 1, rows=136, columns=200, outputs=72, causal=True, row_offset=40)
+UNSEEN = Shape("rows that see nothing", 1, 1, rows=150, columns=80, outputs=66, causal=True, row_offset=-70)
+
+
+@pytest.fixture(autouse=True)
+def _two_programs(monkeypatch):
+    """Several pieces of work a program, so that rings wrap around and positions go on from piece to piece."""
+    monkeypatch.setattr(gpu, "_local_multiprocessors", lambda: 2)
+
+
+def check(shape: Shape, dtype: str = "bfloat16", mask: str = "none", **options) -> dict:
+    """Values and gradients, interpreted, against the float64 answers for the same 16-bit inputs."""
+    arrays, dout = cases.make(shape, dtype, mask)
+    got = cases.run(gpu, shape.config, arrays, dout, interpret=True, **options)
+    cases.assert_close(got, cases.answers(shape.config, arrays, dout), dtype)
+    # Only weights and results are rounded to 16 bits: the log-sum-exp has float32's digits.
+    assert cases.error(got["lse"], cases.answers(shape.config, arrays, dout)["lse"]) < 1e-6
+    return got
+
+
+@pytest.mark.parametrize("shape", [RECTANGULAR, CAUSAL, UNSEEN], ids=lambda shape: shape.name)
+def test_values_and_gradients(shape):
+    got = check(shape)
+    if shape is UNSEEN:  # the first 70 rows have no column behind them
+        for name in ("out", "lse", "dkernel_logits"):
+            assert not np.any(np.asarray(got[name])[:, :, :70])
+
+
+@pytest.mark.parametrize("mask", ["padding", "full", "nothing allowed"])
+def test_masks(mask):
+    got = check(SMALL[1], mask=mask)
+    if mask == "nothing allowed":
+        assert all(not np.any(np.asarray(value)) for value in got.values())
+
+
+def test_float16_and_a_mask_with_causality():
+    check(SMALL[2], "float16", mask="tokens")
+
+
+def test_one_warpgroup_and_narrow_products():
+    check(SMALL[4], blocks={"warpgroups": 1, "width": 64})
+
+
+def test_logits_far_apart_and_minus_infinity():
+    """The maximum is the row's own, and a logit of -inf is a masked one."""
+    arrays, dout = cases.make(SMALL[1], "bfloat16", spread=200.0)
+    arrays[0][0, 0, 0, 1:] = -np.inf
+    mask = np.isfinite(arrays[0].astype(np.float32))
+    got = cases.run(gpu, Config(), (*arrays[:2], None), dout, interpret=True)
+    finite = np.where(mask, arrays[0], np.zeros_like(arrays[0]))
+    cases.assert_close(got, cases.answers(Config(), (finite, arrays[1], mask), dout), "bfloat16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SMALL, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("mask", cases.MASKS)
+def test_small_shapes_and_every_mask(shape, mask):
+    check(shape, mask=mask)
+
+
+@pytest.mark.slow
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=20)
+@hypothesis.given(
+    rows=st.integers(1, 300),
+    columns=st.integers(1, 300),
+    outputs=st.integers(1, 300),
+    row_offset=st.none() | st.integers(-150, 150),
+    warpgroups=st.sampled_from([1, 2]),
+    width=st.sampled_from([64, 128, 256]),
+)
+def test_drawn_sizes(rows, columns, outputs, row_offset, warpgroups, width):
+    offset = row_offset or 0
+    shape = Shape("drawn", 2, 1, rows, columns, outputs, row_offset is not None, offset)
+    blocks = {"warpgroups": warpgroups, "width": width}
+    gpu._local_multiprocessors = lambda: 2
+    check(shape, blocks=blocks)
+
+
+@pytest.mark.slow
+def test_one_program_does_all_the_work(monkeypatch):
+    """Every ring goes around many times and the kinds of work of the backward pass follow each other."""
+    monkeypatch.setattr(gpu, "_local_multiprocessors", lambda: 1)
+    check(Shape("six heads", 2, 3, 130, 130, 130, causal=True))
+
+
+# ---- without running it
+# -------------------------------------------------------------------------------------------
+
+
+def described(shape: Shape, dtype="bfloat16"):
+    """kernel_logits, premise, out, lse of a shape, as shapes."""
+    out = (*shape.kernel_logits[:3], shape.outputs)
+    sizes = [(shape.kernel_logits, dtype), (shape.premise, dtype), (out, dtype), (out[:3], "float32")]
+    return [jax.ShapeDtypeStruct(size, jnp.dtype(kind)) for size, kind in sizes]
+
+
+@pytest.mark.parametrize("shape", [REAL[4], REAL[6], RECTANGULAR], ids=lambda shape: shape.name)
+def test_lowers_for_cuda(shape):
+    """As far as Mosaic's own code; `make aot` goes on to the machine code."""
+    kernel_logits, premise, out, lse = described(shape)
+
+    def both(kernel_logits, premise, out, lse):
+        return (
+            gpu.forward(shape.config, kernel_logits, premise),
+            gpu.backward(shape.config, kernel_logits, premise, None, out, lse, out),
+        )
+
+    safe = [export.DisabledSafetyCheck.custom_call("mosaic_gpu_v2")]
+    exported = export.export(jax.jit(both), platforms=["cuda"], disabled_checks=safe)(
+        kernel_logits, premise, out, lse
+    )
+    assert exported.mlir_module().count("custom_call @mosaic_gpu_v2") == 2
+    shapes = [kernel.shape for kernel in exported.out_avals]
+    assert shapes == [out.shape, lse.shape, kernel_logits.shape, premise.shape]
+
+
+@pytest.mark.parametrize("shape", [*SMALL, *REAL, RECTANGULAR, UNSEEN], ids=lambda shape: shape.name)
+def test_candidates_fit_into_shared_memory(shape):
+    kernel_logits, premise, _, _ = described(shape)
+    candidates = gpu.block_candidates(shape.config, kernel_logits, premise)
+    rows, columns, outputs = shape.rows, shape.columns, shape.outputs
+    plans = {
+        "forward": functools.partial(gpu._plan, "out", held=columns, streamed=outputs, rows=rows),
+        "backward": functools.partial(gpu._plan, "passing", **gpu._backward_sizes(rows, columns, outputs)),
+    }
+    for direction, plan in plans.items():
+        assert candidates[direction], direction
+        assert all(plan(blocks).items() >= blocks.items() for blocks in candidates[direction])
+        assert plan(None) == plan(candidates[direction][0])
+    for blocks in candidates["forward"]:
+        slots = plans["forward"](blocks)
+        tile = 64 * 64 * 2
+        used = tile * slots["warpgroups"] * (slots["held"] + slots["out"])
+        used += tile * slots["width"] // 64 * slots["streamed"]
+        assert used <= gpu.SHARED_BYTES
+        assert slots["held"] >= -(-columns // 64)
+        assert slots["streamed"] >= 2
+
+
+def test_blocks_of_a_smaller_shape_give_way():
+    """A table's line may come from a call of half the size, whose blocks do not fit this one."""
+    sizes = {"held": 1280, "streamed": 1280, "rows": 1280}
+    plan = gpu._plan("out", {"warpgroups": 2, "width": 256}, **sizes)
+    assert plan == gpu._plan("out", None, **sizes)
+    assert plan["warpgroups"] == 1
+
+
+def test_every_piece_of_work_is_dealt_out_once():
+    """The turn of blocks from head to head is a permutation, whatever the number of programs."""
+    for batch, blocks, programs in itertools.product((1, 5, 40), (1, 3, 4), (1, 7, 12)):
+        work = Work(batch, blocks, 2, programs)
+        pieces = {tuple(map(int, work.piece(jnp.int32(item)))) for item in range(batch * blocks)}
+        assert pieces == set(itertools.product(range(batch), range(blocks)))
+
+
+def test_programs_meet_every_block():
+    """Or under a causal mask one would have all the heavy ones."""
+    work = Work(64, 4, 2, programs=132)
+    for program in (0, 1, 131):
+        items = range(program, 64 * 4, work.launched)
+        assert len({int(work.piece(jnp.int32(item))[1]) for item in items}) == len(items)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "reason"),
+    [
+        (SMALL[1], "float32", "float16"),
+        (Shape("long", 1, 1, 64, 1281, 64), "bfloat16", "1280"),
+        (Shape("empty", 0, 1, 64, 64, 64), "bfloat16", "empty"),
+    ],
+)
+def test_says_what_it_does_not_support(shape, dtype, reason):
+    kernel_logits, premise, _, _ = described(shape, dtype)
+    assert reason in gpu.unsupported(shape.config, kernel_logits, premise, None)
+
+
+@pytest.mark.parametrize("shape", [*SMALL, *REAL], ids=lambda shape: shape.name)
+def test_supports_all_named_shapes(shape):
+    kernel_logits, premise, _, _ = described(shape)
+    assert gpu.unsupported(shape.config, kernel_logits, premise, None) is None
