@@ -1,8 +1,8 @@
-"""2-simplicial attention by hand-written TPU kernels (Pallas Mosaic TPU): a backend as `kernels/dispatch.py` wants it.
+"""2-simplicial attention by hand-written TPU kernels (Pallas Mosaic TPU): a backend for `kernels/dispatch.py`.
 
-`tpu_layout.py` brings the arguments into tiles' shape, `tpu_forward.py` and `tpu_backward.py` are the kernels,
-`tpu_tiles.py` what they share. Memory is that of the arguments, and of [N, M], [M, M] and [M, E, F] a group;
-nothing has an entry a triple.
+`tpu_layout.py` brings the arguments into the shape of tiles, `tpu_forward.py` and `tpu_backward.py` are the
+kernels, `tpu_tiles.py` what they share. Memory is that of the arguments, and of [N, M], [M, M] and [M, E, F]
+a group; nothing has an entry a triple.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
     candidates = [{"queries": q, "keys": j} for q in queries for j in keys]
 
     def unlike(blocks):
-        """How far from the default: as many pairs as are wanted, then as many queries as the tile has room for."""
+        """How far from the default: as many pairs as are wanted, then as many queries as there is room for."""
         pairs = blocks["keys"] * second
         triples = pairs * blocks["queries"]
         return (triples > TRIPLES and pairs * LANES < triples, pairs > ROWS, -triples, -blocks["queries"])

@@ -6,14 +6,14 @@ and values. With P the softmax, dP = W dout and Delta = sum(dout * out),
 
     dlogit = P (dP - Delta)
 
-and for the unsigned logit, the root of T = norms * inner + eps^2 with inner = x^2 + z^2 + |q|^2 y^2 - 2 x y z,
+and for the unsigned logit, the root of T = norms * inner + eps^2, inner = x^2 + z^2 + |q|^2 y^2 - 2 x y z,
 
     h = dlogit / (2 logit)     (dT)
     dx = 2 norms h (x - y z)   dz = 2 norms h (z - x y)   d|q|^2 = norms h y^2
     dy = 2 norms h (|q|^2 y - x z)                        dnorms = h inner
 
-The way from these to the arguments is `jax.vjp` of `tpu_layout.pairwise`. For the other logits it is a product
-rule: dq = sum c dlogit, dc = sum q dlogit, where c = k1 * k2.
+The way from these to the arguments is `jax.vjp` of `tpu_layout.pairwise`. For the other logits it is a
+product rule: dq = sum c dlogit, dc = sum q dlogit, where c = k1 * k2.
 """
 
 import functools
@@ -31,7 +31,7 @@ from kernels.two_simplicial.tpu_tiles import SUBLANES, Operand, Spec
 
 
 def residuals(spec: Spec, out: jax.Array, lse: jax.Array, dout: jax.Array) -> dict[str, jax.Array]:
-    """What the forward pass left, as the kernels want it: dout [G, F, N], lse and Delta [G, 1, N]."""
+    """What the forward pass left, as the kernels want it: dout [G, F, N], lse and Delta [G, 8, N]."""
     delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
     return {
         "dout": query_rows(dout, spec.plan).astype(spec.dtype),
@@ -93,9 +93,9 @@ def query_operands(spec: Spec, parts: dict[str, Any]) -> tuple[dict, dict, dict]
         outputs = {
             "dx": _output(parts["x"], (1, plan.keys, plan.queries), lambda g, i, j: (g, j, i)),
             "dz": _output(parts["z"], (1, plan.second, plan.queries), lambda g, i, j: (g, 0, i)),
-            "daa": _output(parts["aa"], (1, 1, plan.queries), lambda g, i, j: (g, 0, i)),
+            "daa": _output(parts["aa"], (1, SUBLANES, plan.queries), lambda g, i, j: (g, 0, i)),
         }
-        extra = {"aa_sum": ((SUBLANES, plan.queries), jnp.float32)}
+        extra = {}
     else:
         depth = parts["q"].shape[1]
         outputs = {"dq": _output(parts["q"], (1, depth, plan.queries), lambda g, i, j: (g, 0, i))}
@@ -148,8 +148,8 @@ def _inputs(spec: Spec, parts: dict[str, Any], order: Any) -> dict[str, Operand]
         **tile_inputs(spec, parts, lambda step: order(*step)),
         **value_inputs(spec, parts, lambda step: order(*step)),
         "dout": by_query("dout", plan.f),
-        "lse": by_query("lse", 1),
-        "delta": by_query("delta", 1),
+        "lse": by_query("lse", SUBLANES),
+        "delta": by_query("delta", SUBLANES),
     }
 
 
@@ -171,12 +171,12 @@ def _scratch(spec: Spec, parts: dict[str, Any]) -> dict[str, tuple[tuple[int, ..
 
 
 def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
-    step = pl.program_id(2)
     _pairs(spec, r)
+    start = pl.program_id(2) == 0
     tiles.product(spec, r.dp, r.w_tile, r.dout[...])
     if not spec.unsigned:
 
-        @pl.when(step == 0)
+        @pl.when(start)
         def _():
             r.dq[...] = jnp.zeros(r.dq.shape, jnp.float32)
 
@@ -190,33 +190,29 @@ def _query_kernel(spec: Spec, r: SimpleNamespace) -> None:
         tiles.over_products(spec, add)
         return
 
-    @pl.when(step == 0)
+    @pl.when(start)
     def _():
         r.dz[...] = jnp.zeros(r.dz.shape, jnp.float32)
-        r.aa_sum[...] = jnp.zeros(r.aa_sum.shape, jnp.float32)
+        r.daa[...] = jnp.zeros(r.daa.shape, jnp.float32)
 
-    lse, delta = r.lse[...], r.delta[...]
+    lse, delta = r.lse[...][None], r.delta[...][None]
 
     def fold(j, carry):
         dx = jnp.zeros((SUBLANES, spec.plan.queries), jnp.float32)
-        daa = jnp.zeros((SUBLANES, spec.plan.queries), jnp.float32)
+        daa = dx
         for rows, second in tiles.strips(spec, j):
             s = tiles.squares(spec, r, j, rows, second)
             _, h = _unsigned_change(spec, r, s, j, rows, second, lse, delta)
             h = h * tiles.across(spec, s.norms * LN2)  # 2 norms h: dT has a factor ln(2) / 2
             hy = h * tiles.across(spec, s.y)
-            r.dz[second, :] += h * s.z - hy * s.x
-            dx += tiles.rows_of(h * s.x - hy * s.z)
-            daa += tiles.rows_of(hy * tiles.across(spec, s.y))
+            r.dz[second, :] += tiles.flat(h * s.z - hy * s.x)
+            dx += jnp.sum(h * s.x - hy * s.z, axis=0)
+            daa += jnp.sum(hy * tiles.across(spec, 0.5 * s.y), axis=0)
         r.dx[pl.ds(j, 1), :] = jnp.sum(dx, axis=0, keepdims=True)
-        r.aa_sum[...] += daa
+        r.daa[...] += daa
         return carry
 
     tiles.over_first(spec, fold)
-
-    @pl.when(step == pl.num_programs(2) - 1)
-    def _():
-        r.daa[...] = 0.5 * jnp.sum(r.aa_sum[...], axis=0, keepdims=True)
 
 
 # ---- sums over queries, for a tile of pairs
@@ -268,15 +264,15 @@ def _key_kernel(spec: Spec, r: SimpleNamespace) -> None:
 
 
 def _unsigned_sums(spec: Spec, r: SimpleNamespace) -> None:
-    lse, delta, aa = r.lse[...], r.delta[...], r.aa[...]
+    lse, delta, aa = r.lse[...][None], r.delta[...][None], r.aa[...][None]
 
     def fold(j, carry):
         for rows, second in tiles.strips(spec, j):
             s = tiles.squares(spec, r, j, rows, second)
             weight, h = _unsigned_change(spec, r, s, j, rows, second, lse, delta)
-            r.weights[rows, :] = weight.astype(spec.dtype)
-            r.norm_sum[rows, :] += _lanes_of(h * s.inner)
-            r.y_sum[rows, :] += _lanes_of(h * (aa * tiles.across(spec, s.y) - s.x * s.z))
+            r.weights[rows, :] = tiles.flat(weight).astype(spec.dtype)
+            r.norm_sum[rows, :] += _lanes_of(tiles.flat(h * s.inner))
+            r.y_sum[rows, :] += _lanes_of(tiles.flat(h * (aa * tiles.across(spec, s.y) - s.x * s.z)))
         return carry
 
     tiles.over_first(spec, fold)
@@ -320,7 +316,7 @@ def _value_gradients(spec: Spec, r: SimpleNamespace) -> None:
 
 def _pairs(spec: Spec, r: SimpleNamespace) -> None:
     """Values and numbers of a tile's pairs."""
-    tiles.values(spec, r.w_tile, r.v[...], r.g, r.allowed[...])
+    tiles.values(spec, r)
     if spec.unsigned:
         tiles.columns(spec, r.y_column, r.y[...])
         tiles.columns(spec, r.norm_column, r.norms[...])
@@ -334,12 +330,12 @@ def _unsigned_change(spec, r, s, j, rows, second, lse, delta) -> tuple[jax.Array
     weight = jnp.exp2(s.square * inverse - lse)
     if spec.masked:
         weight = jnp.where(tiles.is_allowed(spec, r, j, second), weight, 0.0)
-    return weight, weight * inverse * (r.dp[rows, :] - delta)
+    return weight, weight * inverse * (tiles.registers(r.dp[rows, :]) - delta)
 
 
 def _changes(spec: Spec, r: SimpleNamespace, weights: Any = None) -> None:
     """Gradients of logits (times their scale later), where logits are products; the weights too if wanted."""
-    lse, delta = r.lse[...], r.delta[...]
+    lse, delta = r.lse[...][None], r.delta[...][None]
 
     def fold(j, carry):
         for rows, second in tiles.strips(spec, j):
@@ -347,8 +343,9 @@ def _changes(spec: Spec, r: SimpleNamespace, weights: Any = None) -> None:
             if spec.masked:
                 weight = jnp.where(tiles.is_allowed(spec, r, j, second), weight, 0.0)
             if weights is not None:
-                weights[rows, :] = weight.astype(spec.dtype)
-            r.change[rows, :] = (weight * (r.dp[rows, :] - delta)).astype(spec.dtype)
+                weights[rows, :] = tiles.flat(weight).astype(spec.dtype)
+            change = weight * (tiles.registers(r.dp[rows, :]) - delta)
+            r.change[rows, :] = tiles.flat(change).astype(spec.dtype)
         return carry
 
     tiles.over_first(spec, fold)

@@ -11,8 +11,8 @@ from jax.experimental import pallas as pl
 
 from kernels.two_simplicial import tpu_tiles as tiles
 from kernels.two_simplicial.reference import MASKED
-from kernels.two_simplicial.tpu_layout import LANES, Plan
-from kernels.two_simplicial.tpu_tiles import Operand, Spec
+from kernels.two_simplicial.tpu_layout import LANES
+from kernels.two_simplicial.tpu_tiles import SUBLANES, Operand, Spec
 
 LN2 = math.log(2.0)
 
@@ -68,7 +68,7 @@ def operands(spec: Spec, parts: dict[str, Any]) -> tuple[dict, dict, dict]:
         "weights": ((plan.rows, plan.queries), spec.dtype),
         "w_tile": ((plan.rows, plan.f + 1), spec.dtype),
         "sums": ((plan.f + 1, plan.queries), jnp.float32),
-        "top": ((1, plan.queries), jnp.float32),
+        "top": ((SUBLANES, plan.queries), jnp.float32),
     }
     return inputs, outputs, scratch
 
@@ -93,7 +93,7 @@ def tile_inputs(spec: Spec, parts: dict[str, Any], order: Any) -> dict[str, Oper
         inputs = {
             "x": Operand(parts["x"], (1, first, queries), at("g", "j", "i")),
             "z": Operand(parts["z"], (1, second, queries), at("g", 0, "i")),
-            "aa": Operand(parts["aa"], (1, 1, queries), at("g", 0, "i")),
+            "aa": Operand(parts["aa"], (1, SUBLANES, queries), at("g", 0, "i")),
             "y": Operand(parts["y"], (1, first, second), at("g", "j", 0)),
             "norms": Operand(parts["norms"], (1, first, second), at("g", "j", 0)),
         }
@@ -150,12 +150,12 @@ def _kernel(spec: Spec, r: SimpleNamespace) -> None:
         r.top[...] = jnp.full(r.top.shape, 0.0 if spec.unsigned else MASKED, jnp.float32)
         r.sums[...] = jnp.zeros(r.sums.shape, jnp.float32)
 
-    tiles.values(spec, r.w_tile, r.v[...], r.g, r.allowed[...])
+    tiles.values(spec, r)
     before = r.top[...]
     top = jnp.maximum(before, _unsigned_logits(spec, r) if spec.unsigned else _product_logits(spec, r))
     r.top[...] = top
     _weights(spec, r, top)
-    r.sums[...] *= jnp.exp2(before - top)
+    r.sums[...] *= jnp.exp2(before - top)[:1]
 
     def add(rows):
         r.sums[...] += tiles.dot(r.w_tile[rows, :], r.weights[rows, :], (0, 0))
@@ -168,7 +168,7 @@ def _kernel(spec: Spec, r: SimpleNamespace) -> None:
         some = total > 0
         total = jnp.where(some, total, 1.0)
         r.out[...] = jnp.where(some, r.sums[:f, :] / total, 0.0).astype(r.out.dtype)
-        r.lse[...] = jnp.where(some, r.top[...] * LN2 + jnp.log(total), 0.0)
+        r.lse[...] = jnp.where(some, r.top[:1, :] * LN2 + jnp.log(total), 0.0)
 
 
 def _unsigned_logits(spec: Spec, r: SimpleNamespace) -> jax.Array:
@@ -181,13 +181,13 @@ def _unsigned_logits(spec: Spec, r: SimpleNamespace) -> jax.Array:
             square = tiles.squares(spec, r, j, rows, second).square
             if spec.masked:
                 square = jnp.where(tiles.is_allowed(spec, r, j, second), square, -1.0)
-            r.tile[rows, :] = square
-            top = jnp.maximum(top, tiles.top_of(square))
+            r.tile[rows, :] = tiles.flat(square)
+            top = jnp.maximum(top, jnp.max(square, axis=0))
         return top
 
-    top = tiles.over_first(spec, fold, jnp.zeros((tiles.SUBLANES, spec.plan.queries), jnp.float32))
+    top = tiles.over_first(spec, fold, jnp.zeros((SUBLANES, spec.plan.queries), jnp.float32))
     # The maximum before the root: one root a query instead of one a triple.
-    return jnp.sqrt(jnp.max(top, axis=0, keepdims=True))
+    return jnp.sqrt(_in_all_rows(jnp.max(top, axis=0, keepdims=True)))
 
 
 def _product_logits(spec: Spec, r: SimpleNamespace) -> jax.Array:
@@ -200,26 +200,29 @@ def _product_logits(spec: Spec, r: SimpleNamespace) -> jax.Array:
             logit = tiles.scaled(spec, r, rows)
             if spec.masked:
                 logit = jnp.where(tiles.is_allowed(spec, r, j, second), logit, MASKED)
-            r.tile[rows, :] = logit
-            top = jnp.maximum(top, tiles.top_of(logit))
+            r.tile[rows, :] = tiles.flat(logit)
+            top = jnp.maximum(top, jnp.max(logit, axis=0))
         return top
 
-    lowest = jnp.full((tiles.SUBLANES, spec.plan.queries), MASKED, jnp.float32)
-    return jnp.max(tiles.over_first(spec, fold, lowest), axis=0, keepdims=True)
+    lowest = jnp.full((SUBLANES, spec.plan.queries), MASKED, jnp.float32)
+    return _in_all_rows(jnp.max(tiles.over_first(spec, fold, lowest), axis=0, keepdims=True))
+
+
+def _in_all_rows(row: jax.Array) -> jax.Array:
+    return jnp.broadcast_to(row, (SUBLANES, row.shape[1]))
 
 
 def _weights(spec: Spec, r: SimpleNamespace, top: jax.Array) -> None:
-    """Exponentials of the tile's logits. Pairs that are not there get some finite number: their values are 0."""
+    """Exponentials of the tile's logits; some finite number for pairs that are not there, whose values are 0."""
 
     def fold(j, carry):
         for rows, _ in tiles.strips(spec, j):
-            tile = r.tile[rows, :]
+            tile = tiles.registers(r.tile[rows, :])
             logit = tile * jax.lax.rsqrt(tile) if spec.unsigned else tile
-            weight = jnp.exp2(logit - top)
+            weight = jnp.exp2(logit - top[None])
             if spec.masked:
                 weight = jnp.where(tile >= 0 if spec.unsigned else tile > 0.5 * MASKED, weight, 0.0)
-            r.weights[rows, :] = weight.astype(spec.dtype)
+            r.weights[rows, :] = tiles.flat(weight).astype(spec.dtype)
         return carry
 
     tiles.over_first(spec, fold)
-

@@ -10,8 +10,9 @@ Unsigned logits need pairwise products only. With both keys normalised, x = q.k1
     logit^2 = |k1|^2 |k2|^2 (x^2 + z^2 + |q|^2 y^2 - 2 x y z) + eps^2        (equation (8))
 
 with scale and log2(e) inside q, so that the kernel's logits are exponents of two. The other two logits are
-products of q with one vector a pair, k1_j * k2_k; the signed one is the trilinear one on permuted coordinates.
-All functions here are differentiable: the kernels' gradients go back to the arguments through `jax.vjp`.
+products of q with one vector a pair, k1_j * k2_k; the signed one is the trilinear one on permuted
+coordinates. All functions here are differentiable: the kernels' gradients go back to the arguments through
+`jax.vjp`.
 
 Axis letters: B batch, H heads, G groups (B * H), N queries, M keys, D features of queries and keys, E of
 values, F of the output.
@@ -27,6 +28,7 @@ from jaxtyping import Array, Float
 from kernels.two_simplicial.reference import Config
 
 LANES = 128
+SUBLANES = 8
 LOG2E = math.log2(math.e)
 
 
@@ -76,10 +78,10 @@ def query_rows(x: Float[Array, "B N H F"], plan: Plan) -> Float[Array, "G F N"]:
     return jnp.swapaxes(group_major(x, plan.padded_queries), 1, 2)
 
 
-def scalar_rows(x: Float[Array, "B H N"], plan: Plan) -> Float[Array, "G 1 N"]:
-    """One number a query, as a row."""
-    x = x.reshape(plan.groups, 1, plan.n)
-    return jnp.pad(x, ((0, 0), (0, 0), (0, plan.padded_queries - plan.n)))
+def scalar_rows(x: Float[Array, "B H N"], plan: Plan) -> Float[Array, "G 8 N"]:
+    """One number a query, in all eight rows of a register: broadcasting it in the kernel costs every tile."""
+    x = jnp.pad(x.reshape(plan.groups, 1, plan.n), ((0, 0), (0, 0), (0, plan.padded_queries - plan.n)))
+    return jnp.broadcast_to(x, (plan.groups, SUBLANES, plan.padded_queries))
 
 
 def from_scalar_rows(x: Float[Array, "G 1 N"], plan: Plan) -> Float[Array, "B H N"]:
@@ -119,7 +121,7 @@ def triple_mask(mask: Array | None, plan: Plan) -> Array | None:
 def pairwise(
     config: Config, plan: Plan, allowed: Array, query: Array, key1: Array, key2: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """The products that make an unsigned logit: x [G, j, N], z [G, k, N], |q|^2 [G, 1, N], y and norms [G, j, k].
+    """What makes an unsigned logit: x [G, j, N], z [G, k, N], |q|^2 [G, 8, N], y and norms [G, j, k].
 
     Pairs that are not allowed have norm 0, so their logit is the smallest there is and has no gradient.
     """
@@ -131,7 +133,10 @@ def pairwise(
     y = _einsum("gjd,gkd->gjk", key1, key2)
     norms = square1[:, :, None] * square2[:, None, :]
     norms = (norms.reshape(-1, plan.heads, *norms.shape[1:]) * allowed[:, None]).reshape(norms.shape)
-    return x, z, jnp.sum(query * query, axis=2)[:, None, :], y, norms
+    aa = jnp.broadcast_to(
+        jnp.sum(query * query, axis=2)[:, None, :], (plan.groups, SUBLANES, plan.padded_queries)
+    )
+    return x, z, aa, y, norms
 
 
 def _unit(key: Array) -> tuple[Array, Array]:
@@ -146,7 +151,7 @@ def _unit(key: Array) -> tuple[Array, Array]:
 def product_factors(
     config: Config, plan: Plan, query: Array, key1: Array, key2: Array
 ) -> tuple[Array, Array, Array]:
-    """q [G, D, N], a [G, j, D], r [G, k, D]: the logit of a triple is scale * sum_d q_d a_jd r_kd.
+    """Q [G, D, N], a [G, j, D], r [G, k, D]: the logit of a triple is scale * sum_d q_d a_jd r_kd.
 
     For the signed logit, whose pieces are determinants q.(b x c), b x c = b' * c'' - b'' * c' with the
     coordinates of a piece turned by one (') and by two (''): a product on twice as many coordinates.
@@ -165,7 +170,7 @@ def _turned(x: Array, by: int) -> Array:
 
 
 def value_factors(plan: Plan, value: Array, bilinear: Array) -> tuple[Array, Array]:
-    """v [G, k, E] and g [G, j, E, F]: the value of a pair is W_jk = v_k g_j, with g_j = bilinear(value_j, .)."""
+    """Factors v [G, k, E] and g [G, j, E, F] of a pair's value v_k g_j, where g_j = bilinear(value_j, .)."""
     dtype = value_dtype(value, bilinear)
     maps = _einsum("hfrs,bjhr->bhjsf", bilinear.astype(jnp.float32), value.astype(jnp.float32))
     maps = maps.reshape(plan.groups, *maps.shape[2:])
@@ -174,7 +179,7 @@ def value_factors(plan: Plan, value: Array, bilinear: Array) -> tuple[Array, Arr
 
 
 def with_ones(v: Array, g: Array) -> tuple[Array, Array]:
-    """The same with one more output feature, which is 1 for every pair: its sum is the softmax's denominator."""
+    """The same with one more output feature, 1 for every pair: its sum is the softmax's denominator."""
     v = jnp.concatenate([v, jnp.ones((*v.shape[:2], 1), v.dtype)], axis=2)
     g = jnp.pad(g, ((0, 0), (0, 0), (0, 1), (0, 1)))
     return v, g.at[:, :, -1, -1].set(1)

@@ -1,7 +1,7 @@
 """What the three TPU kernels of 2-simplicial attention share: how they are called, and one tile of logits.
 
-A tile is all second keys of some first keys against some queries, [pairs, queries], pairs being j-major. It is
-walked in two ways: products with the matrix unit over chunks of pairs, and elementwise work over the few
+A tile is all second keys of some first keys against some queries, [pairs, queries], pairs being j-major. It
+is walked in two ways: products with the matrix unit over chunks of pairs, and elementwise work over the few
 rows of a `strip`, small enough to stay in registers.
 """
 
@@ -16,9 +16,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.two_simplicial.reference import MASKED, Config
-from kernels.two_simplicial.tpu_layout import LANES, LOG2E, Plan
+from kernels.two_simplicial.tpu_layout import LANES, LOG2E, SUBLANES, Plan
 
-SUBLANES = 8
 PRODUCT_ROWS = 512  # pairs of one product with the matrix unit: long enough to pay for loading its weights
 STRIP = 32  # at most so many pairs at a time in elementwise work
 
@@ -50,7 +49,7 @@ class Spec:
 
     @property
     def floor(self) -> float:
-        """What is added to the squared logit (in powers of two): (scale eps)^2, and not 0, that its root has an inverse."""
+        """What is added to the squared logit: (scale eps)^2 in powers of two; not 0, so that the root has an inverse."""
         return max((self.config.scale * self.config.eps * LOG2E) ** 2, 1e-30)
 
 
@@ -206,39 +205,38 @@ def columns(spec: Spec, to: Any, rows: jax.Array) -> None:
         to[j * second : (j + 1) * second, :] = jnp.broadcast_to(turned[:, j : j + 1], (second, LANES))
 
 
+def registers(x: jax.Array) -> jax.Array:
+    """A strip [rows, queries] as registers of eight rows, which all meet the same row of numbers a query."""
+    return x.reshape(-1, SUBLANES, x.shape[1])
+
+
+def flat(x: jax.Array) -> jax.Array:
+    """Undoes `registers`."""
+    return x.reshape(-1, x.shape[2])
+
+
 def across(spec: Spec, column: jax.Array) -> jax.Array:
-    """A column [rows, lanes] beside itself, for all queries of a tile."""
-    return jnp.concatenate([column] * (spec.plan.queries // LANES), axis=1)
-
-
-def rows_of(x: jax.Array) -> jax.Array:
-    """Sums a strip to the eight rows of a register, without crossing them."""
-    return jnp.sum(x.reshape(-1, SUBLANES, x.shape[1]), axis=0)
-
-
-def top_of(x: jax.Array) -> jax.Array:
-    """The same for the maximum."""
-    return jnp.max(x.reshape(-1, SUBLANES, x.shape[1]), axis=0)
+    """A column [rows, lanes] beside itself for all queries of a tile, in registers."""
+    return registers(jnp.concatenate([column] * (spec.plan.queries // LANES), axis=1))
 
 
 # ---- logits and values of a tile
 # --------------------------------------------------------------------
 
 
-def values(spec: Spec, to: Any, v: jax.Array, g: Any, allowed: jax.Array | None) -> None:
-    """to[pairs, F] = the values of a tile's pairs; 0 for those that are not there."""
-    turned = None if allowed is None else allowed.T
-    second = spec.plan.second
+def values(spec: Spec, r: SimpleNamespace) -> None:
+    """r.w_tile[pairs, F] = the values of a tile's pairs; 0 for those that are not there."""
+    second, v, allowed = spec.plan.second, r.v[...], r.allowed[...].T
     for j in range(spec.plan.keys):
-        w = dot(v, g[j])
-        if turned is not None:
-            w = w * turned[:, j : j + 1]
-        to[j * second : (j + 1) * second, :] = w.astype(spec.dtype)
+        w = dot(v, r.g[j])
+        if spec.biased:
+            w = w * allowed[:, j : j + 1]
+        r.w_tile[j * second : (j + 1) * second, :] = w.astype(spec.dtype)
 
 
 @dataclass(frozen=True)
 class Squares:
-    """Squared unsigned logits of one strip, and what their gradient needs; in powers of two."""
+    """Squared unsigned logits of one strip in registers, and what their gradient needs; in powers of two."""
 
     x: jax.Array
     z: jax.Array
@@ -250,15 +248,15 @@ class Squares:
 
 def squares(spec: Spec, r: SimpleNamespace, j: jax.Array, rows: Any, second: Any) -> Squares:
     """Equation (8) with normalised keys, for first key j and a strip of second ones."""
-    x, z = r.x[pl.ds(j, 1), :], r.z[second, :]
+    x = jnp.broadcast_to(r.x[pl.ds(j, 1), :], (SUBLANES, spec.plan.queries))[None]
+    z, aa = registers(r.z[second, :]), r.aa[...][None]
     y, norms = r.y_column[rows, :], r.norm_column[rows, :]
-    aa = r.aa[...]
     inner = z * (z - x * across(spec, y + y)) + x * x + aa * across(spec, y * y)
     return Squares(x, z, y, norms, inner, inner * across(spec, norms) + spec.floor)
 
 
 def key_products(spec: Spec, to: Any, a: Any, r: jax.Array) -> None:
-    """to[pairs, D] = k1_j * k2_k; where it is split, the rounded products and beside them what rounding took."""
+    """to[pairs, D] = k1_j * k2_k; where it is split, the rounded product and beside it what rounding took."""
     second, depth = spec.plan.second, r.shape[1]
     r = r.astype(jnp.float32)
     for j in range(spec.plan.keys):
@@ -280,8 +278,8 @@ def product_logits(spec: Spec, r: SimpleNamespace) -> None:
 
 
 def scaled(spec: Spec, r: SimpleNamespace, rows: Any) -> jax.Array:
-    """A strip of such logits in powers of two; MASKED or less for pairs that are not there."""
-    logit = r.tile[rows, :] * (spec.config.scale * LOG2E)
+    """A strip of such logits in registers, in powers of two; MASKED or less for pairs that are not there."""
+    logit = registers(r.tile[rows, :]) * (spec.config.scale * LOG2E)
     return logit + across(spec, r.bias_column[rows, :]) if spec.biased else logit
 
 
@@ -292,7 +290,7 @@ def bias_columns(spec: Spec, r: SimpleNamespace) -> None:
 
 
 def is_allowed(spec: Spec, r: SimpleNamespace, j: jax.Array, second: Any) -> jax.Array:
-    """The strip of a mask that differs between queries."""
+    """The strip of a mask that differs between queries, in registers."""
     first, rows = r.mask.shape[0], r.mask.shape[1]
-    mask = r.mask[j if first > 1 else 0, second if rows > 1 else pl.ds(0, 1), :].astype(jnp.int32) != 0
-    return jnp.broadcast_to(mask, (second.size, spec.plan.queries))
+    mask = r.mask[j if first > 1 else 0, second if rows > 1 else pl.ds(0, 1), :].astype(jnp.int32)
+    return registers(jnp.broadcast_to(mask, (second.size, spec.plan.queries))) != 0
