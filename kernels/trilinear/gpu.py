@@ -106,21 +106,21 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
         copy, front, low, tiles = plan.window(index, columns)
         window = group * copies + copy
 
-        def span(_):
-            return low + front, tiles
-
-        q, scaled, totals, (maxima, sums, lse_tile), held, tiles_held = buffers
-        arrived, handed, turns, factor_barriers, stream_barriers = barriers
-        factors = sweep.streams((key1.at[group], value1.at[group]), held, factor_barriers)
-        streams = sweep.streams((key2.at[window], value2.at[window]), tiles_held, stream_barriers)
-        keys, values = streams
+        q, scaled, totals, (maxima, sums, lse_tile), vectors_held, keys_held, values_held = buffers
+        arrived, handed, turns, vectors_ready, keys_ready, values_ready = barriers
+        factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
+        keys = sweep.Stream((key2.at[window],), keys_held, *keys_ready)
+        values = sweep.Stream((value2.at[window],), values_held, *values_ready)
         turns = sweep.Turns(turns, role)
+        walk = sweep.Sweep(
+            pairs, first, lambda _: (low, tiles), factors, (keys, values), stages, columns, front
+        )
 
         @pl.when(role == COMPUTE)
         def copy_tiles():
             plgpu.set_max_registers(sweep.COPY_REGISTERS, action="decrease")
             plgpu.copy_gmem_to_smem(query.at[group, here], q, arrived)
-            sweep.copying(pairs, first, span, factors, streams, stages=stages, size=columns)
+            walk.copy()
 
         @pl.when(role < COMPUTE)
         def compute():
@@ -134,12 +134,10 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
                 _, maximum, denominator = total
                 return sweep.full((ROWS, width), 0), maximum, denominator
 
-            def tile(j, row, stage, inner):
-                start = row - front
+            def tile(j, start, stage, inner):
                 inner, maximum, denominator = inner
-                plgpu.barrier_wait(keys.full.at[stage])
-                (logits,) = sweep.row_products([(mine, keys.buffer.at[stage])], turns.change)
-                plgpu.barrier_arrive(keys.free.at[stage])
+                (logits,) = sweep.row_products([(mine, keys.wait(stage)[0])], turns.change)
+                keys.release(stage)
                 shape = logits.shape
 
                 def masked(logits):
@@ -159,9 +157,8 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
                     (inner, new, denominator, weights)
                 )
                 turns.change()
-                plgpu.barrier_wait(values.full.at[stage])
-                inner = sweep.add_product(inner, weights, values.buffer.at[stage], interpret=interpret)
-                plgpu.barrier_arrive(values.free.at[stage])
+                inner = sweep.add_product(inner, weights, values.wait(stage)[0], interpret=interpret)
+                values.release(stage)
                 return inner, new, denominator
 
             def finish(_, vectors, total, inner):
@@ -173,23 +170,8 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
                 return total + inner * sweep.along_rows(factor, total.shape), maximum, denominator
 
             turns.begin()
-            total, maximum, denominator = sweep.computing(
-                pairs,
-                first,
-                span,
-                factors,
-                member=role,
-                stages=stages,
-                size=columns,
-                begin=begin,
-                tile=tile,
-                finish=finish,
-                total=(
-                    sweep.full((ROWS, width), 0),
-                    sweep.full((ROWS,), sweep.FLOOR),
-                    sweep.full((ROWS,), 0),
-                ),
-            )
+            nothing = sweep.full((ROWS, width), 0), sweep.full((ROWS,), sweep.FLOOR), sweep.full((ROWS,), 0)
+            total, maximum, denominator = walk.compute(role, begin, tile, finish, nothing)
             turns.end()
 
             @pl.when(role == 1)
@@ -225,14 +207,14 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
             matrix(ROWS, width, dtype=jnp.float32),
             (plgpu.SMEM((ROWS,), jnp.float32),) * 3,
             (plgpu.SMEM((sweep.FACTOR_SLOTS, COMPUTE, width), dtype),) * 2,
-            (matrix(stages, columns, width, dtype=dtype),) * 2,
+            *((matrix(stages, columns, width, dtype=dtype),),) * 2,
         )
         barriers = (
             plgpu.Barrier(),
             plgpu.Barrier(),
             plgpu.Barrier(num_arrivals=COMPUTE),
-            (sweep.barrier_pair(sweep.FACTOR_SLOTS),) * 2,
-            (sweep.barrier_pair(stages),) * 2,
+            sweep.stream_barriers(sweep.FACTOR_SLOTS, 2),
+            *(sweep.stream_barriers(stages, 1),) * 2,
         )
         return sweep.launch(
             kernel,

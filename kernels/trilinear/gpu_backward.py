@@ -39,7 +39,7 @@ from kernels.trilinear.gpu_layout import (
     geometry,
     row_scalars,
 )
-from kernels.trilinear.gpu_sweep import ALIGNMENT, COMPUTE, ROWS
+from kernels.trilinear.gpu_sweep import COMPUTE, ROWS
 from kernels.trilinear.reference import Config
 
 COLUMNS = 64  # of a tile: with two products of a tile at once the registers have no room for more
@@ -72,7 +72,8 @@ def backward(
         out: what the forward pass returned.
         lse: likewise.
         dout: the output's gradient.
-        blocks: "stages", tiles in flight; "splits", blocks among which the j of a tile of keys are shared.
+        blocks: "stages", tiles in flight; "splits", blocks that share the j of a tile of second keys; "groups", how
+            many groups are taken at a time.
         interpret: run on a CPU, slowly.
     """
     plan = geometry(config, query, key1)
@@ -81,20 +82,22 @@ def backward(
         key1, key2, value1, value2 = key2, key1, value2, value1
     if plan.sign != 1.0:
         key1 = key1 * jnp.asarray(plan.sign, key1.dtype)
-    # Tiles that hold the last rows reach beyond them: zeros there add nothing.
-    queries, douts = (as_rows(plan, a.astype(query.dtype), ROWS) for a in (query, dout))
+    queries, douts = (as_rows(plan, a.astype(query.dtype)) for a in (query, dout))
     mean = jnp.einsum("bihd,bihd->bhi", dout, out, preferred_element_type=jnp.float32)
-    powers, means = (row_scalars(plan, a, ROWS) for a in (lse * LOG2E, mean))
+    # Of each row the power of two that its weights are to be divided by, and the mean of its dP.
+    numbers = jnp.stack([row_scalars(plan, a) for a in (lse * LOG2E, mean)], axis=1)
     firsts = [as_keys(plan, a) for a in (key1, value1)]
     seconds = [as_windows(plan, a, COLUMNS) for a in (key2, value2)]
     options = {"stages": blocks["stages"], "interpret": interpret}
-    dquery = _query_kernel(plan, **options)(queries, douts, powers, means, *firsts, *seconds)
+    dquery = _query_kernel(plan, **options)(queries, douts, numbers, *firsts, *seconds)
     dquery = from_rows(plan, dquery, query.shape[0])
 
     tiles = -(-plan.length // ROWS)
-    splits = blocks.get("splits") or max(1, -(-CHIP // (plan.batch * tiles)))
+    # Short of tiles, the chip is filled by sharing out the j of each, eight pairs of them at least.
+    pairs = -(-_most_partners(plan) // COMPUTE)
+    splits = blocks.get("splits") or max(1, min(-(-CHIP // (plan.batch * tiles)), pairs // 8))
     keys = [as_keys(plan, a, tiles * ROWS - plan.length) for a in (key2, value2)]
-    arrays = (queries, douts, powers, means, *firsts, *keys)
+    arrays = (queries, douts, numbers, *firsts, *keys)
 
     def key_gradients(arrays):
         found = []
@@ -104,11 +107,10 @@ def backward(
             found += [_sum_of_shares(plan, tiles, shares), totals.sum(1)]
         return tuple(found)
 
-    # The fewest groups at a time that fill the chip twice.
+    # As many groups at a time as fill the chip twice, and no more, for the sake of the memory for their shares.
+    enough = blocks.get("groups") or -(-2 * CHIP // (tiles * splits))
     at_once = next(
-        n
-        for n in range(1, plan.batch + 1)
-        if plan.batch % n == 0 and (n == plan.batch or n * tiles * splits >= 2 * CHIP)
+        n for n in range(1, plan.batch + 1) if plan.batch % n == 0 and n >= min(enough, plan.batch)
     )
     if at_once == plan.batch:
         found = key_gradients(arrays)
@@ -150,42 +152,45 @@ def _partners(plan: Geometry, tile):
     return plan.band.partners(tile * ROWS, tile * ROWS + ROWS)
 
 
+def _most_partners(plan: Geometry) -> int:
+    """The most j that a tile of second keys has."""
+    band = plan.band
+    return min(band.length, band.window1 + band.window2 - 2 + ROWS) if band.causal else band.length
+
+
 def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
     """dquery, by tiles of 64 rows of queries, as the forward pass goes."""
     band, width, copies = plan.band, plan.padded, len(plan.fronts(COLUMNS))
     scale = plan.scale * LOG2E
 
-    def kernel(query, dout, powers, means, key1, value1, key2, value2, dquery, buffers, barriers):
+    def kernel(query, dout, numbers, key1, value1, key2, value2, dquery, buffers, barriers):
         group, index, role = (lax.axis_index(name) for name in ("group", "tile", "warpgroup"))
         rows, here = plan.range_of(index), pl.ds(index * ROWS, ROWS)
         first, stop = band.first(*rows)
         pairs = lax.div(stop - first + (COMPUTE - 1), COMPUTE)
         copy, front, low, tiles = plan.window(index, COLUMNS)
         window = group * copies + copy
-        fixed, scaled, (power_tile, mean_tile), totals, held, tiles_held = buffers
-        arrived, handed, turns, factor_barriers, stream_barriers = barriers
-        factors = sweep.streams((key1.at[group], value1.at[group]), held, factor_barriers)
-        streams = sweep.streams((key2.at[window], value2.at[window]), tiles_held, stream_barriers)
-        keys, values = streams
+        fixed, fixed_numbers, scaled, totals, vectors_held, tiles_held = buffers
+        arrived, handed, turns, vectors_ready, tiles_ready = barriers
+        factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
+        stream = sweep.Stream((key2.at[window], value2.at[window]), tiles_held, *tiles_ready)
         turns = sweep.Turns(turns, role)
-
-        def span(_):
-            return low + front, tiles
+        walk = sweep.Sweep(pairs, first, lambda _: (low, tiles), factors, (stream,), stages, COLUMNS, front)
 
         @pl.when(role == COMPUTE)
         def copy_tiles():
             plgpu.set_max_registers(sweep.COPY_REGISTERS, action="decrease")
-            sources = (query, dout, powers, means)
-            for source, target in zip(sources, (*fixed, power_tile, mean_tile), strict=True):
+            for source, target in zip((query, dout), fixed, strict=True):
                 plgpu.copy_gmem_to_smem(source.at[group, here], target, arrived)
-            sweep.copying(pairs, first, span, factors, streams, stages=stages, size=COLUMNS)
+            plgpu.copy_gmem_to_smem(numbers.at[group, :, here], fixed_numbers, arrived)
+            walk.copy()
 
         @pl.when(role < COMPUTE)
         def compute():
             plgpu.set_max_registers(sweep.COMPUTE_REGISTERS, action="increase")
             mine = [a.at[role] for a in scaled]
             plgpu.barrier_wait(arrived)
-            power, mean = (plgpu.load(a, layout=sweep.BY_ROW) for a in (power_tile, mean_tile))
+            power, mean = (plgpu.load(fixed_numbers.at[n], layout=sweep.BY_ROW) for n in range(2))
 
             def begin(vectors, _):
                 for target, source, vector in zip(mine, fixed, vectors, strict=True):
@@ -193,13 +198,9 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
                 plgpu.commit_smem()
                 return sweep.full((ROWS, width), 0)
 
-            def tile(j, row, stage, inner):
-                start = row - front
-                for stream in streams:
-                    plgpu.barrier_wait(stream.full.at[stage])
-                products = [(m, s.buffer.at[stage]) for m, s in zip(mine, streams, strict=True)]
-                logits, dweights = sweep.row_products(products, turns.change)
-                plgpu.barrier_arrive(values.free.at[stage])
+            def tile(j, start, stage, inner):
+                tiles = stream.wait(stage)
+                logits, dweights = sweep.row_products(list(zip(mine, tiles, strict=True)), turns.change)
                 shape = logits.shape
 
                 def masked(logits):
@@ -214,8 +215,8 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
                 dlogits = (weights * (dweights - sweep.along_columns(mean, shape))).astype(mine[0].dtype)
                 inner, dlogits = lax.optimization_barrier((inner, dlogits))
                 turns.change()
-                inner = sweep.add_product(inner, dlogits, keys.buffer.at[stage], interpret=interpret)
-                plgpu.barrier_arrive(keys.free.at[stage])
+                inner = sweep.add_product(inner, dlogits, tiles[0], interpret=interpret)
+                stream.release(stage)
                 return inner
 
             def finish(_, vectors, total, inner):
@@ -223,10 +224,7 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
                 return total + inner * sweep.along_rows(factor, total.shape)
 
             turns.begin()
-            total = sweep.computing(
-                pairs, first, span, factors, member=role, stages=stages, size=COLUMNS,
-                begin=begin, tile=tile, finish=finish, total=sweep.full((ROWS, width), 0),
-            )  # fmt: skip
+            total = walk.compute(role, begin, tile, finish, sweep.full((ROWS, width), 0))
             turns.end()
 
             @pl.when(role == 1)
@@ -247,24 +245,24 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
     def call(query, *rest):
         matrix = sweep.matrix_buffer
         dtype = query.dtype
-        vector, tile = plgpu.SMEM((ROWS,), jnp.float32), matrix(ROWS, width, dtype=dtype)
+        tile = matrix(ROWS, width, dtype=dtype)
         scaled = matrix(COMPUTE, ROWS, width, dtype=dtype)
         factor = plgpu.SMEM((sweep.FACTOR_SLOTS, COMPUTE, width), dtype)
         stream = matrix(stages, COLUMNS, width, dtype=dtype)
         buffers = (
             (tile,) * 2,
+            plgpu.SMEM((2, ROWS), jnp.float32),
             (scaled,) * 2,
-            (vector,) * 2,
             matrix(ROWS, width, dtype=jnp.float32),
             (factor,) * 2,
             (stream,) * 2,
         )
         barriers = (
-            plgpu.Barrier(num_arrivals=4),
+            plgpu.Barrier(num_arrivals=3),
             plgpu.Barrier(),
             plgpu.Barrier(num_arrivals=COMPUTE),
-            (sweep.barrier_pair(sweep.FACTOR_SLOTS),) * 2,
-            (sweep.barrier_pair(stages),) * 2,
+            sweep.stream_barriers(sweep.FACTOR_SLOTS, 2),
+            sweep.stream_barriers(stages, 2),
         )
         return sweep.launch(
             kernel,
@@ -297,11 +295,10 @@ def _key_kernel(
     """
     band, width = plan.band, plan.padded
     scale = plan.scale * LOG2E
-    most = band.length if not band.causal else min(band.length, band.window1 + band.window2 - 2 + ROWS)
-    # Every split may end with half a pair.
-    most += splits * COMPUTE
+    which = 1 if of_values else 0  # of (query, dout), (key1, value1) and (key2, value2)
+    most = _most_partners(plan) + splits * COMPUTE  # every split may end with half a pair
 
-    def kernel(query, dout, powers, means, key1, value1, key2, value2, totals, shares, buffers, barriers):
+    def kernel(query, dout, numbers, key1, value1, key2, value2, totals, shares, buffers, barriers):
         group, split, index, role = (lax.axis_index(name) for name in ("group", "split", "tile", "warpgroup"))
         here = (index * ROWS, index * ROWS + ROWS)
         begun, stop = _partners(plan, index)
@@ -309,25 +306,30 @@ def _key_kernel(
         chunk = lax.div(pairs + (splits - 1), splits)
         first = begun + COMPUTE * chunk * split
         pairs = lax.clamp(0, pairs - chunk * split, chunk)
-        fixed, ones, scaled, sums, held, tiles_held = buffers
-        arrived, turns, factor_barriers, stream_barriers = barriers
-        factors = sweep.streams((key1.at[group], value1.at[group]), held, factor_barriers)
-        sources = (query, dout, powers) if of_values else (query, dout, powers, means)
-        streams = sweep.streams(tuple(a.at[group] for a in sources), tiles_held, stream_barriers)
+        fixed, ones, scaled, sums, vectors_held, tiles_held, numbers_held = buffers
+        arrived, turns, vectors_ready, tiles_ready = barriers
+        factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
+        stream = sweep.Stream(
+            (query.at[group], dout.at[group]), tiles_held, *tiles_ready, numbers.at[group], numbers_held
+        )
         turns = sweep.Turns(turns, role)
 
         def span(t):
             j = first + COMPUTE * t
             low, high = band.seers((j, j + COMPUTE), here)
-            start = lax.div(low * plan.slots, ALIGNMENT) * ALIGNMENT
+            start = (
+                lax.div(low * plan.slots, COLUMNS) * COLUMNS
+            )  # so that no tile reaches beyond the last row
             return start, lax.div(lax.max(high * plan.slots - start, 0) + (COLUMNS - 1), COLUMNS)
+
+        walk = sweep.Sweep(pairs, first, span, factors, (stream,), stages, COLUMNS)
 
         @pl.when(role == COMPUTE)
         def copy_tiles():
             plgpu.set_max_registers(sweep.COPY_REGISTERS, action="decrease")
             for source, target in zip((key2, value2), fixed, strict=True):
                 plgpu.copy_gmem_to_smem(source.at[group, pl.ds(here[0], ROWS)], target, arrived)
-            sweep.copying(pairs, first, span, factors, streams, stages=stages, size=COLUMNS)
+            walk.copy()
 
         @pl.when(role < COMPUTE)
         def compute():
@@ -339,16 +341,14 @@ def _key_kernel(
             plgpu.barrier_wait(arrived)
 
             def begin(vectors, _):
-                for target, source, vector in zip(mine, fixed, vectors):
+                for target, source, vector in zip(mine, fixed, vectors, strict=False):
                     sweep.scale_into(target, source, vector)
                 plgpu.commit_smem()
                 return sweep.full((ROWS, width), 0)
 
             def tile(j, row, stage, inner):
-                for stream in streams:
-                    plgpu.barrier_wait(stream.full.at[stage])
-                products = [(m, s.buffer.at[stage]) for m, s in zip(mine, streams)]
-                logits, *dweights = sweep.row_products(products, turns.change)
+                *tiles, rows = stream.wait(stage)
+                logits, *dweights = sweep.row_products(list(zip(mine, tiles, strict=False)), turns.change)
                 shape = logits.shape
                 low = lax.div(row, jnp.int32(plan.slots))
                 high = lax.div(row + (COLUMNS - 1), jnp.int32(plan.slots)) + 1
@@ -359,21 +359,18 @@ def _key_kernel(
                     return jnp.where(band.allowed(p, j, k), logits, sweep.MASKED)
 
                 logits = lax.cond(band.everywhere((low, high), j, here), lambda x: x, masked, logits)
-                power = plgpu.load(streams[2].buffer.at[stage], layout=sweep.BY_COLUMN)
+                power = plgpu.load(rows.at[0], layout=sweep.BY_COLUMN)
                 weights = jnp.exp2(logits * scale - sweep.along_rows(power, shape))
                 if dweights:
-                    mean = plgpu.load(streams[3].buffer.at[stage], layout=sweep.BY_COLUMN)
+                    mean = plgpu.load(rows.at[1], layout=sweep.BY_COLUMN)
                     weights *= dweights[0] - sweep.along_rows(mean, shape)
                 inner, weights = lax.optimization_barrier((inner, weights.astype(mine[0].dtype)))
                 turns.change()
-                used = streams[1 if of_values else 0].buffer.at[stage]
-                inner = sweep.add_product(inner, weights, used, interpret=interpret)
-                for stream in streams:
-                    plgpu.barrier_arrive(stream.free.at[stage])
+                inner = sweep.add_product(inner, weights, tiles[which], interpret=interpret)
+                stream.release(stage)
                 return inner
 
             def finish(j, vectors, total, inner):
-                which = 1 if of_values else 0
                 partner = plgpu.load(fixed[which], layout=sweep.MATRIX).astype(jnp.float32)
                 share = sweep.column_sums(mine[0], inner * partner, ones)
                 plgpu.wait_smem_to_gmem(0, wait_read_only=True)
@@ -384,10 +381,7 @@ def _key_kernel(
                 return total + inner * sweep.along_rows(factor, total.shape)
 
             turns.begin()
-            total = sweep.computing(
-                pairs, first, span, factors, member=role, stages=stages, size=COLUMNS,
-                begin=begin, tile=tile, finish=finish, total=sweep.full((ROWS, width), 0),
-            )  # fmt: skip
+            total = walk.compute(role, begin, tile, finish, sweep.full((ROWS, width), 0))
             turns.end()
             totals.at[group, COMPUTE * split + role, pl.ds(here[0], ROWS)][...] = total
             plgpu.wait_smem_to_gmem(0)
@@ -395,21 +389,20 @@ def _key_kernel(
     def call(query, *rest):
         matrix = sweep.matrix_buffer
         dtype, groups = query.dtype, query.shape[0]
-        lefts, rights = (1, 1) if of_values else (2, 2)
-        row = plgpu.SMEM((stages, COLUMNS), jnp.float32)
         buffers = (
             (matrix(ROWS, width, dtype=dtype),) * 2,
             matrix(ROWS, ROWS, dtype=dtype),
-            (matrix(COMPUTE, ROWS, width, dtype=dtype),) * lefts,
+            (matrix(COMPUTE, ROWS, width, dtype=dtype),) * (1 if of_values else 2),
             plgpu.SMEM((COMPUTE, width), jnp.float32),
             (plgpu.SMEM((sweep.FACTOR_SLOTS, COMPUTE, width), dtype),) * 2,
-            (matrix(stages, COLUMNS, width, dtype=dtype),) * 2 + (row,) * rights,
+            (matrix(stages, COLUMNS, width, dtype=dtype),) * 2,
+            plgpu.SMEM((stages, 2, COLUMNS), jnp.float32),
         )
         barriers = (
             plgpu.Barrier(num_arrivals=2),
             plgpu.Barrier(num_arrivals=COMPUTE),
-            (sweep.barrier_pair(sweep.FACTOR_SLOTS),) * 2,
-            (sweep.barrier_pair(stages),) * (2 + rights),
+            sweep.stream_barriers(sweep.FACTOR_SLOTS, 2),
+            sweep.stream_barriers(stages, 3),
         )
         return sweep.launch(
             kernel,

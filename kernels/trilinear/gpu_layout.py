@@ -117,15 +117,14 @@ def geometry(config: Config, query: Any, key1: Any) -> Geometry:
     )
 
 
-def as_rows(plan: Geometry, x: Float[Array, "B N H D"], extra: int = 0) -> Float[Array, "BG rows padded"]:
-    """Queries, or what has their shape, as rows of their group, with `extra` rows of zeros after the last."""
+def as_rows(plan: Geometry, x: Float[Array, "B N H D"]) -> Float[Array, "BG rows padded"]:
+    """Queries, or what has their shape, as rows of their group."""
     batch, length, heads, features = x.shape
     groups = heads // plan.heads
     x = x.reshape(batch, length, groups, plan.heads, features).swapaxes(1, 2)
     positions = plan.rows // plan.slots
     x = _padded(x, (batch, groups, positions, plan.slots, plan.padded))
-    x = x.reshape(plan.batch, plan.rows, plan.padded)
-    return _padded(x, (plan.batch, plan.rows + extra, plan.padded))
+    return x.reshape(plan.batch, plan.rows, plan.padded)
 
 
 def from_rows(plan: Geometry, x: Float[Array, "BG rows padded"], batch: int) -> Float[Array, "B N H D"]:
@@ -136,11 +135,10 @@ def from_rows(plan: Geometry, x: Float[Array, "BG rows padded"], batch: int) -> 
     return x.reshape(batch, plan.length, groups * plan.heads, plan.features)
 
 
-def row_scalars(plan: Geometry, x: Float[Array, "B H N"], extra: int = 0) -> Float[Array, "BG rows"]:
+def row_scalars(plan: Geometry, x: Float[Array, "B H N"]) -> Float[Array, "BG rows"]:
     """One number for each query head and position, as `as_rows` orders them."""
     x = x.reshape(plan.batch, plan.heads, plan.length).swapaxes(1, 2)
-    x = _padded(x, (plan.batch, plan.rows // plan.slots, plan.slots)).reshape(plan.batch, plan.rows)
-    return _padded(x, (plan.batch, plan.rows + extra))
+    return _padded(x, (plan.batch, plan.rows // plan.slots, plan.slots)).reshape(plan.batch, plan.rows)
 
 
 def from_row_scalars(plan: Geometry, x: Float[Array, "BG rows"], batch: int) -> Float[Array, "B H N"]:

@@ -130,125 +130,126 @@ class Stream:
     """Tiles that pass through shared memory, several in flight.
 
     Attributes:
-        source: the rows of this block's batch and group, in global memory.
-        buffer: [stages, rows of a tile, ...] in shared memory.
-        full: barriers, one a stage: its tile has arrived.
-        free: barriers, one a stage: both computing warpgroups are done with it.
+        sources: what they are tiles of: rows of this block's batch and group, in global memory.
+        buffers: for each source [stages, rows of a tile, ...] in shared memory.
+        full: barriers, one a stage: its tiles have arrived, those of all sources.
+        free: barriers, one a stage: both computing warpgroups are done with them.
+        numbers: a source that is [2, rows], two numbers for each row, if there is one.
+        numbers_buffer: [stages, 2, rows of a tile], for those.
     """
 
-    source: Ref
-    buffer: Ref
+    sources: Sequence[Ref]
+    buffers: Sequence[Ref]
     full: Ref
     free: Ref
+    numbers: Ref | None = None
+    numbers_buffer: Ref | None = None
+
+    def fill(self, stage: Scalar, rows: Any, reused: Scalar) -> None:
+        """Copies rows of every source to a stage, when it is free; `reused` if it has been full before."""
+        pl.when(reused)(lambda: plgpu.barrier_wait(self.free.at[stage]))
+        for source, buffer in zip(self.sources, self.buffers, strict=True):
+            plgpu.copy_gmem_to_smem(source.at[rows], buffer.at[stage], self.full.at[stage])
+        if self.numbers is not None:
+            source, buffer = self.numbers, self.numbers_buffer
+            plgpu.copy_gmem_to_smem(source.at[:, rows], buffer.at[stage], self.full.at[stage])
+
+    def wait(self, stage: Scalar) -> list[Ref]:
+        """The tiles of a stage, and the numbers if there are any, when they have arrived."""
+        plgpu.barrier_wait(self.full.at[stage])
+        buffers = self.buffers if self.numbers is None else (*self.buffers, self.numbers_buffer)
+        return [buffer.at[stage] for buffer in buffers]
+
+    def release(self, stage: Scalar) -> None:
+        """Says that this warpgroup is done with a stage."""
+        plgpu.barrier_arrive(self.free.at[stage])
 
 
-def streams(
-    sources: Sequence[Ref], buffers: Sequence[Ref], barriers: Sequence[tuple[Ref, Ref]]
-) -> list[Stream]:
-    """Streams of what was allocated for them, one to one."""
-    return [Stream(s, b, *ready) for s, b, ready in zip(sources, buffers, barriers, strict=True)]
+def stream_barriers(stages: int, sources: int) -> tuple[Any, Any]:
+    """What a stream of so many stages and sources needs."""
+    return (
+        plgpu.Barrier(num_arrivals=sources, num_barriers=stages),
+        plgpu.Barrier(num_arrivals=COMPUTE, num_barriers=stages),
+    )
 
 
-def barrier_pair(slots: int) -> tuple[Any, Any]:
-    """What a stream of so many stages needs: the barriers that its tiles have arrived, and that they are free."""
-    return plgpu.Barrier(num_barriers=slots), plgpu.Barrier(num_arrivals=COMPUTE, num_barriers=slots)
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """The walk over first keys, and over the tiles that stream past for each: the same for both kinds of warpgroup.
 
-
-def copying(
-    pairs: Scalar,
-    first: Scalar,
-    span: Callable[[Scalar], tuple[Scalar, Scalar]],
-    factors: Sequence[Stream],
-    streams: Sequence[Stream],
-    *,
-    stages: int,
-    size: int,
-) -> None:
-    """The copying warpgroup's part of a sweep: the vectors of each pair of j, then the tiles for it.
-
-    Args:
+    Attributes:
         pairs: how many pairs of j.
         first: the first j.
-        span: from the number of a pair to the first streamed row for it, a multiple of 8, and the number of tiles
-            from there.
+        span: from the number of a pair to where its tiles start, and their number.
         factors: the vectors that belong to j.
         streams: the tiles.
         stages: tiles of a stream that are in flight.
         size: rows of a tile.
+        offset: the row of the sources that is number 0 of the span; tiles start at multiples of 8 rows.
     """
 
-    def pair(t, step):
-        place = lax.rem(t, FACTOR_SLOTS)
-        for factor in factors:
-            pl.when(t >= FACTOR_SLOTS)(lambda f=factor: plgpu.barrier_wait(f.free.at[place]))
-            rows = pl.ds(first + COMPUTE * t, COMPUTE)
-            plgpu.copy_gmem_to_smem(factor.source.at[rows], factor.buffer.at[place], factor.full.at[place])
-        start, tiles = span(t)
+    pairs: Scalar
+    first: Scalar
+    span: Callable[[Scalar], tuple[Scalar, Scalar]]
+    factors: Stream
+    streams: Sequence[Stream]
+    stages: int
+    size: int
+    offset: Scalar = 0
 
-        def tile(c, step):
-            stage = lax.rem(step, stages)
-            for stream in streams:
-                pl.when(step >= stages)(lambda s=stream: plgpu.barrier_wait(s.free.at[stage]))
-                rows = pl.ds(pl.multiple_of(start + c * size, ALIGNMENT), size)
-                plgpu.copy_gmem_to_smem(
-                    stream.source.at[rows], stream.buffer.at[stage], stream.full.at[stage]
-                )
-            return step + 1
+    def copy(self) -> None:
+        """The copying warpgroup's part: the vectors of each pair of j, then the tiles for it."""
 
-        return lax.fori_loop(0, tiles, tile, step)
+        def pair(t, step):
+            rows = pl.ds(self.first + COMPUTE * t, COMPUTE)
+            self.factors.fill(lax.rem(t, FACTOR_SLOTS), rows, t >= FACTOR_SLOTS)
+            start, tiles = self.span(t)
 
-    lax.fori_loop(0, pairs, pair, jnp.int32(0))
+            def tile(c, step):
+                row = self.offset + start + c * self.size
+                rows = pl.ds(pl.multiple_of(row, ALIGNMENT), self.size)
+                for stream in self.streams:
+                    stream.fill(lax.rem(step, self.stages), rows, step >= self.stages)
+                return step + 1
 
+            return lax.fori_loop(0, tiles, tile, step)
 
-def computing[Total, Inner](
-    pairs: Scalar,
-    first: Scalar,
-    span: Callable[[Scalar], tuple[Scalar, Scalar]],
-    factors: Sequence[Stream],
-    *,
-    member: Scalar,
-    stages: int,
-    size: int,
-    begin: Callable[[Sequence[Ref], Total], Inner],
-    tile: Callable[[Scalar, Scalar, Scalar, Inner], Inner],
-    finish: Callable[[Scalar, Sequence[Ref], Total, Inner], Total],
-    total: Total,
-) -> Total:
-    """A computing warpgroup's part of a sweep: every second j.
+        lax.fori_loop(0, self.pairs, pair, jnp.int32(0))
 
-    Args:
-        pairs: how many pairs of j.
-        first: the first j.
-        span: as for `copying`.
-        factors: the vectors that belong to j.
-        member: which of the computing warpgroups this is.
-        stages: tiles of a stream that are in flight.
-        size: rows of a tile.
-        begin: from j's vectors and the total to what is carried through the tiles.
-        tile: one tile, from j, the row at which it starts, and its stage.
-        finish: adds what was carried to the total.
-        total: what to add to.
-    """
+    def compute[Total, Inner](
+        self,
+        member: Scalar,
+        begin: Callable[[Sequence[Ref], Total], Inner],
+        tile: Callable[[Scalar, Scalar, Scalar, Inner], Inner],
+        finish: Callable[[Scalar, Sequence[Ref], Total, Inner], Total],
+        total: Total,
+    ) -> Total:
+        """A computing warpgroup's part: every second j.
 
-    def pair(t, carry):
-        step, total = carry
-        place, j = lax.rem(t, FACTOR_SLOTS), first + COMPUTE * t + member
-        for factor in factors:
-            plgpu.barrier_wait(factor.full.at[place])
-        vectors = [factor.buffer.at[place, member] for factor in factors]
-        start, tiles = span(t)
+        Args:
+            member: which of the computing warpgroups this is.
+            begin: from j's vectors and the total to what is carried through the tiles.
+            tile: one tile, from j, where it starts, and its stage.
+            finish: adds what was carried to the total.
+            total: what to add to.
+        """
 
-        def one(c, carry):
-            step, inner = carry
-            return step + 1, tile(j, start + c * size, lax.rem(step, stages), inner)
+        def pair(t, carry):
+            step, total = carry
+            place, j = lax.rem(t, FACTOR_SLOTS), self.first + COMPUTE * t + member
+            vectors = [buffer.at[member] for buffer in self.factors.wait(place)]
+            start, tiles = self.span(t)
 
-        step, inner = lax.fori_loop(0, tiles, one, (step, begin(vectors, total)))
-        total = finish(j, vectors, total, inner)
-        for factor in factors:
-            plgpu.barrier_arrive(factor.free.at[place])
-        return step, total
+            def one(c, carry):
+                step, inner = carry
+                return step + 1, tile(j, start + c * self.size, lax.rem(step, self.stages), inner)
 
-    return lax.fori_loop(0, pairs, pair, (jnp.int32(0), total))[1]
+            step, inner = lax.fori_loop(0, tiles, one, (step, begin(vectors, total)))
+            total = finish(j, vectors, total, inner)
+            self.factors.release(place)
+            return step, total
+
+        return lax.fori_loop(0, self.pairs, pair, (jnp.int32(0), total))[1]
 
 
 # ---- registers ----------------------------------------------------------------------------------------------------
