@@ -96,14 +96,15 @@ def forward(
 
 def _forward_kernel(tiles: Tiles, order, masked, kernel, premise, *refs):
     mask, out, lse, *running = refs if masked else (None, *refs)
+    here = tiles.here(order)
 
     def step(before):
         """The maximum, sum and product over the columns so far, given those `before` (None at the start)."""
-        logits = tiles.logits(order, kernel[...], None if mask is None else mask[...])
+        logits = tiles.logits(here, kernel[...], None if mask is None else mask[...])
         maximum = jnp.maximum(jnp.max(logits, axis=2, keepdims=True), LOWEST if before is None else before[0])
         powers = jnp.exp(logits - maximum)
         total = jnp.sum(powers, axis=2, keepdims=True)
-        product = _product(powers, tiles.inside(order, "AY", premise[...]), 2, 1)
+        product = _product(powers, tiles.inside(here, "AY", premise[...]), 2, 1)
         if before is None:
             return maximum, total, product
         shrink = jnp.exp(before[0] - maximum)
@@ -119,17 +120,17 @@ def _forward_kernel(tiles: Tiles, order, masked, kernel, premise, *refs):
         finish(*step(None))
         return
 
-    @pl.when(tiles.is_first(order))
+    @pl.when(here[order[-1]] == 0)
     def _():
         for ref, value in zip(running, (LOWEST, 0.0, 0.0), strict=True):
             ref[...] = jnp.full(ref.shape, value, ref.dtype)
 
-    @pl.when(tiles.computed(order))
+    @pl.when(tiles.computed(here))
     def _():
         for ref, value in zip(running, step([ref[...] for ref in running]), strict=True):
             ref[...] = value
 
-    @pl.when(tiles.is_last(order))
+    @pl.when(tiles.is_last(here, order[-1]))
     def _():
         finish(*(ref[...] for ref in running))
 
@@ -182,74 +183,76 @@ def backward(
 
 def _dkernel_kernel(tiles: Tiles, order, masked, kernel, premise, out, dout, lse, *refs):
     mask, dkernel, *running = refs if masked else (None, *refs)
+    here = tiles.here(order)
 
     def step():
         """What the tile adds to dS and to Delta."""
-        gradient = tiles.inside(order, "1Y", dout[...])
-        dsoftmax = _product(gradient, tiles.inside(order, "1Y", premise[...]), 2, 2)
-        both = gradient.astype(jnp.float32) * tiles.inside(order, "1Y", out[...]).astype(jnp.float32)
+        gradient = tiles.inside(here, "1Y", dout[...])
+        dsoftmax = _product(gradient, tiles.inside(here, "1Y", premise[...]), 2, 2)
+        both = gradient.astype(jnp.float32) * tiles.inside(here, "1Y", out[...]).astype(jnp.float32)
         return dsoftmax, jnp.sum(both, axis=2, keepdims=True)
 
     def finish(dsoftmax, delta):
-        softmax = _softmax(tiles, order, kernel, lse, mask)
+        softmax = _softmax(tiles, here, kernel, lse, mask)
         dkernel[...] = (softmax * (dsoftmax - delta)).astype(dkernel.dtype)
 
     if not running:
 
-        @pl.when(tiles.computed(order))
+        @pl.when(tiles.computed(here))
         def _():
             finish(*step())
 
-        @pl.when(jnp.logical_not(tiles.computed(order)))
+        @pl.when(jnp.logical_not(tiles.computed(here)))
         def _():
             dkernel[...] = jnp.zeros_like(dkernel)
 
         return
 
-    @pl.when(tiles.is_first(order))
+    @pl.when(here[order[-1]] == 0)
     def _():
         for ref in running:
             ref[...] = jnp.zeros_like(ref)
 
-    @pl.when(tiles.computed(order))
+    @pl.when(tiles.computed(here))
     def _():
         for ref, value in zip(running, step(), strict=True):
             ref[...] += value
 
-    @pl.when(tiles.is_last(order))
+    @pl.when(tiles.is_last(here, order[-1]))
     def _():
         finish(*(ref[...] for ref in running))  # where nothing was computed the softmax is 0, and so is dK
 
 
 def _dpremise_kernel(tiles: Tiles, order, masked, kernel, dout, lse, *refs):
     mask, dpremise, *running = refs if masked else (None, *refs)
+    here = tiles.here(order)
 
     def step():
-        softmax = _softmax(tiles, order, kernel, lse, mask)
-        return _product(softmax, tiles.inside(order, "X1", dout[...]), 1, 1)
+        softmax = _softmax(tiles, here, kernel, lse, mask)
+        return _product(softmax, tiles.inside(here, "X1", dout[...]), 1, 1)
 
     if not running:
         dpremise[...] = step().astype(dpremise.dtype)
         return
     (total,) = running
 
-    @pl.when(tiles.is_first(order))
+    @pl.when(here[order[-1]] == 0)
     def _():
         total[...] = jnp.zeros_like(total)
 
-    @pl.when(tiles.computed(order))
+    @pl.when(tiles.computed(here))
     def _():
         total[...] += step()
 
-    @pl.when(tiles.is_last(order))
+    @pl.when(tiles.is_last(here, order[-1]))
     def _():
         dpremise[...] = total[...].astype(dpremise.dtype)
 
 
-def _softmax(tiles: Tiles, order, kernel, lse, mask):
+def _softmax(tiles: Tiles, here, kernel, lse, mask):
     """The softmax of a tile from its rows' log-sum-exp, which lie in lanes and are turned into sublanes."""
-    logits = tiles.logits(order, kernel[...], None if mask is None else mask[...])
-    return jnp.exp(logits - jnp.swapaxes(tiles.inside(order, "1X", lse[...]), 1, 2))
+    logits = tiles.logits(here, kernel[...], None if mask is None else mask[...])
+    return jnp.exp(logits - jnp.swapaxes(tiles.inside(here, "1X", lse[...]), 1, 2))
 
 
 def _product(left, right, left_axis, right_axis):

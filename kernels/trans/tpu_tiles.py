@@ -84,39 +84,37 @@ class Tiles:
         first = jnp.minimum(jax.lax.div(first, self.sides["X"]), self.count("X") - 1)
         return {**tile, "X": jnp.maximum(tile["X"], first)}
 
-    def computed(self, order: str) -> Any:
+    def here(self, order: str) -> dict[str, Any]:
+        """Inside a kernel: the number of the step's tile along each axis.
+
+        Read once, at the top: inside of a condition Pallas' plain interpreter does not know the step.
+        """
+        return {axis: pl.program_id(2 + place) for place, axis in enumerate(order)}
+
+    def computed(self, here: dict[str, Any]) -> Any:
         """Inside a kernel: whether any entry of the step's tile of the kernel may be allowed."""
         if not self.config.causal:
             return True
-        x, a = (self.place(order, axis) for axis in "XA")
-        return a * self.sides["A"] <= (x + 1) * self.sides["X"] - 1 + self.config.row_offset
+        return here["A"] * self.sides["A"] <= (here["X"] + 1) * self.sides["X"] - 1 + self.config.row_offset
 
-    def place(self, order: str, axis: str) -> Any:
-        """Inside a kernel: the number of this step's tile along an axis."""
-        return pl.program_id(2 + order.index(axis))
+    def is_last(self, here: dict[str, Any], axis: str) -> Any:
+        """Inside a kernel: whether the walk along an axis ends."""
+        return here[axis] == self.count(axis) - 1
 
-    def is_first(self, order: str) -> Any:
-        """Inside a kernel: whether the innermost axis begins."""
-        return pl.program_id(4) == 0
-
-    def is_last(self, order: str) -> Any:
-        """Inside a kernel: whether the innermost axis ends."""
-        return pl.program_id(4) == self.count(order[-1]) - 1
-
-    def positions(self, order: str, axis: str, shape: tuple[int, ...], dimension: int) -> jax.Array:
+    def positions(self, here: dict[str, Any], axis: str, shape: tuple[int, ...], dimension: int) -> jax.Array:
         """Inside a kernel: where each entry of a tile lies along an axis of the whole array."""
-        first = self.place(order, axis) * self.sides[axis]
+        first = here[axis] * self.sides[axis]
         return jax.lax.broadcasted_iota(jnp.int32, shape, dimension) + first
 
-    def inside(self, order: str, axes: str, values: jax.Array) -> jax.Array:
+    def inside(self, here: dict[str, Any], axes: str, values: jax.Array) -> jax.Array:
         """Inside a kernel: a tile [heads, *axes] with 0 where it overhangs and may hold anything."""
         for dimension, axis in enumerate(axes, start=1):
             if axis in self.sizes and self.sizes[axis] % self.sides[axis]:
-                there = self.positions(order, axis, values.shape, dimension) < self.sizes[axis]
+                there = self.positions(here, axis, values.shape, dimension) < self.sizes[axis]
                 values = jnp.where(there, values, jnp.zeros_like(values))
         return values
 
-    def logits(self, order: str, kernel: jax.Array, mask: jax.Array | None) -> jax.Array:
+    def logits(self, here: dict[str, Any], kernel: jax.Array, mask: jax.Array | None) -> jax.Array:
         """Inside a kernel: float32 logits [heads, X, A] of a tile, -inf where nothing is or may be seen."""
         logits = kernel.astype(jnp.float32)
         conditions = []
@@ -124,10 +122,10 @@ class Tiles:
             conditions.append(mask.astype(jnp.int32) != 0)
         for dimension, axis in ((1, "X"), (2, "A")):
             if self.sizes[axis] % self.sides[axis]:
-                conditions.append(self.positions(order, axis, logits.shape, dimension) < self.sizes[axis])
+                conditions.append(self.positions(here, axis, logits.shape, dimension) < self.sizes[axis])
         if self.config.causal:
-            rows = self.positions(order, "X", logits.shape, 1) + self.config.row_offset
-            conditions.append(self.positions(order, "A", logits.shape, 2) <= rows)
+            rows = self.positions(here, "X", logits.shape, 1) + self.config.row_offset
+            conditions.append(self.positions(here, "A", logits.shape, 2) <= rows)
         for condition in conditions:
             logits = jnp.where(condition, logits, -jnp.inf)
         return logits

@@ -1,5 +1,6 @@
 """The definition of trans: against a loop, and float64 formulas; what must hold of it whoever computes it."""
 
+import functools
 import math
 
 import jax
@@ -18,7 +19,8 @@ def by_autodiff(config, arrays, dout):
 
         @jax.jit
         def both(kernel_logits, premise, dout):
-            (out, lse), pull = jax.vjp(lambda *a: reference.trans(config, *a, mask), kernel_logits, premise)
+            function = functools.partial(reference.trans, config, mask=mask)
+            (out, lse), pull = jax.vjp(function, kernel_logits, premise)
             return out, lse, *pull((dout, jnp.zeros_like(lse)))
 
         return dict(zip(cases.NAMES, both(kernel_logits, premise, jnp.asarray(dout)), strict=True))

@@ -1,0 +1,164 @@
+"""The TPU kernels, interpreted on a CPU as a TPU would run them, against float64 answers.
+
+Memory that nothing was written to holds NaN, a read out of bounds or a race between steps of the grid raises.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import export
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.trans import shapes, tpu, tpu_tiles
+from kernels.trans.api import trans
+from kernels.trans.reference import Config
+from tests.kernels.trans import cases
+
+STRICT = pltpu.InterpretParams(detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise")
+SMALL_TILES = {"heads": 1, "rows": 128, "columns": 128, "outputs": 128}
+
+
+def compare(shape, dtype="float32", mask="none", **options):
+    arrays, dout = cases.make(shape, dtype, mask)
+    got = cases.run(tpu, shape.config, arrays, dout, interpret=STRICT, **options)
+    cases.assert_close(got, cases.answers(shape.config, arrays, dout), dtype)
+
+
+@pytest.mark.parametrize("shape", shapes.SMALL, ids=lambda shape: shape.name)
+def test_values_and_gradients(shape):
+    compare(shape)
+
+
+@pytest.mark.parametrize("mask", [mask for mask in cases.MASKS if mask != "none"])
+def test_masks(mask):
+    compare(shapes.square("", 2, 2, 13, causal=mask == "padding"), mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mask"),
+    [
+        (shapes.square("", 1, 1, 200), "none"),
+        (shapes.square("", 1, 1, 200, causal=True), "padding"),
+        (shapes.Shape("", 1, 1, rows=130, columns=257, outputs=140, causal=True, row_offset=127), "none"),
+        (shapes.Shape("", 1, 1, rows=257, columns=130, outputs=9, causal=True, row_offset=-130), "none"),
+    ],
+    ids=["whole", "causal", "shard", "rows that see nothing"],
+)
+def test_many_tiles(shape, mask):
+    """Running sums along every axis, tiles that are skipped and tiles that overhang."""
+    compare(shape, mask=mask, blocks=SMALL_TILES)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mask"), [(shapes.SMALL[2], "none"), (shapes.square("", 1, 1, 200), "tokens")]
+)
+def test_bfloat16(shape, mask):
+    compare(shape, "bfloat16", mask, blocks=SMALL_TILES)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(
+    heads=st.integers(1, 4),
+    rows=st.integers(1, 140),
+    columns=st.integers(1, 140),
+    outputs=st.integers(1, 140),
+    causal=st.booleans(),
+    mask=st.sampled_from(tuple(cases.MASKS)),
+)
+def test_any_shape(heads, rows, columns, outputs, causal, mask):
+    compare(shapes.Shape("", 1, heads, rows, columns, outputs, causal), mask=mask, blocks=SMALL_TILES)
+
+
+def test_large_logits():
+    shape = shapes.square("", 1, 1, 130, causal=True)
+    arrays, dout = cases.make(shape, spread=60)
+    got = cases.run(tpu, shape.config, arrays, dout, interpret=STRICT, blocks=SMALL_TILES)
+    cases.assert_close(got, cases.answers(shape.config, arrays, dout), "float32")
+
+
+def test_by_its_name_on_a_cpu():
+    """Through the public function: values, gradients, vmap, in one program with checkpoint."""
+    kernel_logits, premise = (jnp.asarray(x) for x in cases.make(shapes.square("", 2, 2, 9))[0][:2])
+
+    def gradients(implementation):
+        function = functools.partial(trans, causal=True, implementation=implementation)
+        loss = jax.checkpoint(lambda *pair: (function(*pair) ** 2).sum())
+        return jax.jit(jax.vmap(jax.value_and_grad(loss, (0, 1))))(kernel_logits, premise)
+
+    for got, want in zip(
+        jax.tree.leaves(gradients("tpu_interpret")), jax.tree.leaves(gradients("reference")), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", shapes.REAL, ids=lambda shape: shape.name)
+def test_real_shapes_lower(shape, dtype):
+    """To Mosaic, without a TPU. That the compiler takes it from there is for `make aot` to say."""
+    arrays = [jax.ShapeDtypeStruct(x, jnp.dtype(dtype)) for x in (shape.kernel_logits, shape.premise)]
+
+    def loss(kernel_logits, premise):
+        return trans(kernel_logits, premise, causal=shape.causal, implementation="tpu").sum()
+
+    exported = export.export(jax.jit(jax.grad(loss, (0, 1))), platforms=["tpu"])(*arrays)
+    for name in ("trans_forward", "trans_dkernel", "trans_dpremise"):
+        assert name in exported.mlir_module()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_default_tiles(direction, causal):
+    """Fit in a quarter of 16 MiB with their double buffers, divide the heads, and are worth a step."""
+    for shape in shapes.REAL:
+        config = Config(causal)
+        kernel_logits = jax.ShapeDtypeStruct(shape.kernel_logits, jnp.float32)
+        premise = jax.ShapeDtypeStruct(shape.premise, jnp.float32)
+        blocks = tpu_tiles.default(config, kernel_logits, premise, direction)
+        sides = [blocks[name] for name in ("rows", "columns", "outputs")]
+        assert shape.heads % blocks["heads"] == 0
+        assert all(side % 128 == 0 for side in sides)
+        assert 4 * blocks["heads"] * sides[0] * max(sides[1:]) <= 2**20
+        candidates = tpu.block_candidates(config, kernel_logits, premise)[direction]
+        assert candidates[0] == blocks
+        assert len({tuple(c.values()) for c in candidates}) == len(candidates)
+
+
+def fetched(tiles, order, axes):
+    """How many tiles of an array a walk over the grid copies: one whenever the index changes."""
+    indices = [tiles.spec(order, axes).index_map(*step) for step in np.ndindex(*tiles.grid(order))]
+    indices = [tuple(map(int, index)) for index in indices]
+    return 1 + sum(now != before for before, now in itertools.pairwise(indices))
+
+
+def test_a_causal_mask_saves_fetches():
+    """Of 16 tiles of the kernel 10 are on or below the diagonal; only they are copied in, whichever way."""
+    kernel_logits = jax.ShapeDtypeStruct((1, 1, 512, 512), jnp.float32)
+    blocks = {"heads": 1, "rows": 128, "columns": 128, "outputs": 512}
+    whole, causal = (
+        tpu_tiles.tiles(Config(causal), kernel_logits, kernel_logits, "forward", blocks)
+        for causal in (False, True)
+    )
+    for order in ("XYA", "XAY", "AYX"):
+        assert fetched(whole, order, "XA") == 16
+        assert fetched(causal, order, "XA") == 10, order
+    assert fetched(causal, "XYA", "AY") <= 10
+
+
+@pytest.mark.parametrize(
+    ("kernel_logits", "premise", "reason"),
+    [
+        (((1, 2, 4, 4), "float16"), ((1, 2, 4, 4), "float32"), "kernel_logits is float16"),
+        (((1, 2, 4, 4), "float32"), ((1, 2, 4, 4), "float16"), "premise float16"),
+        (((1, 2, 4, 0), "float32"), ((1, 2, 0, 4), "float32"), "an axis is empty"),
+    ],
+)
+def test_what_it_does_not_do(kernel_logits, premise, reason):
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, dtype in (kernel_logits, premise)]
+    assert reason in (tpu.unsupported(Config(), *arrays, None) or "")
+    assert tpu.unsupported(Config(), *[jax.ShapeDtypeStruct((1, 2, 3, 3), jnp.bfloat16)] * 2, None) is None
