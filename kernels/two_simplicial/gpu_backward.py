@@ -103,6 +103,7 @@ def _query_side(plan, inputs, *references):
             pairs = pl.ds(i * width, width)
             keys = [block[f"c{p}"].at[pairs] for p in range(plan.value_parts)]
             products += tiles.cross(tiles.split(g, plan.weight_parts), keys)
+        plgpu.commit_smem()  # of what was loaded, before a copy overwrites it
         return tiles.multiply(plan, dquery, products)
 
     def step(indices, *references):

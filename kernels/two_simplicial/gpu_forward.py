@@ -114,6 +114,8 @@ def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
         for weight in weights[1:]:
             summed = summed + weight
         total = total * shrink + jnp.sum(summed, axis=1)
+        # What was loaded above may be overwritten by a copy from here on.
+        plgpu.commit_smem()
         factors = []
         for i, weight in enumerate(weights):
             pairs = pl.ds(i * width, width)

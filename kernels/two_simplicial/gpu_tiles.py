@@ -153,6 +153,7 @@ def multiply(plan: Plan, accumulator: jax.Array | tuple[int, int], factors: Sequ
         total = jnp.zeros(accumulator, jnp.float32) if isinstance(accumulator, tuple) else accumulator
         for a, b in factors:
             total = total + jnp.dot(a[...], b[...], preferred_element_type=jnp.float32)
+        plgpu.commit_smem()  # matrix instructions read by the way of the copies, which this one did not
         return total
 
     def instructions(reference):
