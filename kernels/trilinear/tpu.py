@@ -6,8 +6,8 @@ all its query tiles pass, so keys are read once, and the backward pass is one sw
 nothing is computed twice and nothing needs atomics. `tpu_plan` says how positions are cut, `tpu_forward` and
 `tpu_backward` hold the kernels.
 
-The loop over first keys goes by distance, as that of the blockwise path does (see `xla`), so that a tile of 128
-positions wastes nothing on a window of 32.
+The loop over first keys goes by distance, as that of the blockwise path does (see `xla`), so that a tile of
+128 positions wastes nothing on a window of 32.
 """
 
 import math

@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.trilinear.reference import MASKED
-from kernels.trilinear.tpu_plan import Plan, Tile
+from kernels.trilinear.tpu_plan import Plan, Tile, side_by_side
 
 
 def sweep(
@@ -90,16 +90,15 @@ def _kernel(
             ref[...] = jnp.zeros_like(ref)
 
     q, g = q_ref[...].astype(jnp.float32) * factor, g_ref[...].astype(jnp.float32)
-    lse, delta = (_lanes([ref[h] for h in range(heads)]) for ref in (lse_ref, delta_ref))
-    position = tile.start + jax.lax.broadcasted_iota(jnp.int32, (1, queries), 1)
-    position = _lanes([position] * heads)
+    lse, delta = (side_by_side([ref[h] for h in range(heads)]) for ref in (lse_ref, delta_ref))
+    position = tile.positions()
     dq_sum_ref[...] = jnp.zeros_like(dq_sum_ref)
 
     def block(n, _):
         low = blocks_low + n * plan.second
         second = tile.second_rows(low)
         k2, v2 = k2_ref[second, :], v2_ref[second, :]
-        bias = _lanes([tile.bias(low, transposed=True)] * heads)
+        bias = side_by_side([tile.bias(low)] * heads)
 
         def pairs(step, _):
             first = tile.first_rows(step)
@@ -131,11 +130,6 @@ def _kernel(
         # What met the keys was the query times `factor`, and a logit's derivative wants it times `scale`.
         for ref in (dk1_ref, dk2_ref):
             ref[...] = ref[...] * math.log(2.0)
-
-
-def _lanes(parts: list[jax.Array]) -> jax.Array:
-    """Tiles side by side: the heads of a group."""
-    return jnp.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
 
 def _over_queries(plan: Plan, terms: jax.Array) -> jax.Array:

@@ -1,4 +1,10 @@
-"""The forward TPU kernel of trilinear attention: an online softmax, one first key (or distance) at a time."""
+"""The forward TPU kernel of trilinear attention: an online softmax, one first key (or distance) at a time.
+
+Tiles are transposed, [second keys, queries], as in the backward kernel: maxima and sums go down the sublanes.
+Weights are taken against a maximum that is known before the logits are, that of earlier steps, so that the
+exponential of the first logits runs while the matrix unit is still at the last ones. Only where a logit is far
+above that maximum (in a tile's first step, then hardly ever) is the step done again against its own.
+"""
 
 import functools
 import math
@@ -10,7 +16,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.trilinear.reference import MASKED
-from kernels.trilinear.tpu_plan import Plan, Tile
+from kernels.trilinear.tpu_plan import LANES, Plan, Tile, side_by_side
+
+# How far logits (powers of two) may rise above the maximum that weights are taken against before sums are
+# rescaled: sums of weights up to 2^64 are as exact as sums of weights up to 1, and far from overflow.
+MARGIN = 64.0
 
 
 def attend(
@@ -37,7 +47,6 @@ def attend(
     Returns:
         The output, laid out as the query, and the log-sum-exp [B, G, R, 1, n].
     """
-    rows = plan.heads * plan.queries
     return pl.pallas_call(
         functools.partial(_kernel, plan),
         name="trilinear_forward",
@@ -49,9 +58,9 @@ def attend(
             jax.ShapeDtypeStruct((*query.shape[:3], 1, query.shape[3]), jnp.float32),
         ],
         scratch_shapes=[
-            pltpu.VMEM((rows, plan.features), jnp.float32),
-            pltpu.VMEM((rows, 1), jnp.float32),
-            pltpu.VMEM((rows, 1), jnp.float32),
+            pltpu.VMEM((plan.heads, plan.queries, plan.features), jnp.float32),
+            pltpu.VMEM((1, plan.heads * plan.queries), jnp.float32),
+            pltpu.VMEM((1, plan.heads * plan.queries), jnp.float32),
         ],
         compiler_params=plan.compiler_params(tiles_in_order=False),
         interpret=interpret,
@@ -63,38 +72,55 @@ def _kernel(plan, q_ref, k1_ref, v1_ref, k2_ref, v2_ref, out_ref, lse_ref, sum_r
     heads, queries, features = q_ref.shape
     # Logits are powers of two: the exponential's own factor goes into the scale.
     q = q_ref[...].astype(jnp.float32) * (plan.config.scale * math.log2(math.e))
-    position = jax.lax.broadcasted_iota(jnp.int32, (heads, queries, 1), 1).reshape(-1, 1) + tile.start
-
+    position = tile.positions()
     sum_ref[...] = jnp.zeros_like(sum_ref)
     top_ref[...] = jnp.full_like(top_ref, MASKED)
     total_ref[...] = jnp.zeros_like(total_ref)
+
+    def by_query(row):
+        """A number a query, [1, heads * T], as a factor of its features, [heads, T, D]."""
+        spread = jnp.broadcast_to(row, (max(features, LANES), heads * queries))
+        parts = [spread[:, h * queries : (h + 1) * queries] for h in range(heads)]
+        return jnp.stack([jnp.transpose(part)[:, :features] for part in parts])
 
     def block(n, _):
         low = blocks_low + n * plan.second
         second = tile.second_rows(low)
         k2, v2 = k2_ref[second, :], v2_ref[second, :]
-        bias = tile.bias(low)
+        bias = side_by_side([tile.bias(low)] * heads)
 
         def pairs(step, _):
             first = tile.first_rows(step)
-            left = (q * k1_ref[first, :][None]).reshape(heads * queries, features)
-            logit = plan.product(left, k2, (1, 1)).reshape(heads, queries, plan.second) + bias[None]
-            logit = logit.reshape(heads * queries, plan.second)
-            highest = jnp.max(logit, axis=1, keepdims=True)
-            shift = top = jnp.maximum(top_ref[...], highest)
-            if plan.config.causal:
-                # Where the first key is before position 0 its row is zeros. A column of numbers is enough to
-                # leave such a row out: its maximum does not count, and its weights are exp(-huge).
-                there = position >= step
-                top = jnp.where(there, top, top_ref[...])
-                shift = jnp.where(there, top, -MASKED)
-            rescale = jnp.exp2(top_ref[...] - top)
-            weight = jnp.exp2(logit - shift)
-            part = plan.product(weight, v2, (1, 0)).reshape(heads, queries, features)
-            part = (part * v1_ref[first, :][None]).reshape(heads * queries, features)
-            total_ref[...] = total_ref[...] * rescale + jnp.sum(weight, axis=1, keepdims=True)
-            sum_ref[...] = sum_ref[...] * rescale + part
-            top_ref[...] = top
+            # Where the first key is before position 0 its row is zeros. A row of numbers is enough to leave
+            # such a query out: its maximum does not count, and its weights are exp(-huge).
+            there = position >= step if plan.config.causal else jnp.full(position.shape, True)
+
+            def logits():
+                left = (q * k1_ref[first, :][None]).reshape(heads * queries, features)
+                return plan.product(k2, left, (1, 1)) + bias
+
+            def weighted(logit, top):
+                weight = jnp.exp2(logit - jnp.where(there, top, -MASKED))
+                part = plan.product(weight, v2, (0, 0)).reshape(heads, queries, features)
+                return part * v1_ref[first, :][None], jnp.sum(weight, axis=0, keepdims=True)
+
+            logit, before = logits(), top_ref[...]
+            top = jnp.where(there, jnp.maximum(before, jnp.max(logit, axis=0, keepdims=True)), before)
+            part, total = weighted(logit, before)
+
+            @pl.when(jnp.max(top - before) <= MARGIN)
+            def _():
+                sum_ref[...] += part
+                total_ref[...] += total
+
+            @pl.when(jnp.max(top - before) > MARGIN)
+            def _():
+                part, total = weighted(logits(), top)
+                rescale = jnp.exp2(before - top)
+                sum_ref[...] = sum_ref[...] * by_query(rescale) + part
+                total_ref[...] = total_ref[...] * rescale + total
+                top_ref[...] = top
+
             return 0
 
         return jax.lax.fori_loop(0, tile.steps(), pairs, 0)
@@ -102,9 +128,7 @@ def _kernel(plan, q_ref, k1_ref, v1_ref, k2_ref, v2_ref, out_ref, lse_ref, sum_r
     blocks_low, count = tile.blocks()
     jax.lax.fori_loop(0, count, block, 0)
     total = total_ref[...]
-    out = sum_ref[...] / total
-    out_ref[...] = out.reshape(heads, queries, features).astype(out_ref.dtype)
+    out_ref[...] = (sum_ref[...] * by_query(1 / total)).astype(out_ref.dtype)
     lse = (top_ref[...] + jnp.log2(total)) * math.log(2.0)
-    for head in range(heads):  # a column of sublanes becomes a row of lanes
-        column = jnp.broadcast_to(lse[head * queries : (head + 1) * queries], (queries, 128))
-        lse_ref[head] = jnp.transpose(column)[:1]
+    for head in range(heads):
+        lse_ref[head] = lse[:, head * queries : (head + 1) * queries]

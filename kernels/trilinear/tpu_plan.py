@@ -1,9 +1,9 @@
 """How positions are cut for the TPU kernels of trilinear attention, and what a kernel asks about its tile.
 
 Three lengths: a segment of positions, whose keys are in vector memory; a tile of T queries in it; a block of
-second keys. Of a segment's keys the kernel sees `rows`: `front` rows before the segment's first position (keys
-that its first queries reach back to, zeros before position 0), the segment's own, and a block after them, so
-that no block ends outside. Position p of segment s is in row p - s * segment + front.
+second keys. Of a segment's keys the kernel sees `rows`: `front` rows before the segment's first position (its
+first queries reach back to them; zeros before position 0), the segment's own, and a block after them, so that
+no block ends outside. Position p of segment s is in row p - s * segment + front.
 """
 
 import dataclasses
@@ -184,6 +184,8 @@ class Tile:
         plan = self.plan
         if not plan.config.causal:
             return plan.length
+        if plan.reach[0] <= plan.queries:
+            return plan.reach[0]  # no tile has less past
         return jnp.minimum(plan.reach[0], self.start + plan.queries)
 
     def first_rows(self, step: Array) -> Any:
@@ -209,14 +211,19 @@ class Tile:
         """The rows of the block of second keys from position `low` on."""
         return pl.ds(pl.multiple_of(self._row0 + low, LANES), self.plan.second)
 
-    def bias(self, low: Array, *, transposed: bool = False) -> Float[Array, "T K"]:
-        """What masks second keys: 0, or MASKED where a query (a row) does not see a key (a column)."""
+    def positions(self) -> Array:
+        """The position of each row of a tile, [1, heads * T]."""
+        one_head = self.start + jax.lax.broadcasted_iota(jnp.int32, (1, self.plan.queries), 1)
+        return side_by_side([one_head] * self.plan.heads)
+
+    def bias(self, low: Array) -> Float[Array, "K T"]:
+        """What masks second keys: 0, or MASKED where a query (a column) does not see a key (a row)."""
         plan = self.plan
-        shape = (plan.second, plan.queries) if transposed else (plan.queries, plan.second)
-        k = low + jax.lax.broadcasted_iota(jnp.int32, shape, 0 if transposed else 1)
+        shape = (plan.second, plan.queries)
+        k = low + jax.lax.broadcasted_iota(jnp.int32, shape, 0)
         if not plan.config.causal:
             return jnp.where(k < plan.length, 0.0, MASKED)
-        i = self.start + jax.lax.broadcasted_iota(jnp.int32, shape, 1 if transposed else 0)
+        i = self.start + jax.lax.broadcasted_iota(jnp.int32, shape, 1)
         return jnp.where((k <= i) & (k > i - plan.reach[1]) & (k >= 0), 0.0, MASKED)
 
 
@@ -257,6 +264,11 @@ def make_plan(config: Config, query: Any, key: Any, blocks: Mapping[str, int] | 
         return None
     count = -(-length // segment)
     return dataclasses.replace(plan, segment=_round_up(-(-length // count), queries))
+
+
+def side_by_side(parts: list[Array]) -> Array:
+    """Tiles of the heads of a group as one, along the lanes."""
+    return jnp.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
 
 def smaller_window_first(config: Config, arrays: Any) -> tuple[Config, tuple[Any, ...]]:
