@@ -132,8 +132,10 @@ class _LogitsGradient:
         def sum_products(tile, total):
             dout = gpu_pipeline.load_tile(rings.held.wait(held + tile).at[warpgroup])
             out = gpu_pipeline.load_tile(rings.passing.wait(passing + tile).at[warpgroup])
+            total += dout * out
+            plgpu.commit_smem()  # the copy into this slot comes after the reads
             rings.passing.release(passing + tile)
-            return total + dout * out
+            return total
 
         delta = lax.fori_loop(0, self.tiles, sum_products, gpu_pipeline.full_tile(0.0)).sum(axis=1)
 
@@ -186,6 +188,7 @@ class _LogitsGradient:
         for each in positions:
             self.rings.lse.wait(each)
         own = gpu_pipeline.load_row_vector(self.rings.lse.at(position + warpgroup))
+        plgpu.commit_smem()
         for each in positions:
             self.rings.lse.release(each)
         return own
@@ -252,13 +255,14 @@ class _PremiseGradient:
 
         def exponentiate(tile, _, row_offset=None):
             lse = gpu_pipeline.load_row_vector(rings.lse.wait(lse_position + tile))
-            rings.lse.release(lse_position + tile)
             ref = rings.held.wait(held + tile).at[warpgroup]
             weights = _weights(gpu_pipeline.load_tile(ref), lse)
             if row_offset is not None:
                 seen = gpu_pipeline.visible((first + tile) * TILE, first_column, row_offset)
                 weights = jnp.where(seen, weights, 0.0)
             ref[...] = weights.astype(ref.dtype)
+            plgpu.commit_smem()
+            rings.lse.release(lse_position + tile)
             return ()
 
         whole = 0  # the first tile whose rows all see the warpgroup's last column
@@ -268,7 +272,6 @@ class _PremiseGradient:
             masked = functools.partial(exponentiate, row_offset=self.row_offset)
             lax.fori_loop(0, whole, masked, ())
         lax.fori_loop(whole, tiles, exponentiate, ())
-        plgpu.commit_smem()
 
         def sweep_columns(sweep, _):
             streamed_now = streamed + sweep * tiles
