@@ -42,18 +42,19 @@ def trans(
         NotImplementedError: an implementation asked for does not support these arguments, or not this
             platform.
     """
-    config, arrays, batch = checked(kernel_logits, premise, causal, mask)
-    heads, rows, columns = arrays[0].shape[1:]
-    outputs = arrays[1].shape[3]
+    config, kernel_logits, premise, mask = checked(kernel_logits, premise, causal, mask)
+    *batch, heads, rows, columns = kernel_logits.shape
+    outputs = premise.shape[-1]
     if 0 in (*batch, heads, rows, columns, outputs):  # an empty result, or a sum over nothing
         dispatch.checked_names(OPERATION, implementation)
-        return jnp.zeros((*batch, heads, rows, outputs), arrays[0].dtype)
-    out = dispatch.run(OPERATION, config, *arrays, implementation=implementation)
+        return jnp.zeros((*batch, heads, rows, outputs), premise.dtype)
+    flat = [None if x is None else checks.flatten_batch(x, batch, 3) for x in (kernel_logits, premise, mask)]
+    out = dispatch.run(OPERATION, config, *flat, implementation=implementation)
     return out.reshape(*batch, heads, rows, outputs)
 
 
 def checked(kernel_logits, premise, causal, mask):
-    """Config, arrays with one batch axis, and the batch axes, of arguments that fit each other."""
+    """The static settings, and the arguments as arrays that fit each other."""
     if not isinstance(causal, bool):
         raise ValueError(f"causal is {causal!r}, expected True or False: it is compiled in")
     kernel_logits, premise = checks.floating(kernel_logits=kernel_logits, premise=premise)
@@ -71,9 +72,7 @@ def checked(kernel_logits, premise, causal, mask):
         raise ValueError(
             f"kernel_logits has shape {kernel_logits.shape}, expected [..., H, T, T] with causal=True"
         )
-    mask = checks.mask(mask, kernel_logits.shape, "[..., H, T, T]")
-    arrays = [checks.flatten_batch(x, batch, 3) for x in (kernel_logits, premise)]
-    return Config(causal), (*arrays, None if mask is None else checks.flatten_batch(mask, batch, 3)), batch
+    return Config(causal), kernel_logits, premise, checks.mask(mask, kernel_logits.shape, "[..., H, T, T]")
 
 
 def _outputs(config, kernel_logits, premise, mask, *_):

@@ -61,7 +61,8 @@ def trans(
     """
     dtype = jnp.promote_types(accumulator(kernel_logits.dtype), accumulator(premise.dtype))
     logits = kernel_logits.astype(dtype)
-    where = allowed(config, *logits.shape[-2:], mask)
+    rows, columns = logits.shape[2:]
+    where = allowed(config, rows, columns, mask)
     where = jnp.ones(logits.shape, bool) if where is None else jnp.broadcast_to(where, logits.shape)
     some = where.any(axis=-1)
     # Nothing infinite: a row without an allowed entry takes the value 0 for its maximum, and where() keeps

@@ -55,7 +55,8 @@ def forward(
         )
         for start, stop, end in tiles
     ]
-    return tuple(jnp.concatenate(part, axis=2) for part in zip(*parts, strict=True))
+    out, lse = (jnp.concatenate(part, axis=2) for part in zip(*parts, strict=True))
+    return out, lse
 
 
 def _forward_tile(config, kernel_logits, premise, mask):
@@ -162,7 +163,8 @@ def _pad(x, axis, after):
 
 
 def _masked(config, logits, mask):
-    where = allowed(config, *logits.shape[2:], mask)
+    rows, columns = logits.shape[2:]
+    where = allowed(config, rows, columns, mask)
     return logits if where is None else jnp.where(where, logits, -jnp.inf)
 
 

@@ -107,7 +107,7 @@ def run(backend, config, arrays, dout, **options) -> dict:
 
     The backward pass is handed the backend's own results, as it is in use.
     """
-    arrays = [None if x is None else jnp.asarray(x) for x in arrays]
+    arrays: list[Any] = [None if x is None else jnp.asarray(x) for x in arrays]
 
     @jax.jit  # one program to compile, not one an operation
     def both(arrays, dout):
