@@ -1,7 +1,7 @@
 """Trilinear attention on Hopper GPUs: Pallas, Mosaic GPU, for compute capability 9.0.
 
-Forward here, backward in `gpu_backward`; how a call lies in memory is in `gpu_layout`, and what the kernels have in
-common, which is most of them, in `gpu_sweep`.
+Forward here, backward in `gpu_backward`; how a call lies in memory is in `gpu_layout`, and what the kernels
+have in common, which is most of them, in `gpu_sweep`.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,8 @@ def unsupported(config: Config, query: Any, key1: Any, key2: Any, value1: Any, v
     del config
     dtypes = {jnp.dtype(a.dtype).name for a in (query, key1, key2, value1, value2)}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
-        return f"the matrix units take one of {', '.join(DTYPES)} for all arrays, not {', '.join(sorted(dtypes))}"
+        found = ", ".join(sorted(dtypes))
+        return f"its matrix products take one of {', '.join(DTYPES)} for all arrays, not {found}"
     if query.shape[-1] > max(FEATURES):
         return f"at most {max(FEATURES)} features a head fit its tiles, not {query.shape[-1]}"
     if not query.size:
@@ -86,7 +87,7 @@ def forward(
         key1 = key1 * jnp.asarray(plan.sign, key1.dtype)
     firsts = (as_keys(plan, a) for a in (key1, value1))
     seconds = (as_windows(plan, a, blocks["columns"]) for a in (key2, value2))
-    kernel = _forward_kernel(plan, **blocks, interpret=interpret)
+    kernel = _forward_kernel(plan, columns=blocks["columns"], stages=blocks["stages"], interpret=interpret)
     out, lse = kernel(as_rows(plan, query), *firsts, *seconds)
     batch = query.shape[0]
     return from_rows(plan, out, batch), from_row_scalars(plan, lse, batch)

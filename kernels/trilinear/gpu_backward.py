@@ -7,14 +7,15 @@ dS = P (dP - sum(dout * out)), the gradients are
     dk2_k = sum_j  k1_j * Z_jk      dk1_j = sum_k  k2_k * Z_jk      Z_jk = sum_i dS_ijk q_i
     dv2_k = sum_j  v1_j * Y_jk      dv1_j = sum_k  v2_k * Y_jk      Y_jk = sum_i P_ijk dout_i
 
-times the logit's scale for the first three (i runs over positions and the heads of a group). Three kernels: one
-over tiles of queries, and two over tiles of second keys, which hold Z and Y in registers: one of them at a time,
-beside the sum over j, is what fits. That is eight matrix products where one pass that adds to all five gradients
-in memory would take six; there are no atomic additions, and the result is the same bit for bit every time.
+times the logit's scale for the first three (i runs over positions and the heads of a group). Three kernels:
+one over tiles of queries, and two over tiles of second keys, which hold Z and Y in registers: one of them
+at a time, beside the sum over j, is what fits. That is eight matrix products where one pass that adds to
+all five gradients in memory would take six; there are no atomic additions, and the result is the same bit
+for bit every time.
 
-A block of the latter two has all of its second keys but only its own share of dk1 and dv1: a vector for each j,
-which the caller adds up over the blocks. So that these shares stay small beside the arguments, groups are taken a
-few at a time, as many as fill the chip.
+A block of the latter two has all of its second keys but only its own share of dk1 and dv1: a vector for
+each j, which the caller adds up over the blocks. So that these shares stay small beside the arguments,
+groups are taken a few at a time, as many as fill the chip.
 """
 
 from collections.abc import Mapping
@@ -72,8 +73,8 @@ def backward(
         out: what the forward pass returned.
         lse: likewise.
         dout: the output's gradient.
-        blocks: "stages", tiles in flight; "splits", blocks that share the j of a tile of second keys; "groups", how
-            many groups are taken at a time.
+        blocks: "stages", tiles in flight; "splits", blocks that share the j of a tile of second keys;
+            "groups", how many groups are taken at a time.
         interpret: run on a CPU, slowly.
     """
     plan = geometry(config, query, key1)
@@ -107,7 +108,8 @@ def backward(
             found += [_sum_of_shares(plan, tiles, shares), totals.sum(1)]
         return tuple(found)
 
-    # As many groups at a time as fill the chip twice, and no more, for the sake of the memory for their shares.
+    # As many groups at a time as fill the chip twice, and no more, for the sake of the memory for their
+    # shares.
     enough = blocks.get("groups") or -(-2 * CHIP // (tiles * splits))
     at_once = next(
         n for n in range(1, plan.batch + 1) if plan.batch % n == 0 and n >= min(enough, plan.batch)
@@ -290,15 +292,15 @@ def _key_kernel(
         interpret: run on a CPU, slowly.
 
     Returns:
-        A function to the sums over j, one a computing warpgroup, [G, splits * 2, keys, D], and the shares of each
-        tile in the sums over k, [G, tiles, J, D].
+        A function to the sums over j, one a computing warpgroup, [G, splits * 2, keys, D], and the shares
+        of each tile in the sums over k, [G, tiles, J, D].
     """
     band, width = plan.band, plan.padded
     scale = plan.scale * LOG2E
     which = 1 if of_values else 0  # of (query, dout), (key1, value1) and (key2, value2)
     most = _most_partners(plan) + splits * COMPUTE  # every split may end with half a pair
 
-    def kernel(query, dout, numbers, key1, value1, key2, value2, totals, shares, buffers, barriers):
+    def kernel(query, dout, numbers, key1, value1, key2, value2, one, totals, shares, buffers, barriers):
         group, split, index, role = (lax.axis_index(name) for name in ("group", "split", "tile", "warpgroup"))
         here = (index * ROWS, index * ROWS + ROWS)
         begun, stop = _partners(plan, index)
@@ -310,7 +312,7 @@ def _key_kernel(
         arrived, turns, vectors_ready, tiles_ready = barriers
         factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
         stream = sweep.Stream(
-            (query.at[group], dout.at[group]), tiles_held, *tiles_ready, numbers.at[group], numbers_held
+            (query.at[group], dout.at[group]), tiles_held, *tiles_ready, (numbers.at[group], numbers_held)
         )
         turns = sweep.Turns(turns, role)
 
@@ -329,15 +331,13 @@ def _key_kernel(
             plgpu.set_max_registers(sweep.COPY_REGISTERS, action="decrease")
             for source, target in zip((key2, value2), fixed, strict=True):
                 plgpu.copy_gmem_to_smem(source.at[group, pl.ds(here[0], ROWS)], target, arrived)
+            plgpu.copy_gmem_to_smem(one, ones, arrived)
             walk.copy()
 
         @pl.when(role < COMPUTE)
         def compute():
             plgpu.set_max_registers(sweep.COMPUTE_REGISTERS, action="increase")
             mine = [a.at[role] for a in scaled]
-            # Each warpgroup writes all of them: the same, so that neither must wait for the other.
-            ones[...] = plgpu.layout_cast(jnp.ones(ones.shape, ones.dtype), sweep.MATRIX)
-            plgpu.commit_smem()
             plgpu.barrier_wait(arrived)
 
             def begin(vectors, _):
@@ -359,10 +359,10 @@ def _key_kernel(
                     return jnp.where(band.allowed(p, j, k), logits, sweep.MASKED)
 
                 logits = lax.cond(band.everywhere((low, high), j, here), lambda x: x, masked, logits)
-                power = plgpu.load(rows.at[0], layout=sweep.BY_COLUMN)
+                power, mean = (plgpu.load(rows.at[n], layout=sweep.BY_COLUMN) for n in range(2))
+                plgpu.commit_smem()  # they were read by threads, and the copy engine writes over them
                 weights = jnp.exp2(logits * scale - sweep.along_rows(power, shape))
                 if dweights:
-                    mean = plgpu.load(rows.at[1], layout=sweep.BY_COLUMN)
                     weights *= dweights[0] - sweep.along_rows(mean, shape)
                 inner, weights = lax.optimization_barrier((inner, weights.astype(mine[0].dtype)))
                 turns.change()
@@ -399,7 +399,7 @@ def _key_kernel(
             plgpu.SMEM((stages, 2, COLUMNS), jnp.float32),
         )
         barriers = (
-            plgpu.Barrier(num_arrivals=2),
+            plgpu.Barrier(num_arrivals=3),
             plgpu.Barrier(num_arrivals=COMPUTE),
             sweep.stream_barriers(sweep.FACTOR_SLOTS, 2),
             sweep.stream_barriers(stages, 3),
@@ -414,6 +414,6 @@ def _key_kernel(
             barriers,
             grid={"group": groups, "split": splits, "tile": tiles},
             interpret=interpret,
-        )(query, *rest)
+        )(query, *rest, jnp.ones((ROWS, ROWS), dtype))
 
     return call

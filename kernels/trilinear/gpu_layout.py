@@ -1,12 +1,12 @@
 """How a call of trilinear attention lies in memory for the Hopper kernels, and back.
 
-The queries of a group are the rows of a tile: [B G, N R, D], position before head. With 64 query heads a group
-(Roy et al. 2025) a tile of 64 rows is one position, its windows are exact and masks are needed at the start of a
-sequence only. With fewer a tile holds several positions, whose windows overlap: it sweeps their union under masks,
-so that short groups cost (64 / R - 1) extra keys a window.
+The queries of a group are the rows of a tile: [B G, N R, D], position before head. With 64 query heads a
+group (Roy et al. 2025) a tile of 64 rows is one position, its windows are exact and masks are needed at the
+start of a sequence only. With fewer a tile holds several positions, whose windows overlap: it sweeps their
+union under masks, so that short groups cost (64 / R - 1) extra keys a window.
 
-The second keys are those that stream through the matrix unit, so the longer window should be theirs: the operation
-is symmetric in (key1, value1) and (key2, value2), and they are exchanged where that helps.
+The second keys are those that stream through the matrix unit, so the longer window should be theirs: the
+operation is symmetric in (key1, value1) and (key2, value2), and they are exchanged where that helps.
 """
 
 import dataclasses
@@ -65,8 +65,11 @@ class Geometry:
         return -(-self.length // self.positions) * self.positions * self.slots
 
     def fronts(self, columns: int) -> tuple[int, ...]:
-        """Zeros before the first of the second keys, copy by copy; tile number t of the queries takes copy t modulo
-        their number. With them its window starts at a multiple of 8 rows, and never before the first row."""
+        """Zeros before the first of the second keys, copy by copy.
+
+        Tile number t of the queries takes copy t modulo their number. With these its window starts at a multiple
+        of 8 rows, and never before the first row.
+        """
         if not self.band.causal:
             return (0,)
         copies = max(ALIGNMENT // self.positions, 1) if self.slots <= ROWS else ALIGNMENT
@@ -77,8 +80,8 @@ class Geometry:
         """Where a tile of queries finds its second keys in what `as_windows` returns.
 
         Returns:
-            Which copy; how many rows of zeros are before its first key; the first position of the window (it may be
-            before the sequence); and the number of tiles of `columns` from there.
+            Which copy; how many rows of zeros are before its first key; the first position of the window
+            (it may be before the sequence); and the number of tiles of `columns` from there.
         """
         rows, fronts = self.range_of(tile), self.fronts(columns)
         copy = lax.rem(lax.div(rows[0], self.positions), len(fronts))
@@ -111,7 +114,8 @@ def geometry(config: Config, query: Any, key1: Any) -> Geometry:
         padded=next(size for size in FEATURES if size >= features),
         exchanged=exchanged,
         band=Band(length, min(window1, window2), max(window1, window2), config.causal),
-        # The running maximum is of unscaled logits, so the scale must be positive; a scale of 0 is a key of 0.
+        # The running maximum is of unscaled logits, so the scale must be positive; a scale of 0 is a key of
+        # 0.
         scale=abs(config.scale) or 1.0,
         sign=math.copysign(1.0, config.scale) if config.scale else 0.0,
     )
@@ -167,8 +171,9 @@ def as_windows(
 ) -> Float[Array, "BGcopies positions padded"]:
     """Second keys or values, to be read in tiles from where a window starts: a copy for each `plan.fronts`.
 
-    A swizzled tile starts at a multiple of 8 rows and a window anywhere. Where groups are small a tile's positions
-    are many and the windows of all tiles start alike; where they are large the keys are few beside the queries.
+    A swizzled tile starts at a multiple of 8 rows and a window anywhere. Where groups are small a tile's
+    positions are many and the windows of all tiles start alike; where they are large the keys are few
+    beside the queries.
     """
     x = as_keys(plan, x, 0)
     total = -(-(plan.length + max(plan.fronts(columns)) + columns) // ALIGNMENT) * ALIGNMENT

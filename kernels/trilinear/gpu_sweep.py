@@ -1,20 +1,20 @@
 """What the three Hopper kernels of trilinear attention have in common: one sweep over pairs of positions.
 
-Every one of them is a sum over first keys j of a matrix product whose operands are scaled, column by column, by
-vectors that belong to j. With L a fixed tile of 64 rows, R tiles of rows that stream past, and k1, v1 the vectors
-of j:
+Every one of them is a sum over first keys j of a matrix product whose operands are scaled, column by
+column, by vectors that belong to j. With L a fixed tile of 64 rows, R tiles of rows that stream past, and
+k1, v1 the vectors of j:
 
     forward           S = (Q * k1_j) K2^T                                        out += v1_j * (P V2)
     dquery            S = (Q * k1_j) K2^T    dP = (dO * v1_j) V2^T               dq  += k1_j * (dS K2)
     dkey2 (, dkey1)   S = (K2 * k1_j) Q^T    dP = (V2 * v1_j) dO^T               dk2 += k1_j * (dS Q)
     dvalue2 (, ...)   S = (K2 * k1_j) Q^T                                        dv2 += v1_j * (P dO)
 
-so a scaled copy of L is made once for each j, in shared memory, and the inner product is scaled once when a j is
-done: the tiles R, of which there are many more, are used as they are. A block has one warpgroup that copies and
-two that compute. The two share L and the tiles R but take turns at the j (even ones, odd ones), so that a tile of
-64 rows - the 64 query heads of one group at one position, say - keeps both busy and sees its window exactly,
-without a mask; their sums are added when both are done. While one is in its exponentials the other has the tensor
-cores: `Turns` is the barrier that holds them to that.
+so a scaled copy of L is made once for each j, in shared memory, and the inner product is scaled once when a
+j is done: the tiles R, of which there are many more, are used as they are. A block has one warpgroup that
+copies and two that compute. The two share L and the tiles R but take turns at the j (even ones, odd ones),
+so that a tile of 64 rows - the 64 query heads of one group at one position, say - keeps both busy and sees
+its window exactly, without a mask; their sums are added when both are done. While one is in its
+exponentials the other has the tensor cores: `Turns` is the barrier that holds them to that.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ ALIGNMENT = 8  # rows of a swizzled tile start at a multiple of this
 FACTOR_SLOTS = 2  # pairs of j whose vectors are held at a time
 # Registers of a thread. 65536 a block: 128 threads a warpgroup, three warpgroups.
 COMPUTE_REGISTERS, COPY_REGISTERS = 232, 40
-# A logit that is not allowed, and the least that a running maximum can be. exp(MASKED - FLOOR) is 0, so a row in
-# which nothing has been allowed yet adds nothing.
+# A logit that is not allowed, and the least that a running maximum can be. exp(MASKED - FLOOR) is 0, so a
+# row in which nothing has been allowed yet adds nothing.
 MASKED, FLOOR = -1e30, -1e29
 
 type Ref = Any
@@ -66,7 +66,8 @@ class Band:
     def second(self, low: Scalar, high: Scalar, step: int) -> tuple[Scalar, Scalar]:
         """The second keys, [start, stop), that any query of [low, high) sees.
 
-        `start` may be before the sequence, by less than `step`, so that it is the window's own start modulo `step`.
+        `start` may be before the sequence, by less than `step`, so that it is the window's own start modulo
+        `step`.
         """
         if not self.causal:
             return 0, self.length
@@ -134,16 +135,14 @@ class Stream:
         buffers: for each source [stages, rows of a tile, ...] in shared memory.
         full: barriers, one a stage: its tiles have arrived, those of all sources.
         free: barriers, one a stage: both computing warpgroups are done with them.
-        numbers: a source that is [2, rows], two numbers for each row, if there is one.
-        numbers_buffer: [stages, 2, rows of a tile], for those.
+        numbers: if there is one, a source of two numbers a row, [2, rows], and its [stages, 2, rows of a tile].
     """
 
     sources: Sequence[Ref]
     buffers: Sequence[Ref]
     full: Ref
     free: Ref
-    numbers: Ref | None = None
-    numbers_buffer: Ref | None = None
+    numbers: tuple[Ref, Ref] | None = None
 
     def fill(self, stage: Scalar, rows: Any, reused: Scalar) -> None:
         """Copies rows of every source to a stage, when it is free; `reused` if it has been full before."""
@@ -151,13 +150,13 @@ class Stream:
         for source, buffer in zip(self.sources, self.buffers, strict=True):
             plgpu.copy_gmem_to_smem(source.at[rows], buffer.at[stage], self.full.at[stage])
         if self.numbers is not None:
-            source, buffer = self.numbers, self.numbers_buffer
+            source, buffer = self.numbers
             plgpu.copy_gmem_to_smem(source.at[:, rows], buffer.at[stage], self.full.at[stage])
 
     def wait(self, stage: Scalar) -> list[Ref]:
         """The tiles of a stage, and the numbers if there are any, when they have arrived."""
         plgpu.barrier_wait(self.full.at[stage])
-        buffers = self.buffers if self.numbers is None else (*self.buffers, self.numbers_buffer)
+        buffers = self.buffers if self.numbers is None else (*self.buffers, self.numbers[1])
         return [buffer.at[stage] for buffer in buffers]
 
     def release(self, stage: Scalar) -> None:
@@ -175,7 +174,8 @@ def stream_barriers(stages: int, sources: int) -> tuple[Any, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """The walk over first keys, and over the tiles that stream past for each: the same for both kinds of warpgroup.
+    """The walk over first keys, and over the tiles that stream past for each: the same for both kinds of
+    warpgroup.
 
     Attributes:
         pairs: how many pairs of j.
@@ -246,13 +246,14 @@ class Sweep:
 
             step, inner = lax.fori_loop(0, tiles, one, (step, begin(vectors, total)))
             total = finish(j, vectors, total, inner)
+            plgpu.commit_smem()  # the vectors were read by threads, and the copy engine writes over them
             self.factors.release(place)
             return step, total
 
         return lax.fori_loop(0, self.pairs, pair, (jnp.int32(0), total))[1]
 
 
-# ---- registers ----------------------------------------------------------------------------------------------------
+# ---- registers ----------------------------------------------------------------------------------------
 
 MATRIX = plgpu.Layout.WGMMA
 BY_ROW, BY_COLUMN = MATRIX.reduce(1), MATRIX.reduce(0)
@@ -263,17 +264,17 @@ def full(shape: tuple[int, ...], value: float) -> jax.Array:
     return plgpu.layout_cast(jnp.full(shape, value, jnp.float32), MATRIX if len(shape) == 2 else BY_ROW)
 
 
-def along_rows(vector: jax.Array, shape: tuple[int, int]) -> jax.Array:
+def along_rows(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """A vector over columns, repeated in every row."""
     return lax.broadcast_in_dim(vector, shape, (1,))
 
 
-def along_columns(vector: jax.Array, shape: tuple[int, int]) -> jax.Array:
+def along_columns(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """A vector over rows, repeated in every column."""
     return lax.broadcast_in_dim(vector, shape, (0,))
 
 
-def positions(shape: tuple[int, int], axis: int, start: Scalar, repeat: int = 1) -> jax.Array:
+def positions(shape: tuple[int, ...], axis: int, start: Scalar, repeat: int = 1) -> jax.Array:
     """The position that each row, or column, of a tile stands for, when `repeat` in turn stand for one.
 
     Args:
@@ -289,7 +290,7 @@ def positions(shape: tuple[int, int], axis: int, start: Scalar, repeat: int = 1)
 
 
 def scale_into(target: Ref, source: Ref, vector: Ref) -> None:
-    """target = source * vector, the vector over columns, for the matrix unit to read."""
+    """Writes source * vector, the vector over columns, for the matrix unit to read."""
     rows = plgpu.load(source, layout=MATRIX)
     factor = plgpu.load(vector, layout=BY_COLUMN)
     target[...] = rows * along_rows(factor, source.shape)
@@ -298,7 +299,10 @@ def scale_into(target: Ref, source: Ref, vector: Ref) -> None:
 def row_products(
     pairs: Sequence[tuple[Ref, Ref]], then: Callable[[], None] = lambda: None
 ) -> list[jax.Array]:
-    """left right^T of each pair, all in shared memory; `then` is called when they are issued, before the wait."""
+    """The products left right^T of pairs in shared memory.
+
+    `then` is called when they have been issued, before they are waited for.
+    """
 
     def compute(*accumulators):
         for accumulator, (left, right) in zip(accumulators, pairs, strict=True):
@@ -326,13 +330,15 @@ def column_sums(target: Ref, x: jax.Array, ones: Ref) -> jax.Array:
 
 
 def add_product(total: jax.Array, left: jax.Array, right: Ref, *, interpret: bool) -> jax.Array:
-    """total + left right, the left factor in registers."""
-    if interpret:  # the interpreter has no matrix product with an operand in registers
-        return total + jnp.dot(left, right[...], preferred_element_type=jnp.float32)
+    """The sum total + left right, the left factor in registers."""
+    if interpret:  # The interpreter has no matrix product with an operand in registers.
+        product = jnp.dot(left, right[...], preferred_element_type=jnp.float32)
+        plgpu.commit_smem()  # that was an ordinary read, which the copy engine need not wait for
+        return total + product
     return pl.run_state(lambda accumulator: plgpu.wgmma(accumulator, left, right))(plgpu.ACC.init(total))
 
 
-# ---- shared memory --------------------------------------------------------------------------------------------------
+# ---- shared memory ------------------------------------------------------------------------------------
 
 
 def matrix_buffer(*shape: int, dtype: Any) -> Any:
@@ -354,7 +360,7 @@ def launch(
         buffers: what to allocate in shared memory, a tree.
         barriers: likewise.
         grid: names and sizes of the grid's axes; blocks that are next to each other differ in the last.
-        interpret: run on a CPU.
+        interpret: run on a CPU; a data race or a read outside of an array is an error there.
     """
 
     def with_memory(*arrays):
@@ -371,5 +377,5 @@ def launch(
         num_threads=COMPUTE + 1,
         thread_name="warpgroup",
         compiler_params=plgpu.CompilerParams(approx_math=True),
-        interpret=plgpu.InterpretGPUParams() if interpret else None,
+        interpret=plgpu.InterpretGPUParams(detect_races=True) if interpret else None,
     )

@@ -1,0 +1,218 @@
+"""The Hopper kernels: what can be shown of them without one.
+
+Values and gradients come from Pallas' interpreter, where a data race or a read outside of an array is an
+error. It runs the warpgroups of a block as threads that wait for one another, and needs more of XLA's
+threads than a small machine has cores: hence a process of its own, this file as a program, that is given
+enough of them.
+"""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.trilinear import gpu, gpu_backward, gpu_layout
+from kernels.trilinear.gpu_sweep import ALIGNMENT, ROWS, Band
+from kernels.trilinear.reference import Config
+from kernels.trilinear.shapes import ACCELERATOR, Shape
+from tests.kernels.trilinear import cases
+
+SMALL_TILES = {"columns": 64, "stages": 2}
+# Name: shape, dtype, scale or None for the paper's, blocks.
+INTERPRETED = {
+    "a tile is one position": (Shape("", 1, 5, 64, 1, 32, 3, 5), "bfloat16", None, None),
+    "a tile is many positions": (Shape("", 2, 12, 4, 2, 16, 3, 6), "bfloat16", None, SMALL_TILES),
+    "exchanged, padded heads, negative scale": (
+        Shape("", 1, 21, 3, 1, 20, 9, 2), "bfloat16", -0.2, SMALL_TILES | {"splits": 2},
+    ),
+    "all pairs, a group at a time": (
+        Shape("", 1, 9, 2, 2, 16, causal=False), "float16", None, SMALL_TILES | {"groups": 1, "stages": 3},
+    ),
+}  # fmt: skip
+SLOW = {
+    "a position is two tiles": (Shape("", 1, 4, 96, 1, 128, 2, 3), "bfloat16", None, None),
+    "windows of several tiles": (Shape("", 1, 150, 2, 1, 16, 4, 140), "bfloat16", None, None),
+    "all the past": (Shape("", 1, 70, 1, 1, 64), "bfloat16", None, SMALL_TILES),
+    "no scale": (Shape("", 1, 7, 8, 1, 16, 2, 4), "bfloat16", 0.0, SMALL_TILES),
+}
+SHAPES = st.builds(
+    lambda length, window1, window2, causal, heads, groups: Shape(
+        "", 1, length, heads * groups, groups, 8, window1 if causal else None, window2 if causal else None,
+        causal
+    ),
+    st.integers(1, 150), st.integers(1, 160), st.integers(1, 160), st.booleans(), st.integers(1, 130),
+    st.integers(1, 3),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*INTERPRETED, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
+def test_values_and_gradients(name, tmp_path):
+    root = pathlib.Path(__file__).parents[3]
+    environment = os.environ | {"NPROC": "8", "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, __file__, name, str(tmp_path / "found.npz")]
+    subprocess.run(command, env=environment, cwd=root, check=True, timeout=600)
+    found = dict(np.load(tmp_path / "found.npz"))
+    config, arrays, dout, dtype, _ = case(name)
+    cases.assert_close(found, cases.answers(config, arrays, dout), "bfloat16")
+    if dtype == "float16":  # three more bits
+        cases.assert_close(found, cases.answers(config, arrays, dout), "float16", factor=2)
+
+
+def case(name):
+    """A configuration, arrays, the gradient of the output, a dtype and block sizes."""
+    shape, dtype, scale, blocks = (INTERPRETED | SLOW)[name]
+    config = shape.config if scale is None else dataclasses.replace(shape.config, scale=scale)
+    return config, *cases.make(shape, dtype), dtype, blocks
+
+
+@pytest.mark.parametrize(
+    "shape", [Shape("paper", 2, 256, 64, 1, 128, 32, 96), Shape("odd", 1, 77, 6, 2, 48)], ids=str
+)
+def test_lowers_for_cuda(shape):
+    query, key = (jax.ShapeDtypeStruct(size, jnp.bfloat16) for size in (shape.query, shape.key))
+
+    def both(query, key1, key2, value1, value2, dout):
+        arrays = query, key1, key2, value1, value2
+        out, lse = gpu.forward(shape.config, *arrays)
+        return out, gpu.backward(shape.config, *arrays, out, lse, dout)
+
+    exported = jax.export.export(jax.jit(both), platforms=["cuda"])(query, key, key, key, key, query)
+    assert exported.mlir_module().count("custom_call @mosaic_gpu") >= 4
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(SHAPES, st.data())
+def test_what_a_band_says_of_ranges_is_what_its_mask_says(shape, data):
+    length = shape.length
+    band = Band(length, *shape.config.reach(length), shape.causal)
+    position = np.arange(length)
+    seen = np.ones((length, length, length), bool)
+    if shape.causal:
+        ahead = position[:, None] - position[None, :]
+        first, second = ((ahead >= 0) & (ahead < w) for w in (band.window1, band.window2))
+        seen = first[:, :, None] & second[:, None, :]
+
+    def drawn():
+        low = data.draw(st.integers(0, length - 1))
+        return low, data.draw(st.integers(low + 1, length))
+
+    queries, seconds, firsts = drawn(), drawn(), drawn()
+    i, j, k = (slice(*r) for r in (queries, firsts, seconds))
+    mask = band.allowed(position[i, None], firsts[0], position[None, k])
+    np.testing.assert_array_equal(mask, seen[i, firsts[0], k])
+    assert bool(band.everywhere(queries, firsts[0], seconds)) <= bool(np.all(mask))
+
+    def extent(of):
+        where = np.flatnonzero(of)
+        return where[0], where[-1] + 1
+
+    assert tuple(map(int, band.first(*queries))) == extent(seen[i].any((0, 2)))
+    low, high = (int(x) for x in band.second(*queries, 64))
+    begin, end = extent(seen[i].any((0, 1)))
+    assert high == end
+    assert low <= begin < low + 64
+    assert tuple(map(int, band.partners(*seconds))) == extent(seen[:, :, k].any((0, 2)))
+    if (met := seen[:, j, k].any((1, 2))).any():
+        start, stop = (int(x) for x in band.seers(firsts, seconds))
+        assert start <= extent(met)[0]
+        assert stop >= extent(met)[1]
+
+
+def test_no_mask_where_the_window_is_exact():
+    band = Band(4096, 32, 512, True)
+    for i in (511, 512, 1777, 4095):
+        first, second = band.first(i, i + 1), band.second(i, i + 1, 128)
+        assert [int(x) for x in (*first, *second)] == [i - 31, i + 1, i - 511, i + 1]
+        assert all(
+            band.everywhere((i, i + 1), j, (k, k + 128))
+            for j in range(i - 31, i + 1)
+            for k in range(i - 511, i + 1, 128)
+        )
+        assert not band.everywhere((i, i + 1), i + 1, (i - 511, i - 383))
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(SHAPES)
+def test_layout_and_back(shape):
+    query = np.random.default_rng(0).normal(size=shape.query).astype(np.float32)
+    key = np.random.default_rng(1).normal(size=shape.key).astype(np.float32)
+    plan = gpu_layout.geometry(shape.config, query, key)
+    rows = gpu_layout.as_rows(plan, query)
+    assert rows.shape[1] % ROWS == 0
+    np.testing.assert_array_equal(gpu_layout.from_rows(plan, rows, shape.batch), query)
+    numbers = query[..., 0].swapaxes(1, 2)
+    found = gpu_layout.row_scalars(plan, jnp.asarray(numbers))
+    np.testing.assert_array_equal(found, rows[..., 0])
+    np.testing.assert_array_equal(gpu_layout.from_row_scalars(plan, found, shape.batch), numbers)
+    keys = gpu_layout.as_keys(plan, key)
+    np.testing.assert_array_equal(gpu_layout.from_keys(plan, keys, shape.batch), key)
+
+    columns = 64
+    windows = np.asarray(gpu_layout.as_windows(plan, key, columns))
+    copies = len(plan.fronts(columns))
+    for tile in {0, plan.rows // ROWS // 2, plan.rows // ROWS - 1}:
+        copy, front, low, tiles = (int(x) for x in plan.window(jnp.int32(tile), columns))
+        start, size = low + front, tiles * columns
+        assert start >= 0
+        assert start % ALIGNMENT == 0
+        assert start + size <= windows.shape[1]
+        held = windows[copy::copies][:, start : start + size]
+        want = np.asarray(keys)[:, max(low, 0) : low + size]
+        np.testing.assert_array_equal(held[:, max(-low, 0) :][:, : want.shape[1]], want)
+        assert not held[:, : max(-low, 0)].any()
+
+
+@pytest.mark.parametrize(
+    "shape", [Shape("windows", 1, 300, 2, 2, 8, 30, 90), Shape("all", 1, 150, 1, 1, 8, causal=False)]
+)
+def test_shares_add_up_and_what_nothing_wrote_is_left_out(shape):
+    query, key = np.zeros(shape.query), np.zeros(shape.key)
+    plan = gpu_layout.geometry(shape.config, query, key)
+    tiles = -(-shape.length // ROWS)
+    most = gpu_backward._most_partners(plan) + 4
+    shares = np.full((plan.batch, tiles, most, 3), np.nan, np.float32)
+    want = np.zeros((plan.batch, shape.length, 3), np.float32)
+    generator = np.random.default_rng(0)
+    for tile in range(tiles):
+        start, stop = (int(x) for x in gpu_backward._partners(plan, tile))
+        share = generator.integers(-9, 9, (plan.batch, stop - start, 3))
+        shares[:, tile, : stop - start] = share
+        want[:, start:stop] += share
+    found = gpu_backward._sum_of_shares(plan, tiles, jnp.asarray(shares))
+    np.testing.assert_array_equal(found, want)
+
+
+def test_says_what_it_does_not_support():
+    def reason(dtype="bfloat16", features=64, key_dtype=None, length=8):
+        query = jax.ShapeDtypeStruct((1, length, 4, features), dtype)
+        key = jax.ShapeDtypeStruct((1, length, 2, features), key_dtype or dtype)
+        return gpu.unsupported(Config(), query, key, key, key, key)
+
+    assert reason() is None
+    assert reason("float16", 20) is None
+    assert "float32" in reason("float32")
+    assert "bfloat16" in reason(key_dtype="float16")
+    assert "192" in reason(features=192)
+    assert "position" in reason(length=0)
+
+
+def test_block_candidates_begin_with_the_default():
+    shape = ACCELERATOR[0]
+    candidates = gpu.block_candidates(shape.config)
+    assert candidates["forward"][0] == {"columns": 128, "stages": 2}
+    assert set(candidates) == {"forward", "backward"}
+    assert all(candidates.values())
+
+
+if __name__ == "__main__":
+    _config, _arrays, _dout, _, _blocks = case(sys.argv[1])
+    _found = cases.run(gpu, _config, _arrays, _dout, blocks=_blocks, interpret=True)
+    np.savez(sys.argv[2], **{key: np.asarray(value).astype(np.float64) for key, value in _found.items()})
