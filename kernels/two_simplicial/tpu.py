@@ -1,4 +1,4 @@
-"""2-simplicial attention by hand-written TPU kernels (Pallas Mosaic TPU): a backend for `kernels/dispatch.py`.
+"""2-simplicial attention by hand-written TPU kernels (Pallas Mosaic TPU), a backend of `kernels/dispatch.py`.
 
 `tpu_layout.py` brings the arguments into the shape of tiles, `tpu_forward.py` and `tpu_backward.py` are the
 kernels, `tpu_tiles.py` what they share. Memory is that of the arguments, and of [N, M], [M, M] and [M, E, F]
@@ -32,12 +32,12 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
     if config.logit == "unsigned" and config.scale < 0:
         return f"an unsigned logit has a scale that is not negative, got {config.scale}"
     smallest = block_candidates(config, *arrays)["backward"][-1]
-    for kernel in _kernels(config, arrays, smallest):
-        if kernel > VMEM:
-            return (
-                f"M = {inputs[1].shape[1]} keys take {kernel >> 20} MiB of on-chip memory, more than the "
-                f"{VMEM >> 20} MiB there are"
-            )
+    used = max(vmem_bytes(config, *arrays, blocks=smallest).values())
+    if used > VMEM:
+        return (
+            f"M = {inputs[1].shape[1]} keys take {used >> 20} MiB of on-chip memory, more than the "
+            f"{VMEM >> 20} MiB that are used"
+        )
     return None
 
 
@@ -54,7 +54,7 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
     candidates = [{"queries": q, "keys": j} for q in queries for j in keys]
 
     def unlike(blocks):
-        """How far from the default: as many pairs as are wanted, then as many queries as there is room for."""
+        """How far from the default: as many pairs as wanted, then as many queries as there is room for."""
         pairs = blocks["keys"] * second
         triples = pairs * blocks["queries"]
         return (triples > TRIPLES and pairs * LANES < triples, pairs > ROWS, -triples, -blocks["queries"])
@@ -64,6 +64,27 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
     rest = [blocks for blocks in rest if blocks != smallest]
     ordered = [first, *rest] + ([smallest] if first != smallest else [])
     return {"forward": ordered, "backward": ordered}
+
+
+def vmem_bytes(config: Config, *arrays: Any, blocks: Mapping[str, int]) -> dict[str, int]:
+    """On-chip memory that each kernel takes with these blocks, in bytes."""
+    query, key1, key2, value, bilinear, mask = arrays
+    spec = _spec(config, arrays, blocks)
+
+    def parts(query, key1, key2, value, bilinear, mask):
+        v, g = tpu_layout.with_ones(*tpu_layout.value_factors(spec.plan, value, bilinear))
+        like_out = jnp.zeros((*query.shape[:3], spec.plan.f), value.dtype)
+        lse = jnp.zeros((query.shape[0], spec.plan.heads, spec.plan.n), jnp.float32)
+        left = tpu_backward.residuals(spec, like_out, lse, like_out)
+        return {**_parts(spec, query, key1, key2, mask), **left, "v": v, "g": g}
+
+    shapes = jax.eval_shape(parts, query, key1, key2, value, bilinear, mask)
+    kernels = {
+        "forward": tpu_forward.operands,
+        "over_queries": tpu_backward.query_operands,
+        "over_keys": tpu_backward.key_operands,
+    }
+    return {name: tpu_tiles.vmem_bytes(*operands(spec, shapes)) for name, operands in kernels.items()}
 
 
 def forward(
@@ -165,27 +186,6 @@ def _logit_parts(spec: Spec, allowed: Any, query: Any, key1: Any, key2: Any) -> 
             query, key1, key2 = (a.astype(jnp.float32) for a in (query, key1, key2))
         arrays = tpu_layout.product_factors(spec.config, spec.plan, query, key1, key2)
     return dict(zip(names, arrays, strict=True))
-
-
-def _kernels(config: Config, arrays: Any, blocks: Mapping[str, int]) -> list[int]:
-    """Bytes of on-chip memory that the kernels take."""
-    query, key1, key2, value, bilinear, mask = arrays
-    spec = _spec(config, arrays, blocks)
-
-    def parts(query, key1, key2, value, bilinear, mask):
-        v, g = tpu_layout.value_factors(spec.plan, value, bilinear)
-        v, g = tpu_layout.with_ones(v, g)
-        return {**_parts(spec, query, key1, key2, mask), "v": v, "g": g}
-
-    shapes = jax.eval_shape(parts, query, key1, key2, value, bilinear, mask)
-    return [
-        tpu_tiles.vmem_bytes(*operands(spec, shapes))
-        for operands in (
-            tpu_forward.operands,
-            tpu_backward.query_operands,
-            tpu_backward.key_operands,
-        )
-    ]
 
 
 def _up(size: int, multiple: int) -> int:

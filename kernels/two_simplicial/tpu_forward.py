@@ -32,7 +32,7 @@ def attend(spec: Spec, parts: dict[str, Any], interpret: Any) -> tuple[jax.Array
     plan = spec.plan
     grid = (plan.groups, plan.padded_queries // plan.queries, plan.first // plan.keys)
     inputs, outputs, scratch = operands(spec, parts)
-    return tiles.call(
+    out, lse = tiles.call(
         functools.partial(_kernel, spec),
         "two_simplicial_forward",
         grid,
@@ -42,6 +42,7 @@ def attend(spec: Spec, parts: dict[str, Any], interpret: Any) -> tuple[jax.Array
         scratch,
         interpret,
     )
+    return out, lse
 
 
 def operands(spec: Spec, parts: dict[str, Any]) -> tuple[dict, dict, dict]:
@@ -78,13 +79,13 @@ def tile_inputs(spec: Spec, parts: dict[str, Any], order: Any) -> dict[str, Oper
     plan = spec.plan
     first, second, queries = plan.keys, plan.second, plan.queries
 
-    def at(*place):
+    def at(*place: str | int) -> Any:
         """A block's place from the names of the three steps, 0 for a whole axis."""
 
         def index(*step):
-            named = dict(zip("gij", order(step), strict=True))
+            g, i, j = order(step)
             # Not //: that lowers through the sign, which only a machine with a TPU can lower.
-            named["b"] = jax.lax.div(named["g"], jnp.int32(plan.heads))
+            named = {"g": g, "i": i, "j": j, "b": jax.lax.div(g, jnp.int32(plan.heads))}
             return tuple(named[name] if isinstance(name, str) else name for name in place)
 
         return index
@@ -213,7 +214,7 @@ def _in_all_rows(row: jax.Array) -> jax.Array:
 
 
 def _weights(spec: Spec, r: SimpleNamespace, top: jax.Array) -> None:
-    """Exponentials of the tile's logits; some finite number for pairs that are not there, whose values are 0."""
+    """Exponentials of the logits; something finite for pairs that are not there: their values are 0."""
 
     def fold(j, carry):
         for rows, _ in tiles.strips(spec, j):

@@ -8,7 +8,7 @@ rows of a `strip`, small enough to stay in registers.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ class Spec:
 
     @property
     def floor(self) -> float:
-        """What is added to the squared logit: (scale eps)^2 in powers of two; not 0, so that the root has an inverse."""
+        """Added to squared logits: (scale eps)^2, in powers of two; not 0, whose root has no inverse."""
         return max((self.config.scale * self.config.eps * LOG2E) ** 2, 1e-30)
 
 
@@ -77,7 +77,7 @@ def call(
     kernel: Callable[[SimpleNamespace], None],
     name: str,
     grid: tuple[int, ...],
-    semantics: tuple[str, ...],
+    semantics: tuple[Literal["parallel", "arbitrary"], ...],
     inputs: Mapping[str, Operand],
     outputs: Mapping[str, Operand],
     scratch: Mapping[str, tuple[tuple[int, ...], Any]],

@@ -1,0 +1,236 @@
+"""The TPU kernels of 2-simplicial attention on a CPU: interpreted, and lowered for TPUs.
+
+That they compile for TPUs is shown by `make aot`, which needs a compiler that is not among the dependencies.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.two_simplicial import api, shapes, tpu, tpu_tiles
+from kernels.two_simplicial.reference import Config
+from kernels.two_simplicial.shapes import Shape
+from tests.kernels.two_simplicial import cases
+
+UNSIGNED, TRILINEAR, SIGNED = cases.CONFIGS
+BY_LOGIT = pytest.mark.parametrize("config", cases.CONFIGS, ids=lambda config: config.logit)
+
+# A tile smaller than the shape in both directions: several steps of every loop, and none of them whole.
+TILED = Shape("tiled", batch=1, heads=2, queries=133, keys=11, features=6, value_features=5, out_features=4)
+SMALL_BLOCKS = (("keys", 8), ("queries", 128))
+
+
+# Compiling an interpreted kernel takes seconds, running it none: the compiler need not do its best.
+UNOPTIMISED = {"xla_backend_optimization_level": 0}
+
+
+@functools.partial(jax.jit, static_argnames=("config", "blocks", "interpret"), compiler_options=UNOPTIMISED)
+def run(config, arrays, dout, blocks=None, interpret=True):
+    blocks = None if blocks is None else dict(blocks)
+    out, lse = tpu.forward(config, *arrays, blocks=blocks, interpret=interpret)
+    return out, lse, tpu.backward(config, *arrays, out, lse, dout, blocks=blocks, interpret=interpret)
+
+
+def check(config, arrays, tolerance, **options):
+    assert tpu.unsupported(config, *arrays) is None
+    dout = cases.cotangent(arrays)
+    got = run(config, arrays, dout, **options)
+    assert got[0].dtype == arrays[3].dtype
+    assert got[1].dtype == jnp.float32
+    assert [g.dtype for g in got[2]] == [a.dtype for a in arrays[:5]]
+    cases.check_answer(got, cases.expected(config, arrays, dout), tolerance)
+
+
+@pytest.mark.parametrize("mask", ["none", "padding", "queries", "random", "some rows"])
+def test_unsigned(mask):
+    check(UNSIGNED, cases.arrays(shapes.TINY, mask=mask), 1e-5)
+
+
+@pytest.mark.parametrize("mask", ["padding", "random", "some rows"])
+def test_trilinear(mask):
+    check(TRILINEAR, cases.arrays(shapes.TINY, mask=mask), 1e-5)
+
+
+def test_signed():
+    check(SIGNED, cases.arrays(shapes.TINY), 1e-5)
+
+
+@pytest.mark.parametrize("kind", cases.DEGENERATE)
+def test_degenerate_vectors(kind):
+    check(UNSIGNED, cases.arrays(shapes.TINY, kind=kind), 1e-5)
+
+
+def test_one_query_and_one_key():
+    check(UNSIGNED, cases.arrays(shapes.ONE), 1e-5)
+
+
+@pytest.mark.parametrize("config", [UNSIGNED, TRILINEAR], ids=lambda config: config.logit)
+def test_bfloat16(config):
+    check(config, cases.arrays(shapes.ODD, dtype=jnp.bfloat16), 1.5e-2)
+
+
+def test_products_of_bfloat16_keys_are_not_rounded():
+    """To bfloat16 they would shift the logits, which reach 20 here, by up to 0.1; weights are rounded to it."""
+    arrays = cases.arrays(shapes.ODD, kind="large", dtype=jnp.bfloat16)
+    dout = cases.cotangent(arrays)
+    want = cases.expected(TRILINEAR, arrays, dout).lse
+    assert np.max(want) > 8
+    np.testing.assert_allclose(run(TRILINEAR, arrays, dout)[1], want, rtol=0, atol=3e-3)
+
+
+def test_keys_and_values_of_different_types():
+    *keys, value, bilinear, mask = cases.arrays(shapes.TINY)
+    keys = (jnp.asarray(a, jnp.bfloat16) for a in keys[:3])
+    arrays = (*keys, value, bilinear, mask)
+    dout = cases.cotangent(arrays)
+    out, lse, gradients = run(TRILINEAR, arrays, dout)
+    want = cases.expected(TRILINEAR, arrays, dout)
+    cases.check(out, want.out, 1e-5)
+    cases.check(lse, want.lse, 1e-5)
+    for gradient, array, expected in zip(gradients, arrays, want.gradients, strict=False):
+        assert gradient.dtype == array.dtype
+        cases.check(gradient, expected, 1e-5 if array.dtype == np.float32 else 4e-3)
+
+
+@BY_LOGIT
+def test_neither_races_nor_reads_out_of_bounds_nor_uses_what_was_not_written(config, capfd):
+    """Several tiles both ways, with every check of the TPU interpreter, parallel steps in random order."""
+    careful = pltpu.InterpretParams(
+        detect_races=True, out_of_bounds_reads="raise", uninitialized_memory="nan", random_seed=0
+    )
+    arrays = cases.arrays(TILED, mask="some rows" if config is UNSIGNED else "none")
+    check(config, arrays, 1e-5, blocks=SMALL_BLOCKS, interpret=careful)
+    assert "RACE DETECTED" not in capfd.readouterr().out
+
+
+@pytest.mark.slow
+@given(
+    n=st.integers(1, 140),
+    m=st.integers(1, 20),
+    d=st.integers(1, 4),
+    e=st.integers(1, 9),
+    f=st.integers(1, 9),
+    config=st.sampled_from(cases.CONFIGS),
+    mask=st.sampled_from(cases.MASKS),
+)
+@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+def test_drawn_shapes(n, m, d, e, f, config, mask):
+    shape = Shape("drawn", 2, 1, n, m, 3 * d, e, f)
+    check(config, cases.arrays(shape, mask=mask), 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", cases.MASKS)
+@pytest.mark.parametrize("shape", shapes.SMALL, ids=str)
+@BY_LOGIT
+def test_everything(config, shape, mask):
+    check(config, cases.arrays(shape, mask=mask), 1e-5)
+
+
+# ---- through the public function
+# --------------------------------------------------------------
+
+
+def test_public_function_with_batch_dimensions_vmap_and_gradients():
+    query, key1, key2, value, bilinear = (jnp.asarray(a) for a in cases.arrays(shapes.TINY)[:5])
+
+    def loss(implementation):
+        def one(q, a, b, v):
+            out = api.two_simplicial_attention(q, a, b, v, bilinear, implementation=implementation)
+            return jnp.sum(out * out)
+
+        return lambda q: jnp.sum(jax.vmap(one)(q, key1, key2, value))
+
+    got, want = (
+        jax.jit(jax.value_and_grad(loss(name)), compiler_options=UNOPTIMISED)(query)
+        for name in ("tpu_interpret", "reference")
+    )
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
+    cases.check(got[1], np.asarray(want[1]), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
+@BY_LOGIT
+def test_lowers_for_tpus_where_there_is_none(config, dtype):
+    """Which runs Mosaic's checks of blocks and operations; every kind of mask."""
+    masks = ("none", "padding", "random") if dtype == jnp.float32 else ("random",)
+
+    def function(*cases_of_masks):
+        return [run(config, (*arrays, mask), dout, interpret=False) for *arrays, mask, dout in cases_of_masks]
+
+    given_arrays = []
+    for mask in masks:
+        arrays = cases.arrays(TILED, mask=mask, dtype=dtype)
+        given_arrays.append((*arrays, cases.cotangent(arrays)))
+    exported = jax.export.export(jax.jit(function), platforms=["tpu"])(*given_arrays)
+    kernels = exported.mlir_module().count("tpu_custom_call")
+    assert kernels == 3 * len(masks)
+
+
+# ---- what it takes and refuses
+# ----------------------------------------------------------------
+
+
+def _shaped(shape: Shape, dtype=jnp.float32, mask: bool = False):
+    b, h, n, m, d = shape.batch, shape.heads, shape.queries, shape.keys, shape.features
+    sizes = ((b, n, h, d), (b, m, h, d), (b, m, h, d), (b, m, h, shape.e), (h, shape.f, shape.e, shape.e))
+    arrays = [jax.ShapeDtypeStruct(size, dtype) for size in sizes]
+    return *arrays, jax.ShapeDtypeStruct((b, n, m, m), jnp.bool_) if mask else None
+
+
+@pytest.mark.parametrize("shape", shapes.ACCELERATOR, ids=str)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
+@BY_LOGIT
+def test_real_shapes_fit_on_the_chip(shape, dtype, config):
+    for mask in (False, True):
+        arrays = _shaped(shape, dtype, mask)
+        assert tpu.unsupported(config, *arrays) is None
+        candidates = tpu.block_candidates(config, *arrays)
+        assert candidates.keys() == {"forward", "backward"}
+        for blocks in candidates["forward"]:
+            assert blocks["queries"] % 128 == 0
+            assert blocks["keys"] % 8 == 0 or blocks["keys"] == shape.keys
+        for used in tpu.vmem_bytes(config, *arrays, blocks=candidates["backward"][0]).values():
+            assert used <= tpu.VMEM // 2, "a default should leave room"
+
+
+def test_limit_given_to_the_compiler_holds_what_a_kernel_keeps():
+    operand = tpu_tiles.Operand(
+        jax.ShapeDtypeStruct((4, 8, 256), jnp.float32), (1, 8, 128), lambda *step: step
+    )
+    scratch = {"tile": ((20, 130), jnp.bfloat16)}
+    used = tpu_tiles.vmem_bytes({"x": operand}, {"y": operand}, scratch)
+    assert used == 2 * 2 * 8 * 128 * 4 + 32 * 256 * 2
+    assert tpu_tiles.vmem_limit({"x": operand}, {"y": operand}, scratch) >= used
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "dtype", "reason"),
+    [
+        (UNSIGNED, shapes.TINY, jnp.float16, "float16"),
+        (UNSIGNED, shapes.TINY, jnp.float64, "float64"),
+        (Config(scale=-1.0), shapes.TINY, jnp.float32, "not negative"),
+        (UNSIGNED, Shape("huge", 1, 1, 128, 4096, 48), jnp.float32, "M = 4096 keys"),
+    ],
+)
+def test_says_what_it_cannot_do(config, shape, dtype, reason):
+    with jax.enable_x64(True):
+        message = tpu.unsupported(config, *_shaped(shape, dtype))
+    assert message is not None
+    assert reason in message
+    assert "\n" not in message
+
+
+def test_a_named_kernel_that_cannot_run_here_fails_loudly():
+    *arrays, _ = cases.arrays(shapes.TINY)
+    with pytest.raises(NotImplementedError, match="runs on tpu"):
+        api.two_simplicial_attention(*arrays, implementation="tpu")
+    *arrays, _ = cases.arrays(shapes.TINY, dtype=np.float16)
+    with pytest.raises(NotImplementedError, match="float16"):
+        api.two_simplicial_attention(*arrays, implementation="tpu_interpret")
