@@ -6,12 +6,13 @@ block specifications for an order; its masks cut off what overhangs the arrays' 
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 from kernels.trans.reference import Config
 
@@ -20,6 +21,20 @@ LONGEST = {"forward": (512, 512, 512), "backward": (256, 512, 512)}  # default t
 # Heads share a step while the float32 bytes of the kernel's tile stay under this: a step has a fixed cost.
 HEADS_BYTES = {"forward": 2**19, "backward": 2**18}
 NAMES = ("heads", "rows", "columns", "outputs")  # block sizes, as tables and callers write them
+
+
+class Here(NamedTuple):
+    """Where a step of the grid is.
+
+    Attributes:
+        tile: the number of its tile along each axis.
+        begins: whether it is the first step of the walk along the innermost axis.
+        ends: whether it is the last one.
+    """
+
+    tile: dict[str, Any]
+    begins: Any
+    ends: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,20 +65,24 @@ class Tiles:
         """The grid that walks along the axes in this order, the last one innermost."""
         return self.batch, self.total_heads // self.heads, *(self.count(axis) for axis in order)
 
-    def spec(self, order: str, axes: str, shape: tuple[int, ...] | None = None) -> pl.BlockSpec:
+    def spec(
+        self, order: str, axes: str, shape: tuple[int, ...] | None = None, written: bool = False
+    ) -> pl.BlockSpec:
         """Where a step of such a grid finds its tile of an array [B, H, *axes].
 
         Args:
             order: of the grid's last three axes, such as "XYA".
             axes: the array's last two axes, of "X", "A", "Y" and "1" (of size 1).
             shape: the array's, where some sizes may be 1: a mask's.
+            written: an output, of which every tile is written; of an input those not needed are not fetched.
         """
         whole = [shape is not None and size == 1 for size in shape or (0, 0, 0, 0)]
         sides = [self.sides.get(axis, 1) for axis in axes]
         block = [1 if one else side for one, side in zip(whole[1:], (self.heads, *sides), strict=True)]
 
         def index(batch, heads, *place):
-            tile = self._fetched(order, dict(zip(order, place, strict=True)), axes)
+            tile = dict(zip(order, place, strict=True))
+            tile = tile if written else self._fetched(order, tile, axes)
             wanted = (batch, heads, *(tile.get(axis, 0) for axis in axes))
             return tuple(0 if one else number for one, number in zip(whole, wanted, strict=True))
 
@@ -84,42 +103,42 @@ class Tiles:
         first = jnp.minimum(jax.lax.div(first, self.sides["X"]), self.count("X") - 1)
         return {**tile, "X": jnp.maximum(tile["X"], first)}
 
-    def here(self, order: str) -> dict[str, Any]:
-        """Inside a kernel: the number of the step's tile along each axis.
+    def here(self, order: str) -> "Here":
+        """Inside a kernel: where the step is.
 
-        Read once, at the top: inside of a condition Pallas' plain interpreter does not know the step.
+        Asked once, at the top: inside of a condition Pallas' plain interpreter does not know it.
         """
-        return {axis: pl.program_id(2 + place) for place, axis in enumerate(order)}
+        tile = {axis: pl.program_id(2 + place) for place, axis in enumerate(order)}
+        inner = order[-1]
+        return Here(tile, tile[inner] == 0, tile[inner] == self.count(inner) - 1)
 
-    def computed(self, here: dict[str, Any]) -> Any:
+    def computed(self, here: "Here") -> Any:
         """Inside a kernel: whether any entry of the step's tile of the kernel may be allowed."""
         if not self.config.causal:
             return True
-        return here["A"] * self.sides["A"] <= (here["X"] + 1) * self.sides["X"] - 1 + self.config.row_offset
+        seen = (here.tile["X"] + 1) * self.sides["X"] - 1 + self.config.row_offset
+        return here.tile["A"] * self.sides["A"] <= seen
 
-    def is_last(self, here: dict[str, Any], axis: str) -> Any:
-        """Inside a kernel: whether the walk along an axis ends."""
-        return here[axis] == self.count(axis) - 1
-
-    def positions(self, here: dict[str, Any], axis: str, shape: tuple[int, ...], dimension: int) -> jax.Array:
+    def positions(self, here: "Here", axis: str, shape: tuple[int, ...], dimension: int) -> jax.Array:
         """Inside a kernel: where each entry of a tile lies along an axis of the whole array."""
-        first = here[axis] * self.sides[axis]
+        first = here.tile[axis] * self.sides[axis]
         return jax.lax.broadcasted_iota(jnp.int32, shape, dimension) + first
 
-    def inside(self, here: dict[str, Any], axes: str, values: jax.Array) -> jax.Array:
+    def inside(self, here: "Here", axes: str, reference: Any) -> jax.Array:
         """Inside a kernel: a tile [heads, *axes] with 0 where it overhangs and may hold anything."""
+        values = reference[...]
         for dimension, axis in enumerate(axes, start=1):
             if axis in self.sizes and self.sizes[axis] % self.sides[axis]:
                 there = self.positions(here, axis, values.shape, dimension) < self.sizes[axis]
                 values = jnp.where(there, values, jnp.zeros_like(values))
         return values
 
-    def logits(self, here: dict[str, Any], kernel: jax.Array, mask: jax.Array | None) -> jax.Array:
+    def logits(self, here: "Here", kernel: Any, mask: Any) -> jax.Array:
         """Inside a kernel: float32 logits [heads, X, A] of a tile, -inf where nothing is or may be seen."""
-        logits = kernel.astype(jnp.float32)
+        logits = kernel[...].astype(jnp.float32)
         conditions = []
         if mask is not None:
-            conditions.append(mask.astype(jnp.int32) != 0)
+            conditions.append(mask[...].astype(jnp.int32) != 0)
         for dimension, axis in ((1, "X"), (2, "A")):
             if self.sizes[axis] % self.sides[axis]:
                 conditions.append(self.positions(here, axis, logits.shape, dimension) < self.sizes[axis])
@@ -129,6 +148,81 @@ class Tiles:
         for condition in conditions:
             logits = jnp.where(condition, logits, -jnp.inf)
         return logits
+
+
+def run(
+    kernel: Callable[..., None],
+    tiles: Tiles,
+    order: str,
+    inputs: Sequence[tuple[jax.Array, str]],
+    mask: jax.Array | None,
+    outputs: Sequence[tuple[str, Any]],
+    *,
+    running: Sequence[str] = (),
+    name: str,
+    interpret: Any,
+) -> list[jax.Array]:
+    """Calls a kernel over the grid of some tiles.
+
+    Args:
+        kernel: gets the tiles, `Here`, and references: a list of inputs, the mask or None, a list of outputs
+            and a list of what runs along the innermost axis (empty where that has one tile only).
+        tiles: the tiles.
+        order: in which the grid walks along the axes; tiles are independent but along the last.
+        inputs: arrays [B, H, *axes] with their axes.
+        mask: [b, h, x, a], or None.
+        outputs: axes and dtype of each.
+        running: axes of each float32 tile that is kept along the innermost axis.
+        name: the kernel's, in profiles.
+        interpret: run on a CPU; True, or `pltpu.InterpretParams`.
+    """
+    arrays = [x for x, _ in inputs]
+    specs = [tiles.spec(order, axes) for _, axes in inputs]
+    if mask is not None:  # as bytes: Mosaic has no arrays of booleans
+        arrays.append(mask.astype(jnp.int8))
+        specs.append(tiles.spec(order, "XA", mask.shape))
+    # Inside shard_map results vary over the mesh axes that the arguments vary over.
+    manual = jax.typeof(arrays[0]).manual_axis_type
+
+    def shape(axes: str) -> tuple[int, ...]:
+        return tiles.batch, tiles.total_heads, *(tiles.sizes.get(axis, 1) for axis in axes)
+
+    def body(*references):
+        here = tiles.here(order)
+        read, written = list(references[: len(inputs)]), list(references[len(arrays) :])
+        masked = references[len(inputs)] if mask is not None else None
+        kernel(tiles, here, read, masked, written[: len(outputs)], written[len(outputs) :])
+
+    kept = running if tiles.count(order[-1]) > 1 else ()
+    return pl.pallas_call(
+        body,
+        grid=tiles.grid(order),
+        in_specs=specs,
+        out_specs=[tiles.spec(order, axes, written=True) for axes, _ in outputs],
+        out_shape=[
+            jax.ShapeDtypeStruct(shape(axes), dtype, manual_axis_type=manual) for axes, dtype in outputs
+        ],
+        scratch_shapes=[
+            pltpu.VMEM((tiles.heads, *(tiles.sides.get(axis, 1) for axis in axes)), jnp.float32)
+            for axes in kept
+        ],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 4 + ("arbitrary",)),
+        interpret=interpret,
+        name=name,
+    )(*arrays)
+
+
+def product(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
+    """Inside a kernel: products per head over one axis a side, in the narrower dtype, summed in float32."""
+    narrow = jnp.bfloat16 if jnp.bfloat16 in (left.dtype, right.dtype) else jnp.float32
+    return jax.lax.dot_general(
+        left.astype(narrow),
+        right.astype(narrow),
+        (((left_axis,), (right_axis,)), ((0,), (0,))),
+        # The default would round float32 to bfloat16 before it multiplies.
+        precision=jax.lax.Precision.HIGHEST if narrow == jnp.float32 else jax.lax.Precision.DEFAULT,
+        preferred_element_type=jnp.float32,
+    )
 
 
 def tiles(
@@ -151,9 +245,26 @@ def tiles(
 def default(config: Config, kernel_logits: Any, premise: Any, direction: str) -> dict[str, int]:
     """A sound choice: whole rows where they fit; with a causal mask tiles of which some can be left out."""
     heads, *sizes = (*kernel_logits.shape[1:], premise.shape[3])
-    longest = LONGEST[direction] if not config.causal else (256, 256, 512)
-    sides = [min(side, pl.cdiv(size, LANES) * LANES) for side, size in zip(longest, sizes, strict=True)]
+    longest = LONGEST[direction]
+    if config.causal and premise.dtype == jnp.float32:
+        # Six passes of the matrix unit a product: leaving out products is worth fetching more often.
+        longest = (256, 256, 512)
+    sides = [side(*pair) for pair in zip(sizes, longest, strict=True)]
     return dict(zip(NAMES, (shared_heads(heads, sides, direction), *sides), strict=True))
+
+
+def rounded(size: int) -> int:
+    """Up to a multiple of the lanes."""
+    return pl.cdiv(size, LANES) * LANES
+
+
+def side(size: int, longest: int) -> int:
+    """The side of tiles that cover an axis with little overhang; each tile counts for 64 entries more."""
+
+    def cost(side: int) -> float:
+        return pl.cdiv(size, side) * (side + LANES / 2)
+
+    return min(range(LANES, min(longest, rounded(size)) + 1, LANES), key=cost)
 
 
 def shared_heads(heads: int, sides: list[int], direction: str) -> int:
@@ -165,11 +276,11 @@ def shared_heads(heads: int, sides: list[int], direction: str) -> int:
 def candidates(config: Config, kernel_logits: Any, premise: Any, direction: str) -> list[dict[str, int]]:
     """Block sizes worth a try, the default first."""
     heads, *sizes = (*kernel_logits.shape[1:], premise.shape[3])
-    rounded = [pl.cdiv(size, LANES) * LANES for size in sizes]
+    whole = [rounded(size) for size in sizes]
     found = [default(config, kernel_logits, premise, direction)]
     for rows in (128, 256, 512):
         for columns in (128, 256, 512):
-            sides = [min(side, size) for side, size in zip((rows, columns, 512), rounded, strict=True)]
+            sides = [min(side, size) for side, size in zip((rows, columns, 512), whole, strict=True)]
             for share in {1, shared_heads(heads, sides, direction)}:
                 blocks = dict(zip(NAMES, (share, *sides), strict=True))
                 found += [blocks] if blocks not in found else []

@@ -62,7 +62,7 @@ def test_bfloat16(shape, mask):
     compare(shape, "bfloat16", mask, blocks=SMALL_TILES)
 
 
-@settings(max_examples=4, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(
     heads=st.integers(1, 4),
     rows=st.integers(1, 140),
@@ -73,6 +73,13 @@ def test_bfloat16(shape, mask):
 )
 def test_any_shape(heads, rows, columns, outputs, causal, mask):
     compare(shapes.Shape("", 1, heads, rows, columns, outputs, causal), mask=mask, blocks=SMALL_TILES)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_backward_kernel_for_many_rows(causal):
+    """Tiles that span A and Y: dP is kept while the rows go by, the last of which overhang."""
+    whole = {"heads": 2, "rows": 128, "columns": 256, "outputs": 256}
+    compare(shapes.Shape("", 1, 2, 200, 210, 220, causal), mask="heads", blocks=whole)
 
 
 def test_large_logits():
@@ -107,7 +114,10 @@ def test_real_shapes_lower(shape, dtype):
         return trans(kernel_logits, premise, causal=shape.causal, implementation="tpu").sum()
 
     exported = export.export(jax.jit(jax.grad(loss, (0, 1))), platforms=["tpu"])(*arrays)
-    for name in ("trans_forward", "trans_dkernel", "trans_dpremise"):
+    names = ["trans_forward", "trans_backward"]
+    if shape.causal and shape.columns > 256 and dtype == "float32":
+        names[1:] = ["trans_dkernel", "trans_dpremise"]
+    for name in names:
         assert name in exported.mlir_module()
 
 
@@ -127,6 +137,14 @@ def test_default_tiles(direction, causal):
         candidates = tpu.block_candidates(config, kernel_logits, premise)[direction]
         assert candidates[0] == blocks
         assert len({tuple(c.values()) for c in candidates}) == len(candidates)
+
+
+@pytest.mark.parametrize(
+    ("size", "longest", "side"),
+    [(13, 512, 128), (384, 512, 384), (384, 256, 128), (600, 512, 384), (1000, 512, 512), (2000, 256, 256)],
+)
+def test_a_side_that_overhangs_little(size, longest, side):
+    assert tpu_tiles.side(size, longest) == side
 
 
 def fetched(tiles, order, axes):
