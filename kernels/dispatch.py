@@ -250,7 +250,7 @@ def _lower(context, *leaves, platform, direction, operation, config, names, prov
     def function(*leaves):
         return _execute(name, direction, operation, config, chip, jax.tree.unflatten(tree, leaves))
 
-    # What is lowered here is one device's program. In `shard_map` JAX would check it once more as a program over
+    # What is lowered here is one device's program. In `shard_map` JAX would check it once more as one over
     # manual axes, by a flag that has no public name; an interpreted kernel cannot be checked so.
     alike = [aval.update(manual_axis_type=jax.sharding.ManualAxisType()) for aval in context.avals_in]
     with jax_config._check_vma(False):
