@@ -101,11 +101,12 @@ def forward(
     )
     outs, sums = problem.each_chunk(lambda piece: gpu_forward.attend(problem.plan, problem.operands(piece)))
     # Each slice is a softmax of its own; together they are weighted by their denominators.
-    top = jnp.max(sums, axis=0)
+    top = jnp.max(sums, axis=0, keepdims=True)
     weights = jnp.exp2(sums - top)
-    total = jnp.sum(weights, axis=0)
+    total = jnp.sum(weights, axis=0, keepdims=True)
     out = problem.ungrouped(jnp.sum(outs * (weights / total)[..., None], axis=0))
-    lse = problem.ungrouped(jnp.where(top > 0.5 * MASKED, (top + jnp.log2(total)) / LOG2_E, 0.0))
+    lse = jnp.where(top > 0.5 * MASKED, (top + jnp.log2(total)) / LOG2_E, 0.0)
+    lse = problem.ungrouped(lse[0])
     n, _, _, features = problem.sizes
     out, lse = out[:, :, :n, :features].swapaxes(1, 2), lse[:, :, :n]
     if problem.rows is not None:

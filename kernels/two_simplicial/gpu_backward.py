@@ -20,10 +20,11 @@ from kernels.two_simplicial.gpu_tiles import COLUMN, LOG2_E, ROW, ROWS, TILE, Pl
 
 
 def query_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, ...]:
-    """Sums over pairs: of the triple product x [Z, KS, J, N], z [Z, N, K], aa [Z, KS, N], else q [Z, KS, N, D].
+    """Sums over pairs.
 
-    KS are tiles of k, over which the caller sums. `pairwise.Gradients` says what x, z and aa are; q is the
-    gradient of the query for a scale of 1.
+    Of the triple product x [Z, KS, J, N], z [Z, N, K] and aa [Z, KS, N], else q [Z, KS, N, D]. KS are tiles
+    of k, over which the caller sums. `pairwise.Gradients` says what x, z and aa are; q is the gradient of the
+    query for a scale of 1.
 
     Args:
       plan: sizes.
