@@ -3,7 +3,7 @@
 That they compile for TPUs is shown by `make aot`, which needs a compiler that is not among the dependencies.
 """
 
-import functools
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +30,13 @@ SMALL_BLOCKS = (("keys", 8), ("queries", 128))
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 
 
-@functools.partial(jax.jit, static_argnames=("config", "blocks", "interpret"), compiler_options=UNOPTIMISED)
-def run(config, arrays, dout, blocks=None, interpret=True):
+def both_passes(config, arrays, dout, blocks=None, interpret=True):
     blocks = None if blocks is None else dict(blocks)
     out, lse = tpu.forward(config, *arrays, blocks=blocks, interpret=interpret)
     return out, lse, tpu.backward(config, *arrays, out, lse, dout, blocks=blocks, interpret=interpret)
+
+
+run = jax.jit(both_passes, static_argnames=("config", "blocks", "interpret"), compiler_options=UNOPTIMISED)
 
 
 def check(config, arrays, tolerance, **options):
@@ -76,7 +78,7 @@ def test_bfloat16(config):
 
 
 def test_products_of_bfloat16_keys_are_not_rounded():
-    """To bfloat16 they would shift the logits, which reach 20 here, by up to 0.1; weights are rounded to it."""
+    """To bfloat16 they would shift the logits, which reach 20 here, by up to 0.1."""
     arrays = cases.arrays(shapes.ODD, kind="large", dtype=jnp.bfloat16)
     dout = cases.cotangent(arrays)
     want = cases.expected(TRILINEAR, arrays, dout).lse
@@ -162,7 +164,10 @@ def test_lowers_for_tpus_where_there_is_none(config, dtype):
     masks = ("none", "padding", "random") if dtype == jnp.float32 else ("random",)
 
     def function(*cases_of_masks):
-        return [run(config, (*arrays, mask), dout, interpret=False) for *arrays, mask, dout in cases_of_masks]
+        return [
+            both_passes(config, (*arrays, mask), dout, interpret=False)
+            for *arrays, mask, dout in cases_of_masks
+        ]
 
     given_arrays = []
     for mask in masks:
@@ -188,6 +193,8 @@ def _shaped(shape: Shape, dtype=jnp.float32, mask: bool = False):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
 @BY_LOGIT
 def test_real_shapes_fit_on_the_chip(shape, dtype, config):
+    if config.logit == "signed":  # which wants pieces of three
+        shape = dataclasses.replace(shape, features=-(-shape.features // 3) * 3)
     for mask in (False, True):
         arrays = _shaped(shape, dtype, mask)
         assert tpu.unsupported(config, *arrays) is None
