@@ -17,6 +17,7 @@ logits), causality inside it, where tiles that no row sees are neither copied no
 """
 
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -177,18 +178,18 @@ def _rings(third: str, warpgroups: int, width: int, *, held: int, streamed: int)
 
     All tiles of up to three pieces of work are held, as long as four streamed tiles fit too (or all of
     the pieces' tiles): a product over a tile lasts 500 to 1000 cycles and a copy takes some 1000 to arrive.
+    The third ring should take a whole product, so that it leaves while the next one is computed.
     """
-    tiles, sweeps = -(-held // TILE), -(-streamed // width)
+    tiles, sweeps, chunks = -(-held // TILE), -(-streamed // width), width // TILE
     tile_bytes = 2 * TILE * TILE
-    held_bytes, streamed_bytes = warpgroups * tile_bytes, width // TILE * tile_bytes
-    least = {"out": 1, "passing": 2}[third]
-    for pieces in (3, 2, 1):
-        free = SHARED_BYTES - (pieces * tiles + least) * held_bytes
+    held_bytes, streamed_bytes = warpgroups * tile_bytes, chunks * tile_bytes
+    wanted, least = {"out": (min(2, chunks), 1), "passing": (max(2, chunks), 2)}[third]
+    for third_slots, pieces in itertools.product((wanted, least), (3, 2, 1)):
+        free = SHARED_BYTES - (pieces * tiles + third_slots) * held_bytes
         enough = max(2, pieces * tiles * sweeps)
         slots = min(enough, free // streamed_bytes)
         if slots >= min(4 if pieces > 1 else 2, enough):
-            spare = (free - slots * streamed_bytes) // held_bytes
-            return {"held": pieces * tiles, "streamed": slots, third: least + min(1, spare)}
+            return {"held": pieces * tiles, "streamed": slots, third: third_slots}
     return None
 
 

@@ -46,14 +46,28 @@ class _Rings:
         self.premise, self.dout = Ring(premise, full, empty), Ring(dout, full, empty)
         self.width = dout.shape[2]
 
+    @property
+    def chunks(self) -> int:
+        """Tiles of a product."""
+        return self.width // TILE
+
+    @property
+    def deferred(self) -> bool:
+        """Whether a product's tiles all have slots, and may leave them while the next product runs."""
+        return self.passing.tiles.shape[0] >= self.chunks
+
     def store(self, warpgroup: Any, position: Any, value: jax.Array, target: Any) -> None:
-        """Sends a tile out through a passing slot, which is free again when it has been read."""
+        """Sends a tile out through its passing slot."""
         ref = self.passing.at(position).at[warpgroup]
         ref[...] = value.astype(ref.dtype)
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(ref, target)
+
+    def retire(self, position: Any, count: int = 1) -> None:
+        """Gives up passing slots from a position on, once all that was stored has been read."""
         plgpu.wait_smem_to_gmem(0, wait_read_only=True)
-        self.passing.release(position)
+        for index in range(count):
+            self.passing.release(position + index)
 
 
 # ---- dK = S (du v^T - Delta), for a block of rows
@@ -63,7 +77,6 @@ class _Rings:
 class _LogitsGradient:
     def __init__(self, rings: _Rings, work: Work, row_offset: int | None, arrays: dict[str, Any]) -> None:
         self.rings, self.work, self.row_offset, self.arrays = rings, work, row_offset, arrays
-        self.chunks = rings.width // TILE
         self.tiles = pl.cdiv(arrays["dout"].shape[2], TILE)
         self.sweeps = pl.cdiv(arrays["logits"].shape[2], rings.width)
 
@@ -80,7 +93,7 @@ class _LogitsGradient:
             lse + self.work.warpgroups,
             held + self.tiles,
             streamed + self.needed(block) * self.tiles,
-            passing + self.tiles + self.sweeps * self.chunks,
+            passing + self.tiles + self.sweeps * self.rings.chunks,
         )
 
     def copy(self, z, block, positions):
@@ -104,12 +117,12 @@ class _LogitsGradient:
 
             def copy_logits(chunk, _):
                 columns = pl.ds(sweep * width + chunk * TILE, TILE)
-                position = passing + self.tiles + sweep * self.chunks + chunk
+                position = passing + self.tiles + sweep * self.rings.chunks + chunk
                 rings.passing.fill(position, *(arrays["logits"].at[z, part, columns] for part in parts))
                 return ()
 
             lax.fori_loop(0, self.tiles, copy_premise, ())
-            lax.fori_loop(0, self.chunks, copy_logits, ())
+            lax.fori_loop(0, self.rings.chunks, copy_logits, ())
             return ()
 
         def skip_logits(chunk, _):
@@ -119,7 +132,7 @@ class _LogitsGradient:
         lax.fori_loop(0, self.tiles, copy_rows, ())
         lax.fori_loop(0, needed, copy_sweep, ())
         if self.row_offset is not None:
-            lax.fori_loop(needed * self.chunks, self.sweeps * self.chunks, skip_logits, ())
+            lax.fori_loop(needed * self.rings.chunks, self.sweeps * self.rings.chunks, skip_logits, ())
         return self.advanced(block, positions)
 
     def compute(self, warpgroup, z, block, positions):
@@ -143,6 +156,9 @@ class _LogitsGradient:
             rows = pl.ds(first_row, WARPGROUP_ROWS)
             return self.arrays["dlogits"].at[z, rows, pl.ds(first_column, TILE)]
 
+        def first_chunk(sweep):
+            return passing + self.tiles + sweep * rings.chunks
+
         def sweep_columns(sweep, _):
             streamed_now = streamed + sweep * self.tiles
 
@@ -153,23 +169,29 @@ class _LogitsGradient:
             def free(tile):
                 rings.premise.release(streamed_now + tile)
                 pl.when(sweep == needed - 1)(lambda: rings.held.release(held + tile))
+                if rings.deferred:
+                    before = jnp.logical_and(tile == 0, sweep > 0)
+                    pl.when(before)(lambda: rings.retire(first_chunk(sweep - 1), rings.chunks))
 
             dweights = gpu_pipeline.multiply(width, self.tiles, operands, free)
             for index, chunk in enumerate(gpu_pipeline.chunks(dweights)):
                 first_column = sweep * width + index * TILE
-                position = passing + self.tiles + sweep * self.chunks + index
+                position = first_chunk(sweep) + index
                 logits = gpu_pipeline.load_tile(rings.passing.wait(position).at[warpgroup])
                 gradient = _weights(logits, lse) * (chunk - gpu_pipeline.across(delta))
                 if self.row_offset is not None:
                     seen = gpu_pipeline.visible(first_row, first_column, self.row_offset)
                     gradient = jnp.where(seen, gradient, 0.0)
                 rings.store(warpgroup, position, gradient, target(first_column))
+                if not rings.deferred:
+                    rings.retire(position)
             return ()
 
         def store_zeros(index, _):
             position = passing + self.tiles + index
             rings.passing.wait(position)
             rings.store(warpgroup, position, gpu_pipeline.full_tile(0.0), target(index * TILE))
+            rings.retire(position)
             return ()
 
         def release_held(tile, _):
@@ -177,9 +199,11 @@ class _LogitsGradient:
             return ()
 
         lax.fori_loop(0, needed, sweep_columns, ())
+        if rings.deferred:
+            pl.when(needed > 0)(lambda: rings.retire(first_chunk(needed - 1), rings.chunks))
         if self.row_offset is not None:
             lax.fori_loop(0, jnp.where(needed == 0, self.tiles, 0), release_held, ())
-            lax.fori_loop(needed * self.chunks, self.sweeps * self.chunks, store_zeros, ())
+            lax.fori_loop(needed * self.rings.chunks, self.sweeps * self.rings.chunks, store_zeros, ())
         return self.advanced(block, positions)
 
     def _own_lse(self, warpgroup, position):
@@ -201,7 +225,6 @@ class _LogitsGradient:
 class _PremiseGradient:
     def __init__(self, rings: _Rings, work: Work, row_offset: int | None, arrays: dict[str, Any]) -> None:
         self.rings, self.work, self.row_offset, self.arrays = rings, work, row_offset, arrays
-        self.chunks = rings.width // TILE
         self.all_tiles = pl.cdiv(arrays["dout"].shape[1], TILE)
         self.sweeps = pl.cdiv(arrays["dout"].shape[2], rings.width)
 
@@ -215,7 +238,12 @@ class _PremiseGradient:
     def advanced(self, block, positions):
         lse, held, streamed, passing = positions
         tiles = self.all_tiles - self.first(block)
-        return lse + tiles, held + tiles, streamed + self.sweeps * tiles, passing + self.sweeps * self.chunks
+        return (
+            lse + tiles,
+            held + tiles,
+            streamed + self.sweeps * tiles,
+            passing + self.sweeps * self.rings.chunks,
+        )
 
     def copy(self, z, block, positions):
         rings, arrays, width = self.rings, self.arrays, self.rings.width
@@ -237,8 +265,8 @@ class _PremiseGradient:
                 return ()
 
             lax.fori_loop(0, tiles, copy_dout, ())
-            for index in range(self.chunks):
-                position = passing + sweep * self.chunks + index
+            for index in range(self.rings.chunks):
+                position = passing + sweep * self.rings.chunks + index
                 rings.passing.hand_over(position, copies=self.work.warpgroups)
             return ()
 
@@ -273,6 +301,9 @@ class _PremiseGradient:
             lax.fori_loop(0, whole, masked, ())
         lax.fori_loop(whole, tiles, exponentiate, ())
 
+        def first_chunk(sweep):
+            return passing + sweep * rings.chunks
+
         def sweep_columns(sweep, _):
             streamed_now = streamed + sweep * tiles
 
@@ -283,17 +314,24 @@ class _PremiseGradient:
             def free(tile):
                 rings.dout.release(streamed_now + tile)
                 pl.when(sweep == self.sweeps - 1)(lambda: rings.held.release(held + tile))
+                if rings.deferred:
+                    before = jnp.logical_and(tile == 0, sweep > 0)
+                    pl.when(before)(lambda: rings.retire(first_chunk(sweep - 1), rings.chunks))
 
             product = gpu_pipeline.multiply(width, tiles, operands, free)
             for index, chunk in enumerate(gpu_pipeline.chunks(product)):
-                position = passing + sweep * self.chunks + index
+                position = first_chunk(sweep) + index
                 rings.passing.wait(position)
                 columns = pl.ds(sweep * width + index * TILE, TILE)
                 target = self.arrays["dpremise"].at[z, pl.ds(first_column, WARPGROUP_ROWS), columns]
                 rings.store(warpgroup, position, chunk, target)
+                if not rings.deferred:
+                    rings.retire(position)
             return ()
 
         lax.fori_loop(0, self.sweeps, sweep_columns, ())
+        if rings.deferred:
+            rings.retire(first_chunk(self.sweeps - 1), rings.chunks)
         return self.advanced(block, positions)
 
 

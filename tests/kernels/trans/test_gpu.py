@@ -70,6 +70,14 @@ def test_one_warpgroup_and_narrow_products():
     check(SMALL[4], blocks={"warpgroups": 1, "width": 64})
 
 
+def test_a_ring_too_small_for_a_whole_product(monkeypatch):
+    """Then the tiles of gradients leave one by one."""
+    monkeypatch.setattr(gpu, "SHARED_BYTES", 113 * 1024)
+    blocks = {"warpgroups": 1, "width": 256}
+    assert gpu._plan("passing", blocks, held=200, streamed=200, rows=130)["passing"] == 2
+    check(Shape("wide", 1, 1, 70, 130, 200), blocks=blocks)
+
+
 def test_logits_far_apart_and_minus_infinity():
     """The maximum is the row's own, and a logit of -inf is a masked one."""
     arrays, dout = cases.make(SMALL[1], "bfloat16", spread=200.0)
@@ -91,7 +99,7 @@ def test_small_shapes_and_every_mask(shape, mask):
 @hypothesis.settings(
     deadline=None,
     derandomize=True,
-    max_examples=20,
+    max_examples=8,
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],  # the same for all examples
 )
 @hypothesis.given(
