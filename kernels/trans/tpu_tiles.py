@@ -20,6 +20,7 @@ LANES = 128  # every axis is the lanes of some array
 LONGEST = {"forward": (512, 512, 512), "backward": (256, 512, 512)}  # default tile sides: X, A, Y
 # Heads share a step while the float32 bytes of the kernel's tile stay under this: a step has a fixed cost.
 HEADS_BYTES = {"forward": 2**19, "backward": 2**18}
+VECTOR_MEMORY = 14 * 2**20  # of the 16 MiB that a v5e or a v5p gives a kernel
 NAMES = ("heads", "rows", "columns", "outputs")  # block sizes, as tables and callers write them
 
 
@@ -283,5 +284,13 @@ def candidates(config: Config, kernel_logits: Any, premise: Any, direction: str)
             sides = [min(side, size) for side, size in zip((rows, columns, 512), whole, strict=True)]
             for share in {1, shared_heads(heads, sides, direction)}:
                 blocks = dict(zip(NAMES, (share, *sides), strict=True))
-                found += [blocks] if blocks not in found else []
+                fits = vector_memory(blocks, premise.dtype.itemsize, direction) <= VECTOR_MEMORY
+                found += [blocks] if fits and blocks not in found else []
     return found
+
+
+def vector_memory(blocks: Mapping[str, int], itemsize: int, direction: str) -> int:
+    """About the bytes a step needs: arrays twice, for the next ones are on their way, and float32 sums."""
+    heads, x, a, y = (blocks[name] for name in NAMES)
+    arrays = (x * a + a * y + x * y) * (1 if direction == "forward" else 2)
+    return heads * (2 * arrays * itemsize + 4 * (2 * x * a + a * y))
