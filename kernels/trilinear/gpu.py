@@ -100,33 +100,34 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
 
     def kernel(query, key1, value1, key2, value2, out, lse, buffers, barriers):
         group, index, role = (lax.axis_index(name) for name in ("group", "tile", "warpgroup"))
-        rows = plan.range_of(index)
         here = pl.ds(index * ROWS, ROWS)
-        first, stop = band.first(*rows)
-        pairs = lax.div(stop - first + (COMPUTE - 1), COMPUTE)
-        copy, front, low, tiles = plan.window(index, columns)
-        window = group * copies + copy
-
         q, scaled, totals, (maxima, sums, lse_tile), vectors_held, keys_held, values_held = buffers
         arrived, handed, turns, vectors_ready, keys_ready, values_ready = barriers
-        factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
-        keys = sweep.Stream((key2.at[window],), keys_held, *keys_ready)
-        values = sweep.Stream((value2.at[window],), values_held, *values_ready)
         turns = sweep.Turns(turns, role)
-        walk = sweep.Sweep(
-            pairs, first, lambda _: (low, tiles), factors, (keys, values), stages, columns, front
-        )
+
+        def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
+            first, stop = band.first(*plan.range_of(index))
+            copy, front, low, tiles = plan.window(index, columns)
+            window = group * copies + copy
+            factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
+            keys = sweep.Stream((key2.at[window],), keys_held, *keys_ready)
+            values = sweep.Stream((value2.at[window],), values_held, *values_ready)
+            pairs = lax.div(stop - first + (COMPUTE - 1), COMPUTE)
+            return sweep.Sweep(
+                pairs, first, lambda _: (low, tiles), factors, (keys, values), stages, columns, front
+            )
 
         @pl.when(role == COMPUTE)
         def copy_tiles():
             plgpu.set_max_registers(sweep.COPY_REGISTERS, action="decrease")
             plgpu.copy_gmem_to_smem(query.at[group, here], q, arrived)
-            walk.copy()
+            walking().copy()
 
         @pl.when(role < COMPUTE)
         def compute():
             plgpu.set_max_registers(sweep.COMPUTE_REGISTERS, action="increase")
-            mine = scaled.at[role]
+            mine, rows, walk = scaled.at[role], plan.range_of(index), walking()
+            keys, values = walk.streams
             plgpu.barrier_wait(arrived)
 
             def begin(vectors, total):

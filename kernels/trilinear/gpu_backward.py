@@ -45,7 +45,7 @@ from kernels.trilinear.reference import Config
 
 COLUMNS = 64  # of a tile: with two products of a tile at once the registers have no room for more
 CHIP = 132  # blocks that run at once on the chips these kernels are for, one a multiprocessor
-CANDIDATES = ({"stages": 2}, {"stages": 3})
+CANDIDATES = ({"stages": 3}, {"stages": 2})
 
 
 def backward(
@@ -167,32 +167,39 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
 
     def kernel(query, dout, numbers, key1, value1, key2, value2, dquery, buffers, barriers):
         group, index, role = (lax.axis_index(name) for name in ("group", "tile", "warpgroup"))
-        rows, here = plan.range_of(index), pl.ds(index * ROWS, ROWS)
-        first, stop = band.first(*rows)
-        pairs = lax.div(stop - first + (COMPUTE - 1), COMPUTE)
-        copy, front, low, tiles = plan.window(index, COLUMNS)
-        window = group * copies + copy
-        fixed, fixed_numbers, scaled, totals, vectors_held, tiles_held = buffers
+        here = pl.ds(index * ROWS, ROWS)
+        fixed, scaled, totals, vectors_held, tiles_held = buffers
         arrived, handed, turns, vectors_ready, tiles_ready = barriers
-        factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
-        stream = sweep.Stream((key2.at[window], value2.at[window]), tiles_held, *tiles_ready)
         turns = sweep.Turns(turns, role)
-        walk = sweep.Sweep(pairs, first, lambda _: (low, tiles), factors, (stream,), stages, COLUMNS, front)
+
+        def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
+            first, stop = band.first(*plan.range_of(index))
+            copy, front, low, tiles = plan.window(index, COLUMNS)
+            window = group * copies + copy
+            factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
+            stream = sweep.Stream((key2.at[window], value2.at[window]), tiles_held, *tiles_ready)
+            pairs = lax.div(stop - first + (COMPUTE - 1), COMPUTE)
+            return sweep.Sweep(
+                pairs, first, lambda _: (low, tiles), factors, (stream,), stages, COLUMNS, front
+            )
 
         @pl.when(role == COMPUTE)
         def copy_tiles():
             plgpu.set_max_registers(sweep.COPY_REGISTERS, action="decrease")
             for source, target in zip((query, dout), fixed, strict=True):
                 plgpu.copy_gmem_to_smem(source.at[group, here], target, arrived)
-            plgpu.copy_gmem_to_smem(numbers.at[group, :, here], fixed_numbers, arrived)
-            walk.copy()
+            walking().copy()
 
         @pl.when(role < COMPUTE)
         def compute():
             plgpu.set_max_registers(sweep.COMPUTE_REGISTERS, action="increase")
-            mine = [a.at[role] for a in scaled]
+            mine, rows, walk = [a.at[role] for a in scaled], plan.range_of(index), walking()
+            (stream,) = walk.streams
             plgpu.barrier_wait(arrived)
-            power, mean = (plgpu.load(fixed_numbers.at[n], layout=sweep.BY_ROW) for n in range(2))
+            # Once a tile, so straight from global memory: shared memory is full.
+            power, mean = (
+                plgpu.load(numbers.at[group, n, here], layout=sweep.BY_ROW, optimized=False) for n in range(2)
+            )
 
             def begin(vectors, _):
                 for target, source, vector in zip(mine, fixed, vectors, strict=True):
@@ -253,14 +260,13 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
         stream = matrix(stages, COLUMNS, width, dtype=dtype)
         buffers = (
             (tile,) * 2,
-            plgpu.SMEM((2, ROWS), jnp.float32),
             (scaled,) * 2,
             matrix(ROWS, width, dtype=jnp.float32),
             (factor,) * 2,
             (stream,) * 2,
         )
         barriers = (
-            plgpu.Barrier(num_arrivals=3),
+            plgpu.Barrier(num_arrivals=2),
             plgpu.Barrier(),
             plgpu.Barrier(num_arrivals=COMPUTE),
             sweep.stream_barriers(sweep.FACTOR_SLOTS, 2),
@@ -303,28 +309,27 @@ def _key_kernel(
     def kernel(query, dout, numbers, key1, value1, key2, value2, one, totals, shares, buffers, barriers):
         group, split, index, role = (lax.axis_index(name) for name in ("group", "split", "tile", "warpgroup"))
         here = (index * ROWS, index * ROWS + ROWS)
-        begun, stop = _partners(plan, index)
-        pairs = lax.div(stop - begun + (COMPUTE - 1), COMPUTE)
-        chunk = lax.div(pairs + (splits - 1), splits)
-        first = begun + COMPUTE * chunk * split
-        pairs = lax.clamp(0, pairs - chunk * split, chunk)
         fixed, ones, scaled, sums, vectors_held, tiles_held, numbers_held = buffers
         arrived, turns, vectors_ready, tiles_ready = barriers
-        factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
-        stream = sweep.Stream(
-            (query.at[group], dout.at[group]), tiles_held, *tiles_ready, (numbers.at[group], numbers_held)
-        )
         turns = sweep.Turns(turns, role)
 
-        def span(t):
-            j = first + COMPUTE * t
-            low, high = band.seers((j, j + COMPUTE), here)
-            start = (
-                lax.div(low * plan.slots, COLUMNS) * COLUMNS
-            )  # so that no tile reaches beyond the last row
-            return start, lax.div(lax.max(high * plan.slots - start, 0) + (COLUMNS - 1), COLUMNS)
+        def walking():  # by each warpgroup for itself: what is shared between their branches is spilled
+            begun, stop = _partners(plan, index)
+            pairs = lax.div(stop - begun + (COMPUTE - 1), COMPUTE)
+            chunk = lax.div(pairs + (splits - 1), splits)
+            first = begun + COMPUTE * chunk * split
+            pairs = lax.clamp(0, pairs - chunk * split, chunk)
 
-        walk = sweep.Sweep(pairs, first, span, factors, (stream,), stages, COLUMNS)
+            def span(t):
+                j = first + COMPUTE * t
+                low, high = band.seers((j, j + COMPUTE), here)
+                start = lax.div(low * plan.slots, COLUMNS) * COLUMNS  # no tile reaches beyond the last row
+                return start, lax.div(lax.max(high * plan.slots - start, 0) + (COLUMNS - 1), COLUMNS)
+
+            factors = sweep.Stream((key1.at[group], value1.at[group]), vectors_held, *vectors_ready)
+            rows = (query.at[group], dout.at[group])
+            stream = sweep.Stream(rows, tiles_held, *tiles_ready, numbers=(numbers.at[group], numbers_held))
+            return sweep.Sweep(pairs, first, span, factors, (stream,), stages, COLUMNS)
 
         @pl.when(role == COMPUTE)
         def copy_tiles():
@@ -332,12 +337,13 @@ def _key_kernel(
             for source, target in zip((key2, value2), fixed, strict=True):
                 plgpu.copy_gmem_to_smem(source.at[group, pl.ds(here[0], ROWS)], target, arrived)
             plgpu.copy_gmem_to_smem(one, ones, arrived)
-            walk.copy()
+            walking().copy()
 
         @pl.when(role < COMPUTE)
         def compute():
             plgpu.set_max_registers(sweep.COMPUTE_REGISTERS, action="increase")
-            mine = [a.at[role] for a in scaled]
+            mine, walk = [a.at[role] for a in scaled], walking()
+            (stream,) = walk.streams
             plgpu.barrier_wait(arrived)
 
             def begin(vectors, _):
@@ -376,7 +382,7 @@ def _key_kernel(
                 plgpu.wait_smem_to_gmem(0, wait_read_only=True)
                 sums.at[role][...] = share
                 plgpu.commit_smem()
-                plgpu.copy_smem_to_gmem(sums.at[role], shares.at[group, index, j - begun])
+                plgpu.copy_smem_to_gmem(sums.at[role], shares.at[group, index, j - _partners(plan, index)[0]])
                 factor = plgpu.load(vectors[which], layout=sweep.BY_COLUMN).astype(jnp.float32)
                 return total + inner * sweep.along_rows(factor, total.shape)
 

@@ -67,8 +67,8 @@ class Geometry:
     def fronts(self, columns: int) -> tuple[int, ...]:
         """Zeros before the first of the second keys, copy by copy.
 
-        Tile number t of the queries takes copy t modulo their number. With these its window starts at a multiple
-        of 8 rows, and never before the first row.
+        Tile number t of the queries takes copy t modulo their number. With these its window starts at a
+        multiple of 8 rows, and never before the first row.
         """
         if not self.band.causal:
             return (0,)

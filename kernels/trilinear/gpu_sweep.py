@@ -19,7 +19,7 @@ exponentials the other has the tensor cores: `Turns` is the barrier that holds t
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +97,7 @@ class Band:
         seen2 = (second[1] - 1 <= query[0]) & (second[0] > query[1] - 1 - self.window2)
         return inside & seen1 & seen2
 
-    def allowed(self, query: jax.Array, j: Scalar, second: jax.Array) -> jax.Array:
+    def allowed(self, query: Any, j: Scalar, second: Any) -> Any:
         """The mask of a tile, from the positions of its queries and of its second keys."""
         inside = (second >= 0) & (second < self.length) & (query < self.length) & (j < self.length)
         if not self.causal:
@@ -135,7 +135,8 @@ class Stream:
         buffers: for each source [stages, rows of a tile, ...] in shared memory.
         full: barriers, one a stage: its tiles have arrived, those of all sources.
         free: barriers, one a stage: both computing warpgroups are done with them.
-        numbers: if there is one, a source of two numbers a row, [2, rows], and its [stages, 2, rows of a tile].
+        numbers: if there is one, a source of two numbers a row, [2, rows], and its buffer
+            [stages, 2, rows of a tile].
     """
 
     sources: Sequence[Ref]
@@ -335,7 +336,8 @@ def add_product(total: jax.Array, left: jax.Array, right: Ref, *, interpret: boo
         product = jnp.dot(left, right[...], preferred_element_type=jnp.float32)
         plgpu.commit_smem()  # that was an ordinary read, which the copy engine need not wait for
         return total + product
-    return pl.run_state(lambda accumulator: plgpu.wgmma(accumulator, left, right))(plgpu.ACC.init(total))
+    multiply = pl.run_state(lambda accumulator: plgpu.wgmma(accumulator, left, right))
+    return cast(jax.Array, multiply(plgpu.ACC.init(total)))
 
 
 # ---- shared memory ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ SMALL_TILES = {"columns": 64, "stages": 2}
 # Name: shape, dtype, scale or None for the paper's, blocks.
 INTERPRETED = {
     "a tile is one position": (Shape("", 1, 5, 64, 1, 32, 3, 5), "bfloat16", None, None),
-    "a tile is many positions": (Shape("", 2, 12, 4, 2, 16, 3, 6), "bfloat16", None, SMALL_TILES),
+    "a tile is many positions": (Shape("", 1, 12, 4, 2, 16, 3, 6), "bfloat16", None, SMALL_TILES),
     "exchanged, padded heads, negative scale": (
         Shape("", 1, 21, 3, 1, 20, 9, 2), "bfloat16", -0.2, SMALL_TILES | {"splits": 2},
     ),
@@ -88,11 +89,12 @@ def test_lowers_for_cuda(shape):
     assert exported.mlir_module().count("custom_call @mosaic_gpu") >= 4
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=40)
 @given(SHAPES, st.data())
 def test_what_a_band_says_of_ranges_is_what_its_mask_says(shape, data):
     length = shape.length
-    band = Band(length, *shape.config.reach(length), shape.causal)
+    window1, window2 = shape.config.reach(length)
+    band = Band(length, window1, window2, shape.causal)
     position = np.arange(length)
     seen = np.ones((length, length, length), bool)
     if shape.causal:
@@ -139,7 +141,7 @@ def test_no_mask_where_the_window_is_exact():
         assert not band.everywhere((i, i + 1), i + 1, (i - 511, i - 383))
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(deadline=None, derandomize=True, max_examples=4)
 @given(SHAPES)
 def test_layout_and_back(shape):
     query = np.random.default_rng(0).normal(size=shape.query).astype(np.float32)
@@ -194,10 +196,9 @@ def test_says_what_it_does_not_support():
     def reason(dtype="bfloat16", features=64, key_dtype=None, length=8):
         query = jax.ShapeDtypeStruct((1, length, 4, features), dtype)
         key = jax.ShapeDtypeStruct((1, length, 2, features), key_dtype or dtype)
-        return gpu.unsupported(Config(), query, key, key, key, key)
+        return gpu.unsupported(Config(), query, key, key, key, key) or "none"
 
-    assert reason() is None
-    assert reason("float16", 20) is None
+    assert reason() == reason("float16", 20) == "none"
     assert "float32" in reason("float32")
     assert "bfloat16" in reason(key_dtype="float16")
     assert "192" in reason(features=192)
@@ -215,4 +216,5 @@ def test_block_candidates_begin_with_the_default():
 if __name__ == "__main__":
     _config, _arrays, _dout, _, _blocks = case(sys.argv[1])
     _found = cases.run(gpu, _config, _arrays, _dout, blocks=_blocks, interpret=True)
-    np.savez(sys.argv[2], **{key: np.asarray(value).astype(np.float64) for key, value in _found.items()})
+    _results: dict[str, Any] = {key: np.asarray(value).astype(np.float64) for key, value in _found.items()}
+    np.savez(sys.argv[2], **_results)
