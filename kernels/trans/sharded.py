@@ -8,8 +8,8 @@ which would undo the sharding: it is as large as the whole kernel.
 In the backward pass a piece carries its gradient along, which is complete when it is home again.
 
 Under plain `jit` with rows sharded by a `NamedSharding` (mesh axes of type Auto) `trans` works as it is; the
-compiler then gathers the premise. With Explicit axes JAX asks for the ring: a product of two arrays sharded by
-their rows has no sharding of its own.
+compiler then gathers the premise. With Explicit axes JAX wants the ring: the product of two arrays sharded by
+rows has no sharding of its own.
 
 Letters: X rows of this device, A = n X columns, C = X columns of one piece, Y columns of the premise.
 """
