@@ -25,8 +25,8 @@ class Config:
 
     Attributes:
       logit: "unsigned", the norm of the scalar triple product (equation (7)); "trilinear", the sum of
-        q_d k1_d k2_d (Roy et al. 2025, arXiv:2507.02754); "signed", the sum of the determinants of the pieces of three
-        coordinates (the same, Section 5).
+        q_d k1_d k2_d (Roy et al. 2025, arXiv:2507.02754); "signed", the sum of the determinants of the pieces
+        of three coordinates (the same, Section 5).
       scale: factor of the logit (the paper has none: 1).
       eps: the unsigned logit is sqrt(square + eps^2), which has a gradient where the square is 0.
     """

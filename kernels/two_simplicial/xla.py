@@ -12,6 +12,7 @@ Axis letters: B batch, H heads, N queries, M keys, D, E, F features of keys, val
 queries, S blocks of J first keys, K second keys (all of them), P = J * K pairs.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kernels.two_simplicial import xla_few
 from kernels.two_simplicial import xla_tiling as tiles
 from kernels.two_simplicial.reference import LOGITS, Config, accumulation_dtype
 from kernels.two_simplicial.xla_logits import Groups, form_of
@@ -26,8 +28,12 @@ from kernels.two_simplicial.xla_tiling import Tiling
 
 type Blocks = Mapping[str, int] | None
 
-# Triples of a tile: on a CPU what its caches hold, elsewhere enough to fill a chip.
-CPU_TRIPLES, OTHER_TRIPLES = 2**18, 2**24
+# A tile that a CPU's caches hold, and one that fills an accelerator.
+CPU = tiles.Budget(triples=2**18, pairs=256, rows=2**11)
+ACCELERATOR = tiles.Budget(triples=2**24, pairs=1024, rows=2**18)
+
+# With so few keys (the agents have 2) the forward pass needs no tiles.
+FEW_KEYS = 2
 
 
 def unsupported(config: Config, *arrays: Any) -> str | None:
@@ -54,10 +60,14 @@ def forward(
     """Output and log-sum-exp, as `reference.two_simplicial_attention`; `blocks` as in `xla_tiling.Tiling`."""
     arrays = (query, key1, key2, value, bilinear)
     dtype, precision = accumulation_dtype(*arrays), _precision(*arrays)
+    if not blocks and key1.shape[1] <= FEW_KEYS:
+        query, key1, key2, value, bilinear = (a.astype(dtype) for a in arrays)
+        out, lse = xla_few.forward(config, query, key1, key2, value, bilinear, mask, precision)
+        return out.astype(arrays[3].dtype), lse
 
     def at(tiling: Tiling, query, key1, key2, value, bilinear, *mask):
         def of_chunk(arrays, bilinear, mask):
-            return _forward(config, tiling, precision, *arrays, bilinear, mask), ()
+            return _forward(config, tiling, precision, arrays, bilinear, mask), ()
 
         query, key1, key2, value = _heads_first(dtype, query, key1, key2, value)
         bilinear, mask = bilinear.astype(dtype), mask[0] if mask else None
@@ -88,7 +98,7 @@ def backward(
 
     def at(tiling: Tiling, query, key1, key2, value, bilinear, out, lse, dout, *mask):
         def of_chunk(arrays, bilinear, mask):
-            *gradients, dbilinear = _backward(config, tiling, precision, *arrays, bilinear, mask)
+            *gradients, dbilinear = _backward(config, tiling, precision, arrays, bilinear, mask)
             return gradients, (dbilinear,)
 
         out, dout = _heads_first(dtype, out, dout)
@@ -102,8 +112,9 @@ def backward(
     return tuple(g.astype(a.dtype) for g, a in zip(gradients, arrays, strict=True))
 
 
-def _forward(config, tiling, precision, query, key1, key2, value, bilinear, mask):
+def _forward(config, tiling, precision, arrays, bilinear, mask):
     """One chunk, heads first: [B, H, N, F] and [B, H, N]."""
+    query, key1, key2, value = arrays
     form = form_of(config)
     size, keys = query.shape[2], key1.shape[2]
     groups = form.prepare(tiles.blocked(query, 2, tiling.queries), tiles.blocked(key1, 2, tiling.j), key2)
@@ -111,7 +122,7 @@ def _forward(config, tiling, precision, query, key1, key2, value, bilinear, mask
 
     def of_keys(carry, xs):
         s, crossed, first, value1 = xs
-        pairs = _pairs(value1, value, bilinear, precision)
+        pairs = _pairs(precision, value1, value, bilinear)
         # A feature that is always 1: its mean's numerator is the denominator of all the others.
         pairs = jnp.concatenate([pairs, jnp.ones_like(pairs[..., :1])], axis=-1)
         pairs = jnp.swapaxes(pairs, 2, 3)
@@ -148,8 +159,9 @@ def _forward(config, tiling, precision, query, key1, key2, value, bilinear, mask
     return tiles.unblocked(out, 2, size), tiles.unblocked(lse, 2, size)
 
 
-def _backward(config, tiling, precision, query, key1, key2, value, lse, delta, dout, bilinear, mask):
+def _backward(config, tiling, precision, arrays, bilinear, mask):
     """One chunk, heads first: the gradients of query, key1, key2, value and bilinear."""
+    query, key1, key2, value, lse, delta, dout = arrays
     form = form_of(config)
     size, keys = query.shape[2], key1.shape[2]
 
@@ -165,7 +177,7 @@ def _backward(config, tiling, precision, query, key1, key2, value, lse, delta, d
     def of_keys(carry, xs):
         dqueries, dsecond, dvalue, dbilinear = carry
         s, crossed, first, value1 = xs
-        pairs, from_pairs = jax.vjp(lambda *a: _pairs(*a, precision), value1, value, bilinear)
+        pairs, from_pairs = jax.vjp(functools.partial(_pairs, precision), value1, value, bilinear)
         # One more feature, 1, whose cotangent is -delta: the product below is then dweight - delta.
         extended = jnp.concatenate([pairs, jnp.ones_like(pairs[..., :1])], axis=-1)
 
@@ -209,10 +221,10 @@ def _backward(config, tiling, precision, query, key1, key2, value, lse, delta, d
 
 
 def _pairs(
+    precision: jax.lax.Precision,
     value1: Float[Array, "B H J E"],
     value2: Float[Array, "B H K E"],
     bilinear: Float[Array, "H F E E"],
-    precision,
 ) -> Float[Array, "B H P F"]:
     """B(value_j, value_k) of every pair."""
     half = jnp.einsum("hfrs,bhjr->bhjfs", bilinear, value1, precision=precision)
@@ -288,12 +300,11 @@ def _tiled(function, blocks: Blocks, query, key1, *arrays):
     """Calls `function(tiling, *arrays)` with block sizes for the platform that it is compiled for."""
     batch, queries, heads, _ = query.shape
     sizes = (batch, heads, queries, key1.shape[1])
-    cpu, other = (tiles.tiling(*sizes, triples, blocks) for triples in (CPU_TRIPLES, OTHER_TRIPLES))
-    if cpu == other:
+    cpu, accelerator = (tiles.tiling(*sizes, budget, blocks) for budget in (CPU, ACCELERATOR))
+    if cpu == accelerator:
         return function(cpu, query, key1, *arrays)
-    return jax.lax.platform_dependent(
-        query, key1, *arrays, cpu=lambda *a: function(cpu, *a), default=lambda *a: function(other, *a)
-    )
+    on_cpu, elsewhere = functools.partial(function, cpu), functools.partial(function, accelerator)
+    return jax.lax.platform_dependent(query, key1, *arrays, cpu=on_cpu, default=elsewhere)
 
 
 def _heads_first(dtype: jnp.dtype, *arrays: Float[Array, "B N H D"]) -> tuple[Float[Array, "B H N D"], ...]:
@@ -315,6 +326,12 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
     query, key1, *_ = arrays
     batch, queries, heads, _ = query.shape
     sizes = (batch, heads, queries, key1.shape[1])
-    found = [tiles.tiling(*sizes, 2**power) for power in (18, 17, 19, 20, 21, 22, 24, 26)]
-    candidates = [vars(tiling) for tiling in dict.fromkeys(found)]
+    budgets = [
+        tiles.Budget(2**triples, pairs, rows)
+        for triples in range(17, 27)
+        for pairs in (256, 1024, 4096)
+        for rows in (2**11, 2**13, 2**18)
+    ]
+    found = dict.fromkeys(tiles.tiling(*sizes, budget) for budget in budgets)
+    candidates = [{}, *(vars(tiling) for tiling in found)]
     return {"forward": candidates, "backward": candidates}

@@ -118,7 +118,11 @@ class Product:
     """
 
     config: Config
-    least = MASKED
+
+    @property
+    def least(self) -> float:
+        """A `raw` value that no allowed triple is below."""
+        return MASKED
 
     def prepare(
         self,

@@ -28,30 +28,47 @@ class Tiling:
     j: int
 
 
-def tiling(
-    batch: int, heads: int, queries: int, keys: int, triples: int, blocks: Mapping[str, int] | None = None
-) -> Tiling:
-    """Block sizes for a call: those of `blocks`, and for the rest tiles of at most about `triples` triples.
+@dataclass(frozen=True)
+class Budget:
+    """What a tile may hold where nothing was tuned.
 
-    All batch entries and heads are in one tile if there is room for them with a fair block of queries: the
-    compiler can then partition a batch or heads that are sharded over devices.
+    Attributes:
+      triples: of a tile, about.
+      pairs: J * K, which is also the length of the sums in one matrix product: on a CPU it adds them up in
+        sequence, and sums of a few hundred in float32 are more accurate than sums of thousands.
+      rows: queries, over all batch entries and heads; with few pairs they fill the caches, not the triples.
+    """
+
+    triples: int
+    pairs: int
+    rows: int
+
+
+def tiling(
+    batch: int, heads: int, queries: int, keys: int, budget: Budget, blocks: Mapping[str, int] | None = None
+) -> Tiling:
+    """Block sizes for a call: those of `blocks`, and for the rest what the budget allows.
+
+    As many batch entries and heads are in one tile as leave room for a fair block of queries: the compiler
+    can then partition a batch or heads that are sharded over devices. A batch whose size is a symbol (in an
+    exported program) is gone through one by one.
 
     Args:
       batch: B.
       heads: H.
       queries: N.
       keys: M.
-      triples: how large a tile should be.
+      budget: of a tile.
       blocks: sizes that are given, named as the fields of `Tiling`; they are cut to the axes.
     """
     given = dict(blocks or {})
-    fair = min(queries, 64) * keys * min(keys, 4)
-    together = max(1, triples // fair)
+    j = even(keys, given.get("j", budget.pairs // keys))
+    fair = min(queries, given.get("queries", 64))
+    rows = min(budget.rows, budget.triples // (j * keys))
+    together = rows // fair
     h = divisor(heads, given.get("heads", together))
-    b = divisor(batch, given.get("batch", max(1, together // h)))
-    rows = max(1, triples // (b * h * keys))  # first keys times queries
-    j = even(keys, given.get("j", rows // min(queries, 64)))
-    q = even(queries, given.get("queries", rows // j), 16)
+    b = divisor(batch, given.get("batch", together // h)) if isinstance(batch, int) else 1
+    q = even(queries, given.get("queries", rows // (b * h)), 16)
     return Tiling(b, h, q, j)
 
 

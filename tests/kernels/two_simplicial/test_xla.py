@@ -1,0 +1,283 @@
+"""The blockwise path against the float64 definition: values, gradients, memory, second derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.test_util import check_grads
+
+from kernels.two_simplicial import shapes, xla, xla_tiling
+from kernels.two_simplicial.plain import plain
+from kernels.two_simplicial.reference import Config
+from kernels.two_simplicial.shapes import Shape
+from kernels.two_simplicial.xla_tiling import Budget
+from tests.kernels.two_simplicial import cases
+
+UNSIGNED, TRILINEAR, SIGNED = cases.CONFIGS
+
+# Every loop runs several times and every axis but the features' is cut unevenly.
+UNEVEN = {"batch": 1, "heads": 1, "queries": 16, "j": 4}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def run(config, blocks, arrays, dout):
+    """Output, log-sum-exp and gradients; `blocks` as a tuple of items."""
+    blocks = dict(blocks) or None
+    out, lse = xla.forward(config, *arrays, blocks=blocks)
+    return out, lse, xla.backward(config, *arrays, out=out, lse=lse, dout=dout, blocks=blocks)
+
+
+def check(config, arrays, blocks=None, tolerance=1e-5):
+    dout = cases.cotangent(arrays)
+    got = run(config, tuple((blocks or {}).items()), arrays, dout)
+    cases.check_answer(got, cases.expected(config, arrays, dout), tolerance)
+    return got
+
+
+@pytest.mark.parametrize("shape", shapes.SMALL, ids=str)
+def test_is_the_definition_at_every_shape(shape):
+    check(UNSIGNED, cases.arrays(shape))
+
+
+@pytest.mark.parametrize("config", cases.CONFIGS, ids=lambda c: c.logit)
+@pytest.mark.parametrize("mask", ["none", "some rows"])
+def test_is_the_definition_in_uneven_blocks(config, mask):
+    check(config, cases.arrays(shapes.ODD, mask=mask), UNEVEN)
+
+
+@pytest.mark.parametrize("mask", [mask for mask in cases.MASKS if mask != "none"])
+def test_masks(mask):
+    check(UNSIGNED, cases.arrays(shapes.TINY, mask=mask), {"batch": 1, "queries": 2, "j": 2})
+
+
+def test_a_mask_of_one_tile():
+    check(UNSIGNED, cases.arrays(shapes.TINY, mask="some rows"))
+
+
+@pytest.mark.parametrize("config", [UNSIGNED, SIGNED], ids=lambda c: c.logit)
+def test_the_agents_pairs(config):
+    """Two keys have a forward pass of their own."""
+    check(config, cases.arrays(Shape("pair", 3, 2, 40, 2, 48), mask="some rows"))
+
+
+@pytest.mark.parametrize("config", cases.CONFIGS, ids=lambda c: c.logit)
+@pytest.mark.parametrize("kind", cases.DEGENERATE)
+def test_vectors_where_a_naive_gradient_is_nan(config, kind):
+    check(config, cases.arrays(shapes.ODD, kind=kind), UNEVEN)
+
+
+def test_rows_with_nothing_allowed_are_exactly_0():
+    arrays = cases.arrays(shapes.ODD, mask="some rows")
+    out, lse, (dquery, *_) = run(UNSIGNED, tuple(UNEVEN.items()), arrays, cases.cotangent(arrays))
+    for row in (out[:, ::3], lse[:, :, ::3], dquery[:, ::3]):
+        np.testing.assert_array_equal(row, 0)
+
+
+def test_what_is_masked_has_no_influence():
+    """Not even an infinite logit: what is masked is replaced before it is used."""
+    *inputs, allowed = cases.arrays(shapes.TINY, mask="padding")
+    assert not np.all(allowed)
+    absent = ~allowed[:, 0].any(axis=2)
+    wild = [np.array(a) for a in inputs]
+    for array in wild[1:3]:
+        array[absent] = 1e15
+    dout = cases.cotangent((*inputs, allowed))
+    calm = run(UNSIGNED, (), (*inputs, allowed), dout)
+    got = run(UNSIGNED, (), (*wild, allowed), dout)
+    np.testing.assert_allclose(got[0], calm[0], rtol=1e-6)
+    np.testing.assert_allclose(got[1], calm[1], rtol=1e-6)
+
+
+def test_logits_in_the_hundreds():
+    """Softmaxes are then of one pair, and a logit's rounding is seen: no more than in the einsum path."""
+    arrays = cases.arrays(shapes.ODD, kind="large")
+    dout = cases.cotangent(arrays)
+    want = cases.expected(UNSIGNED, arrays, dout)
+    out, lse, gradients = run(UNSIGNED, tuple(UNEVEN.items()), arrays, dout)
+    assert want.lse.max() > 100
+    cases.check(lse, want.lse, 1e-6)
+    cases.check(out, want.out, 1e-5)
+    _, pull = jax.vjp(lambda *a: plain(UNSIGNED, *a), *arrays[:5])
+    for name, mine, theirs, true in zip(cases.NAMES, gradients, pull(dout), want.gradients, strict=True):
+        assert cases.error(mine, true) < max(1e-5, 10 * cases.error(theirs, true)), name
+
+
+@pytest.mark.parametrize(("dtype", "config"), [(jnp.bfloat16, UNSIGNED), (jnp.float16, SIGNED)])
+def test_16_bits(dtype, config):
+    arrays = cases.arrays(shapes.TINY, dtype=dtype)
+    out, lse, gradients = check(config, arrays, tolerance=1e-2)
+    assert lse.dtype == jnp.float32
+    assert {a.dtype for a in (out, *gradients)} == {jnp.dtype(dtype)}
+
+
+def test_float64():
+    arrays = cases.arrays(shapes.TINY, dtype=np.float64)
+    with jax.enable_x64(True):
+        out, lse, gradients = check(UNSIGNED, arrays, {"queries": 2, "j": 2}, tolerance=1e-12)
+        assert {a.dtype for a in (out, lse, *gradients)} == {jnp.dtype(jnp.float64)}
+
+
+DRAWN = (
+    st.builds(
+        Shape,
+        st.just("drawn"),
+        *(st.integers(1, limit) for limit in (3, 3, 40, 9)),
+        st.sampled_from([3, 6, 15]),
+        st.integers(1, 5),
+        st.integers(1, 5),
+    ),
+    st.sampled_from(cases.CONFIGS),
+    st.sampled_from(cases.MASKS),
+    st.fixed_dictionaries(
+        {
+            name: st.integers(1, limit)
+            for name, limit in (("batch", 3), ("heads", 3), ("queries", 40), ("j", 9))
+        }
+    ),
+)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(*DRAWN)
+def test_any_shape_any_blocks(shape, config, mask, blocks):
+    check(config, cases.arrays(shape, mask=mask), blocks)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(*DRAWN)
+def test_many_shapes_many_blocks(shape, config, mask, blocks):
+    check(config, cases.arrays(shape, mask=mask, seed=1), blocks)
+
+
+def test_order_of_the_keys_and_of_the_queries():
+    """Keys permuted together with their values change nothing; permuted queries permute the outputs."""
+    query, key1, key2, value, bilinear, _ = cases.arrays(shapes.ODD)
+    rng = np.random.default_rng(0)
+    keys, queries = rng.permutation(shapes.ODD.keys), rng.permutation(shapes.ODD.queries)
+    forward = functools.partial(jax.jit(xla.forward, static_argnums=0), UNSIGNED)
+    out, lse = forward(query, key1, key2, value, bilinear)
+    moved, moved_lse = forward(query[:, queries], key1[:, keys], key2[:, keys], value[:, keys], bilinear)
+    np.testing.assert_allclose(moved, out[:, queries], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(moved_lse, lse[:, :, queries], rtol=1e-6)
+
+
+@pytest.mark.parametrize("config", [UNSIGNED, SIGNED], ids=lambda c: c.logit)
+def test_first_and_second_keys_are_alike(config):
+    """Exchanged, with the places of the bilinear maps; the determinant's sign changes, as does a query's."""
+    query, key1, key2, value, bilinear, _ = cases.arrays(shapes.ODD)
+    forward = functools.partial(jax.jit(xla.forward, static_argnums=0), config)
+    out, lse = forward(query, key1, key2, value, bilinear)
+    sign = -1 if config.logit == "signed" else 1
+    other, other_lse = forward(sign * query, key2, key1, value, np.swapaxes(bilinear, 2, 3))
+    np.testing.assert_allclose(other, out, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(other_lse, lse, rtol=1e-5)
+
+
+def attention(config, mask, blocks):
+    """With the derivative that the public function has."""
+
+    @jax.custom_vjp
+    def function(*inputs):
+        return xla.forward(config, *inputs, mask=mask, blocks=blocks)[0]
+
+    def forward(*inputs):
+        out, lse = xla.forward(config, *inputs, mask=mask, blocks=blocks)
+        return out, (inputs, out, lse)
+
+    def backward(saved, dout):
+        inputs, out, lse = saved
+        return xla.backward(config, *inputs, mask=mask, out=out, lse=lse, dout=dout, blocks=blocks)
+
+    function.defvjp(forward, backward)
+    return jax.jit(function)
+
+
+@pytest.mark.parametrize("config", [UNSIGNED, SIGNED], ids=lambda c: c.logit)
+def test_first_and_second_derivatives(config):
+    """By finite differences in float64: the backward pass, and derivatives of the backward pass."""
+    arrays = cases.arrays(Shape("small", 1, 1, 4, 3, 6, 2, 2), mask="some rows", dtype=np.float64)
+    with jax.enable_x64(True):
+        function = attention(config, arrays[-1], {"queries": 3, "j": 2})
+        check_grads(function, arrays[:5], order=2, modes=["rev"], eps=1e-5, atol=1e-5, rtol=1e-5)
+
+
+def temporary_bytes(function, shape: Shape, mask: tuple[int, ...] | None = None) -> int:
+    """What the compiled `function(arrays, dout)` needs besides its arguments and results."""
+    b, h, n, m, d = shape.batch, shape.heads, shape.queries, shape.keys, shape.features
+    sizes = ((b, n, h, d), (b, m, h, d), (b, m, h, d), (b, m, h, shape.e), (h, shape.f, shape.e, shape.e))
+    arrays = [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes]
+    allowed = None if mask is None else jax.ShapeDtypeStruct(mask, jnp.bool)
+    dout = jax.ShapeDtypeStruct((b, n, h, shape.f), jnp.float32)
+    analysis = jax.jit(function).lower((*arrays, allowed), dout).compile().memory_analysis()
+    assert analysis is not None
+    return analysis.temp_size_in_bytes
+
+
+def blockwise(arrays, dout):
+    return run(UNSIGNED, (), arrays, dout)
+
+
+def einsum_path(arrays, dout):
+    out, pull = jax.vjp(functools.partial(plain, UNSIGNED), *arrays[:5])
+    return out, pull(dout)
+
+
+def test_a_tenth_of_the_einsum_path_s_memory():
+    shape = Shape("N = M = 256", 2, 4, 256, 256, 32)
+    theirs = temporary_bytes(einsum_path, shape)
+    assert theirs > 4 * shape.triples  # it does hold an array over all triples
+    assert temporary_bytes(blockwise, shape) < theirs / 10
+
+
+def test_memory_is_linear_in_the_queries():
+    """And the tiles' share of it is constant: it grows no faster than the arguments do."""
+    small, large = (temporary_bytes(blockwise, Shape("M = 32", 1, 4, size, 32, 24)) for size in (1024, 4096))
+    assert large < 4.2 * small
+    per_query = (large - small) / 3072
+    assert per_query < 4 * 20 * 4 * (32 + 24)  # a few arrays of H * (M + D) floats, not of H * M * M
+
+
+def test_a_broadcast_mask_stays_broadcast():
+    shape = Shape("masked", 2, 2, 512, 32, 24)
+    without = temporary_bytes(blockwise, shape)
+    for mask in ((1, 1, 32, 32), (2, 1, 32, 1), (2, 512, 1, 1)):
+        assert temporary_bytes(blockwise, shape, mask) < without + 2**20
+    full = 2 * 512 * 32 * 32
+    assert temporary_bytes(blockwise, shape, (2, 512, 32, 32)) < without + 2 * full
+
+
+def test_what_is_not_supported_is_told():
+    arrays = cases.arrays(shapes.TINY)
+    assert xla.unsupported(UNSIGNED, *arrays) is None
+    assert "cosine" in str(xla.unsupported(Config("cosine"), *arrays))
+    assert "scale -1.0" in str(xla.unsupported(Config(scale=-1.0), *arrays))
+
+
+@pytest.mark.parametrize("shape", [*shapes.SMALL, *shapes.ACCELERATOR], ids=str)
+def test_tiles_cover_the_axes_and_keep_the_budget(shape):
+    sizes = (shape.batch, shape.heads, shape.queries, shape.keys)
+    for budget in (xla.CPU, xla.ACCELERATOR, Budget(2**10, 8, 2**5)):
+        tiling = xla_tiling.tiling(*sizes, budget)
+        assert shape.batch % tiling.batch == shape.heads % tiling.heads == 0
+        assert 1 <= tiling.queries <= shape.queries
+        assert 1 <= tiling.j <= shape.keys
+        triples = tiling.batch * tiling.heads * tiling.queries * tiling.j * shape.keys
+        smallest = min(shape.queries, 64) * shape.keys  # one first key, one head, a fair block of queries
+        assert triples <= 2 * max(budget.triples, smallest)
+
+
+def test_every_candidate_of_tuning_gives_the_same():
+    shape = Shape("tuned", 4, 2, 130, 6, 6)
+    arrays = cases.arrays(shape)
+    candidates = xla.block_candidates(UNSIGNED, *arrays)
+    assert set(candidates) == {"forward", "backward"}
+    assert candidates["forward"][0] == candidates["backward"][0] == {}
+    distinct = {tuple(blocks.items()) for blocks in candidates["forward"]}
+    assert len(distinct) == len(candidates["forward"]) > 1
+    for blocks in candidates["forward"][1:4]:
+        check(UNSIGNED, arrays, blocks)
