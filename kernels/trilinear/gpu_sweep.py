@@ -154,6 +154,11 @@ class Stream:
             source, buffer = self.numbers
             plgpu.copy_gmem_to_smem(source.at[:, rows], buffer.at[stage], self.full.at[stage])
 
+    def drain(self, stages: int, used: Scalar) -> None:
+        """Waits until the stages that were filled last are free: no barrier is left with news for nobody."""
+        for stage in range(stages):
+            pl.when(used > stage)(lambda stage=stage: plgpu.barrier_wait(self.free.at[stage]))
+
     def wait(self, stage: Scalar) -> list[Ref]:
         """The tiles of a stage, and the numbers if there are any, when they have arrived."""
         plgpu.barrier_wait(self.full.at[stage])
@@ -215,7 +220,10 @@ class Sweep:
 
             return lax.fori_loop(0, tiles, tile, step)
 
-        lax.fori_loop(0, self.pairs, pair, jnp.int32(0))
+        steps = lax.fori_loop(0, self.pairs, pair, jnp.int32(0))
+        self.factors.drain(FACTOR_SLOTS, self.pairs)
+        for stream in self.streams:
+            stream.drain(self.stages, steps)
 
     def compute[Total, Inner](
         self,
