@@ -72,7 +72,7 @@ def vmem_bytes(config: Config, *arrays: Any, blocks: Mapping[str, int]) -> dict[
     spec = _spec(config, arrays, blocks)
 
     def parts(query, key1, key2, value, bilinear, mask):
-        v, g = tpu_layout.with_ones(*tpu_layout.value_factors(spec.plan, value, bilinear))
+        v, g = tpu_layout.value_factors(spec.plan, value, bilinear, with_ones=True)
         like_out = jnp.zeros((*query.shape[:3], spec.plan.f), value.dtype)
         lse = jnp.zeros((query.shape[0], spec.plan.heads, spec.plan.n), jnp.float32)
         left = tpu_backward.residuals(spec, like_out, lse, like_out)
@@ -101,8 +101,7 @@ def forward(
     query, key1, key2, value, bilinear, mask = arrays
     spec = _spec(config, arrays, blocks or block_candidates(config, *arrays)["forward"][0])
     parts = _parts(spec, query, key1, key2, mask)
-    v, g = tpu_layout.value_factors(spec.plan, value, bilinear)
-    parts["v"], parts["g"] = tpu_layout.with_ones(v, g)
+    parts["v"], parts["g"] = tpu_layout.value_factors(spec.plan, value, bilinear, with_ones=True)
     out, lse = tpu_forward.attend(spec, parts, interpret)
     out = tpu_layout.from_query_rows(out, spec.plan).astype(value.dtype)
     return out, tpu_layout.from_scalar_rows(lse, spec.plan)

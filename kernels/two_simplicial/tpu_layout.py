@@ -169,20 +169,20 @@ def _turned(x: Array, by: int) -> Array:
     return jnp.roll(pieces, -by, axis=-1).reshape(x.shape)
 
 
-def value_factors(plan: Plan, value: Array, bilinear: Array) -> tuple[Array, Array]:
-    """Factors v [G, k, E] and g [G, j, E, F] of a pair's value v_k g_j, where g_j = bilinear(value_j, .)."""
+def value_factors(plan: Plan, value: Array, bilinear: Array, with_ones: bool = False) -> tuple[Array, Array]:
+    """Factors v [G, k, E] and g [G, j, E, F] of a pair's value v_k g_j, where g_j = bilinear(value_j, .).
+
+    With ones, E and F are one more: the last feature of every pair's value is 1, and its weighted sum is the
+    denominator of the softmax, from the same rounded weights as the numerators.
+    """
     dtype = value_dtype(value, bilinear)
-    maps = _einsum("hfrs,bjhr->bhjsf", bilinear.astype(jnp.float32), value.astype(jnp.float32))
-    maps = maps.reshape(plan.groups, *maps.shape[2:])
-    maps = jnp.pad(maps, ((0, 0), (0, plan.first - plan.m), (0, 0), (0, 0)))
-    return group_major(value, plan.second).astype(dtype), maps.astype(dtype)
-
-
-def with_ones(v: Array, g: Array) -> tuple[Array, Array]:
-    """The same with one more output feature, 1 for every pair: its sum is the softmax's denominator."""
-    v = jnp.concatenate([v, jnp.ones((*v.shape[:2], 1), v.dtype)], axis=2)
-    g = jnp.pad(g, ((0, 0), (0, 0), (0, 1), (0, 1)))
-    return v, g.at[:, :, -1, -1].set(1)
+    if with_ones:
+        value = jnp.pad(value, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=1)
+        bilinear = jnp.pad(bilinear, ((0, 0), (0, 1), (0, 1), (0, 1))).at[:, -1, -1, -1].set(1)
+    first = group_major(value, plan.first).astype(jnp.float32)
+    first = first.reshape(-1, plan.heads, *first.shape[1:])
+    maps = _einsum("hfrs,bhjr->bhjsf", bilinear.astype(jnp.float32), first).astype(dtype)
+    return group_major(value, plan.second).astype(dtype), maps.reshape(plan.groups, *maps.shape[2:])
 
 
 def value_dtype(value: Array, bilinear: Array) -> jnp.dtype:
