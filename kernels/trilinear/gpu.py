@@ -2,6 +2,12 @@
 
 Forward here, backward in `gpu_backward`; how a call lies in memory is in `gpu_layout`, and what the kernels
 have in common, which is most of them, in `gpu_sweep`.
+
+Products of two keys, or of a query and a key, are rounded to the arrays' own precision before the matrix
+unit takes them, and so are the softmax's weights; logits, softmax and sums are float32. A bfloat16 logit of
+size s may be wrong by s / 512, and the backward pass rounds another product than the forward pass did: with
+16 or more features and logits of ordinary size, values are within 0.3 % of float64 and gradients within 1
+%, in norm.
 """
 
 from collections.abc import Mapping
