@@ -305,7 +305,8 @@ def default_blocks(config: Config, query: Any, key: Any) -> dict[str, int]:
     window1, window2 = config.reach(length)
     queries = min(length, max(8, min(64, 128 // per_group)))
     second = min(1024, length if window2 == length else queries + window2 - 1)
-    queries = max(1, min(queries, 2**20 // (batch * heads * second)))
+    known = batch if isinstance(batch, int) else 1  # an exported artifact may leave the batch open
+    queries = max(1, min(queries, 2**20 // (known * heads * second)))
     first = 1 if queries * per_group > 64 else min(4, window1)
     return {"queries": queries, "first": first, "second": second}
 

@@ -1,0 +1,203 @@
+"""The public function: what it refuses, shapes it accepts, transformations it is used under."""
+
+import math
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+from kernels import trilinear_attention, two_simplicial_attention
+from kernels.trilinear import reference, shapes
+from kernels.trilinear.reference import Config
+from tests.kernels.trilinear import cases
+
+NAMES = ("query", "key1", "key2", "value1", "value2")
+SHAPE = shapes.SMALL[3]  # B=2, N=37, H=4, G=2, D=8
+WINDOWS: dict[str, Any] = {"window1": SHAPE.window1, "window2": SHAPE.window2, "causal": True}
+
+
+def arguments(**changes: Any) -> dict[str, Any]:
+    arrays, _ = cases.make(SHAPE)
+    return {**dict(zip(NAMES, map(jnp.asarray, arrays), strict=True)), **changes}
+
+
+def zeros(*shape):
+    return jnp.zeros(shape)
+
+
+BAD = {
+    "rank of query": ({"query": zeros(37, 8)}, r"query has shape \(37, 8\), expected \[\.\.\., N, H, D\]"),
+    "rank of key1": ({"key1": zeros(37, 8)}, r"key1 has shape \(37, 8\), expected \[\.\.\., N, G, D\]"),
+    "batch of key1": ({"key1": zeros(1, 37, 2, 8)}, r"key1 has shape \(1, 37, 2, 8\).*\(2, 37, 2, 8\)"),
+    "N of key1": ({"key1": zeros(2, 36, 2, 8)}, r"key1 has shape \(2, 36, 2, 8\).*\(2, 37, 2, 8\)"),
+    "D of key1": ({"key1": zeros(2, 37, 2, 7)}, r"key1 has shape \(2, 37, 2, 7\).*query \(2, 37, 4, 8\)"),
+    "groups": ({"key1": zeros(2, 37, 3, 8)}, "G = 3 groups do not divide the H = 4 heads"),
+    "no groups": ({"key1": zeros(2, 37, 0, 8)}, "G = 0 groups do not divide the H = 4 heads"),
+    "groups of key2": ({"key2": zeros(2, 37, 1, 8)}, r"key2 has shape \(2, 37, 1, 8\).*by key1"),
+    "value1": ({"value1": zeros(2, 37, 2, 9)}, r"value1 has shape \(2, 37, 2, 9\).*by key1"),
+    "value2": ({"value2": zeros(37, 2, 8)}, r"value2 has shape \(37, 2, 8\).*by key1"),
+    "integers": ({"key2": jnp.zeros((2, 37, 2, 8), int)}, "key2 has type int32, expected floating"),
+    "complex": ({"value2": jnp.zeros((2, 37, 2, 8), complex)}, "value2 has type complex64"),
+    "no array": ({"value1": None}, "value1 is NoneType"),
+    "window without causal": ({"window1": 3}, "window1 is 3 with causal=False, expected causal=True"),
+    "window of 0": ({"window2": 0, "causal": True}, "window2 is 0, expected at least 1"),
+    "negative window": ({"window1": -1, "causal": True}, "window1 is -1"),
+    "window no int": ({"window1": 2.0, "causal": True}, r"window1 is 2\.0, expected an int"),
+    "window a bool": ({"window1": True, "causal": True}, "window1 is True, expected an int"),
+    "learned window": ({"window2": jnp.ones((), int), "causal": True}, "window2 is .*expected an int"),
+    "scale": ({"scale": 0.0}, "scale is 0.0, expected a finite number greater than 0"),
+    "learned scale": ({"scale": jnp.ones(())}, "scale is .*multiply the query"),
+    "implementation": ({"implementation": "triton"}, "there are reference, xla, gpu, tpu"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named(name):
+    changes, message = BAD[name]
+    with pytest.raises(ValueError, match=message):
+        trilinear_attention(**arguments(**changes))
+
+
+def test_no_features():
+    with pytest.raises(ValueError, match="expected D of at least 1"):
+        trilinear_attention(*[zeros(3, 2, 0)] * 5)
+
+
+@pytest.mark.parametrize("name", ["gpu", "tpu"])
+def test_hardware_kernels_are_refused_here(name):
+    with pytest.raises(NotImplementedError, match=rf"{name}: .*"):
+        trilinear_attention(**arguments(), **WINDOWS, implementation=name)
+
+
+@pytest.mark.parametrize("implementation", [None, "reference", "xla", "tpu_interpret", ("tpu", "xla")])
+def test_every_implementation_computes_the_definition(implementation):
+    given = arguments()
+    want, _ = reference.trilinear_attention(SHAPE.config, *given.values())
+    got = trilinear_attention(**given, **WINDOWS, implementation=implementation)
+    assert cases.error(got, np.asarray(want, np.float64)) < 1e-5
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_any_batch_axes_and_the_papers_scale(batch):
+    shape = shapes.Shape("", math.prod(batch), 7, 4, 2, 5, causal=False)
+    arrays, _ = cases.make(shape)
+    out = trilinear_attention(*[jnp.asarray(x.reshape(*batch, *x.shape[1:])) for x in arrays])
+    chex.assert_shape(out, (*batch, 7, 4, 5))
+    want = cases.answers(Config(scale=5**-0.5), arrays, np.zeros(shape.query))["out"]
+    assert cases.error(out.reshape(shape.query), want) < 1e-5
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 2, 1), (2, 0, 2, 1), (2, 3, 0, 1), (2, 3, 0, 0)])
+def test_nobody_attends(sizes):
+    b, n, h, g = sizes
+    arrays = zeros(b, n, h, 4), *[zeros(b, n, g, 4)] * 4
+    out, pull = jax.vjp(trilinear_attention, *arrays)
+    chex.assert_shape(out, (b, n, h, 4))
+    for gradient, x in zip(pull(out), arrays, strict=True):
+        np.testing.assert_array_equal(gradient, np.zeros(x.shape))
+
+
+def test_types_meet_in_the_widest():
+    given = arguments()
+    half = given["query"].astype(jnp.bfloat16)
+    out, pull = jax.vjp(lambda q: trilinear_attention(**{**given, "query": q}), half)
+    assert out.dtype == jnp.float32
+    assert pull(out)[0].dtype == jnp.bfloat16
+    assert trilinear_attention(*[x.astype(jnp.bfloat16) for x in given.values()]).dtype == jnp.bfloat16
+
+
+def test_all_pairs_are_two_simplicial_attention_with_a_diagonal_tensor():
+    """bilinear(v, w) = v * w where its tensor is 1 on the diagonal: the other operation, the same numbers."""
+    query, key1, key2, value, _ = cases.make(shapes.Shape("", 2, 9, 3, 3, 6, causal=False))[0]
+    diagonal = np.zeros((3, 6, 6, 6), np.float32)
+    diagonal[:, range(6), range(6), range(6)] = 1
+
+    def loss(q, k1, k2, v):
+        return (trilinear_attention(q, k1, k2, v, v, scale=0.4) ** 2).sum()
+
+    def other(q, k1, k2, v):
+        out = two_simplicial_attention(q, k1, k2, v, jnp.asarray(diagonal), logit="trilinear", scale=0.4)
+        return (out**2).sum()
+
+    got, want = (jax.value_and_grad(f, argnums=range(4))(query, key1, key2, value) for f in (loss, other))
+    chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def loss(query, rest):
+    return (trilinear_attention(query, **rest, **WINDOWS) ** 2).sum()
+
+
+def split():
+    given = arguments()
+    return given.pop("query"), given
+
+
+def test_under_transformations():
+    """jit, vmap, checkpoint and scan: the same gradients as without."""
+    query, rest = split()
+    want = jax.grad(loss)(query, rest)
+
+    def scanned(q):
+        return jax.lax.scan(lambda c, s: (c + loss(q * s, rest), None), 0.0, jnp.ones(2))[0]
+
+    got = {
+        "jit": jax.jit(jax.grad(loss))(query, rest),
+        "checkpoint": jax.grad(jax.checkpoint(loss))(query, rest),
+        "vmap": jax.vmap(jax.grad(loss), (0, None))(jnp.stack([query, query + 1]), rest)[0],
+        "scan": jax.grad(scanned)(query) / 2,
+    }
+    for name, gradient in got.items():
+        np.testing.assert_allclose(gradient, want, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_vmap_over_the_interpreted_kernel():
+    given = jax.tree.map(lambda x: x[:, :9], arguments())
+    mapped = {name: jnp.stack([x, -x]) for name, x in given.items()}
+    axes = dict.fromkeys(given, 0)
+
+    def attend(arrays, implementation):
+        return trilinear_attention(**arrays, **WINDOWS, implementation=implementation)
+
+    got = jax.vmap(lambda a: attend(a, "tpu_interpret"), (axes,))(mapped)
+    want = jax.vmap(lambda a: attend(a, "xla"), (axes,))(mapped)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_one_artifact_for_all_platforms_and_any_batch():
+    given = arguments()
+    (batch,) = export.symbolic_shape("batch")
+
+    def gradient(arrays):
+        return jax.grad(lambda a: (trilinear_attention(**a, **WINDOWS) ** 2).sum())(arrays)
+
+    symbolic = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype), given)
+    artifact = export.export(jax.jit(gradient), platforms=["cpu", "cuda", "tpu"])(symbolic)
+    assert artifact.platforms == ("cpu", "cuda", "tpu")
+    loaded = export.deserialize(artifact.serialize())
+    three = jax.tree.map(lambda x: jnp.concatenate([x, x[:1]]), given)
+    got, want = loaded.call(three), jax.jit(gradient)(three)
+    chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_forward_over_reverse():
+    """A Hessian's product with a vector: the passes are plain JAX and have derivatives themselves."""
+    query, rest = split()
+    tangent = jnp.ones_like(query)
+    _, got = jax.jvp(lambda q: jax.grad(loss)(q, rest), (query,), (tangent,))
+
+    def by_definition(q):
+        return (reference.trilinear_attention(SHAPE.config, q, *rest.values())[0] ** 2).sum()
+
+    _, want = jax.jvp(jax.grad(by_definition), (query,), (tangent,))
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_traced_once():
+    query, rest = split()
+    function = jax.jit(chex.assert_max_traces(lambda q, r: loss(q, r), n=1))
+    for factor in (1.0, 2.0):
+        function(factor * query, rest)
