@@ -19,6 +19,7 @@ The rules:
 import dataclasses
 import functools
 import importlib
+import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -33,6 +34,12 @@ from kernels import tables
 HARDWARE = {"gpu": "cuda", "tpu": "tpu"}  # a hand-written kernel, and the platform it is written for
 INTERPRETED = {"gpu_interpret": "gpu", "tpu_interpret": "tpu"}  # the same kernels, run slowly on a CPU
 NAMES = ("reference", "xla", *HARDWARE, *INTERPRETED)  # what `implementation` may say
+INLINE = (
+    "reference",
+    "xla",
+    "gpu_interpret",
+)  # run as they are traced; the GPU interpreter has ordered effects
+LEAST_THREADS = 8
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 type Implementation = str | Sequence[str] | None
@@ -90,8 +97,8 @@ def run(operation: Operation, config: Any, *arrays: Any, implementation: Impleme
     arrays = _same_manual_axes(arrays)
     if usable[0] == "reference":
         return operation.reference(config, *arrays)[0]
-    if usable[0] == "xla":
-        usable = ("xla",)  # it runs on every platform: what comes after it is never tried
+    if usable[0] in INLINE:
+        usable = usable[:1]  # it runs on every platform: what comes after it is never tried
     count = operation.differentiable
     return _differentiable(operation, config, usable, implementation is None, arrays[:count], arrays[count:])
 
@@ -107,7 +114,23 @@ def checked_names(operation: Operation, implementation: Implementation) -> tuple
             f"implementation {implementation!r} of {operation.name}: "
             f"there are {', '.join(NAMES)}; None takes the fastest that is proven on the chip"
         )
+    if "gpu_interpret" in names:
+        _check_interpretable(names)
     return names
+
+
+def _check_interpretable(names: tuple[str, ...]) -> None:
+    """What JAX's interpreter of GPU kernels needs; without it a call would hang or fail far from here."""
+    if names[0] != "gpu_interpret":
+        raise ValueError(
+            f"implementation {names!r}: gpu_interpret has to be the first, it is not chosen by platform"
+        )
+    threads = int(os.environ.get("NPROC") or os.cpu_count() or 1)
+    if threads < LEAST_THREADS:
+        raise ValueError(
+            f"implementation 'gpu_interpret' waits for ever with {threads} processors: each warpgroup takes one. "
+            f"Set NPROC={LEAST_THREADS} in the environment before JAX starts"
+        )
 
 
 def _unsupported(operation: Operation, name: str, config: Any, arrays: Sequence[Any]) -> str | None:
@@ -165,8 +188,8 @@ _differentiable.defvjp(_forward, _backward)
 
 
 def _call(direction, operation, config, names, proven_only, operands) -> tuple:
-    if names == ("xla",):
-        return _execute("xla", direction, operation, config, jax.devices()[0].device_kind, operands)
+    if names[0] in INLINE:
+        return _execute(names[0], direction, operation, config, jax.devices()[0].device_kind, operands)
     leaves, tree = jax.tree.flatten(operands)
     outputs = kernel_p.bind(
         *leaves,

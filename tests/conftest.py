@@ -4,6 +4,7 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("NPROC", "8")  # JAX's interpreter of GPU kernels needs a thread a warpgroup, or hangs
 
 import jax
 import pytest

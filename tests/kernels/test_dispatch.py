@@ -131,8 +131,9 @@ def test_unsupported_arguments_are_refused_at_once_with_every_reason(calls):
     ("names", "taken"),
     [
         (("gpu", "xla"), "xla"),
-        (("tpu", "gpu_interpret", "xla"), "gpu"),
-        (("xla", "gpu_interpret"), "xla"),
+        (("gpu_interpret", "xla"), "gpu"),
+        (("tpu", "gpu", "tpu_interpret", "xla"), "tpu"),
+        (("xla", "tpu_interpret"), "xla"),
         ("tpu_interpret", "tpu"),
     ],
 )
@@ -143,6 +144,15 @@ def test_a_sequence_takes_the_first_that_runs_here(calls, names, taken):
     want = jax.value_and_grad(lambda x: definition(Config(), x, WEIGHT, None)[0].sum())(X)
     np.testing.assert_allclose(value, want[0], rtol=1e-5)
     np.testing.assert_allclose(gradient, want[1], rtol=1e-5)
+
+
+def test_the_gpu_interpreter_says_what_it_needs(calls, monkeypatch):
+    """It would hang, or fail when its turn came."""
+    with pytest.raises(ValueError, match="gpu_interpret has to be the first"):
+        run(X, WEIGHT, implementation=("gpu", "gpu_interpret"))
+    monkeypatch.setenv("NPROC", "2")
+    with pytest.raises(ValueError, match="Set NPROC=8"):
+        run(X, WEIGHT, implementation="gpu_interpret")
 
 
 def test_the_reference_after_a_kernel(calls):
@@ -197,7 +207,7 @@ def test_vmap_equals_a_loop(calls, mapped, mask):
 
         return jax.vmap(jax.value_and_grad(loss, argnums=(0, 1)), axes)(x, weight, mask)
 
-    for got, want in zip(*map(jax.tree.leaves, (of("gpu_interpret"), of("reference"))), strict=True):
+    for got, want in zip(*map(jax.tree.leaves, (of("tpu_interpret"), of("reference"))), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
@@ -211,7 +221,7 @@ def test_under_checkpoint_scan_and_twice_differentiated(calls):
 
     for derivative in (jax.grad(loss), lambda x, name: jax.grad(lambda x: jax.grad(loss)(x, name)[0, 0])(x)):
         want = derivative(X, "reference")
-        for name in ("xla", "gpu_interpret"):
+        for name in ("xla", "tpu_interpret", "gpu_interpret"):
             np.testing.assert_allclose(derivative(X, name), want, rtol=1e-5, atol=1e-6)
 
 
@@ -226,7 +236,7 @@ def test_in_shard_map_replicated_arguments_get_their_whole_gradient(calls):
             return jax.lax.psum(run(x, weight, implementation=name).sum(), "data")
 
         def both(x, weight):
-            return tuple(jax.grad(loss, (0, 1))(x, weight, name) for name in ("xla", "gpu_interpret"))
+            return tuple(jax.grad(loss, (0, 1))(x, weight, name) for name in ("xla", "tpu_interpret"))
 
         return jax.shard_map(both, mesh=mesh, in_specs=(data, whole), out_specs=((data, whole),) * 2)(
             x, weight
