@@ -85,52 +85,6 @@ def _query_side(plan, inputs, *references):
     shift, delta = (
         tiles.rows(tiles.load(plan, inputs[n].at[group, here], ROW), width) for n in ("shift", "delta")
     )
-    if not plan.linear:
-        bb, cc = fetched[-2:]
-        s, e = (tiles.rows(tiles.load(plan, inputs[n].at[group, here], ROW), width) for n in "se")
-        z = tiles.load(plan, inputs["z"].at[group, here, pl.ds(k * width, width)], TILE)
-        zz = z * z
-        cc = tiles.columns(tiles.load(plan, cc.at[pl.ds(k * width, width)], COLUMN))
-
-    def linear_step(_, *references):
-        *references, dquery = references
-        block = dict(zip(specs, references, strict=True))
-        factors = linear_factors(plan, queries, block)
-        products = []
-        for i in range(count):
-            logit = tiles.multiply(plan, (ROWS, width), factors[i]) * (plan.scale * LOG2_E)
-            weight = jnp.exp2(restrict(plan, logit, block, i) - shift)
-            g = weight * (_dweight(plan, douts, block, i) - delta)
-            pairs = pl.ds(i * width, width)
-            keys = [block[f"c{p}"].at[pairs] for p in range(plan.value_parts)]
-            products += tiles.cross(tiles.split(g, plan.weight_parts), keys)
-        plgpu.commit_smem()  # of what was loaded, before a copy overwrites it
-        return tiles.multiply(plan, dquery, products)
-
-    def step(indices, *references):
-        (j,) = indices
-        *references, (along, across, dsquare) = references
-        block = dict(zip(specs, references, strict=True))
-        dx = results[2].at[lax.rem(j, 2)]
-        plgpu.wait_smem_to_gmem(1, wait_read_only=True)  # what was written two steps ago
-        for i in range(count):
-            x = tiles.load(plan, block["x"].at[i], ROW)
-            y = tiles.columns(tiles.load(plan, block["y"].at[i], COLUMN))
-            b = bb[j * count + i]
-            square = tiles.squares(plan, x, b, z, zz, y, cc, e)
-            inverse = tiles.special(plan, "rsqrt", square)
-            # The shift leaves a factor of s in the weight.
-            weight = jnp.exp2(restrict(plan, square * inverse * s, block, i) - shift)
-            g = weight * (_dweight(plan, douts, block, i) - delta) * inverse
-            gy = g * y
-            dx[i, :] = x * jnp.sum(g * cc, axis=1) - jnp.sum(gy * z, axis=1)
-            along = along + g * b
-            across = across + gy * tiles.rows(x, width)
-            dsquare = dsquare + gy * y
-        plgpu.commit_smem()
-        plgpu.copy_smem_to_gmem(dx, outs[0].at[group, k, pl.ds(j * count, count), here])
-        return along, across, dsquare
-
     specs = pair_specs(plan, lambda j: (k, j))
     if not plan.linear:
         specs["x"] = plgpu.BlockSpec((count, ROWS), lambda j: (j, tile))
@@ -138,13 +92,58 @@ def _query_side(plan, inputs, *references):
         specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda j: (j, tile, k))
     arguments = [inputs[name].at[plan.example(group, inputs[name].shape[0])] for name in specs]
     options = {"grid": (plan.j_steps,), "in_specs": list(specs.values()), "max_concurrent_steps": plan.stages}
-    empty = tiles.zeros(plan, (ROWS, width))
+
     if plan.linear:
+
+        def linear_step(_, *references):
+            *references, dquery = references
+            block = dict(zip(specs, references, strict=True))
+            products = []
+            for i, factors in enumerate(linear_factors(plan, queries, block)):
+                logit = tiles.multiply(plan, (ROWS, width), factors) * (plan.scale * LOG2_E)
+                weight = jnp.exp2(restrict(plan, logit, block, i) - shift)
+                g = weight * (_dweight(plan, douts, block, i) - delta)
+                keys = [block[f"c{p}"].at[pl.ds(i * width, width)] for p in range(plan.value_parts)]
+                products += tiles.cross(tiles.split(g, plan.weight_parts), keys)
+            plgpu.commit_smem()  # of what was loaded, before a copy overwrites it
+            return tiles.multiply(plan, dquery, products)
+
         carry = tiles.zeros(plan, (ROWS, plan.depth))
         results[0][...] = plgpu.emit_pipeline(linear_step, init_carry=carry, **options)(*arguments)
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(results[0], outs[0].at[group, k, here])
     else:
+        bb, cc = fetched[-2:]
+        s, e = (tiles.rows(tiles.load(plan, inputs[n].at[group, here], ROW), width) for n in "se")
+        z = tiles.load(plan, inputs["z"].at[group, here, pl.ds(k * width, width)], TILE)
+        zz = z * z
+        cc = tiles.columns(tiles.load(plan, cc.at[pl.ds(k * width, width)], COLUMN))
+
+        def step(indices, *references):
+            (j,) = indices
+            *references, (along, across, dsquare) = references
+            block = dict(zip(specs, references, strict=True))
+            dx = results[2].at[lax.rem(j, 2)]
+            plgpu.wait_smem_to_gmem(1, wait_read_only=True)  # what was written two steps ago
+            for i in range(count):
+                x = tiles.load(plan, block["x"].at[i], ROW)
+                y = tiles.columns(tiles.load(plan, block["y"].at[i], COLUMN))
+                b = bb[j * count + i]
+                square = tiles.squares(plan, x, b, z, zz, y, cc, e)
+                inverse = tiles.special(plan, "rsqrt", square)
+                # The shift leaves a factor of s in the weight.
+                weight = jnp.exp2(restrict(plan, square * inverse * s, block, i) - shift)
+                g = weight * (_dweight(plan, douts, block, i) - delta) * inverse
+                gy = g * y
+                dx[i, :] = x * jnp.sum(g * cc, axis=1) - jnp.sum(gy * z, axis=1)
+                along = along + g * b
+                across = across + gy * tiles.rows(x, width)
+                dsquare = dsquare + gy * y
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(dx, outs[0].at[group, k, pl.ds(j * count, count), here])
+            return along, across, dsquare
+
+        empty = tiles.zeros(plan, (ROWS, width))
         pipeline = plgpu.emit_pipeline(step, init_carry=(empty, empty, empty), **options)
         along, across, dsquare = pipeline(*arguments)
         results[0][...] = z * along - across
@@ -216,7 +215,7 @@ def _pair_side(plan, inputs, *references):
     width, count = plan.k_block, plan.j_block
     flat = pl.ds((k * plan.j_steps + j) * count * width, count * width)
     square_block = (pl.ds(j * count, count), pl.ds(k * width, width))
-    places = {f"w{p}": (group, flat) for p in range(plan.value_parts)}
+    places: dict[str, tuple] = {f"w{p}": (group, flat) for p in range(plan.value_parts)}
     if plan.linear:
         places |= {f"c{p}": (group, flat) for p in range(plan.key_parts)}
     else:
@@ -225,52 +224,6 @@ def _pair_side(plan, inputs, *references):
         places["bias"] = (plan.example(group, inputs["bias"].shape[0]), *square_block)
     fetched = dict(zip(places, fetched, strict=True))
     tiles.fetch([(inputs[name].at[place], fetched[name]) for name, place in places.items()], barrier)
-    if not plan.linear:
-        cc = tiles.columns(tiles.load(plan, fetched["cc"].at[pl.ds(k * width, width)], COLUMN))
-
-    def step(_, *references):
-        *references, (dvalues, sums) = references
-        block = {**fetched, **dict(zip(specs, references, strict=True))}
-        s, e, shift, delta = (tiles.rows(tiles.load(plan, block["rows"].at[r], ROW), width) for r in range(4))
-        douts = [block[f"d{p}"] for p in range(plan.value_parts)]
-        if plan.linear:
-            factors = linear_factors(plan, [block[f"q{p}"] for p in range(plan.query_parts)], block)
-        else:
-            z = tiles.load(plan, block["z"], TILE)
-            zz = z * z
-            natural = s * (1 / LOG2_E)
-            dys, dbbs, dcc = sums
-        for i in range(count):
-            pairs = pl.ds(i * width, width)
-            if plan.linear:
-                logit = tiles.multiply(plan, (ROWS, width), factors[i]) * (plan.scale * LOG2_E)
-            else:
-                x = tiles.load(plan, block["x"].at[i], ROW)
-                y = tiles.columns(tiles.load(plan, block["y"].at[i], COLUMN))
-                square = tiles.squares(plan, x, block["bb"][j * count + i], z, zz, y, cc, e)
-                inverse = tiles.special(plan, "rsqrt", square)
-                logit = square * inverse * s
-            weight = jnp.exp2(restrict(plan, logit, block, i) - shift)
-            for p, part in enumerate(tiles.split(weight, plan.weight_parts)):
-                exchange[p][:, pairs] = part
-            g = weight * (_dweight(plan, douts, block, i) - delta)
-            if plan.linear:
-                for p, part in enumerate(tiles.split(g, plan.weight_parts)):
-                    exchange[plan.weight_parts + p][:, pairs] = part
-            else:
-                g = g * (inverse * natural)
-                dys = _with(dys, i, dys[i] + g * (y - tiles.rows(x, width) * z))
-                dbbs = _with(dbbs, i, dbbs[i] + g * zz)
-                dcc = dcc + g * tiles.rows(x * x, width)
-        plgpu.commit_smem()
-        across = [tile.transpose((1, 0)) for tile in exchange]
-        dvalues = tiles.multiply(plan, dvalues, tiles.cross(across[: plan.weight_parts], douts))
-        if plan.linear:
-            queries = [block[f"q{p}"] for p in range(plan.value_parts)]
-            sums = tiles.multiply(plan, sums, tiles.cross(across[plan.weight_parts :], queries))
-        else:
-            sums = dys, dbbs, dcc
-        return dvalues, sums
 
     def row_tile(features):
         transforms = tiles.swizzled(features, width)
@@ -280,34 +233,80 @@ def _pair_side(plan, inputs, *references):
     specs |= {f"d{p}": row_tile(plan.features) for p in range(plan.value_parts)}
     if plan.linear:
         specs |= {f"q{p}": row_tile(plan.depth) for p in range(plan.query_parts)}
-        sums = tiles.zeros(plan, (count * width, plan.depth))
     else:
         specs["z"] = plgpu.BlockSpec((ROWS, width), lambda i: (i, k))
         specs["x"] = plgpu.BlockSpec((count, ROWS), lambda i: (j, i))
-        empty = tiles.zeros(plan, (ROWS, width))
-        sums = (empty,) * count, (empty,) * count, empty
     if plan.masked:
         specs["mask"] = plgpu.BlockSpec((count, ROWS, width), lambda i: (j, i, k))
-    dvalues, sums = plgpu.emit_pipeline(
-        step,
-        grid=(plan.q_steps,),
-        in_specs=list(specs.values()),
-        max_concurrent_steps=plan.stages,
-        init_carry=(tiles.zeros(plan, (count * width, plan.features)), sums),
-    )(*(inputs[name].at[plan.example(group, inputs[name].shape[0])] for name in specs))
-    results[0][...] = dvalues
+    arguments = [inputs[name].at[plan.example(group, inputs[name].shape[0])] for name in specs]
+    options = {"grid": (plan.q_steps,), "in_specs": list(specs.values()), "max_concurrent_steps": plan.stages}
+    dvalues = tiles.zeros(plan, (count * width, plan.features))
+
+    def opened(references):
+        block = {**fetched, **dict(zip(specs, references, strict=True))}
+        vectors = [tiles.rows(tiles.load(plan, block["rows"].at[r], ROW), width) for r in range(4)]
+        return block, [block[f"d{p}"] for p in range(plan.value_parts)], vectors
+
+    def exchanged(first, i, tile):
+        """Lays a tile of P, or of the logits' gradients, down to be read as columns."""
+        for p, part in enumerate(tiles.split(tile, plan.weight_parts)):
+            exchange[first + p][:, pl.ds(i * width, width)] = part
+
+    def across(first):
+        return [tile.transpose((1, 0)) for tile in exchange[first : first + plan.weight_parts]]
+
     if plan.linear:
-        results[1][...] = sums
+
+        def linear_step(_, *references):
+            *references, (dvalues, dkeys) = references
+            block, douts, (_, _, shift, delta) = opened(references)
+            queries = [block[f"q{p}"] for p in range(plan.query_parts)]
+            for i, factors in enumerate(linear_factors(plan, queries, block)):
+                logit = tiles.multiply(plan, (ROWS, width), factors) * (plan.scale * LOG2_E)
+                weight = jnp.exp2(restrict(plan, logit, block, i) - shift)
+                exchanged(0, i, weight)
+                exchanged(plan.weight_parts, i, weight * (_dweight(plan, douts, block, i) - delta))
+            plgpu.commit_smem()
+            dvalues = tiles.multiply(plan, dvalues, tiles.cross(across(0), douts))
+            factors = tiles.cross(across(plan.weight_parts), queries[: plan.value_parts])
+            return dvalues, tiles.multiply(plan, dkeys, factors)
+
+        carry = dvalues, tiles.zeros(plan, (count * width, plan.depth))
+        dvalues, results[1][...] = plgpu.emit_pipeline(linear_step, init_carry=carry, **options)(*arguments)
+        target = outs[1].at[group, flat]
     else:
-        dys, dbbs, dcc = sums
+        cc = tiles.columns(tiles.load(plan, fetched["cc"].at[pl.ds(k * width, width)], COLUMN))
+
+        def step(_, *references):
+            *references, (dvalues, dys, dbbs, dcc) = references
+            block, douts, (s, e, shift, delta) = opened(references)
+            natural = s * (1 / LOG2_E)
+            z = tiles.load(plan, block["z"], TILE)
+            zz = z * z
+            for i in range(count):
+                x = tiles.load(plan, block["x"].at[i], ROW)
+                y = tiles.columns(tiles.load(plan, block["y"].at[i], COLUMN))
+                square = tiles.squares(plan, x, block["bb"][j * count + i], z, zz, y, cc, e)
+                inverse = tiles.special(plan, "rsqrt", square)
+                weight = jnp.exp2(restrict(plan, square * inverse * s, block, i) - shift)
+                exchanged(0, i, weight)
+                g = weight * (_dweight(plan, douts, block, i) - delta) * (inverse * natural)
+                dys = _with(dys, i, dys[i] + g * (y - tiles.rows(x, width) * z))
+                dbbs = _with(dbbs, i, dbbs[i] + g * zz)
+                dcc = dcc + g * tiles.rows(x * x, width)
+            plgpu.commit_smem()
+            return tiles.multiply(plan, dvalues, tiles.cross(across(0), douts)), dys, dbbs, dcc
+
+        empty = tiles.zeros(plan, (ROWS, width))
+        carry = dvalues, (empty,) * count, (empty,) * count, empty
+        dvalues, dys, dbbs, dcc = plgpu.emit_pipeline(step, init_carry=carry, **options)(*arguments)
         for r, tile in enumerate((*dys, *dbbs, dcc, dcc)):
             results[1][r, :] = jnp.sum(tile, axis=0)
+        target = outs[1].at[group, j, :, pl.ds(k * width, width)]
+    results[0][...] = dvalues
     plgpu.commit_smem()
     plgpu.copy_smem_to_gmem(results[0], outs[0].at[group, flat])
-    if plan.linear:
-        plgpu.copy_smem_to_gmem(results[1], outs[1].at[group, flat])
-    else:
-        plgpu.copy_smem_to_gmem(results[1], outs[1].at[group, j, :, pl.ds(k * width, width)])
+    plgpu.copy_smem_to_gmem(results[1], target)
     plgpu.wait_smem_to_gmem(0)
 
 

@@ -114,7 +114,7 @@ class Problem:
 
     def gradients(
         self, piece: Piece, of_queries: tuple[Array, ...], of_pairs: tuple[Array, ...]
-    ) -> tuple[Array, Array, Array, Array, Array, Array]:
+    ) -> tuple[Array, ...]:
         """Gradients of query, key1, key2, values in first and second place, and bilinear, for one slice.
 
         Args:
