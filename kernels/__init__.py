@@ -4,7 +4,8 @@
 """
 
 from kernels.trans.api import trans
+from kernels.trans.sharded import trans_sharded
 from kernels.trilinear.api import trilinear_attention
 from kernels.two_simplicial.api import two_simplicial_attention
 
-__all__ = ["trans", "trilinear_attention", "two_simplicial_attention"]
+__all__ = ["trans", "trans_sharded", "trilinear_attention", "two_simplicial_attention"]

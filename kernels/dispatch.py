@@ -94,7 +94,7 @@ def run(operation: Operation, config: Any, *arrays: Any, implementation: Impleme
     usable = tuple(name for name in names if reasons[name] is None)
     if not usable:
         raise NotImplementedError(_refusal(operation, reasons))
-    arrays = _same_manual_axes(arrays)
+    arrays = same_manual_axes(arrays)
     if usable[0] == "reference":
         return operation.reference(config, *arrays)[0]
     if usable[0] in INLINE:
@@ -128,8 +128,8 @@ def _check_interpretable(names: tuple[str, ...]) -> None:
     threads = int(os.environ.get("NPROC") or os.cpu_count() or 1)
     if threads < LEAST_THREADS:
         raise ValueError(
-            f"implementation 'gpu_interpret' waits for ever with {threads} processors: each warpgroup takes one. "
-            f"Set NPROC={LEAST_THREADS} in the environment before JAX starts"
+            f"implementation 'gpu_interpret' waits for ever with {threads} processors, as each warpgroup takes "
+            f"one. Set NPROC={LEAST_THREADS} in the environment before JAX starts"
         )
 
 
@@ -144,7 +144,7 @@ def _refusal(operation: Operation, reasons: dict[str, str | None]) -> str:
     return f"{operation.name} has no implementation for this call. {told}. There are: {', '.join(NAMES)}"
 
 
-def _same_manual_axes(arrays: Sequence[Any]) -> tuple[Any, ...]:
+def same_manual_axes(arrays: Sequence[Any]) -> tuple[Any, ...]:
     """Inside `shard_map`, marks all arrays as varying over the axes that any varies over.
 
     The marking's transpose sums the gradient over those axes, which is what a replicated argument needs.

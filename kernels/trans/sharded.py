@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from kernels import checks
+from kernels import checks, dispatch
 from kernels.trans import xla
 from kernels.trans.reference import accumulator
 
@@ -74,18 +74,7 @@ def trans_sharded(
     if 0 in (*batch, heads, rows, outputs):
         return jnp.zeros((*batch, heads, rows, outputs), premise.dtype)
     flat = [None if x is None else checks.flatten_batch(x, batch, 3) for x in (kernel_logits, premise, mask)]
-    return _ring(axis_name, causal, *_alike(flat)).reshape(*batch, heads, rows, outputs)
-
-
-def _alike(arrays):
-    """All arrays varying over the mesh axes that any varies over; the transpose sums a gradient over them."""
-    varying = frozenset().union(*(_varying(x) for x in arrays if x is not None))
-    return [
-        x
-        if x is None or not (other := varying - _varying(x))
-        else jax.lax.pcast(x, tuple(other), to="varying")
-        for x in arrays
-    ]
+    return _ring(axis_name, causal, *dispatch.same_manual_axes(flat)).reshape(*batch, heads, rows, outputs)
 
 
 def _varying(x):
