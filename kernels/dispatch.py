@@ -128,7 +128,7 @@ def _check_interpretable(names: tuple[str, ...]) -> None:
     threads = int(os.environ.get("NPROC") or os.cpu_count() or 1)
     if threads < LEAST_THREADS:
         raise ValueError(
-            f"implementation 'gpu_interpret' waits for ever with {threads} processors, as each warpgroup takes "
+            f"implementation 'gpu_interpret' waits for ever with {threads} processors: a warpgroup takes "
             f"one. Set NPROC={LEAST_THREADS} in the environment before JAX starts"
         )
 
