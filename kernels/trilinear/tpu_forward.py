@@ -1,7 +1,7 @@
 """The forward TPU kernel of trilinear attention: an online softmax, one first key (or distance) at a time.
 
 Tiles are transposed, [second keys, queries], as in the backward kernel: maxima and sums go down sublanes.
-Weights are taken against a maximum that is known before the logits are, that of earlier steps: the exponential
+Weights are taken against a maximum known before the logits are, that of earlier steps: the exponential
 of the first logits runs while the matrix unit is still at the last. Only where a logit is far above that
 maximum (in a tile's first step, then hardly ever) is the step done again against its own.
 """
