@@ -22,6 +22,7 @@ from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # nothing here runs; set before JAX looks for devices
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("MOSAIC_GPU_DUMP_PTXAS", "1")
 os.environ.setdefault("MOSAIC_GPU_DUMP_SASS", "1")
 
