@@ -108,7 +108,9 @@ def backward(
         gradients, (dbilinear,) = _over_chunks(of_chunk, tiling, arrays, bilinear, mask)
         return *(jnp.swapaxes(g, 1, 2) for g in gradients), dbilinear
 
-    gradients = _tiled(at, blocks, *arrays, out, lse, dout, *(() if mask is None else (mask,)))
+    # In one program with the forward pass, sharing layouts and products with it costs more than it saves.
+    operands = jax.lax.optimization_barrier((*arrays, out, lse, dout))
+    gradients = _tiled(at, blocks, *operands, *(() if mask is None else (mask,)))
     return tuple(g.astype(a.dtype) for g, a in zip(gradients, arrays, strict=True))
 
 

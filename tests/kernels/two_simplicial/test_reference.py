@@ -13,7 +13,7 @@ from kernels.two_simplicial.reference import LOGITS, Config, two_simplicial_atte
 from tests.kernels.two_simplicial import cases
 
 
-def logit_by_hand(config: Config, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.floating:
+def logit_by_hand(config: Config, a: np.ndarray, b: np.ndarray, c: np.ndarray):
     match config.logit:
         case "unsigned":  # the vector of equation (7)
             vector = (a @ b) * c - (a @ c) * b + (b @ c) * a
