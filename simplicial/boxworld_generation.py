@@ -111,8 +111,7 @@ def puzzles(config: BoxWorldConfig) -> list[tuple[int, int, int]]:
     known = known_leaves(config)
     least, most, probability = (known[name] for name in ("min_length", "max_length", "bridge_probability"))
     if least is None or most is None or probability is None:
-        raise ValueError("the lengths and the bridge's probability must be plain numbers, not traced or
-        batched")
+        raise ValueError("lengths and bridge_probability must be plain numbers here, not traced or batched")
     found = []
     for length in range(int(least), int(most) + 1):
         if probability < 1:
