@@ -69,7 +69,7 @@ def proven(record: dict[str, Any], file: str) -> list[dict[str, Any]]:
 
 
 def _all_hold(checks: list[dict[str, Any]], case: kernel_cases.Case, backend: str) -> bool:
-    dtype = str(case.avals[0].dtype)
+    dtype = str(case.dtype)
     own = [
         row
         for row in checks

@@ -66,6 +66,11 @@ class Case:
     spread: tuple[float, ...]
     layout: Mapping[str, Callable[..., tuple]] = dataclasses.field(default_factory=dict)
 
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of its arrays."""
+        return next(aval.dtype for aval in self.avals if aval is not None)
+
     def draw(self, seed: int = 0) -> tuple[jax.Array | None, ...]:
         """Normal numbers, each array times its `spread`, so that logits are of order one."""
         keys = jax.random.split(jax.random.key(seed), len(self.avals))

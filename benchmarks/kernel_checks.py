@@ -61,7 +61,7 @@ def expected(case: kernel_cases.Case, arrays: tuple, cotangent: np.ndarray) -> l
 
 def check(case: kernel_cases.Case, implementation: str) -> dict[str, Any]:
     """A row: the relative errors of one implementation on one case."""
-    kind = str(case.avals[0].dtype)
+    kind = str(case.dtype)
     row = {"operation": case.operation.name, "case": case.name, "implementation": implementation}
     backend = case.operation.backend(implementation)
     if reason := backend.unsupported(case.config, *case.avals):

@@ -288,11 +288,13 @@ def _choose(operation, config, names, arrays, platform, chip, proven_only, parti
     if proven_only:
         kind, sizes = operation.describe(config, *arrays)
         proven = None if partitioned else tables.fastest(chip, operation.name, kind, sizes)
-        return proven if proven in names and HARDWARE.get(proven) == platform else "xla"
+        return proven if proven is not None and proven in names and HARDWARE[proven] == platform else "xla"
     for name in names:
         if name not in HARDWARE or HARDWARE[name] == platform:
             return name
-    reasons = {name: f"runs on {HARDWARE[name]}, and this is being compiled for {platform}" for name in names}
+    reasons: dict[str, str | None] = {
+        name: f"runs on {HARDWARE[name]}, and this is being compiled for {platform}" for name in names
+    }
     raise NotImplementedError(_refusal(operation, reasons))
 
 

@@ -35,7 +35,13 @@ from benchmarks.aot import chips, machine_code
 def compiled(chip: str, case: kernel_cases.Case, direction: str) -> dict[str, Any]:
     """A row: what became of one case on one chip."""
     backend = chips.backend_of(chip)
-    row = {"chip": chip, "operation": case.operation.name, "case": case.name, "direction": direction}
+    row: dict[str, Any] = {"chip": chip, "operation": case.operation.name}
+    row |= {"case": case.name, "direction": direction}
+        "chip": chip,
+        "operation": case.operation.name,
+        "case": case.name,
+        "direction": direction,
+    }
     if reason := case.operation.backend(backend).unsupported(case.config, *case.avals):
         return {**row, "unsupported": reason}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,18 @@
 """The trans operator: from two relations a third, through everything that may stand between."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
 
 from kernels import checks, dispatch
 from kernels.trans import reference
 from kernels.trans.reference import Config
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 
 def trans(

@@ -16,18 +16,22 @@ and heads are one axis Z there. Masked logits are -inf: a mask is applied before
 logits), causality inside it, where tiles that no row sees are neither copied nor multiplied.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
 from kernels.trans import gpu_backward, gpu_forward
 from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS
 from kernels.trans.reference import Config
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 DTYPES = ("bfloat16", "float16")
 LONGEST = 1280  # rows, columns and outputs: 20 tiles of 64 x 64 in shared memory, and room for the rest

@@ -1,16 +1,20 @@
 """The forward pass of trans on Hopper: softmax in place in shared memory, then a matrix product."""
 
+from __future__ import annotations
+
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jaxtyping import Array, Float
 
 from kernels.trans import gpu_pipeline
 from kernels.trans.gpu_pipeline import LOG2E, LOWEST, TILE, WARPGROUP_ROWS, Ring, Work
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Float
 
 
 def _kernel(

@@ -14,15 +14,20 @@ rows has no sharding of its own.
 Letters: X rows of this device, A = n X columns, C = X columns of one piece, Y columns of the premise.
 """
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
 
 from kernels import checks, dispatch
 from kernels.trans import xla
 from kernels.trans.reference import accumulator
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 
 def trans_sharded(

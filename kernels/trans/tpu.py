@@ -10,17 +10,21 @@ tiles after the diagonal are neither computed nor fetched.
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
-from jaxtyping import Array, Bool, Float
 
 from kernels.trans import tpu_tiles
 from kernels.trans.reference import Config
 from kernels.trans.tpu_backward import backward
 from kernels.trans.tpu_tiles import Here, Tiles
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 __all__ = ["backward", "block_candidates", "forward", "unsupported"]
 

@@ -1,15 +1,20 @@
 """Trilinear attention: of a query to pairs of positions, with causal windows and grouped queries."""
 
+from __future__ import annotations
+
 import math
 import numbers
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
 
 from kernels import checks, dispatch
 from kernels.trilinear import reference
 from kernels.trilinear.reference import Config
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 def trilinear_attention(

@@ -10,15 +10,16 @@ size s may be wrong by s / 512, and the backward pass rounds another product tha
 %, in norm.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jaxtyping import Array, Float
 
 from kernels.trilinear import gpu_sweep as sweep
 from kernels.trilinear.gpu_backward import CANDIDATES as BACKWARD_CANDIDATES
@@ -36,6 +37,9 @@ from kernels.trilinear.gpu_layout import (
 )
 from kernels.trilinear.gpu_sweep import COMPUTE, ROWS
 from kernels.trilinear.reference import Config
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Float
 
 __all__ = ["backward", "block_candidates", "forward", "unsupported"]
 

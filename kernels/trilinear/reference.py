@@ -7,11 +7,16 @@ Axis letters: B batch, N positions (i of a query; j and k of the two keys), H qu
 keys and values), R = H / G query heads a group, D features.
 """
 
+from __future__ import annotations
+
 import dataclasses
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 # A logit of a pair that is not allowed: finite, so that no difference of two of them is NaN.
 MASKED = -1e30
@@ -34,7 +39,7 @@ class Config:
     scale: float = 1.0
 
     @property
-    def swapped(self) -> "Config":
+    def swapped(self) -> Config:
         """The same attention with the two keys, and the two values, handed over in the other order."""
         return dataclasses.replace(self, window1=self.window2, window2=self.window1)
 

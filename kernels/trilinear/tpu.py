@@ -10,16 +10,20 @@ The loop over first keys goes by distance, as that of the blockwise path does (s
 128 positions wastes nothing on a window of 32.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from kernels.trilinear import tpu_backward, tpu_forward
 from kernels.trilinear.reference import Config
 from kernels.trilinear.tpu_plan import LANES, Plan, make_plan, smaller_window_first
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Float
 
 DTYPES = (jnp.dtype(jnp.float32), jnp.dtype(jnp.bfloat16))
 

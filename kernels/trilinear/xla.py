@@ -19,16 +19,20 @@ Letters: B batch, G groups, T positions of a tile, R heads a group, J first keys
 block, D features. Heads are laid out [B, G, N, R, D], keys and values [B, G, N, D].
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
 from kernels.trilinear.reference import MASKED, Config, accumulator
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 
 def unsupported(config: Config, *arrays: Any) -> str | None:

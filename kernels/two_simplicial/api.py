@@ -61,15 +61,10 @@ def two_simplicial_attention(
             platform.
     """
     config, arrays, batch = _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps)
-    n, (heads, features) = arrays[0].shape[1], arrays[4].shape[:2]
-    if arrays[1].shape[1] == 0 or 0 in (
-        *batch,
-        n,
-        heads,
-        features,
-    ):  # nothing to attend to, or nobody who does
+    n, keys, (heads, features) = query.shape[-3], key1.shape[-3], bilinear.shape[:2]
+    if 0 in (*batch, n, keys, heads, features):  # nothing to attend to, or nobody who does
         dispatch.checked_names(OPERATION, implementation)
-        return jnp.zeros((*batch, n, heads, features), arrays[0].dtype)
+        return jnp.zeros((*batch, n, heads, features), jnp.result_type(*arrays[:5]))
     out = dispatch.run(OPERATION, config, *arrays, implementation=implementation)
     return out.reshape(*batch, n, heads, features)
 

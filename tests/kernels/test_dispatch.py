@@ -41,14 +41,15 @@ def backend(name, calls):
     def unsupported(config, x, weight, mask):
         return f"{name} takes no more than 8 columns" if name != "xla" and x.shape[1] > 8 else None
 
-    candidates = lambda config, *arrays: {"forward": [{}], "backward": [{}]}  # noqa: E731
     module = types.ModuleType(f"fake.{name}")
-    if name == "xla":
-        module.forward = lambda *arguments, blocks=None: forward(*arguments, blocks=blocks)
-        module.backward = lambda *arguments, blocks=None: backward(*arguments, blocks=blocks)
-    else:
-        module.forward, module.backward = forward, backward
-    module.unsupported, module.block_candidates = unsupported, candidates
+    contents = {
+        "forward": forward if name != "xla" else lambda *x, blocks=None: forward(*x, blocks=blocks),
+        "backward": backward if name != "xla" else lambda *x, blocks=None: backward(*x, blocks=blocks),
+        "unsupported": unsupported,
+        "block_candidates": lambda config, *arrays: {"forward": [{}], "backward": [{}]},
+    }
+    for key, value in contents.items():
+        setattr(module, key, value)
     return module
 
 

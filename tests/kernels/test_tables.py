@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_sizes_that_are_symbols_have_no_line(written):
     """An exported function with a symbolic batch takes the defaults."""
     from jax import export
 
-    (n,) = export.symbolic_shape("n")
+    n: Any = export.symbolic_shape("n")[0]
     written(fastest=[line({"N": 64})])
     assert tables.fastest("C", "op", KIND, {"N": n}) is None
 

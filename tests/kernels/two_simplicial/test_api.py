@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from jax import export
 
-from kernels.two_simplicial import reference, shapes
-from kernels.two_simplicial.api import two_simplicial_attention
+from kernels import dispatch
+from kernels.two_simplicial import shapes
+from kernels.two_simplicial.api import OPERATION, two_simplicial_attention
 from kernels.two_simplicial.reference import LOGITS, Config
 from tests.kernels.two_simplicial import cases
 
@@ -62,8 +63,9 @@ def test_bad_input_is_named(name):
 
 
 def test_signed_needs_pieces_of_three():
+    key = zeros(3, 2, 4)
     with pytest.raises(ValueError, match="D = 4 is not divisible by 3"):
-        two_simplicial_attention(zeros(5, 2, 4), *[zeros(3, 2, 4)] * 3, zeros(2, 7, 4, 4), logit="signed")
+        two_simplicial_attention(zeros(5, 2, 4), key, key, key, zeros(2, 7, 4, 4), logit="signed")
 
 
 @pytest.mark.parametrize("name", ["gpu", "tpu"])
@@ -79,7 +81,7 @@ def test_hardware_kernels_are_refused_here(name):
 def test_any_batch_axes(logit, batch, mask):
     """Equal to the definition on the flattened batch; a mask broadcasts over batch axes, queries and keys."""
     size = int(np.prod(batch))
-    *flat, _ = cases.arrays(shapes.Shape("batch", size, 2, 5, 3, 6, 4, 7))
+    query, key1, key2, value, bilinear, _ = cases.arrays(shapes.Shape("batch", size, 2, 5, 3, 6, 4, 7))
     rng = np.random.default_rng(0)
     full = (*batch, 5, 3, 3)
     own = {
@@ -89,11 +91,13 @@ def test_any_batch_axes(logit, batch, mask):
         "no batch axes": rng.random((5, 3, 3)) < 0.6,
         "padding": rng.random((*batch, 1, 1, 3)) < 0.6,
     }[mask]
-    shaped = [x.reshape(*batch, *x.shape[1:]) for x in flat[:4]]
-    out = two_simplicial_attention(*shaped, flat[4], logit=logit, mask=own)
+    own = None if own is None else jnp.asarray(own)
+    q, k1, k2, v = (jnp.asarray(x).reshape(*batch, *x.shape[1:]) for x in (query, key1, key2, value))
+    out = two_simplicial_attention(q, k1, k2, v, bilinear, logit=logit, mask=own)
     chex.assert_shape(out, (*batch, 5, 2, 7))
-    spread = None if own is None else np.broadcast_to(own, full).reshape(size, 5, 3, 3)
-    want, _ = reference.two_simplicial_attention(Config(logit), *map(jnp.asarray, flat), spread)
+    spread = None if own is None else jnp.broadcast_to(own, full).reshape(size, 5, 3, 3)
+    arrays = (jnp.asarray(x) for x in (query, key1, key2, value, bilinear))
+    want = dispatch.run(OPERATION, Config(logit), *arrays, spread, implementation="reference")
     cases.check(out.reshape(want.shape), np.asarray(want, np.float64), 1e-5)
 
 
