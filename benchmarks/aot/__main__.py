@@ -37,11 +37,6 @@ def compiled(chip: str, case: kernel_cases.Case, direction: str) -> dict[str, An
     backend = chips.backend_of(chip)
     row: dict[str, Any] = {"chip": chip, "operation": case.operation.name}
     row |= {"case": case.name, "direction": direction}
-        "chip": chip,
-        "operation": case.operation.name,
-        "case": case.name,
-        "direction": direction,
-    }
     if reason := case.operation.backend(backend).unsupported(case.config, *case.avals):
         return {**row, "unsupported": reason}
     with tempfile.TemporaryDirectory() as folder:
