@@ -3,5 +3,18 @@ BoxWorld.
 """
 
 from simplicial import boxworld
+from simplicial.agent import Agent, AgentOutput, apply_with_attention
+from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention
+from simplicial.blocks import RelationalBlock, SimplicialBlock, SimplicialTransformer
 
-__all__ = ["boxworld"]
+__all__ = [
+    "Agent",
+    "AgentOutput",
+    "OneSimplicialAttention",
+    "RelationalBlock",
+    "SimplicialBlock",
+    "SimplicialTransformer",
+    "TwoSimplicialAttention",
+    "apply_with_attention",
+    "boxworld",
+]

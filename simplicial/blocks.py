@@ -1,0 +1,266 @@
+"""The relational and the simplicial Transformer block of Clift et al. (2020), and stacks of either.
+
+A block takes its attention and feed-forward layers as attributes, so that a stack can share them between
+blocks as the paper does; its LayerNorms are its own. Remark 4.1: one LayerNorm before the projections, one
+after the residual sum, none in between but on the 2-simplicial attention's output (Remark 2.3).
+
+Axis letters: B batch (any number of leading axes), N standard entities, M virtual entities, V features of an
+entity, F outputs of an attention.
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import Dtype
+from jax.nn.initializers import Initializer
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention
+
+LAYER_NORM_EPSILON = 1e-5
+VIRTUAL_ENTITY_LIMIT = 0.05  # as Keras initialises an embedding
+
+
+class FeedForward(nn.Module):
+    """g_theta of equations (3) and (12): two dense layers with a ReLU between them.
+
+    Attributes:
+      hidden: outputs of the first.
+      features: outputs of the second.
+      dtype: type of the products, None for the widest of inputs and parameters.
+      param_dtype: type of the parameters.
+    """
+
+    hidden: int = 64
+    features: int = 64
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "*B N F"]) -> Float[Array, "*B N V"]:
+        """Each entity by itself."""
+        hidden = nn.relu(_dense(self, self.hidden, "hidden")(inputs))
+        return _dense(self, self.features, "output")(hidden)
+
+
+class RelationalBlock(nn.Module):
+    """e' = LayerNorm(e + g(attention(LayerNorm(e)))), equation (3).
+
+    Attributes:
+      attention: 1-simplicial attention.
+      feed_forward: g; its `features` are those of the entities.
+      dtype: type in which LayerNorms return; their sums are float32 at least.
+      param_dtype: type of the LayerNorms' parameters.
+    """
+
+    attention: OneSimplicialAttention
+    feed_forward: FeedForward
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        entities: Float[Array, "*B N V"],
+        *,
+        entity_mask: Bool[Array, "*#B N"] | None = None,
+        mask: Bool[Array, "*#B #N #N"] | None = None,
+    ) -> Float[Array, "*B N V"]:
+        """New representations of all entities.
+
+        Args:
+          entities: their representations.
+          entity_mask: False where there is only padding, to which nobody attends. What comes out there means
+            nothing.
+          mask: True where entity i may attend to j.
+
+        Raises:
+          ValueError: a shape or type that does not fit, by the argument's name.
+        """
+        _check_width("entities", entities, self.feed_forward.features)
+        normed = _layer_norm(self, "input_norm")(entities)
+        attended = self.attention(normed, context_mask=entity_mask, mask=mask)
+        return _layer_norm(self, "output_norm")(entities + self.feed_forward(attended))
+
+
+class SimplicialBlock(nn.Module):
+    """Both attentions side by side, standard and virtual entities: equations (12) to (14).
+
+    Standard entities attend to standard ones and to pairs of virtual ones; virtual ones attend to all, and
+    where the others have the 2-simplicial attention's output they have their own u, which carries what they
+    hold from block to block.
+
+    Attributes:
+      attention: 1-simplicial attention.
+      two_simplicial: 2-simplicial attention.
+      feed_forward: g; its `features` are those of the entities.
+      dtype: type in which LayerNorms return; their sums are float32 at least.
+      param_dtype: type of the LayerNorms' parameters.
+    """
+
+    attention: OneSimplicialAttention
+    two_simplicial: TwoSimplicialAttention
+    feed_forward: FeedForward
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        entities: Float[Array, "*B N V"],
+        virtual: Float[Array, "*B M V"],
+        *,
+        entity_mask: Bool[Array, "*#B N"] | None = None,
+        mask: Bool[Array, "*#B #N #N"] | None = None,
+        pair_mask: Bool[Array, "*#B #N #M #M"] | None = None,
+    ) -> tuple[Float[Array, "*B N V"], Float[Array, "*B M V"]]:
+        """New representations of standard and of virtual entities.
+
+        Args:
+          entities: standard ones.
+          virtual: virtual ones, [*B, M, V] or [M, V] for the whole batch.
+          entity_mask: False where a standard entity is only padding, to which nobody attends. What comes out
+            there means nothing.
+          mask: True where standard entity i may attend to standard entity j.
+          pair_mask: True where standard entity i may attend to the pair (j, k) of virtual ones.
+
+        Raises:
+          ValueError: a shape or type that does not fit, by the argument's name.
+        """
+        _check_width("entities", entities, self.feed_forward.features)
+        _check_width("virtual", virtual, self.feed_forward.features)
+        batch = entities.shape[:-2]
+        if virtual.shape[:-2] not in ((), batch):
+            raise ValueError(
+                f"virtual has shape {virtual.shape}, expected [..., M, V] or [M, V] with the batch of "
+                f"entities {entities.shape}"
+            )
+        input_norm, pair_norm, output_norm = (
+            _layer_norm(self, name) for name in ("input_norm", "pair_norm", "output_norm")
+        )
+        normed, normed_virtual = input_norm(entities), input_norm(virtual)
+        attended, attended_virtual = self.attention.with_virtual(
+            normed, normed_virtual, entity_mask=entity_mask, mask=mask
+        )
+        keys = self.two_simplicial.keys(normed_virtual)
+        pairs = self.two_simplicial.attend(normed, keys, mask=pair_mask)
+        own = keys.value.reshape(*virtual.shape[:-1], -1)
+
+        def updated(old, attended, other):
+            # The 2-simplicial part is float32 whatever the rest is computed in.
+            both = jnp.concatenate([attended, pair_norm(other).astype(attended.dtype)], axis=-1)
+            return output_norm(old + self.feed_forward(both))
+
+        def batched(x):
+            return jnp.broadcast_to(x, (*batch, *x.shape[-2:]))
+
+        return updated(entities, attended, pairs), updated(batched(virtual), attended_virtual, batched(own))
+
+
+class SimplicialTransformer(nn.Module):
+    """Blocks one after the other that share attention, B and feed-forward weights; LayerNorms are each's own.
+
+    Attributes:
+      num_virtual_entities: M. With 0 blocks are relational and there is no 2-simplicial attention.
+      num_blocks: how often a block is applied.
+      features: V, also the outputs of the 1-simplicial attention and the hidden ones of the feed-forward.
+      num_heads: heads of the 1-simplicial attention.
+      num_two_simplicial_heads: heads of the 2-simplicial attention.
+      two_simplicial_features: outputs of all its heads together.
+      dtype: type of the products, None for the widest of inputs and parameters. Softmax and LayerNorm sums
+        and all 2-simplicial logits are float32 at least.
+      param_dtype: type of the parameters.
+    """
+
+    num_virtual_entities: int = 2
+    num_blocks: int = 2
+    features: int = 64
+    num_heads: int = 2
+    num_two_simplicial_heads: int = 1
+    two_simplicial_features: int = 48
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        entities: Float[Array, "*B N V"],
+        *,
+        entity_mask: Bool[Array, "*#B N"] | None = None,
+        mask: Bool[Array, "*#B #N #N"] | None = None,
+        pair_mask: Bool[Array, "*#B #N #M #M"] | None = None,
+    ) -> Float[Array, "*B N V"]:
+        """The standard entities after all blocks; virtual ones are dropped. Masks as in `SimplicialBlock`.
+
+        Raises:
+          ValueError: a field, or a shape or type, that does not fit, by name.
+        """
+        if self.num_virtual_entities < 0:
+            raise ValueError(f"num_virtual_entities is {self.num_virtual_entities}, expected at least 0")
+        if self.num_blocks < 1:
+            raise ValueError(f"num_blocks is {self.num_blocks}, expected at least 1")
+        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        shared = {
+            "attention": OneSimplicialAttention(self.num_heads, self.features, name="attention", **types),
+            "feed_forward": FeedForward(self.features, self.features, name="feed_forward", **types),
+        }
+        masks = {"entity_mask": entity_mask, "mask": mask}
+        if not self.num_virtual_entities:
+            if pair_mask is not None:
+                raise ValueError("pair_mask is given, but without virtual entities there are no pairs")
+            for i in range(self.num_blocks):
+                entities = RelationalBlock(**shared, name=f"block_{i}", **types)(entities, **masks)
+            return entities
+        two_simplicial = TwoSimplicialAttention(
+            self.num_two_simplicial_heads, self.two_simplicial_features, name="two_simplicial", **types
+        )
+        virtual = self.param(
+            "virtual_entities",
+            _uniform(VIRTUAL_ENTITY_LIMIT),
+            (self.num_virtual_entities, self.features),
+            self.param_dtype,
+        )
+        virtual = virtual.astype(entities.dtype)
+        for i in range(self.num_blocks):
+            block = SimplicialBlock(two_simplicial=two_simplicial, **shared, name=f"block_{i}", **types)
+            entities, virtual = block(entities, virtual, pair_mask=pair_mask, **masks)
+        return entities
+
+
+def _uniform(limit: float) -> Initializer:
+    """Uniform between -limit and limit."""
+
+    def init(key: PRNGKeyArray, shape, dtype=jnp.float32, out_sharding=None) -> Array:
+        del out_sharding
+        return nn.initializers.uniform(2 * limit)(key, shape, dtype) - limit
+
+    return init
+
+
+def _dense(module: FeedForward, features: int, name: str) -> nn.Dense:
+    """Dense as Keras initialises it."""
+    return nn.Dense(
+        features,
+        kernel_init=nn.initializers.glorot_uniform(),
+        dtype=module.dtype,
+        param_dtype=module.param_dtype,
+        name=name,
+    )
+
+
+def _layer_norm(module: RelationalBlock | SimplicialBlock, name: str) -> nn.LayerNorm:
+    """LayerNorm with the mean of squared differences: E[x^2] - E[x]^2 would lose digits."""
+    return nn.LayerNorm(
+        epsilon=LAYER_NORM_EPSILON,
+        use_fast_variance=False,
+        dtype=module.dtype,
+        param_dtype=module.param_dtype,
+        name=name,
+    )
+
+
+def _check_width(name: str, x: Array, features: int) -> None:
+    if x.ndim < 2 or x.shape[-1] != features or not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(
+            f"{name} has shape {x.shape} and type {x.dtype}, expected floating point numbers [..., N, V] "
+            f"with V = {features}"
+        )
