@@ -1,0 +1,266 @@
+"""IMPALA (Espeholt et al. 2018) with the settings of Clift et al. (2020): V-trace, the loss, the optimiser.
+
+`simplicial.learner` acts and learns with them; none of them knows an environment or a network.
+
+Everything in the loss is a sum over the batch, not a mean, as in the library the authors used: that decides
+what the clip of the gradient and the epsilon of RMSProp do.
+
+Axes: B trajectories, T steps, A actions.
+"""
+
+import functools
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jax import lax
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+    from jaxtyping import Array, Bool, Float
+
+    from simplicial.rollout import Trajectories
+
+
+@struct.dataclass
+class VTrace:
+    """What V-trace makes of a trajectory; no gradient flows through either.
+
+    Attributes:
+        target: v_s, what the value of each step is to become.
+        advantage: of the action taken, already weighted with its clipped ratio.
+    """
+
+    target: "Float[Array, '*B T']"
+    advantage: "Float[Array, '*B T']"
+
+
+def v_trace(
+    log_ratio: "Float[Array, '*B T']",
+    discount: "Float[Array, '*B T']",
+    reward: "Float[Array, '*B T']",
+    value: "Float[Array, '*B T']",
+    bootstrap: "Float[Array, '*B']",
+    *,
+    valid: "Bool[Array, '*B T'] | None" = None,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    advantage_rho_bar: float = 1.0,
+) -> VTrace:
+    """V-trace targets and advantages, time on the last axis.
+
+    With the ratio w_t = pi(a_t | x_t) / mu(a_t | x_t), rho_t = min(rho_bar, w_t), c_t = min(c_bar, w_t):
+
+        v_s = V(x_s) + sum_{t >= s} gamma^{t-s} (prod_{s <= i < t} c_i) delta_t               (equation 1)
+        delta_t = rho_t (r_t + gamma V(x_{t+1}) - V(x_t))
+        advantage_s = min(advantage_rho_bar, w_s) (r_s + gamma v_{s+1} - V(x_s))              (section 4.2)
+
+    On-policy, with bars of at least 1, v_s is the n-step return. The sums are computed as in remark 1,
+    v_s = V(x_s) + delta_s + gamma c_s (v_{s+1} - V(x_{s+1})), a linear recursion, by an associative scan:
+    about 2 log2(T) operations on whole arrays, where an accelerator would spend T operations on a few numbers
+    each launching them.
+
+    Args:
+        log_ratio: log w_t.
+        discount: gamma after step t; 0 where the episode ended there.
+        reward: r_t.
+        value: V(x_t).
+        bootstrap: V(x_T), of the observation after the last step.
+        valid: False where a step tells nothing, its successor being unknown (the episode was broken off);
+            its value is then only what the steps before it bootstrap from. None: all are valid.
+        rho_bar: the larger, the nearer the fixed point is to pi's own value; towards 0 it becomes mu's.
+        c_bar: how far evidence travels back; 0 leaves one-step targets. At most `rho_bar`, as in the paper.
+        advantage_rho_bar: the clip of the ratio in the policy's gradient.
+
+    Returns:
+        Targets and advantages, of the promoted type of the arguments and at least float32. An invalid step
+        has its own value as target, and the advantage 0.
+
+    Raises:
+        ValueError: shapes that differ, or bars out of order.
+    """
+    arrays = {"discount": discount, "reward": reward, "value": value}
+    if valid is not None:
+        arrays["valid"] = valid
+    shape = jnp.shape(log_ratio)
+    if not shape or not shape[-1]:
+        raise ValueError(f"log_ratio must have a last axis of at least one step, got shape {shape}")
+    for name, array in arrays.items():
+        if jnp.shape(array) != shape:
+            raise ValueError(
+                f"{name} has shape {jnp.shape(array)}, but log_ratio {shape}: they must be equal"
+            )
+    if jnp.shape(bootstrap) != shape[:-1]:
+        raise ValueError(
+            f"bootstrap must have log_ratio's shape {shape} without time, got {jnp.shape(bootstrap)}"
+        )
+    if not 0 <= c_bar <= rho_bar:
+        raise ValueError(f"c_bar must be between 0 and rho_bar={rho_bar}, not {c_bar}")
+    if advantage_rho_bar < 0:
+        raise ValueError(f"advantage_rho_bar must be at least 0, not {advantage_rho_bar}")
+
+    dtype = jnp.result_type(log_ratio, discount, reward, value, bootstrap, jnp.float32)
+    log_ratio, discount, reward, value, bootstrap = (
+        lax.stop_gradient(jnp.asarray(array, dtype))
+        for array in (log_ratio, discount, reward, value, bootstrap)
+    )
+    ratio = jnp.exp(log_ratio)  # infinite at worst, and then clipped
+    if valid is None:
+        clip = functools.partial(jnp.minimum, ratio)
+    else:
+        clip = lambda bar: jnp.where(valid, jnp.minimum(ratio, bar), 0)  # noqa: E731
+    next_value = jnp.concatenate([value[..., 1:], bootstrap[..., None]], axis=-1)
+    delta = clip(rho_bar) * (reward + discount * next_value - value)
+
+    def compose(later, earlier):
+        (later_decay, later_sum), (decay, own) = later, earlier
+        return decay * later_decay, own + decay * later_sum
+
+    _, error = lax.associative_scan(compose, (discount * clip(c_bar), delta), reverse=True, axis=-1)
+    target = value + error
+    next_target = jnp.concatenate([target[..., 1:], bootstrap[..., None]], axis=-1)
+    return VTrace(target, clip(advantage_rho_bar) * (reward + discount * next_target - value))
+
+
+@struct.dataclass
+class Losses:
+    """Sums over the steps of a batch.
+
+    Attributes:
+        total: what is minimised: policy + value_cost * value - entropy_cost * entropy.
+        policy: -log pi(a) times its advantage.
+        value: half the squared distance of the values from their targets.
+        entropy: of the policy, in nats.
+        ratio: min(1, pi(a) / mu(a)): as many as there are steps while the batch is on-policy.
+        steps: how many steps were learned from.
+    """
+
+    total: "Float[Array, '']"
+    policy: "Float[Array, '']"
+    value: "Float[Array, '']"
+    entropy: "Float[Array, '']"
+    ratio: "Float[Array, '']"
+    steps: "Float[Array, '']"
+
+    def means(self) -> "dict[str, tuple[Array, Array]]":
+        """The parts for a record of (numerator, denominator) pairs: each is its mean over steps."""
+        names = ("policy", "value", "entropy", "ratio")
+        return {name: (getattr(self, name), self.steps) for name in names}
+
+
+def loss(
+    logits: "Float[Array, 'B T A']",
+    value: "Float[Array, 'B T']",
+    trajectories: "Trajectories",
+    *,
+    discount: float = 0.99,
+    entropy_cost: float = 0.005,
+    value_cost: float = 0.5,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    advantage_rho_bar: float = 1.0,
+) -> Losses:
+    """The loss of trajectories, summed: parts of a batch on several devices add up to the whole.
+
+    The last step only bootstraps: its value stands for all that comes after, its action and reward are not
+    learned from (a batch of 40 steps teaches 39). The same holds for a step at which an episode was
+    truncated, since what followed it is not known.
+
+    A runtime that divides by a denominator must be given one that is 1 over all devices together (each
+    device's share of the trajectories, say), since sums are what the optimiser's settings are made for.
+
+    Args:
+        logits: of the policy that learns, at every step.
+        value: its value of every step.
+        trajectories: what was done and seen, by an earlier policy.
+        discount: gamma.
+        entropy_cost: weight of the entropy.
+        value_cost: weight of half the squared error of the values.
+        rho_bar: see `v_trace`, as are the following.
+        c_bar: see `v_trace`.
+        advantage_rho_bar: see `v_trace`.
+
+    Raises:
+        ValueError: shapes that do not belong together, or fewer than two steps.
+    """
+    _check_batch(logits, value, trajectories)
+    log_policy = jax.nn.log_softmax(_at_least_float32(logits[:, :-1]))
+    log_behaviour = jax.nn.log_softmax(_at_least_float32(trajectories.logits[:, :-1]))
+    value = _at_least_float32(value)
+    seen = jax.tree.map(lambda leaf: leaf[:, :-1], trajectories)
+
+    chosen = seen.action[..., None]
+    log_probability = jnp.take_along_axis(log_policy, chosen, axis=-1)[..., 0]
+    log_ratio = log_probability - jnp.take_along_axis(log_behaviour, chosen, axis=-1)[..., 0]
+    valid = ~seen.truncated
+    trace = v_trace(
+        log_ratio,
+        jnp.where(seen.terminated, 0, discount).astype(value.dtype),
+        seen.reward,
+        value[:, :-1],
+        value[:, -1],
+        valid=valid,
+        rho_bar=rho_bar,
+        c_bar=c_bar,
+        advantage_rho_bar=advantage_rho_bar,
+    )
+    entropy_of_step = -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
+    policy = -jnp.sum(log_probability * trace.advantage)  # the advantage is 0 where a step is not valid
+    error = 0.5 * jnp.sum((trace.target - value[:, :-1]) ** 2)  # likewise: the target is the value
+    entropy = jnp.sum(jnp.where(valid, entropy_of_step, 0))
+    ratio = jnp.where(valid, jnp.minimum(jnp.exp(lax.stop_gradient(log_ratio)), 1), 0)
+    return Losses(
+        total=policy + value_cost * error - entropy_cost * entropy,
+        policy=policy,
+        value=error,
+        entropy=entropy,
+        ratio=jnp.sum(ratio),
+        steps=jnp.sum(valid, dtype=value.dtype),
+    )
+
+
+def optimizer(
+    learning_rate: "float | optax.Schedule" = 2e-4,
+    *,
+    max_norm: float = 40.0,
+    decay: float = 0.99,
+    epsilon: float = 0.1,
+) -> optax.GradientTransformation:
+    """RMSProp as TensorFlow has it, after a clip of the whole gradient's norm; the paper's settings.
+
+    The accumulator starts at 1 and epsilon is inside the square root: g / sqrt(mean + epsilon). The
+    gradient of a sum over 1248 steps is far longer than 40 at first: early updates are in effect normalised.
+    """
+    return optax.chain(
+        optax.clip_by_global_norm(max_norm),
+        optax.rmsprop(learning_rate, decay, epsilon, initial_scale=1.0, eps_in_sqrt=True),
+    )
+
+
+def _at_least_float32(values):
+    return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+
+
+def _check_batch(logits: "ArrayLike", value: "ArrayLike", trajectories: "Trajectories") -> None:
+    shape = jnp.shape(trajectories.action)
+    if len(shape) != 2 or shape[1] < 2:
+        raise ValueError(
+            "trajectories.action must have shape [B, T] with at least two steps (the last only bootstraps), "
+            f"got {shape}"
+        )
+    for name in ("reward", "terminated", "truncated"):
+        if jnp.shape(getattr(trajectories, name)) != shape:
+            raise ValueError(
+                f"trajectories.{name} must have trajectories.action's shape {shape}, got "
+                f"{jnp.shape(getattr(trajectories, name))}"
+            )
+    if jnp.shape(value) != shape:
+        raise ValueError(f"value must have trajectories.action's shape {shape}, got {jnp.shape(value)}")
+    actions = (*shape, *jnp.shape(logits)[-1:])
+    for name, array in (("logits", logits), ("trajectories.logits", trajectories.logits)):
+        if jnp.ndim(array) != 3 or jnp.shape(array) != actions:
+            raise ValueError(
+                f"{name} must have shape {(*shape, 'A')} with A = {actions[-1]}, got {jnp.shape(array)}"
+            )
