@@ -12,6 +12,7 @@ episode; `pool` and `step_or_restart` run a batch for ever at about the price of
 from simplicial.boxworld_boards import from_board
 from simplicial.boxworld_config import BRIDGE, NUM_COLOURS, STANDARD, BoxWorldConfig
 from simplicial.boxworld_generation import HUES, puzzles, reset
+from simplicial.boxworld_pool import Pool, Transition, pool, reset_batch, step_or_restart
 from simplicial.boxworld_rules import (
     DOWN,
     LEFT,
@@ -25,6 +26,7 @@ from simplicial.boxworld_rules import (
     puzzle_type,
     step,
 )
+from simplicial.boxworld_solving import shortest_solution, solve
 
 __all__ = [
     "BRIDGE",
@@ -38,12 +40,19 @@ __all__ = [
     "UP",
     "BoxWorldConfig",
     "Outcome",
+    "Pool",
     "PuzzleType",
     "State",
+    "Transition",
     "from_board",
     "observe",
+    "pool",
     "puzzle_type",
     "puzzles",
     "reset",
+    "reset_batch",
+    "shortest_solution",
+    "solve",
     "step",
+    "step_or_restart",
 ]
