@@ -17,6 +17,9 @@ from simplicial.boxworld_rules import DOWN, EMPTY, GEM, LEFT, RIGHT, UP
 if TYPE_CHECKING:
     from simplicial.boxworld_rules import State
 
+type _Way = tuple[int, int, frozenset[int], tuple[int, int], tuple[int, ...]]
+"""Cost, order, what has been taken, where the player stands, the actions so far."""
+
 _WAYS = {LEFT: (-1, 0), UP: (0, -1), RIGHT: (1, 0), DOWN: (0, 1)}
 
 
@@ -62,7 +65,7 @@ def solve(state: "State") -> list[int] | None:
     tiles = {(int(col), int(row)) for row, col in np.argwhere(grid != EMPTY)}
 
     order = itertools.count()  # among equal costs first come, first served: sets cannot be compared
-    queue = [(0, next(order), frozenset(), (x, y), ())]
+    queue: list[_Way] = [(0, next(order), frozenset(), (x, y), ())]
     done = set()
     while queue:
         cost, _, taken, place, actions = heapq.heappop(queue)

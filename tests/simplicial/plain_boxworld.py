@@ -110,9 +110,8 @@ def bridge_board(draw: random.Random):
         deadly.append((slots[len(boxes)][0] + 1, slots[len(boxes)][1]))
         boxes.append((kind[2], kind[1]))
     grid = [[EMPTY] * 9 for _ in range(7)]
-    for (x, y), (content, lock) in [(gem, (GEM, 1)), ((gem[0], gem[1] + 1), (GEM, length + 1))] + list(
-        zip(slots, boxes, strict=False)
-    ):
+    gems = [(gem, (GEM, 1)), ((gem[0], gem[1] + 1), (GEM, length + 1))]
+    for (x, y), (content, lock) in [*gems, *zip(slots, boxes, strict=False)]:
         grid[y][x] = content
         if lock is not None:
             grid[y][x + 1] = lock
