@@ -244,6 +244,23 @@ def all_cases(platform: str) -> Iterator[Case]:
         yield trilinear(shape, jnp.bfloat16)
 
 
+def to_compile() -> list[Case]:
+    """One case of every kernel, logit and type, for compilers that take a while over each."""
+    two = two_simplicial_shapes
+    return [
+        two_simplicial(two.VIRTUAL, jnp.bfloat16),
+        two_simplicial(two.VIRTUAL, jnp.float32),
+        two_simplicial(two.FULL, jnp.bfloat16),
+        two_simplicial(two.VIRTUAL, jnp.bfloat16, "trilinear"),
+        two_simplicial(two.VIRTUAL, jnp.bfloat16, "signed"),
+        trans(_named("FOLIO"), jnp.bfloat16),
+        trans(_named("pre-training"), jnp.float32),
+        trans(_named("decoder, long"), jnp.bfloat16),
+        trilinear(trilinear_shapes.FBGEMM[1], jnp.bfloat16),
+        trilinear(trilinear_shapes.UNGROUPED, jnp.bfloat16),
+    ]
+
+
 def _named(name: str) -> trans_shapes.Shape:
     return next(shape for shape in trans_shapes.REAL if shape.name == name)
 

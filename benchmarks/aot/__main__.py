@@ -5,7 +5,7 @@
 
 Prints for the H200 each kernel's registers, spilled bytes and the instructions of its inner loop, in all and
 for each exponential (of which a kernel has one a logit). The record goes to results/kernels/aot.json. The
-exit status is 1 when a kernel that should compile does not, or spills.
+exit status is 1 when a kernel does not compile.
 """
 
 import argparse
@@ -32,18 +32,17 @@ from benchmarks import kernel_cases
 from benchmarks.aot import chips, machine_code
 
 
-def compiled(chip: str, case: kernel_cases.Case, direction: str) -> dict[str, Any]:
-    """A row: what became of one case on one chip."""
+def compiled(chip: str, case: kernel_cases.Case) -> dict[str, Any]:
+    """A row: what became of one case, forward and backward, on one chip."""
     backend = chips.backend_of(chip)
-    row: dict[str, Any] = {"chip": chip, "operation": case.operation.name}
-    row |= {"case": case.name, "direction": direction}
+    row: dict[str, Any] = {"chip": chip, "operation": case.operation.name, "case": case.name}
     if reason := case.operation.backend(backend).unsupported(case.config, *case.avals):
         return {**row, "unsupported": reason}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MOSAIC_GPU_DUMP_TO"] = folder
         start = time.perf_counter()
         try:
-            program = chips.compile_for(chip, case.function(direction, backend), *case.avals)
+            program = chips.compile_for(chip, case.function("both", backend), *case.avals)
         except Exception as error:  # whatever the compilers raise is the finding
             return {**row, "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"}
         row["seconds"] = round(time.perf_counter() - start, 1)
@@ -57,7 +56,7 @@ def compiled(chip: str, case: kernel_cases.Case, direction: str) -> dict[str, An
 
 def describe(row: dict[str, Any]) -> str:
     """A row as a line, and a line for each of its kernels."""
-    head = f"{row['chip']:5} {row['operation']:26} {row['case']:36} {row['direction']:8}"
+    head = f"{row['chip']:5} {row['operation']:26} {row['case']:36}"
     if "unsupported" in row:
         return f"{head} not supported: {row['unsupported']}"
     if "failed" in row:
@@ -89,11 +88,10 @@ def main() -> int:
         parser.error(f"--chips: no {', '.join(unknown)}; there are {', '.join(chips.NAMES)}")
     rows = []
     for chip in names:
-        for case in kernel_cases.cases(chips.backend_of(chip)):
-            for direction in kernel_cases.DIRECTIONS:
-                if arguments.only in f"{case.operation.name} {case.name}":
-                    rows.append(compiled(chip, case, direction))
-                    print(describe(rows[-1]), flush=True)
+        for case in kernel_cases.to_compile():
+            if arguments.only in f"{case.operation.name} {case.name}":
+                rows.append(compiled(chip, case))
+                print(describe(rows[-1]), flush=True)
     packages = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "nvidia-cuda-nvcc")
     record = {
         "command": "make aot",
@@ -109,7 +107,7 @@ def main() -> int:
     print(
         f"{len(rows)} compilations, {len(failed)} failed, {len(spilled)} with spills (jax {jax.__version__})"
     )
-    return 1 if failed or spilled else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

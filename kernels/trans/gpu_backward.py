@@ -411,6 +411,7 @@ def run(
     streamed_ring = Ring.scratch(streamed, (width, TILE), logits.dtype, warpgroups)
     both = plgpu.RefUnion(streamed_ring[0], gpu_pipeline.tile_scratch((streamed, TILE, width), logits.dtype))
     return work.launch(
+        "trans_backward",
         functools.partial(_kernel, work=work, row_blocks=row_blocks, row_offset=row_offset),
         out_type=(
             gpu_pipeline.array_type(logits.shape, logits.dtype, logits),

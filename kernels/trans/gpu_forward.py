@@ -166,6 +166,7 @@ def run(
     work = Work(batch, pl.cdiv(rows, warpgroups * WARPGROUP_ROWS), warpgroups, programs)
     held_tile = (warpgroups, WARPGROUP_ROWS, TILE)
     return work.launch(
+        "trans_forward",
         functools.partial(_kernel, work=work, row_offset=row_offset),
         out_type=(
             gpu_pipeline.array_type((batch, rows, premise.shape[2]), premise.dtype, logits),

@@ -211,10 +211,11 @@ class Work:
             self.loop(lambda z, block, positions: compute(warpgroup, z, block, positions), start)
             plgpu.wait_smem_to_gmem(0)
 
-    def launch(self, kernel: Callable[..., None], *, out_type, scratch_types, interpret: bool):
+    def launch(self, name: str, kernel: Callable[..., None], *, out_type, scratch_types, interpret: bool):
         """The kernel as a function of arrays."""
         return plgpu.kernel(
             kernel,
+            kernel_name=name,
             out_type=out_type,
             scratch_types=scratch_types,
             grid=(self.launched,),

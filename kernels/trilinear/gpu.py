@@ -229,6 +229,7 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
             *(sweep.stream_barriers(stages, 1),) * 2,
         )
         return sweep.launch(
+            "trilinear_forward",
             kernel,
             (
                 jax.ShapeDtypeStruct(query.shape, dtype),

@@ -277,6 +277,7 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
             sweep.stream_barriers(stages, 2),
         )
         return sweep.launch(
+            "trilinear_dquery",
             kernel,
             jax.ShapeDtypeStruct((query.shape[0], plan.rows, width), dtype),
             buffers,
@@ -415,6 +416,7 @@ def _key_kernel(
             sweep.stream_barriers(stages, 3),
         )
         return sweep.launch(
+            "trilinear_dvalues" if of_values else "trilinear_dkeys",
             kernel,
             (
                 jax.ShapeDtypeStruct((groups, splits * COMPUTE, tiles * ROWS, width), jnp.float32),

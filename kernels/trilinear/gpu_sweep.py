@@ -360,11 +360,19 @@ def matrix_buffer(*shape: int, dtype: Any) -> Any:
 
 
 def launch(
-    kernel: Callable, out: Any, buffers: Any, barriers: Any, *, grid: dict[str, int], interpret: bool
+    name: str,
+    kernel: Callable,
+    out: Any,
+    buffers: Any,
+    barriers: Any,
+    *,
+    grid: dict[str, int],
+    interpret: bool,
 ) -> Any:
     """The kernel as a function of arrays, in blocks of two computing warpgroups and a copying one.
 
     Args:
+        name: of the kernel, for profiles and dumps.
         kernel: of references to the arrays and the outputs, the buffers and the barriers.
         out: shapes and dtypes of the outputs.
         buffers: what to allocate in shared memory, a tree.
@@ -381,6 +389,7 @@ def launch(
 
     return plgpu.kernel(
         with_memory,
+        kernel_name=name,
         out_type=out,
         grid=tuple(grid.values()),
         grid_names=tuple(grid),

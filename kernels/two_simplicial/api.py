@@ -1,13 +1,19 @@
 """2-simplicial attention: attention of a query to pairs of keys."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
 
 from kernels import checks, dispatch
 from kernels.two_simplicial import reference
 from kernels.two_simplicial.reference import LOGITS, Config
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
 
 LEAST_EPS = 1e-15  # its square must be a normal float32
 

@@ -10,14 +10,19 @@ bfloat16 inputs go through the tensor core as they are, the logits' dot products
 split into bfloat16 parts and multiplied in three (values) or six (linear logits) products.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
 from kernels.two_simplicial import gpu_backward, gpu_forward, gpu_operands
 from kernels.two_simplicial.gpu_tiles import LOG2_E
 from kernels.two_simplicial.reference import MASKED, Config
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 # With fewer keys most of a tile of 16 would be padding; the plain path is hard to beat there.
 LEAST_KEYS = 8

@@ -55,6 +55,7 @@ def query_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, .
         results += [plgpu.SMEM((2, plan.j_block, ROWS), jnp.float32)]
     return plgpu.kernel(
         body,
+        kernel_name="two_simplicial_query_side",
         out_type=tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
         scratch_types=(tuple(results), tuple(fetched), plgpu.Barrier(num_arrivals=len(fetched))),
         grid=(z, plan.q_steps, k),
@@ -201,6 +202,7 @@ def pair_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, ..
     barrier = plgpu.Barrier(num_arrivals=len(fetched))
     return plgpu.kernel(
         body,
+        kernel_name="two_simplicial_pair_side",
         out_type=tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
         scratch_types=(tuple(results), tuple(exchange), tuple(fetched), barrier),
         grid=(plan.groups, plan.j_steps, plan.k_steps),

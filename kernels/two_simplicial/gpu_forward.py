@@ -38,6 +38,7 @@ def attend(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, jax.A
     )
     return plgpu.kernel(
         body,
+        kernel_name="two_simplicial_forward",
         out_type=(
             jax.ShapeDtypeStruct((plan.groups, plan.queries, plan.features), jnp.float32),
             jax.ShapeDtypeStruct((plan.groups, plan.queries), jnp.float32),

@@ -5,11 +5,17 @@ head an array over all triples, and for the backward pass several. It is a basel
 backend.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
 from kernels.two_simplicial.reference import MASKED, Config, accumulation_dtype, logits
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 
 def plain(

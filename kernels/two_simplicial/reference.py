@@ -7,11 +7,16 @@ Axis letters: B batch, H heads, N queries (index i), M keys (indices j and k), D
 E value features, F output features; C pieces of three coordinates.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 LOGITS = ("unsigned", "trilinear", "signed")
 

@@ -12,19 +12,23 @@ Axis letters: B batch, H heads, N queries, M keys, D, E, F features of keys, val
 queries, S blocks of J first keys, K second keys (all of them), P = J * K pairs.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
 from kernels.two_simplicial import xla_few
 from kernels.two_simplicial import xla_tiling as tiles
 from kernels.two_simplicial.reference import LOGITS, Config, accumulation_dtype
 from kernels.two_simplicial.xla_logits import Groups, form_of
 from kernels.two_simplicial.xla_tiling import Tiling
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 type Blocks = Mapping[str, int] | None
 

@@ -7,12 +7,18 @@ The backward pass is faster in tiles, small enough for the caches.
 Axis letters: B batch, H heads, N queries, M keys, D, E, F features of keys, values, outputs, P = M * M pairs.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
 from kernels.two_simplicial import reference
 from kernels.two_simplicial.reference import MASKED, Config
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
 
 
 def forward(
