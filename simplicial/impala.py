@@ -118,7 +118,9 @@ def v_trace(
         (later_decay, later_sum), (decay, own) = later, earlier
         return decay * later_decay, own + decay * later_sum
 
-    _, error = lax.associative_scan(compose, (discount * clip(c_bar), delta), reverse=True, axis=-1)
+    _, error = lax.associative_scan(
+        compose, (discount * clip(c_bar), delta), reverse=True, axis=len(shape) - 1
+    )
     target = value + error
     next_target = jnp.concatenate([target[..., 1:], bootstrap[..., None]], axis=-1)
     return VTrace(target, clip(advantage_rho_bar) * (reward + discount * next_target - value))
@@ -258,9 +260,10 @@ def _check_batch(logits: "ArrayLike", value: "ArrayLike", trajectories: "Traject
             )
     if jnp.shape(value) != shape:
         raise ValueError(f"value must have trajectories.action's shape {shape}, got {jnp.shape(value)}")
-    actions = (*shape, *jnp.shape(logits)[-1:])
-    for name, array in (("logits", logits), ("trajectories.logits", trajectories.logits)):
-        if jnp.ndim(array) != 3 or jnp.shape(array) != actions:
-            raise ValueError(
-                f"{name} must have shape {(*shape, 'A')} with A = {actions[-1]}, got {jnp.shape(array)}"
-            )
+    if jnp.ndim(logits) != 3 or jnp.shape(logits)[:2] != shape:
+        raise ValueError(f"logits must have shape [B, T, A] with [B, T] = {shape}, got {jnp.shape(logits)}")
+    if jnp.shape(trajectories.logits) != jnp.shape(logits):
+        raise ValueError(
+            f"trajectories.logits must have logits' shape {jnp.shape(logits)}, got "
+            f"{jnp.shape(trajectories.logits)}"
+        )

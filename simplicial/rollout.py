@@ -204,7 +204,7 @@ def unroll(
 
 def _tally(step: Step, returns, lengths, kinds: int) -> Tally:
     ended = step.terminated | step.truncated
-    which = ended[..., None] & (step.kind[..., None] == jnp.arange(kinds))
+    which = ended[..., None] & jax.nn.one_hot(step.kind, kinds, dtype=bool)
 
     def total(values):
         return jnp.sum(jnp.where(which, values[..., None], 0), axis=(0, 1))

@@ -1,0 +1,383 @@
+"""V-trace against the paper's sums in float64 and its theorem; loss and optimiser against plain NumPy."""
+
+import itertools
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments.runtime import Sums
+from experiments.runtime.training import local_gradient
+from simplicial import impala, rollout
+from tests.simplicial import plain_impala
+
+BAR_NAMES = ("rho_bar", "c_bar", "advantage_rho_bar")
+v_trace = jax.jit(impala.v_trace, static_argnames=BAR_NAMES)
+loss_of = jax.jit(impala.loss, static_argnames=("discount", "entropy_cost", "value_cost", *BAR_NAMES))
+
+BARS = [(1.0, 1.0, 1.0), (2.0, 0.5, 1.5), (math.inf, math.inf, math.inf), (1.0, 0.0, 0.0)]
+
+
+def drawn(rng, shape):
+    """Arguments of V-trace, some episodes ending on the way, some ratios above and some below the bars."""
+    return {
+        "log_ratio": rng.normal(size=shape),
+        "discount": 0.99 * (rng.random(shape) > 0.15),
+        "reward": rng.normal(size=shape),
+        "value": rng.normal(size=shape),
+        "bootstrap": rng.normal(size=shape[:-1]),
+        "valid": rng.random(shape) > 0.15,
+    }
+
+
+def plain(arguments, bars):
+    """The same, trajectory by trajectory in NumPy."""
+    shape = arguments["reward"].shape
+    parts = [
+        plain_impala.v_trace(**{name: array[index] for name, array in arguments.items()}, bars=bars)
+        for index in np.ndindex(shape[:-1])
+    ]
+    return [np.reshape(part, shape) for part in zip(*parts, strict=True)]
+
+
+def named(bars):
+    return dict(zip(BAR_NAMES, bars, strict=True))
+
+
+@pytest.mark.parametrize("bars", BARS)
+@pytest.mark.parametrize("shape", [(1,), (2,), (4, 7), (2, 3, 39)])
+def test_v_trace_is_the_papers_sum(shape, bars):
+    arguments = drawn(np.random.default_rng(0), shape)
+    target, advantage = plain(arguments, bars)
+    with jax.enable_x64(True):
+        trace = v_trace(**{k: jnp.asarray(v) for k, v in arguments.items()}, **named(bars))
+        assert trace.target.dtype == jnp.float64
+    np.testing.assert_allclose(trace.target, target, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(trace.advantage, advantage, rtol=1e-12, atol=1e-12)
+    single = {k: jnp.asarray(v, v.dtype if v.dtype == bool else jnp.float32) for k, v in arguments.items()}
+    trace = v_trace(**single, **named(bars))
+    size = np.abs(target).max()  # products of unclipped ratios reach thousands
+    np.testing.assert_allclose(trace.target, target, rtol=2e-5, atol=2e-6 * size)
+
+
+def test_on_policy_it_is_the_n_step_return():
+    rng = np.random.default_rng(1)
+    reward, value, bootstrap = rng.normal(size=39), rng.normal(size=39), rng.normal()
+    returns = bootstrap
+    wanted = [returns := r + 0.99 * returns for r in reward[::-1]][::-1]
+    trace = v_trace(
+        jnp.zeros(39), jnp.full(39, 0.99), jnp.asarray(reward), jnp.asarray(value), jnp.asarray(bootstrap)
+    )
+    np.testing.assert_allclose(trace.target, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(trace.advantage, wanted - value, rtol=1e-5, atol=1e-5)
+
+
+def test_without_traces_it_is_the_one_step_target():
+    """c_bar = 0: no evidence travels back."""
+    arguments = drawn(np.random.default_rng(2), (39,))
+    del arguments["valid"]
+    trace = v_trace(**{k: jnp.asarray(v) for k, v in arguments.items()}, c_bar=0.0)
+    following = np.append(arguments["value"][1:], arguments["bootstrap"])
+    delta = arguments["reward"] + arguments["discount"] * following - arguments["value"]
+    wanted = arguments["value"] + np.minimum(np.exp(arguments["log_ratio"]), 1) * delta
+    np.testing.assert_allclose(trace.target, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rho_bar", [0.3, 1.0, 1.6, math.inf])
+def test_fixed_point_is_the_value_of_the_clipped_policy(rho_bar):
+    """Theorem 1: its expectation keeps the value of pi_rho ~ min(rho_bar mu, pi), and no other.
+
+    Expectations are exact, over all action sequences of a problem with three states and two actions.
+    """
+    steps, gamma = 3, 0.9
+    after = np.asarray([[1, 2], [2, 0], [0, 1]])
+    reward = np.asarray([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.2]])
+    mu = np.asarray([[0.8, 0.2], [0.5, 0.5], [0.3, 0.7]])
+    pi = np.asarray([[0.3, 0.7], [0.6, 0.4], [0.9, 0.1]])
+
+    def value_of(policy):
+        transitions = np.zeros((3, 3))
+        for state, action in itertools.product(range(3), range(2)):
+            transitions[state, after[state, action]] += policy[state, action]
+        return np.linalg.solve(np.eye(3) - gamma * transitions, (policy * reward).sum(1))
+
+    clipped = np.minimum(rho_bar * mu, pi)
+    clipped /= clipped.sum(1, keepdims=True)
+
+    def expected(value):
+        total = np.zeros(3)
+        for start, actions in itertools.product(range(3), itertools.product(range(2), repeat=steps)):
+            states = [start]
+            for action in actions:
+                states.append(after[states[-1], action])
+            visited = states[:-1]
+            probability = np.prod(mu[visited, actions])
+            with jax.enable_x64(True):
+                trace = v_trace(
+                    jnp.log(pi[visited, actions] / mu[visited, actions]),
+                    jnp.full(steps, gamma, jnp.float64),
+                    jnp.asarray(reward[visited, actions]),
+                    jnp.asarray(value[visited]),
+                    jnp.asarray(value[states[-1]]),
+                    rho_bar=rho_bar,
+                    c_bar=min(rho_bar, 1.0),
+                )
+            total[start] += probability * float(trace.target[0])
+        return total
+
+    np.testing.assert_allclose(expected(value_of(clipped)), value_of(clipped), rtol=1e-12)
+    assert np.abs(expected(value_of(mu)) - value_of(mu)).max() > 0.01
+    if rho_bar < 2:
+        assert np.abs(expected(value_of(pi)) - value_of(pi)).max() > 0.01
+
+
+def test_a_step_broken_off_parts_the_trajectory():
+    """Before it, it is what is bootstrapped from; behind it, nothing that came before is known."""
+    arguments = {k: jnp.asarray(v) for k, v in drawn(np.random.default_rng(3), (5, 12)).items()}
+    broken = 7
+    arguments["valid"] = jnp.ones((5, 12), bool).at[:, broken].set(False)
+    whole = v_trace(**arguments)
+    before = v_trace(
+        **{k: v[:, :broken] for k, v in arguments.items() if k != "bootstrap"},
+        bootstrap=arguments["value"][:, broken],
+    )
+    behind = v_trace(**{k: v if k == "bootstrap" else v[:, broken + 1 :] for k, v in arguments.items()})
+    for name in ("target", "advantage"):
+        got = getattr(whole, name)
+        np.testing.assert_allclose(got[:, :broken], getattr(before, name), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(got[:, broken + 1 :], getattr(behind, name), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(whole.target[:, broken], arguments["value"][:, broken])
+    np.testing.assert_array_equal(whole.advantage[:, broken], 0)
+
+
+@pytest.mark.parametrize("log_ratio", [-1e4, 1e4])
+def test_ratios_beyond_floating_point_stay_finite(log_ratio):
+    trace = v_trace(jnp.full(9, log_ratio), jnp.full(9, 0.99), jnp.ones(9), jnp.zeros(9), jnp.float32(1))
+    left = 0.99 ** np.arange(9, 0, -1)
+    wanted = np.zeros(9) if log_ratio < 0 else left + (1 - left) / 0.01  # 1 at the end and at each step
+    np.testing.assert_allclose(trace.target, wanted, rtol=1e-5)
+
+
+def test_nothing_is_learned_through_the_targets():
+    arguments = {k: jnp.asarray(v, jnp.float32) for k, v in drawn(np.random.default_rng(4), (3, 6)).items()}
+    valid = arguments.pop("valid") > 0
+
+    def total(arguments):
+        trace = v_trace(**arguments, valid=valid)
+        return jnp.sum(trace.target + trace.advantage)
+
+    chex.assert_trees_all_equal(jax.grad(total)(arguments), jax.tree.map(jnp.zeros_like, arguments))
+
+
+def test_half_precision_is_summed_in_single():
+    arguments = {k: jnp.asarray(v, jnp.bfloat16) for k, v in drawn(np.random.default_rng(5), (39,)).items()}
+    valid = arguments.pop("valid") > 0
+    trace = v_trace(**arguments, valid=valid)
+    exact = v_trace(**{k: v.astype(jnp.float32) for k, v in arguments.items()}, valid=valid)
+    chex.assert_trees_all_close(trace, exact, rtol=1e-5)
+    assert trace.target.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"discount": jnp.ones((2, 4))}, r"discount has shape \(2, 4\), but log_ratio \(2, 5\)"),
+        ({"reward": jnp.ones(5)}, r"reward has shape \(5,\), but log_ratio \(2, 5\)"),
+        ({"value": jnp.ones((2, 6))}, r"value has shape \(2, 6\), but log_ratio \(2, 5\)"),
+        ({"valid": jnp.ones((2, 1), bool)}, r"valid has shape \(2, 1\), but log_ratio \(2, 5\)"),
+        (
+            {"bootstrap": jnp.ones((2, 1))},
+            r"bootstrap must have .* shape \(2, 5\) without time, got \(2, 1\)",
+        ),
+        (
+            {"log_ratio": jnp.float32(0)},
+            r"log_ratio must have a last axis .* got shape \(\)",
+        ),
+        ({"log_ratio": jnp.ones((2, 0))}, r"log_ratio must have a last axis .* got shape \(2, 0\)"),
+        ({"c_bar": 1.5}, r"c_bar must be between 0 and rho_bar=1.0, not 1.5"),
+        ({"c_bar": math.nan}, r"c_bar must be between 0 and rho_bar=1.0, not nan"),
+        ({"rho_bar": -1.0, "c_bar": 0.0}, r"c_bar must be between 0 and rho_bar=-1.0"),
+        ({"advantage_rho_bar": -0.1}, r"advantage_rho_bar must be at least 0, not -0.1"),
+    ],
+)
+def test_v_trace_refuses(changed, message):
+    arguments = {name: jnp.ones((2, 5)) for name in ("log_ratio", "discount", "reward", "value")}
+    with pytest.raises(ValueError, match=message):
+        v_trace(**{**arguments, "bootstrap": jnp.ones(2), **changed})
+
+
+def batch(seed=0, shape=(5, 9), actions=4):
+    """Logits, values and trajectories in which episodes end in both ways, the last step included."""
+    rng = np.random.default_rng(seed)
+    terminated = rng.random(shape) < 0.2
+    terminated[:2, -1] = True, False
+    arrays = {
+        "logits": rng.normal(size=(*shape, actions)).astype(np.float32),
+        "action": rng.integers(0, actions, shape, dtype=np.int32),
+        "reward": rng.normal(size=shape).astype(np.float32),
+        "terminated": terminated,
+        "truncated": ~terminated & (rng.random(shape) < 0.2),
+    }
+    arrays["truncated"][1, -1] = True
+    logits = rng.normal(size=(*shape, actions)).astype(np.float32)
+    return logits, rng.normal(size=shape).astype(np.float32), arrays
+
+
+def trajectories_of(arrays):
+    observation = jnp.zeros((*arrays["action"].shape, 2), jnp.uint8)
+    return rollout.Trajectories(observation, **{name: jnp.asarray(array) for name, array in arrays.items()})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"bars": (2.0, 0.5, 1.5), "gamma": 0.8, "entropy_cost": 0.3, "value_cost": 2.0}],
+    ids=["paper", "others"],
+)
+def test_loss_and_gradient_are_those_of_plain_numpy(settings):
+    logits, value, arrays = batch()
+    wanted, by_logits, by_value = plain_impala.loss(logits, value, arrays, **settings)
+    ours = dict(settings)
+    if settings:
+        ours |= {"discount": ours.pop("gamma"), **named(ours.pop("bars"))}
+
+    def total(logits, value):
+        losses = loss_of(logits, value, trajectories_of(arrays), **ours)
+        return losses.total, losses
+
+    gradients, losses = jax.grad(total, argnums=(0, 1), has_aux=True)(jnp.asarray(logits), jnp.asarray(value))
+    assert 0 < wanted["ratio"] < wanted["steps"] < arrays["truncated"][:, :-1].size
+    for name, number in wanted.items():
+        np.testing.assert_allclose(getattr(losses, name), number, rtol=1e-5, err_msg=name)
+    np.testing.assert_allclose(gradients[0], by_logits, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(gradients[1], by_value, rtol=1e-4, atol=1e-6)
+
+
+def test_losses_of_parts_add_up():
+    logits, value, arrays = batch(1)
+    whole = loss_of(jnp.asarray(logits), jnp.asarray(value), trajectories_of(arrays))
+    parts = [
+        loss_of(
+            jnp.asarray(logits[some]),
+            jnp.asarray(value[some]),
+            trajectories_of({name: array[some] for name, array in arrays.items()}),
+        )
+        for some in (slice(0, 2), slice(2, 5))
+    ]
+    chex.assert_trees_all_close(jax.tree.map(jnp.add, *parts), whole, rtol=1e-5)
+
+
+def test_the_last_step_only_bootstraps():
+    """What was done and given there changes nothing; its value does."""
+    logits, value, arrays = batch(2)
+    losses = loss_of(jnp.asarray(logits), jnp.asarray(value), trajectories_of(arrays))
+    other = {name: array.copy() for name, array in arrays.items()}
+    for name in ("terminated", "truncated"):
+        other[name][:, -1] ^= True
+    other["action"][:, -1] = 3 - other["action"][:, -1]
+    other["reward"][:, -1] += 1
+    other["logits"][:, -1, 0] += 1
+    chex.assert_trees_all_equal(
+        loss_of(jnp.asarray(logits), jnp.asarray(value), trajectories_of(other)), losses
+    )
+    value[:, -1] += 1
+    moved = loss_of(jnp.asarray(logits), jnp.asarray(value), trajectories_of(arrays))
+    assert abs(moved.value - losses.value) > 0.01
+
+
+def test_a_truncated_step_teaches_nothing():
+    logits, value, arrays = batch(4)
+    losses = loss_of(jnp.asarray(logits), jnp.asarray(value), trajectories_of(arrays))
+    other = dict(arrays, reward=np.where(arrays["truncated"], 100, arrays["reward"]).astype(np.float32))
+    assert (other["reward"] != arrays["reward"]).any()
+    chex.assert_trees_all_equal(
+        loss_of(jnp.asarray(logits), jnp.asarray(value), trajectories_of(other)), losses
+    )
+
+
+def test_the_runtime_takes_the_loss():
+    """As sums with a denominator of 1, so that the optimiser sees the summed gradient."""
+    logits, value, arrays = batch(5)
+    params = {"logits": jnp.asarray(logits), "value": jnp.asarray(value)}
+
+    def loss(params, batch, key):
+        losses = loss_of(params["logits"], params["value"], batch)
+        return Sums(losses.total, 1, losses.means())
+
+    gradient, sums = local_gradient(loss, params, trajectories_of(arrays), jax.random.key(0))
+    wanted, by_logits, _ = plain_impala.loss(logits, value, arrays)
+    np.testing.assert_allclose(gradient["logits"], by_logits, rtol=1e-4, atol=1e-6)
+    for name, (numerator, denominator) in sums.metrics.items():
+        np.testing.assert_allclose(numerator / denominator, wanted[name] / wanted["steps"], rtol=1e-5)
+
+
+def changed(**arrays):
+    return {name: jnp.asarray(array) for name, array in {**batch()[2], **arrays}.items()}
+
+
+@pytest.mark.parametrize(
+    ("logits", "value", "arrays", "message"),
+    [
+        ((5, 9), (5, 9), {}, r"^logits must have shape .* = \(5, 9\), got \(5, 9\)"),
+        ((5, 8, 4), (5, 9), {}, r"^logits must have shape .* = \(5, 9\), got \(5, 8, 4\)"),
+        ((5, 9, 3), (5, 9), {}, r"trajectories.logits must have .* \(5, 9, 3\), got \(5, 9, 4\)"),
+        ((5, 9, 4), (5, 9, 1), {}, r"value must have .* shape \(5, 9\), got \(5, 9, 1\)"),
+        (
+            (5, 9, 4),
+            (5, 9),
+            {"reward": np.zeros(9)},
+            r"trajectories.reward must have .* \(5, 9\), got \(9,\)",
+        ),
+        ((5, 9, 4), (5, 9), {"truncated": np.zeros((5, 8))}, r"trajectories.truncated must .* got \(5, 8\)"),
+        ((5, 9, 4), (5, 9), {"terminated": np.zeros(())}, r"trajectories.terminated must .* got \(\)"),
+        (
+            (5, 1, 4),
+            (5, 1),
+            {"action": np.zeros((5, 1))},
+            r"trajectories.action .* two steps .* got \(5, 1\)",
+        ),
+        (
+            (9, 4),
+            (9,),
+            {"action": np.zeros(9)},
+            r"trajectories.action must have shape \[B, T\] .* got \(9,\)",
+        ),
+    ],
+)
+def test_loss_refuses(logits, value, arrays, message):
+    trajectories = rollout.Trajectories(jnp.zeros((5, 9, 2)), **changed(**arrays))
+    with pytest.raises(ValueError, match=message):
+        loss_of(jnp.zeros(logits), jnp.zeros(value), trajectories)
+
+
+def test_optimizer_is_tensorflows_rmsprop():
+    """Also where the accumulator has forgotten its start, and on both sides of the clip."""
+    rng = np.random.default_rng(6)
+    optimizer = impala.optimizer(0.01, max_norm=3.0)
+    params = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
+    state = optimizer.init(params)
+    wanted, accumulator = np.float64(params), np.ones((4, 3))
+    norms = []
+    for scale in np.geomspace(0.1, 10, 40):
+        gradient = rng.normal(size=(4, 3)) * scale
+        norms.append(np.linalg.norm(gradient))
+        updates, state = optimizer.update(jnp.asarray(gradient, jnp.float32), state, params)
+        params = optax.apply_updates(params, updates)
+        wanted, accumulator = plain_impala.rmsprop(
+            wanted, accumulator, gradient, learning_rate=0.01, max_norm=3.0
+        )
+    assert min(norms) < 3 < max(norms)
+    np.testing.assert_allclose(params, wanted, rtol=1e-5)
+
+
+def test_optimizer_has_the_papers_settings():
+    """One step from 0 on a gradient far beyond the clip, by hand."""
+    optimizer = impala.optimizer()
+    gradient = jnp.asarray([600.0, 800.0])
+    updates, _ = optimizer.update(gradient, optimizer.init(jnp.zeros(2)), jnp.zeros(2))
+    clipped = np.asarray([24.0, 32.0])
+    wanted = -2e-4 * clipped / np.sqrt(0.99 + 0.01 * clipped**2 + 0.1)
+    np.testing.assert_allclose(updates, wanted, rtol=1e-6)

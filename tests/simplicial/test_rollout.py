@@ -1,0 +1,165 @@
+"""Unrolls against the same steps taken one by one in plain Python, and the sums over episodes."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simplicial import rollout
+from tests.simplicial import corridor
+
+BATCH = 6
+
+
+@pytest.fixture(scope="module")
+def params():
+    return corridor.weights(np.random.default_rng(0))
+
+
+def unrolled(params, actors, key, steps):
+    run = jax.jit(rollout.unroll, static_argnums=(0, 2, 5))
+    return run(corridor.policy, params, corridor.ENVIRONMENT, actors, key, steps)
+
+
+def started(batch=BATCH):
+    return rollout.start(corridor.ENVIRONMENT, jax.random.key(3), batch)
+
+
+def replay(kinds, actions):
+    """The corridor in plain Python: for actions [B, T], all that an unroll should have recorded."""
+    seen, episodes = [], []
+    for kind, row in zip(kinds, actions, strict=True):
+        place, time, total = corridor.LENGTH // 2, 0, 0
+        for action in row:
+            before = (place, kind)
+            place, time = place + (1 if action == 1 else -1), time + 1
+            at_end = place in (0, corridor.LENGTH - 1)
+            reward = (0 if not at_end else 1 if place else -1) * (1 + kind)
+            total += reward
+            broken = not at_end and time == corridor.HORIZON
+            seen.append((*before, reward, at_end, broken))
+            if at_end or broken:
+                episodes.append((kind, at_end and place > 0, broken, time, total))
+                place, time, total, kind = corridor.LENGTH // 2, 0, 0, 1 - kind
+    return np.asarray(seen).reshape(*actions.shape, 5), episodes
+
+
+def sums(episodes, kinds=2):
+    of = [[episode for episode in episodes if episode[0] == kind] for kind in range(kinds)]
+    return {
+        "episodes": [len(some) for some in of],
+        "solved": [sum(episode[1] for episode in some) for some in of],
+        "truncated": [sum(episode[2] for episode in some) for some in of],
+        "steps": [sum(episode[3] for episode in some) for some in of],
+        "returns": [sum(episode[4] for episode in some) for some in of],
+    }
+
+
+def test_records_what_happened(params):
+    actors = started()
+    kinds = np.asarray(actors.environment.kind)
+    assert 0 < kinds.sum() < BATCH, "the environments must differ for this to tell them apart"
+    _, trajectories, tally = unrolled(params, actors, jax.random.key(0), 40)
+    wanted, episodes = replay(kinds, np.asarray(trajectories.action))
+    place, kind, reward, terminated, truncated = np.moveaxis(wanted, -1, 0)
+    np.testing.assert_array_equal(np.argmax(trajectories.observation[..., :-1], -1), place)
+    np.testing.assert_array_equal(trajectories.observation[..., -1], kind)
+    np.testing.assert_array_equal(trajectories.reward, reward)
+    np.testing.assert_array_equal(trajectories.terminated, terminated)
+    np.testing.assert_array_equal(trajectories.truncated, truncated)
+    for name, value in sums(episodes).items():
+        assert min(np.abs(value)) > 0, f"no {name} in these episodes"
+        np.testing.assert_array_equal(getattr(tally, name), value, err_msg=name)
+
+
+def test_keeps_the_logits_it_acted_on(params):
+    _, trajectories, _ = unrolled(params, started(), jax.random.key(0), 40)
+    logits = corridor.policy(params, trajectories.observation).logits
+    np.testing.assert_allclose(trajectories.logits, logits, rtol=1e-6)
+
+
+def test_actions_follow_the_policy():
+    """With 20,000 draws from one distribution each action's share is within four standard deviations."""
+    logits = np.asarray([0.3, -0.4, 1.1])
+    params = {"weights": jnp.concatenate([jnp.tile(jnp.asarray(logits), (8, 1)), jnp.zeros((8, 1))], axis=1)}
+    params["weights"] = params["weights"].at[-1].set(0).astype(jnp.float32)
+    _, trajectories, _ = unrolled(params, started(500), jax.random.key(1), 40)
+    wanted = np.exp(logits) / np.exp(logits).sum()
+    shares = np.bincount(np.ravel(trajectories.action), minlength=3) / trajectories.action.size
+    np.testing.assert_array_less(np.abs(shares - wanted), 4 * np.sqrt(wanted * (1 - wanted) / 20_000))
+
+
+def test_an_unroll_goes_on_where_the_last_one_stopped(params):
+    """Episodes and their sums run across unrolls shorter than an episode."""
+    actors = started()
+    kinds = np.asarray(actors.environment.kind)
+    parts, total = [], None
+    for key in jax.random.split(jax.random.key(2), 9):
+        actors, trajectories, tally = unrolled(params, actors, key, 4)
+        parts.append(np.asarray(trajectories.action))
+        total = tally if total is None else jax.tree.map(jnp.add, total, tally)
+    _, episodes = replay(kinds, np.concatenate(parts, axis=1))
+    for name, value in sums(episodes).items():
+        np.testing.assert_array_equal(getattr(total, name), value, err_msg=name)
+
+
+def test_kinds_out_of_range_are_not_tallied(params):
+    one_kind = rollout.Environment(corridor.init, corridor.observe, corridor.step, kinds=1)
+    everything = unrolled(params, started(), jax.random.key(0), 40)[2]
+    tally = rollout.unroll(corridor.policy, params, one_kind, started(), jax.random.key(0), 40)[2]
+    chex.assert_trees_all_equal(tally, jax.tree.map(lambda leaf: leaf[:1], everything))
+
+
+def test_logits_are_kept_at_full_precision():
+    """The learner's ratios need more than a policy computed in bfloat16 gives them."""
+    params = {"weights": jnp.ones((corridor.LENGTH + 1, 4), jnp.bfloat16)}
+    _, trajectories, _ = rollout.unroll(
+        corridor.policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), 2
+    )
+    assert trajectories.logits.dtype == jnp.float32
+
+
+def test_is_traced_once(params):
+    run = jax.jit(chex.assert_max_traces(rollout.unroll, n=1), static_argnums=(0, 2, 5))
+    actors = started()
+    for seed in range(3):
+        actors, _, _ = run(corridor.policy, params, corridor.ENVIRONMENT, actors, jax.random.key(seed), 3)
+
+
+def test_seeds_side_by_side_are_those_one_by_one(params):
+    keys = jax.random.split(jax.random.key(5), 3)
+    together = jax.vmap(lambda key: unrolled(params, started(), key, 12))(keys)
+    apart = [unrolled(params, started(), key, 12) for key in keys]
+    chex.assert_trees_all_close(together, jax.tree.map(lambda *leaves: jnp.stack(leaves), *apart), rtol=1e-6)
+
+
+@pytest.mark.parametrize("batch", [0, -1, 2.0])
+def test_start_refuses(batch):
+    with pytest.raises(ValueError, match="batch must be a whole number of at least 1"):
+        rollout.start(corridor.ENVIRONMENT, jax.random.key(0), batch)
+
+
+@pytest.mark.parametrize("steps", [0, 1.5])
+def test_unroll_refuses_steps(params, steps):
+    with pytest.raises(ValueError, match="steps must be a whole number of at least 1"):
+        rollout.unroll(corridor.policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), steps)
+
+
+def test_unroll_refuses_a_policy_without_the_batch(params):
+    def policy(params, observation):
+        return corridor.policy(params, observation[:1])
+
+    with pytest.raises(ValueError, match=r"policy must give logits \[B, A\] with B = 6, got shape \(1, 3\)"):
+        rollout.unroll(policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), 2)
+
+
+@pytest.mark.parametrize("name", ["reward", "terminated", "truncated", "solved", "kind"])
+def test_unroll_refuses_a_step_of_the_wrong_shape(params, name):
+    def step(key, state, action):
+        state, outcome = corridor.step(key, state, action)
+        return state, outcome.replace(**{name: getattr(outcome, name)[:, None]})
+
+    environment = rollout.Environment(corridor.init, corridor.observe, step)
+    with pytest.raises(ValueError, match=rf"environment.step must give {name} of shape \(6,\), got \(6, 1\)"):
+        rollout.unroll(corridor.policy, params, environment, started(), jax.random.key(0), 2)
