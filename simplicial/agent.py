@@ -16,6 +16,7 @@ from flax import struct
 from flax.typing import Dtype
 from jaxtyping import Array, Float, UInt8
 
+from simplicial.attention import as_rows
 from simplicial.blocks import SimplicialTransformer
 
 CONV_SIZE = 2  # of both sides of a convolution's window
@@ -78,8 +79,9 @@ class Conv(nn.Module):
         windows = [
             inputs[..., y : y + rows, x : x + columns, :] for y in range(CONV_SIZE) for x in range(CONV_SIZE)
         ]
-        product = jnp.concatenate(windows, axis=-1) @ kernel.reshape(-1, self.features)
-        return nn.relu(product + bias.reshape((1,) * (product.ndim - 1) + bias.shape))
+        windows = jnp.concatenate(windows, axis=-1)
+        product = as_rows(windows) @ kernel.reshape(-1, self.features)
+        return nn.relu(product + bias[None]).reshape(*windows.shape[:-1], self.features)
 
 
 class Agent(nn.Module):
@@ -130,9 +132,10 @@ class Agent(nn.Module):
         x = observation.astype(types["dtype"]) / 255
         for i, features in enumerate(self.conv_features):
             x = Conv(features, name=f"conv_{i}", **types)(x)
-        x = self._dense(self.features - 2, "embed", use_bias=False)(x)
-        positions = jnp.asarray(grid_positions(*x.shape[-3:-1]), x.dtype)
-        x = jnp.concatenate([x, jnp.broadcast_to(positions, (*x.shape[:-1], 2))], axis=-1)
+        grid = x.shape[:-1]
+        x = self._dense(self.features - 2, "embed", use_bias=False)(as_rows(x))
+        positions = jnp.asarray(grid_positions(*grid[-2:]), x.dtype)
+        x = jnp.concatenate([x.reshape(*grid, -1), jnp.broadcast_to(positions, (*grid, 2))], axis=-1)
         entities = SimplicialTransformer(
             num_virtual_entities=self.num_virtual_entities,
             num_blocks=self.num_blocks,
@@ -142,15 +145,17 @@ class Agent(nn.Module):
             two_simplicial_features=self.two_simplicial_features,
             name="transformer",
             **types,
-        )(x.reshape(*x.shape[:-3], -1, self.features))
-        x = jnp.max(entities, axis=-2)
+        )(x.reshape(*grid[:-2], -1, self.features))
+        pooled = jnp.max(entities, axis=-2)
+        x = as_rows(pooled)
         for i, features in enumerate(self.head_features):
             x = nn.relu(self._dense(features, f"head_{i}")(x))
         # A value of 10 in bfloat16 is right to .03, more than a step's discount.
         x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
         logits = self._dense(self.num_actions, "logits", dtype=x.dtype)(x)
         value = self._dense(1, "value", dtype=x.dtype)(x)
-        return AgentOutput(logits, value[..., 0])
+        batch = pooled.shape[:-1]
+        return AgentOutput(logits.reshape(*batch, -1), value.reshape(batch))
 
     def _dense(self, features: int, name: str, use_bias: bool = True, dtype: Dtype | None = None) -> nn.Dense:
         return nn.Dense(

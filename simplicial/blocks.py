@@ -14,7 +14,7 @@ from flax.typing import Dtype
 from jax.nn.initializers import Initializer
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention
+from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention, as_rows
 
 LAYER_NORM_EPSILON = 1e-5
 VIRTUAL_ENTITY_LIMIT = 0.05  # as Keras initialises an embedding
@@ -38,8 +38,8 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "*B N F"]) -> Float[Array, "*B N V"]:
         """Each entity by itself."""
-        hidden = nn.relu(_dense(self, self.hidden, "hidden")(inputs))
-        return _dense(self, self.features, "output")(hidden)
+        hidden = nn.relu(_dense(self, self.hidden, "hidden")(as_rows(inputs)))
+        return _dense(self, self.features, "output")(hidden).reshape(*inputs.shape[:-1], self.features)
 
 
 class RelationalBlock(nn.Module):
