@@ -11,8 +11,8 @@ episode; `pool` and `step_or_restart` run a batch for ever at about the price of
 
 from simplicial.boxworld_boards import from_board
 from simplicial.boxworld_config import BRIDGE, NUM_COLOURS, STANDARD, BoxWorldConfig
-from simplicial.boxworld_generation import HUES, puzzles, reset
-from simplicial.boxworld_pool import Pool, Transition, pool, reset_batch, step_or_restart
+from simplicial.boxworld_generation import HUES, puzzle_number, puzzles, reset
+from simplicial.boxworld_pool import Pool, Transition, pool, renew, reset_batch, step_or_restart
 from simplicial.boxworld_rules import (
     DOWN,
     LEFT,
@@ -47,8 +47,10 @@ __all__ = [
     "from_board",
     "observe",
     "pool",
+    "puzzle_number",
     "puzzle_type",
     "puzzles",
+    "renew",
     "reset",
     "reset_batch",
     "shortest_solution",

@@ -86,12 +86,12 @@ def check_sizes(config: BoxWorldConfig) -> None:
     Raises:
         ValueError: a static size is not what it must be.
     """
+    if config.gem_locks not in (1, 2):
+        raise ValueError(f"gem_locks must be 1 or 2, not {config.gem_locks!r}")
     for name, least in (("rows", 3), ("cols", 3), ("traps", config.bridge_traps)):
         value = getattr(config, name)
         if not isinstance(value, int) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    if config.gem_locks not in (1, 2):
-        raise ValueError(f"gem_locks must be 1 or 2, not {config.gem_locks!r}")
 
 
 def check(config: BoxWorldConfig) -> None:

@@ -49,13 +49,17 @@ def reset(key: "PRNGKeyArray", config: BoxWorldConfig) -> State:
         ValueError: the config's ranges are empty or cannot fit the board.
     """
     check(config)
-    for_sizes, for_slots, for_colours, for_bridge, for_locks = jax.random.split(key, 5)
-    for_length, for_distractors = jax.random.split(for_sizes)
+    # One call for all random words: a call each would be most of the time to run and to compile.
+    sizes = (2, 3, 1, config.num_slots, NUM_COLOURS, config.traps)
+    words = jax.random.bits(key, (sum(sizes),))
+    for_sizes, for_bridge, for_gem, for_slots, for_colours, for_locks = jnp.split(
+        words, np.cumsum(sizes)[:-1]
+    )
     paths = config.gem_locks
-    length = _uniform(for_length, config.min_length, config.max_length)
-    distractors = _uniform(for_distractors, config.min_distractors, config.max_distractors)
+    length = _uniform(for_sizes[0], config.min_length, config.max_length)
+    distractors = _uniform(for_sizes[1], config.min_distractors, config.max_distractors)
 
-    rank = _slot_ranks(for_slots, config)
+    rank = _slot_ranks(for_gem[0], for_slots, config)
     traps = jnp.arange(config.traps, dtype=jnp.int32)
     lock, content = _trap_boxes(for_bridge, for_locks, length, distractors, config)
     number = paths * length + 1 + traps
@@ -122,8 +126,22 @@ def puzzles(config: BoxWorldConfig) -> list[tuple[int, int, int]]:
     return found
 
 
-def _uniform(key, least, most) -> "Int32[Array, '']":
-    return jax.random.randint(key, (), jnp.asarray(least), jnp.asarray(most) + 1)
+def puzzle_number(state: State, config: BoxWorldConfig) -> "Int32[Array, '']":
+    """Where the state's puzzle stands in `puzzles(config)`; -1 for one that is not there.
+
+    Raises:
+        ValueError: as `puzzles`.
+    """
+    known = jnp.asarray(puzzles(config), jnp.int8)
+    is_it = jnp.all(known == state.puzzle[None, :3], axis=1)
+    return jnp.where(is_it.any(), jnp.argmax(is_it), -1).astype(jnp.int32)
+
+
+def _uniform(word: "UInt32[Array, '*N']", least, most) -> "Int32[Array, '*N']":
+    """A whole number from `least` to `most` (fewer than 256 apart) by one random word; bias below 1e-5."""
+    least = jnp.asarray(least, jnp.int32)
+    count = jnp.asarray(most, jnp.int32) - least + 1
+    return least + ((word >> 8) * count.astype(jnp.uint32) >> 24).astype(jnp.int32)
 
 
 def _ranks(words: "UInt32[Array, 'N']") -> "Int32[Array, 'N']":
@@ -137,8 +155,8 @@ def _ranks(words: "UInt32[Array, 'N']") -> "Int32[Array, 'N']":
     return jnp.sum(words[None, :] < words[:, None], axis=1, dtype=jnp.int32)
 
 
-def _palette(key) -> "UInt8[Array, '21 3']":
-    order = _ranks(jax.random.bits(key, (NUM_COLOURS,)))
+def _palette(words: "UInt32[Array, '20']") -> "UInt8[Array, '21 3']":
+    order = _ranks(words)
     return jnp.concatenate([jnp.asarray(_WHITE), jnp.asarray(HUES)[order]])
 
 
@@ -147,7 +165,7 @@ def _slot_places(config: BoxWorldConfig) -> "tuple[Int8[Array, 'S'], Int8[Array,
     return jnp.asarray(xs.ravel(), jnp.int8), jnp.asarray(ys.ravel(), jnp.int8)
 
 
-def _slot_ranks(key, config: BoxWorldConfig) -> "Int32[Array, 'S']":
+def _slot_ranks(for_gem, for_slots, config: BoxWorldConfig) -> "Int32[Array, 'S']":
     """The number that each slot is given, the Gem's first.
 
     The authors shuffle the slots until the first may hold the Gem (with two locks: not in the last column,
@@ -155,13 +173,12 @@ def _slot_ranks(key, config: BoxWorldConfig) -> "Int32[Array, 'S']":
     below a Gem with two locks comes last, where no puzzle that fits the board reaches it.
     """
     width, slots = len(config.slot_xs), config.num_slots
-    for_gem, for_others = jax.random.split(key)
+    order = _ranks(for_slots)
     if config.gem_locks == 1:
-        return _ranks(jax.random.bits(for_others, (slots,)))
+        return order
     allowed = np.arange(slots).reshape(-1, width)[:-1, :-1].ravel()
-    gem = jnp.asarray(allowed)[jax.random.randint(for_gem, (), 0, allowed.size)]
+    gem = jnp.asarray(allowed)[_uniform(for_gem, 0, allowed.size - 1)]
     place = jnp.arange(slots)
-    order = _ranks(jax.random.bits(for_others, (slots,)))
     is_gem, is_below = place == gem, place == gem + width
     gem_order = jnp.sum(jnp.where(is_gem, order, 0))
     below_order = jnp.sum(jnp.where(is_below, order, 0))
@@ -174,14 +191,13 @@ def _trap_boxes(for_bridge, for_locks, length, distractors, config: BoxWorldConf
     paths, first = config.gem_locks, config.bridge_traps
     traps = jnp.arange(config.traps, dtype=jnp.int32) - first
     content = paths * length + 1 + traps  # a new key in each
-    words = jax.random.randint(for_locks, (config.traps,), 1, paths * length + 1)
-    lock = jnp.where(traps % config.branch_length == 0, words, content - 1)
+    first_lock = _uniform(for_locks, 1, paths * length)
+    lock = jnp.where(traps % config.branch_length == 0, first_lock, content - 1)
     if not first:
         return lock, content
-    for_presence, for_lock, for_key = jax.random.split(for_bridge, 3)
-    has_bridge = jax.random.bernoulli(for_presence, config.bridge_probability)
-    bridge_lock = jax.random.randint(for_lock, (), 1, length + 1)
-    bridge_key = jax.random.randint(for_key, (), length + 1, 2 * length + 1)
+    has_bridge = (for_bridge[0] >> 8).astype(jnp.float32) * 2.0**-24 < config.bridge_probability
+    bridge_lock = _uniform(for_bridge[1], 1, length)
+    bridge_key = _uniform(for_bridge[2], length + 1, 2 * length)
     lock = lock.at[0].set(jnp.where(has_bridge, bridge_lock, EMPTY))
     return lock, content.at[0].set(bridge_key)
 

@@ -1,10 +1,10 @@
 """Episodes without end in batches: a finished one goes on with the next board of a pool drawn beforehand.
 
-Drawing a board costs about 16 times a step (1.8 us to 110 ns on one core), and an accelerator that runs all
-branches would draw one for every environment at every step, used or not: 94 % of the time. Here boards are
-drawn once per rollout, as many as may be needed, and a step only selects: 125 ns instead of 110. Copying just
-the few finished states saved half of that and lost it again to its loop, so the plain selection it is
-(`python -m benchmarks.boxworld` measures both ends).
+Drawing a board costs about 12 times a step (1.3 us to 110 ns on one core), and vmapped code, which runs both
+branches, would draw one for every environment at every step, used or not: 92 % of the time. Here a step only
+selects from the pool (125 ns instead of 110), and the boards given out are replaced by new ones a few at a
+time (`renew` after every step or every few), or all together (`pool` before every rollout). Copying just the
+few finished states instead of selecting saved half of the 15 ns and lost it again to its loop.
 
 Axes: B environments, P boards.
 """
@@ -26,16 +26,20 @@ if TYPE_CHECKING:
 
 @struct.dataclass
 class Pool:
-    """Fresh boards.
+    """Fresh boards, a ring: board number n, counted from the beginning, is at n mod P.
 
     Attributes:
         states: P episodes at their start.
-        used: how many have been given out. Past P the pool begins again at its first board, which is sound
-            but no longer independent; see whether `used > P` to learn that a pool is too small.
+        used: how many boards have been given out.
+        drawn: how many have been drawn.
+        repeated: how many were given out though they had been before, because `used` had caught up with
+            `drawn`: sound puzzles, but not independent of the earlier ones. Above 0, the pool is too small.
     """
 
     states: State
     used: "Int32[Array, '']"
+    drawn: "Int32[Array, '']"
+    repeated: "Int32[Array, '']"
 
 
 @struct.dataclass
@@ -63,13 +67,40 @@ def reset_batch(key: "PRNGKeyArray", size: int, config: BoxWorldConfig) -> State
 
 
 def pool(key: "PRNGKeyArray", size: int, config: BoxWorldConfig) -> Pool:
-    """`size` fresh boards: what a rollout may use up, B x steps / (shortest likely episode), drawn anew for
-    each.
+    """`size` fresh boards.
 
     Raises:
         ValueError: as `reset_batch`.
     """
-    return Pool(states=reset_batch(key, size, config), used=jnp.int32(0))
+    zero = jnp.int32(0)
+    return Pool(states=reset_batch(key, size, config), used=zero, drawn=jnp.int32(size), repeated=zero)
+
+
+def renew(boards: Pool, key: "PRNGKeyArray", count: int, config: BoxWorldConfig) -> Pool:
+    """Draws `count` boards and puts them where boards have been given out, as many as there is room for.
+
+    Called after every step, `count` should be at least the episodes that end in a step: for B environments
+    and a good player of bridge BoxWorld B / 16, for a random one B / 256.
+
+    Args:
+        boards: the pool.
+        key: for the boards drawn.
+        count: how many to draw, room or not: the cost of the call.
+        config: the settings of the pool.
+
+    Raises:
+        ValueError: `count` is not between 1 and the pool's size, or as `reset`.
+    """
+    size = boards.states.time.shape[0]
+    if not 1 <= count <= size:
+        raise ValueError(f"count must be between 1 and the pool's size {size}, not {count}")
+    fresh = reset_batch(key, count, config)
+    first = jnp.maximum(boards.drawn, boards.used)
+    number = first + jnp.arange(count, dtype=jnp.int32)
+    has_room = number < boards.used + size
+    place = jnp.where(has_room, number % size, size)  # past the end: dropped
+    states = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), boards.states, fresh)
+    return dataclasses.replace(boards, states=states, drawn=first + jnp.sum(has_room, dtype=jnp.int32))
 
 
 def step_or_restart(
@@ -103,5 +134,8 @@ def step_or_restart(
         return jnp.where(ended.reshape(-1, *(1,) * (old.ndim - 1)), chosen, old)
 
     states = jax.tree.map(select, boards.states, last)
-    used = boards.used + jnp.sum(ended, dtype=jnp.int32)
-    return states, Transition(outcome=outcome, last=last), dataclasses.replace(boards, used=used)
+    count = jnp.sum(ended, dtype=jnp.int32)
+    used = boards.used + count
+    repeated = boards.repeated + jnp.clip(used - boards.drawn, 0, count)
+    boards = dataclasses.replace(boards, used=used, repeated=repeated)
+    return states, Transition(outcome=outcome, last=last), boards

@@ -35,38 +35,40 @@ class PlainBoxWorld:
         if self.done or self.cut:
             return 0.0, self.done
         self.time += 1
-        held_before = list(self.inventory)
-        if action in MOVES:
-            self.go(*MOVES[action])
+        took = action in MOVES and self.go(*MOVES[action])
         if GEM in self.inventory:
             reward, self.done = 10.0, True
         elif self.player in self.deadly:
             reward, self.done = -1.0, True
         else:
-            reward = 1.0 if self.inventory != held_before else 0.0
+            reward = 1.0 if took else 0.0
         if self.horizon and self.time >= self.horizon and not self.done:
             self.cut = True
         return reward, self.done
 
     def go(self, dx, dy):
-        """Tries to enter the next tile."""
+        """Tries to enter the next tile; tells whether a key was taken or a box opened."""
         x = min(max(self.player[0] + dx, 0), self.cols - 1)
         y = min(max(self.player[1] + dy, 0), self.rows - 1)
         tile, left, right = self.at(x, y), self.at(x - 1, y), self.at(x + 1, y)
         if tile == EMPTY:
             self.player = (x, y)
-        elif left == GEM and self.two_locks:
-            self.open_gem(x, y)
-        elif left != EMPTY:  # a lock
-            if tile in self.inventory:
-                self.inventory.remove(tile)
-                self.inventory.append(left)
-                self.grid[y][x] = self.grid[y][x - 1] = EMPTY
-                self.player = (x, y)
+            return False
+        if left == GEM and self.two_locks:
+            return self.open_gem(x, y)
+        if left != EMPTY:  # a lock
+            if tile not in self.inventory:
+                return False
+            self.inventory.remove(tile)
+            self.inventory.append(left)
+            self.grid[y][x] = self.grid[y][x - 1] = EMPTY
         elif right == EMPTY:  # a loose key
             self.inventory.append(tile)
             self.grid[y][x] = EMPTY
-            self.player = (x, y)
+        else:  # the content of a box
+            return False
+        self.player = (x, y)
+        return True
 
     def open_gem(self, x, y):
         """Both locks at once, if both keys are there."""
@@ -74,12 +76,13 @@ class PlainBoxWorld:
         left_over = list(self.inventory)
         for lock in (self.at(x, top), self.at(x, top + 1)):
             if lock not in left_over:
-                return
+                return False
             left_over.remove(lock)
         self.inventory = [*left_over, GEM, GEM]
         for row in (top, top + 1):
             self.grid[row][x] = self.grid[row][x - 1] = EMPTY
         self.player = (x, y)
+        return True
 
     def picture(self):
         """The board with the inventory as one more column."""

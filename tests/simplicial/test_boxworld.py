@@ -1,0 +1,275 @@
+"""The rules: the authors' recorded episodes, a plain model of the rules, what boards and states are
+refused.
+"""
+
+import dataclasses
+import random
+from pathlib import Path
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simplicial import boxworld
+from tests.simplicial import plain_boxworld
+
+DATA = Path(__file__).parent / "data"
+CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
+RESET_BRIDGE = jax.jit(lambda key: boxworld.reset(key, boxworld.BRIDGE))
+STEP = jax.jit(boxworld.step)
+
+
+def batch_from(boards, config):
+    """States of boards (grid, palette, deadly locks, ..), through the compiled `from_board`."""
+    locks = np.full((len(boards), config.traps, 2), -1, np.int32)
+    for row, board in zip(locks, boards, strict=True):
+        row[: len(board[2])] = np.reshape(board[2], (-1, 2))
+    make = jax.jit(jax.vmap(lambda *board: boxworld.from_board(*board, config)))
+    grids, palettes = (np.asarray([board[i] for board in boards], np.int32) for i in (0, 1))
+    return make(grids, palettes, locks)
+
+
+def rows(states, which):
+    """Some episodes of a batch, or one, in NumPy."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[which], states)
+
+
+def compiled(config):
+    """`observe` and `step` of a batch."""
+    observe = jax.jit(jax.vmap(lambda state: boxworld.observe(state, config)))
+    step = jax.jit(jax.vmap(lambda state, action: boxworld.step(state, action, config)))
+    return observe, step
+
+
+def compare_with_plain(boards, actions, config):
+    """Steps every board both ways; every reward, end and pixel must agree. Gives all rewards [T, B]."""
+    observe, step = compiled(config)
+    states = batch_from(boards, config)
+    plain = [
+        plain_boxworld.PlainBoxWorld(grid, palette, deadly, config.gem_locks == 2, int(config.horizon))
+        for grid, palette, deadly, *_ in boards
+    ]
+    rewards = []
+    for t in range(actions.shape[1] + 1):
+        pictures = np.asarray([model.picture() for model in plain], np.uint8)
+        np.testing.assert_array_equal(observe(states), pictures, err_msg=f"picture after {t} steps")
+        if t == actions.shape[1]:
+            break
+        states, outcome = step(states, actions[:, t])
+        expected = [model.step(int(action)) for model, action in zip(plain, actions[:, t], strict=True)]
+        np.testing.assert_array_equal(outcome.reward, [reward for reward, _ in expected], err_msg=f"step {t}")
+        np.testing.assert_array_equal(outcome.terminated, [done for _, done in expected], err_msg=f"step {t}")
+        np.testing.assert_array_equal(outcome.truncated, [model.cut for model in plain], err_msg=f"step {t}")
+        rewards.append(np.asarray(outcome.reward))
+    return np.asarray(rewards)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_recorded_episodes_of_the_authors_replay_exactly(name):
+    """Every reward, end and pixel of 32 episodes; from then on a finished episode stays as it was."""
+    config, recorded = CONFIGS[name], np.load(DATA / f"boxworld_{name}.npz")
+    observe, step = compiled(config)
+    boards = list(zip(recorded["grid"], recorded["palette"], recorded["distractor_locks_xy"], strict=True))
+    state = jax.device_get(batch_from(boards, config))
+    np.testing.assert_array_equal(boxworld.puzzle_type(state).solution_length, recorded["solution_length"])
+    np.testing.assert_array_equal(observe(state), recorded["observations"][:, 0])
+    ended = 0
+    for t, actions in enumerate(recorded["actions"].T):
+        before, (state, outcome) = state, jax.device_get(step(state, actions))
+        live = t < recorded["length"]
+        ended += int((~live).sum())
+        np.testing.assert_array_equal(outcome.reward[live], recorded["rewards"][live, t])
+        np.testing.assert_array_equal(outcome.terminated[live], recorded["dones"][live, t])
+        np.testing.assert_array_equal(np.asarray(observe(state))[live], recorded["observations"][live, t + 1])
+        chex.assert_trees_all_equal(rows(before, ~live), rows(state, ~live))
+        assert not outcome.reward[~live].any()
+        assert outcome.terminated[~live].all()
+        assert not outcome.truncated.any()
+    assert ended > 100
+
+
+def with_the_gem_in_a_trap(state):
+    """The same board with something to look for in the first trap, and a Gem's box that nothing opens."""
+    grid, (x, y) = np.where(state.grid == 0, 20, state.grid), state.traps[0]
+    if x >= 0:
+        for row in np.nonzero((state.grid == 0).any(1))[0]:
+            grid[row, state.gem[0] + 1] = 20
+        grid[y, x - 1] = 0
+    return dataclasses.replace(state, grid=grid, traps=np.full_like(state.traps, -1))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_random_boards_step_as_in_the_plain_model(name):
+    """500 boards of each kind, 100 steps; half go to the Gem first, a quarter to a trap."""
+    config, draw = CONFIGS[name], random.Random(7)
+    boards = [getattr(plain_boxworld, f"{name}_board")(draw) for _ in range(500)]
+    actions = np.random.default_rng(7).integers(0, 4, (500, 100))
+    states = jax.device_get(batch_from(boards, config))
+    for i in range(500):
+        state = rows(states, i)
+        if i % 4 == 1:
+            state = with_the_gem_in_a_trap(state)
+        best = None if i % 4 == 3 else boxworld.solve(state)
+        actions[i, : len(best or ())] = best or ()
+    rewards = compare_with_plain(boards, actions, config)
+    assert (rewards == 10).sum() >= 250
+    assert (rewards == -1).sum() >= 50
+    assert (rewards == 1).sum() >= 1000
+    kinds = np.asarray(states.puzzle)
+    for row, board in zip(kinds, boards, strict=True):
+        assert (tuple(row[:3]) == board[3]) if name == "bridge" else ((row[0], row[3]) == board[3])
+
+
+def wild_board(draw, rows, cols, gem_locks, traps):
+    """A board that no generator makes: boxes and keys anywhere, few colours, so that inventories fill up."""
+    grid = np.full((rows, cols), -1)
+    x, y = draw.randint(1, cols - 2), draw.randint(1, rows - gem_locks)
+    for i in range(gem_locks):
+        grid[y + i, x : x + 2] = 0, draw.randint(1, 3)
+    deadly, loose = [], 0
+    for _ in range(rows * cols):
+        x, y, width = draw.randint(0, cols - 1), draw.randint(0, rows - 1), draw.randint(1, 2)
+        near = grid[y, max(x - 1, 0) : x + width + 1]
+        if (x, y) == (0, 0) or x + width > cols or (near >= 0).any() or (width == 1 and loose == rows):
+            continue
+        grid[y, x : x + width] = [draw.randint(1, 3) for _ in range(width)]
+        loose += width == 1
+        if width == 2 and len(deadly) < traps and draw.random() < 0.2:
+            deadly.append((x + 1, y))
+    colours = draw.sample(plain_boxworld.COLOURS, 20)
+    return grid.tolist(), [(255, 255, 255), *colours], deadly
+
+
+@pytest.mark.parametrize(("rows", "cols", "gem_locks"), [(7, 9, 2), (5, 6, 1), (4, 6, 2), (9, 5, 1)])
+def test_boards_of_any_kind_step_as_in_the_plain_model(rows, cols, gem_locks):
+    """Edges, equal locks on the Gem, full inventories, several keys of a colour, actions that are none."""
+    config = boxworld.BoxWorldConfig(rows=rows, cols=cols, gem_locks=gem_locks, traps=3, horizon=70)
+    draw = random.Random(rows * cols)
+    boards = [wild_board(draw, rows, cols, gem_locks, 3) for _ in range(60)]
+    for board in boards[:5]:  # the same boards with their values known: none is refused
+        boxworld.from_board(
+            np.asarray(board[0]), np.asarray(board[1]), np.asarray(board[2], int).reshape(-1, 2), config
+        )
+    actions = np.random.default_rng(rows).integers(-1, 5, (60, 80))
+    rewards = compare_with_plain(boards, actions, config)
+    assert set(np.unique(rewards)) == {-1, 0, 1, 10}
+
+
+def test_an_action_outside_does_nothing_but_takes_time():
+    """Not even wrapped around or clamped."""
+    state = RESET_BRIDGE(jax.random.key(0))
+    for action in (-1, 4, 100, np.uint8(255), np.int8(-128)):
+        after, outcome = STEP(state, action, boxworld.BRIDGE)
+        chex.assert_trees_all_equal(after, dataclasses.replace(state, time=jnp.int32(1)))
+        assert (outcome.reward, outcome.terminated, outcome.truncated) == (0, False, False)
+
+
+def test_the_horizon_truncates_and_the_end_comes_first():
+    """At the horizon an episode is truncated; one that reaches the Gem by that very step is terminated."""
+    state = RESET_BRIDGE(jax.random.key(3))
+    best = boxworld.solve(jax.device_get(state))
+    for horizon, expected in ((len(best), (True, False)), (len(best) - 1, (False, True)), (0, (True, False))):
+        config, now = boxworld.BRIDGE.replace(horizon=horizon), state
+        for action in best:
+            now, outcome = STEP(now, action, config)
+        assert (bool(outcome.terminated), bool(outcome.truncated)) == expected
+        assert outcome.reward == (10 if expected[0] else 0)
+        assert now.time == (horizon or len(best))
+
+
+def test_a_step_is_traced_once_with_another_horizon():
+    """The config's leaves are arguments, not constants: a curriculum compiles nothing anew."""
+    step = jax.jit(chex.assert_max_traces(boxworld.step, n=1))
+    state = RESET_BRIDGE(jax.random.key(0))
+    for horizon in (1, 2):
+        _, outcome = step(state, 1, boxworld.BRIDGE.replace(horizon=horizon))
+        assert bool(outcome.truncated) == (horizon == 1)
+
+
+def board(tiles, rows=7, cols=9):
+    """A board of (x, y): colour, with a two-lock Gem at (1, 1) and its two loose keys."""
+    grid = np.full((rows, cols), -1)
+    base = {(1, 1): 0, (2, 1): 1, (1, 2): 0, (2, 2): 2, (4, 1): 1, (4, 3): 2}
+    for (x, y), colour in {**base, **tiles}.items():
+        grid[y, x] = colour
+    return grid
+
+
+PALETTE = np.arange(63).reshape(21, 3)
+NO_LOCKS = np.full((1, 2), -1)
+
+
+@pytest.mark.parametrize(
+    ("grid", "palette", "locks", "message"),
+    [
+        (board({(4, 5): 21}), PALETTE, NO_LOCKS, r"unknown colours \[21\]"),
+        (board({(4, 5): -2}), PALETTE, NO_LOCKS, r"unknown colours \[-2\]"),
+        (np.full((7, 9), -1), PALETTE, NO_LOCKS, "no Gem"),
+        (board({(1, 2): -1, (2, 2): -1}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
+        (board({(2, 2): -1}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
+        (board({(7, 5): 0}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
+        (board({(0, 0): 3}), PALETTE, NO_LOCKS, r"\(0, 0\)"),
+        (board({(4, 5): 3, (5, 5): 4, (6, 5): 5}), PALETTE, NO_LOCKS, "three tiles"),
+        (board({(6, y): 3 for y in range(6)}), PALETTE, NO_LOCKS, "8 loose keys"),
+        (board({})[:, :8], PALETTE, NO_LOCKS, r"grid must have shape \(7, 9\), not \(7, 8\)"),
+        (board({}).astype(float), PALETTE, NO_LOCKS, "grid must hold whole numbers"),
+        (board({}), PALETTE[:20], NO_LOCKS, r"palette must have shape \(21, 3\), not \(20, 3\)"),
+        (board({}), PALETTE * 5, NO_LOCKS, "palette must be between 0 and 255"),
+        (board({}), PALETTE, np.full((2, 2), -1), r"distractor_locks must have shape"),
+        (board({}), PALETTE, np.asarray([[4, 1]]), r"\(4, 1\), where grid has no lock"),
+        (board({}), PALETTE, np.asarray([[9, 1]]), r"\(9, 1\), where grid has no lock"),
+    ],
+)
+def test_boards_that_are_none_are_refused(grid, palette, locks, message):
+    """Each with what is wrong."""
+    with pytest.raises(ValueError, match=message):
+        boxworld.from_board(grid, palette, locks, boxworld.BRIDGE)
+
+
+def test_shapes_are_refused_under_jit_too():
+    """Values are unknown there, shapes are not."""
+    make = jax.jit(lambda grid: boxworld.from_board(grid, PALETTE, NO_LOCKS, boxworld.BRIDGE))
+    with pytest.raises(ValueError, match="grid must have shape"):
+        make(board({})[:-1])
+
+
+@pytest.mark.parametrize(
+    ("tiles", "locks", "expected"),
+    [
+        ({}, NO_LOCKS, (1, 0, 0, 0)),
+        ({(4, 5): 2, (5, 5): 1}, np.asarray([[5, 5]]), (1, 1, 2, 0)),
+        ({(4, 5): 1, (5, 5): 2}, np.asarray([[5, 5]]), (1, 2, 1, 0)),  # from the lower path to the upper
+        ({(4, 5): 7, (5, 5): 1}, np.asarray([[5, 5]]), (1, 0, 0, 1)),  # a distractor, no bridge
+        ({(5, 1): 9}, NO_LOCKS, (0, 0, 0, 0)),  # the key of 1 is in a box that nothing opens
+        ({(5, 1): 9, (5, 3): 8, (7, 5): 8, (7, 1): 9}, NO_LOCKS, (2, 0, 0, 0)),
+        ({(5, 1): 2, (5, 3): 1}, NO_LOCKS, (0, 0, 0, 0)),  # each path is the other's beginning
+    ],
+)
+def test_puzzle_types_of_boards_made_by_hand(tiles, locks, expected):
+    """Whatever numbers the colours have."""
+    state = boxworld.from_board(board(tiles), PALETTE, locks, boxworld.BRIDGE)
+    kind = boxworld.puzzle_type(state)
+    assert (kind.solution_length, kind.bridge_lock, kind.bridge_key, kind.distractors) == expected
+
+
+def test_a_puzzle_keeps_its_type_to_the_end():
+    """Also when its boxes are gone."""
+    state = RESET_BRIDGE(jax.random.key(3))
+    kind = boxworld.puzzle_type(state)
+    for action in boxworld.solve(jax.device_get(state)):
+        state, outcome = STEP(state, action, boxworld.BRIDGE)
+    assert outcome.reward == 10
+    chex.assert_trees_all_equal(boxworld.puzzle_type(state), kind)
+
+
+def test_a_batch_may_have_any_leading_axes():
+    """`puzzle_type` and vmapped functions of nested batches."""
+    keys = jax.random.split(jax.random.key(0), (2, 3))
+    states = jax.jit(jax.vmap(jax.vmap(lambda key: boxworld.reset(key, boxworld.STANDARD))))(keys)
+    chex.assert_shape(boxworld.puzzle_type(states).distractors, (2, 3))
+    observe = jax.vmap(jax.vmap(lambda state: boxworld.observe(state, boxworld.STANDARD)))
+    pictures = jax.jit(observe)(states)
+    chex.assert_shape(pictures, (2, 3, 9, 10, 3))
+    assert pictures.dtype == jnp.uint8

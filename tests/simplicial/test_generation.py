@@ -1,0 +1,302 @@
+"""The generator: boards are puzzles of their type, with the authors' statistics; settings that cannot fit."""
+
+import itertools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from simplicial import boxworld
+from tests.simplicial import plain_boxworld
+
+CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
+BOARDS = 100_000
+# Some forty tests of true hypotheses: one below 1e-4 is one seed in 250, and the seeds are fixed.
+IMPROBABLE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """100,000 boards of each kind, in NumPy."""
+    make = jax.jit(boxworld.reset_batch, static_argnums=1)
+    return {name: jax.device_get(make(jax.random.key(5), BOARDS, config)) for name, config in CONFIGS.items()}
+
+
+def p_of(counts, probabilities=None):
+    """The chi-square test's p; uniform unless told."""
+    counts = np.asarray(counts)
+    assert counts.size > 1
+    expected = None if probabilities is None else np.asarray(probabilities) * counts.sum()
+    return stats.chisquare(counts, expected).pvalue
+
+
+def counts_of(values, options):
+    """How often each option occurs; nothing else may."""
+    options = [tuple(np.atleast_1d(option).tolist()) for option in options]
+    found, counts = np.unique(np.asarray(values).reshape(len(values), -1), axis=0, return_counts=True)
+    table = dict(zip(map(tuple, found.tolist()), counts.tolist(), strict=True))
+    assert set(table) <= set(options)
+    return [table.get(option, 0) for option in options]
+
+
+def some(states, which):
+    """Some episodes of a batch, or one."""
+    return jax.tree.map(lambda leaf: leaf[which], states)
+
+
+def test_the_test_would_notice():
+    """A type drawn 5 % too rarely, a slot never used: both are far below the bound."""
+    rng = np.random.default_rng(0)
+    biased = rng.choice(4, BOARDS, p=[0.2375, 0.2542, 0.2541, 0.2542])
+    assert p_of(counts_of(biased, range(4))) < 1e-9
+    assert p_of(np.asarray([9, 0, *[9] * 10]) * 1000) < 1e-9
+
+
+def test_bridge_types(drawn):
+    """L uniform; half without a bridge; lock and key uniform: 14 types with a bridge, 3 without."""
+    types = boxworld.puzzles(boxworld.BRIDGE)
+    assert len(types) == 17
+    assert sum(lock > 0 for _, lock, _ in types) == 14
+    probabilities = [1 / 3 * 0.5 * (1 if lock == 0 else 1 / length**2) for length, lock, _ in types]
+    states = drawn["bridge"]
+    assert p_of(counts_of(states.puzzle[:, :3], types), probabilities) > IMPROBABLE
+    assert not states.puzzle[:, 3].any()
+    assert ((states.traps[:, 0, 0] >= 0) == (states.puzzle[:, 1] > 0)).all()
+
+
+def test_puzzle_numbers_are_places_in_the_list(drawn):
+    """And -1 outside it."""
+    number = jax.jit(jax.vmap(lambda state: boxworld.puzzle_number(state, boxworld.BRIDGE)))
+    few = some(drawn["bridge"], slice(2000))
+    types = np.asarray(boxworld.puzzles(boxworld.BRIDGE))
+    np.testing.assert_array_equal(types[number(few)], few.puzzle[:, :3])
+    longer = boxworld.reset(jax.random.key(0), boxworld.BRIDGE.replace(min_length=3, bridge_probability=0))
+    assert boxworld.puzzle_number(longer, boxworld.BRIDGE.replace(max_length=2)) == -1
+
+
+def test_standard_types(drawn):
+    """Length and number of distractors uniform and independent: 25 pairs."""
+    states = drawn["standard"]
+    pairs = list(itertools.product(range(1, 6), range(5)))
+    assert p_of(counts_of(states.puzzle[:, [0, 3]], pairs)) > IMPROBABLE
+    assert not states.puzzle[:, 1:3].any()
+    np.testing.assert_array_equal((states.traps[..., 0] >= 0).sum(1), states.puzzle[:, 3])
+
+
+def test_slots_of_bridge_boards(drawn):
+    """The Gem uniform over four slots, never a box below it, every other key uniform over what remains."""
+    states = drawn["bridge"]
+    places = [(x, y) for x in (1, 4) for y in (1, 3)]
+    assert p_of(counts_of(states.gem, places)) > IMPROBABLE
+    slots = {(x, y) for x in (1, 4, 7) for y in (1, 3, 5)}
+    full = (states.puzzle[:, 0] == 3) & (states.puzzle[:, 1] > 0)
+    assert ((states.grid[full][:, 1::2, 1::3] >= 0).sum((1, 2)) == 8).all()
+    for gem in places:
+        here = some(states, (states.gem == gem).all(1))
+        rest = sorted(slots - {gem, (gem[0], gem[1] + 2)})
+        for key in (1, 2):  # wherever they lie; in a bridge a key of the second path lies once more
+            other = some(here, here.puzzle[:, 1] == 0)
+            lies = (other.grid == key) & ~np.pad(other.grid >= 0, ((0, 0), (0, 0), (1, 0)))[:, :, :-1]
+            cells = [tuple(cell[::-1]) for cell in np.argwhere(lies)[:, 1:].tolist()]
+            assert p_of(counts_of(cells, rest)) > IMPROBABLE
+        bridges = here.traps[here.traps[:, 0, 0] >= 0, 0]
+        assert p_of(counts_of(bridges, [(x + 1, y) for x, y in rest])) > IMPROBABLE
+
+
+def test_slots_of_standard_boards(drawn):
+    """The Gem and the loose key uniform over the ordered pairs of the twelve slots; the traps too."""
+    states = drawn["standard"]
+    slots = [(x, y) for x in (1, 4, 7) for y in (1, 3, 5, 7)]
+    five = some(states, states.puzzle[:, 0] == 5)
+    loose = (five.grid == 5) & ~np.pad(five.grid >= 0, ((0, 0), (0, 0), (1, 0)))[:, :, :-1]
+    loose &= ~np.pad(five.grid >= 0, ((0, 0), (0, 0), (0, 1)))[:, :, 1:]
+    rows, cols = np.nonzero(loose)[1:]
+    assert len(rows) == len(five.grid)
+    pairs = [(*a, *b) for a, b in itertools.permutations(slots, 2)]
+    assert p_of(counts_of(np.column_stack([five.gem, cols, rows]), pairs)) > IMPROBABLE
+    used = states.traps[states.traps[..., 0] >= 0]
+    assert p_of(counts_of(used, [(x + 1, y) for x, y in slots])) > IMPROBABLE
+
+
+def test_locks_of_distractors(drawn):
+    """Uniform over the solution's keys for every length; each holds a key of its own."""
+    states = drawn["standard"]
+    board, trap = np.nonzero(states.traps[..., 0] >= 0)
+    x, y = states.traps[board, trap].T
+    length = states.puzzle[board, 0]
+    np.testing.assert_array_equal(states.grid[board, y, x - 1], length + 1 + trap)
+    for longest in range(2, 6):
+        locks = states.grid[board, y, x][length == longest]
+        assert p_of(counts_of(locks, range(1, longest + 1))) > IMPROBABLE
+    assert (states.grid[board, y, x][length == 1] == 1).all()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_colours(drawn, name):
+    """A permutation of the twenty; every colour in every place, and pairs of places independent."""
+    palette = drawn[name].palette
+    assert (palette[:, 0] == 255).all()
+    code = palette[:, 1:].astype(np.int64) @ [65536, 256, 1]
+    names = np.sort(np.asarray(plain_boxworld.COLOURS) @ [65536, 256, 1])
+    assert len(set(names.tolist())) == 20
+    order = np.searchsorted(names, code)
+    np.testing.assert_array_equal(np.sort(code, axis=1), np.broadcast_to(names, code.shape))
+    worst = min(p_of(counts_of(order[:, place], range(20))) for place in range(20))
+    assert worst > IMPROBABLE / 20
+    for one, other in ((0, 1), (1, 2), (0, 19), (7, 12)):
+        pairs = list(itertools.permutations(range(20), 2))
+        assert p_of(counts_of(order[:, [one, other]], pairs)) > IMPROBABLE
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (boxworld.BRIDGE, "bridge"),
+        (boxworld.STANDARD, "standard"),
+        (
+            boxworld.STANDARD.replace(max_length=3, max_distractors=2, branch_length=3, traps=6),
+            "long branches",
+        ),
+        (
+            boxworld.BRIDGE.replace(
+                rows=11, cols=12, max_length=4, max_distractors=2, branch_length=2, traps=5
+            ),
+            "all at once",
+        ),
+        (boxworld.BRIDGE.replace(rows=5, cols=6, max_length=1, bridge_probability=0.0), "smallest"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_board_is_the_puzzle_that_it_says(config, name):
+    """Made by hand from its tiles it is the same state, type and all; it is solvable; its traps are boxes."""
+    states = jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(11), 300, config)
+    by_hand = jax.jit(jax.vmap(lambda s: boxworld.from_board(s.grid, s.palette, s.traps, config)))(states)
+    chex.assert_trees_all_equal(states, by_hand)
+    states = jax.device_get(states)
+    assert states.puzzle[:, 0].max() == config.max_length
+    most = int(config.max_distractors) * int(config.branch_length)
+    assert set(np.unique(states.puzzle[:, 3])) == set(range(0, most + 1, int(config.branch_length)))
+    for i in range(100):
+        state = some(states, i)
+        if i < 5:  # refuses what is no board
+            boxworld.from_board(state.grid, state.palette, state.traps, config)
+        assert boxworld.shortest_solution(state) is not None
+    tiles = (states.grid >= 0).sum((1, 2))
+    boxes = 1 + config.gem_locks * states.puzzle[:, 0] + (states.puzzle[:, 1] > 0) + states.puzzle[:, 3]
+    np.testing.assert_array_equal(tiles, 2 * boxes - config.gem_locks + 2 * (config.gem_locks - 1))
+
+
+def test_branches_are_chains():
+    """In a branch each box is locked with the key of the one before."""
+    config = boxworld.STANDARD.replace(
+        max_length=2, min_distractors=2, max_distractors=2, branch_length=3, traps=6
+    )
+    states = jax.device_get(jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(1), 200, config))
+    for grid, traps, puzzle in zip(states.grid, states.traps, states.puzzle, strict=True):
+        locks = [int(grid[y, x]) for x, y in traps]
+        held = [int(grid[y, x - 1]) for x, y in traps]
+        assert held == [puzzle[0] + 1 + i for i in range(6)]
+        assert (locks[1:3], locks[4:6]) == (held[0:2], held[3:5])
+        assert {locks[0], locks[3]} <= set(range(1, puzzle[0] + 1))
+
+
+def test_a_board_is_a_function_of_its_key():
+    """Alone, in a batch, compiled or not; another key gives another board."""
+    keys = jax.random.split(jax.random.key(2), 3)
+    batch = jax.jit(jax.vmap(lambda key: boxworld.reset(key, boxworld.BRIDGE)))(keys)
+    alone = boxworld.reset(keys[1], boxworld.BRIDGE)
+    chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[1], batch), alone)
+    assert not jnp.array_equal(batch.palette[0], batch.palette[1])
+
+
+def test_a_curriculum_is_a_batch_of_settings():
+    """Leaves vary under vmap without a new compilation: lengths 1, 2, 3 side by side."""
+    lengths = jnp.repeat(jnp.asarray([1, 2, 3]), 50)
+    configs = boxworld.BRIDGE.replace(min_length=lengths, max_length=lengths)
+    axes = boxworld.BRIDGE.replace(
+        min_length=0,
+        max_length=0,
+        bridge_probability=None,
+        min_distractors=None,
+        max_distractors=None,
+        branch_length=None,
+        horizon=None,
+    )
+    states = jax.jit(jax.vmap(boxworld.reset, in_axes=(0, axes)))(
+        jax.random.split(jax.random.key(0), 150), configs
+    )
+    np.testing.assert_array_equal(states.puzzle[:, 0], lengths)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (boxworld.BRIDGE, {"max_length": 4}, "10 slots with the bridge; rows=7, cols=9 have 8"),
+        (boxworld.BRIDGE, {"max_length": 3, "rows": 5}, "8 slots with the bridge; rows=5, cols=9 have 5"),
+        (boxworld.STANDARD, {"max_length": 8}, "13 slots; rows=9, cols=9 have 12"),
+        (boxworld.STANDARD, {"max_distractors": 5}, "traps must be at least 5"),
+        (boxworld.STANDARD, {"branch_length": 2}, "traps must be at least 8"),
+        (boxworld.BRIDGE, {"max_distractors": 1}, "traps must be at least 2 .* and a bridge"),
+        (boxworld.STANDARD, {"max_length": 21, "rows": 41}, "25 colours of 20"),
+        (boxworld.BRIDGE, {"min_length": 0}, "min_length must be a whole number of at least 1"),
+        (boxworld.BRIDGE, {"max_length": 1.5}, "max_length must be a whole number"),
+        (boxworld.BRIDGE, {"min_length": 3, "max_length": 2}, "min_length must be at most"),
+        (boxworld.STANDARD, {"min_distractors": 4, "max_distractors": 3}, "min_distractors must be at most"),
+        (boxworld.STANDARD, {"min_distractors": -1}, "min_distractors must be"),
+        (boxworld.BRIDGE, {"bridge_probability": 1.1}, "bridge_probability must be between 0 and 1"),
+        (boxworld.BRIDGE, {"bridge_probability": float("nan")}, "bridge_probability must be finite"),
+        (
+            boxworld.STANDARD,
+            {"bridge_probability": 0.5},
+            "bridge_probability must be 0 for a Gem with one lock",
+        ),
+        (boxworld.BRIDGE, {"horizon": -1}, "horizon must be"),
+        (boxworld.BRIDGE, {"rows": 4}, "at least 5 rows and 6 columns"),
+        (boxworld.BRIDGE, {"cols": 2}, "cols must be a whole number of at least 3"),
+        (boxworld.BRIDGE, {"traps": 0}, "traps must be a whole number of at least 1"),
+        (boxworld.BRIDGE, {"gem_locks": 3}, "gem_locks must be 1 or 2"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_refused(config, changes, message):
+    """Before anything is drawn, compiled or not, and by name."""
+    config = config.replace(**changes)
+    with pytest.raises(ValueError, match=message):
+        boxworld.reset(jax.random.key(0), config)
+    with pytest.raises(ValueError, match=message):
+        jax.jit(lambda key: boxworld.reset(key, config))(jax.random.key(0))
+
+
+def test_an_unknown_bridge_probability_has_no_list_of_puzzles():
+    """Under jit, where it may be anything."""
+    with pytest.raises(ValueError, match="must be plain numbers"):
+        jax.jit(lambda p: len(boxworld.puzzles(boxworld.BRIDGE.replace(bridge_probability=p))))(0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "expected"), [("bridge", 0.738), ("standard", 0.420)])
+def test_how_often_chance_solves_a_board(name, expected):
+    """20,000 episodes without a horizon, all played to their end, against 263,000 and more of a plain model."""
+    config, episodes = CONFIGS[name], 20_000
+
+    @jax.jit
+    def play(key):
+        for_boards, for_actions = jax.random.split(key)
+        states = boxworld.reset_batch(for_boards, episodes, config)
+
+        def act(carry):
+            states, key, solved = carry
+            key, now = jax.random.split(key)
+            actions = jax.random.bits(now, (episodes,), jnp.uint8) % 4
+            states, outcome = jax.vmap(lambda s, a: boxworld.step(s, a, config))(states, actions)
+            return states, key, solved | (outcome.reward == 10)
+
+        start = states, for_actions, jnp.zeros(episodes, bool)
+        return jax.lax.while_loop(lambda carry: ~carry[0].terminated.all(), act, start)
+
+    states, _, solved = play(jax.random.key(42))
+    assert abs(float(solved.mean()) - expected) < 0.01
+    if name == "bridge":
+        assert abs(float(states.time.mean()) - 577) < 15
