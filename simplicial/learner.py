@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simplicial import impala, rollout
 
@@ -217,7 +217,7 @@ def program(
     if seeds:
         run = jax.vmap(run)
     if mesh is not None:
-        specs = partition_specs(mesh, seeds=seeds)
+        specs = _parts(*_specs(mesh, seeds))
         # Nothing that is differentiated crosses devices: gradients of local sums are summed explicitly.
         run = jax.shard_map(
             run, mesh=mesh, in_specs=(specs,), out_specs=(specs, PartitionSpec()), check_vma=False
@@ -225,15 +225,23 @@ def program(
     return jax.jit(run, donate_argnums=0)
 
 
-def partition_specs(mesh: Mesh, *, seeds: bool = False) -> LearnerState:
+def shardings(mesh: Mesh, *, seeds: bool = False) -> LearnerState:
     """How a state lies on a mesh of one axis: groups of environments are spread, the rest is copied.
 
-    Each part is a prefix: one `PartitionSpec` for all leaves below it.
+    Each part is a prefix, one sharding for all leaves below it, as `jax.device_put` and `jax.jit`'s
+    `out_shardings` take it.
     """
-    copied, groups = PartitionSpec(), PartitionSpec(*[None] * seeds, *mesh.axis_names)
-    parts: dict[str, Any] = {"actors": groups, "keys": groups}
-    parts |= dict.fromkeys(("params", "opt_state", "iteration"), copied)
-    return LearnerState(**parts)
+    copied, spread = (NamedSharding(mesh, spec) for spec in _specs(mesh, seeds))
+    return _parts(copied, spread)
+
+
+def _specs(mesh: Mesh, seeds: bool) -> tuple[PartitionSpec, PartitionSpec]:
+    return PartitionSpec(), PartitionSpec(*[None] * seeds, *mesh.axis_names)
+
+
+def _parts(copied: Any, spread: Any) -> LearnerState:
+    parts: dict[str, Any] = dict.fromkeys(("params", "opt_state", "iteration"), copied)
+    return LearnerState(actors=spread, keys=spread, **parts)
 
 
 def _summed(tree: PyTree, axis_name: str | None) -> PyTree:

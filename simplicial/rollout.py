@@ -4,20 +4,24 @@
     actors = rollout.start(environment, key, batch=512)
     actors, trajectories, tally = rollout.unroll(policy, params, environment, actors, key, steps=40)
 
-Nothing here knows BoxWorld: an environment is three functions. A policy is a function of parameters and
-observations, any leading axes, that gives an object with `logits` and `value`.
+An environment is three functions, for BoxWorld those of `of_boxworld`. A policy is a function of parameters
+and observations, any leading axes, that gives an object with `logits` and `value`.
 
 Axes: B environments side by side, T steps, A actions, K kinds of episodes.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import lax
+
+from simplicial import boxworld
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
@@ -227,3 +231,51 @@ def _check_step(step: Step, batch: int) -> None:
 
 def _at_least_float32(values):
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+
+
+@struct.dataclass
+class BoxWorldState:
+    """B episodes of BoxWorld, and the boards of the next ones."""
+
+    episodes: boxworld.State
+    boards: boxworld.Pool
+
+
+def of_boxworld(config: boxworld.BoxWorldConfig) -> Environment:
+    """BoxWorld without end: kinds are the puzzle types (L, s, t) in the order of `boxworld.puzzles`.
+
+    There is a spare board for every environment, and at every step one in sixteen is renewed: more than a
+    good player of the paper's boards uses up.
+
+    Raises:
+        ValueError: the config cannot be met, or its lengths are traced, so that the types are not known.
+    """
+    types = boxworld.puzzles(config)
+    longest = max(length for length, _, _ in types)
+    table = np.full((longest + 1, longest + 1, 2 * longest + 1), len(types), np.int32)
+    for kind, puzzle in enumerate(types):
+        table[puzzle] = kind
+
+    def init(key, batch):
+        for_episodes, for_boards = jax.random.split(key)
+        return BoxWorldState(
+            boxworld.reset_batch(for_episodes, batch, config), boxworld.pool(for_boards, batch, config)
+        )
+
+    def observe(state):
+        return jax.vmap(lambda one: boxworld.observe(one, config))(state.episodes)
+
+    def step(key, state, action):
+        episodes, transition, boards = boxworld.step_or_restart(state.episodes, action, state.boards, config)
+        boards = boxworld.renew(boards, key, math.ceil(action.shape[0] / 16), config)
+        outcome, puzzle = transition.outcome, boxworld.puzzle_type(transition.last)
+        given = Step(
+            reward=outcome.reward,
+            terminated=outcome.terminated,
+            truncated=outcome.truncated,
+            solved=outcome.terminated & (outcome.reward > 0),  # the other end, a trap, costs a point
+            kind=jnp.asarray(table)[puzzle.solution_length, puzzle.bridge_lock, puzzle.bridge_key],
+        )
+        return BoxWorldState(episodes, boards), given
+
+    return Environment(init, observe, step, kinds=len(types))

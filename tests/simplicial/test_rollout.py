@@ -1,5 +1,7 @@
 """Unrolls against the same steps taken one by one in plain Python, and the sums over episodes."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -158,7 +160,7 @@ def test_unroll_refuses_a_policy_without_the_batch(params):
 def test_unroll_refuses_a_step_of_the_wrong_shape(params, name):
     def step(key, state, action):
         state, outcome = corridor.step(key, state, action)
-        return state, outcome.replace(**{name: getattr(outcome, name)[:, None]})
+        return state, dataclasses.replace(outcome, **{name: getattr(outcome, name)[:, None]})
 
     environment = rollout.Environment(corridor.init, corridor.observe, step)
     with pytest.raises(ValueError, match=rf"environment.step must give {name} of shape \(6,\), got \(6, 1\)"):

@@ -1,0 +1,270 @@
+"""The learner against plain NumPy on a small environment, and what an iteration must not depend on."""
+
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+from simplicial import impala, rollout
+from simplicial.learner import Learner, cut, program
+from tests.simplicial import corridor, plain_impala
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def small(optimizer=None, **settings):
+    """A learner in the corridor, small enough to be followed by hand."""
+    settings: dict[str, Any] = {"environments": 12, "steps": 7, "updates": 3, "groups": 2, **settings}
+    optimizer = optimizer or impala.optimizer(0.05, max_norm=6.0)
+    return Learner(corridor.policy, corridor.ENVIRONMENT, optimizer, **settings)
+
+
+def begun(learner, seed=0):
+    return learner.init(corridor.weights(np.random.default_rng(1), scale=1.0), jax.random.key(seed))
+
+
+def acted(learner, state):
+    """What the groups will do in the next iteration, one group after the other."""
+    groups = []
+    for group, key in enumerate(state.keys):
+        actors = jax.tree.map(lambda leaf, group=group: leaf[group], state.actors)
+        _, for_unroll = jax.random.split(key)
+        groups.append(
+            rollout.unroll(
+                learner.policy, state.params, learner.environment, actors, for_unroll, learner.steps
+            )
+        )
+    return groups
+
+
+def test_an_iteration_is_that_of_plain_numpy():
+    """Three updates, the clip at work in some of them only: every weight, and what is reported."""
+    learner = small()
+    state = begun(learner)
+    groups = acted(learner, state)
+    after, report = program(learner)(begun(learner))
+
+    weights, accumulator = np.float64(state.params["weights"]), np.ones((corridor.LENGTH + 1, 4))
+    ratios = []
+    for update in range(learner.updates):
+        rows = slice(2 * update, 2 * update + 2)
+        parts = [
+            jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf[rows]), trajectories)
+            for _, trajectories, _ in groups
+        ]
+        batch = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in ("observation", "logits", "action", "reward", "terminated", "truncated")
+        }
+        seen = np.float64(batch.pop("observation"))
+        outputs = np.matmul(seen, weights)
+        sums, by_logits, by_value = plain_impala.loss(outputs[..., :3], outputs[..., 3], batch)
+        by_output = np.concatenate([by_logits, by_value[..., None]], axis=-1)
+        gradient = np.einsum("bti,bto->io", seen, by_output)
+        for name, number in sums.items():
+            got = getattr(report.losses, name)[0, update]
+            np.testing.assert_allclose(got, number, rtol=1e-4, atol=1e-5, err_msg=name)
+        norm = np.sqrt((gradient**2).sum())
+        np.testing.assert_allclose(report.grad_norm[0, update], norm, rtol=1e-4)
+        weights, accumulator = plain_impala.rmsprop(
+            weights, accumulator, gradient, learning_rate=0.05, max_norm=6.0
+        )
+        ratios.append(sums["ratio"] / sums["steps"])
+    norms = np.asarray(report.grad_norm)
+    assert norms.min() < 6 < norms.max()
+    assert ratios[0] == pytest.approx(1)
+    assert ratios[2] < ratios[1] < 1, "the later updates learn from an older policy"
+    np.testing.assert_allclose(after.params["weights"], weights, rtol=1e-4, atol=1e-5)
+    moved = np.abs(weights - np.float64(state.params["weights"])).max()
+    assert moved > 0.01, "the tolerance must be far below what was learned"
+
+    tallies = [tally for _, _, tally in groups]
+    wanted = jax.tree.map(lambda *leaves: sum(leaves), *tallies)
+    chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[0], report.tally), wanted)
+    actors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[actors for actors, _, _ in groups])
+    chex.assert_trees_all_equal(after.actors, actors)
+
+
+def test_it_learns():
+    """From a third of the episodes solved to nearly all."""
+    learner = Learner(
+        corridor.policy,
+        corridor.ENVIRONMENT,
+        impala.optimizer(0.05),
+        environments=64,
+        steps=10,
+        updates=4,
+    )
+    state = learner.init(corridor.weights(np.random.default_rng(0), scale=0.0), jax.random.key(0))
+    _, report = program(learner, iterations=60)(state)
+    tally = jax.tree.map(lambda leaf: leaf.sum(-1), report.tally)
+    solved = tally.solved / tally.episodes
+    assert solved[:2].mean() < 0.3
+    assert solved[-5:].mean() > 0.97
+
+
+def test_two_calls_are_one_call_twice_as_long():
+    """And all there is to a run is in its state, the keys included: so it survives a checkpoint."""
+    learner = small()
+    whole, reports = program(learner, iterations=2)(begun(learner))
+    once = program(learner)
+    state, first = once(begun(learner))
+    data = jax.device_get(dataclasses.replace(state, keys=jax.random.key_data(state.keys)))
+    restored = jax.tree.map(jnp.asarray, data)
+    restored = dataclasses.replace(restored, keys=jax.random.wrap_key_data(restored.keys))
+    state, second = once(restored)
+    chex.assert_trees_all_equal(key_data(state), key_data(whole))
+    together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, second)
+    chex.assert_trees_all_equal(together, reports)
+    assert state.iteration == 2
+
+
+def key_data(state):
+    return dataclasses.replace(state, keys=jax.random.key_data(state.keys))
+
+
+def test_seeds_side_by_side_are_those_one_by_one():
+    learner = small()
+    keys = jax.random.split(jax.random.key(4), 3)
+    params = jax.vmap(lambda key: {"weights": jax.random.normal(key, (corridor.LENGTH + 1, 4))})(keys)
+    state = jax.vmap(learner.init)(params, keys)
+    alone = program(learner)
+    apart = [
+        alone(learner.init(jax.tree.map(lambda leaf, seed=seed: leaf[seed].copy(), params), keys[seed]))
+        for seed in range(3)
+    ]
+    together = program(learner, seeds=True)(state)
+    for seed, (one, report) in enumerate(apart):
+        got = jax.tree.map(lambda leaf, seed=seed: leaf[seed], (key_data(together[0]), together[1]))
+        chex.assert_trees_all_close(got, (key_data(one), report), rtol=1e-4, atol=1e-5)
+    finals = np.asarray(together[0].params["weights"])
+    assert np.abs(finals[0] - finals[1]).max() > 0.1
+
+
+def on_devices(count):
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}",
+    }
+    script = ROOT / "tests" / "simplicial" / "learner_on_devices.py"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_number_of_devices_changes_nothing():
+    """Eight groups on one device without a mesh and on a mesh of four, two seeds side by side."""
+    one, other = [on_devices(count) for count in (1, 4)]
+    assert np.abs(np.asarray(one["weights"])[0] - np.asarray(one["weights"])[1]).max() > 0.01
+    assert (other["devices"], other["groups_on_a_device"]) == (4, 2)
+    for name in ("place", "episodes"):
+        np.testing.assert_array_equal(other[name], one[name], err_msg=name)
+    for name in ("weights", "loss", "grad_norm"):
+        np.testing.assert_allclose(other[name], one[name], rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_an_iteration_is_traced_once():
+    learner = small()
+
+    traced = []
+
+    def policy(params, observation):
+        traced.append(observation.shape)
+        return corridor.policy(params, observation)
+
+    learner = dataclasses.replace(learner, policy=policy)
+    state = begun(learner)
+    run = program(learner)
+    state, _ = run(state)
+    first = list(traced)
+    for _ in range(2):
+        state, _ = run(state)
+    assert traced == first
+    assert {len(shape) for shape in first} == {2, 3}  # to act, to learn
+
+
+def test_every_trajectory_is_learned_from_once():
+    groups, each, steps, updates = 2, 6, 5, 3
+    shape = (groups, each, steps)
+    number = jnp.arange(groups * each * steps).reshape(shape)
+    arrays = dict.fromkeys(("action", "reward", "terminated", "truncated"), number)
+    parts = cut(rollout.Trajectories(number[..., None], number[..., None], **arrays), updates)
+    assert parts.observation.shape == (updates, 4, steps, 1)
+    rows = {tuple(row) for row in np.asarray(number).reshape(-1, steps)}
+    assert {tuple(row) for row in np.asarray(parts.action).reshape(-1, steps)} == rows
+    np.testing.assert_array_equal(parts.observation[..., 0], parts.action)
+    of_group = np.asarray(parts.action)[..., 0] // (each * steps)
+    np.testing.assert_array_equal(of_group.sum(1), [2] * updates)  # as many of either group in each
+
+
+def test_the_objective_can_have_other_settings():
+    """They reach the gradient; values are all it moves when the rest costs nothing."""
+    learner = small(objective=functools.partial(impala.loss, entropy_cost=0.0, advantage_rho_bar=0.0))
+    state = begun(learner)
+    trajectories = jax.tree.map(lambda leaf: leaf[0], cut(one_group(learner, state), learner.updates))
+    gradient, losses = learner.gradient(state.params, trajectories)
+    assert losses.total == 0.5 * losses.value > 0
+    assert not np.any(gradient["weights"][:, :3])
+    assert np.any(gradient["weights"][:, 3])
+    assert np.any(small().gradient(state.params, trajectories)[0]["weights"][:, :3])
+
+
+def one_group(learner, state):
+    _, trajectories, _ = acted(learner, state)[0]
+    return jax.tree.map(lambda leaf: leaf[None], trajectories)
+
+
+def test_the_papers_proportions_are_the_defaults():
+    learner = Learner(corridor.policy, corridor.ENVIRONMENT, impala.optimizer())
+    assert learner.steps_per_iteration == 20_480
+    assert learner.steps_per_iteration // learner.updates == 1280  # the paper's batch
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"environments": 0}, "environments must be a whole number of at least 1, not 0"),
+        ({"steps": 1}, "steps must be a whole number of at least 2, not 1"),
+        ({"updates": 1.5}, "updates must be a whole number of at least 1, not 1.5"),
+        ({"groups": 0}, "groups must be a whole number of at least 1, not 0"),
+        ({"environments": 10}, "environments=10 must be a multiple of groups=2 times updates=3"),
+    ],
+)
+def test_learner_refuses(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+def test_program_refuses():
+    with pytest.raises(ValueError, match="iterations must be a whole number of at least 1, not 0"):
+        program(small(), iterations=0)
+    mesh = jax.make_mesh((1, 1), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
+    with pytest.raises(ValueError, match="mesh must have one axis whose size divides groups=2"):
+        program(small(), mesh=mesh)
+
+
+def test_cut_refuses():
+    arrays = dict.fromkeys(("action", "reward", "terminated", "truncated"), jnp.zeros((2, 6, 5)))
+    trajectories = rollout.Trajectories(jnp.zeros((2, 6, 5, 3)), jnp.zeros((2, 6, 5, 4)), **arrays)
+    with pytest.raises(ValueError, match=r"updates=4 must divide the environments of a group, 6"):
+        cut(trajectories, 4)
