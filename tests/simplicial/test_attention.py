@@ -1,0 +1,351 @@
+"""1- and 2-simplicial attention: the formulas in float64, masks, what may be reordered, types, refusals."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention, attend_to_pairs
+from tests.simplicial import numpy_agent
+
+WIDTH = 10  # features of an entity
+
+
+@pytest.fixture
+def x64():
+    """float64 for as long as the test runs."""
+    with jax.enable_x64(True):
+        yield
+
+
+def draw(seed, *shape, dtype=None):
+    """Normal numbers; float64 where it is on."""
+    return jax.random.normal(jax.random.key(seed), shape, dtype or float)
+
+
+def quickly(function):
+    """The compiled function; compiling is most of what these tests do, so without optimisation."""
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def made(module, *inputs, seed=0, **masks):
+    """The module's variables and a jitted call."""
+    return quickly(module.init)(jax.random.key(seed), *inputs, **masks), quickly(module.apply)
+
+
+def two(num_heads=1, features=6, **types):
+    """A small 2-simplicial attention."""
+    return TwoSimplicialAttention(num_heads, features, **types)
+
+
+def with_maps(module, variables, *inputs, method=None, **masks):
+    """A call's output and what it sows."""
+
+    def call(variables, inputs, masks):
+        return module.apply(variables, *inputs, **masks, method=method, mutable=["intermediates"])
+
+    output, state = quickly(call)(variables, inputs, masks)
+    return output, {name: value[0] for name, value in state.get("intermediates", {}).items()}
+
+
+# Values.
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_one_simplicial_attention_is_the_formula(heads):
+    """Equation (4), entity by entity."""
+    x = draw(1, 2, 7, WIDTH)
+    module = OneSimplicialAttention(heads, 8, param_dtype=jnp.float64)
+    variables, apply = made(module, x)
+    kernel = np.asarray(variables["params"]["qkv"]["kernel"])
+    outputs, maps = with_maps(module, variables, x)
+    np.testing.assert_array_equal(outputs, apply(variables, x))
+    for b, out in enumerate(outputs):
+        expected, weights = numpy_agent.one_simplicial(kernel, np.asarray(x[b]), 0, heads)
+        np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(maps["standard"][b], weights, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("shared", [True, False])
+def test_virtual_entities_attend_to_all_and_nobody_to_them(shared):
+    """First summands of (13) and (14); virtual entities of the whole batch or of each example."""
+    x, virtual = draw(1, 2, 7, WIDTH), draw(2, *(() if shared else (2,)), 3, WIDTH)
+    module = OneSimplicialAttention(2, 8, param_dtype=jnp.float64)
+    variables, _ = made(module, x)
+    (out, out_virtual), _ = with_maps(module, variables, x, virtual, method="with_virtual")
+    kernel = np.asarray(variables["params"]["qkv"]["kernel"])
+    for b in range(2):
+        both = np.concatenate([x[b], virtual if shared else virtual[b]])
+        expected, _ = numpy_agent.one_simplicial(kernel, both, 3, 2)
+        np.testing.assert_allclose(out[b], expected[:7], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(out_virtual[b], expected[7:], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("heads", [1, 2, 3])
+def test_two_simplicial_attention_is_the_formula(heads):
+    """Equations (7) and (10), pair by pair, to a context and to the inputs themselves."""
+    x, context = draw(1, 2, 5, WIDTH), draw(2, 2, 3, WIDTH)
+    module = two(heads, 12, param_dtype=jnp.float64)
+    variables, _ = made(module, x, context)
+    kernel, bilinear = jax.tree.map(
+        np.asarray, (variables["params"]["qkkv"]["kernel"], variables["params"]["bilinear"])
+    )
+    for y in (context, x):
+        out, maps = with_maps(module, variables, x, None if y is x else y)
+        for b in range(2):
+            both = np.concatenate([x[b], y[b]])
+            expected, weights = numpy_agent.two_simplicial(kernel, bilinear, both, y.shape[1])
+            np.testing.assert_allclose(out[b], expected[:5], rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(maps["pairs"][b], weights, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("masked", [False, True])
+def test_keys_of_the_whole_batch_are_those_of_each_example(masked):
+    """[M, V] and its copies for every example give the same values and gradients."""
+    x, context = draw(1, 2, 3, 5, WIDTH), draw(2, 3, WIDTH)
+    mask = jax.random.bernoulli(jax.random.key(3), 0.6, (2, 3, 5, 3, 3)) if masked else None
+    module = two(2, 12, param_dtype=jnp.float64)
+    variables, _ = made(module, x, context)
+    probe = draw(4, 2, 3, 5, 12)
+
+    def total(variables, x, context):
+        return jnp.sum(probe * module.apply(variables, x, context, mask=mask))
+
+    def copied(variables, x, context):
+        return total(variables, x, jnp.broadcast_to(context, (2, 3, 3, WIDTH)))
+
+    for got, want in zip(
+        *(
+            jax.tree.leaves(quickly(jax.value_and_grad(f, argnums=(0, 1, 2)))(variables, x, context))
+            for f in (total, copied)
+        ),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+def test_two_simplicial_maps_are_the_weights_of_the_output():
+    """The weights that are sown, times B(u_j, u_k), are what comes out."""
+    x, context = draw(1, 2, 5, WIDTH), draw(2, 2, 4, WIDTH)
+    module = two(2, 12)
+    variables, apply = made(module, x, context)
+    mask = jax.random.bernoulli(jax.random.key(3), 0.7, (2, 5, 4, 4))
+    out, maps = with_maps(module, variables, x, context, mask=mask)
+    pairs = maps["pairs"]
+    keys, _ = with_maps(module, variables, context, method="keys")
+    expected = jnp.einsum(
+        "bhijk,hfrs,bjhr,bkhs->bihf", pairs, variables["params"]["bilinear"], keys.value, keys.value
+    )
+    np.testing.assert_allclose(out, apply(variables, x, context, mask=mask), rtol=1e-6)
+    np.testing.assert_allclose(out, expected.reshape(out.shape), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jnp.sum(pairs, axis=(-2, -1)), 1, rtol=1e-5)
+    assert np.all(np.where(mask[:, None], 0, pairs) == 0)
+
+
+def test_maps_are_kept_on_request_only():
+    """A plain call returns an array, and initialisation makes parameters only."""
+    x = draw(1, 2, 5, WIDTH)
+    for module in (OneSimplicialAttention(2, 8), two()):
+        variables, apply = made(module, x)
+        assert set(variables) == {"params"}
+        assert isinstance(apply(variables, x), jax.Array)
+
+
+# Masks.
+
+
+@pytest.mark.parametrize("module", [OneSimplicialAttention(2, 8), two(2, 12)])
+def test_padding_is_as_if_it_were_not_there(module):
+    """Two of five context entities are padding: the output is that of the other three."""
+    x, context = draw(1, 2, 4, WIDTH), draw(2, 2, 5, WIDTH)
+    variables, apply = made(module, x, context)
+    there = jnp.array([True, False, True, True, False])
+    got = apply(variables, x, context, context_mask=there)
+    np.testing.assert_allclose(got, apply(variables, x, context[:, there]), rtol=1e-5, atol=1e-6)
+    assert np.abs(got - apply(variables, x, context)).max() > 1e-3
+
+
+def test_causal_masks_hide_the_future():
+    """A language model's masks: what comes after entity 3 changes nothing up to it, and does after it."""
+    x = draw(1, 2, 6, WIDTH)
+    changed = x.at[:, 4:].add(1.0)
+    past = jnp.tril(jnp.ones((6, 6), bool))
+    masks = (past, past[:, :, None] & past[:, None, :])
+    for module, mask in zip((OneSimplicialAttention(2, 8), two(2, 12)), masks, strict=True):
+        variables, apply = made(module, x)
+        before, after = (apply(variables, y, mask=mask) for y in (x, changed))
+        np.testing.assert_array_equal(before[:, :4], after[:, :4])
+        assert np.abs(before - after)[:, 4:].min(axis=-1).max() > 1e-4
+
+
+def test_nothing_allowed_gives_nothing():
+    """A row with nothing allowed is 0, has no gradient, and leaves the others as they are."""
+    x = draw(1, 2, 4, WIDTH)
+    for module, keys in ((OneSimplicialAttention(2, 8), (1,)), (two(2, 12), (1, 1))):
+        variables, apply = made(module, x)
+        mask = jnp.array([True, False, True, True]).reshape(4, *keys)
+        out = apply(variables, x, mask=mask)
+        np.testing.assert_array_equal(out[:, 1], 0)
+        others = jnp.array([0, 2, 3])
+        np.testing.assert_allclose(out[:, others], apply(variables, x)[:, others], rtol=1e-6, atol=1e-7)
+        loss = quickly(lambda v, m=module, k=mask & False: jnp.sum(m.apply(v, x, mask=k)))
+        gradient = jax.grad(loss)(variables)
+        assert all(np.all(np.asarray(leaf) == 0) for leaf in jax.tree.leaves(gradient))
+
+
+def test_a_mask_holds_for_virtual_entities_too():
+    """Padding is not attended to by virtual entities, which always attend to each other."""
+    x, virtual = draw(1, 2, 5, WIDTH), draw(2, 3, WIDTH)
+    module = OneSimplicialAttention(2, 8)
+    variables, _ = made(module, x)
+    there = jnp.array([[True, True, False, True, False], [False] * 5])
+    _, maps = with_maps(module, variables, x, virtual, entity_mask=there, method="with_virtual")
+    weights = maps["virtual"]
+    assert weights.shape == (2, 2, 3, 8)
+    np.testing.assert_array_equal(weights[0, :, :, jnp.array([2, 4])], 0)
+    np.testing.assert_array_equal(weights[1, ..., :5], 0)
+    np.testing.assert_allclose(jnp.sum(weights, axis=-1), 1, rtol=1e-6)
+    assert np.all(weights[..., 5:] > 0)
+
+
+# Order.
+
+
+@pytest.mark.parametrize("module", [OneSimplicialAttention(2, 8), two(2, 12)])
+def test_order_of_entities_means_nothing(module):
+    """Inputs reordered: outputs reordered. Context reordered: nothing changes."""
+    x, context = draw(1, 2, 5, WIDTH), draw(2, 2, 4, WIDTH)
+    variables, apply = made(module, x, context)
+    order, other = jnp.array([3, 0, 4, 1, 2]), jnp.array([2, 3, 1, 0])
+    out = apply(variables, x, context)
+    np.testing.assert_allclose(apply(variables, x[:, order], context), out[:, order], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(apply(variables, x, context[:, other]), out, rtol=1e-5, atol=1e-6)
+    itself = apply(variables, x)
+    np.testing.assert_allclose(apply(variables, x[:, order]), itself[:, order], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
+def test_any_leading_axes(batch):
+    """Each example by itself is what it is in a batch; a context without batch axes serves all."""
+    x, context = draw(1, *batch, 5, WIDTH), draw(2, 4, WIDTH)
+    for module in (OneSimplicialAttention(2, 8), two(2, 12)):
+        variables, apply = made(module, x, context)
+        out = apply(variables, x, context)
+        assert out.shape == (*batch, 5, module.features)
+        for index in np.ndindex(batch):
+            np.testing.assert_allclose(out[index], apply(variables, x[index], context), rtol=1e-5, atol=1e-6)
+
+
+# Numbers.
+
+
+def test_initial_weights():
+    """Uniform with the limits that Keras takes: sqrt(6 / (64 + 192)) for four maps of 48, sqrt(6 / 4608)."""
+    module = TwoSimplicialAttention()
+    params = made(module, draw(0, 2, 64))[0]["params"]
+    assert params["bilinear"].shape == (1, 48, 48, 48)
+    for weights, limit in (
+        (params["qkkv"]["kernel"], (6 / 256) ** 0.5),
+        (params["bilinear"], (6 / 4608) ** 0.5),
+    ):
+        assert 0.999 * limit < np.abs(weights).max() <= limit
+        np.testing.assert_allclose(np.std(weights), limit / 3**0.5, rtol=0.02)
+    many = made(TwoSimplicialAttention(num_heads=3), draw(0, 2, 64))[0]["params"]["bilinear"]
+    assert many.shape == (3, 16, 16, 16)
+    np.testing.assert_allclose(np.abs(many).max(), (6 / (2 * 16**2)) ** 0.5, rtol=0.01)
+
+
+def test_bfloat16_rounds_factors_but_not_triple_products():
+    """Weights of pairs are those of float32 products of the rounded entities and kernel."""
+    x, context = draw(1, 3, 20, 64, dtype=jnp.float32), draw(2, 3, 2, 64, dtype=jnp.float32)
+    half = TwoSimplicialAttention(dtype=jnp.bfloat16)
+    variables, _ = made(half, x, context)
+
+    def rounded(a):
+        return jax.lax.reduce_precision(a, exponent_bits=8, mantissa_bits=7)
+
+    with jax.default_matmul_precision("highest"):
+        got = with_maps(half, variables, x, context)[1]["pairs"]
+        exact = {
+            "params": {**variables["params"], "qkkv": jax.tree.map(rounded, variables["params"]["qkkv"])}
+        }
+        want = with_maps(TwoSimplicialAttention(), exact, rounded(x), rounded(context))[1]["pairs"]
+    assert got.dtype == jnp.float32
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
+
+
+def test_types_of_outputs():
+    """1-simplicial attention returns its compute type, 2-simplicial float32 at least."""
+    x = draw(1, 5, WIDTH, dtype=jnp.float32)
+    for module, expected in (
+        (OneSimplicialAttention(2, 8, dtype=jnp.bfloat16), jnp.bfloat16),
+        (two(dtype=jnp.bfloat16), jnp.float32),
+        (OneSimplicialAttention(2, 8), jnp.float32),
+    ):
+        assert jax.eval_shape(module.init_with_output, jax.random.key(0), x)[0].dtype == expected
+
+
+@pytest.mark.parametrize(
+    "make", [jnp.zeros_like, jnp.ones_like, lambda x: jnp.zeros_like(x).at[..., 0].set(1)]
+)
+def test_gradients_are_finite_where_vectors_vanish_or_agree(make):
+    """The norm of a triple product has no derivative at 0: there the gradient is finite all the same."""
+    x, context = make(draw(1, 5, WIDTH)), make(draw(2, 2, WIDTH))
+    module = two(2, 12)
+    variables, _ = made(module, x, context)
+    loss = quickly(jax.grad(lambda v, x, c: jnp.sum(module.apply(v, x, c) ** 2), argnums=(0, 1, 2)))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(loss(variables, x, context)))
+
+
+def test_attend_to_pairs_without_flax():
+    """The function by itself, one head, one query whose weights are known: equal logits, the mean of B."""
+    query, key, value = jnp.zeros((1, 1, 3)), draw(1, 2, 1, 3), draw(2, 2, 1, 2)
+    bilinear = draw(3, 1, 4, 2, 2)
+    out = attend_to_pairs(query, key, key, value, bilinear)
+    mean = jnp.mean(value[:, 0], axis=0)
+    np.testing.assert_allclose(out[0, 0], jnp.einsum("frs,r,s->f", bilinear[0], mean, mean), rtol=1e-5)
+
+
+# Refusals.
+
+X, MASK = (2, 5, WIDTH), np.ones((2, 5, 4), bool)
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "context", "masks", "message"),
+    [
+        (OneSimplicialAttention(3, 8), X, None, {}, "num_heads is 3, expected a divisor of features = 8"),
+        (two(0), X, None, {}, "num_heads is 0, expected a divisor of features = 6"),
+        (two(4), X, None, {}, "num_heads is 4, expected a divisor of features = 6"),
+        (two(), (5,), None, {}, "inputs has shape (5,)"),
+        (OneSimplicialAttention(), X, (2, 4, 9), {}, "context has shape (2, 4, 9), expected [..., M, V]"),
+        (two(), X, (3, 4, WIDTH), {}, "batch and V of inputs (2, 5, 10)"),
+        (two(), X, (2, 4, WIDTH), {"context_mask": np.ones(5, bool)}, "context_mask has shape (5,)"),
+        (two(), X, (2, 4, WIDTH), {"mask": MASK}, "mask has shape (2, 5, 4), which does not broadcast"),
+        (two(), X, (2, 4, WIDTH), {"mask": np.ones((5, 4, 4))}, "expected bool: True where"),
+        (
+            OneSimplicialAttention(),
+            X,
+            None,
+            {"mask": MASK},
+            "mask has shape (2, 5, 4), which does not broadcast to [..., N, M] = (2, 5, 5)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(module, inputs, context, masks, message):
+    """Errors say which argument, its shape and what was expected."""
+    context = None if context is None else jnp.zeros(context)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        module.init(jax.random.key(0), jnp.zeros(inputs), context, **masks)
+
+
+def test_integers_are_refused():
+    """Entities are vectors of floating point numbers."""
+    with pytest.raises(ValueError, match=r"inputs has shape \(5, 10\) and type int32"):
+        two().init(jax.random.key(0), jnp.zeros((5, WIDTH), jnp.int32))
