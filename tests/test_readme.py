@@ -31,7 +31,9 @@ def blocks(language):
 def test_python_blocks_run_and_say_what_is_true(capsys):
     x, v = jax.random.normal(jax.random.key(1), (2, 5, 5))
     names: dict[str, object] = {"key": jax.random.key(0), "x": jnp.ones((2, 3, 4)), "v": v}
-    one_module, proof, programs = blocks("python")
+    pairs, one_module, proof, programs = blocks("python")
+    exec(pairs, {"jax": jax, **names}, attended := {})
+    assert jnp.shape(attended["attended"]) == (2, 40, 1, 48)
     exec(one_module, names)
     exec(proof, names)
     rnn = nn.RNN(cast(nn.RNNCellBase, names["cell"]))
