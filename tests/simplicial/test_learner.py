@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import chex
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
-from simplicial import impala, rollout
+from simplicial import Agent, AgentOutput, boxworld, impala, rollout
 from simplicial.learner import Learner, cut, program
 from tests.simplicial import corridor, plain_impala
 
@@ -157,7 +157,7 @@ def on_devices(count):
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count} --xla_backend_optimization_level=0",
     }
     script = ROOT / "tests" / "simplicial" / "learner_on_devices.py"
     done = subprocess.run(
@@ -222,11 +222,12 @@ def test_the_objective_can_have_other_settings():
     learner = small(objective=functools.partial(impala.loss, entropy_cost=0.0, advantage_rho_bar=0.0))
     state = begun(learner)
     trajectories = jax.tree.map(lambda leaf: leaf[0], cut(one_group(learner, state), learner.updates))
-    gradient, losses = learner.gradient(state.params, trajectories)
+    gradient, losses = jax.jit(learner.gradient)(state.params, trajectories)
     assert losses.total == 0.5 * losses.value > 0
     assert not np.any(gradient["weights"][:, :3])
     assert np.any(gradient["weights"][:, 3])
-    assert np.any(small().gradient(state.params, trajectories)[0]["weights"][:, :3])
+    usual, _ = jax.jit(small().gradient)(state.params, trajectories)
+    assert np.any(usual["weights"][:, :3])
 
 
 def one_group(learner, state):
@@ -238,6 +239,50 @@ def test_the_papers_proportions_are_the_defaults():
     learner = Learner(corridor.policy, corridor.ENVIRONMENT, impala.optimizer())
     assert learner.steps_per_iteration == 20_480
     assert learner.steps_per_iteration // learner.updates == 1280  # the paper's batch
+
+
+def in_boxworld(virtual):
+    """A learner with one of the paper's agents, and the agent's parameters as a function of a key."""
+    agent = Agent(num_virtual_entities=virtual)
+
+    def policy(params, observation):
+        return cast(AgentOutput, agent.apply(params, observation))
+
+    environment = rollout.of_boxworld(boxworld.BRIDGE)
+    learner = Learner(policy, environment, impala.optimizer(), environments=8, steps=6, updates=2)
+    return learner, lambda key: agent.init(key, jnp.zeros((1, 7, 10, 3), jnp.uint8))
+
+
+@pytest.mark.parametrize("virtual", [0, 2], ids=["relational", "simplicial"])
+def test_the_agents_fit(virtual):
+    """Traced only: an iteration gives back a state like the one it was given."""
+    learner, init = in_boxworld(virtual)
+    state = jax.eval_shape(lambda key: learner.init(init(key), key), jax.random.key(0))
+    following, report = jax.eval_shape(learner.iterate, state)
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, following)
+    assert report.grad_norm.shape == (2,)
+    assert report.tally.solved.shape == (17,)  # 14 types with a bridge, 3 without
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("virtual", [0, 2], ids=["relational", "simplicial"])
+def test_the_agents_learn(virtual):
+    """An iteration in BoxWorld moves every weight, on-policy in its first update and finite in all."""
+    learner, init = in_boxworld(virtual)
+    params = jax.jit(init)(jax.random.key(0))
+    before = jax.device_get(params)
+    state, report = program(learner)(jax.jit(learner.init)(params, jax.random.key(1)))
+    after = jax.device_get(state.params)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(after):
+        assert np.isfinite(leaf).all(), jax.tree_util.keystr(path)
+    chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
+    same = [np.array_equal(*leaves) for leaves in zip(*map(jax.tree.leaves, (before, after)), strict=True)]
+    assert not any(same)
+    losses = jax.tree.map(lambda leaf: leaf[0], report.losses)
+    np.testing.assert_array_equal(losses.steps, [20, 20])
+    assert losses.ratio[0] == pytest.approx(20, rel=1e-4)
+    assert 20 * np.log(4) * 0.8 < losses.entropy[0] <= 20 * np.log(4) * 1.0001
+    assert (np.asarray(report.grad_norm) > 0).all()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Unrolls against the same steps taken one by one in plain Python, and the sums over episodes."""
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -8,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simplicial import rollout
+from simplicial import boxworld, rollout
 from tests.simplicial import corridor
 
 BATCH = 6
+HORIZON = 150
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +167,76 @@ def test_unroll_refuses_a_step_of_the_wrong_shape(params, name):
     environment = rollout.Environment(corridor.init, corridor.observe, step)
     with pytest.raises(ValueError, match=rf"environment.step must give {name} of shape \(6,\), got \(6, 1\)"):
         rollout.unroll(corridor.policy, params, environment, started(), jax.random.key(0), 2)
+
+
+def uniform(params, observation):
+    del params
+    return corridor.Output(jnp.zeros((*observation.shape[:-3], 4)), jnp.zeros(observation.shape[:-3]))
+
+
+@pytest.fixture(scope="module", params=["bridge", pytest.param("standard", marks=pytest.mark.slow)])
+def walked(request):
+    """A random policy in BoxWorld; the horizon breaks many episodes off."""
+    config = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}[request.param]
+    config = dataclasses.replace(config, horizon=HORIZON)
+    environment = rollout.of_boxworld(config)
+    actors = jax.jit(functools.partial(rollout.start, environment, batch=64))(jax.random.key(0))
+    run = jax.jit(functools.partial(rollout.unroll, uniform, None, environment, steps=2 * HORIZON + 20))
+    return config, actors, *run(actors, key=jax.random.key(1))
+
+
+def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
+    """Up to the first end, every environment shows and gives what the plain environment does."""
+    config, actors, _, trajectories, _ = walked
+    step = jax.jit(jax.vmap(lambda state, action: boxworld.step(state, action, config)))
+    observe = jax.jit(jax.vmap(lambda state: boxworld.observe(state, config)))
+    state, live = actors.environment.episodes, np.ones(64, bool)
+    for t in range(HORIZON):
+        np.testing.assert_array_equal(trajectories.observation[live, t], observe(state)[live])
+        state, outcome = step(state, trajectories.action[:, t])
+        for name in ("reward", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(trajectories, name)[live, t], getattr(outcome, name)[live])
+        live &= ~np.asarray(outcome.terminated | outcome.truncated)
+    assert not live.any(), "the horizon is over"
+
+
+def test_boxworld_goes_on_with_other_boards(walked):
+    """The step after an end shows a new board, the player in its corner and nothing held."""
+    _, _, after, trajectories, _ = walked
+    ended = np.asarray(trajectories.terminated | trajectories.truncated)[:, :-1]
+    pictures = np.asarray(trajectories.observation)
+    fresh = pictures[:, 1:][ended]
+    assert len(fresh) > 64
+    assert (fresh[:, 0, 0] == 127).all()
+    assert (fresh[:, :, -1] == 10).all()
+    assert len(np.unique(fresh, axis=0)) == len(fresh)
+    assert after.environment.boards.repeated == 0
+
+
+def test_boxworld_episodes_are_tallied_by_their_type(walked):
+    config, _, after, trajectories, tally = walked
+    terminated, truncated = np.asarray(trajectories.terminated), np.asarray(trajectories.truncated)
+    reward = np.asarray(trajectories.reward)
+    assert tally.episodes.shape == (len(boxworld.puzzles(config)),)
+    assert tally.episodes.sum() == (terminated | truncated).sum()
+    assert tally.truncated.sum() == truncated.sum() > 0
+    assert tally.solved.sum() == (reward == 10).sum() > 0
+    assert (terminated & (reward == -1)).any(), "some step into a trap"
+    assert tally.steps.sum() + np.asarray(after.lengths).sum() == trajectories.action.size
+    assert float(tally.returns.sum() + after.returns.sum()) == reward.sum()
+    assert after.environment.boards.used == tally.episodes.sum()
+
+
+def test_boxworld_kinds_are_types_of_the_episodes_that_were_stepped(walked):
+    config, _, after, _, _ = walked
+    environment = rollout.of_boxworld(config)
+    types = boxworld.puzzle_type(after.environment.episodes)
+    types = np.stack([types.solution_length, types.bridge_lock, types.bridge_key], axis=-1)
+    assert len(np.unique(types, axis=0)) >= 5
+    _, given = jax.jit(environment.step)(jax.random.key(0), after.environment, jnp.zeros(64, jnp.int32))
+    np.testing.assert_array_equal(np.asarray(boxworld.puzzles(config))[given.kind], types)
+
+
+def test_boxworld_refuses_what_it_cannot_name():
+    with pytest.raises(ValueError, match="min_length must be at most max_length"):
+        rollout.of_boxworld(dataclasses.replace(boxworld.BRIDGE, min_length=4))
