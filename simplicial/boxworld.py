@@ -12,7 +12,7 @@ episode; `pool` and `step_or_restart` run a batch for ever at about the price of
 from simplicial.boxworld_boards import from_board
 from simplicial.boxworld_config import BRIDGE, NUM_COLOURS, STANDARD, BoxWorldConfig
 from simplicial.boxworld_generation import HUES, puzzle_number, puzzles, reset
-from simplicial.boxworld_pool import Pool, Transition, pool, renew, reset_batch, step_or_restart
+from simplicial.boxworld_pool import Pool, Transition, pool, renew, reset_batch, restart, step_or_restart
 from simplicial.boxworld_rules import (
     DOWN,
     LEFT,
@@ -53,6 +53,7 @@ __all__ = [
     "renew",
     "reset",
     "reset_batch",
+    "restart",
     "shortest_solution",
     "solve",
     "step",

@@ -21,7 +21,7 @@ from simplicial.boxworld_generation import reset
 from simplicial.boxworld_rules import Outcome, State, step
 
 if TYPE_CHECKING:
-    from jaxtyping import Array, Int, Int32, PRNGKeyArray
+    from jaxtyping import Array, Bool, Int, Int32, PRNGKeyArray
 
 
 @struct.dataclass
@@ -103,6 +103,22 @@ def renew(boards: Pool, key: "PRNGKeyArray", count: int, config: BoxWorldConfig)
     return dataclasses.replace(boards, states=states, drawn=first + jnp.sum(has_room, dtype=jnp.int32))
 
 
+def restart(states: State, ended: "Bool[Array, 'B']", boards: Pool) -> tuple[State, Pool]:
+    """The states, with those that ended replaced by the pool's next boards in their order."""
+    size = boards.states.time.shape[0]
+    number = (boards.used + jnp.cumsum(ended, dtype=jnp.int32) - 1) % size
+
+    def select(fresh, old):
+        chosen = fresh.at[number].get(mode="promise_in_bounds")
+        return jnp.where(ended.reshape(-1, *(1,) * (old.ndim - 1)), chosen, old)
+
+    count = jnp.sum(ended, dtype=jnp.int32)
+    used = boards.used + count
+    repeated = boards.repeated + jnp.clip(used - boards.drawn, 0, count)
+    states = jax.tree.map(select, boards.states, states)
+    return states, dataclasses.replace(boards, used=used, repeated=repeated)
+
+
 def step_or_restart(
     states: State, actions: "Int[Array, 'B']", boards: Pool, config: BoxWorldConfig
 ) -> tuple[State, Transition, Pool]:
@@ -125,17 +141,5 @@ def step_or_restart(
             f"actions must have shape {states.time.shape} (one per state), not {jnp.shape(actions)}"
         )
     last, outcome = jax.vmap(lambda state, action: step(state, action, config))(states, actions)
-    ended = outcome.terminated | outcome.truncated
-    size = boards.states.time.shape[0]
-    number = (boards.used + jnp.cumsum(ended, dtype=jnp.int32) - 1) % size
-
-    def select(fresh, old):
-        chosen = fresh.at[number].get(mode="promise_in_bounds")
-        return jnp.where(ended.reshape(-1, *(1,) * (old.ndim - 1)), chosen, old)
-
-    states = jax.tree.map(select, boards.states, last)
-    count = jnp.sum(ended, dtype=jnp.int32)
-    used = boards.used + count
-    repeated = boards.repeated + jnp.clip(used - boards.drawn, 0, count)
-    boards = dataclasses.replace(boards, used=used, repeated=repeated)
+    states, boards = restart(last, outcome.terminated | outcome.truncated, boards)
     return states, Transition(outcome=outcome, last=last), boards

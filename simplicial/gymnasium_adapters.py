@@ -1,0 +1,365 @@
+"""BoxWorld as a Gymnasium environment, alone and in batches. Importing this file needs gymnasium.
+
+    env = gymnasium_adapters.BoxWorldEnv(boxworld.BRIDGE, render_mode="rgb_array")
+    envs = gymnasium_adapters.BoxWorldVectorEnv(4096, boxworld.BRIDGE)         # one compiled program for all
+
+`register()` makes both known to `gymnasium.make` and `gymnasium.make_vec`, as "simplicial/BoxWorld-v0" and
+"simplicial/BridgeBoxWorld-v0". The same seed gives the same boards alone and in a batch.
+
+Axes: B environments, R rows, C columns.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simplicial import boxworld, rendering
+from simplicial.boxworld_config import known_leaves
+
+try:
+    import gymnasium
+    from gymnasium.vector import AutoresetMode
+    from gymnasium.vector.utils import batch_space
+except ImportError as error:
+    raise ImportError("simplicial.gymnasium_adapters needs gymnasium: pip install 'gymnasium>=1.1'") from error
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float64, UInt8
+
+    Infos = dict[str, Any]
+    Flags = Bool[np.ndarray, "B"]
+
+RENDER_MODES = ("rgb_array", "ansi")
+
+
+def _observation_space(config: boxworld.BoxWorldConfig) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(0, 255, (config.rows, config.cols + 1, 3), np.uint8)
+
+
+def _check_render_mode(render_mode: str | None) -> None:
+    if render_mode is not None and render_mode not in RENDER_MODES:
+        raise ValueError(f"render_mode must be None or one of {RENDER_MODES}, not {render_mode!r}")
+
+
+def _picture(pixels: "UInt8[np.ndarray, 'R C+1 3']", render_mode: str, scale: int) -> Any:
+    if render_mode == "ansi":
+        return rendering.to_text(pixels)
+    return np.asarray(rendering.enlarge(pixels, scale))
+
+
+class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
+    """One environment; steps cost a call of a compiled function each, so batches are far cheaper a step."""
+
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": rendering.FRAMES_PER_SECOND}  # noqa: RUF012
+
+    def __init__(
+        self,
+        config: boxworld.BoxWorldConfig = boxworld.BRIDGE,
+        render_mode: str | None = None,
+        scale: int = rendering.SCALE,
+    ):
+        """An environment that waits for `reset`.
+
+        Args:
+            config: the puzzles and the horizon.
+            render_mode: None, "rgb_array" for `scale` times enlarged pictures or "ansi" for text.
+            scale: pixels a tile.
+
+        Raises:
+            ValueError: the config cannot be met, or there is no such render mode.
+        """
+        _check_render_mode(render_mode)
+        self.config, self.render_mode, self.scale = config, render_mode, scale
+        self.action_space: gymnasium.spaces.Space = gymnasium.spaces.Discrete(boxworld.NUM_ACTIONS)
+        self.observation_space = _observation_space(config)
+        self._state: boxworld.State | None = None
+        self._key: jax.Array | None = None
+        self._observe, self._reset, self._step = _single(_settings(config))
+        jax.eval_shape(self._reset, jax.random.key(0))  # refuses a config that cannot be met now, not later
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> "tuple[UInt8[np.ndarray, 'R C+1 3'], Infos]":
+        """A new episode.
+
+        Args:
+            seed: makes this episode and the later ones a function of it.
+            options: None, or {"board": (grid, palette, distractor_locks)} for that puzzle, see `from_board`.
+
+        Returns:
+            The picture, and the puzzle's type under the names of `PuzzleType`.
+
+        Raises:
+            ValueError: the options are others, or the board is none.
+        """
+        super().reset(seed=seed)
+        if seed is not None:
+            self._key = jax.random.key(seed % 2**32)
+        elif self._key is None:
+            self._key = jax.random.key(int(self.np_random.integers(2**32)))
+        unknown = set(options or ()) - {"board"}
+        if unknown:
+            raise ValueError(f"options may have 'board' only, not {sorted(unknown)}")
+        if options and "board" in options:
+            grid, palette, distractor_locks = options["board"]
+            self._state = boxworld.from_board(grid, palette, distractor_locks, self.config)
+        else:
+            self._key, now = jax.random.split(self._key)
+            self._state = self._reset(now)
+        puzzle = boxworld.puzzle_type(self._state)
+        return np.asarray(self._observe(self._state)), {
+            name: int(getattr(puzzle, name)) for name in _PUZZLE_FIELDS
+        }
+
+    def step(
+        self, action: int
+    ) -> "tuple[UInt8[np.ndarray, 'R C+1 3'], float, bool, bool, Infos]":
+        """One move.
+
+        Returns:
+            Picture, reward, terminated, truncated, and {"solved": whether the Gem was reached by it}.
+
+        Raises:
+            ValueError: the action is none of the four.
+            gymnasium.error.ResetNeeded: there is no episode.
+        """
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("step was called before reset")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action must be 0, 1, 2 or 3 (left, up, right, down), not {action!r}")
+        self._state, outcome, observation = self._step(self._state, np.int32(action))
+        reward = float(outcome.reward)
+        terminated = bool(outcome.terminated)
+        solved = terminated and reward > 0
+        return np.asarray(observation), reward, terminated, bool(outcome.truncated), {"solved": solved}
+
+    def render(self) -> Any:
+        """The picture as `render_mode` has it; None without a mode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there is no episode.
+        """
+        if self.render_mode is None:
+            return None
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("render was called before reset")
+        return _picture(np.asarray(self._observe(self._state)), self.render_mode, self.scale)
+
+
+_PUZZLE_FIELDS = ("solution_length", "bridge_lock", "bridge_key", "distractors")
+
+
+def _settings(config: boxworld.BoxWorldConfig) -> tuple[tuple[str, float], ...]:
+    """The config as plain numbers, so that environments with equal ones share their compiled functions.
+
+    Raises:
+        ValueError: a leaf is a batch.
+    """
+    settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    for name, value in known_leaves(config).items():
+        if value is None:
+            raise ValueError(f"config must be one config, its {name} is a batch: {settings[name]}")
+        settings[name] = value if name == "bridge_probability" or value != int(value) else int(value)
+    return tuple(settings.items())
+
+
+@functools.lru_cache(maxsize=16)
+def _single(settings: tuple[tuple[str, float], ...]):
+    config = boxworld.BoxWorldConfig(**dict(settings))
+
+    def step(state, action):
+        state, outcome = boxworld.step(state, action, config)
+        return state, outcome, boxworld.observe(state, config)
+
+    observe = jax.jit(lambda state: boxworld.observe(state, config))
+    return observe, jax.jit(lambda key: boxworld.reset(key, config)), jax.jit(step)
+
+
+class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """B environments as one compiled program; new boards come from a pool, see `boxworld.step_or_restart`."""
+
+    metadata = {  # noqa: RUF012
+        "render_modes": list(RENDER_MODES),
+        "render_fps": rendering.FRAMES_PER_SECOND,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int,
+        config: boxworld.BoxWorldConfig = boxworld.BRIDGE,
+        render_mode: str | None = None,
+        scale: int = rendering.SCALE,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    ):
+        """Environments that wait for `reset`.
+
+        Args:
+            num_envs: B.
+            config: the puzzles and the horizon.
+            render_mode: as `BoxWorldEnv`.
+            scale: pixels a tile.
+            autoreset_mode: a new episode begins at the step after the end (the action is not looked at), or at
+                the very step, with the last picture in `infos["final_obs"]`.
+
+        Raises:
+            ValueError: `num_envs` is not positive, the config cannot be met, or there is no such mode.
+        """
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, not {num_envs}")
+        _check_render_mode(render_mode)
+        mode = AutoresetMode(autoreset_mode)
+        if mode == AutoresetMode.DISABLED:
+            raise ValueError("autoreset_mode must be NEXT_STEP or SAME_STEP, not DISABLED")
+        self.num_envs, self.config, self.render_mode, self.scale = num_envs, config, render_mode, scale
+        self.metadata = {**type(self).metadata, "autoreset_mode": mode}
+        self.single_action_space = gymnasium.spaces.Discrete(boxworld.NUM_ACTIONS)
+        self.single_observation_space = _observation_space(config)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self._carry: tuple[Any, ...] | None = None
+        self._same_step = mode == AutoresetMode.SAME_STEP
+        self._observe, self._reset, self._step = _batched(_settings(config), num_envs, self._same_step)
+        jax.eval_shape(self._reset, np.zeros(num_envs, np.uint32))
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> "tuple[UInt8[np.ndarray, 'B R C+1 3'], Infos]":
+        """New episodes in all environments.
+
+        Args:
+            seed: one for each environment, or one number: environment i is then seeded with `seed + i`.
+            options: none are known.
+
+        Returns:
+            Pictures, and the puzzles' types.
+
+        Raises:
+            ValueError: there are options, or not one seed for each environment.
+        """
+        if options:
+            raise ValueError(f"options must be empty, not {sorted(options)}")
+        if isinstance(seed, Sequence):
+            if len(seed) != self.num_envs:
+                raise ValueError(f"seed must be one for each of {self.num_envs} environments, not {len(seed)}")
+            seeds = list(seed)
+        else:
+            super().reset(seed=seed)
+            first = int(self.np_random.integers(2**32)) if seed is None else seed
+            seeds = list(range(first, first + self.num_envs))
+        self._carry, observations, puzzles = self._reset(np.asarray([s % 2**32 for s in seeds], np.uint32))
+        return np.array(observations), self._told(puzzles, np.ones(self.num_envs, bool))
+
+    def step(
+        self, actions: np.ndarray
+    ) -> "tuple[UInt8[np.ndarray, 'B R C+1 3'], Float64[np.ndarray, 'B'], Flags, Flags, Infos]":
+        """One move in each environment.
+
+        Returns:
+            Pictures, rewards, terminated, truncated, and which episodes were solved by it; with new episodes
+            also their puzzles' types, and in the mode SAME_STEP the last pictures of the old ones.
+
+        Raises:
+            ValueError: the actions are not one of the four for each environment.
+            gymnasium.error.ResetNeeded: there are no episodes.
+        """
+        if self._carry is None:
+            raise gymnasium.error.ResetNeeded("step was called before reset")
+        actions = np.asarray(actions)
+        if actions.shape != (self.num_envs,):
+            raise ValueError(f"actions must have shape ({self.num_envs},), not {actions.shape}")
+        if not np.issubdtype(actions.dtype, np.integer) or ((actions < 0) | (actions > 3)).any():
+            raise ValueError(f"actions must be 0, 1, 2 or 3 (left, up, right, down), not {actions}")
+        self._carry, told = self._step(self._carry, actions.astype(np.int32))
+        observations, rewards, terminated, truncated, started, puzzles, last = jax.device_get(told)
+        ended = terminated | truncated
+        everyone = np.ones(self.num_envs, bool)
+        infos = {"solved": terminated & (rewards > 0), "_solved": everyone}
+        if started.any():
+            infos |= self._told(puzzles, started)
+        if self._same_step and ended.any():
+            final = np.full(self.num_envs, None, dtype=object)
+            for i in np.nonzero(ended)[0]:
+                final[i] = last[i]
+            old = {"solved": infos["solved"] & ended, "_solved": ended}
+            infos |= {"final_obs": final, "_final_obs": ended, "final_info": old, "_final_info": ended}
+            infos |= {"solved": np.zeros(self.num_envs, bool), "_solved": ~ended}
+        return np.array(observations), rewards.astype(np.float64), terminated.copy(), truncated.copy(), infos
+
+    def render(self) -> tuple[Any, ...] | None:
+        """The pictures as `render_mode` has them, one an environment; None without a mode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there are no episodes.
+        """
+        if self.render_mode is None:
+            return None
+        if self._carry is None:
+            raise gymnasium.error.ResetNeeded("render was called before reset")
+        pictures = np.asarray(self._observe(self._carry[0]))
+        return tuple(_picture(pixels, self.render_mode, self.scale) for pixels in pictures)
+
+    @staticmethod
+    def _told(puzzles: boxworld.PuzzleType, which: np.ndarray) -> "Infos":
+        infos = {}
+        for name in _PUZZLE_FIELDS:
+            values = np.asarray(getattr(puzzles, name))
+            infos[name] = np.where(which, values, 0)
+            infos[f"_{name}"] = which.copy()
+        return infos
+
+
+@functools.lru_cache(maxsize=16)
+def _batched(settings: tuple[tuple[str, float], ...], num_envs: int, same_step: bool):
+    config = boxworld.BoxWorldConfig(**dict(settings))
+    renewed = math.ceil(num_envs / 16)  # more than ever end in a step, on average
+    observe = jax.vmap(lambda state: boxworld.observe(state, config))
+
+    def reset(seeds):
+        """Board i is the one that `BoxWorldEnv.reset(seed=seeds[i])` draws."""
+        keys, now = jnp.moveaxis(jax.vmap(lambda seed: jax.random.split(jax.random.key(seed)))(seeds), 1, 0)
+        states = jax.vmap(lambda key: boxworld.reset(key, config))(now)
+        for_pool, key = jax.random.split(keys[0])
+        carry = states, jnp.zeros(num_envs, bool), boxworld.pool(for_pool, num_envs, config), key
+        return carry, observe(states), boxworld.puzzle_type(states)
+
+    def step(carry, actions):
+        states, ended_before, boards, key = carry
+        key, for_pool = jax.random.split(key)
+        last, outcome = jax.vmap(lambda state, action: boxworld.step(state, action, config))(states, actions)
+        terminated, truncated = outcome.terminated, outcome.truncated
+        if not same_step:  # a finished episode stayed as it was: what it told is not of this step
+            terminated, truncated = terminated & ~ended_before, truncated & ~ended_before
+        ended = terminated | truncated
+        started = ended if same_step else ended_before
+        states, boards = boxworld.restart(last, started, boards)
+        boards = boxworld.renew(boards, for_pool, renewed, config)
+        told = (
+            observe(states),
+            outcome.reward,
+            terminated,
+            truncated,
+            started,
+            boxworld.puzzle_type(states),
+            observe(last) if same_step else None,
+        )
+        return (states, ended, boards, key), told
+
+    return jax.jit(observe), jax.jit(reset), jax.jit(step)
+
+
+def register() -> None:
+    """Makes "simplicial/BoxWorld-v0" and "simplicial/BridgeBoxWorld-v0" known to `gymnasium.make`."""
+    for name, config in (("BoxWorld", boxworld.STANDARD), ("BridgeBoxWorld", boxworld.BRIDGE)):
+        gymnasium.register(
+            id=f"simplicial/{name}-v0",
+            entry_point=f"{__name__}:BoxWorldEnv",
+            vector_entry_point=f"{__name__}:BoxWorldVectorEnv",
+            kwargs={"config": config},
+        )
