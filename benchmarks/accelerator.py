@@ -23,7 +23,7 @@ from typing import Any
 
 OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
 SHARES = {"checks": 0.3, "kernels": 0.8, "tuning": 1.0}  # of the budget, when a part must have ended
-LEAST = 15.0  # seconds under which a process is not worth starting
+LEAST = 12.0  # seconds under which a process is not worth starting
 
 
 class Budget:
@@ -34,8 +34,9 @@ class Budget:
         self.start, self.seconds = time.monotonic(), seconds
 
     def until(self, share: float) -> float:
-        """Seconds until that share of the budget is spent."""
-        return self.start + share * self.seconds - time.monotonic()
+        """Seconds until that share of the budget is spent, but enough to do something if there is time."""
+        left = self.start + self.seconds - time.monotonic()
+        return min(left, max(LEAST, left - (1 - share) * self.seconds))
 
 
 def part(command: list[str], seconds: float, log: Path) -> str:

@@ -23,6 +23,8 @@ from kernels.trans import shapes as trans_shapes
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import shapes as two_simplicial_shapes
 
+# Of the norm of the cotangent: an array smaller than that, such as a gradient that is 0, counts as so large.
+FLOOR = 0.3
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 # Real in every size but the batch, so that a host can do them in float64.
 MEDIUM = (
@@ -30,7 +32,8 @@ MEDIUM = (
     two_simplicial_shapes.Shape("full, one group", 1, 1, 256, 256, 64),
     trans_shapes.square("FOLIO, one group", 1, 3, 512),
     trans_shapes.square("decoder, one group", 1, 3, 512, causal=True),
-    trilinear_shapes.Shape("windows, one group", 1, 512, 64, 1, 128, 32, 256),
+    # Short, since the definition has an array over all triples of positions.
+    trilinear_shapes.Shape("windows, one group", 1, 96, 64, 1, 128, 32, 64),
 )
 
 
@@ -79,11 +82,12 @@ def check(case: kernel_cases.Case, implementation: str) -> dict[str, Any]:
     cotangent = jax.random.normal(jax.random.key(2), shape.shape).astype(shape.dtype)
     try:
         got = [np.asarray(x, np.float64) for x in both(cotangent, *arrays)]
+        want = expected(case, arrays, np.asarray(cotangent))
     except Exception as error:  # the finding; the other cases go on
         return {**row, "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"}
-    want = expected(case, arrays, np.asarray(cotangent))
+    floor = FLOOR * float(np.linalg.norm(np.asarray(cotangent, np.float64)))
     errors = [
-        float(np.linalg.norm(g - w) / max(np.linalg.norm(w), 1e-3)) for g, w in zip(got, want, strict=True)
+        float(np.linalg.norm(g - w) / max(np.linalg.norm(w), floor)) for g, w in zip(got, want, strict=True)
     ]
     # A NaN is no error that compares as small.
     return {**row, "errors": errors, "holds": all(error <= TOLERANCE[kind] for error in errors)}

@@ -104,7 +104,7 @@ def main() -> int:
         if arguments.backends
         else kernels.IMPLEMENTATIONS[jax.default_backend()]
     )
-    lines = []
+    lines, chip = [], machine.describe()["chip"]
     for case in kernel_cases.cases(jax.default_backend()):
         for backend in backends:
             chosen = arguments.only in f"{case.operation.name} {case.name}"
@@ -116,8 +116,10 @@ def main() -> int:
                     continue
                 print(f"{case.operation.name} {case.name}, {backend}, {direction}")
                 line = tune(case, backend, direction)
-                lines += [line] if line else []
-    print(f"{len(lines)} lines for {write(lines, machine.describe()['chip'], arguments.folder)}")
+                if line:  # written at once: what ends the run early loses nothing
+                    lines.append(line)
+                    write(lines, chip, arguments.folder)
+    print(f"{len(lines)} lines for {write(lines, chip, arguments.folder)}")
     return 0
 
 
