@@ -4,7 +4,7 @@ static.
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -49,6 +49,10 @@ class BoxWorldConfig:
     cols: int = struct.field(pytree_node=False, default=9)
     gem_locks: int = struct.field(pytree_node=False, default=2)
     traps: int = struct.field(pytree_node=False, default=1)
+
+    def replace(self, **changes: Any) -> "BoxWorldConfig":
+        """The config with some fields changed."""
+        return dataclasses.replace(self, **changes)
 
     @property
     def bridge_traps(self) -> int:

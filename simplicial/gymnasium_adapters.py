@@ -27,7 +27,9 @@ try:
     from gymnasium.vector import AutoresetMode
     from gymnasium.vector.utils import batch_space
 except ImportError as error:
-    raise ImportError("simplicial.gymnasium_adapters needs gymnasium: pip install 'gymnasium>=1.1'") from error
+    raise ImportError(
+        "simplicial.gymnasium_adapters needs gymnasium: pip install 'gymnasium>=1.1'"
+    ) from error
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float64, UInt8
@@ -117,9 +119,7 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
             name: int(getattr(puzzle, name)) for name in _PUZZLE_FIELDS
         }
 
-    def step(
-        self, action: int
-    ) -> "tuple[UInt8[np.ndarray, 'R C+1 3'], float, bool, bool, Infos]":
+    def step(self, action: int) -> "tuple[UInt8[np.ndarray, 'R C+1 3'], float, bool, bool, Infos]":
         """One move.
 
         Returns:
@@ -155,7 +155,7 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
 _PUZZLE_FIELDS = ("solution_length", "bridge_lock", "bridge_key", "distractors")
 
 
-def _settings(config: boxworld.BoxWorldConfig) -> tuple[tuple[str, float], ...]:
+def _settings(config: boxworld.BoxWorldConfig) -> tuple[tuple[str, Any], ...]:
     """The config as plain numbers, so that environments with equal ones share their compiled functions.
 
     Raises:
@@ -170,7 +170,7 @@ def _settings(config: boxworld.BoxWorldConfig) -> tuple[tuple[str, float], ...]:
 
 
 @functools.lru_cache(maxsize=16)
-def _single(settings: tuple[tuple[str, float], ...]):
+def _single(settings: tuple[tuple[str, Any], ...]):
     config = boxworld.BoxWorldConfig(**dict(settings))
 
     def step(state, action):
@@ -205,7 +205,7 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
             config: the puzzles and the horizon.
             render_mode: as `BoxWorldEnv`.
             scale: pixels a tile.
-            autoreset_mode: a new episode begins at the step after the end (the action is not looked at), or at
+            autoreset_mode: a new episode begins at the step after the end (its action is not used), or at
                 the very step, with the last picture in `infos["final_obs"]`.
 
         Raises:
@@ -247,7 +247,9 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
             raise ValueError(f"options must be empty, not {sorted(options)}")
         if isinstance(seed, Sequence):
             if len(seed) != self.num_envs:
-                raise ValueError(f"seed must be one for each of {self.num_envs} environments, not {len(seed)}")
+                raise ValueError(
+                    f"seed must be one for each of {self.num_envs} environments, not {len(seed)}"
+                )
             seeds = list(seed)
         else:
             super().reset(seed=seed)
@@ -316,7 +318,7 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
 
 
 @functools.lru_cache(maxsize=16)
-def _batched(settings: tuple[tuple[str, float], ...], num_envs: int, same_step: bool):
+def _batched(settings: tuple[tuple[str, Any], ...], num_envs: int, same_step: bool):
     config = boxworld.BoxWorldConfig(**dict(settings))
     renewed = math.ceil(num_envs / 16)  # more than ever end in a step, on average
     observe = jax.vmap(lambda state: boxworld.observe(state, config))

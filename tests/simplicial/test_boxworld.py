@@ -26,7 +26,7 @@ def batch_from(boards, config):
     locks = np.full((len(boards), config.traps, 2), -1, np.int32)
     for row, board in zip(locks, boards, strict=True):
         row[: len(board[2])] = np.reshape(board[2], (-1, 2))
-    make = jax.jit(jax.vmap(lambda *board: boxworld.from_board(*board, config)))
+    make = jax.jit(jax.vmap(lambda grid, palette, lock: boxworld.from_board(grid, palette, lock, config)))
     grids, palettes = (np.asarray([board[i] for board in boards], np.int32) for i in (0, 1))
     return make(grids, palettes, locks)
 
@@ -34,6 +34,22 @@ def batch_from(boards, config):
 def rows(states, which):
     """Some episodes of a batch, or one, in NumPy."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[which], states)
+
+
+def solution(state):
+    """The actions of a shortest solution, of an episode that has one."""
+    actions = boxworld.solve(jax.device_get(state))
+    assert actions is not None
+    return actions
+
+
+def play(state, actions, config):
+    """All outcomes and the last state."""
+    outcomes = []
+    for action in actions:
+        state, outcome = STEP(state, action, config)
+        outcomes.append(outcome)
+    return state, outcomes
 
 
 def compiled(config):
@@ -169,14 +185,13 @@ def test_an_action_outside_does_nothing_but_takes_time():
 def test_the_horizon_truncates_and_the_end_comes_first():
     """At the horizon an episode is truncated; one that reaches the Gem by that very step is terminated."""
     state = RESET_BRIDGE(jax.random.key(3))
-    best = boxworld.solve(jax.device_get(state))
+    best = solution(state)
     for horizon, expected in ((len(best), (True, False)), (len(best) - 1, (False, True)), (0, (True, False))):
-        config, now = boxworld.BRIDGE.replace(horizon=horizon), state
-        for action in best:
-            now, outcome = STEP(now, action, config)
-        assert (bool(outcome.terminated), bool(outcome.truncated)) == expected
-        assert outcome.reward == (10 if expected[0] else 0)
-        assert now.time == (horizon or len(best))
+        last, outcomes = play(state, best, boxworld.BRIDGE.replace(horizon=horizon))
+        assert (bool(outcomes[-1].terminated), bool(outcomes[-1].truncated)) == expected
+        assert outcomes[-1].reward == (10 if expected[0] else 0)
+        assert last.time == (horizon or len(best))
+        assert not any(outcome.terminated | outcome.truncated for outcome in outcomes[: last.time - 1])
 
 
 def test_a_step_is_traced_once_with_another_horizon():
@@ -258,9 +273,8 @@ def test_a_puzzle_keeps_its_type_to_the_end():
     """Also when its boxes are gone."""
     state = RESET_BRIDGE(jax.random.key(3))
     kind = boxworld.puzzle_type(state)
-    for action in boxworld.solve(jax.device_get(state)):
-        state, outcome = STEP(state, action, boxworld.BRIDGE)
-    assert outcome.reward == 10
+    state, outcomes = play(state, solution(state), boxworld.BRIDGE)
+    assert outcomes[-1].reward == 10
     chex.assert_trees_all_equal(boxworld.puzzle_type(state), kind)
 
 

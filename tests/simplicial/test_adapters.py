@@ -1,0 +1,291 @@
+"""BoxWorld under other interfaces: Gymnasium's own checks, and the same episodes as without an adapter."""
+
+import subprocess
+import sys
+
+import chex
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from simplicial import adapters, boxworld, gymnasium_adapters
+
+SHORT = boxworld.BRIDGE.replace(max_length=1, horizon=25)
+RESET = jax.jit(lambda key: boxworld.reset(key, boxworld.BRIDGE))
+STEP = jax.jit(boxworld.step)
+OBSERVE = jax.jit(lambda state: boxworld.observe(state, boxworld.BRIDGE))
+
+
+def solution(state):
+    """The actions of a shortest solution, of an episode that has one."""
+    actions = boxworld.solve(jax.device_get(state))
+    assert actions is not None
+    return actions
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered():
+    gymnasium_adapters.register()
+    yield
+    for name in ("BoxWorld", "BridgeBoxWorld"):
+        del gymnasium.registry[f"simplicial/{name}-v0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "render_mode"), [("BoxWorld", None), ("BridgeBoxWorld", "rgb_array"), ("BridgeBoxWorld", "ansi")]
+)
+def test_gymnasium_finds_nothing_wrong(name, render_mode):
+    """Its own checker, with warnings as errors."""
+    env = gymnasium.make(f"simplicial/{name}-v0", render_mode=render_mode)
+    check_env(env.unwrapped)
+    env.close()
+
+
+def test_an_env_is_the_environment():
+    """A shortest solution through the adapter: pictures, rewards and the end of the plain functions."""
+    env = adapters.gymnasium_env(boxworld.BRIDGE)
+    for seed in range(2):
+        observation, info = env.reset(seed=seed)
+        state = RESET(jax.random.split(jax.random.key(seed))[1])
+        assert list(info.values()) == np.asarray(state.puzzle).tolist()
+        told = []
+        for action in solution(state):
+            np.testing.assert_array_equal(observation, OBSERVE(state))
+            assert env.observation_space.contains(observation)
+            observation, *told = env.step(action)
+            state, outcome = STEP(state, action, boxworld.BRIDGE)
+            assert told[:3] == [float(leaf) for leaf in jax.tree.leaves(outcome)]
+        assert told == [10, True, False, {"solved": True}]
+
+
+def test_an_env_is_a_function_of_its_seed():
+    """The later episodes too; without a seed they differ."""
+    first, second = (gymnasium_adapters.BoxWorldEnv(SHORT) for _ in range(2))
+    pictures = [[env.reset(seed=seed)[0] for seed in (7, None, None)] for env in (first, second)]
+    np.testing.assert_array_equal(pictures[0], pictures[1])
+    assert not np.array_equal(pictures[0][0], pictures[0][1])
+    assert not np.array_equal(first.reset()[0], gymnasium_adapters.BoxWorldEnv(SHORT).reset()[0])
+
+
+def test_an_env_plays_a_board_made_by_hand():
+    """Through reset's options; others are refused."""
+    env = gymnasium_adapters.BoxWorldEnv(boxworld.BRIDGE)
+    state = jax.device_get(RESET(jax.random.key(4)))
+    picture, _ = env.reset(options={"board": (state.grid, state.palette, state.traps)})
+    np.testing.assert_array_equal(picture, OBSERVE(state))
+    with pytest.raises(ValueError, match="no Gem"):
+        env.reset(options={"board": (np.full((7, 9), -1), state.palette, state.traps)})
+    with pytest.raises(ValueError, match=r"not \['puzzle'\]"):
+        env.reset(options={"puzzle": 1})
+
+
+@pytest.mark.parametrize("action", [-1, 4, 1.0, None, "up", np.asarray([1])])
+def test_actions_that_are_none_are_errors_in_gymnasium(action):
+    """Not silently a step that does nothing."""
+    env = gymnasium_adapters.BoxWorldEnv(SHORT)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="action must be 0, 1, 2 or 3"):
+        env.step(action)
+
+
+def test_misuse_of_the_envs_is_told():
+    """Calls before reset, modes, seeds, shapes and settings that are none."""
+    env, envs = gymnasium_adapters.BoxWorldEnv(SHORT), adapters.gymnasium_vector_env(3, SHORT)
+    for call in (lambda: env.step(0), lambda: envs.step(np.zeros(3, int))):
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            call()
+    for make in (
+        gymnasium_adapters.BoxWorldEnv,
+        lambda *a, **k: gymnasium_adapters.BoxWorldVectorEnv(3, *a, **k),
+    ):
+        with pytest.raises(ValueError, match="render_mode must be"):
+            make(SHORT, render_mode="human")
+        with pytest.raises(ValueError, match="max_length"):
+            make(SHORT.replace(max_length=9))
+        with pytest.raises(ValueError, match="its horizon is a batch"):
+            make(SHORT.replace(horizon=np.arange(3)))
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            make(SHORT, render_mode="ansi").render()
+    with pytest.raises(ValueError, match="num_envs must be at least 1"):
+        gymnasium_adapters.BoxWorldVectorEnv(0, SHORT)
+    with pytest.raises(ValueError, match="not DISABLED"):
+        gymnasium_adapters.BoxWorldVectorEnv(3, SHORT, autoreset_mode="Disabled")
+    with pytest.raises(ValueError, match="one for each of 3"):
+        envs.reset(seed=[1, 2])
+    with pytest.raises(ValueError, match="options must be empty"):
+        envs.reset(options={"board": 1})
+    envs.reset(seed=0)
+    for actions in ([0, 1], [0, 1, 4], [0, -1, 2], [0.0, 1.0, 2.0]):
+        with pytest.raises(ValueError, match="actions must"):
+            envs.step(np.asarray(actions))
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_a_vector_env_is_many_envs(mode):
+    """Against Gymnasium's loop over single environments, until the first end in each; infos included."""
+    config, count = SHORT, 6
+    ours = gymnasium_adapters.BoxWorldVectorEnv(count, config, autoreset_mode=mode)
+    theirs = gymnasium.vector.SyncVectorEnv(
+        [lambda: gymnasium_adapters.BoxWorldEnv(config)] * count, autoreset_mode=mode
+    )
+    assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
+    for name in ("observation_space", "action_space", "single_observation_space", "single_action_space"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    (a, infos), (b, others) = ours.reset(seed=5), theirs.reset(seed=5)
+    np.testing.assert_array_equal(a, b)
+    assert infos.keys() == others.keys()
+    ours.action_space.seed(0)
+    going, ends = np.ones(count, bool), 0
+    for _ in range(60):
+        actions = ours.action_space.sample()
+        a, rewards, terminated, truncated, infos = ours.step(actions)
+        b, *told, others = theirs.step(actions)
+        ended = terminated | truncated
+        for mine, its in zip((rewards, terminated, truncated), told, strict=True):
+            assert (mine.dtype, mine.shape) == (its.dtype, its.shape)
+            np.testing.assert_array_equal(mine[going], its[going])
+        shown = going & ~ended if mode == AutoresetMode.SAME_STEP else going
+        np.testing.assert_array_equal(a[shown], b[shown])
+        assert a.dtype == b.dtype
+        first = going & ended
+        if mode == AutoresetMode.SAME_STEP and first.any():
+            assert {"final_obs", "final_info"} <= infos.keys()
+            for i in np.nonzero(first)[0]:
+                np.testing.assert_array_equal(infos["final_obs"][i], others["final_obs"][i])
+                assert infos["final_info"]["solved"][i] == others["final_info"]["solved"][i]
+        ends += first.sum()
+        going &= ~ended
+    assert ends == count
+
+
+def test_the_modes_differ_by_the_step_between_episodes():
+    """NEXT_STEP shows the end, then a start with reward 0 whatever the action; SAME_STEP shows the start."""
+    for mode, ends in ((AutoresetMode.NEXT_STEP, [25, 51]), (AutoresetMode.SAME_STEP, [25, 50])):
+        envs = gymnasium_adapters.BoxWorldVectorEnv(6, SHORT, autoreset_mode=mode)
+        envs.reset(seed=0)
+        cuts, starts = [], []
+        for t in range(1, 55):
+            observation, rewards, _, truncated, infos = envs.step(np.ones(6, int))  # up: against the wall
+            assert not rewards.any()
+            assert truncated.all() == truncated.any()
+            cuts += [t] * bool(truncated.all())
+            starts += [t] * bool("solution_length" in infos)
+            np.testing.assert_array_equal(observation[:, 0, 0], 127)
+        assert cuts == ends
+        assert starts == [t + (mode == AutoresetMode.NEXT_STEP) for t in ends]
+
+
+def test_make_vec_and_render():
+    """By name, with pictures of every environment."""
+    envs = gymnasium.make_vec(
+        "simplicial/BoxWorld-v0", num_envs=2, vectorization_mode="vector_entry_point", render_mode="rgb_array"
+    )
+    assert isinstance(envs, gymnasium_adapters.BoxWorldVectorEnv)
+    observations, _ = envs.reset(seed=[3, 4])
+    frames = envs.render() or ()
+    assert len(frames) == 2
+    np.testing.assert_array_equal(np.asarray(frames[1])[::10, ::10], observations[1])
+    single = gymnasium_adapters.BoxWorldEnv(boxworld.STANDARD, render_mode="ansi")
+    np.testing.assert_array_equal(single.reset(seed=4)[0], observations[1])
+    assert single.render().count("\n") == 9
+    envs.close()
+
+
+def test_gymnax_style():
+    """Six values; a new episode at the end, with the old one's last picture; parameters by the call."""
+    env = adapters.GymnaxBoxWorld(boxworld.BRIDGE)
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    observation, state = reset(jax.random.key(0), env.default_params)
+    assert env.observation_space().contains(observation)
+    assert env.observation_space(boxworld.STANDARD).shape == (9, 10, 3)
+    plain = RESET(jax.random.key(0))
+    chex.assert_trees_all_equal(state, plain)
+    actions, info, key = solution(plain), {}, jax.random.key(0)
+    for t, action in enumerate(actions):
+        key = jax.random.key(t)
+        observation, state, *told, info = step(key, state, action, env.default_params)
+        plain, outcome = STEP(plain, action, boxworld.BRIDGE)
+        assert told == [outcome.reward, outcome.terminated, outcome.truncated]
+        assert told[1] == (t == len(actions) - 1)
+        np.testing.assert_array_equal(info["final_observation"], OBSERVE(plain))
+        if not told[1]:
+            chex.assert_trees_all_equal(state, plain)
+    assert info["solved"]
+    fresh = RESET(jax.random.split(key)[1])
+    chex.assert_trees_all_equal(state, fresh)
+    np.testing.assert_array_equal(observation, OBSERVE(fresh))
+    truncated = step(jax.random.key(0), state, 1, boxworld.BRIDGE.replace(horizon=1))[4]
+    assert truncated
+    assert (env.name, env.num_actions, hash(env) == hash(adapters.GymnaxBoxWorld(boxworld.BRIDGE))) == (
+        "BridgeBoxWorld",
+        4,
+        True,
+    )
+
+
+@pytest.mark.parametrize("tell_truncation", [True, False])
+def test_time_steps(tell_truncation):
+    """First, mid, and the two ends; a discount of 0 only where the episode is really over."""
+    env = adapters.TimeStepBoxWorld(boxworld.BRIDGE, tell_truncation=tell_truncation)
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    state, begin = reset(jax.random.key(1))
+    best = solution(state)
+    assert begin.first()
+    assert (begin.step_type, begin.reward, begin.discount) == (0, 0, 1)
+    assert begin.extras["solution_length"] == state.puzzle[0]
+    for horizon, steps, kind in ((0, len(best), 2), (5, 5, 3 if tell_truncation else 2)):
+        now, time_step, config = state, begin, boxworld.BRIDGE.replace(horizon=horizon)
+        for t, action in enumerate(best[:steps]):
+            assert time_step.first() == (t == 0)
+            assert time_step.mid() == (t > 0)
+            assert not time_step.last()
+            assert time_step.discount == 1
+            now, time_step = step(now, action, config)
+        assert now.time == steps
+        assert time_step.step_type == kind
+        assert time_step.last()
+        assert time_step.done()
+        assert time_step.terminated() == (horizon == 0)
+        assert time_step.truncated() == (horizon == 5)
+        assert time_step.discount == (0 if horizon == 0 else 1)
+        assert time_step.extras["solved"] == (horizon == 0)
+        np.testing.assert_array_equal(time_step.observation, OBSERVE(now))
+
+
+def test_spaces_sample_what_they_contain():
+    """All four actions, bytes of a picture; nothing else."""
+    env = adapters.TimeStepBoxWorld(boxworld.STANDARD)
+    actions, pictures = env.action_space(), env.observation_space()
+    drawn = jax.vmap(actions.sample)(jax.random.split(jax.random.key(0), 100))
+    assert set(np.asarray(drawn).tolist()) == {0, 1, 2, 3}
+    assert actions.contains(drawn)
+    for wrong in (-1, 4, 0.5):
+        assert not actions.contains(wrong)
+    picture = pictures.sample(jax.random.key(0))
+    chex.assert_shape(picture, (9, 10, 3))
+    assert picture.dtype == jnp.uint8
+    assert picture.max() > 250
+    assert pictures.contains(picture)
+    assert not pictures.contains(picture[1:])
+
+
+def test_gymnasium_is_imported_only_when_used():
+    """Without it everything else works, and the adapter says what is missing."""
+    program = """
+import sys
+sys.modules["gymnasium"] = None  # as if it were not installed
+from simplicial import adapters, boxworld
+adapters.GymnaxBoxWorld(boxworld.BRIDGE)
+try:
+    adapters.gymnasium_env()
+except ImportError as error:
+    assert "pip install" in str(error), error
+else:
+    raise SystemExit("no error")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

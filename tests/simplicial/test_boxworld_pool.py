@@ -1,0 +1,142 @@
+"""Episodes without end: the same as resetting by hand, each board once, what is refused."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simplicial import boxworld
+
+CONFIG = boxworld.BRIDGE.replace(max_length=1, horizon=30)  # short episodes: many ends
+BATCH = 16
+STEP = jax.jit(lambda states, actions, boards: boxworld.step_or_restart(states, actions, boards, CONFIG))
+RENEW = jax.jit(lambda boards, key: boxworld.renew(boards, key, 4, CONFIG))
+PLAIN = jax.jit(jax.vmap(lambda state, action: boxworld.step(state, action, CONFIG)))
+RESET = jax.jit(boxworld.reset_batch, static_argnums=1)
+
+
+def pool_of(key):
+    """A pool of 16 boards, by the compiled reset."""
+    zero = jnp.int32(0)
+    return boxworld.Pool(states=RESET(key, BATCH, CONFIG), used=zero, drawn=jnp.int32(BATCH), repeated=zero)
+
+
+def rows(states, which):
+    """Some of a batch, in NumPy."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[which], states)
+
+
+def test_it_is_a_reset_by_hand_where_an_episode_ends():
+    """For 100 steps: outcome and last state of the plain step; then the pool's boards in their order."""
+    boards, states = pool_of(jax.random.key(1)), RESET(jax.random.key(0), BATCH, CONFIG)
+    stock, by_hand, used = jax.device_get(boards.states), jax.device_get(states), 0
+    actions = np.random.default_rng(0).integers(0, 4, (100, BATCH))
+    for now in actions:
+        last, outcome = jax.device_get(PLAIN(by_hand, now))
+        states, transition, boards = STEP(states, now, boards)
+        chex.assert_trees_all_equal(jax.device_get(transition.last), last)
+        chex.assert_trees_all_equal(jax.device_get(transition.outcome), outcome)
+        by_hand = jax.tree.map(np.array, last)
+        for i in np.nonzero(outcome.terminated | outcome.truncated)[0]:
+            jax.tree.map(lambda leaf, fresh: leaf.__setitem__(i, fresh[used % BATCH]), by_hand, stock)  # noqa: B023
+            used += 1
+        chex.assert_trees_all_equal(jax.device_get(states), by_hand)
+        assert boards.used == used
+    assert used >= 3 * BATCH  # all truncated at least at 30, 60 and 90
+    assert boards.repeated == used - BATCH
+
+
+def test_a_renewed_pool_gives_every_board_once():
+    """With renewal no board comes twice, though 16 boards serve some 60 episodes; without it they do."""
+    seen = {True: [], False: []}
+    for renewed, palettes in seen.items():
+        boards, states = pool_of(jax.random.key(1)), RESET(jax.random.key(0), BATCH, CONFIG)
+        palettes += list(np.asarray(states.palette))
+        for t in range(100):
+            actions = jax.random.randint(jax.random.key(t), (BATCH,), 0, 4)
+            states, transition, boards = STEP(states, actions, boards)
+            ended = np.asarray(transition.outcome.terminated | transition.outcome.truncated)
+            palettes += list(np.asarray(states.palette)[ended])
+            if renewed:
+                boards = RENEW(boards, jax.random.key(1000 + t))
+        assert bool(boards.repeated) == (not renewed)
+        assert boards.used <= boards.drawn if renewed else boards.drawn == BATCH
+    distinct = {renewed: len({p.tobytes() for p in palettes}) for renewed, palettes in seen.items()}
+    assert len(seen[True]) > 60
+    assert distinct[True] == len(seen[True])
+    assert distinct[False] == 2 * BATCH < len(seen[False])
+
+
+def test_renewal_leaves_boards_that_are_still_to_be_given():
+    """A full pool is not touched; after three were given, three are new, in their places in the ring."""
+    full = pool_of(jax.random.key(1))
+    chex.assert_trees_all_equal(RENEW(full, jax.random.key(2)), full)
+    states = RESET(jax.random.key(0), BATCH, CONFIG)
+    ended = jnp.arange(BATCH) < 3
+    restarted, boards = boxworld.restart(states, ended, full)
+    chex.assert_trees_all_equal(rows(restarted, slice(3)), rows(full.states, slice(3)))
+    chex.assert_trees_all_equal(rows(restarted, slice(3, None)), rows(states, slice(3, None)))
+    boards = RENEW(boards, jax.random.key(2))
+    assert (boards.used, boards.drawn, boards.repeated) == (3, 19, 0)
+    chex.assert_trees_all_equal(rows(boards.states, slice(3, None)), rows(full.states, slice(3, None)))
+    fresh = RESET(jax.random.key(2), 4, CONFIG)
+    chex.assert_trees_all_equal(rows(boards.states, slice(3)), rows(fresh, slice(3)))
+
+
+def test_an_overdrawn_pool_counts_and_recovers():
+    """More ends than boards: they repeat and are counted; renewal goes on with the number that is next."""
+    boards, states = pool_of(jax.random.key(1)), RESET(jax.random.key(0), BATCH, CONFIG)
+    _, boards = boxworld.restart(states, jnp.arange(BATCH) < 10, boards)
+    restarted, boards = boxworld.restart(states, jnp.arange(BATCH) < 10, boards)
+    assert (boards.used, boards.drawn, boards.repeated) == (20, 16, 4)
+    chex.assert_trees_all_equal(rows(restarted, slice(6, 10)), rows(boards.states, slice(4)))
+    _, boards = boxworld.restart(states, jnp.arange(BATCH) < 2, boards)
+    assert (boards.used, boards.drawn, boards.repeated) == (22, 16, 6)
+    boards = RENEW(boards, jax.random.key(2))
+    assert (boards.used, boards.drawn, boards.repeated) == (22, 26, 6)
+    restarted, boards = boxworld.restart(states, jnp.arange(BATCH) < 4, boards)
+    chex.assert_trees_all_equal(
+        rows(restarted, slice(4)), rows(RESET(jax.random.key(2), 4, CONFIG), slice(4))
+    )
+    assert boards.repeated == 6
+
+
+def test_seeds_side_by_side_are_apart_and_traced_once():
+    """Pools, boards and rewards of each seed are its own, wherever it stands among the others."""
+
+    @chex.assert_max_traces(n=1)
+    def run(key):
+        boards = boxworld.pool(key, 4, CONFIG)
+        states = jax.tree.map(jnp.copy, boards.states)
+
+        def act(carry, key):
+            states, boards = carry
+            actions = jax.random.randint(key, (4,), 0, 4)
+            states, transition, boards = boxworld.step_or_restart(states, actions, boards, CONFIG)
+            return (states, boxworld.renew(boards, key, 1, CONFIG)), transition.outcome.reward
+
+        (_, boards), rewards = jax.lax.scan(act, (states, boards), jax.random.split(key, 40))
+        return boards, rewards
+
+    seeds, keys = jax.jit(jax.vmap(run)), jax.random.split(jax.random.key(0), 3)
+    boards, rewards = seeds(keys)
+    backwards = jax.device_get(seeds(keys[::-1]))
+    chex.assert_trees_all_equal(rows((boards, rewards), slice(None, None, -1)), backwards)
+    assert rewards.shape == (3, 40, 4)
+    assert (boards.used >= 4).all()
+    assert not np.array_equal(boards.states.palette[0], boards.states.palette[1])
+
+
+def test_what_is_refused():
+    """Sizes that are none, actions of another shape, settings that cannot be met."""
+    states, boards = RESET(jax.random.key(0), 4, CONFIG), pool_of(jax.random.key(0))
+    with pytest.raises(ValueError, match="size must be at least 1, not 0"):
+        boxworld.pool(jax.random.key(0), 0, CONFIG)
+    with pytest.raises(ValueError, match="max_length"):
+        boxworld.pool(jax.random.key(0), 4, CONFIG.replace(max_length=9))
+    with pytest.raises(ValueError, match=r"shape \(4,\) \(one per state\), not \(3,\)"):
+        boxworld.step_or_restart(states, jnp.zeros(3, int), boards, CONFIG)
+    for count in (0, 17):
+        with pytest.raises(ValueError, match="count must be between 1 and the pool's size 16"):
+            boxworld.renew(boards, jax.random.key(0), count, CONFIG)

@@ -1,0 +1,62 @@
+"""Pictures for people."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simplicial import boxworld, rendering
+
+
+@pytest.fixture(scope="module")
+def states():
+    """Three episodes."""
+    return jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(0), 3, boxworld.BRIDGE)
+
+
+@pytest.mark.parametrize("scale", [1, 10])
+def test_every_tile_is_a_square(states, scale):
+    """Under jit and vmap; each pixel is its tile's."""
+    draw = jax.jit(jax.vmap(lambda state: rendering.render(state, boxworld.BRIDGE, scale)))
+    small = np.asarray(jax.vmap(lambda state: boxworld.observe(state, boxworld.BRIDGE))(states))
+    expected = np.kron(small, np.ones((1, scale, scale, 1), np.uint8))
+    pictures = draw(states)
+    assert pictures.dtype == jnp.uint8
+    np.testing.assert_array_equal(pictures, expected)
+
+
+def test_the_leading_axes_are_kept():
+    """Of a clip [T, B, R, C+1, 3]."""
+    clip = np.random.default_rng(0).integers(0, 256, (2, 3, 7, 10, 3)).astype(np.uint8)
+    large = np.asarray(rendering.enlarge(clip, 4))
+    assert large.shape == (2, 3, 28, 40, 3)
+    np.testing.assert_array_equal(large[..., ::4, ::4, :], clip)
+    np.testing.assert_array_equal(large[..., 3::4, 2::4, :], clip)
+
+
+def test_text_has_every_tile_in_its_colour(states):
+    """Two blanks a tile, with the tile's colour behind them."""
+    picture = np.asarray(boxworld.observe(jax.tree.map(lambda leaf: leaf[0], states), boxworld.BRIDGE))
+    lines = rendering.to_text(picture).splitlines()
+    assert len(lines) == 7
+    for line, row in zip(lines, picture, strict=True):
+        colours = re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m  (?=\x1b)", line)
+        np.testing.assert_array_equal(np.asarray(colours, int), row)
+        assert line.endswith("\x1b[0m")
+
+
+@pytest.mark.parametrize("scale", [0, -1, 1.5, "10"])
+def test_scales_that_are_none_are_refused(scale):
+    """By name."""
+    with pytest.raises(ValueError, match="scale must be a whole number"):
+        rendering.enlarge(np.zeros((7, 10, 3), np.uint8), scale)
+
+
+def test_arrays_that_are_no_pictures_are_refused():
+    """With their shape."""
+    with pytest.raises(ValueError, match=r"not \(7, 10\)"):
+        rendering.enlarge(np.zeros((7, 10), np.uint8))
+    with pytest.raises(ValueError, match=r"not \(2, 7, 10, 3\)"):
+        rendering.to_text(np.zeros((2, 7, 10, 3), np.uint8))
