@@ -1,0 +1,204 @@
+"""Steps a second of BoxWorld: a random policy with pictures, against plain Python and a naive auto-reset.
+
+    python -m benchmarks.boxworld --out=results/boxworld/environment_speed.json
+
+The environments run as they do in training: batches of 4,096, episodes without end from a pool, everything
+inside one scan, every picture made and read (summed, so that none can be left out). Beside it, in blocks that
+take turns on the same machine: the steps without pictures; one board drawn for every environment at every step,
+as libraries with a built-in auto-reset do; and an episode at a time in plain Python with its pictures, the
+model that the tests compare with. `core_ns` is the processor time that a step took on all cores together: on a
+busy machine it says more than the clock.
+"""
+
+import functools
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+
+from benchmarks import timing
+from simplicial import boxworld
+from tests.simplicial import plain_boxworld
+
+BATCH, STEPS = 4096, 100
+OUT = "results/boxworld/environment_speed.json"
+CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
+
+
+def endless(config: boxworld.BoxWorldConfig, batch: int, steps: int, *, pictures: bool) -> Callable[[], Any]:
+    """A rollout of the random policy that goes on where the last one stopped; a pool drawn for each."""
+
+    @jax.jit
+    def rollout(states, key):
+        for_pool, key = jax.random.split(key)
+        boards = boxworld.pool(
+            for_pool, max(batch // 2, 1), config
+        )  # a random episode takes hundreds of steps
+
+        def act(carry, key):
+            states, boards, total = carry
+            if pictures:
+                seen = jax.vmap(lambda state: boxworld.observe(state, config))(states)
+                total += jnp.sum(seen, dtype=jnp.uint32)
+            actions = jax.random.bits(key, (batch,), jnp.uint8) % 4
+            states, transition, boards = boxworld.step_or_restart(states, actions, boards, config)
+            return (states, boards, total + jnp.sum(transition.outcome.reward).astype(jnp.uint32)), None
+
+        (states, boards, total), _ = jax.lax.scan(
+            act, (states, boards, jnp.uint32(0)), jax.random.split(key, steps)
+        )
+        return states, total, boards.repeated
+
+    return _going_on(rollout, config, batch)
+
+
+def resetting(config: boxworld.BoxWorldConfig, batch: int, steps: int) -> Callable[[], Any]:
+    """The same with pictures, where every environment draws a board at every step."""
+
+    @jax.jit
+    def rollout(states, key):
+        def one(state, action, key):
+            state, outcome = boxworld.step(state, action, config)
+            fresh = boxworld.reset(key, config)
+            ended = outcome.terminated | outcome.truncated
+            return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, state), outcome.reward
+
+        def act(carry, key):
+            states, total = carry
+            seen = jax.vmap(lambda state: boxworld.observe(state, config))(states)
+            for_actions, for_boards = jax.random.split(key)
+            actions = jax.random.bits(for_actions, (batch,), jnp.uint8) % 4
+            states, rewards = jax.vmap(one)(states, actions, jax.random.split(for_boards, batch))
+            total += jnp.sum(seen, dtype=jnp.uint32) + jnp.sum(rewards).astype(jnp.uint32)
+            return (states, total), None
+
+        (states, total), _ = jax.lax.scan(act, (states, jnp.uint32(0)), jax.random.split(key, steps))
+        return states, total, jnp.int32(0)
+
+    return _going_on(rollout, config, batch)
+
+
+def _going_on(rollout, config, batch) -> Callable[[], Any]:
+    states = jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(0), batch, config)
+    carry = [states, 0]
+
+    def run():
+        states, total, repeated = rollout(carry[0], jax.random.key(carry[1]))
+        carry[:] = states, carry[1] + 1
+        if repeated:
+            raise RuntimeError(f"the pool ran out: {repeated} boards were given twice")
+        return total
+
+    return run
+
+
+def plainly(name: str, steps: int) -> Callable[[], Any]:
+    """One episode after another in plain Python, a picture a step."""
+    draw = random.Random(0)
+    make = getattr(plain_boxworld, f"{name}_board")
+
+    def episode():
+        grid, palette, deadly, _ = make(draw)
+        return plain_boxworld.PlainBoxWorld(grid, palette, deadly, name == "bridge")
+
+    current = [episode()]
+
+    def run():
+        total = 0
+        for _ in range(steps):
+            total += sum(map(sum, current[0].picture()[0]))
+            _, done = current[0].step(draw.randrange(4))
+            if done:
+                current[0] = episode()
+        return np.int64(total)
+
+    return run
+
+
+def measure(name: str, batch: int, steps: int, blocks: int, block_seconds: float) -> dict[str, Any]:
+    """All variants of one environment: steps a second by the clock, processor nanoseconds a step."""
+    config = CONFIGS[name]
+    plain_steps = 2000
+    variants = {
+        "with pictures": (endless(config, batch, steps, pictures=True), batch * steps),
+        "without pictures": (endless(config, batch, steps, pictures=False), batch * steps),
+        "a reset at every step": (resetting(config, batch, max(steps // 10, 1)), batch * max(steps // 10, 1)),
+        "plain Python": (plainly(name, plain_steps), plain_steps),
+    }
+    spent = dict.fromkeys(variants, (0.0, 0))
+
+    def counted(name, run):
+        start = time.process_time()
+        result = jax.block_until_ready(run())
+        seconds, calls = spent[name]
+        spent[name] = seconds + time.process_time() - start, calls + 1
+        return result
+
+    for _, (run, _) in variants.items():
+        jax.block_until_ready(run())  # compilation is not counted
+    times = timing.alternate(
+        {variant: functools.partial(counted, variant, run) for variant, (run, _) in variants.items()},
+        blocks=blocks,
+        block_seconds=block_seconds,
+    )
+    rows = {}
+    for variant, (_, count) in variants.items():
+        rates = sorted(count / seconds for seconds in times[variant])
+        rows[variant] = {
+            "steps_per_second": {"median": rates[len(rates) // 2], "least": rates[0], "greatest": rates[-1]},
+            "core_ns": spent[variant][0] / spent[variant][1] / count * 1e9,
+        }
+    ratios = {
+        variant: timing.ratio(
+            _per_step(times, variants, variant), _per_step(times, variants, "with pictures")
+        )
+        for variant in ("plain Python", "a reset at every step")
+    }
+    return {"environment": name, "batch": batch, "steps": steps, "rates": rows, "times_faster_than": ratios}
+
+
+def _per_step(times, variants, variant) -> list[float]:
+    return [seconds / variants[variant][1] for seconds in times[variant]]
+
+
+def measure_all(out: str, batch: int, steps: int, blocks: int, block_seconds: float) -> list[dict[str, Any]]:
+    """Every environment, told and written."""
+    rows = []
+    for name in CONFIGS:
+        row = measure(name, batch, steps, blocks, block_seconds)
+        rows.append(row)
+        for variant, rate in row["rates"].items():
+            middle = rate["steps_per_second"]["median"]
+            core = f"{rate['core_ns']:8.0f} core ns a step"
+            print(f"{name:9} {variant:22} {middle:12,.0f} steps/s {core}", flush=True)
+        for variant, ratio in row["times_faster_than"].items():
+            print(f"{name:9} {ratio['median']:.0f} times as fast as {variant}", flush=True)
+    if out:
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        record = {**timing.where_and_when(), "rows": rows}
+        Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return rows
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The program."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+    given = flags.FLAGS
+    measure_all(given.out, given.batch, given.steps, given.blocks, given.block_seconds)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("out", OUT, "where the record is written; empty: nowhere")
+    flags.DEFINE_integer("batch", BATCH, "environments side by side", lower_bound=1)
+    flags.DEFINE_integer("steps", STEPS, "steps of a rollout", lower_bound=1)
+    flags.DEFINE_integer("blocks", 7, "blocks of each variant", lower_bound=1)
+    flags.DEFINE_float("block_seconds", 0.5, "about how long a block is", lower_bound=0.01)
+    app.run(main)
