@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -127,6 +128,7 @@ class Agent(nn.Module):
         Raises:
           ValueError: an observation of another type or shape, or a field that does not fit, by name.
         """
+        self._check_fields()
         _check_observation(observation, len(self.conv_features))
         types = {"dtype": self.dtype or self.param_dtype, "param_dtype": self.param_dtype}
         x = observation.astype(types["dtype"]) / 255
@@ -135,7 +137,9 @@ class Agent(nn.Module):
         grid = x.shape[:-1]
         x = self._dense(self.features - 2, "embed", use_bias=False)(as_rows(x))
         positions = jnp.asarray(grid_positions(*grid[-2:]), x.dtype)
-        x = jnp.concatenate([x.reshape(*grid, -1), jnp.broadcast_to(positions, (*grid, 2))], axis=-1)
+        x = jnp.concatenate(
+            [x.reshape(*grid, self.features - 2), jnp.broadcast_to(positions, (*grid, 2))], axis=-1
+        )
         entities = SimplicialTransformer(
             num_virtual_entities=self.num_virtual_entities,
             num_blocks=self.num_blocks,
@@ -145,8 +149,10 @@ class Agent(nn.Module):
             two_simplicial_features=self.two_simplicial_features,
             name="transformer",
             **types,
-        )(x.reshape(*grid[:-2], -1, self.features))
-        pooled = jnp.max(entities, axis=-2)
+        )(x.reshape(*grid[:-2], grid[-2] * grid[-1], self.features))
+        # The barrier: XLA for CPUs (jaxlib 0.12.0) fuses a maximum with the products after it into one call
+        # whose bfloat16 results are garbage.
+        pooled = jax.lax.optimization_barrier(jnp.max(entities, axis=-2))
         x = as_rows(pooled)
         for i, features in enumerate(self.head_features):
             x = nn.relu(self._dense(features, f"head_{i}")(x))
@@ -155,7 +161,17 @@ class Agent(nn.Module):
         logits = self._dense(self.num_actions, "logits", dtype=x.dtype)(x)
         value = self._dense(1, "value", dtype=x.dtype)(x)
         batch = pooled.shape[:-1]
-        return AgentOutput(logits.reshape(*batch, -1), value.reshape(batch))
+        return AgentOutput(logits.reshape(*batch, self.num_actions), value.reshape(batch))
+
+    @nn.nowrap
+    def _check_fields(self) -> None:
+        if self.num_actions < 1:
+            raise ValueError(f"num_actions is {self.num_actions}, expected at least 1")
+        if self.features < 3:
+            raise ValueError(f"features is {self.features}, expected at least 3: two are the position")
+        for name, sizes in (("conv_features", self.conv_features), ("head_features", self.head_features)):
+            if any(size < 1 for size in sizes):
+                raise ValueError(f"{name} is {sizes}, expected sizes of at least 1")
 
     def _dense(self, features: int, name: str, use_bias: bool = True, dtype: Dtype | None = None) -> nn.Dense:
         return nn.Dense(

@@ -238,7 +238,7 @@ class OneSimplicialAttention(nn.Module):
         weights = virtual_entity_weights(virtual_query, key, virtual_key, entity_mask)
         self.sow("intermediates", "virtual", weights)
         to_virtual = weighted_values(weights[..., n:], virtual_value)
-        return attended, _joined_heads(weighted_values(weights[..., :n], value) + to_virtual)
+        return attended, joined_heads(weighted_values(weights[..., :n], value) + to_virtual)
 
     def _attend(self, query, key, value, key_mask, mask):
         batch, n, m = query.shape[:-3], query.shape[-3], key.shape[-3]
@@ -249,7 +249,7 @@ class OneSimplicialAttention(nn.Module):
             dot_product_logits(query, key), None if allowed is None else allowed[..., None, :, :]
         )
         self.sow("intermediates", "standard", weights)
-        return _joined_heads(weighted_values(weights, value))
+        return joined_heads(weighted_values(weights, value))
 
 
 @struct.dataclass
@@ -349,7 +349,7 @@ class TwoSimplicialAttention(nn.Module):
         if self.is_mutable_collection("intermediates"):
             self.sow("intermediates", "pairs", pair_weights(query, keys.key1, keys.key2, mask))
         bilinear = self.bilinear.astype(query.dtype)
-        return _joined_heads(attend_to_pairs(query, keys.key1, keys.key2, keys.value, bilinear, mask))
+        return joined_heads(attend_to_pairs(query, keys.key1, keys.key2, keys.value, bilinear, mask))
 
 
 def checked_mask(
@@ -377,8 +377,8 @@ def _both(mask: Array | None, other: Array | None) -> Array | None:
     return other if mask is None else mask if other is None else mask & other
 
 
-def _joined_heads(x: Float[Array, "*B N H E"]) -> Float[Array, "*B N F"]:
-    return x.reshape(*x.shape[:-2], -1)
+def joined_heads(x: Float[Array, "*B N H E"]) -> Float[Array, "*B N F"]:
+    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
 def _check_entities(name: str, x: Array) -> None:

@@ -14,7 +14,7 @@ from flax.typing import Dtype
 from jax.nn.initializers import Initializer
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention, as_rows
+from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention, as_rows, joined_heads
 
 LAYER_NORM_EPSILON = 1e-5
 VIRTUAL_ENTITY_LIMIT = 0.05  # as Keras initialises an embedding
@@ -143,7 +143,7 @@ class SimplicialBlock(nn.Module):
         )
         keys = self.two_simplicial.keys(normed_virtual)
         pairs = self.two_simplicial.attend(normed, keys, mask=pair_mask)
-        own = keys.value.reshape(*virtual.shape[:-1], -1)
+        own = joined_heads(keys.value)
 
         def updated(old, attended, other):
             # The 2-simplicial part is float32 whatever the rest is computed in.
@@ -219,7 +219,7 @@ class SimplicialTransformer(nn.Module):
             (self.num_virtual_entities, self.features),
             self.param_dtype,
         )
-        virtual = virtual.astype(entities.dtype)
+        virtual = virtual.astype(jnp.result_type(entities))
         for i in range(self.num_blocks):
             block = SimplicialBlock(two_simplicial=two_simplicial, **shared, name=f"block_{i}", **types)
             entities, virtual = block(entities, virtual, pair_mask=pair_mask, **masks)
