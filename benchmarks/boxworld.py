@@ -4,10 +4,10 @@
 
 The environments run as they do in training: batches of 4,096, episodes without end from a pool, everything
 inside one scan, every picture made and read (summed, so that none can be left out). Beside it, in blocks that
-take turns on the same machine: the steps without pictures; one board drawn for every environment at every step,
-as libraries with a built-in auto-reset do; and an episode at a time in plain Python with its pictures, the
-model that the tests compare with. `core_ns` is the processor time that a step took on all cores together: on a
-busy machine it says more than the clock.
+take turns on the same machine: the steps without pictures; one board drawn for every environment at every
+step, as libraries with a built-in auto-reset do; and an episode at a time in plain Python with its pictures,
+the model that the tests compare with. `core_ns` is the processor time that a step took on all cores together:
+on a busy machine it says more than the clock.
 """
 
 import functools
