@@ -6,10 +6,17 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("NPROC", "8")  # JAX's interpreter of GPU kernels needs a thread a warpgroup, or hangs
 
+import chex
 import jax
 import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(autouse=True)
+def _traces_counted_anew():
+    """Chex counts traces by the address of a function, which another test's function may have had."""
+    chex.clear_trace_counter()
 
 
 @pytest.fixture(scope="session", autouse=True)

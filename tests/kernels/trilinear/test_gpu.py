@@ -54,7 +54,13 @@ SHAPES = st.builds(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*INTERPRETED, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
+ALWAYS = ("a tile is one position", "exchanged, padded heads, negative scale")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*ALWAYS, *(pytest.param(n, marks=pytest.mark.slow) for n in (*INTERPRETED, *SLOW) if n not in ALWAYS)],
+)
 def test_values_and_gradients(name, tmp_path):
     root = pathlib.Path(__file__).parents[3]
     environment = os.environ | {"NPROC": "8", "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}

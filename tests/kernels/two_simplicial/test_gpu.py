@@ -55,10 +55,12 @@ def test_mask_of_padding():
     check(SIGNED, cases.arrays(EXAMPLES, mask="padding"), 1e-5)
 
 
+@pytest.mark.slow
 def test_mask_of_queries():
     check(UNSIGNED, cases.arrays(EXAMPLES, mask="queries", dtype=jnp.bfloat16), 2e-2)
 
 
+@pytest.mark.slow
 def test_mask_of_triples_with_keys_in_slices(monkeypatch):
     """A slice for each pipeline step; some allow nothing to a query, and some queries nothing at all."""
     monkeypatch.setattr(gpu_operands, "CHUNK_BYTES", 1)

@@ -166,7 +166,9 @@ def test_order_of_the_keys_and_of_the_queries():
     np.testing.assert_allclose(moved_lse, lse[:, :, queries], rtol=1e-6)
 
 
-@pytest.mark.parametrize("config", [UNSIGNED, SIGNED], ids=lambda c: c.logit)
+@pytest.mark.parametrize(
+    "config", [UNSIGNED, pytest.param(SIGNED, marks=pytest.mark.slow)], ids=lambda c: c.logit
+)
 def test_first_and_second_keys_are_alike(config):
     """Exchanged, with the places of the bilinear maps; the determinant's sign changes, as does a query's."""
     query, key1, key2, value, bilinear, _ = cases.arrays(shapes.ODD)
