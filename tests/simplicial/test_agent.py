@@ -1,0 +1,292 @@
+"""The agents: sizes, a second transcription in float64, gradients, batches, seeds, types, refusals."""
+
+import re
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from simplicial import Agent, apply_with_attention
+from simplicial.agent import Conv, grid_positions
+from tests.simplicial import numpy_agent
+from tests.simplicial.small import draw, on_host, perturbed, quickly
+
+BRIDGE, STANDARD = (7, 10, 3), (9, 10, 3)
+
+
+def pictures(seed, *shape):
+    """Random colours."""
+    return np.random.default_rng(seed).integers(256, size=shape, dtype=np.uint8)
+
+
+def initialised(agent, seed=0, shape=BRIDGE):
+    """The agent's variables."""
+    return quickly(agent.init)(jax.random.key(seed), np.zeros(shape, np.uint8))
+
+
+def in_numpy(variables):
+    """The parameters as the transcription takes them."""
+    return jax.tree.map(np.asarray, variables["params"])
+
+
+@pytest.mark.parametrize("shape", [BRIDGE, STANDARD])
+@pytest.mark.parametrize(
+    ("num_virtual", "num_blocks", "count"),
+    [(0, 2, 239_241), (2, 2, 365_513), (0, 4, 239_753), (2, 4, 366_217)],
+)
+def test_parameter_counts(num_virtual, num_blocks, count, shape):
+    """As the authors', on either board; two blocks more are LayerNorms more: 512, or 704 with the pairs'."""
+    agent = Agent(num_virtual_entities=num_virtual, num_blocks=num_blocks)
+    variables = jax.eval_shape(agent.init, jax.random.key(0), np.zeros(shape, np.uint8))
+    assert set(variables) == {"params"}
+    assert sum(x.size for x in jax.tree.leaves(variables)) == count
+    assert {x.dtype for x in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+
+
+def test_initial_parameters():
+    """Glorot's limits with all outputs of a kernel counted, zero biases, LayerNorms that do nothing."""
+    params = initialised(Agent())["params"]
+    limits = {
+        ("conv_0",): 6 / (12 + 48),
+        ("conv_1",): 6 / (48 + 96),
+        ("embed",): 6 / (24 + 62),
+        ("transformer", "attention", "qkv"): 6 / (64 + 192),
+        ("transformer", "two_simplicial", "qkkv"): 6 / (64 + 192),
+        ("transformer", "feed_forward", "hidden"): 6 / (112 + 64),
+        ("transformer", "feed_forward", "output"): 6 / (64 + 64),
+        ("head_0",): 6 / (64 + 256),
+        ("head_3",): 6 / (256 + 256),
+        ("logits",): 6 / (256 + 4),
+        ("value",): 6 / (256 + 1),
+    }
+    for path, square in limits.items():
+        layer = params
+        for name in path:
+            layer = layer[name]
+        assert 0.9 * square**0.5 < np.abs(layer["kernel"]).max() <= square**0.5, path
+    for path, x in jax.tree.leaves_with_path(params):
+        if path[-1].key in ("bias", "scale"):
+            np.testing.assert_array_equal(x, float(path[-1].key == "scale"))
+
+
+@pytest.mark.parametrize(("shape", "num_virtual"), [(BRIDGE, 0), (STANDARD, 2)])
+def test_agents_are_the_transcription(shape, num_virtual):
+    """Logits, value and every attention weight, in float64."""
+    observation = pictures(1, 2, *shape)
+    with jax.enable_x64(True):
+        agent = Agent(num_virtual_entities=num_virtual, param_dtype=jnp.float64)
+        variables = perturbed(initialised(agent))
+        output = quickly(lambda v, o: apply_with_attention(agent, v, o))(variables, observation)
+        assert jax.eval_shape(agent.apply, variables, observation).attention is None
+    for b in range(2):
+        logits, value, maps = numpy_agent.agent(in_numpy(variables), np.asarray(observation[b], float))
+        np.testing.assert_allclose(output.logits[b], logits, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(output.value[b], value, rtol=1e-9, atol=1e-9)
+        for i, attention in enumerate(output.attention):
+            np.testing.assert_allclose(attention.standard[b], maps.standard[i], rtol=1e-8, atol=1e-9)
+            if not num_virtual:
+                assert attention.virtual is None
+                assert attention.pairs is None
+                continue
+            np.testing.assert_allclose(attention.virtual[b], maps.virtual[i], rtol=1e-8, atol=1e-9)
+            np.testing.assert_allclose(attention.pairs[b], maps.pairs[i], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("num_virtual", [0, 2])
+def test_gradients_are_those_of_the_transcription(num_virtual):
+    """Against central differences of the NumPy agent, along a random direction for each parameter."""
+    observation = pictures(1, *BRIDGE)
+    with jax.enable_x64(True):
+        agent = Agent(num_virtual_entities=num_virtual, param_dtype=jnp.float64)
+        variables = perturbed(initialised(agent))
+
+        def loss(variables):
+            output: Any = agent.apply(variables, observation)
+            return jnp.sum(output.logits**2) + output.value**2
+
+        gradient = on_host(jax.grad(loss))(variables)
+    params, picture = in_numpy(variables), np.asarray(observation, float)
+    leaves, tree = jax.tree.flatten(params)
+    random = np.random.default_rng(0)
+    for i, (leaf, slope) in enumerate(zip(leaves, jax.tree.leaves(gradient), strict=True)):
+        direction = random.normal(size=leaf.shape) / np.sqrt(leaf.size)
+
+        def moved(step, i=i, direction=direction):
+            changed = [x + step * direction if j == i else x for j, x in enumerate(leaves)]
+            logits, value, _ = numpy_agent.agent(jax.tree.unflatten(tree, changed), picture)
+            return np.sum(logits**2) + value**2
+
+        difference = (moved(1e-6) - moved(-1e-6)) / 2e-6
+        np.testing.assert_allclose(np.sum(slope * direction), difference, rtol=2e-5, atol=1e-7)
+
+
+def test_any_leading_axes():
+    """One picture, or time and batch: each is what it is by itself."""
+    agent = Agent()
+    variables = initialised(agent)
+    apply = on_host(agent.apply)
+    observation = pictures(1, 2, 3, *BRIDGE)
+    output = apply(variables, observation)
+    chex.assert_shape(output.logits, (2, 3, 4))
+    chex.assert_shape(output.value, (2, 3))
+    for index in ((0, 0), (1, 2)):
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda x, i=index: x[i], output),
+            apply(variables, observation[index]),
+            rtol=1e-4,
+            atol=1e-5,
+        )
+    nothing = jax.eval_shape(agent.apply, variables, np.zeros((0, *BRIDGE), np.uint8))
+    chex.assert_shape(nothing.logits, (0, 4))
+
+
+def test_seeds_side_by_side():
+    """Under `vmap` over parameters every seed's values and gradients are those it has alone."""
+    agent = Agent(num_blocks=1, conv_features=(4, 6), head_features=(16,))
+    observation = pictures(1, 2, *BRIDGE)
+    keys = jax.random.split(jax.random.key(0), 2)
+    variables = on_host(jax.vmap(lambda key: agent.init(key, observation)))(keys)
+
+    def loss(variables):
+        output: Any = agent.apply(variables, observation)
+        return jnp.sum(output.logits**2) + jnp.sum(output.value**2)
+
+    step = jax.value_and_grad(loss)
+    together, alone = on_host(jax.vmap(step))(variables), on_host(step)
+    assert together[0][0] != together[0][1]
+    for seed in range(2):
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda x, s=seed: x[s], together),
+            alone(jax.tree.map(lambda x, s=seed: x[s], variables)),
+            rtol=1e-3,
+            atol=5e-3,  # gradients are up to 150
+        )
+
+
+def test_a_step_is_traced_once():
+    """New pictures and new parameters do not compile again."""
+    agent = Agent(head_features=(8,))
+
+    def plain(variables, observation):
+        return agent.apply(variables, observation)
+
+    chex.clear_trace_counter()
+    apply = jax.jit(chex.assert_max_traces(plain, n=1))
+    for seed in range(3):
+        apply(initialised(agent, seed), pictures(seed, 2, *BRIDGE))
+
+
+def test_first_gradients_in_float32_and_bfloat16():
+    """Logits, value and gradients in float32 are near float64's, in bfloat16 near float32's; all are finite.
+
+    Also for pictures of one colour, where all entities are nearly alike.
+    """
+    observation = pictures(1, 6, *BRIDGE)
+    variables = initialised(Agent())
+
+    def step(dtype):
+        def loss(variables, observation):
+            output = Agent(dtype=dtype).apply(variables, observation)
+            return jnp.sum(output.logits[:, 0]) + jnp.sum(output.value), output
+
+        return on_host(jax.grad(loss, has_aux=True))
+
+    in_float32 = step(jnp.float32)
+    gradient, output = in_float32(variables, observation)
+    rounded, half = step(jnp.bfloat16)(variables, observation)
+    assert {x.dtype for x in jax.tree.leaves((output, half, rounded))} == {np.dtype("float32")}
+    params = jax.tree.map(lambda x: x.astype(np.float64), in_numpy(variables))
+    for b in range(2):
+        logits, value, _ = numpy_agent.agent(params, observation[b].astype(float))
+        np.testing.assert_allclose(output.logits[b], logits, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(output.value[b], value, rtol=1e-4, atol=1e-4)
+    difference = np.abs(half.logits - output.logits)
+    assert 0 < difference.mean() < 0.02
+    assert difference.max() < 0.1
+    compared = jax.tree.map(lambda x, y: np.linalg.norm(x - y) / np.linalg.norm(x), gradient, rounded)
+    # Rounding adds up towards the first layers; a wrong product would be off by its own size.
+    for path, relative in jax.tree.leaves_with_path(compared):
+        assert relative < 0.5, jax.tree_util.keystr(path)
+    alike = np.broadcast_to(
+        np.array([0, 10, 127, 199, 254, 255], np.uint8)[:, None, None, None], (6, *BRIDGE)
+    )
+    for x in jax.tree.leaves(in_float32(variables, alike)):
+        assert np.isfinite(x).all()
+
+
+def test_parameters_may_be_bfloat16():
+    """Logits and value are float32 all the same."""
+    output, variables = jax.eval_shape(
+        Agent(param_dtype=jnp.bfloat16).init_with_output, jax.random.key(0), pictures(1, *BRIDGE)
+    )
+    assert {x.dtype for x in jax.tree.leaves(variables)} == {jnp.dtype("bfloat16")}
+    assert {x.dtype for x in jax.tree.leaves(output)} == {jnp.dtype("float32")}
+
+
+def test_other_sizes():
+    """More heads, virtual entities, actions and channels than the paper has."""
+    agent = Agent(
+        num_virtual_entities=5,
+        num_actions=6,
+        features=32,
+        num_heads=4,
+        num_two_simplicial_heads=3,
+        two_simplicial_features=24,
+        conv_features=(8,),
+        head_features=(),
+    )
+    observation = pictures(1, 2, 4, 5, 3)
+    variables = jax.eval_shape(agent.init, jax.random.key(0), observation)
+    output = jax.eval_shape(lambda v, o: apply_with_attention(agent, v, o), variables, observation)
+    chex.assert_shape(output.logits, (2, 6))
+    for attention in output.attention:
+        chex.assert_shape(attention.standard, (2, 4, 12, 12))
+        chex.assert_shape(attention.virtual, (2, 4, 5, 17))
+        chex.assert_shape(attention.pairs, (2, 3, 12, 5, 5))
+
+
+def test_convolution_is_flax_convolution():
+    """The same parameters in `nn.Conv`, batch by batch."""
+    x = draw(0, 2, 3, 5, 6, 3).astype(np.float32)
+    ours, theirs = Conv(7), nn.Conv(7, (2, 2), padding="VALID")
+    variables = perturbed(ours.init(jax.random.key(1), x))
+    got: Any = ours.apply(variables, x)
+    want: Any = theirs.apply(variables, x)
+    np.testing.assert_allclose(got, nn.relu(want), rtol=1e-5, atol=1e-6)
+
+
+def test_positions():
+    """Corners of the grid and the formula 2y / (rows - 1) - 1."""
+    grid = grid_positions(5, 8)
+    np.testing.assert_allclose(grid[[0, 0, 4, 4], [0, 7, 0, 7]], [[-1, -1], [-1, 1], [1, -1], [1, 1]])
+    np.testing.assert_allclose(grid[3, 2], [2 * 3 / 4 - 1, 2 * 2 / 7 - 1])
+
+
+@pytest.mark.parametrize(
+    ("agent", "observation", "message"),
+    [
+        (Agent(), np.zeros(BRIDGE, np.float32), "observation has type float32, expected uint8"),
+        (Agent(), np.zeros(BRIDGE, np.int32), "observation has type int32"),
+        (Agent(), np.zeros((7, 10), np.uint8), "observation has shape (7, 10), expected [..., R, C+1, 3]"),
+        (Agent(), np.zeros((3, 7, 10), np.uint8), "observation has shape (3, 7, 10)"),
+        (Agent(), np.zeros((2, 10, 3), np.uint8), "of at least 3"),
+        (
+            Agent(num_heads=3),
+            np.zeros(BRIDGE, np.uint8),
+            "num_heads is 3, expected a divisor of features = 64",
+        ),
+        (Agent(num_two_simplicial_heads=5), np.zeros(BRIDGE, np.uint8), "num_heads is 5"),
+        (Agent(num_virtual_entities=-1), np.zeros(BRIDGE, np.uint8), "num_virtual_entities is -1"),
+        (Agent(num_blocks=0), np.zeros(BRIDGE, np.uint8), "num_blocks is 0"),
+        (Agent(num_actions=0), np.zeros(BRIDGE, np.uint8), "num_actions is 0"),
+        (Agent(features=2), np.zeros(BRIDGE, np.uint8), "features is 2"),
+    ],
+)
+def test_what_does_not_fit_is_named(agent, observation, message):
+    """Errors say which argument or field and what was expected."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        jax.eval_shape(lambda key: agent.init(key, observation), jax.random.key(0))

@@ -1,0 +1,227 @@
+"""The two Transformer blocks and their stacks: the paper's pseudo-code in float64, masks, order, sharing."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simplicial import (
+    OneSimplicialAttention,
+    RelationalBlock,
+    SimplicialBlock,
+    SimplicialTransformer,
+    TwoSimplicialAttention,
+)
+from simplicial.blocks import FeedForward
+from tests.simplicial import numpy_agent
+from tests.simplicial.small import draw, made, on_host, quickly
+
+WIDTH = 8
+
+
+def small(num_virtual_entities=3, num_blocks=2, **fields):
+    """A small stack with more than one head of each kind."""
+    return SimplicialTransformer(
+        num_virtual_entities,
+        num_blocks,
+        features=WIDTH,
+        num_two_simplicial_heads=2,
+        two_simplicial_features=12,
+        **fields,
+    )
+
+
+def block(**fields):
+    """A small simplicial block by itself, as a user of sets takes it."""
+    return SimplicialBlock(
+        OneSimplicialAttention(2, WIDTH, **fields),
+        TwoSimplicialAttention(1, 6, **fields),
+        FeedForward(16, WIDTH, **fields),
+        **fields,
+    )
+
+
+@pytest.mark.parametrize(("num_virtual", "num_blocks"), [(0, 4), (3, 1), (2, 3)])
+def test_a_stack_is_the_pseudo_code(num_virtual, num_blocks):
+    """Equations (12) to (14) with one set of attention, B and dense weights and LayerNorms for each block."""
+    with jax.enable_x64(True):
+        x = draw(1, 2, 5, WIDTH)
+        variables, apply = made(small(num_virtual, num_blocks, param_dtype=jnp.float64), x)
+        out = apply(variables, x)
+        params = jax.tree.map(np.asarray, variables["params"])
+    assert len([name for name in params if name.startswith("block_")]) == num_blocks
+    for b in range(2):
+        expected = numpy_agent.transformer(params, np.asarray(x[b]))
+        np.testing.assert_allclose(out[b], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("num_virtual", [0, 3])
+def test_entities_may_come_in_any_order(num_virtual):
+    """Equivariance; the maximum over entities, and any other symmetric function, is invariant."""
+    x, order = draw(1, 2, 6, WIDTH), [5, 2, 0, 3, 1, 4]
+    variables, apply = made(small(num_virtual), x)
+    out, reordered = apply(variables, x), apply(variables, x[:, order])
+    np.testing.assert_allclose(reordered, out[:, order], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.max(reordered, axis=1), np.max(out, axis=1), rtol=1e-4, atol=1e-5)
+    assert np.abs(reordered - out).max() > 0.1
+
+
+def test_virtual_entities_do_not_depend_on_the_order():
+    """A block's virtual entities read a set; its standard entities are the set."""
+    x, virtual, order = draw(1, 6, WIDTH), draw(2, 3, WIDTH), [5, 2, 0, 3, 1, 4]
+    variables, apply = made(block(), x, virtual)
+    (out, read), (reordered, read_again) = (apply(variables, y, virtual) for y in (x, x[order]))
+    np.testing.assert_allclose(reordered, out[order], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(read_again, read, rtol=1e-4, atol=1e-5)
+    # All three read differently, and what they read depends on the set.
+    _, of_others = apply(variables, np.concatenate([draw(3, 1, WIDTH), x[1:]]), virtual)
+    assert np.abs(of_others - read).max(axis=-1).min() > 1e-3
+    assert np.abs(read[0] - read[1]).max() > 0.1
+
+
+def test_virtual_entities_of_the_whole_batch():
+    """[M, V] in the first block and a copy for each example: the same values and gradients."""
+    with jax.enable_x64(True):
+        x, virtual = draw(1, 2, 5, WIDTH), draw(2, 3, WIDTH)
+        module = block(param_dtype=jnp.float64)
+        variables, _ = made(module, x, virtual)
+        probes = draw(3, 2, 5, WIDTH), draw(4, 2, 3, WIDTH)
+
+        def total(virtual, variables, copies):
+            virtual = jnp.broadcast_to(virtual, (*copies, 3, WIDTH))
+            out = module.apply(variables, x, virtual)
+            return sum(jnp.sum(p * y) for p, y in zip(probes, out, strict=True))
+
+        shared, copied = (
+            jax.tree.leaves(
+                on_host(jax.value_and_grad(lambda a, b, c=copies: total(a, b, c), argnums=(0, 1)))(
+                    virtual, variables
+                )
+            )
+            for copies in ((), (2,))
+        )
+        for got, want in zip(shared, copied, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
+
+
+def test_first_block_makes_keys_and_products_of_virtual_entities_once():
+    """However many examples: no array of the first block's B(u, u) has the batch among its axes."""
+    module = block()
+    batch, x = 7, np.zeros((7, 5, WIDTH))
+    variables, _ = made(module, x, np.zeros((3, WIDTH)))
+
+    def shapes(virtual):
+        lowered = jax.jit(module.apply).lower(variables, x, virtual).as_text()
+        # B of 6 x 6 x 6 meets values in products of which one factor is 6 x 6 x 6.
+        return [line for line in lowered.splitlines() if "dot_general" in line and "6x6x6x" in line]
+
+    once, often = shapes(np.zeros((3, WIDTH))), shapes(np.zeros((batch, 3, WIDTH)))
+    assert once
+    assert often
+    assert not any(f"tensor<{batch}x" in line or f"x{batch}x" in line for line in once)
+    assert any(f"{batch}x" in line for line in often)
+
+
+@pytest.mark.parametrize("num_virtual", [0, 3])
+def test_padding_is_as_if_it_were_not_there(num_virtual):
+    """Standard entities that are there come out as they do without the padding, in every example."""
+    x = draw(1, 2, 6, WIDTH)
+    there = np.array([[True, True, False, True, False, True], [False, True, True, True, True, False]])
+    variables, apply = made(small(num_virtual), x)
+    out = apply(variables, x, entity_mask=there)
+    for b in range(2):
+        expected = apply(variables, x[b, there[b]])
+        np.testing.assert_allclose(out[b, there[b]], expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(out - apply(variables, x))[0, there[0]].max() > 1e-3
+
+
+def test_masks_say_who_relates_to_whom():
+    """Without anyone to attend to, an entity depends on itself and on nothing but itself."""
+    x = draw(1, 5, WIDTH)
+    variables, apply = made(small(3), x)
+    masks = {"mask": np.eye(5, dtype=bool), "pair_mask": np.zeros((5, 1, 1), bool)}
+    moved = np.concatenate([draw(2, 1, WIDTH), x[1:]])
+    before, after = (apply(variables, y, **masks) for y in (x, moved))
+    np.testing.assert_array_equal(before[1:], after[1:])
+    assert np.abs(before[0] - after[0]).max() > 0.1
+    # With the pairs allowed the second block hears of it, through virtual entities alone.
+    del masks["pair_mask"]
+    before, after = (apply(variables, y, **masks) for y in (x, moved))
+    assert np.abs(before[1:] - after[1:]).max(axis=-1).min() > 1e-4
+
+
+def test_pair_masks_for_each_pair():
+    """Only the pair (0, 0) allowed: the other virtual entities do not matter to standard ones."""
+    x, virtual = draw(1, 2, 5, WIDTH), draw(2, 3, WIDTH)
+    variables, apply = made(block(), x, virtual)
+    only = np.zeros((1, 3, 3), bool)
+    only[0, 0, 0] = True
+    other = np.concatenate([virtual[:1], draw(3, 2, WIDTH)])
+    (before, _), (after, _) = (apply(variables, x, v, pair_mask=only) for v in (virtual, other))
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+    (before, _), (after, _) = (apply(variables, x, v) for v in (virtual, other))
+    assert np.abs(before - after).max() > 1e-3
+
+
+def test_weights_are_shared_and_layer_norms_are_not():
+    """Names and sizes of parameters; a block by itself holds its layers under the names of its fields."""
+    x = np.zeros((5, WIDTH))
+    params = jax.eval_shape(small(2, 3).init, jax.random.key(0), x)["params"]
+    assert set(params) == {
+        "attention",
+        "feed_forward",
+        "two_simplicial",
+        "virtual_entities",
+        *(f"block_{i}" for i in range(3)),
+    }
+    assert all(set(params[f"block_{i}"]) == {"input_norm", "pair_norm", "output_norm"} for i in range(3))
+    relational = jax.eval_shape(small(0, 3).init, jax.random.key(0), x)["params"]
+    assert set(relational["block_0"]) == {"input_norm", "output_norm"}
+    alone = RelationalBlock(OneSimplicialAttention(2, WIDTH), FeedForward(16, WIDTH))
+    params = jax.eval_shape(alone.init, jax.random.key(0), x)["params"]
+    assert set(params) == {"attention", "feed_forward", "input_norm", "output_norm"}
+
+
+def test_virtual_entities_start_as_an_embedding():
+    """U(-.05, .05)."""
+    module = SimplicialTransformer(num_virtual_entities=200)
+    params = quickly(module.init)(jax.random.key(0), np.zeros((1, 64)))["params"]
+    entities = np.asarray(params["virtual_entities"])
+    assert -0.05 <= entities.min() < -0.0499
+    assert 0.0499 < entities.max() <= 0.05
+    assert abs(entities.mean()) < 1e-3
+
+
+def test_bfloat16_is_near_float32():
+    """The stream between blocks is the compute type; parameters and what they mean stay."""
+    x = draw(1, 2, 6, WIDTH)
+    module = small(3)
+    variables, apply = made(module, x)
+    half = quickly(small(3, dtype=jnp.bfloat16).apply)(variables, x)
+    assert half.dtype == jnp.bfloat16
+    difference = np.abs(np.asarray(half, np.float32) - np.asarray(apply(variables, x)))
+    assert 0 < difference.mean() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "masks", "message"),
+    [
+        (small(-1), [(5, WIDTH)], {}, "num_virtual_entities is -1"),
+        (small(2, 0), [(5, WIDTH)], {}, "num_blocks is 0"),
+        (small(), [(5, 7)], {}, "entities has shape (5, 7)"),
+        (small(0), [(WIDTH,)], {}, "entities has shape (8,)"),
+        (small(0), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "pair_mask is given, but"),
+        (small(), [(5, WIDTH)], {"entity_mask": np.ones(4, bool)}, "mask has shape (4,), which does not"),
+        (small(), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "mask has shape (5, 2, 2)"),
+        (block(), [(2, 5, WIDTH), (3, 2, WIDTH)], {}, "virtual has shape (3, 2, 8)"),
+        (block(), [(2, 5, WIDTH), (2, 7)], {}, "virtual has shape (2, 7)"),
+    ],
+)
+def test_what_does_not_fit_is_named(module, inputs, masks, message):
+    """Errors say which argument, its shape and what was expected."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        jax.eval_shape(
+            lambda key: module.init(key, *(np.zeros(shape) for shape in inputs), **masks), jax.random.key(0)
+        )
