@@ -3,11 +3,11 @@
     python -m benchmarks.boxworld --out=results/boxworld/environment_speed.json
 
 The environments run as they do in training: batches of 4,096, episodes without end from a pool, everything
-inside one scan, every picture made and read (summed, so that none can be left out). Beside it, in blocks that
-take turns on the same machine: the steps without pictures; one board drawn for every environment at every
-step, as libraries with a built-in auto-reset do; and an episode at a time in plain Python with its pictures,
-the model that the tests compare with. `core_ns` is the processor time that a step took on all cores together:
-on a busy machine it says more than the clock.
+inside one scan, every picture made and read (summed for each environment, so that none can be left out).
+Beside it, in blocks that take turns on the same machine: the steps without pictures; one board drawn for
+every environment at every step, as libraries with a built-in auto-reset do; and an episode at a time in
+plain Python with its pictures, the model that the tests compare with. `core_ns` is the processor time that
+a step took on all cores together: on a busy machine it says more than the clock.
 """
 
 import functools
@@ -38,22 +38,20 @@ def endless(config: boxworld.BoxWorldConfig, batch: int, steps: int, *, pictures
     @jax.jit
     def rollout(states, key):
         for_pool, key = jax.random.split(key)
-        boards = boxworld.pool(
-            for_pool, max(batch // 2, 1), config
-        )  # a random episode takes hundreds of steps
+        # A random episode takes hundreds of steps: half a board each is plenty for a hundred.
+        boards = boxworld.pool(for_pool, max(batch // 2, 1), config)
 
         def act(carry, key):
             states, boards, total = carry
             if pictures:
                 seen = jax.vmap(lambda state: boxworld.observe(state, config))(states)
-                total += jnp.sum(seen, dtype=jnp.uint32)
+                total += jnp.sum(seen, axis=(1, 2, 3), dtype=jnp.int32)
             actions = jax.random.bits(key, (batch,), jnp.uint8) % 4
             states, transition, boards = boxworld.step_or_restart(states, actions, boards, config)
-            return (states, boards, total + jnp.sum(transition.outcome.reward).astype(jnp.uint32)), None
+            return (states, boards, total + transition.outcome.reward.astype(jnp.int32)), None
 
-        (states, boards, total), _ = jax.lax.scan(
-            act, (states, boards, jnp.uint32(0)), jax.random.split(key, steps)
-        )
+        start = states, boards, jnp.zeros(batch, jnp.int32)
+        (states, boards, total), _ = jax.lax.scan(act, start, jax.random.split(key, steps))
         return states, total, boards.repeated
 
     return _going_on(rollout, config, batch)
@@ -76,10 +74,11 @@ def resetting(config: boxworld.BoxWorldConfig, batch: int, steps: int) -> Callab
             for_actions, for_boards = jax.random.split(key)
             actions = jax.random.bits(for_actions, (batch,), jnp.uint8) % 4
             states, rewards = jax.vmap(one)(states, actions, jax.random.split(for_boards, batch))
-            total += jnp.sum(seen, dtype=jnp.uint32) + jnp.sum(rewards).astype(jnp.uint32)
+            total += jnp.sum(seen, axis=(1, 2, 3), dtype=jnp.int32) + rewards.astype(jnp.int32)
             return (states, total), None
 
-        (states, total), _ = jax.lax.scan(act, (states, jnp.uint32(0)), jax.random.split(key, steps))
+        start = states, jnp.zeros(batch, jnp.int32)
+        (states, total), _ = jax.lax.scan(act, start, jax.random.split(key, steps))
         return states, total, jnp.int32(0)
 
     return _going_on(rollout, config, batch)

@@ -8,17 +8,17 @@ from benchmarks import boxworld as benchmark
 from simplicial import boxworld
 
 
-def test_a_record_of_everything(tmp_path, capsys):
-    """Both environments, four variants each, told and written."""
+def test_a_record_of_everything(tmp_path, capsys, monkeypatch):
+    """Four variants, told and written."""
+    monkeypatch.setattr(benchmark, "CONFIGS", {"bridge": boxworld.BRIDGE})
     out = tmp_path / "new" / "speed.json"
     rows = benchmark.measure_all(str(out), batch=8, steps=10, blocks=1, block_seconds=0.01)
     assert json.loads(out.read_text())["rows"] == rows
-    assert [row["environment"] for row in rows] == ["bridge", "standard"]
-    for row in rows:
-        assert len(row["rates"]) == 4
-        assert all(rate["steps_per_second"]["least"] > 0 for rate in row["rates"].values())
-        assert all(rate["core_ns"] > 0 for rate in row["rates"].values())
-    assert capsys.readouterr().out.count("steps/s") == 8
+    assert rows[0]["environment"] == "bridge"
+    assert len(rows[0]["rates"]) == 4
+    assert all(rate["steps_per_second"]["least"] > 0 for rate in rows[0]["rates"].values())
+    assert all(rate["core_ns"] > 0 for rate in rows[0]["rates"].values())
+    assert capsys.readouterr().out.count("steps/s") == 4
 
 
 def test_a_pool_that_runs_out_is_an_error():
@@ -32,6 +32,6 @@ def test_pictures_are_read():
     """The sums of two runs differ, and differ from the sum without pictures."""
     seeing = benchmark.endless(boxworld.BRIDGE, 8, 10, pictures=True)
     blind = benchmark.endless(boxworld.BRIDGE, 8, 10, pictures=False)
-    first, second = int(seeing()), int(seeing())
+    first, second = int(seeing().sum()), int(seeing().sum())
     assert first != second
-    assert first > 8 * 10 * 10_000 > int(blind())
+    assert first > 8 * 10 * 10_000 > int(blind().sum())
