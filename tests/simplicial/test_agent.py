@@ -190,7 +190,7 @@ def test_first_gradients_in_float32_and_bfloat16():
 
     def step(dtype):
         def loss(variables, observation):
-            output = Agent(dtype=dtype).apply(variables, observation)
+            output: Any = Agent(dtype=dtype).apply(variables, observation)
             return jnp.sum(output.logits[:, 0]) + jnp.sum(output.value), output
 
         return on_host(jax.grad(loss, has_aux=True))
