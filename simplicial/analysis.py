@@ -1,315 +1,206 @@
-"""How a policy fares with each type of puzzle (Clift et al. 2020, Section 6 and Appendix F).
+"""What an agent looks at and what it has learned (Clift et al. 2020, Section 6 and Appendix F).
 
-    evaluation = analysis.evaluate(policy, params, boxworld.BRIDGE, key, episodes=1000)
-    boards = analysis.boards_of(key, puzzles, 1000, config)        # the same in its parts
-    played = analysis.play(policy, params, boards, config, key)
-    ratios = analysis.solution_ratios(boards, played)
+    output = apply_with_attention(agent, {"params": params}, observation)
+    first, second = output.attention
+    analysis.virtual_maps(first, config)       # where each virtual entity looks, over the board
+    analysis.pair_maps(second)                 # which pairs of virtual entities each entity looks at
+    analysis.evaluate(agent_policy, params, config, key, episodes=1000)       # win rates by type of puzzle
 
-A policy is what `rollout` calls one: a function of parameters and observations [B, R, C+1, 3] that gives an
-object with `logits` [B, A].
+The convolutions are not padded, so that there are fewer entities than tiles: entity 0 is what a window of
+3 x 3 tiles around (1, 1) became, its neighbour what the window around (2, 1) became. Trained agents keep to
+this: an entity is about the tile in the middle of its window (Section 6).
 
-Axes: P types of puzzles, E boards, B of them played side by side.
+Axes: N = (R - 2)(C - 1) standard entities of a board of R rows and C columns, M virtual ones, H heads of
+1-simplicial and H2 of 2-simplicial attention.
 """
 
-import dataclasses
-import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
 from simplicial import boxworld
-from simplicial.boxworld_config import check
-from simplicial.rollout import Policy
+from simplicial.agent import BlockAttention
+from simplicial.boxworld_rules import EMPTY
+from simplicial.win_rates import (
+    CAP,
+    Evaluation,
+    Played,
+    boards_of,
+    evaluate,
+    play,
+    solution_ratios,
+    tally,
+)
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
-    from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray
+    from jaxtyping import Array, Float
 
-CAP = 400
-"""Steps after which an episode is given up: the authors' environment has no limit, a lost agent no end."""
+__all__ = [
+    "CAP",
+    "DISPLAY_SHARPENING",
+    "Evaluation",
+    "Played",
+    "boards_of",
+    "entity_grid",
+    "entity_of_tile",
+    "evaluate",
+    "landmarks",
+    "pair_labels",
+    "pair_maps",
+    "play",
+    "sharpened",
+    "solution_ratios",
+    "tally",
+    "tile_of_entity",
+    "virtual_maps",
+]
 
-
-@struct.dataclass
-class Played:
-    """How each board ended; one that was neither solved nor lost came to the cap (or to the horizon).
-
-    Attributes:
-        solved: the Gem was reached.
-        died: a trap, the bridge or a distractor, was opened.
-        steps: how long it took.
-    """
-
-    solved: "Bool[Array, 'E']"
-    died: "Bool[Array, 'E']"
-    steps: "Int32[Array, 'E']"
-
-
-@struct.dataclass
-class Evaluation:
-    """How the boards of each type ended: `episodes` is `solved` and `died` and `capped` together.
-
-    Attributes:
-        puzzles: (L, s, t) of each type, (L, 0, 0) without a bridge; see `boxworld.puzzle_type`.
-        episodes: boards of that type that were played.
-        solved: on how many the Gem was reached.
-        died: on how many a trap was opened.
-        capped: how many were given up.
-        steps: steps of all of them together.
-        solved_steps: steps of those that were solved.
-    """
-
-    puzzles: "Int[Array, 'P 3']"
-    episodes: "Int32[Array, 'P']"
-    solved: "Int32[Array, 'P']"
-    died: "Int32[Array, 'P']"
-    capped: "Int32[Array, 'P']"
-    steps: "Int32[Array, 'P']"
-    solved_steps: "Int32[Array, 'P']"
+DISPLAY_SHARPENING = 2.0
+"""The authors' pictures of virtual entities' attention have their logits multiplied by 2."""
 
 
-def evaluate(
-    policy: Policy,
-    params: Any,
-    config: boxworld.BoxWorldConfig,
-    key: "PRNGKeyArray",
-    *,
-    episodes: int,
-    cap: int = CAP,
-    puzzles: Sequence[tuple[int, int, int]] | None = None,
-    greedy: bool = False,
-    lanes: int = 256,
-) -> Evaluation:
-    """Plays `episodes` fresh boards of every type of puzzle.
+def entity_grid(config: boxworld.BoxWorldConfig) -> tuple[int, int]:
+    """Rows and columns of the grid of entities of the paper's agents: (R - 2, C - 1)."""
+    return config.rows - 2, config.cols - 1
 
-    One compiled program for all types. It can be called inside `jit`, and under `vmap` over `params`, when
-    `config` is not traced; outside, it is compiled once for each `policy`, so hand in the same function.
 
-    Args:
-        policy: gives logits for observations.
-        params: the policy's parameters.
-        config: the environment; its lengths and its bridge probability are replaced by those of each type.
-        key: for boards and actions.
-        episodes: boards of each type.
-        cap: steps after which an episode is given up.
-        puzzles: the types, each (L, s, t), or (L, 0, 0) without a bridge; by default all that `config` draws.
-        greedy: the likeliest action instead of a drawn one. Agents are trained and measured with drawn ones;
-            the likeliest can walk in circles.
-        lanes: boards played side by side.
-
-    Returns:
-        Counts for each type.
+def entity_of_tile(x: int, y: int, config: boxworld.BoxWorldConfig) -> int:
+    """The entity that is about the tile at (x, y): x + (C - 1)(y - 1) - 1.
 
     Raises:
-        ValueError: a number is not positive, or a type is none of the config's board.
+        ValueError: the tile is on the edge of the picture, where there is no entity.
     """
-    types = _checked(boxworld.puzzles(config) if puzzles is None else puzzles, config)
-    for_boards, for_actions = jax.random.split(key)
-    boards = boards_of(for_boards, types, episodes, config)
-    played = play(policy, params, boards, config, for_actions, cap=cap, greedy=greedy, lanes=lanes)
-    return tally(played, types)
-
-
-def tally(played: Played, puzzles: "ArrayLike") -> Evaluation:
-    """Counts for each type of E = P x episodes boards in the order of `boards_of`.
-
-    Raises:
-        ValueError: the boards are not as many of each type.
-    """
-    types = jnp.asarray(puzzles)
-    number, boards = types.shape[0], played.steps.shape[0]
-    if not number or boards % number:
-        raise ValueError(f"played must hold as many boards of each of {number} types, not {boards} in all")
-
-    def total(values):
-        return jnp.sum(values.reshape(number, -1), axis=1, dtype=jnp.int32)
-
-    episodes = jnp.full(number, boards // number, jnp.int32)
-    solved, died = total(played.solved), total(played.died)
-    return Evaluation(
-        puzzles=types,
-        episodes=episodes,
-        solved=solved,
-        died=died,
-        capped=episodes - solved - died,
-        steps=total(played.steps),
-        solved_steps=total(played.steps * played.solved),
-    )
-
-
-def boards_of(
-    key: "PRNGKeyArray",
-    puzzles: Sequence[tuple[int, int, int]],
-    episodes: int,
-    config: boxworld.BoxWorldConfig,
-) -> boxworld.State:
-    """`episodes` boards of every type, those of the first type first: states with a leading axis.
-
-    Nothing is drawn in vain: a bridge's lock and key are independent of all else on the board, so that a
-    board with any bridge becomes one of the type wanted by writing the two numbers into its tiles.
-
-    Raises:
-        ValueError: `episodes` is not positive, or a type is none of the config's board.
-    """
-    _check_positive("episodes", episodes)
-    types = jnp.asarray(_checked(puzzles, config), jnp.int8)
-
-    def draw(key, puzzle):
-        length, lock, held = puzzle
-        has_bridge = (lock > 0).astype(jnp.float32) if config.gem_locks == 2 else 0.0
-        state = boxworld.reset(
-            key, config.replace(min_length=length, max_length=length, bridge_probability=has_bridge)
-        )
-        if config.gem_locks == 1:
-            return state
-        x, y = state.traps[0, 0], state.traps[0, 1]  # -1 without a bridge: no tile of the board
-        rows = jnp.arange(config.rows, dtype=jnp.int8)[:, None]
-        cols = jnp.arange(config.cols, dtype=jnp.int8)[None]
-        grid = jnp.where((rows == y) & (cols == x), lock, state.grid)
-        grid = jnp.where((rows == y) & (cols == x - 1) & (x > 0), held, grid)
-        return dataclasses.replace(state, grid=grid, puzzle=state.puzzle.at[:3].set(puzzle))
-
-    keys = jax.random.split(key, len(types) * episodes)
-    return jax.vmap(draw)(keys, jnp.repeat(types, episodes, axis=0))
-
-
-@functools.partial(jax.jit, static_argnames=("policy", "greedy", "lanes"))
-def _play(policy, params, boards, config, key, cap, greedy, lanes):
-    count = boards.time.shape[0]
-    lanes = min(lanes, count)
-
-    def act(key, time, logits):
-        if greedy:
-            return jnp.argmax(logits)
-        return jax.random.categorical(jax.random.fold_in(key, time), logits)
-
-    def step(carry):
-        states, board, steps, following, played = carry
-        observation = jax.vmap(lambda state: boxworld.observe(state, config))(states)
-        logits = policy(params, observation).logits
-        logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-        # A board's actions depend on its number and the time only, not on the lane it was given.
-        keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(board)
-        actions = jax.vmap(act)(keys, steps, logits)
-        states, outcome = jax.vmap(lambda state, action: boxworld.step(state, action, config))(
-            states, actions
-        )
-        steps = steps + 1
-        ended = outcome.terminated | outcome.truncated | (steps >= cap)
-        solved = outcome.terminated & (outcome.reward > 0)
-        place = jnp.where(ended, board, count)  # past the end, as that of lanes without a board: dropped
-        seen = Played(solved=solved, died=outcome.terminated & ~solved, steps=steps)
-        played = jax.tree.map(lambda all_, new: all_.at[place].set(new, mode="drop"), played, seen)
-
-        order = following + jnp.cumsum(ended, dtype=jnp.int32) - 1
-        board = jnp.where(ended, jnp.minimum(order, count), board)
-        chosen = jax.tree.map(lambda leaf: leaf.at[board].get(mode="clip"), boards)
-        states = jax.tree.map(
-            lambda new, old: jnp.where(ended.reshape(-1, *(1,) * (old.ndim - 1)), new, old), chosen, states
-        )
-        following = jnp.minimum(following + jnp.sum(ended, dtype=jnp.int32), count)
-        return states, board, jnp.where(ended, 0, steps), following, played
-
-    start = (
-        jax.tree.map(lambda leaf: leaf[:lanes], boards),
-        jnp.arange(lanes, dtype=jnp.int32),
-        jnp.zeros(lanes, jnp.int32),
-        jnp.int32(lanes),
-        Played(jnp.zeros(count, bool), jnp.zeros(count, bool), jnp.zeros(count, jnp.int32)),
-    )
-    return jax.lax.while_loop(lambda carry: jnp.any(carry[1] < count), step, start)[-1]
-
-
-def play(
-    policy: Policy,
-    params: Any,
-    boards: boxworld.State,
-    config: boxworld.BoxWorldConfig,
-    key: "PRNGKeyArray",
-    *,
-    cap: int = CAP,
-    greedy: bool = False,
-    lanes: int = 256,
-) -> Played:
-    """Plays each of E boards once.
-
-    A lane whose board has ended takes the next that waits, so that a few long episodes hold up little; what
-    happens on a board does not depend on the number of lanes. Since every board is played to its end, or to
-    the cap, easy ones are not counted more often than hard ones.
-
-    Args:
-        policy: gives logits for observations.
-        params: the policy's parameters.
-        boards: E episodes at their start.
-        config: their settings; an episode that its horizon breaks off counts as one given up.
-        key: for the actions.
-        cap: steps after which an episode is given up.
-        greedy: the likeliest action instead of a drawn one.
-        lanes: boards played side by side.
-
-    Raises:
-        ValueError: a number is not positive, or `boards` is not a batch.
-    """
-    for name, value in (("cap", cap), ("lanes", lanes)):
-        _check_positive(name, value)
-    if boards.time.ndim != 1 or not boards.time.size:
-        raise ValueError(f"boards must have one leading axis [E], not {boards.time.shape}")
-    return _play(policy, params, boards, config, key, cap, greedy, lanes)
-
-
-def solution_ratios(boards: boxworld.State, played: Played) -> "Float[np.ndarray, 'E']":
-    """How many times the steps of a shortest solution each solved board took: 1 is perfect.
-
-    On the host, some milliseconds a board.
-
-    Args:
-        boards: E episodes at their start, as they were given to `play`.
-        played: how they ended.
-
-    Returns:
-        The ratios; NaN where a board was not solved.
-
-    Raises:
-        ValueError: `boards` and `played` are not of one batch.
-    """
-    boards, played = jax.device_get((boards, played))
-    if boards.time.ndim != 1 or boards.time.shape != played.steps.shape:
+    rows, cols = entity_grid(config)
+    if not (1 <= x <= cols and 1 <= y <= rows):
         raise ValueError(
-            f"boards must have one leading axis like played ({played.steps.shape}), not {boards.time.shape}"
+            f"x, y must be in the middle of an entity's window, 1 to {cols} and 1 to {rows}, not ({x}, {y})"
         )
-    ratios = np.full(boards.time.shape, np.nan)
-    for i in np.flatnonzero(played.solved):
-        shortest = boxworld.shortest_solution(jax.tree.map(lambda leaf, i=i: leaf[i], boards))
-        if shortest:
-            ratios[i] = played.steps[i] / shortest
-    return ratios
+    return x + cols * (y - 1) - 1
 
 
-def _check_positive(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+def tile_of_entity(entity: int, config: boxworld.BoxWorldConfig) -> tuple[int, int]:
+    """The tile (x, y) that an entity is about.
+
+    Raises:
+        ValueError: there is no such entity.
+    """
+    rows, cols = entity_grid(config)
+    if not 0 <= entity < rows * cols:
+        raise ValueError(f"entity must be from 0 to {rows * cols - 1}, not {entity}")
+    return entity % cols + 1, entity // cols + 1
 
 
-def _checked(
-    puzzles: Sequence[tuple[int, int, int]], config: boxworld.BoxWorldConfig
-) -> "Int[np.ndarray, 'P 3']":
-    types = np.asarray(puzzles, dtype=int)
-    if types.ndim != 2 or types.shape[1] != 3 or not len(types):
-        raise ValueError(f"puzzles must be at least one (L, s, t) each, not of shape {types.shape}")
-    for length, lock, held in types.tolist():
-        name = f"puzzles has ({length}, {lock}, {held})"
-        has_bridge = bool(lock or held)
-        if has_bridge and config.gem_locks == 1:
-            raise ValueError(f"{name}, a bridge, which a Gem with one lock has not: give ({length}, 0, 0)")
-        if has_bridge and not (1 <= lock <= length < held <= 2 * length):
-            raise ValueError(
-                f"{name}: of a bridge, s must be from 1 to L and t from L + 1 to 2L; without one both are 0"
-            )
-        try:
-            check(config.replace(min_length=length, max_length=length, bridge_probability=float(has_bridge)))
-        except ValueError as error:
-            raise ValueError(f"{name}, which the board cannot have: {error}") from None
-    return types
+def landmarks(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[str, int]:
+    """The entities that are about what matters in one episode, by name.
+
+    Those of the player, the locks of the Gem and of the bridge that are still on the board, and the inventory
+    where something is in it. A tile on the edge is given the nearest entity, whose window it is in.
+
+    Raises:
+        ValueError: `state` is a batch.
+    """
+    grid = np.asarray(state.grid)
+    if grid.ndim != 2:
+        raise ValueError(f"state must be one episode with a grid [R, C], not a batch with {grid.shape}")
+    gem_x, gem_y = np.asarray(state.gem).tolist()
+    places = {"player": tuple(np.asarray(state.player).tolist())}
+    if grid[gem_y, gem_x] != EMPTY:
+        names = ("Gem lock",) if config.gem_locks == 1 else ("Gem lock, top", "Gem lock, bottom")
+        places |= {name: (gem_x + 1, gem_y + below) for below, name in enumerate(names)}
+    if config.bridge_traps:
+        x, y = np.asarray(state.traps)[0].tolist()
+        if x > 0 and grid[y, x] != EMPTY:
+            places |= {"bridge lock": (x, y), "bridge key": (x - 1, y)}
+    held = int((np.asarray(state.inventory) != EMPTY).sum())
+    if held:
+        places["inventory"] = (config.cols, 0)
+    rows, cols = entity_grid(config)
+    return {
+        name: entity_of_tile(min(max(x, 1), cols), min(max(y, 1), rows), config)
+        for name, (x, y) in places.items()
+    }
+
+
+def sharpened(
+    weights: "ArrayLike", sharpening: float = DISPLAY_SHARPENING, *, axes: int = 1
+) -> "Float[Array, '...']":
+    """Attention as it would be were all its logits `sharpening` times as large: w ** b over its sum.
+
+    Args:
+        weights: attention weights, not negative.
+        sharpening: the factor b; 1 changes nothing.
+        axes: over how many of the last axes the weights sum to 1; 2 for pairs.
+
+    Returns:
+        Weights that sum to 1 again; where all were 0 (all masked) they stay so.
+
+    Raises:
+        ValueError: `sharpening` is not positive, or `axes` not a number of axes that there are.
+    """
+    weights = jnp.asarray(weights)
+    if not sharpening > 0:
+        raise ValueError(f"sharpening must be positive, not {sharpening}")
+    if not 1 <= axes <= weights.ndim:
+        raise ValueError(f"axes must be from 1 to {weights.ndim} for shape {weights.shape}, not {axes}")
+    last = tuple(range(-axes, 0))
+    # The largest is 1 before the power, so that small weights do not all underflow.
+    largest = jnp.max(weights, axis=last, keepdims=True)
+    powers = (weights / jnp.where(largest > 0, largest, 1)) ** sharpening
+    total = jnp.sum(powers, axis=last, keepdims=True)
+    return powers / jnp.where(total > 0, total, 1)
+
+
+def virtual_maps(
+    block: BlockAttention, config: boxworld.BoxWorldConfig, sharpening: float = 1.0
+) -> "Float[Array, '*B M H R-2 C-1']":
+    """How each virtual entity attends, in each 1-simplicial head, to the standard entities as they lie.
+
+    A map sums to 1 less the attention to the virtual entities themselves.
+
+    Args:
+        block: one block's attention (the first, in the paper's Figure 7).
+        config: the board.
+        sharpening: see `sharpened`; the paper's pictures have 2.
+
+    Raises:
+        ValueError: the agent has no virtual entities, or the board is another one.
+    """
+    if block.virtual is None:
+        raise ValueError("block has no virtual entities: a relational agent attends between tiles only")
+    rows, cols = entity_grid(config)
+    heads, virtual, every = block.virtual.shape[-3:]
+    if every - virtual != rows * cols:
+        raise ValueError(
+            f"block has {every - virtual} standard entities, the config's board of {config.rows} x "
+            f"{config.cols} has {rows} x {cols}"
+        )
+    weights = jnp.asarray(block.virtual)
+    weights = (weights if sharpening == 1 else sharpened(weights, sharpening))[..., : rows * cols]
+    maps = weights.reshape(*weights.shape[:-3], heads, virtual, rows, cols)
+    return jnp.swapaxes(maps, -4, -3)
+
+
+def pair_maps(block: BlockAttention) -> "Float[Array, '*B H2 M*M N']":
+    """The 2-simplicial attention of every standard entity (columns) to the pairs of virtual ones (rows).
+
+    Rows are the pairs (j, k) in lexicographic order, `pair_labels`; a column sums to 1.
+
+    Args:
+        block: one block's attention (the second, in the paper's Figure 7).
+
+    Raises:
+        ValueError: the agent has no virtual entities.
+    """
+    if block.pairs is None:
+        raise ValueError("block has no 2-simplicial attention: the agent is a relational one")
+    pairs = block.pairs
+    rows = pairs.reshape(*pairs.shape[:-2], pairs.shape[-2] * pairs.shape[-1])
+    return jnp.swapaxes(rows, -1, -2)
+
+
+def pair_labels(num_virtual_entities: int) -> list[str]:
+    """What the rows of `pair_maps` are: "(1,1)", "(1,2)", ..."""
+    numbers = range(1, num_virtual_entities + 1)
+    return [f"({j},{k})" for j in numbers for k in numbers]

@@ -1,0 +1,317 @@
+"""How a policy fares with each type of puzzle (Clift et al. 2020, Section 6 and Appendix F).
+
+    evaluation = evaluate(policy, params, boxworld.BRIDGE, key, episodes=1000)
+    boards = boards_of(key, boxworld.puzzles(config), 1000, config)        # the same in its parts
+    played = play(policy, params, boards, config, key)
+    ratios = solution_ratios(boards, played)
+
+A policy is what `rollout` calls one: a function of parameters and observations [B, R, C+1, 3] that gives an
+object with `logits` [B, A].
+
+Axes: P types of puzzles, E boards, B of them played side by side.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from simplicial import boxworld
+from simplicial.boxworld_config import check
+from simplicial.rollout import Policy
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray
+
+CAP = 400
+"""Steps after which an episode is given up: the authors' environment has no limit, a lost agent no end."""
+
+
+@struct.dataclass
+class Played:
+    """How each board ended; one that was neither solved nor lost came to the cap (or to the horizon).
+
+    Attributes:
+        solved: the Gem was reached.
+        died: a trap, the bridge or a distractor, was opened.
+        steps: how long it took.
+    """
+
+    solved: "Bool[Array, 'E']"
+    died: "Bool[Array, 'E']"
+    steps: "Int32[Array, 'E']"
+
+
+@struct.dataclass
+class Evaluation:
+    """How the boards of each type ended: `episodes` is `solved` and `died` and `capped` together.
+
+    Attributes:
+        puzzles: (L, s, t) of each type, (L, 0, 0) without a bridge; see `boxworld.puzzle_type`.
+        episodes: boards of that type that were played.
+        solved: on how many the Gem was reached.
+        died: on how many a trap was opened.
+        capped: how many were given up.
+        steps: steps of all of them together.
+        solved_steps: steps of those that were solved.
+    """
+
+    puzzles: "Int[Array, 'P 3']"
+    episodes: "Int32[Array, 'P']"
+    solved: "Int32[Array, 'P']"
+    died: "Int32[Array, 'P']"
+    capped: "Int32[Array, 'P']"
+    steps: "Int32[Array, 'P']"
+    solved_steps: "Int32[Array, 'P']"
+
+
+def evaluate(
+    policy: Policy,
+    params: Any,
+    config: boxworld.BoxWorldConfig,
+    key: "PRNGKeyArray",
+    *,
+    episodes: int,
+    cap: int = CAP,
+    puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3'] | None" = None,
+    greedy: bool = False,
+    lanes: int = 256,
+) -> Evaluation:
+    """Plays `episodes` fresh boards of every type of puzzle.
+
+    One compiled program for all types. It can be called inside `jit`, and under `vmap` over `params`, when
+    `config` is not traced; outside, it is compiled once for each `policy`, so hand in the same function.
+
+    Args:
+        policy: gives logits for observations.
+        params: the policy's parameters.
+        config: the environment; its lengths and its bridge probability are replaced by those of each type.
+        key: for boards and actions.
+        episodes: boards of each type.
+        cap: steps after which an episode is given up.
+        puzzles: the types, each (L, s, t), or (L, 0, 0) without a bridge; by default all that `config` draws.
+        greedy: the likeliest action instead of a drawn one. Agents are trained and measured with drawn ones;
+            the likeliest can walk in circles.
+        lanes: boards played side by side.
+
+    Returns:
+        Counts for each type.
+
+    Raises:
+        ValueError: a number is not positive, or a type is none of the config's board.
+    """
+    types = _checked(boxworld.puzzles(config) if puzzles is None else puzzles, config)
+    for_boards, for_actions = jax.random.split(key)
+    boards = boards_of(for_boards, types, episodes, config)
+    played = play(policy, params, boards, config, for_actions, cap=cap, greedy=greedy, lanes=lanes)
+    return tally(played, types)
+
+
+def tally(played: Played, puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3']") -> Evaluation:
+    """Counts for each type of E = P x episodes boards in the order of `boards_of`.
+
+    Raises:
+        ValueError: the boards are not as many of each type.
+    """
+    types = jnp.asarray(puzzles)
+    number, boards = types.shape[0], played.steps.shape[0]
+    if not number or boards % number:
+        raise ValueError(f"played must hold as many boards of each of {number} types, not {boards} in all")
+
+    def total(values):
+        return jnp.sum(values.reshape(number, -1), axis=1, dtype=jnp.int32)
+
+    episodes = jnp.full(number, boards // number, jnp.int32)
+    solved, died = total(played.solved), total(played.died)
+    return Evaluation(
+        puzzles=types,
+        episodes=episodes,
+        solved=solved,
+        died=died,
+        capped=episodes - solved - died,
+        steps=total(played.steps),
+        solved_steps=total(played.steps * played.solved),
+    )
+
+
+def boards_of(
+    key: "PRNGKeyArray",
+    puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3']",
+    episodes: int,
+    config: boxworld.BoxWorldConfig,
+) -> boxworld.State:
+    """`episodes` boards of every type, those of the first type first: states with a leading axis.
+
+    Nothing is drawn in vain: a bridge's lock and key are independent of all else on the board, so that a
+    board with any bridge becomes one of the type wanted by writing the two numbers into its tiles.
+
+    Raises:
+        ValueError: `episodes` is not positive, or a type is none of the config's board.
+    """
+    _check_positive("episodes", episodes)
+    return _draw(key, jnp.asarray(_checked(puzzles, config), jnp.int8), config, episodes)
+
+
+@functools.partial(jax.jit, static_argnames="episodes")
+def _draw(key, types, config, episodes):
+    def draw(key, puzzle):
+        length, lock, held = puzzle
+        has_bridge = (lock > 0).astype(jnp.float32) if config.gem_locks == 2 else 0.0
+        state = boxworld.reset(
+            key, config.replace(min_length=length, max_length=length, bridge_probability=has_bridge)
+        )
+        if config.gem_locks == 1:
+            return state
+        x, y = state.traps[0, 0], state.traps[0, 1]  # -1 without a bridge: no tile of the board
+        rows = jnp.arange(config.rows, dtype=jnp.int8)[:, None]
+        cols = jnp.arange(config.cols, dtype=jnp.int8)[None]
+        grid = jnp.where((rows == y) & (cols == x), lock, state.grid)
+        grid = jnp.where((rows == y) & (cols == x - 1) & (x > 0), held, grid)
+        return dataclasses.replace(state, grid=grid, puzzle=state.puzzle.at[:3].set(puzzle))
+
+    keys = jax.random.split(key, len(types) * episodes)
+    return jax.vmap(draw)(keys, jnp.repeat(types, episodes, axis=0))
+
+
+@functools.partial(jax.jit, static_argnames=("policy", "greedy", "lanes"))
+def _play(policy, params, boards, config, key, cap, greedy, lanes):
+    count = boards.time.shape[0]
+    lanes = min(lanes, count)
+
+    def act(key, time, logits):
+        if greedy:
+            return jnp.argmax(logits)
+        return jax.random.categorical(jax.random.fold_in(key, time), logits)
+
+    def step(carry):
+        states, board, steps, following, played = carry
+        observation = jax.vmap(lambda state: boxworld.observe(state, config))(states)
+        logits = policy(params, observation).logits
+        logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+        # A board's actions depend on its number and the time only, not on the lane it was given.
+        keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(board)
+        actions = jax.vmap(act)(keys, steps, logits)
+        states, outcome = jax.vmap(lambda state, action: boxworld.step(state, action, config))(
+            states, actions
+        )
+        steps = steps + 1
+        ended = outcome.terminated | outcome.truncated | (steps >= cap)
+        solved = outcome.terminated & (outcome.reward > 0)
+        place = jnp.where(ended, board, count)  # past the end, as that of lanes without a board: dropped
+        seen = Played(solved=solved, died=outcome.terminated & ~solved, steps=steps)
+        played = jax.tree.map(lambda all_, new: all_.at[place].set(new, mode="drop"), played, seen)
+
+        order = following + jnp.cumsum(ended, dtype=jnp.int32) - 1
+        board = jnp.where(ended, jnp.minimum(order, count), board)
+        chosen = jax.tree.map(lambda leaf: leaf.at[board].get(mode="clip"), boards)
+        states = jax.tree.map(
+            lambda new, old: jnp.where(ended.reshape(-1, *(1,) * (old.ndim - 1)), new, old), chosen, states
+        )
+        following = jnp.minimum(following + jnp.sum(ended, dtype=jnp.int32), count)
+        return states, board, jnp.where(ended, 0, steps), following, played
+
+    start = (
+        jax.tree.map(lambda leaf: leaf[:lanes], boards),
+        jnp.arange(lanes, dtype=jnp.int32),
+        jnp.zeros(lanes, jnp.int32),
+        jnp.int32(lanes),
+        Played(jnp.zeros(count, bool), jnp.zeros(count, bool), jnp.zeros(count, jnp.int32)),
+    )
+    return jax.lax.while_loop(lambda carry: jnp.any(carry[1] < count), step, start)[-1]
+
+
+def play(
+    policy: Policy,
+    params: Any,
+    boards: boxworld.State,
+    config: boxworld.BoxWorldConfig,
+    key: "PRNGKeyArray",
+    *,
+    cap: int = CAP,
+    greedy: bool = False,
+    lanes: int = 256,
+) -> Played:
+    """Plays each of E boards once.
+
+    A lane whose board has ended takes the next that waits, so that a few long episodes hold up little; what
+    happens on a board does not depend on the number of lanes. Since every board is played to its end, or to
+    the cap, easy ones are not counted more often than hard ones.
+
+    Args:
+        policy: gives logits for observations.
+        params: the policy's parameters.
+        boards: E episodes at their start.
+        config: their settings; an episode that its horizon breaks off counts as one given up.
+        key: for the actions.
+        cap: steps after which an episode is given up.
+        greedy: the likeliest action instead of a drawn one.
+        lanes: boards played side by side.
+
+    Raises:
+        ValueError: a number is not positive, or `boards` is not a batch.
+    """
+    for name, value in (("cap", cap), ("lanes", lanes)):
+        _check_positive(name, value)
+    if boards.time.ndim != 1 or not boards.time.size:
+        raise ValueError(f"boards must have one leading axis [E], not {boards.time.shape}")
+    return _play(policy, params, boards, config, key, cap, greedy, lanes)
+
+
+def solution_ratios(boards: boxworld.State, played: Played) -> "Float[np.ndarray, 'E']":
+    """How many times the steps of a shortest solution each solved board took: 1 is perfect.
+
+    On the host, some milliseconds a board.
+
+    Args:
+        boards: E episodes at their start, as they were given to `play`.
+        played: how they ended.
+
+    Returns:
+        The ratios; NaN where a board was not solved.
+
+    Raises:
+        ValueError: `boards` and `played` are not of one batch.
+    """
+    boards, played = jax.device_get((boards, played))
+    if boards.time.ndim != 1 or boards.time.shape != played.steps.shape:
+        raise ValueError(
+            f"boards must have one leading axis like played ({played.steps.shape}), not {boards.time.shape}"
+        )
+    ratios = np.full(boards.time.shape, np.nan)
+    for i in np.flatnonzero(played.solved):
+        shortest = boxworld.shortest_solution(jax.tree.map(lambda leaf, i=i: leaf[i], boards))
+        if shortest:
+            ratios[i] = played.steps[i] / shortest
+    return ratios
+
+
+def _check_positive(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+def _checked(
+    puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3']", config: boxworld.BoxWorldConfig
+) -> "Int[np.ndarray, 'P 3']":
+    types = np.asarray(puzzles, dtype=int)
+    if types.ndim != 2 or types.shape[1] != 3 or not len(types):
+        raise ValueError(f"puzzles must be at least one (L, s, t) each, not of shape {types.shape}")
+    for length, lock, held in types.tolist():
+        name = f"puzzles has ({length}, {lock}, {held})"
+        has_bridge = bool(lock or held)
+        if has_bridge and config.gem_locks == 1:
+            raise ValueError(f"{name}, a bridge, which a Gem with one lock has not: give ({length}, 0, 0)")
+        if has_bridge and not (1 <= lock <= length < held <= 2 * length):
+            raise ValueError(
+                f"{name}: of a bridge, s must be from 1 to L and t from L + 1 to 2L; without one both are 0"
+            )
+        try:
+            check(config.replace(min_length=length, max_length=length, bridge_probability=float(has_bridge)))
+        except ValueError as error:
+            raise ValueError(f"{name}, which the board cannot have: {error}") from None
+    return types

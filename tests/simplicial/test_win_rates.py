@@ -1,0 +1,254 @@
+"""Win rates by type of puzzle: the boards, the bookkeeping of lanes, and rates that are known."""
+
+import collections
+import dataclasses
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simplicial import boxworld, win_rates
+from simplicial.agent import AgentOutput
+from tests.simplicial import plain_boxworld
+from tests.simplicial.small import quickly
+
+BRIDGE, STANDARD = boxworld.BRIDGE, boxworld.STANDARD
+ALL_TYPES = boxworld.puzzles(BRIDGE)
+
+
+def uniform(params, observation):
+    """A policy that knows nothing."""
+    batch = observation.shape[:-3]
+    return AgentOutput(logits=jnp.zeros((*batch, 4)), value=jnp.zeros(batch))
+
+
+def linear(params, observation):
+    """A policy that depends on all it sees, and on its parameters."""
+    pixels = observation.reshape(*observation.shape[:-3], -1).astype(jnp.float32) / 255
+    return AgentOutput(logits=pixels @ params, value=pixels[..., 0])
+
+
+def weights(seed, scale=0.02):
+    return jnp.asarray(scale * np.random.default_rng(seed).normal(size=(7 * 10 * 3, 4)), jnp.float32)
+
+
+def item(tree, i):
+    return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+@pytest.fixture(scope="module")
+def boards():
+    """Thirty of every type of bridge BoxWorld."""
+    return jax.device_get(win_rates.boards_of(jax.random.key(0), ALL_TYPES, 30, BRIDGE))
+
+
+def test_boards_are_of_the_type_asked_for(boards):
+    """As `from_board`, which reads the type off the tiles, and the search for solutions see them."""
+    read = jax.jit(lambda grid, palette, traps: boxworld.from_board(grid, palette, traps, BRIDGE))
+    assert boards.time.shape == (30 * len(ALL_TYPES),)
+    for i in range(0, len(boards.time), 5):
+        state = item(boards, i)
+        wanted = ALL_TYPES[i // 30]
+        again = jax.device_get(read(state.grid, state.palette, state.traps))
+        assert tuple(state.puzzle[:3]) == tuple(again.puzzle[:3]) == wanted
+        assert (state.traps[0, 0] > 0) == (wanted[1] > 0)
+        assert boxworld.shortest_solution(state) is not None
+
+
+def test_boards_differ_within_a_type(boards):
+    for kind in range(len(ALL_TYPES)):
+        assert len({boards.grid[30 * kind + i].tobytes() for i in range(30)}) > 10
+        assert len({boards.palette[30 * kind + i].tobytes() for i in range(30)}) == 30
+
+
+def test_boards_of_a_type_are_those_of_reset_with_that_type():
+    """Where the bridge lies, for one type: drawn on purpose and found among boards of all types."""
+    wanted = (2, 1, 4)
+    config = BRIDGE.replace(min_length=2, max_length=2, bridge_probability=1.0)
+    drawn = jax.device_get(win_rates.boards_of(jax.random.key(1), [wanted], 4000, BRIDGE))
+    found = jax.device_get(jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(2), 16_000, config))
+    is_it = (found.puzzle[:, :3] == wanted).all(axis=1)
+    assert is_it.mean() == pytest.approx(1 / 4, abs=4 * (3 / 16 / 16_000) ** 0.5)
+
+    def shares(states):
+        places = collections.Counter(
+            (tuple(gem), tuple(trap[0]))
+            for gem, trap in zip(states.gem.tolist(), states.traps.tolist(), strict=True)
+        )
+        total = sum(places.values())
+        return {place: count / total for place, count in places.items()}, total
+
+    (one, count), (other, others) = shares(drawn), shares(item(found, is_it))
+    assert set(one) == set(other), "the same places are possible"
+    # Half the sum of differences of two samples of one distribution with 28 values is about .03 (+- .005).
+    assert count > 3000
+    assert others > 3000
+    assert sum(abs(one[place] - other[place]) for place in one) / 2 < 0.06
+
+
+def plainly(boards, params, seed, cap, greedy):
+    """The same episodes one by one in the plain model of the rules: solved, died, steps."""
+    policy = jax.jit(linear)
+    fold = jax.jit(lambda key, number, time: jax.random.fold_in(jax.random.fold_in(key, number), time))
+    draw = jax.jit(jax.random.categorical)
+    results = []
+    for i in range(len(boards.time)):
+        state = item(boards, i)
+        deadly = [place for place in state.traps.tolist() if place[0] >= 0]
+        model = plain_boxworld.PlainBoxWorld(state.grid, state.palette, deadly, two_locks=True)
+        reward = 0
+        for time in range(cap):
+            logits = policy(params, np.asarray(model.picture(), np.uint8)[None]).logits[0]
+            action = jnp.argmax(logits) if greedy else draw(fold(jax.random.key(seed), i, time), logits)
+            reward, done = model.step(int(action))
+            if done:
+                break
+        results.append((reward == 10, reward == -1, time + 1))
+    return np.asarray(results).T
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_episodes_are_those_of_the_plain_model(boards, greedy):
+    """With fewer lanes than boards, so that lanes change boards at different times."""
+    some = jax.tree.map(lambda leaf: leaf[:120:7], boards)
+    params = weights(3)
+    played = win_rates.play(linear, params, some, BRIDGE, jax.random.key(4), cap=300, greedy=greedy, lanes=5)
+    solved, died, steps = plainly(some, params, 4, 300, greedy)
+    np.testing.assert_array_equal(played.solved, solved)
+    np.testing.assert_array_equal(played.died, died)
+    np.testing.assert_array_equal(played.steps, steps)
+    assert (steps == 300).any()
+    if not greedy:
+        assert solved.sum() > 0
+        assert died.sum() > 0
+
+
+def test_lanes_change_nothing_and_a_horizon_gives_up_like_the_cap(boards):
+    """Nor does it matter that there are more lanes than boards."""
+    params, key = weights(5), jax.random.key(6)
+    capped = win_rates.play(linear, params, boards, BRIDGE, key, cap=60, lanes=7)
+    more = win_rates.play(linear, params, boards, BRIDGE, key, cap=60, lanes=1000)
+    chex.assert_trees_all_equal(capped, more)
+    broken = win_rates.play(linear, params, boards, BRIDGE.replace(horizon=60), key, lanes=7)
+    chex.assert_trees_all_equal(capped, broken)
+    assert (np.asarray(capped.steps) <= 60).all()
+    assert len(set(np.asarray(capped.steps).tolist())) > 5
+
+
+def test_random_policy_solves_what_it_is_known_to_solve():
+    """.738 of bridge boards (notes of 315,000 episodes), without a cap; within four standard errors."""
+    episodes = 150
+    evaluation = jax.device_get(
+        win_rates.evaluate(uniform, (), BRIDGE, jax.random.key(0), episodes=episodes, cap=10**6, lanes=1024)
+    )
+    np.testing.assert_array_equal(evaluation.puzzles, ALL_TYPES)
+    assert (evaluation.episodes == episodes).all()
+    assert (evaluation.capped == 0).all()
+    np.testing.assert_array_equal(evaluation.solved + evaluation.died, evaluation.episodes)
+    rate = evaluation.solved / episodes
+    length, has_bridge = evaluation.puzzles[:, 0], evaluation.puzzles[:, 1] > 0
+    assert (rate[~has_bridge] == 1).all()
+    overall, variance = 0.0, 0.0
+    for L in (1, 2, 3):
+        share = rate[has_bridge & (length == L)]
+        overall += (0.5 + 0.5 * share.mean()) / 3
+        variance += (share * (1 - share)).sum() / episodes / (6 * len(share)) ** 2
+    assert overall == pytest.approx(0.738, abs=4 * variance**0.5)
+    assert 4 * variance**0.5 < 0.035, "the bound says something"
+    steps = evaluation.steps / episodes
+    average = np.mean(
+        [
+            (steps[~has_bridge & (length == L)][0] + steps[has_bridge & (length == L)].mean()) / 2
+            for L in (1, 2, 3)
+        ]
+    )
+    assert average == pytest.approx(577, rel=0.1)
+
+
+def test_counts_are_sums_over_each_type(boards):
+    params, key = weights(8), jax.random.key(9)
+    played = jax.device_get(win_rates.play(linear, params, boards, BRIDGE, key, cap=300))
+    counts = jax.device_get(win_rates.tally(played, ALL_TYPES))
+    for kind in range(len(ALL_TYPES)):
+        own = slice(30 * kind, 30 * kind + 30)
+        solved, died = played.solved[own], played.died[own]
+        assert counts.solved[kind] == solved.sum()
+        assert counts.died[kind] == died.sum()
+        assert counts.capped[kind] == (~solved & ~died).sum()
+        assert counts.steps[kind] == played.steps[own].sum()
+        assert counts.solved_steps[kind] == played.steps[own][solved].sum()
+    assert 0 < counts.capped.sum() < counts.episodes.sum()
+    with pytest.raises(ValueError, match="as many boards of each of 4 types, not 510"):
+        win_rates.tally(played, ALL_TYPES[:4])
+
+
+def test_standard_boards_have_their_distractors():
+    types = boxworld.puzzles(STANDARD)
+    boards = jax.device_get(win_rates.boards_of(jax.random.key(3), types, 200, STANDARD))
+    np.testing.assert_array_equal(boards.puzzle[:, :3], np.repeat(types, 200, axis=0))
+    distractors = np.bincount(boards.puzzle[:, 3], minlength=5)
+    assert len(distractors) == 5
+    assert (np.abs(distractors - 200) < 4 * (1000 * 0.2 * 0.8) ** 0.5).all()
+
+
+def test_inside_jit_over_several_seeds():
+    """What training calls: one program for the parameters of all seeds."""
+    seeds = jnp.stack([weights(0), weights(1), weights(2)])
+    types = [(1, 0, 0), (1, 1, 2)]
+
+    def rates(params, key):
+        return win_rates.evaluate(linear, params, BRIDGE, key, episodes=6, cap=40, puzzles=types, lanes=4)
+
+    run = quickly(jax.vmap(chex.assert_max_traces(lambda *a: rates(*a), n=1), in_axes=(0, None)))
+    together = run(seeds, jax.random.key(0))
+    run(seeds + 1, jax.random.key(1))
+    one = quickly(rates)
+    apart = [one(params, jax.random.key(0)) for params in seeds]
+    chex.assert_trees_all_equal(together, jax.tree.map(lambda *leaves: jnp.stack(leaves), *apart))
+
+
+def test_a_perfect_player_has_ratio_one(boards):
+    """Of played boards the ratio is steps over shortest, NaN where there was no solution."""
+    some = jax.tree.map(lambda leaf: leaf[::60], boards)
+    shortest = np.asarray([boxworld.shortest_solution(item(some, i)) for i in range(len(some.time))])
+    solved = np.arange(len(shortest)) % 3 != 0
+    steps = np.where(np.arange(len(shortest)) % 2 == 0, shortest, 3 * shortest)
+    played = win_rates.Played(solved=solved, died=~solved, steps=jnp.asarray(steps))
+    ratios = win_rates.solution_ratios(some, played)
+    np.testing.assert_array_equal(np.isnan(ratios), ~solved)
+    np.testing.assert_allclose(ratios[solved], np.where(np.arange(len(shortest)) % 2 == 0, 1, 3)[solved])
+    with pytest.raises(ValueError, match=r"boards must have one leading axis like played"):
+        win_rates.solution_ratios(item(some, 0), played)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"episodes": 0}, "episodes must be a whole number of at least 1, not 0"),
+        ({"episodes": 2.0}, "episodes must be a whole number"),
+        ({"cap": 0}, "cap must be a whole number of at least 1"),
+        ({"lanes": True}, "lanes must be a whole number of at least 1"),
+        ({"puzzles": []}, r"puzzles must be at least one \(L, s, t\)"),
+        ({"puzzles": [(1, 0)]}, r"not of shape \(1, 2\)"),
+        ({"puzzles": [(2, 3, 4)]}, r"\(2, 3, 4\): of a bridge, s must be from 1 to L"),
+        ({"puzzles": [(2, 1, 2)]}, r"t from L \+ 1 to 2L"),
+        ({"puzzles": [(2, 0, 3)]}, "without one both are 0"),
+        ({"puzzles": [(0, 0, 0)]}, r"\(0, 0, 0\), which the board cannot have: min_length"),
+        ({"puzzles": [(4, 0, 0)]}, r"\(4, 0, 0\), which the board cannot have: max_length=4.*slots"),
+        ({"puzzles": [(1, 1, 2)], "config": STANDARD}, "a bridge, which a Gem with one lock has not"),
+    ],
+)
+def test_refuses(change, message):
+    arguments: dict[str, Any] = {"config": BRIDGE, "episodes": 2, **change}
+    with pytest.raises(ValueError, match=message):
+        win_rates.evaluate(uniform, (), key=jax.random.key(0), **arguments)
+
+
+def test_refuses_what_is_no_batch(boards):
+    with pytest.raises(ValueError, match=r"boards must have one leading axis \[E\]"):
+        win_rates.play(uniform, (), item(boards, 0), BRIDGE, jax.random.key(0))
+    names = {field.name for field in dataclasses.fields(win_rates.Evaluation)}
+    assert {"puzzles", "episodes", "solved", "died", "capped", "steps"} <= names
