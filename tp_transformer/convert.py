@@ -1,0 +1,197 @@
+"""The authors' checkpoints to our parameters, and back: a table of names.
+
+    state = convert.read_state_dict("best_eval_model.pt")
+    model, params = convert.from_torch(state, num_heads=8, pad=1)
+
+Reading executes nothing of what is in the file (`torch_files.py`) and needs no PyTorch.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tp_transformer import torch_files
+from tp_transformer.layers import sinusoids
+from tp_transformer.model import EncoderDecoder, TPTransformer, Transformer
+
+POSITIONS = "embedding.pe"  # a table in their state dict, a formula here
+MAX_POSITIONS = 200  # of their table
+DATA_PARALLEL = "module."
+"""What PyTorch's DataParallel puts before every name."""
+
+TP_ATTENTION = {"query": "W_q", "key": "W_k", "value": "W_v", "role": "W_r", "output": "W_o"}
+ATTENTION = {"query": "w_q", "key": "w_k", "value": "w_v", "output": "linear"}
+FEED_FORWARD = {"hidden": "linear1", "output": "linear2"}
+ENCODER = {
+    "attention": "MHA",
+    "feed_forward": "densefilter",
+    "attention_norm": "layernorm1",
+    "feed_forward_norm": "layernorm2",
+    "output_norm": "layernorm3",
+}
+DECODER = {
+    "self_attention": "selfAttn",
+    "cross_attention": "encAttn",
+    "feed_forward": "densefilter",
+    "self_attention_norm": "layernorm1",
+    "cross_attention_norm": "layernorm2",
+    "feed_forward_norm": "layernorm3",
+    "output_norm": "layernorm4",
+}
+
+
+def read_state_dict(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The state dict of a file that PyTorch saved: by itself, or as "model" of a training checkpoint.
+
+    Raises:
+      ValueError: not such a file, a damaged one, or one that would have to be executed; the file is named.
+    """
+    saved = torch_files.load(path)
+    if isinstance(saved, Mapping):
+        for state in (saved, saved.get("model"), saved.get("state_dict")):
+            if state is not None and _is_state_dict(state):
+                return {name: tensor.numpy() for name, tensor in state.items()}
+    raise ValueError(
+        f"{path}: holds {_described(saved)}, expected a state dict, or one named 'model' or 'state_dict'"
+    )
+
+
+def from_torch(
+    state_dict: Mapping[str, np.ndarray], num_heads: int, *, pad: int = 0
+) -> tuple[EncoderDecoder, dict[str, Any]]:
+    """The model that a state dict is of, and its parameters in float32.
+
+    Args:
+      state_dict: arrays by the authors' names, of either architecture, with or without "module." before each.
+      num_heads: H, which no array's shape tells.
+      pad: the number of the padding symbol, likewise.
+
+    Raises:
+      ValueError: names that lack or do not belong, shapes that do not fit.
+    """
+    state = {name.removeprefix(DATA_PARALLEL): np.asarray(array) for name, array in state_dict.items()}
+    model = _model(state, num_heads, pad)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), *(jax.ShapeDtypeStruct((1, 1), jnp.int32),) * 2)[
+        "params"
+    ]
+    names = _names(model)
+    missing, extra = sorted({*names} - {*state}), sorted({*state} - {*names, POSITIONS})
+    if missing or extra:
+        raise ValueError(f"state_dict lacks {missing or 'nothing'} and has {extra or 'nothing'} besides")
+    params: dict[str, Any] = {}
+    for name, (path, transposed) in names.items():
+        array, want = state[name], _at(shapes, path).shape
+        if transposed and array.ndim == 2:
+            array = array.T
+        if array.shape != want:
+            given = want[::-1] if transposed else want
+            raise ValueError(f"state_dict[{name!r}] has shape {state[name].shape}, expected {given}")
+        _put(params, path, jnp.asarray(array, jnp.float32))
+    return model, params
+
+
+def to_torch(
+    model: EncoderDecoder, params: Mapping[str, Any], *, max_positions: int = MAX_POSITIONS
+) -> dict[str, np.ndarray]:
+    """The inverse of `from_torch`: arrays by the authors' names, for their `load_state_dict`.
+
+    `torch_files.save` writes them as a file.
+
+    Args:
+      model: either architecture.
+      params: its parameters.
+      max_positions: rows of the table of positions, which the authors' model has a fixed number of.
+    """
+    state = {POSITIONS: sinusoids(max_positions, model.features)[None]}
+    for name, (path, transposed) in _names(model).items():
+        array = np.asarray(_at(params, path))
+        state[name] = np.ascontiguousarray(array.T) if transposed else array
+    return state
+
+
+def _model(state: Mapping[str, np.ndarray], num_heads: int, pad: int) -> EncoderDecoder:
+    """The architecture and sizes that names and shapes tell."""
+    try:
+        table, filters = (
+            state["embedding.tok_embedding.weight"],
+            state["encoder.layers.0.densefilter.linear1.weight"],
+        )
+        (vocab_size, features), filter_features = table.shape, filters.shape[0]
+    except (KeyError, ValueError, IndexError):
+        raise ValueError(
+            "state_dict is neither a TP-Transformer's nor a Transformer's: it lacks a matrix "
+            "'embedding.tok_embedding.weight' or 'encoder.layers.0.densefilter.linear1.weight'"
+        ) from None
+    layers = {int(found[1]) for name in state if (found := re.match(r"encoder\.layers\.(\d+)\.", name))}
+    positions = state.get(POSITIONS)
+    if positions is not None:
+        want = sinusoids(positions.shape[-2] if positions.ndim > 1 else 0, features)
+        # Theirs is computed in float32: angles of up to 200 are wrong by 1e-5.
+        if positions.shape != (1, *want.shape) or not np.allclose(positions[0], want, atol=1e-3):
+            raise ValueError(f"state_dict[{POSITIONS!r}] is not the sinusoids of equation (2)")
+    return (TPTransformer if "embedding.linear.weight" in state else Transformer)(
+        vocab_size=vocab_size,
+        features=features,
+        filter_features=filter_features,
+        num_heads=num_heads,
+        num_layers=len(layers),
+        pad=pad,
+    )
+
+
+def _names(model: EncoderDecoder) -> dict[str, tuple[tuple[str, ...], bool]]:
+    """The authors' name of each parameter -> our path to it, and whether the array is to be transposed."""
+    attention = TP_ATTENTION if model.binds_roles else ATTENTION
+    names: dict[str, tuple[tuple[str, ...], bool]] = {
+        "embedding.tok_embedding.weight": (("embedding", "tokens"), False)
+    }
+    if model.binds_roles:
+        names |= _affine("embedding.linear", ("embedding", "role"))
+    for stack, parts in (("encoder", ENCODER), ("decoder", DECODER)):
+        for i in range(model.num_layers):
+            for ours, theirs in parts.items():
+                name, path = f"{stack}.layers.{i}.{theirs}", (f"{stack}_{i}", ours)
+                if ours.endswith("norm"):
+                    names |= {
+                        f"{name}.weight": ((*path, "scale"), False),
+                        f"{name}.bias": ((*path, "bias"), False),
+                    }
+                    continue
+                for map_, theirs_map in (FEED_FORWARD if ours == "feed_forward" else attention).items():
+                    names |= _affine(f"{name}.{theirs_map}", (*path, map_))
+    return names
+
+
+def _affine(name: str, path: tuple[str, ...]) -> dict[str, tuple[tuple[str, ...], bool]]:
+    return {f"{name}.weight": ((*path, "kernel"), True), f"{name}.bias": ((*path, "bias"), False)}
+
+
+def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], leaf: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = leaf
+
+
+def _is_state_dict(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and all(isinstance(tensor, torch_files.Tensor) for tensor in value.values())
+    )
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"a mapping of {', '.join(map(repr, list(value)[:8]))}" if value else "an empty mapping"
+    return f"a {type(value).__name__}"
