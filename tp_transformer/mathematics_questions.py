@@ -1,14 +1,17 @@
 """Questions and answers drawn from the generator, as a function of a seed and nothing else."""
 
+import abc
 import contextlib
 import functools
 import hashlib
+import operator
 import random
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import UInt8
 
 from tp_transformer.mathematics_modules import (
     EXTRAPOLATE,
@@ -32,8 +35,42 @@ class Question(NamedTuple):
     answer: str
 
 
+class Questions(abc.ABC):
+    """The questions of one module in one split, read at random."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Number of questions, N."""
+
+    @abc.abstractmethod
+    def _at(self, index: int) -> Question:
+        """The question at an index from 0 to N - 1."""
+
+    @abc.abstractmethod
+    def lengths(self) -> UInt8[np.ndarray, "N 2"]:
+        """Characters of every question and answer."""
+
+    def __getitem__(self, index: int) -> Question:
+        """One question and its answer; counted from the end if the index is negative.
+
+        Raises:
+            IndexError: there are not that many.
+        """
+        place = operator.index(index)
+        place += len(self) * (place < 0)
+        if not 0 <= place < len(self):
+            raise IndexError(f"there are {len(self)} questions, none at {index}")
+        return self._at(place)
+
+    def __iter__(self) -> Iterator[Question]:
+        """All questions in order."""
+        return map(self._at, range(len(self)))
+
+
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Callable[[], Any]]:
-    """The generator's nested dictionaries with names joined by two underscores, as v1.0's files are called."""
+    """The generator's nested dictionaries with names joined by two underscores, as v1.0's files are
+    called.
+    """
     flat = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
@@ -44,7 +81,9 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Callable[[]
 
 
 def _third(level: int) -> Callable[[tuple[float, float]], tuple[float, float]]:
-    """Narrows a range of entropy to its first, second or last third: easy, medium, hard (Saxton et al. 2019)."""
+    """Narrows a range of entropy to its first, second or last third: easy, medium, hard (Saxton et al.
+    2019).
+    """
 
     def narrow(entropy: tuple[float, float]) -> tuple[float, float]:
         low, width = entropy[0], entropy[1] - entropy[0]
@@ -69,12 +108,14 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def _seeded(key: str) -> Iterator[None]:
-    """The global generators that the package and SymPy draw from, seeded by a key; as they were afterwards."""
+    """The global generators that the package and SymPy draw from, seeded by a key; as they were
+    afterwards.
+    """
     import sympy.core.random as sympy_random
 
     digest = hashlib.sha256(key.encode()).digest()
     with _lock:
-        before = random.getstate(), np.random.get_state(), sympy_random.rng.getstate()
+        before = random.getstate(), np.random.get_state(), sympy_random.rng.getstate()  # noqa: NPY002
         random.seed(digest)
         np.random.seed(np.frombuffer(digest, np.uint32))  # noqa: NPY002 -- the package uses no other
         sympy_random.seed(int.from_bytes(digest[:8], "big"))
@@ -82,7 +123,7 @@ def _seeded(key: str) -> Iterator[None]:
             yield
         finally:
             random.setstate(before[0])
-            np.random.set_state(before[1])
+            np.random.set_state(before[1])  # noqa: NPY002
             sympy_random.rng.setstate(before[2])
 
 
@@ -96,8 +137,9 @@ def draw(
 ) -> list[Question]:
     """Draws questions.
 
-    The same arguments give the same questions in any process. `count` only says where to stop: a longer draw begins with
-    the shorter one. Another `part` gives other questions, so that parts can be drawn independently.
+    The same arguments give the same questions in any process. `count` only says where to stop: a longer draw
+    begins with the shorter one. Another `part` gives other questions, so that parts can be drawn
+    independently.
 
     Args:
         split: one of the five of `SPLITS`.
@@ -108,11 +150,12 @@ def draw(
         exclude: fingerprints of questions that must not be drawn.
 
     Returns:
-        The questions, all within the vocabulary and at most 160 and 30 characters long. As in the original dataset, one
-        may occur twice.
+        The questions, all within the vocabulary and at most 160 and 30 characters long. As in the original
+        dataset, one may occur twice.
 
     Raises:
-        ValueError: no such split or module, a negative number, or (nearly) every question of the module is excluded.
+        ValueError: no such split or module, a negative number, or (nearly) every question of the module is
+            excluded.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)

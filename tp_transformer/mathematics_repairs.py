@@ -1,9 +1,9 @@
 """The question generator of Saxton et al. (2019), made to run on current Python, NumPy and SymPy.
 
-`mathematics_dataset` 1.0.1 was written for Python 3.5 to 3.7 and has not changed since. What stops it today is mended in
-its source text as it is imported, in its own modules only: nothing is patched into NumPy, `random` or SymPy, where
-others would meet it. Every repair names the text it expects and how often, so another version of the package is refused
-instead of being half mended.
+`mathematics_dataset` 1.0.1 was written for Python 3.5 to 3.7 and has not changed since. What stops it today
+is mended in its source text as it is imported, in its own modules only: nothing is patched into NumPy,
+`random` or SymPy, where others would meet it. Every repair names the text it expects and how often, so
+another version of the package is refused instead of being half mended.
 """
 
 import dataclasses
@@ -63,10 +63,10 @@ REPAIRS = (
         "remainder_divisor / 2",
         "remainder_divisor // 2",
         2,
-        "Python 3.12 refuses floats in random.randint; the divisor is a power of ten, so the halves are whole",
+        "Python 3.12 refuses floats in random.randint; half a power of ten is whole",
     ),
-    # The last two change no question's probability. Without them a question depends on the hash seed of the process and
-    # on memory addresses, and a seed would not determine it.
+    # These three change no question's probability. Without them a question depends on the hash seed of the
+    # process and on memory addresses, and a seed would not determine it.
     Repair(
         "util.composition",
         "random.choice(list(allowed))",
@@ -104,8 +104,8 @@ def _repaired_source(name: str, source: str) -> str:
             continue
         if (found := source.count(repair.old)) != repair.count:
             raise ImportError(
-                f"{name}: {repair.old!r} occurs {found} times where {repair.count} were expected; the repairs are "
-                f"written for {PACKAGE} 1.0.1",
+                f"{name}: {repair.old!r} occurs {found} times where {repair.count} were expected; the "
+                f"repairs are written for {PACKAGE} 1.0.1",
                 name=name,
             )
         source = source.replace(repair.old, repair.new)
@@ -138,7 +138,8 @@ def _import_once() -> types.ModuleType:
     if early := [name for name in names if name in sys.modules]:
         raise ImportError(f"{', '.join(early)} was imported before it could be repaired", name=early[0])
     with warnings.catch_warnings():
-        # The package's own text: invalid escapes in its docstrings, and what it uses of SymPy and NumPy while importing.
+        # The package's own text: invalid escapes in its docstrings, and what it uses of SymPy and NumPy while
+        # importing.
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         # In an order in which no repaired module is imported, unrepaired, by another.

@@ -10,8 +10,8 @@ from jaxtyping import Int32, UInt8
 CHARACTERS = " !'()*+,-./0123456789:<=>?ACDEFGHILMPRSTWabcdefghijklmnopqrstuvwxyz{}"
 """The 69 characters that occur in questions and answers, in the order of their code points.
 
-Every template and number format of the generator is covered; with padding, start and end they make the 72 symbols of the
-paper (appendix A and its footnote; Saxton et al. count all 95 printable ones).
+Every template and number format of the generator is covered; with padding, start and end they make the 72
+symbols of the paper (appendix A and its footnote; Saxton et al. count all 95 printable ones).
 """
 
 PAD, START, END = 0, 1, 2
@@ -30,7 +30,8 @@ _UNKNOWN = 255
 class Vocabulary:
     """A one-to-one map between characters and ids; padding, start and end have ids of their own.
 
-    Sequences are written as in the paper's figure 2: start, the characters, end. That holds for questions too.
+    Sequences are written as in the paper's figure 2: start, the characters, end. That holds for questions
+    too.
     """
 
     characters: str = CHARACTERS
@@ -60,11 +61,13 @@ class Vocabulary:
 
     @classmethod
     def released(cls) -> "Vocabulary":
-        """The 73 symbols of the authors' weights: an unknown symbol (0) that nothing is mapped to, then padding (1).
+        """The 73 symbols of the authors' weights: an unknown symbol (0) that nothing is mapped to, then
+        padding (1).
 
-        The authors let torchtext number the symbols. It puts unknown, padding, start and end first and the characters
-        after them by frequency; as their list names every character once, that is the order of code points. This follows
-        from their code; the file with the numbers itself, `vocab.pt`, was not at hand.
+        The authors let torchtext number the symbols. It puts unknown, padding, start and end first and the
+        characters after them by frequency; as their list names every character once, that is the order of
+        code points. This follows from their code; the file with the numbers itself, `vocab.pt`, was not at
+        hand.
         """
         return cls(CHARACTERS, pad=1, start=2, end=3, first=4)
 
@@ -128,7 +131,8 @@ class Vocabulary:
         return padded
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of a row of ids: what stands between the start, if there is one, and the first end or padding.
+        """The text of a row of ids: what stands between the start, if there is one, and the first end or
+        padding.
 
         Args:
             ids: ids [T].
@@ -146,7 +150,8 @@ class Vocabulary:
             if token in (self.end, self.pad):
                 break
             if token < self.first or token >= self.size:
-                # What a model says need not be a text: a start symbol inside it is shown, never mistaken for one.
+                # What a model says need not be a text: a start symbol inside it is shown, never mistaken for
+                # one.
                 if token in range(self.first):
                     text.append("\ufffd")
                     continue
