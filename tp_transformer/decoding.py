@@ -8,12 +8,14 @@ Axis letters: B batch, S source positions, K hypotheses about one source, V voca
 an answer.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from tp_transformer.model import EncoderDecoder
@@ -130,3 +132,140 @@ def _check(model, source, max_length, start, end):
     for name, symbol in (("start", start), ("end", end)):
         if not 0 <= symbol < model.vocab_size:
             raise ValueError(f"{name} is {symbol}, expected one of {model.vocab_size} symbols")
+
+
+@struct.dataclass
+class Beams:
+    """Answers found, the best first.
+
+    Attributes:
+      tokens: as `greedy_decode` gives them.
+      log_probabilities: of the answer with its end, natural logarithm; -inf where there is no further answer.
+      scores: what they are ranked by: log-probability over the penalty of the length.
+    """
+
+    tokens: Int[Array, "B K M+1"]
+    log_probabilities: Float[Array, "B K"]
+    scores: Float[Array, "B K"]
+
+
+@functools.partial(
+    jax.jit, static_argnames=("model", "max_length", "start", "end", "beams", "length_exponent", "cache")
+)
+def beam_search(
+    model: EncoderDecoder,
+    params: Mapping[str, Any],
+    source: Int[Array, "B S"],
+    *,
+    max_length: int,
+    start: int,
+    end: int,
+    beams: int = 4,
+    length_exponent: float = 0.0,
+    cache: bool = True,
+) -> Beams:
+    """Several answers to each question, of high probability as a whole; with one beam, the greedy one.
+
+    Arguments are those of `greedy_decode`, and:
+
+    Args:
+      model: either architecture.
+      params: its parameters.
+      source: questions, padded with `model.pad`.
+      max_length: M.
+      start: the symbol that answers start with.
+      end: the symbol that ends them.
+      beams: K, how many hypotheses go on side by side.
+      length_exponent: a of `length_penalty`; more favours longer answers.
+      cache: whether keys and values are kept from symbol to symbol.
+
+    Raises:
+      ValueError: a source or a number that does not fit, by name.
+    """
+    _check(model, source, max_length, start, end)
+    if beams < 1:
+        raise ValueError(f"beams is {beams}, expected at least 1")
+    if length_exponent < 0:
+        raise ValueError(f"length_exponent is {length_exponent}, expected 0 or more")
+    batch = source.shape[0]
+    step, state = (_cached_step if cache else _uncached_step)(model, params, source, beams, max_length, start)
+    found = search_beams(
+        step,
+        state,
+        batch,
+        beams,
+        max_length=max_length,
+        start=start,
+        end=end,
+        pad=model.pad,
+        length_exponent=length_exponent,
+    )
+    return dataclasses.replace(found, tokens=found.tokens.astype(source.dtype))
+
+
+def length_penalty(length: Int[Array, "*B"], exponent: float) -> Float[Array, "*B"]:
+    """((5 + length) / 6)^a of Wu et al. (2016), their equation (14); 1 for a = 0."""
+    return ((5.0 + length) / 6.0) ** exponent
+
+
+def search_beams(
+    step: Step,
+    state: Any,
+    batch: int,
+    beams: int,
+    *,
+    max_length: int,
+    start: int,
+    end: int,
+    pad: int,
+    length_exponent: float = 0.0,
+) -> Beams:
+    """The loop of `beam_search`, for any `step`.
+
+    A hypothesis that has ended stays in the beam with the score that it has, for as long as K others do not
+    beat it. The loop stops when all have ended.
+
+    Args:
+      step: logits after the last symbols.
+      state: what it needs first; its leaves start with [B, K] and follow their hypotheses.
+      batch: B.
+      beams: K.
+      max_length: M.
+      start: first symbol of each hypothesis.
+      end: ends a hypothesis.
+      pad: ends a hypothesis, and fills it after its end.
+      length_exponent: a of `length_penalty`.
+    """
+    tokens = jnp.full((batch, beams, max_length + 1), pad, jnp.int32).at[..., 0].set(start)
+    # All hypotheses are the same at first; but for one they have no probability, or all would stay the same.
+    total = jnp.broadcast_to(jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf)[None], (batch, beams))
+    follow = jax.vmap(lambda x, parents: x[parents])
+
+    def goes_on(carry):
+        position, ended, *_ = carry
+        return (position < max_length) & ~jnp.all(ended)
+
+    def body(carry):
+        position, ended, tokens, total, lengths, state = carry
+        last = jax.lax.dynamic_index_in_dim(tokens, position, axis=2, keepdims=False)
+        logits, state = step(last, state, position)
+        vocab = logits.shape[-1]
+        only_pad = jnp.where(jnp.arange(vocab) == pad, 0.0, -jnp.inf)[None, None]
+        gain = jnp.where(ended[..., None], only_pad, jax.nn.log_softmax(logits))
+        candidates = total[..., None] + gain
+        lengths = jnp.where(ended, lengths, position + 1)
+        ranks = candidates / length_penalty(lengths, length_exponent)[..., None]
+        _, best = jax.lax.top_k(ranks.reshape(batch, -1), beams)
+        parents, chosen = best // vocab, (best % vocab).astype(jnp.int32)
+        tokens, ended, lengths, state = jax.tree.map(
+            lambda x: follow(x, parents), (tokens, ended, lengths, state)
+        )
+        tokens = jax.lax.dynamic_update_slice_in_dim(tokens, chosen[..., None], position + 1, axis=2)
+        total = jnp.take_along_axis(candidates.reshape(batch, -1), best, axis=1)
+        return position + 1, ended | _ends(chosen, end, pad), tokens, total, lengths, state
+
+    none = jnp.zeros((batch, beams), bool)
+    carry = (jnp.int32(0), none, tokens, total, jnp.zeros((batch, beams), jnp.int32), state)
+    _, _, tokens, total, lengths, _ = jax.lax.while_loop(goes_on, body, carry)
+    tokens = jnp.where(jnp.isneginf(total)[..., None], pad, tokens)
+    return Beams(tokens, total, total / length_penalty(lengths, length_exponent))
