@@ -5,8 +5,10 @@
 - `Generator`: the generator itself, for sets small enough to be drawn while one waits.
 """
 
+import bisect
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -27,6 +29,7 @@ from tp_transformer.mathematics_modules import (
     modules_of,
     unknown,
 )
+from tp_transformer.mathematics_parts import parts_of
 from tp_transformer.mathematics_questions import Question, Questions, draw, fingerprint
 from tp_transformer.mathematics_text import TextQuestions
 
@@ -50,15 +53,15 @@ class Joined(Questions):
     def __init__(self, parts: Sequence[Questions]):
         """Takes the parts, at least one."""
         self.parts = tuple(parts)
-        self._ends = np.cumsum([len(part) for part in self.parts])
+        self._ends = list(itertools.accumulate(len(part) for part in self.parts))
 
     def __len__(self) -> int:
         """Number of questions."""
-        return int(self._ends[-1])
+        return self._ends[-1]
 
     def _at(self, index: int) -> Question:
-        part = int(np.searchsorted(self._ends, index, side="right"))
-        return self.parts[part][index - (int(self._ends[part - 1]) if part else 0)]
+        part = bisect.bisect_right(self._ends, index)
+        return self.parts[part][index - (self._ends[part - 1] if part else 0)]
 
     def lengths(self) -> UInt8[np.ndarray, "N 2"]:
         """Characters of every question and answer."""
@@ -213,11 +216,13 @@ class Generator:
     seed: int = 0
 
     def __post_init__(self):
-        """Checks the numbers and the names."""
+        """Checks the numbers and the names, and puts the names into the order of the data set."""
         check_counts(self.train, self.test, self.seed)
-        check_modules(TRAIN, self.names)
-        if self.extrapolation:
-            check_modules(EXTRAPOLATE, self.extrapolation)
+        for field, split in (("names", INTERPOLATE), ("extrapolation", EXTRAPOLATE)):
+            chosen = check_modules(split, getattr(self, field)) if getattr(self, field) else ()
+            object.__setattr__(self, field, tuple(name for name in modules_of(split) if name in chosen))
+        if not self.names and not self.extrapolation:
+            raise ValueError("names and extrapolation must name at least one module, got none")
 
     def modules(self, split: str) -> tuple[str, ...]:
         """The modules asked for."""
@@ -236,27 +241,26 @@ class Generator:
             return Joined([self.questions(level, module) for level in LEVELS])
         return _drawn(self, split, module)
 
-    def test_questions(self) -> frozenset[int]:
-        """Fingerprints of all test questions; drawing them takes as long as it takes."""
-        return frozenset(
-            fingerprint(question)
-            for split in TEST
-            for module in self.modules(split)
-            for question, _ in _drawn(self, split, module)
-        )
-
 
 @functools.lru_cache(maxsize=512)
 def _drawn(source: Generator, split: str, module: str) -> Listed:
-    if split in TEST:
-        return Listed(draw(split, module, source.test, seed=source.seed))
-    exclude = _excluded(source)
-    return Listed(draw(split, module, source.train // 3, seed=source.seed, exclude=exclude))
+    exclude = frozenset() if split in TEST else _test_questions(source)
+    return Listed(
+        question
+        for part in parts_of(source, split, module)
+        for question in draw(split, module, part.count, seed=source.seed, part=part.number, exclude=exclude)
+    )
 
 
 @functools.lru_cache(maxsize=8)
-def _excluded(source: Generator) -> frozenset[int]:
-    return source.test_questions()
+def _test_questions(source: Generator) -> frozenset[int]:
+    """Fingerprints of all test questions of a set."""
+    return frozenset(
+        fingerprint(question)
+        for split in TEST
+        for module in source.modules(split)
+        for question, _ in _drawn(source, split, module)
+    )
 
 
 def check_counts(train: int, test: int, seed: int) -> None:

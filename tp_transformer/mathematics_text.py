@@ -4,6 +4,7 @@ A file is mapped into memory, checked once, and read at random. Beside the mappi
 so that the 112 million of v1.0's training splits need 250 MB.
 """
 
+import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -78,15 +79,15 @@ class TextQuestions(Questions):
         """
         self.path = Path(path)
         self._map()
-        self._lengths = _check(self.path, self._text)
+        self._lengths = _check(self.path, np.frombuffer(self._text, np.uint8))
         sizes = self._lengths.sum(1, dtype=np.int64) + 2  # with both line ends
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])[::_BLOCK]
 
     def _map(self) -> None:
-        size = self.path.stat().st_size
-        self._size = size
-        # An empty file cannot be mapped; `_check` says what is wrong with it.
-        self._text = np.memmap(self.path, np.uint8, "r") if size else np.empty(0, np.uint8)
+        with open(self.path, "rb") as file:
+            self._size = os.fstat(file.fileno()).st_size
+            # An empty file cannot be mapped; `_check` says what is wrong with it.
+            self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._size else b""
 
     def __len__(self) -> int:
         """Number of questions."""
@@ -97,14 +98,14 @@ class TextQuestions(Questions):
         before = self._lengths[block * _BLOCK : index]
         start = int(self._starts[block]) + int(before.sum(dtype=np.int64)) + 2 * len(before)
         question, answer = map(int, self._lengths[index])
-        text = bytes(self._text[start : start + question + answer + 1]).decode("ascii")
+        text = self._text[start : start + question + answer + 1].decode("ascii")
         return Question(text[:question], text[question + 1 :])
 
     def __iter__(self) -> Iterator[Question]:
         """All questions in order, without looking for the place of each."""
         start = 0
         for question, answer in self._lengths.tolist():
-            text = bytes(self._text[start : start + question + answer + 1]).decode("ascii")
+            text = self._text[start : start + question + answer + 1].decode("ascii")
             yield Question(text[:question], text[question + 1 :])
             start += question + answer + 2
 

@@ -118,17 +118,25 @@ class Vocabulary:
         Raises:
             ValueError: a text does not fit, or has a character outside the vocabulary.
         """
-        rows = [self.encode(text) for text in texts]
-        longest = max(map(len, rows), default=2)
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts)) + 2
+        longest = int(lengths.max(initial=2))
         length = longest if length is None else length
         if longest > length:
             raise ValueError(
                 f"length must be at least {longest}, the longest text with its start and end, got {length}"
             )
-        padded = np.full((len(rows), length), self.pad, np.int32)
-        for row, ids in zip(padded, rows, strict=True):
-            row[: len(ids)] = ids
-        return padded
+        joined = "".join(texts)
+        body = self.ids[np.frombuffer(joined.encode("ascii", "replace"), np.uint8)]
+        if (body == _UNKNOWN).any() or not joined.isascii():
+            for text in texts:
+                self.encode(text)  # says which text and where
+        ids = np.full((len(texts), length), self.pad, np.int32)
+        ids[:, 0] = self.start
+        place = np.arange(length)
+        ids[place == lengths[:, None] - 1] = self.end
+        # Rows one behind the other are in the order of the joined text.
+        ids[(place > 0) & (place < lengths[:, None] - 1)] = body
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of a row of ids: what stands between the start, if there is one, and the first end or

@@ -1,0 +1,281 @@
+"""Exact match on the Mathematics Dataset: per module, averaged over modules, and counted above 95 % (table
+1).
+
+An answer is right if all of it is, its end included. Two ways to find out give the same result:
+
+- decode greedily and compare (`exact_match`);
+- give the decoder the answer itself and look whether each next symbol is the likeliest (`forced_match`).
+Greedy
+  decoding goes wrong at the first symbol where this does, and nowhere else. One pass instead of one a symbol.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from tp_transformer.mathematics_batches import Batch
+from tp_transformer.mathematics_vocabulary import END, PAD
+
+THRESHOLD = 0.95
+"""Accuracy above which table 1 counts a module."""
+
+
+def exact_match(
+    predicted: Int[Array, "B P"], target: Int[Array, "B T"], *, end: int = END, pad: int = PAD
+) -> Bool[Array, "B"]:
+    """Whether decoded answers are right, with their ends.
+
+    Args:
+        predicted: start, then what was decoded [B, P]; only what comes up to the target's end counts.
+        target: start, answer, end, padding [B, T].
+        end: id of the end.
+        pad: id of padding.
+
+    Returns:
+        True where every symbol behind the start agrees [B]; False where the target has no end.
+
+    Raises:
+        ValueError: the shapes do not belong together.
+    """
+    if predicted.ndim != 2 or target.ndim != 2 or predicted.shape[0] != target.shape[0]:
+        raise ValueError(
+            f"predicted and target must be [B, P] and [B, T], got {predicted.shape} and {target.shape}"
+        )
+    predicted, target = jnp.asarray(predicted)[:, 1:], jnp.asarray(target)[:, 1:]
+    if (short := target.shape[1] - predicted.shape[1]) > 0:
+        predicted = jnp.pad(predicted, ((0, 0), (0, short)), constant_values=pad)
+    predicted = predicted[:, : target.shape[1]]
+    return _all_agree(predicted == target, target, end)
+
+
+def forced_match(
+    logits: Float[Array, "B T-1 V"], target: Int[Array, "B T"], *, end: int = END
+) -> Bool[Array, "B"]:
+    """Whether greedy decoding would give the right answers, from the logits given the answers.
+
+    Args:
+        logits: of a decoder that was given `target[:, :-1]` [B, T - 1, V].
+        target: start, answer, end, padding [B, T].
+        end: id of the end.
+
+    Returns:
+        True where each next symbol is the likeliest [B]; False where the target has no end.
+
+    Raises:
+        ValueError: the shapes do not belong together.
+    """
+    if logits.ndim != 3 or target.ndim != 2 or logits.shape[:2] != (target.shape[0], target.shape[1] - 1):
+        raise ValueError(
+            f"logits must be [B, T - 1, V] for target [B, T], got {logits.shape} and {target.shape}"
+        )
+    following = jnp.asarray(target)[:, 1:]
+    return _all_agree(jnp.argmax(logits, axis=-1) == following, following, end)
+
+
+def _all_agree(agree: Bool[Array, "B T"], target: Int[Array, "B T"], end: int) -> Bool[Array, "B"]:
+    """Whether all symbols up to and with the target's first end agree."""
+    is_end = target == end
+    before_or_at = jnp.cumsum(is_end, axis=1) - is_end == 0
+    return jnp.all(agree | ~before_or_at, axis=1) & jnp.any(is_end, axis=1)
+
+
+class Share(NamedTuple):
+    """Right answers among questions."""
+
+    right: int
+    total: int
+
+    @property
+    def accuracy(self) -> float:
+        """Their share, 0 to 1; not a number if there were no questions."""
+        return self.right / self.total if self.total else float("nan")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """The result on one split: a number of right answers for each module."""
+
+    split: str
+    modules: Mapping[str, Share]
+
+    @property
+    def accuracies(self) -> dict[str, float]:
+        """Exact match of each module, 0 to 1, in the modules' order: the bars of figure 3."""
+        return {module: share.accuracy for module, share in self.modules.items()}
+
+    @property
+    def average(self) -> float:
+        """Exact match averaged over modules, each counting alike, as in table 1."""
+        return float(np.mean(list(self.accuracies.values())))
+
+    def above(self, threshold: float = THRESHOLD) -> int:
+        """How many modules are above a threshold (table 1: 95 %)."""
+        return sum(accuracy > threshold for accuracy in self.accuracies.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers, for a record."""
+        return {
+            "split": self.split,
+            "average": self.average,
+            "above_95": self.above(),
+            "modules": {
+                module: {"right": share.right, "total": share.total} for module, share in self.modules.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "Scores":
+        """What `to_json` wrote."""
+        modules = {name: Share(entry["right"], entry["total"]) for name, entry in record["modules"].items()}
+        return cls(record["split"], modules)
+
+    def __add__(self, other: "Scores") -> "Scores":
+        """The results of two halves of a split, or of two hosts, as one."""
+        if self.split != other.split:
+            raise ValueError(f"scores must be of one split, got {self.split} and {other.split}")
+        none = Share(0, 0)
+        pairs = {
+            module: (self.modules.get(module, none), other.modules.get(module, none))
+            for module in (*self.modules, *other.modules)
+        }
+        return Scores(
+            self.split,
+            {name: Share(a.right + b.right, a.total + b.total) for name, (a, b) in pairs.items()},
+        )
+
+
+def score(
+    right: Callable[[Batch], Any], batches: Iterable[Batch], modules: Sequence[str], *, split: str
+) -> Scores:
+    """Goes through the batches of a split and counts.
+
+    Args:
+        right: from a batch to whether each answer is right [B]; made of `exact_match` or `forced_match`. It
+            may
+            return device arrays: the results of a batch are only waited for when the next is under way.
+        batches: of the split, each question once.
+        modules: names by `Batch.module`.
+        split: name of the split.
+
+    Returns:
+        The counts; modules without a question are left out.
+
+    Raises:
+        ValueError: `right` returned another shape.
+    """
+    totals = np.zeros((len(modules), 2), np.int64)
+
+    def count(batch: Batch, result: Any) -> None:
+        result = np.asarray(result)
+        if result.shape != batch.index.shape:
+            raise ValueError(f"right must return one value a row {batch.index.shape}, got {result.shape}")
+        valid = batch.valid
+        np.add.at(totals, batch.module[valid], np.stack([result[valid], np.ones(valid.sum())], 1).astype(int))
+
+    waiting: tuple[Batch, Any] | None = None
+    for batch in batches:
+        begun = batch, right(batch)
+        if waiting is not None:
+            count(*waiting)
+        waiting = begun
+    if waiting is not None:
+        count(*waiting)
+    return Scores(
+        split,
+        {
+            module: Share(int(correct), int(total))
+            for module, (correct, total) in zip(modules, totals, strict=True)
+            if total
+        },
+    )
+
+
+def most_frequent_answers(batches: Any) -> dict[str, str]:
+    """The most frequent answer of each module: what a model must beat to have learned anything.
+
+    Args:
+        batches: `Batches` of a training split.
+
+    Returns:
+        By module; of equally frequent ones the first in the order of strings.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for batch in batches:
+        for module, index in zip(batch.module[batch.valid], batch.index[batch.valid], strict=True):
+            of_module = counts.setdefault(batches.modules[int(module)], {})
+            answer = batches.question(int(index)).answer
+            of_module[answer] = of_module.get(answer, 0) + 1
+    return {
+        module: min(answers, key=lambda answer: (-answers[answer], answer))
+        for module, answers in counts.items()
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Reported:
+    """A row of the paper's table 1. Accuracies are 0 to 1."""
+
+    model: str
+    weights: float
+    """Parameters, in millions."""
+
+    steps: int
+    train: float | None
+    interpolation: float
+    interpolation_above: int
+    """Modules above 95 %, of 56."""
+
+    extrapolation: float
+    extrapolation_above: int
+    """Modules above 95 %, of 15."""
+
+
+TABLE_1 = (
+    Reported("Simple LSTM", 18, 500_000, None, 0.57, 6, 0.41, 1),
+    Reported("Transformer (Saxton et al.)", 30, 500_000, None, 0.76, 13, 0.50, 1),
+    Reported("Transformer", 44.2, 500_000, 0.8306, 0.7533, 12, 0.5242, 1),
+    Reported("Transformer", 44.2, 700_000, 0.8501, 0.7742, 14, 0.5200, 2),
+    Reported("TP-Transformer", 49.2, 500_000, 0.8541, 0.7830, 16, 0.5222, 2),
+    Reported("TP-Transformer", 49.2, 700_000, 0.8725, 0.8067, 18, 0.5248, 3),
+    Reported("TP-Transformer", 49.2, 1_700_000, 0.9104, 0.8424, 25, 0.5540, 3),
+)
+"""Table 1 of Schlag et al. (2019); the first two rows are theirs from Saxton et al. (2019)."""
+
+
+def format_table(rows: Sequence[tuple[str, Scores | None, Scores | None]]) -> str:
+    """Our results under those of table 1, as text.
+
+    Args:
+        rows: name, result on `interpolate`, result on `extrapolate`; None where there is none.
+
+    Returns:
+        A Markdown table.
+
+    Raises:
+        ValueError: a result is of another split.
+    """
+    lines = [
+        "| model | interpolation | > 95 % | extrapolation | > 95 % |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for reported in TABLE_1:
+        lines.append(
+            f"| {reported.model}, {reported.steps / 1e3:.0f}k steps (paper) | {reported.interpolation:.2%} | "
+            f"{reported.interpolation_above} of 56 | {reported.extrapolation:.2%} | "
+            f"{reported.extrapolation_above} of 15 |"
+        )
+    for name, *results in rows:
+        cells = [name]
+        for split, scores in zip(("interpolate", "extrapolate"), results, strict=True):
+            if scores is None:
+                cells += ["-", "-"]
+                continue
+            if scores.split != split:
+                raise ValueError(f"rows must have interpolate, then extrapolate; {name} has {scores.split}")
+            cells += [f"{scores.average:.2%}", f"{scores.above()} of {len(scores.modules)}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
