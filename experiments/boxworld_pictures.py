@@ -319,5 +319,5 @@ def _legend(episode: episodes.Episode, times: Sequence[int]) -> str:
 def puzzle_title(state: boxworld.State) -> str:
     """The type of a state's puzzle, for titles."""
     puzzle = np.asarray(state.puzzle).tolist()
-    extra = f", {puzzle[3]} distractors" if puzzle[3] else ""
+    extra = f", {puzzle[3]} distractor{'s' * (puzzle[3] > 1)}" if puzzle[3] else ""
     return f"puzzle {type_label(puzzle[:3])}{extra}"
