@@ -21,6 +21,7 @@ FRAMES_PER_SECOND = 4
 """Slow enough to follow; the authors' clips have 30."""
 HOLD_SECONDS = 2.5
 """How long the last frame stays."""
+NO_ENCODER = "an MP4 needs imageio-ffmpeg, which is not installed: pip install 'logic-zoo[video]'"
 _ACTIONS = ("left", "up", "right", "down")
 _WHITE, _INK, _GREY, _BAR = (255, 255, 255), (30, 30, 30), (110, 110, 110), (0, 114, 178)
 _GAP = 14
@@ -105,12 +106,15 @@ def write_mp4(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PE
     return path
 
 
+def can_write_mp4() -> bool:
+    """Whether imageio-ffmpeg is installed."""
+    return importlib.util.find_spec("imageio_ffmpeg") is not None
+
+
 def _encoder() -> str:
     """The ffmpeg that imageio-ffmpeg brings, or the one it was told to use."""
-    if importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise MissingEncoderError(
-            "an MP4 needs imageio-ffmpeg, which is not installed: pip install 'logic-zoo[video]'"
-        )
+    if not can_write_mp4():
+        raise MissingEncoderError(NO_ENCODER)
     import imageio_ffmpeg
 
     return imageio_ffmpeg.get_ffmpeg_exe()

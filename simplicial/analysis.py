@@ -29,6 +29,7 @@ from simplicial.win_rates import (
     boards_of,
     evaluate,
     play,
+    probabilities,
     solution_ratios,
     tally,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "pair_labels",
     "pair_maps",
     "play",
+    "probabilities",
     "sharpened",
     "solution_ratios",
     "tally",

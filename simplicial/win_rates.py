@@ -112,6 +112,27 @@ def evaluate(
     return tally(played, types)
 
 
+def probabilities(
+    puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3']", config: boxworld.BoxWorldConfig
+) -> "Float[np.ndarray, 'P']":
+    """How often `config` draws each type: the weights of win rates in the fraction solved overall.
+
+    Raises:
+        ValueError: one is not a type that `config` draws.
+    """
+    known = boxworld.puzzles(config)
+    kinds = [(length, bool(lock)) for length, lock, _ in known]
+    lengths = len({length for length, _ in kinds})
+    chance = float(np.asarray(config.bridge_probability))
+    found = []
+    for puzzle in np.asarray(puzzles).tolist():
+        if tuple(puzzle) not in known:
+            raise ValueError(f"puzzles has {tuple(puzzle)}, which is none that the config draws: {known}")
+        kind = puzzle[0], bool(puzzle[1])
+        found.append((chance if kind[1] else 1 - chance) / lengths / kinds.count(kind))
+    return np.asarray(found)
+
+
 def tally(played: Played, puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3']") -> Evaluation:
     """Counts for each type of E = P x episodes boards in the order of `boards_of`.
 
