@@ -1,0 +1,83 @@
+"""The generator, repaired at import."""
+
+import subprocess
+import sys
+import types
+import warnings
+
+import numpy as np
+import pytest
+
+from tp_transformer import mathematics_repairs
+from tp_transformer.mathematics_modules import EXTRAPOLATION_MODULES, MODULES
+from tp_transformer.mathematics_questions import _flatten
+from tp_transformer.mathematics_repairs import REPAIRS, _repaired_source, import_generator
+
+
+def test_all_modules_are_there():
+    """The names we list are those the generator has."""
+    generator = import_generator()
+    assert sorted(_flatten(generator.train(lambda entropy: entropy))) == list(MODULES)
+    assert sorted(_flatten(generator.test())) == list(MODULES)
+    assert sorted(_flatten(generator.test_extra())) == list(EXTRAPOLATION_MODULES)
+
+
+def test_nothing_else_is_patched():
+    """Neither NumPy nor the warnings of anyone else are touched."""
+    import_generator()
+    assert "object" not in vars(np)
+    assert not hasattr(np.ndarray, "itemset")
+    with pytest.raises(TypeError):
+        __import__("random").randint(0.5, 1.5)
+    with pytest.warns(DeprecationWarning, match="ours"):
+        warnings.warn("ours", DeprecationWarning, stacklevel=1)
+
+
+def test_imports_under_the_strictest_warnings(tmp_path):
+    """In a fresh process that compiles the package anew and in which every warning is an error."""
+    code = (
+        "import sys, types, warnings\n"
+        "import numpy, sympy\n"
+        f"sys.pycache_prefix = {str(tmp_path)!r}\n"
+        "package = types.ModuleType('tp_transformer')\n"  # without the models, so without JAX
+        f"package.__path__ = [{str(mathematics_repairs.__file__).rsplit('/', 1)[0]!r}]\n"
+        "sys.modules['tp_transformer'] = package\n"
+        "before = list(warnings.filters)\n"
+        "from tp_transformer.mathematics_questions import draw\n"
+        "draw('train-easy', 'polynomials__expand', 2, seed=0)\n"
+        "assert warnings.filters == before, warnings.filters\n"
+        "assert 'mathematics_dataset.generate' not in sys.modules  # it would define flags\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Warning" not in result.stderr
+
+
+def test_another_version_is_refused():
+    """Text that the repairs were not written for is not half mended."""
+    with pytest.raises(ImportError, match=r"occurs 0 times where 1 were expected.*1\.0\.1"):
+        _repaired_source("mathematics_dataset.sample.polynomials", "import numpy as np\n")
+    assert _repaired_source("mathematics_dataset.sample.ops", "anything") == "anything"
+
+
+def test_repairs_replace_what_they_name():
+    """Each repair leaves nothing of what it replaces."""
+    for repair in REPAIRS:
+        text = "\n".join(r.old for r in REPAIRS if r.module == repair.module for _ in range(r.count))
+        name = f"mathematics_dataset.{repair.module}"
+        repaired = _repaired_source(name, text)
+        assert repaired.count(repair.new) >= repair.count
+        assert repair.old not in repaired.replace(repair.new, "")
+
+
+def test_an_early_import_is_refused(monkeypatch):
+    """Modules that someone imported before would not be repaired."""
+    name = "mathematics_dataset.util.composition"
+    monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    with pytest.raises(ImportError, match="was imported before it could be repaired"):
+        mathematics_repairs._import_once.__wrapped__()
