@@ -5,6 +5,7 @@ Axes: T steps, R rows and C columns of the board, N = (R - 2)(C - 1) entities.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
@@ -181,11 +182,14 @@ def first_solved(
 
 
 def moments(episode: Episode, count: int = 4) -> list[int]:
-    """Up to `count` steps worth showing: the first, and those in which a key is taken or a box opened."""
-    events = sorted({0, *np.flatnonzero(episode.rewards).tolist()})
-    if len(events) < count:
-        more = np.linspace(0, episode.steps - 1, count + 1).round().astype(int).tolist()
-        events = sorted({*events, *more[1 : 1 + count - len(events)]})
+    """Up to `count` steps worth showing: the first, and those in which a key is taken or a box opened.
+
+    Where these are too few, some in between.
+    """
+    events = sorted({0, episode.steps - 1, *np.flatnonzero(episode.rewards).tolist()})
+    while len(events) < min(count, episode.steps):
+        _, start, end = max((b - a, a, b) for a, b in itertools.pairwise(events))
+        events = sorted({*events, (start + end) // 2})
     chosen = np.linspace(0, len(events) - 1, min(count, len(events))).round().astype(int)
     return [events[index] for index in chosen]
 

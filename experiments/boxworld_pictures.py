@@ -12,6 +12,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from experiments import boxworld_episodes as episodes
 from experiments import runtime
@@ -185,8 +186,7 @@ def win_rate_figure(counts: analysis.Evaluation, *, title: str) -> Figure:
             )  # fmt: skip
         axes.set_yticks(places, [type_label(puzzle) for puzzle in types])
         axes.annotate(
-            "solved", (1.0, -1), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8,
-            annotation_clip=False,
+            "solved", (1, 1), xycoords="axes fraction", xytext=(4, 0), textcoords="offset points", fontsize=8,
         )  # fmt: skip
         axes.set_ylim(len(types) - 0.4, -0.6)
         axes.set(title=title, xlim=(0, 1), xlabel=f"share of {int(episodes_[0])} boards of the type")
@@ -233,8 +233,10 @@ def win_rates_over_training(
                     _rate_line(axes, rates, steps, number, puzzle)
                 bridge = f", bridge opened by key {lock}" if lock else ""
                 axes.set_title(f"L = {length}{bridge}", fontsize=8)
-                axes.legend(fontsize=7, loc="lower right")
+                axes.legend(fontsize=7, loc="best")
                 axes.set_ylim(-0.03, 1.05)
+                axes.xaxis.set_major_locator(MaxNLocator(4))
+                axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
                 if row == len(lengths) - 1 or lock > lengths[row + 1]:
                     axes.set_xlabel(xlabel)
                     axes.tick_params(labelbottom=True)
@@ -296,7 +298,7 @@ def _happening(episode: episodes.Episode, time: int) -> str:
     """Which step, and what came of it."""
     reward = episode.rewards[time]
     action = ("left", "up", "right", "down")[int(episode.actions[time])]
-    return f"step {time}: goes {action}" + (f", reward {reward:+.0f}" if reward else "")
+    return f"step {time}: {action}" + (f", reward {reward:+.0f}" if reward else "")
 
 
 def _mark_columns(axes: Axes, episode: episodes.Episode, time: int) -> None:

@@ -37,7 +37,7 @@ def frames(episode: episodes.Episode, views: Sequence[episodes.View], scale: int
 
     To the left the board with the numbers of its keys, below it what the agent would do; to the right
     attention over the board, in two rows; below everything, if the agent has 2-simplicial attention, that of
-    its second block (or its only one), first head.
+    its second block (or its only one), first head. The last picture keeps what led to the last step.
 
     Args:
         episode: what happened.
@@ -60,9 +60,7 @@ def write_gif(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PE
         ValueError: no pictures, or `fps` is not positive.
     """
     _check(pictures, fps)
-    # Chosen from the first, the middle and the last frame together.
-    sample = np.concatenate([pictures[0], pictures[len(pictures) // 2], pictures[-1]])
-    palette = Image.fromarray(sample).quantize(255, dither=Image.Dither.NONE)
+    palette = _palette([pictures[0], pictures[len(pictures) // 2], pictures[-1]])
     images = [
         Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures
     ]
@@ -106,6 +104,18 @@ def write_mp4(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PE
     return path
 
 
+def _palette(pictures: Sequence[np.ndarray]) -> Image.Image:
+    """256 colours for some frames: the 64 most frequent as they are (paper, board, ink), others about so."""
+    pixels = np.concatenate([picture.reshape(-1, 3) for picture in pictures])
+    colours, counts = np.unique(pixels, axis=0, return_counts=True)
+    frequent = colours[np.argsort(-counts, kind="stable")[:64]]
+    others = Image.fromarray(np.concatenate(pictures)).quantize(256 - len(frequent), dither=Image.Dither.NONE)
+    chosen = [*frequent.ravel().tolist(), *(others.getpalette() or [])][: 3 * 256]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(chosen + chosen[:3] * (256 - len(chosen) // 3))
+    return palette
+
+
 def can_write_mp4() -> bool:
     """Whether imageio-ffmpeg is installed."""
     return importlib.util.find_spec("imageio_ffmpeg") is not None
@@ -137,7 +147,7 @@ class _Page:
         self.line = round(self.font.size * 1.5)
         rows, cols = episode.pictures.shape[1:3]
         self.board = (cols * scale, rows * scale)
-        self.tile = max(4, scale // 2)  # of a view
+        self.tile = max(scale // 2, -(-5 * scale // cols))  # of a view, at least 5 board tiles wide
         self.view = (cols * self.tile, rows * self.tile + self.line)
         self.view_font = self.small
         for size in range(round(self.small.size), 4, -1):  # the largest that leaves room for all titles
@@ -166,12 +176,12 @@ class _Page:
         title = puzzle_title(self.episode.state(0))
         draw.text((_GAP, _GAP // 2), f"{title}: {text}", _INK, self.font)
         self._board(image, draw, time)
-        if not is_over:
-            self._policy(draw, time)
-            for number, view in enumerate(self.views):
-                self._view(image, draw, number, view, time)
-            if self.pairs is not None:
-                self._pairs(image, draw, time)
+        before = min(time, self.episode.steps - 1)
+        self._policy(draw, before)
+        for number, view in enumerate(self.views):
+            self._view(image, draw, number, view, before)
+        if self.pairs is not None:
+            self._pairs(image, draw, before)
         return np.asarray(image)
 
     def _board(self, image: Image.Image, draw: ImageDraw.ImageDraw, time: int) -> None:
