@@ -113,7 +113,7 @@ class BatchOrder:
             row = int(bucket.argmax())
             raise ValueError(
                 f"buckets must have room for every question: number {row} has {lengths[row, 0]} and its "
-                f"answer {lengths[row, 1]} characters, which with start and end does not fit {self.buckets[-1]}"
+                f"answer {lengths[row, 1]} characters; with start and end they exceed {self.buckets[-1]}"
             )
         self._own = np.bincount(bucket, minlength=len(self.buckets))
         self._first = np.cumsum(self._own) - self._own

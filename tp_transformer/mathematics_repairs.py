@@ -2,8 +2,8 @@
 
 `mathematics_dataset` 1.0.1 was written for Python 3.5 to 3.7 and has not changed since. What stops it today
 is mended in its source text as it is imported, in its own modules only: nothing is patched into NumPy,
-`random` or SymPy, where others would meet it. Every repair names the text it expects and how often, so
-another version of the package is refused instead of being half mended.
+`random` or SymPy, where others would meet it, and no warning is silenced. Every repair names the text it
+expects and how often, so another version of the package is refused instead of being half mended.
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ import importlib.util
 import sys
 import threading
 import types
-import warnings
 
 PACKAGE = "mathematics_dataset"
 
@@ -137,16 +136,11 @@ def _import_once() -> types.ModuleType:
     names = list(dict.fromkeys(f"{PACKAGE}.{repair.module}" for repair in REPAIRS))
     if early := [name for name in names if name in sys.modules]:
         raise ImportError(f"{', '.join(early)} was imported before it could be repaired", name=early[0])
-    with warnings.catch_warnings():
-        # The package's own text: invalid escapes in its docstrings, and what it uses of SymPy and NumPy while
-        # importing.
-        warnings.simplefilter("ignore", SyntaxWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        # In an order in which no repaired module is imported, unrepaired, by another.
-        _import_repaired(f"{PACKAGE}.sample.polynomials")
-        _import_repaired(f"{PACKAGE}.util.composition")
-        _import_repaired(f"{PACKAGE}.modules.numbers")
-        return importlib.import_module(f"{PACKAGE}.modules.modules")
+    # In an order in which no repaired module is imported, unrepaired, by another.
+    _import_repaired(f"{PACKAGE}.sample.polynomials")
+    _import_repaired(f"{PACKAGE}.util.composition")
+    _import_repaired(f"{PACKAGE}.modules.numbers")
+    return importlib.import_module(f"{PACKAGE}.modules.modules")
 
 
 def import_generator() -> types.ModuleType:
