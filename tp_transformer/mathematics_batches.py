@@ -82,8 +82,10 @@ class Batches:
         if batch_size % process_count:
             raise ValueError(f"batch_size={batch_size} must be a multiple of process_count={process_count}")
         have = source.modules(split)
+        if not have:
+            raise ValueError(f"source must have questions of {split}; it has no module of that split")
         self.split = split
-        self.modules = check_modules(split, modules if modules is not None else have or None)
+        self.modules = check_modules(split, have if modules is None else modules)
         """Names of the modules, by `Batch.module`."""
         self.vocabulary = vocabulary
         self._questions = Joined([source.questions(split, module) for module in self.modules])

@@ -5,7 +5,7 @@ import types
 from collections.abc import Mapping
 from typing import Protocol
 
-from tp_transformer.mathematics_modules import LEVELS
+from tp_transformer.mathematics_modules import EXTRAPOLATE, LEVELS
 
 SPEEDS: Mapping[str, float] = types.MappingProxyType(
     {

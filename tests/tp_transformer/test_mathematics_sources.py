@@ -1,0 +1,158 @@
+"""Three sources with one interface."""
+
+import numpy as np
+import pytest
+
+from tp_transformer.mathematics_modules import EXTRAPOLATION_MODULES, LEVELS, MODULES
+from tp_transformer.mathematics_questions import Question, Questions, draw, fingerprint
+from tp_transformer.mathematics_sources import (
+    Generator,
+    Joined,
+    Listed,
+    Source,
+    TextDirectory,
+    TFDSDirectory,
+    open_source,
+)
+from tp_transformer.mathematics_text import write_questions
+
+SOME = ("numbers__place_value", "arithmetic__add_or_sub")
+SET = Generator(train=30, test=5, names=SOME, extrapolation=("numbers__place_value_big",), seed=1)
+
+
+def _write(root, split, module, count=3):
+    (root / split).mkdir(parents=True, exist_ok=True)
+    pairs = [Question(f"{split} {i}?", str(i)) for i in range(count)]
+    write_questions(root / split / f"{module}.txt", pairs)
+    return pairs
+
+
+def test_joined():
+    """One behind the other."""
+    parts = [Listed([Question("a", "1")]), Listed([]), Listed([Question("bb", "22"), Question("c", "3")])]
+    joined = Joined(parts)
+    assert list(joined) == [("a", "1"), ("bb", "22"), ("c", "3")]
+    assert joined[-1] == joined[2] == ("c", "3")
+    np.testing.assert_array_equal(joined.lengths(), [[1, 1], [2, 2], [1, 1]])
+    with pytest.raises(IndexError, match="there are 3 questions, none at 3"):
+        joined[3]
+
+
+class TestGenerator:
+    """The generator as a source."""
+
+    def test_is_a_source(self):
+        """It gives what it was asked for, in the order of the data set."""
+        assert isinstance(SET, Source)
+        assert SET.modules("train") == SET.modules("interpolate") == SOME[::-1]
+        assert SET.modules("extrapolate") == ("numbers__place_value_big",)
+        assert isinstance(SET.questions("train", SOME[0]), Questions)
+        assert len(SET.questions("train", SOME[0])) == 30
+        assert [len(SET.questions(level, SOME[0])) for level in LEVELS] == [10] * 3
+        assert len(SET.questions("extrapolate", "numbers__place_value_big")) == 5
+
+    def test_train_is_the_three_levels(self):
+        """In their order."""
+        levels = [question for level in LEVELS for question in SET.questions(level, SOME[1])]
+        assert list(SET.questions("train", SOME[1])) == levels
+
+    def test_questions_are_those_drawn(self):
+        """A test split is what `draw` gives; equal sets are equal."""
+        assert list(SET.questions("interpolate", SOME[0])) == draw("interpolate", SOME[0], 5, seed=1)
+        assert Generator(30, 5, list(SOME[::-1]), ("numbers__place_value_big",), 1) == SET
+
+    def test_no_training_question_is_a_test_question(self):
+        """Of a module whose questions repeat, those of the test are not in training; they would have been."""
+        times = Generator(train=3000, test=2000, names=("measurement__time",), extrapolation=())
+        test = {question for question, _ in times.questions("interpolate", "measurement__time")}
+        train = {question for question, _ in times.questions("train", "measurement__time")}
+        assert not test & train
+        module = "numbers__is_prime"
+        small = Generator(train=9000, test=6000, names=(module,), extrapolation=())
+        test = {fingerprint(question) for question, _ in small.questions("interpolate", module)}
+        got = list(small.questions("train-hard", module))
+        unfiltered = draw("train-hard", module, 3000, seed=0)
+        assert not test & {fingerprint(question) for question, _ in got}
+        assert got == draw("train-hard", module, 3000, seed=0, exclude=test)
+        assert len(unfiltered) == len(got)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"train": 31}, "train must be a multiple of 3"),
+            ({"train": -3}, "train must be a multiple of 3"),
+            ({"test": -1}, "test must be at least 0"),
+            ({"seed": -1}, "seed must be at least 0"),
+            ({"names": ("numbers__placevalue",)}, "the nearest are numbers__place_value"),
+            ({"extrapolation": ("numbers__gcd",)}, "modules of extrapolate must be a known name"),
+            ({"names": (), "extrapolation": ()}, "at least one module"),
+        ],
+    )
+    def test_refusals(self, arguments, message):
+        """Before anything is drawn."""
+        with pytest.raises(ValueError, match=message):
+            Generator(**arguments)
+
+    def test_a_module_that_was_not_asked_for(self):
+        """It is not drawn in passing."""
+        with pytest.raises(ValueError, match="of interpolate must be a known name, got 'numbers__gcd'"):
+            SET.questions("interpolate", "numbers__gcd")
+
+    def test_everything_by_default(self):
+        """All 56 and 15 modules."""
+        assert Generator().modules("train-easy") == MODULES
+        assert Generator().modules("extrapolate") == EXTRAPOLATION_MODULES
+
+
+class TestTextDirectory:
+    """Text files as published."""
+
+    def test_reads_the_published_layout(self, tmp_path):
+        """Also from the folder around it."""
+        root = tmp_path / "mathematics_dataset-v1.0"
+        written = {level: _write(root, level, "numbers__gcd") for level in LEVELS}
+        test = _write(root, "interpolate", "numbers__gcd", 2)
+        for directory in (root, tmp_path, str(tmp_path)):
+            source = TextDirectory(directory)
+            assert isinstance(source, Source)
+            assert source.modules("train") == source.modules("interpolate") == ("numbers__gcd",)
+            assert list(source.questions("train-hard", "numbers__gcd")) == written["train-hard"]
+            assert list(source.questions("train", "numbers__gcd")) == [
+                pair for level in LEVELS for pair in written[level]
+            ]
+            assert list(source.questions("interpolate", "numbers__gcd")) == test
+            assert source.modules("extrapolate") == ()
+
+    def test_a_module_without_a_level_is_not_in_train(self, tmp_path):
+        """The three levels make up "train"."""
+        _write(tmp_path, "train-easy", "numbers__gcd")
+        source = TextDirectory(tmp_path)
+        assert source.modules("train-easy") == ("numbers__gcd",)
+        assert source.modules("train") == ()
+        with pytest.raises(ValueError, match=r"train-medium/numbers__gcd\.txt: it is not there"):
+            source.questions("train", "numbers__gcd")
+
+    def test_refusals(self, tmp_path):
+        """What is not there is told, with what is."""
+        with pytest.raises(ValueError, match="directory must have at least one of the folders train-easy, "):
+            TextDirectory(tmp_path)
+        _write(tmp_path, "interpolate", "numbers__gcd")
+        source = TextDirectory(tmp_path)
+        with pytest.raises(ValueError, match="of interpolate there is numbers__gcd"):
+            source.questions("interpolate", "numbers__lcm")
+        with pytest.raises(ValueError, match="the nearest are numbers__lcm"):
+            source.questions("interpolate", "numbers_lcm")
+        (tmp_path / "generation.json").write_text("{}", encoding="utf-8")
+        with pytest.raises(ValueError, match="its generation is not finished: start it again"):
+            source.questions("interpolate", "numbers__lcm")
+
+
+def test_open_source(tmp_path):
+    """By what lies there."""
+    with pytest.raises(ValueError, match=r"folders train-easy, .*; or directory must have math_dataset/"):
+        open_source(tmp_path)
+    (tmp_path / "tfds" / "math_dataset" / "numbers__gcd" / "1.0.0").mkdir(parents=True)
+    (tmp_path / "tfds" / "math_dataset" / "numbers__gcd" / "1.0.0" / "dataset_info.json").touch()
+    assert isinstance(open_source(tmp_path / "tfds"), TFDSDirectory)
+    _write(tmp_path / "text", "interpolate", "numbers__gcd")
+    assert isinstance(open_source(tmp_path / "text"), TextDirectory)
