@@ -61,9 +61,7 @@ def write_gif(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PE
     """
     _check(pictures, fps)
     palette = _palette([pictures[0], pictures[len(pictures) // 2], pictures[-1]])
-    images = [
-        Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures
-    ]
+    images = [_indexed(picture, palette) for picture in pictures]
     times = [round(1000 / fps)] * (len(images) - 1) + [round(1000 * HOLD_SECONDS)]
     path.parent.mkdir(parents=True, exist_ok=True)
     images[0].save(path, save_all=True, append_images=images[1:], duration=times, loop=0, optimize=False)
@@ -104,16 +102,34 @@ def write_mp4(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PE
     return path
 
 
-def _palette(pictures: Sequence[np.ndarray]) -> Image.Image:
-    """256 colours for some frames: the 64 most frequent as they are (paper, board, ink), others about so."""
-    pixels = np.concatenate([picture.reshape(-1, 3) for picture in pictures])
-    colours, counts = np.unique(pixels, axis=0, return_counts=True)
+def _palette(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """256 colours [256, 3] for some frames: the 64 most frequent as they are, and others."""
+    colours, counts = np.unique(_packed(np.concatenate(pictures)), return_counts=True)
     frequent = colours[np.argsort(-counts, kind="stable")[:64]]
-    others = Image.fromarray(np.concatenate(pictures)).quantize(256 - len(frequent), dither=Image.Dither.NONE)
-    chosen = [*frequent.ravel().tolist(), *(others.getpalette() or [])][: 3 * 256]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette(chosen + chosen[:3] * (256 - len(chosen) // 3))
-    return palette
+    room = 256 - len(frequent)
+    others = Image.fromarray(np.concatenate(pictures)).quantize(room, dither=Image.Dither.NONE).getpalette()
+    others = np.asarray(others, np.uint8).reshape(-1, 3)[:room]
+    palette = np.concatenate([_unpacked(frequent), others])
+    return np.pad(palette, ((0, 256 - len(palette)), (0, 0)), mode="edge")
+
+
+def _indexed(picture: np.ndarray, palette: np.ndarray) -> Image.Image:
+    """A picture in the nearest colours of a palette; Pillow's own search is a few shades off."""
+    colours, where = np.unique(_packed(picture), return_inverse=True)
+    distances = _unpacked(colours).astype(int)[:, None] - palette.astype(int)[None]
+    nearest = np.argmin((distances**2).sum(axis=-1), axis=1).astype(np.uint8)
+    image = Image.fromarray(nearest[where].reshape(picture.shape[:2]))
+    image.putpalette(palette.ravel().tolist())
+    return image
+
+
+def _packed(picture: np.ndarray) -> np.ndarray:
+    red, green, blue = np.moveaxis(picture.astype(np.uint32), -1, 0)
+    return red << 16 | green << 8 | blue
+
+
+def _unpacked(colours: np.ndarray) -> np.ndarray:
+    return np.stack([colours >> 16 & 255, colours >> 8 & 255, colours & 255], axis=-1).astype(np.uint8)
 
 
 def can_write_mp4() -> bool:
