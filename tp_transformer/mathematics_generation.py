@@ -78,6 +78,8 @@ def generate(
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root):
         _agree(root, source)
+        for leftover in root.glob("*/.*.tmp"):  # of a process that was killed while it wrote
+            leftover.unlink()
         tests = [part for split in TEST for part in parts_of(source, split)]
         training = [part for level in LEVELS for part in parts_of(source, level)]
         with _Progress([*tests, *training], show) as progress, _workers(processes) as pool:
