@@ -206,12 +206,13 @@ class MultiHeadAttention(nn.Module):
 
     def _fillers(self, query, keys, values, mask, is_causal, deterministic):
         """v-bar of equation (4)."""
-        drops = self.dropout_rate > 0 and not deterministic
-        if drops or self.is_mutable_collection("intermediates"):
+        # What JAX's function does not do, or does in float32: its softmax is never float64.
+        plainly = (self.dropout_rate > 0 and not deterministic) or query.dtype == jnp.float64
+        if plainly or self.is_mutable_collection("intermediates"):
             weights = dot_product_weights(query, keys, mask, is_causal=is_causal)
             self.sow("intermediates", "weights", weights)
-            if drops:
-                weights = self.dropout(weights, deterministic=False).astype(values.dtype)
+            if plainly:
+                weights = self.dropout(weights, deterministic=deterministic).astype(values.dtype)
                 return jnp.einsum("...hts,...shd->...thd", weights, values)
         flat = [x.reshape(-1, *x.shape[-3:]) for x in (query, keys, values)]
         if mask is not None and mask.ndim > 3:

@@ -11,13 +11,17 @@ checkpoint without its optimizer's state.
 """
 
 import collections
+import contextlib
 import dataclasses
+import io
 import math
+import mmap
 import os
 import pickle
+import pickletools
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, cast
 
 import ml_dtypes
@@ -107,9 +111,11 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     with open(path, "rb") as file:
         try:
-            start = file.read(4)
-            file.seek(0)
-            return _load_zip(path, file) if start == b"PK\x03\x04" else _load_legacy(path, file)
+            if file.read(4) == b"PK\x03\x04":
+                return _load_zip(path, file)
+            # Mapped, so that a damaged length reads up to the file's end, not memory that is not there.
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                return _load_legacy(path, mapped)
         except Exception as error:  # whatever the unpickler stumbles over: its input is anybody's
             raise ValueError(f"{path}: cannot be read as a file that PyTorch saved: {error}") from error
 
@@ -141,20 +147,20 @@ def _load_zip(path: str | os.PathLike[str], file: BinaryIO) -> Any:
             return Storage(dtype, count, read)
 
         with archive.open(pickles[0]) as program:
-            return _Unpickler(cast(BinaryIO, program), storage).load()
+            return _unpickled(io.BytesIO(program.read()), storage)
 
 
-def _load_legacy(path: str | os.PathLike[str], file: BinaryIO) -> Any:
+def _load_legacy(path: str | os.PathLike[str], file: mmap.mmap) -> Any:
     """PyTorch < 1.6: magic number, version, machine, the pickle, the storages' keys, each count and bytes."""
 
     def nothing(dtype: np.dtype, key: str, count: int) -> Storage:
         raise pickle.UnpicklingError("a storage before the saved object")
 
-    if _Unpickler(file, nothing).load() != LEGACY_MAGIC:
+    if _unpickled(file, nothing) != LEGACY_MAGIC:
         raise pickle.UnpicklingError("it starts neither as a zip archive nor with PyTorch's number")
-    if (version := _Unpickler(file, nothing).load()) != LEGACY_PROTOCOL:
+    if (version := _unpickled(file, nothing)) != LEGACY_PROTOCOL:
         raise pickle.UnpicklingError(f"format version {version}, expected {LEGACY_PROTOCOL}")
-    big = not _Unpickler(file, nothing).load().get("little_endian", True)
+    big = not _unpickled(file, nothing).get("little_endian", True)
     storages: dict[str, Storage] = {}
 
     def storage(dtype: np.dtype, key: str, count: int) -> Storage:
@@ -163,25 +169,22 @@ def _load_legacy(path: str | os.PathLike[str], file: BinaryIO) -> Any:
             raise pickle.UnpicklingError(f"storage {key!r} is named with two types or sizes")
         return found
 
-    saved = _Unpickler(file, storage).load()
-    keys = _Unpickler(file, nothing).load()
+    saved = _unpickled(file, storage)
+    keys = _unpickled(file, nothing)
     if not isinstance(keys, list) or sorted(keys) != sorted(storages):
         raise pickle.UnpicklingError("the list of storages is not that of those named")
-    end = os.fstat(file.fileno()).st_size
     for key in keys:
-        _place(path, file, storages[key], key, end, big)
+        _place(path, file, storages[key], key, big)
     return saved
 
 
-def _place(
-    path: str | os.PathLike[str], file: BinaryIO, storage: Storage, key: str, end: int, big: bool
-) -> None:
+def _place(path: str | os.PathLike[str], file: mmap.mmap, storage: Storage, key: str, big: bool) -> None:
     """Notes where the bytes of the next storage of a legacy file are, and goes past them."""
     (count,) = struct.unpack("<q", file.read(8))
     if count != storage.count:
         raise pickle.UnpicklingError(f"storage {key!r} has {count} numbers, expected {storage.count}")
     start, length = file.tell(), count * storage.dtype.itemsize
-    _check_bytes(f"storage {key!r}", min(length, end - start), storage.dtype, count)
+    _check_bytes(f"storage {key!r}", min(length, len(file) - start), storage.dtype, count)
 
     def read() -> np.ndarray:
         with _naming(path), open(path, "rb") as again:
@@ -192,10 +195,22 @@ def _place(
     file.seek(length, os.SEEK_CUR)
 
 
+def _unpickled(file: io.BytesIO | mmap.mmap, storage: Callable[[np.dtype, str, int], Storage]) -> Any:
+    """The next pickle of a file."""
+    start = file.tell()
+    for opcode, argument, place in pickletools.genops(cast(BinaryIO, file)):
+        # Python makes a table as long as the greatest number that something is remembered under: a program of
+        # ten bytes could ask for all memory there is.
+        if opcode.name.endswith("PUT") and cast(int, argument) > cast(int, place):
+            raise pickle.UnpicklingError(f"it remembers something as number {argument}, at byte {place}")
+    file.seek(start)
+    return _Unpickler(file, storage).load()
+
+
 class _Unpickler(pickle.Unpickler):
     """Knows the names in `ALLOWED` and no other."""
 
-    def __init__(self, file: BinaryIO, storage: Callable[[np.dtype, str, int], Storage]):
+    def __init__(self, file: Any, storage: Callable[[np.dtype, str, int], Storage]):
         super().__init__(file, encoding="utf-8")  # names written under Python 2 are bytes
         self._storage = storage
 
@@ -332,15 +347,12 @@ def _natural(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-class _naming:
-    """Errors of reading, with the file's name."""
-
-    def __init__(self, path: str | os.PathLike[str]):
-        self._path = path
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, _, error, __):
-        if isinstance(error, (pickle.UnpicklingError, zipfile.BadZipFile, KeyError)):
-            raise ValueError(f"{self._path}: damaged since it was opened: {error}") from error
+@contextlib.contextmanager
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of reading bytes, with the file's name."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:  # zipfile has many
+        raise ValueError(f"{path}: damaged: {error or type(error).__name__}") from error

@@ -1,0 +1,108 @@
+"""The models in float64 NumPy, a head, a position, an equation at a time; weights by the authors' names."""
+
+import numpy as np
+
+PAD = 0
+
+
+def softmax(logits):
+    """Of a vector."""
+    powers = np.exp(logits - np.max(logits))
+    return powers / powers.sum()
+
+
+def affine(state, name, x):
+    """W x + b of a vector, W as PyTorch has it: [outputs, inputs]."""
+    return state[f"{name}.weight"] @ x + state[f"{name}.bias"]
+
+
+def layer_norm(state, name, x):
+    """Of a vector."""
+    normed = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+    return normed * state[f"{name}.weight"] + state[f"{name}.bias"]
+
+
+def attention(query, key, value, role, output, allowed):
+    """Equations (4) to (6) of one position: the sum over heads of what each makes of its filler and role.
+
+    Args:
+      query: [H, D].
+      key: [S, H, D].
+      value: [S, H, D].
+      role: [H, D], or None.
+      output: [O, H, D], the matrix of each head.
+      allowed: [S].
+    """
+    out = 0.0
+    for h in range(len(query)):
+        seen = np.flatnonzero(allowed)
+        alpha = softmax([query[h] @ key[i, h] / np.sqrt(query.shape[1]) for i in seen])  # (5)
+        filler = sum(a * value[i, h] for a, i in zip(alpha, seen, strict=True))  # (4)
+        out = out + output[:, h] @ (filler if role is None else filler * role[h])  # (6)
+    return out
+
+
+def sublayer(state, name, heads, x, context, allowed):
+    """Attention of x [T, d] to a context [S, d]; allowed [T, S]."""
+    roles = f"{name}.W_r.weight" in state
+    query, key, value, role, output = (
+        ("W_q", "W_k", "W_v", "W_r", "W_o") if roles else ("w_q", "w_k", "w_v", None, "linear")
+    )
+
+    def cut(map_, cells):
+        return np.stack([affine(state, f"{name}.{map_}", cell).reshape(heads, -1) for cell in cells])
+
+    q, k, v = cut(query, x), cut(key, context), cut(value, context)
+    r = cut(role, x) if role else [None] * len(x)
+    matrix = state[f"{name}.{output}.weight"]
+    matrix = matrix.reshape(len(matrix), heads, -1)
+    bias = state[f"{name}.{output}.bias"]
+    return np.stack([attention(q[t], k, v, r[t], matrix, allowed[t]) + bias for t in range(len(x))])
+
+
+def feed_forward(state, name, x):
+    """Equation (7)."""
+    hidden = [np.maximum(affine(state, f"{name}.linear1", cell), 0) for cell in x]
+    return np.stack([affine(state, f"{name}.linear2", cell) for cell in hidden])
+
+
+def embed(state, tokens):
+    """Equation (2), with the released code's 1 added to the role."""
+    table = state["embedding.tok_embedding.weight"]
+    d = table.shape[1]
+    cells = []
+    for t, token in enumerate(tokens):
+        p = np.array([(np.cos if i % 2 else np.sin)(t / 10000 ** (2 * (i // 2) / d)) for i in range(d)])
+        e = table[token] * np.sqrt(d) + p
+        if "embedding.linear.weight" in state:
+            e = e * (affine(state, "embedding.linear", e) + 1)
+        cells.append(e)
+    return np.stack(cells)
+
+
+def norms(state, name, x):
+    """LayerNorm of each cell."""
+    return np.stack([layer_norm(state, name, cell) for cell in x])
+
+
+def logits(state, heads, layers, source, target):
+    """[T, V] of one question [S] and answer [T] without padding in the answer."""
+    state = {name: np.asarray(array, np.float64) for name, array in state.items()}
+    x, real = embed(state, source), np.asarray(source) != PAD
+    for i in range(layers):
+        name = f"encoder.layers.{i}"
+        normed = norms(state, f"{name}.layernorm1", x)
+        x = x + sublayer(state, f"{name}.MHA", heads, normed, normed, [real] * len(x))
+        x = x + feed_forward(state, f"{name}.densefilter", norms(state, f"{name}.layernorm2", x))
+        x = norms(state, f"{name}.layernorm3", x)
+    y = embed(state, target)
+    past = np.tril(np.ones((len(y), len(y)), bool))
+    for i in range(layers):
+        name = f"decoder.layers.{i}"
+        normed = norms(state, f"{name}.layernorm1", y)
+        y = y + sublayer(state, f"{name}.selfAttn", heads, normed, normed, past)
+        normed = norms(state, f"{name}.layernorm2", y)
+        y = y + sublayer(state, f"{name}.encAttn", heads, normed, x, [real] * len(y))
+        y = y + feed_forward(state, f"{name}.densefilter", norms(state, f"{name}.layernorm3", y))
+        y = norms(state, f"{name}.layernorm4", y)
+    return y @ state["embedding.tok_embedding.weight"].T

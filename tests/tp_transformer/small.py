@@ -1,0 +1,82 @@
+"""Recorded models of the authors' code, and small ones with every parameter drawn at random."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tp_transformer import TPTransformer, Transformer, convert
+
+DATA = Path(__file__).parent / "data"
+NAMES = ("tp_transformer", "transformer")
+MODELS = (TPTransformer, Transformer)
+SIZES: dict[str, Any] = {
+    "vocab_size": 11,
+    "features": 16,
+    "filter_features": 24,
+    "num_heads": 4,
+    "num_layers": 1,
+}
+
+
+def build(architecture: Any, **fields: Any) -> Any:
+    """A model of small sizes."""
+    return architecture(**{**SIZES, **fields})
+
+
+@functools.cache
+def recorded(name: str) -> dict[str, Any]:
+    """Input, weights and output of the authors' code, by name; "config" as a dictionary."""
+    with np.load(DATA / f"{name}.npz") as archive:
+        return {**archive, "config": json.loads(str(archive["config"]))}
+
+
+def recorded_state(name: str) -> dict[str, np.ndarray]:
+    """The state dict of a recorded model."""
+    return {
+        key.removeprefix("params/"): array
+        for key, array in recorded(name).items()
+        if key.startswith("params/")
+    }
+
+
+@functools.cache
+def recorded_model(name: str) -> tuple[Any, dict[str, Any]]:
+    """A recorded model, converted."""
+    return convert.from_torch(recorded_state(name), num_heads=recorded(name)["config"]["heads"])
+
+
+def draw(model: Any, seed: int = 0, scale: float = 0.5) -> dict[str, Any]:
+    """Parameters from N(0, scale^2), gains around 1: nothing is 0 or 1, so that a missing term shows."""
+    tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)["params"]
+    rng = np.random.default_rng(seed)
+
+    def leaf(path, shape):
+        gain = path[-1].key == "scale"
+        return jnp.asarray(gain + scale * (0.3 if gain else 1) * rng.normal(size=shape.shape), shape.dtype)
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+
+def quickly(function: Any, **options: Any) -> Any:
+    """The compiled function; compiling is most of what these tests do, so without optimisation.
+
+    Not for gradients in float64, which XLA gets wrong at this level.
+    """
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0}, **options)
+
+
+@functools.partial(quickly, static_argnums=0)
+def apply(model: Any, params: Any, source: Any, target: Any) -> jax.Array:
+    """Logits; compiled once for all tests of a model and shapes."""
+    return model.apply({"params": params}, source, target)
+
+
+def tokens(*shape: int, seed: int = 0, low: int = 3, high: int = 11) -> jax.Array:
+    """Symbols that are neither padding nor start nor end."""
+    return jnp.asarray(np.random.default_rng(seed).integers(low, high, shape), jnp.int32)

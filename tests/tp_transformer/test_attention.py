@@ -1,0 +1,207 @@
+"""TP-attention against its equations, against flax's attention, and what a drop-in has to get right."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from tests.tp_transformer import plain
+from tests.tp_transformer.small import quickly
+from tp_transformer import MultiHeadAttention, TPMultiHeadAttention
+from tp_transformer.attention import dot_product_weights
+
+HEADS = 2
+
+
+def cells(*shape, seed=0):
+    """Normal numbers."""
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def drawn(module, *inputs):
+    """Parameters from N(0, 1/2)."""
+    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
+    rng = np.random.default_rng(7)
+    return jax.tree.map(lambda x: jnp.asarray(0.7 * rng.normal(size=x.shape), x.dtype), shapes)
+
+
+def by_equations(params, query, context, allowed):
+    """Equations (3) to (6) for one sequence, in float64."""
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+
+    def heads(name, x):
+        return (np.asarray(x, np.float64) @ params[name]["kernel"] + params[name]["bias"]).reshape(
+            len(x), HEADS, -1
+        )
+
+    q, k, v = heads("query", query), heads("key", context), heads("value", context)
+    r = heads("role", query) if "role" in params else [None] * len(query)
+    matrix = params["output"]["kernel"].T
+    matrix = matrix.reshape(len(matrix), HEADS, -1)
+    return [
+        plain.attention(q[t], k, v, r[t], matrix, allowed[t]) + params["output"]["bias"]
+        for t in range(len(query))
+    ]
+
+
+@pytest.mark.parametrize("attention", [TPMultiHeadAttention, MultiHeadAttention])
+def test_the_equations(attention):
+    """Cross-attention to cells of another width, two axes of batch, a mask of its own for each."""
+    module = attention(HEADS, qkv_features=6, out_features=5)
+    query, context = cells(2, 3, 4, 8), cells(2, 3, 5, 7, seed=1)
+    mask = np.random.default_rng(2).random((2, 3, 1, 4, 5)) < 0.6
+    mask[..., 0] = True
+    params = drawn(module, query, context)
+    out = quickly(module.apply)({"params": params}, query, context, mask=jnp.asarray(mask))
+    assert out.shape == (2, 3, 4, 5)
+    for b in np.ndindex(2, 3):
+        want = by_equations(params, query[b], context[b], mask[b][0])
+        np.testing.assert_allclose(out[b], want, rtol=1e-4, atol=1e-5)
+
+
+def test_it_drops_in_for_flax():
+    """The same call and defaults; with roles of 1 the same numbers."""
+    theirs: Any = nn.MultiHeadDotProductAttention(num_heads=HEADS)
+    ours: Any = TPMultiHeadAttention(num_heads=HEADS)
+    x = cells(3, 5, 8)
+    mask = nn.make_attention_mask(*(jnp.ones((3, 5), bool).at[0, 3:].set(False),) * 2, dtype=bool)
+    params = drawn(ours, x)
+    params["role"] = {"kernel": jnp.zeros((8, 8)), "bias": jnp.ones(8)}
+    flax = {
+        name: {
+            "kernel": params[mine]["kernel"].reshape((8, HEADS, 4) if name != "out" else (HEADS, 4, 8)),
+            "bias": params[mine]["bias"].reshape((HEADS, 4) if name != "out" else (8,)),
+        }
+        for name, mine in (("query", "query"), ("key", "key"), ("value", "value"), ("out", "output"))
+    }
+    want = quickly(theirs.apply)({"params": flax}, x, x, mask=mask)
+    got = quickly(ours.apply)({"params": params}, x, x, mask=mask)
+    np.testing.assert_allclose(got[0, :3], want[0, :3], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got[1:], want[1:], rtol=1e-4, atol=1e-5)
+
+
+def test_roles_come_from_the_query():
+    """In cross-attention, another context leaves the roles; doubling a role's maps doubles what is bound."""
+    module: Any = TPMultiHeadAttention(HEADS)
+    query = cells(1, 3, 8)
+    params = drawn(module, query)
+    found = []
+    for seed in (1, 2):
+        context = cells(1, 4, 8, seed=seed)
+        _, sown = module.apply({"params": params}, query, context, mutable=["intermediates"])
+        found.append(sown["intermediates"])
+    np.testing.assert_array_equal(found[0]["roles"][0], found[1]["roles"][0])
+    assert np.max(np.abs(found[0]["weights"][0] - found[1]["weights"][0])) > 0.05
+    twice = {**params, "role": jax.tree.map(lambda x: 2 * x, params["role"])}
+    bias = params["output"]["bias"][None, None]
+    once, double = (module.apply({"params": p}, query, query) - bias for p in (params, twice))
+    np.testing.assert_allclose(double, 2 * once, rtol=1e-4, atol=1e-5)
+
+
+def test_causal_and_masked_weights():
+    """Rows sum to 1 over what both the order and the mask allow; what is not allowed has none."""
+    query, key = cells(2, 4, HEADS, 3), cells(2, 4, HEADS, 3, seed=1)
+    mask = jnp.ones((2, 1, 1, 4), bool).at[0, ..., 1].set(False)
+    weights = np.asarray(dot_product_weights(query, key, mask, is_causal=True))
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(
+        weights[np.broadcast_to(np.triu(np.ones((4, 4), bool), 1), weights.shape)], 0
+    )
+    np.testing.assert_array_equal(weights[0, ..., 1], 0)
+    with jax.enable_x64(True):
+        exact = dot_product_weights(query.astype(jnp.float64), key.astype(jnp.float64), mask)
+        assert exact.dtype == jnp.float64
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_plain_sight_and_jax_agree(is_causal):
+    """Attention that computes its weights, here to drop next to none, gives what JAX's function gives."""
+    module: Any = TPMultiHeadAttention(HEADS)
+    x = cells(2, 5, 8)
+    params, mask = drawn(module, x), jnp.ones((2, 1, 1, 5), bool).at[1, ..., 0].set(False)
+    usual = quickly(module.apply, static_argnames="is_causal")(
+        {"params": params}, x, mask=mask, is_causal=is_causal
+    )
+    dropping: Any = TPMultiHeadAttention(HEADS, dropout_rate=1e-12)
+    seen = dropping.apply(
+        {"params": params},
+        x,
+        mask=mask,
+        is_causal=is_causal,
+        deterministic=False,
+        rngs={"dropout": jax.random.key(0)},
+    )
+    real = np.s_[1, 1:] if is_causal else np.s_[:]  # the first query of row 1 may attend to nothing
+    np.testing.assert_allclose(seen[0], usual[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(seen[real], usual[real], rtol=1e-4, atol=1e-5)
+    assert np.all(np.isfinite(usual))
+    assert np.all(np.isfinite(seen))
+
+
+def test_dropped_weights_keep_their_mean():
+    """Each weight is 0 or, so that sums keep their mean, larger by 1 / (1 - rate)."""
+    module: Any = MultiHeadAttention(1, dropout_rate=0.25)
+    n = 64
+    x = cells(1, n, n)
+    identity = {name: {"kernel": jnp.eye(n), "bias": jnp.zeros(n)} for name in ("key", "output")}
+    # Uniform attention to one-hot values shows the weights themselves.
+    params = {**identity, "query": jax.tree.map(jnp.zeros_like, identity["key"]), "value": identity["key"]}
+    out = module.apply(
+        {"params": params}, x, x, jnp.eye(n)[None], deterministic=False, rngs={"dropout": jax.random.key(3)}
+    )
+    dropped = np.asarray(out) == 0
+    assert abs(dropped.mean() - 0.25) < 0.03
+    np.testing.assert_allclose(out[~dropped], 1 / n / 0.75, rtol=1e-5)
+
+
+def test_bfloat16_and_types():
+    """Products in bfloat16 of parameters in float32; right to bfloat16's digits."""
+    x = cells(2, 5, 8)
+    both: list[Any] = [TPMultiHeadAttention(HEADS, dtype=dtype) for dtype in (None, jnp.bfloat16)]
+    exact, rounded = both
+    params = drawn(exact, x)
+    want, got = exact.apply({"params": params}, x), rounded.apply({"params": params}, x)
+    assert (want.dtype, got.dtype) == (jnp.float32, jnp.bfloat16)
+    assert 0 < np.max(np.abs(np.asarray(got, np.float32) - want)) < 0.05 * np.max(np.abs(want))
+
+
+def test_without_biases():
+    """`use_bias=False` has none."""
+    x = cells(1, 3, 8)
+    params = drawn(TPMultiHeadAttention(HEADS, use_bias=False), x)
+    assert set(params) == {"query", "key", "value", "role", "output"}
+    assert all(set(maps) == {"kernel"} for maps in params.values())
+
+
+def test_it_vmaps():
+    """Over parameters, as when seeds train side by side."""
+    module: Any = TPMultiHeadAttention(HEADS)
+    x = cells(2, 3, 8)
+    params = drawn(module, x)
+    both = jax.tree.map(lambda a: jnp.stack([a, -a]), params)
+    got = quickly(jax.vmap(lambda p: module.apply({"params": p}, x)))(both)
+    np.testing.assert_allclose(got[0], module.apply({"params": params}, x), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_refused():
+    """By the argument's name."""
+    x = cells(2, 3, 8)
+    module: Any = TPMultiHeadAttention(HEADS)
+    variables = {"params": drawn(module, x)}
+    refused: tuple[Any, ...] = (
+        ((x.astype(jnp.int32),), {}, "inputs_q has shape .* int32"),
+        ((x[0, 0],), {}, "inputs_q has shape"),
+        ((x, x[:1]), {}, r"inputs_k has shape \(1, 3, 8\), expected \(2,\)"),
+        ((x, x, x[:, :2]), {}, r"inputs_v has shape \(2, 2, 8\), expected \(2, 3\)"),
+        ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask has shape \(3, 4\)"),
+        ((x,), {"mask": jnp.ones((2, 1, 3, 3))}, "mask has shape .* type float32"),
+        ((x,), {"mask": jnp.ones((2, 1, 3, 4), bool)}, r"broadcast to \(2, 2, 3, 3\)"),
+    )
+    for arguments, options, message in refused:
+        with pytest.raises(ValueError, match=message):
+            module.apply(variables, *arguments, **options)
+    with pytest.raises(ValueError, match="num_heads is 3, expected a divisor of 8"):
+        TPMultiHeadAttention(3).init(jax.random.key(0), x)

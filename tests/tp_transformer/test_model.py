@@ -1,0 +1,317 @@
+"""Both models against the authors' outputs and the equations; what depends on what; initialisation, types."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.tp_transformer import plain, small
+from tests.tp_transformer.small import MODELS, NAMES, apply, build, draw, quickly, tokens
+from tp_transformer import TPTransformer, Transformer, apply_traced, convert
+from tp_transformer.model import encoder_attention
+
+SOURCE, TARGET = tokens(2, 6), tokens(2, 4, seed=1)
+PADDED = SOURCE.at[1, 4:].set(0)
+
+
+@functools.partial(quickly, static_argnums=0)
+def gradients(model, params, source, target):
+    """Of the log-probability of one symbol everywhere, with keys for whatever drops."""
+
+    def loss(params):
+        rngs = {"dropout": jax.random.key(1)}
+        logits = model.apply({"params": params}, source, target, deterministic=False, rngs=rngs)
+        return jnp.sum(jax.nn.log_softmax(logits)[..., 4])
+
+    return jax.grad(loss)(params)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_of_the_authors_code(name):
+    """To 1e-4, at every real position of the target."""
+    model, params = small.recorded_model(name)
+    golden = small.recorded(name)
+    logits = model.apply({"params": params}, golden["input/source"], golden["input/target"])
+    assert logits.dtype == jnp.float32
+    error = np.abs(np.asarray(logits) - golden["output/logits"])
+    assert error[golden["input/target"] != 0].max() < 1e-4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_of_the_authors_code_in_float64(name):
+    """Likewise; what is left are the recorded numbers' own roundings, 8e-5 of them."""
+    model, params = small.recorded_model(name)
+    golden = small.recorded(name)
+    with jax.enable_x64(True):
+        params = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), params)
+        exact = model.clone(param_dtype=jnp.float64)
+        logits = jax.jit(exact.apply)({"params": params}, golden["input/source"], golden["input/target"])
+        assert logits.dtype == jnp.float64
+    error = np.abs(np.asarray(logits) - golden["output/logits"])
+    assert error[golden["input/target"] != 0].max() < 1e-4
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_logits_of_the_equations(architecture):
+    """Against NumPy in float64, a head and a position at a time, with padding in the source."""
+    model = build(architecture)
+    params = draw(model, seed=3)
+    logits = apply(model, params, PADDED, TARGET)
+    state = convert.to_torch(model, params)
+    for row in range(2):
+        want = plain.logits(state, model.num_heads, model.num_layers, PADDED[row], TARGET[row])
+        np.testing.assert_allclose(logits[row], want, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "vocab_size", "count"),
+    [(TPTransformer, 72, 49_178_112), (TPTransformer, 73, 49_178_624), (Transformer, 72, 44_187_648)],
+)
+def test_parameter_counts(architecture, vocab_size, count):
+    """The paper's 49.2 M and 44.2 M."""
+    model, row = architecture(vocab_size=vocab_size), jax.ShapeDtypeStruct((1, 3), jnp.int32)
+    params = jax.eval_shape(model.init, jax.random.key(0), row, row)["params"]
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_a_later_symbol_changes_nothing_before_it(architecture):
+    """Causality, and that it does change what comes at and after it."""
+    model = build(architecture)
+    params = draw(model)
+    before = apply(model, params, SOURCE, TARGET)
+    for t in range(4):
+        after = apply(model, params, SOURCE, TARGET.at[:, t].set((TARGET[:, t] - 2) % 8 + 3))
+        np.testing.assert_array_equal(after[:, :t], before[:, :t])
+        assert np.all(np.max(np.abs(after - before), axis=-1)[:, t:] > 1e-4)
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_padding_changes_nothing(architecture):
+    """More columns of padding in source and target; rows of a batch know nothing of each other."""
+    model = build(architecture)
+    params = draw(model)
+    want = apply(model, params, SOURCE, TARGET)
+    longer = jnp.pad(TARGET, ((0, 0), (0, 2)))
+    padded = apply(model, params, jnp.pad(SOURCE, ((0, 0), (0, 3))), longer)
+    np.testing.assert_allclose(padded[:, :4], want, rtol=1e-5, atol=1e-5)
+    other_row = apply(model, params, SOURCE.at[1].set(PADDED[1]), TARGET.at[1].set(TARGET[1, ::-1]))
+    np.testing.assert_allclose(other_row[0], want[0], rtol=1e-5, atol=1e-5)
+    # And padding is what is left out, not just anything.
+    filled = apply(model, params, jnp.pad(SOURCE, ((0, 0), (0, 3)), constant_values=4), longer)
+    assert np.max(np.abs(filled[:, :4] - want)) > 1e-2
+
+
+def within(array, limit):
+    """Whether numbers are uniform up to a limit, as far as so many of them can tell."""
+    assert np.max(np.abs(array)) <= limit
+    np.testing.assert_allclose(np.std(array), limit / np.sqrt(3), rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "initialization"),
+    [
+        (TPTransformer, "released"),
+        (TPTransformer, "xavier"),
+        (Transformer, "released"),
+        (Transformer, "uniform"),
+    ],
+)
+def test_initialisation(architecture, initialization):
+    """Every parameter's distribution; the choice changes attention's matrices and nothing else."""
+    d, filters = 64, 160
+    model = architecture(
+        vocab_size=72,
+        features=d,
+        filter_features=filters,
+        num_heads=4,
+        num_layers=1,
+        initialization=initialization,
+    )
+    row = jnp.ones((1, 2), jnp.int32)
+    params = quickly(model.init)(jax.random.key(4, impl="rbg"), row, row)["params"]
+    np.testing.assert_allclose(np.std(params["embedding"]["tokens"]), d**-0.5, rtol=0.05)
+    xavier = initialization == "xavier" or (initialization, architecture) == ("released", Transformer)
+    maps = ("query", "key", "value", "output", *(("role",) if architecture is TPTransformer else ()))
+    for layer, attentions in (
+        ("encoder_0", ["attention"]),
+        ("decoder_0", ["self_attention", "cross_attention"]),
+    ):
+        for name in attentions:
+            assert set(params[layer][name]) == {*maps}
+            for affine in params[layer][name].values():
+                within(affine["kernel"], np.sqrt(6 / (2 * d)) if xavier else d**-0.5)
+                assert 0.5 * d**-0.5 < np.max(np.abs(affine["bias"])) <= d**-0.5
+        for name, inputs in (("hidden", d), ("output", filters)):
+            affine = params[layer]["feed_forward"][name]
+            within(affine["kernel"], np.sqrt(6 / (d + filters)))
+            assert 0.5 * inputs**-0.5 < np.max(np.abs(affine["bias"])) <= inputs**-0.5
+        for name, norm in params[layer].items():
+            if name.endswith("norm"):
+                np.testing.assert_array_equal(norm["scale"], 1)
+                np.testing.assert_array_equal(norm["bias"], 0)
+    if architecture is TPTransformer:
+        np.testing.assert_allclose(np.std(params["embedding"]["role"]["kernel"]), d**-0.5, rtol=0.05)
+
+
+def test_roles_start_around_one():
+    """Roles of the embedding are about N(1, 1) at first, the paper's reason for its 1."""
+    model = TPTransformer(vocab_size=72, features=256, filter_features=8, num_heads=4, num_layers=1)
+    row = jnp.ones((1, 1), jnp.int32)
+    params = quickly(model.init)(jax.random.key(0, impl="rbg"), row, row)["params"]["embedding"]
+    table, role = np.asarray(params["tokens"]), jax.tree.map(np.asarray, params["role"])
+    e = table * 16 + np.tile([0.0, 1.0], 128)  # position 0: sin 0, cos 0
+    roles = e @ role["kernel"] + role["bias"] + 1
+    assert abs(np.mean(roles) - 1) < 0.1
+    assert abs(np.std(roles) - np.sqrt(1.5)) < 0.1  # e has 1 of its own and 1/2 of the cosines
+
+
+def test_dropout_drops():
+    """Nothing in evaluation; the same for the same key, another for another."""
+    params = draw(build(TPTransformer))
+
+    @functools.partial(quickly, static_argnums=1)
+    def dropped(key, deterministic):
+        model, rngs = build(TPTransformer, dropout_rate=0.3), {"dropout": key}
+        return model.apply({"params": params}, SOURCE, TARGET, deterministic=deterministic, rngs=rngs)
+
+    keys = [jax.random.key(n, impl="rbg") for n in (0, 0, 1)]
+    still = apply(build(TPTransformer), params, SOURCE, TARGET)
+    np.testing.assert_allclose(dropped(keys[0], True), still, rtol=1e-6, atol=1e-6)
+    first, again, other = (dropped(key, False) for key in keys)
+    np.testing.assert_array_equal(first, again)
+    assert np.max(np.abs(first - other)) > 0.1
+
+
+def test_bfloat16_compute():
+    """Parameters and logits stay float32, and logits are right to bfloat16's few digits."""
+    model = build(TPTransformer, dtype=jnp.bfloat16)
+    params = draw(model, scale=0.25)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+    logits = apply(model, params, SOURCE, TARGET)
+    want = apply(build(TPTransformer), params, SOURCE, TARGET)
+    assert logits.dtype == jnp.float32
+    assert 0 < np.max(np.abs(logits - want)) < 0.03 * np.max(np.abs(want))
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_every_parameter_learns(architecture):
+    """All but the keys' biases, which a softmax cannot see: they add the same to all logits of a query.
+
+    So it is with padding, and a row of nothing but padding leaves all finite.
+    """
+    model = build(architecture)
+    params = draw(model)
+    for path, grad in jax.tree_util.tree_leaves_with_path(gradients(model, params, SOURCE, TARGET)):
+        names = [entry.key for entry in path]
+        size = float(jnp.max(jnp.abs(grad)))
+        assert size < 1e-4 if names[-2:] == ["key", "bias"] else size > 1e-3, names
+    chex.assert_tree_all_finite(gradients(model, params, PADDED.at[0].set(0), TARGET))
+
+
+@pytest.mark.slow
+def test_gradients_in_float64():
+    """With 64 bits nothing is rounded to 32 on the way: differences of a loss tell its gradient."""
+    with jax.enable_x64(True):
+        model = build(TPTransformer, param_dtype=jnp.float64)
+        params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), draw(build(TPTransformer), scale=0.3))
+
+        def loss(params):
+            logits = model.apply({"params": params}, SOURCE, TARGET)
+            return jnp.sum(jax.nn.log_softmax(logits)[..., 4])
+
+        leaves, treedef = jax.tree.flatten(params)
+        way = [jnp.sin(1 + jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape) for x in leaves]
+        value, grads = jax.jit(loss), jax.jit(jax.grad(loss))(params)
+        ends = [
+            value(treedef.unflatten([x + h * d for x, d in zip(leaves, way, strict=True)]))
+            for h in (1e-6, -1e-6)
+        ]
+        slope = sum(jnp.vdot(g, d) for g, d in zip(jax.tree.leaves(grads), way, strict=True))
+        np.testing.assert_allclose((ends[0] - ends[1]) / 2e-6, slope, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_time_for_memory_changes_no_gradient():
+    """`remat` has the parameters and gradients of the model without it, with dropout too."""
+    models = [build(TPTransformer, remat=remat, dropout_rate=0.1) for remat in (False, True)]
+    found = [gradients(model, draw(model), SOURCE, TARGET) for model in models]
+    chex.assert_trees_all_close(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_an_update_is_traced_once():
+    """Batches of one shape compile one program."""
+    model = build(TPTransformer)
+    params = draw(model)
+    optimizer = optax.sgd(1e-4)
+
+    @quickly
+    @chex.assert_max_traces(1)
+    def update(params, state, source, target):
+        def loss(params):
+            return -jnp.mean(jax.nn.log_softmax(model.apply({"params": params}, source, target))[..., 4])
+
+        value, grads = jax.value_and_grad(loss)(params)
+        updates, state = optimizer.update(grads, state)
+        return optax.apply_updates(params, updates), state, value
+
+    state, losses = optimizer.init(params), []
+    for seed in range(3):
+        params, state, loss = update(params, state, tokens(2, 5, seed=seed), tokens(2, 4, seed=seed))
+        losses.append(float(loss))
+    assert len(set(losses)) == 3  # it did learn, from each of the batches
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_maps_and_roles_on_request(architecture):
+    """All attentions', rows of weights summing to 1 where allowed, 0 elsewhere; logits are the usual ones."""
+    model = build(architecture)
+    variables = {"params": draw(model)}
+    traced = quickly(apply_traced, static_argnums=0)(model, variables, PADDED, TARGET)
+    usual = apply(model, variables["params"], PADDED, TARGET)
+    np.testing.assert_allclose(traced.logits, usual, rtol=1e-5, atol=1e-5)
+    shapes = {"encoder": (6, 6), "decoder_self": (4, 4), "decoder_cross": (4, 6)}
+    for name, (t, s) in shapes.items():
+        attentions = getattr(traced, name)
+        assert len(attentions) == model.num_layers
+        for attended in attentions:
+            assert attended.weights.shape == (2, 4, t, s)
+            np.testing.assert_allclose(jnp.sum(attended.weights, axis=-1), 1, rtol=1e-5)
+            if s == 6:
+                np.testing.assert_array_equal(attended.weights[1, ..., 4:], 0)
+            else:
+                np.testing.assert_array_equal(jnp.triu(attended.weights, 1), 0)
+            if architecture is TPTransformer:
+                assert attended.roles.shape == (2, t, 4, 4)
+            else:
+                assert attended.roles is None
+    alone = quickly(encoder_attention, static_argnums=0)(model, variables, PADDED)
+    chex.assert_trees_all_close(alone, traced.encoder, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_refused():
+    """By the argument's name."""
+    row = tokens(1, 3)
+    model = build(TPTransformer)
+    variables = {"params": draw(model)}
+    for arguments, message in (
+        ((row[0], row), "source has shape"),
+        ((row, row.astype(jnp.float32)), "target has shape .* float32"),
+        ((row, tokens(2, 3)), "target has shape .* batch of 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.apply(variables, *arguments)
+    for fields, message in (
+        ({"num_heads": 3}, "features is 16, .* num_heads = 3"),
+        ({"features": 15, "num_heads": 5}, "features is 15"),
+        ({"num_layers": 0}, "num_layers is 0"),
+        ({"initialization": "other"}, "initialization is 'other'"),
+        ({"dropout_rate": 1.0}, "dropout_rate is 1.0"),
+        ({"pad": 11}, "pad is 11"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build(TPTransformer, **fields).init(jax.random.key(0), row, row)

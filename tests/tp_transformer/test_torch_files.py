@@ -1,0 +1,277 @@
+"""Files that PyTorch saved: types, strides, sharing, both formats; what is damaged or hostile is refused."""
+
+import collections
+import io
+import os
+import pickle
+import zipfile
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.tp_transformer import torch_pickles
+from tests.tp_transformer.torch_pickles import TYPES, Storage, Tensor, legacy, tensor, zipped
+from tp_transformer import torch_files
+
+FORMATS = (zipped, legacy)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Puts bytes into a file and gives its path."""
+
+    def put(data):
+        path = tmp_path / "saved.pt"
+        path.write_bytes(data)
+        return path
+
+    return put
+
+
+def array(dtype, *shape):
+    """Numbers of any type, different ones."""
+    numbers = np.arange(np.prod(shape, dtype=int)) % 100
+    return (numbers % 2 if dtype == "bool" else numbers).reshape(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("big", [False, True])
+def test_every_type(write, form, big):
+    """Numbers, shapes and types come back, from machines of either byte order."""
+    want = {name: array(ml_dtypes.bfloat16 if name == "bfloat16" else name, 2, 3) for name in TYPES}
+    saved = torch_files.load(write(form({name: tensor(x) for name, x in want.items()}, big=big)))
+    assert list(saved) == list(want)
+    for name, found in saved.items():
+        assert found.dtype == want[name].dtype
+        assert found.numpy().dtype == want[name].dtype
+        assert found.numpy().dtype.isnative
+        np.testing.assert_array_equal(found.numpy(), want[name])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_views_of_one_storage(write, form, protocol):
+    """Transposed, offset, strided, scalar, empty and parameter tensors, two of them tied."""
+    numbers = np.arange(12, dtype=np.float32)
+    storage = Storage(numbers)
+    table = numbers.reshape(3, 4)
+    views = collections.OrderedDict(
+        whole=(Tensor(storage, (3, 4), (4, 1)), table),
+        transposed=(Tensor(storage, (4, 3), (1, 4)), table.T),
+        column=(Tensor(storage, (3,), (4,), 2), table[:, 2]),
+        scalar=(Tensor(storage, (), (), 7), numbers[7]),
+        empty=(Tensor(storage, (0, 4), (4, 1), 12), numbers[:0].reshape(0, 4)),
+        parameter=(Tensor(storage, (3, 4), (4, 1), parameter=True), table),
+    )
+    value = collections.OrderedDict((name, view) for name, (view, _) in views.items())
+    saved = torch_files.load(write(form(value, protocol=protocol)))
+    for name, (_, want) in views.items():
+        found = saved[name].numpy()
+        assert found.shape == want.shape
+        assert found.flags.owndata or found.base.flags.owndata
+        np.testing.assert_array_equal(found, want)
+    assert saved["whole"].storage.read() is not None
+    found[0, 0] = -1  # a copy: the next reading has the file's number
+    np.testing.assert_array_equal(saved["whole"].numpy(), table)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_training_checkpoint(write, form):
+    """Containers, numbers and strings beside tensors, and a state dict's metadata."""
+    state = collections.OrderedDict(weight=tensor(np.eye(2, dtype=np.float32)))
+    vars(state)["_metadata"] = collections.OrderedDict({"": {"version": 1}})
+    value = {
+        "global_step": 1_700_000,
+        "model": state,
+        "optimizer": {
+            "state": {0: {"step": 3, "exp_avg": tensor(np.ones(2))}},
+            "param_groups": [{"lr": 1e-4}],
+        },
+        "best_eval_loss": tensor(np.float32(0.25)),
+        "best_eval_acc": float("inf"),
+        "betas": (0.9, 0.995),
+        "none": None,
+    }
+    saved = torch_files.load(write(form(value)))
+    assert saved["global_step"] == 1_700_000
+    assert saved["optimizer"]["param_groups"] == [{"lr": 1e-4}]
+    assert saved["betas"] == (0.9, 0.995)
+    np.testing.assert_array_equal(saved["model"]["weight"].numpy(), np.eye(2))
+    np.testing.assert_array_equal(saved["optimizer"]["state"][0]["exp_avg"].numpy(), [1, 1])
+    assert saved["best_eval_loss"].numpy() == np.float32(0.25)
+
+
+def test_a_view_in_an_old_file(write):
+    """PyTorch 0.x noted storages that are parts of others: key, offset and size."""
+    storages = {}
+    program = torch_pickles._pickled({"a": tensor(np.arange(6, dtype=np.int32))}, storages, True, 2)
+    # The place of None in the reference, "no view", put a tuple in; and three numbers are looked at, not six.
+    view = b"(X\x01\x00\x00\x00vJ\x02\x00\x00\x00J\x03\x00\x00\x00t"
+    assert program.count(b"K\x06N") == 1
+    program = program.replace(b"K\x06N", b"K\x06" + view).replace(b"K\x06\x85", b"K\x03\x85")
+    parts = legacy({"a": tensor(np.arange(6, dtype=np.int32))})
+    original = torch_pickles._pickled({"a": tensor(np.arange(6, dtype=np.int32))}, {}, True, 2)
+    saved = torch_files.load(write(parts.replace(original, program)))
+    np.testing.assert_array_equal(saved["a"].numpy(), [2, 3, 4])
+
+
+class Evil:
+    """Pickles as a call of anything."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        """The call."""
+        return self.call
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (Evil(os.system, "touch ran"), "system"),
+        (Evil(eval, "open('ran', 'w')"), "eval"),
+        (Evil(getattr, collections.OrderedDict, "fromkeys"), "getattr"),
+        (Evil(pickle.loads, b"N."), "loads"),
+        (io.BytesIO(b""), "BytesIO"),
+        (np.arange(3), "numpy"),
+        (dict, "dict"),
+    ],
+)
+def test_nothing_is_executed(write, tmp_path, monkeypatch, form, value, name):
+    """A name that is not let in is told, and nothing runs, however deep it is."""
+    monkeypatch.chdir(tmp_path)
+    path = write(form({"model": {"weight": [value]}}))
+    with pytest.raises(ValueError, match=rf"saved\.pt: cannot be read .* names .*{name}.* not let in"):
+        torch_files.load(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_nothing_let_in_can_be_called_into_running():
+    """What is let in are types of storages, which cannot be called, containers, and functions from here."""
+    for (module, _), value in torch_files.ALLOWED.items():
+        if isinstance(value, torch_files.StorageType):
+            assert not callable(value)
+        else:
+            assert value in (collections.OrderedDict, tuple) or value.__module__ == torch_files.__name__
+        assert module in ("collections", "torch", "torch._utils")
+
+
+FOUR = Storage(np.arange(4, dtype=np.float32))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (Tensor(FOUR, (5,), (1,)), "goes past the 4 numbers"),
+        (Tensor(FOUR, (2, 2), (2, 1), 1), "goes past"),
+        (Tensor(FOUR, (2,), (-1,), 1), "impossible shape or strides"),
+        (Tensor(FOUR, (2,), (1,), -1), "impossible"),
+        (Tensor(FOUR, (2,), (1, 1)), "impossible"),
+        (Tensor(FOUR, (10**9, 10**9), (0, 0)), "goes past"),
+        (Tensor(FOUR, (True, 2), (1, 1)), "impossible"),
+        (Tensor(Storage(np.arange(4), count=5), (5,), (1,)), "expected 5"),
+    ],
+)
+def test_impossible_tensors(write, form, value, message):
+    """Shapes, strides and sizes are checked before a byte is looked at."""
+    with pytest.raises(ValueError, match=message):
+        torch_files.load(write(form([value])))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "empty file"),
+        (b"\x80\x02Nr\xff\xff\xff\xff.", "remembers something as number 4294967295"),
+        (b"some text", "cannot be read as a file that PyTorch saved"),
+        (pickle.dumps({"a": 1}), "neither as a zip archive nor with PyTorch's number"),
+        (pickle.dumps(torch_files.LEGACY_MAGIC) + pickle.dumps(1000), "version 1000, expected 1001"),
+        (zipped([FOUR])[:-30], "zip"),
+        (legacy([tensor(np.arange(4))])[:-1], "has 31 bytes, expected 4 numbers"),
+        (legacy([tensor(np.arange(4))])[:-33], "cannot be read"),
+    ],
+)
+def test_damaged_files(write, data, message):
+    """The file is named, and what is wrong."""
+    with pytest.raises(ValueError, match=rf"saved\.pt: .*{message}"):
+        torch_files.load(write(data))
+
+
+def test_other_archives(write, tmp_path):
+    """An archive without a pickle, with two, and a compressed one."""
+    for names, compression, message in (
+        (["readme.txt"], zipfile.ZIP_STORED, "0 entries"),
+        (["a/data.pkl", "b/data.pkl"], zipfile.ZIP_STORED, "2 entries"),
+        (["a/data.pkl"], zipfile.ZIP_DEFLATED, "compressed"),
+    ):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", compression) as archive:
+            for name in names:
+                archive.writestr(name, pickle.dumps({}) * 50)
+        with pytest.raises(ValueError, match=message):
+            torch_files.load(write(out.getvalue()))
+    with pytest.raises(FileNotFoundError):
+        torch_files.load(tmp_path / "none.pt")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_any_damage_is_a_value_error(write, form, data):
+    """Bytes changed, cut out or put in: the file is read or refused by a ValueError; nothing else happens."""
+    saved = bytearray(form({"a": tensor(np.eye(2)), "b": [1, "x", tensor(np.arange(3, dtype=np.int32))]}))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(saved) - 1))
+        saved[place : place + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
+    path = write(bytes(saved))
+
+    def read(value):
+        if isinstance(value, torch_files.Tensor):
+            value.numpy()
+        elif isinstance(value, (list, tuple)):
+            for part in value:
+                read(part)
+        elif isinstance(value, dict):
+            read(list(value.values()))
+
+    told = "saved.pt"
+    try:
+        read(torch_files.load(path))
+    except ValueError as error:
+        told = str(error)
+    assert "saved.pt" in told
+
+
+def test_what_is_written_reads_again(tmp_path):
+    """All types, shapes and layouts; the pickle is one that PyTorch's own strict reader takes."""
+    arrays: dict[str, Any] = {
+        name: array(ml_dtypes.bfloat16 if name == "bfloat16" else name, 2, 3) for name in TYPES
+    }
+    arrays |= {
+        "transposed": np.arange(6.0).reshape(2, 3).T,
+        "scalar": np.float32(3),
+        "empty": np.zeros((0, 4), np.float32),
+        "big": np.arange(3, dtype=">f4"),
+        "größe": np.ones(1),
+    }
+    path = tmp_path / "ours.pt"
+    torch_files.save(path, arrays)
+    saved = torch_files.load(path)
+    assert list(saved) == list(arrays)
+    for name, want in arrays.items():
+        np.testing.assert_array_equal(saved[name].numpy(), want)
+        assert saved[name].numpy().dtype == np.asarray(want).dtype.newbyteorder("=")
+    with pytest.raises(ValueError, match=r"arrays\['x'\] is of type complex128"):
+        torch_files.save(path, {"x": np.zeros(1, complex)})
