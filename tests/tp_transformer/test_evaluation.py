@@ -1,0 +1,202 @@
+"""Exact match, per module and averaged."""
+
+import json
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tp_transformer import evaluation
+from tp_transformer.evaluation import TABLE_1, Scores, Share, exact_match, forced_match, score
+from tp_transformer.mathematics_batches import Batches
+from tp_transformer.mathematics_sources import Generator
+from tp_transformer.mathematics_vocabulary import DEFAULT, END, PAD, START
+
+SET = Generator(
+    train=90,
+    test=25,
+    names=("comparison__pair", "numbers__is_prime", "numbers__place_value"),
+    extrapolation=("numbers__place_value_big",),
+)
+ANSWERS = st.lists(st.integers(3, 6), min_size=1, max_size=6)
+SAID = st.lists(st.integers(0, 6), max_size=8)
+
+
+def _row(answer, length):
+    return [START, *answer, END] + [PAD] * (length - len(answer) - 2)
+
+
+@hypothesis.given(
+    st.lists(st.tuples(ANSWERS, st.lists(st.integers(0, 6), max_size=8)), min_size=1, max_size=6)
+)
+@hypothesis.settings(deadline=None, max_examples=40)
+def test_exact_match_compares_answers_as_lists(pairs):
+    """Defined once more in plain Python: what comes up to and with the first end is the answer's, with its
+    end.
+    """
+    target = np.asarray([_row(answer, 8) for answer, _ in pairs])
+    decoded = np.asarray([([START, *said] + [PAD] * 9)[:9] for _, said in pairs])
+    expected = []
+    for answer, said in pairs:
+        expected.append((said + [PAD] * 9)[: len(answer) + 1] == [*answer, END])
+    np.testing.assert_array_equal(exact_match(decoded, target), expected)
+
+
+def test_exact_match_by_hand():
+    """What is behind the end is of no consequence, and neither are the widths; a missing end is an error."""
+    target = np.asarray([_row([5, 6], 5)] * 6)
+    decoded = np.asarray(
+        [
+            [START, 5, 6, END, PAD, PAD],
+            [START, 5, 6, END, 7, END],
+            [START, 5, 6, PAD, END, PAD],
+            [START, 5, 6, 6, END, PAD],
+            [START, 5, END, PAD, PAD, PAD],
+            [START, 6, 5, END, PAD, PAD],
+        ]
+    )
+    np.testing.assert_array_equal(exact_match(decoded, target), [True, True, False, False, False, False])
+    np.testing.assert_array_equal(
+        exact_match(decoded[:, :4], target), [True, True, False, False, False, False]
+    )
+    np.testing.assert_array_equal(exact_match(decoded[:, :3], target), [False] * 6)
+    without_end = np.asarray([[START, 5, 6, 5, 6]])
+    assert not exact_match(without_end, without_end)[0]
+
+
+def test_forced_match_is_greedy_decoding():
+    """A table of next symbols, decoded greedily symbol by symbol in plain Python, and both functions on
+    it.
+    """
+    rng = np.random.default_rng(0)
+    vocabulary, length, rows = 7, 6, 400
+    table = rng.normal(size=(rows, length, vocabulary, vocabulary))  # row, position, symbol before: logits
+    answers = [rng.integers(3, vocabulary, rng.integers(1, 4)).tolist() for _ in range(rows)]
+    target = np.asarray([_row(answer, length) for answer in answers])
+    for row in range(0, rows, 2):  # every second would be decoded rightly
+        for place, (before, after) in enumerate(zip(target[row], target[row, 1:], strict=False)):
+            table[row, place, before, after] += 9
+    logits = np.stack([table[np.arange(rows), i, target[:, i]] for i in range(length - 1)], axis=1)
+    decoded = np.full((rows, length), PAD)
+    decoded[:, 0] = START
+    for row in range(rows):
+        for place in range(length - 1):
+            decoded[row, place + 1] = symbol = table[row, place, decoded[row, place]].argmax()
+            if symbol == END:
+                break
+    forced = np.asarray(jax.jit(forced_match)(logits, target))
+    np.testing.assert_array_equal(forced, exact_match(decoded, target))
+    assert 200 <= forced.sum() < 250
+
+
+def test_scores_count_like_the_paper():
+    """Each module counts alike in the average, however many questions; above means above."""
+    scores = Scores("interpolate", {"a": Share(95, 100), "b": Share(96, 100), "c": Share(1, 4)})
+    assert scores.accuracies == {"a": 0.95, "b": 0.96, "c": 0.25}
+    assert scores.average == pytest.approx((0.95 + 0.96 + 0.25) / 3)
+    assert scores.above() == 1
+    assert scores.above(0.2) == 3
+    assert Scores.from_json(json.loads(json.dumps(scores.to_json()))) == scores
+    both = scores + Scores("interpolate", {"a": Share(5, 100), "d": Share(1, 1)})
+    assert both.modules == {"a": Share(100, 200), "b": Share(96, 100), "c": Share(1, 4), "d": Share(1, 1)}
+    with pytest.raises(ValueError, match="of one split, got interpolate and extrapolate"):
+        scores + Scores("extrapolate", {})
+    assert np.isnan(Share(0, 0).accuracy)
+
+
+def test_score_goes_through_a_split():
+    """Every question once, those of filled-up rows not at all; a known number is right in each module."""
+    batches = Batches(SET, "interpolate", batch_size=16, shuffle=False, keep_last=True)
+    right_answers = {}
+    for index in range(batches.num_questions):
+        module = batches.modules[index // 25]
+        right_answers[module] = right_answers.get(module, 0) + (batches.question(index).answer[0] in "FT3")
+
+    @jax.jit
+    def right(target):
+        begins = jnp.asarray([DEFAULT.encode(letter)[1] for letter in "FT3"])
+        return jnp.any(target[:, 1, None] == begins[None], axis=1)
+
+    scores = score(lambda batch: right(batch.target), batches, batches.modules, split="interpolate")
+    assert scores.modules == {module: Share(right_answers[module], 25) for module in batches.modules}
+    halves = [
+        score(
+            lambda batch: right(batch.target),
+            Batches(
+                SET,
+                "interpolate",
+                batch_size=16,
+                shuffle=False,
+                keep_last=True,
+                process_index=host,
+                process_count=2,
+            ),
+            batches.modules,
+            split="interpolate",
+        )
+        for host in range(2)
+    ]
+    assert halves[0] + halves[1] == scores
+
+
+def test_score_refuses_another_shape():
+    """One value a row."""
+    batches = Batches(SET, "extrapolate", batch_size=5)
+    with pytest.raises(ValueError, match=r"one value a row \(5,\), got \(5, 1\)"):
+        score(lambda batch: batch.index[:, None] > 0, batches, batches.modules, split="extrapolate")
+
+
+def test_most_frequent_answers():
+    """By module, of the split that is learned from; giving it always is what a model must beat."""
+    batches = Batches(SET, "train", batch_size=10)
+    frequent = evaluation.most_frequent_answers(batches)
+    assert set(frequent) == set(SET.names)
+    for module, answer in frequent.items():
+        answers = [pair.answer for pair in SET.questions("train", module)]
+        assert answers.count(answer) == max(answers.count(other) for other in answers)
+    assert frequent["numbers__is_prime"] in ("True", "False")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: exact_match(np.zeros((3, 4), int), np.zeros((2, 4), int)),
+        lambda: exact_match(np.zeros(4, int), np.zeros((1, 4), int)),
+        lambda: forced_match(np.zeros((3, 4, 7)), np.zeros((3, 4), int)),
+        lambda: forced_match(np.zeros((3, 4)), np.zeros((3, 4), int)),
+    ],
+)
+def test_shapes_are_checked(call):
+    """Both shapes are told."""
+    with pytest.raises(ValueError, match=r"got \(.*\) and \(.*\)"):
+        call()
+
+
+def test_table_1_says_what_the_paper_says():
+    """What the paper concludes from it: 8.24 points above the state of the art; better at equal steps."""
+    by_model = {(row.model, row.steps): row for row in TABLE_1}
+    best, before = by_model["TP-Transformer", 1_700_000], by_model["Transformer (Saxton et al.)", 500_000]
+    assert best.interpolation - before.interpolation == pytest.approx(0.0824)
+    for steps in (500_000, 700_000):
+        ours, baseline = by_model["TP-Transformer", steps], by_model["Transformer", steps]
+        assert ours.interpolation > baseline.interpolation
+        assert ours.train is not None
+        assert baseline.train is not None
+        assert ours.train > baseline.train > baseline.interpolation > baseline.extrapolation
+    assert best.weights == pytest.approx(49_178_112 / 1e6, abs=0.05)
+
+
+def test_table_of_ours_under_theirs():
+    """A row a model, Markdown; a result of the wrong split is refused."""
+    inter = Scores("interpolate", {"a": Share(96, 100), "b": Share(1, 2)})
+    lines = evaluation.format_table([("mine", inter, None)]).splitlines()
+    assert lines[-1] == "| mine | 73.00% | 1 of 2 | - | - |"
+    assert lines[-2].startswith(
+        "| TP-Transformer, 1700k steps (paper) | 84.24% | 25 of 56 | 55.40% | 3 of 15 |"
+    )
+    assert len({line.count("|") for line in lines}) == 1
+    with pytest.raises(ValueError, match="mine has interpolate"):
+        evaluation.format_table([("mine", None, inter)])
