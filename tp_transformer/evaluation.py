@@ -20,12 +20,14 @@ from jaxtyping import Array, Bool, Float, Int
 from tp_transformer.mathematics_batches import Batch
 from tp_transformer.mathematics_vocabulary import END, PAD
 
+Arrays = Array | np.ndarray
+
 THRESHOLD = 0.95
 """Accuracy above which table 1 counts a module."""
 
 
 def exact_match(
-    predicted: Int[Array, "B P"], target: Int[Array, "B T"], *, end: int = END, pad: int = PAD
+    predicted: Int[Arrays, "B P"], target: Int[Arrays, "B T"], *, end: int = END, pad: int = PAD
 ) -> Bool[Array, "B"]:
     """Whether decoded answers are right, with their ends.
 
@@ -53,7 +55,7 @@ def exact_match(
 
 
 def forced_match(
-    logits: Float[Array, "B T-1 V"], target: Int[Array, "B T"], *, end: int = END
+    logits: Float[Arrays, "B T-1 V"], target: Int[Arrays, "B T"], *, end: int = END
 ) -> Bool[Array, "B"]:
     """Whether greedy decoding would give the right answers, from the logits given the answers.
 

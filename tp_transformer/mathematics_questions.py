@@ -8,7 +8,7 @@ import operator
 import random
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 from jaxtyping import UInt8
@@ -50,7 +50,7 @@ class Questions(abc.ABC):
     def lengths(self) -> UInt8[np.ndarray, "N 2"]:
         """Characters of every question and answer."""
 
-    def __getitem__(self, index: int) -> Question:
+    def __getitem__(self, index: SupportsIndex) -> Question:
         """One question and its answer; counted from the end if the index is negative.
 
         Raises:

@@ -207,10 +207,10 @@ class Generator:
     test: int = 100
     """Questions a module in each test split."""
 
-    names: tuple[str, ...] = MODULES
+    names: Sequence[str] = MODULES
     """Modules of the training splits and of `interpolate`."""
 
-    extrapolation: tuple[str, ...] = EXTRAPOLATION_MODULES
+    extrapolation: Sequence[str] = EXTRAPOLATION_MODULES
     """Modules of `extrapolate`; may be empty."""
 
     seed: int = 0
@@ -227,7 +227,7 @@ class Generator:
     def modules(self, split: str) -> tuple[str, ...]:
         """The modules asked for."""
         modules_of(split)
-        return self.extrapolation if split == EXTRAPOLATE else self.names
+        return tuple(self.extrapolation if split == EXTRAPOLATE else self.names)
 
     def questions(self, split: str, module: str) -> Questions:
         """The questions of a module.

@@ -155,7 +155,7 @@ def test_refusals(arguments, message):
     split = arguments.pop("split", "train")
     modules = arguments.pop("modules", None)
     with pytest.raises(ValueError, match=message):
-        Batches(SET, split, modules, **{"batch_size": 8, **arguments})
+        Batches(SET, split, modules, **({"batch_size": 8} | arguments))
 
 
 def test_dataset_refusals():

@@ -75,7 +75,7 @@ def test_questions_go_into_the_smallest_bucket_that_fits():
     for step in range(len(order)):
         bucket, indices = order.batch(step)
         if bucket:
-            smaller[bucket] += (lengths[indices] + 2 <= CHAIN[bucket - 1]).all(1).sum()
+            smaller[bucket] += (lengths[indices] + 2 <= CHAIN[bucket - 1]).all(1).sum().item()
     assert all(count < 10 for count in smaller.values()), smaller
 
 
@@ -136,7 +136,7 @@ def test_refusals(arguments, message):
     lengths = np.asarray([[5, 5]] * 20, np.uint8)
     lengths[4] = 38, 1
     with pytest.raises(ValueError, match=message):
-        BatchOrder(lengths, **{"batch_size": 4, **arguments})
+        BatchOrder(lengths, **({"batch_size": 4} | arguments))
     with pytest.raises(ValueError, match="step must be at least 0"):
         BatchOrder(lengths, 4).batch(-1)
 
