@@ -188,7 +188,7 @@ def moments(episode: Episode, count: int = 4) -> list[int]:
     """
     events = sorted({0, episode.steps - 1, *np.flatnonzero(episode.rewards).tolist()})
     while len(events) < min(count, episode.steps):
-        _, start, end = max((b - a, a, b) for a, b in itertools.pairwise(events))
+        start, end = max(itertools.pairwise(events), key=lambda gap: gap[1] - gap[0])
         events = sorted({*events, (start + end) // 2})
     chosen = np.linspace(0, len(events) - 1, min(count, len(events))).round().astype(int)
     return [events[index] for index in chosen]

@@ -176,21 +176,23 @@ class _Page:
             self.pairs = np.asarray(analysis.pair_maps(attention))[:, 0]
         self.columns = -(-len(views) // 2)
         width = self.board[0] + 2 * _GAP + self.columns * (self.view[0] + _GAP)
+        titles = [self.font.getlength(self._title(time)) for time in (0, episode.steps)]
+        legends = [0.0]
+        if self.pairs is not None:
+            legends += [self.small.getlength(self._legend(time)) for time in range(episode.steps)]
+        width = max(width, *(round(text) + 2 * _GAP for text in titles), round(max(legends)) + 6 * _GAP)
         self.top = _GAP + self.line
         self.below = self.top + max(self.board[1] + _GAP + 4 * self.line, 2 * (self.view[1] + _GAP))
         height = self.below
         if self.pairs is not None:
             self.strip = max(6, scale * 3 // 8)
             height += 2 * self.line + self.pairs.shape[1] * self.strip + self.line
-        self.size = tuple(-(-length // _BLOCK) * _BLOCK for length in (width, height + _GAP))
+        self.size = -(-width // _BLOCK) * _BLOCK, -(-(height + _GAP) // _BLOCK) * _BLOCK
 
     def frame(self, time: int) -> np.ndarray:
         image = Image.new("RGB", self.size, _WHITE)
         draw = ImageDraw.Draw(image)
-        is_over = time == self.episode.steps
-        text = f"step {time}" if not is_over else f"{self.episode.ending} after {time} steps"
-        title = puzzle_title(self.episode.state(0))
-        draw.text((_GAP, _GAP // 2), f"{title}: {text}", _INK, self.font)
+        draw.text((_GAP, _GAP // 2), self._title(time), _INK, self.font)
         self._board(image, draw, time)
         before = min(time, self.episode.steps - 1)
         self._policy(draw, before)
@@ -199,6 +201,15 @@ class _Page:
         if self.pairs is not None:
             self._pairs(image, draw, before)
         return np.asarray(image)
+
+    def _title(self, time: int) -> str:
+        is_over = time == self.episode.steps
+        text = f"{self.episode.ending} after {time} steps" if is_over else f"step {time}"
+        return f"{puzzle_title(self.episode.state(0))}: {text}"
+
+    def _legend(self, time: int) -> str:
+        found = analysis.landmarks(self.episode.state(time), self.episode.config)
+        return "   ".join(f"{episodes.CODES[name]} {name}" for name in found)
 
     def _board(self, image: Image.Image, draw: ImageDraw.ImageDraw, time: int) -> None:
         picture = self.episode.pictures[time]
@@ -265,8 +276,7 @@ class _Page:
         for entity, codes in by_entity.items():
             x = left + (entity + 0.5) * width / entities
             draw.text((x, top - 3), " ".join(codes), _INK, self.small, anchor="mb")
-        legend = "   ".join(f"{episodes.CODES[name]} {name}" for name in found)
-        draw.text((left, top + pairs * self.strip + 4), legend, _GREY, self.small)
+        draw.text((left, top + pairs * self.strip + 4), self._legend(time), _GREY, self.small)
 
 
 def _enlarged(picture: np.ndarray, scale: int) -> Image.Image:
