@@ -1,5 +1,7 @@
 """The generator, repaired at import."""
 
+import importlib
+import math
 import subprocess
 import sys
 import types
@@ -7,11 +9,17 @@ import warnings
 
 import numpy as np
 import pytest
+import sympy
 
-from tp_transformer import mathematics_repairs
+from tp_transformer import mathematics_questions, mathematics_repairs
 from tp_transformer.mathematics_modules import EXTRAPOLATION_MODULES, MODULES
 from tp_transformer.mathematics_questions import _flatten
-from tp_transformer.mathematics_repairs import REPAIRS, _repaired_source, import_generator
+from tp_transformer.mathematics_repairs import (
+    REPAIRS,
+    _repaired_source,
+    import_generator,
+    size_and_probability,
+)
 
 
 def test_all_modules_are_there():
@@ -78,6 +86,49 @@ def test_repairs_replace_what_they_name():
 def test_an_early_import_is_refused(monkeypatch):
     """Modules that someone imported before would not be repaired."""
     name = "mathematics_dataset.util.composition"
+    monkeypatch.setattr(mathematics_repairs, "_ORDER", ("util.composition",))
     monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     with pytest.raises(ImportError, match="was imported before it could be repaired"):
         mathematics_repairs._import_once.__wrapped__()
+
+
+def _events(count):
+    """Bags and events as the package draws them, with what it finds by going through all sequences."""
+    import_generator()
+    modules = importlib.import_module("mathematics_dataset.modules.probability")
+    spaces = []
+    while len(spaces) < count:
+        make = modules._sequence_event if len(spaces) % 2 else modules._level_set_event
+        letters, space, variable = modules._swr_space(None, [2, 4])
+        event, _ = make(values=letters, length=space.n_samples, verb="pick")
+        places = variable.inverse(event)
+        if hasattr(places, "events"):
+            size = math.prod(len(place.values) for place in places.events)
+        else:
+            size = len(places.all_sequences())
+        if size < 3000:
+            spaces.append((variable, event, size, space.probability(places)))
+    return spaces
+
+
+def test_formulas_for_probabilities_are_enumeration():
+    """The shortcut through the probability modules against the package's own count, impossible events too."""
+    with mathematics_questions._seeded("events"):
+        events = _events(120)
+    for variable, event, size, probability in events:
+        assert size_and_probability(variable, event) == (size, probability)
+    probabilities = [probability for *_, probability in events]
+    assert 0 in probabilities
+    assert sum(0 < int(probability * 10**6) < 10**6 for probability in probabilities) > 40
+
+
+def test_a_probability_by_hand():
+    """Two a and a b from aaabb: in this order 3 * 2 * 2 of 5 * 4 * 3; in any order three times as many."""
+    import_generator()
+    package = importlib.import_module("mathematics_dataset.util.probability")
+    bag = package.DiscreteRandomVariable(dict(enumerate("aaabb")))
+    variable = package.FiniteProductRandomVariable([bag] * 3)
+    in_order = package.FiniteProductEvent([package.DiscreteEvent([letter]) for letter in "aab"])
+    assert size_and_probability(variable, in_order) == (18, sympy.Rational(1, 5))
+    any_order = package.CountLevelSetEvent({"a": 2, "b": 1})
+    assert size_and_probability(variable, any_order) == (54, sympy.Rational(3, 5))
