@@ -20,8 +20,12 @@ from tp_transformer.mathematics_vocabulary import MAX_ANSWER, MAX_QUESTION
 WHOLE = ((MAX_QUESTION + 2, MAX_ANSWER + 2),)
 """One shape for all, as batches in the paper are: any question beside any other."""
 
-BUCKETS = ((40, 12), (64, 16), (96, 24), *WHOLE)
-"""Lengths (source, target), with start and end."""
+BUCKETS = ((40, 12), (64, 14), (96, 18), (120, 26), *WHOLE)
+"""Lengths (source, target), with start and end.
+
+Of all growing chains of five these pad the whole training set least: 73 of 100 symbols are a question's or an
+answer's, against 39 with one shape. Eight would make it 78.
+"""
 
 _ROUNDS = 6
 _WORD = np.uint64(0xBF58476D1CE4E5B9)  # odd; of Steele et al.'s SplitMix64, as are the shifts
