@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from experiments import boxworld_episodes as episodes
 from simplicial import Agent, boxworld
 from tests.simplicial.small import perturbed, quickly
 
@@ -38,3 +39,12 @@ def small_player(kind: str = "simplicial", world: str = "bridge") -> SmallPlayer
     params = perturbed(params)
     params["logits"] = jax.tree.map(lambda leaf: 0.1 * leaf, params["logits"])  # else it walks one way only
     return SmallPlayer(agent, params, config)
+
+
+@functools.cache
+def small_episode(kind: str = "simplicial", world: str = "bridge", steps: int = 8) -> episodes.Episode:
+    """An episode of it, not solved."""
+    puzzle = (2, 1, 3) if world == "bridge" else (2, 0, 0)
+    return episodes.first_solved(small_player(kind, world), jax.random.key(0), puzzle, attempts=1, cap=steps)[
+        0
+    ]

@@ -8,7 +8,7 @@ import pytest
 
 from experiments import boxworld_episodes as episodes
 from simplicial import analysis, apply_with_attention, boxworld
-from tests.experiments.boxworld_player import small_player
+from tests.experiments.boxworld_player import small_episode, small_player
 from tests.simplicial.small import quickly
 
 PUZZLE = (2, 1, 3)
@@ -121,13 +121,9 @@ def test_landmark_views_follow_the_player(episode):
 
 
 def test_a_relational_agent_has_no_virtual_views():
-    player = small_player("relational", "standard")
-    board = jax.tree.map(
-        lambda leaf: leaf[0], analysis.boards_of(jax.random.key(0), [(2, 0, 0)], 1, player.config)
-    )
-    recorded = episodes.record(player, board, jax.random.key(1), cap=3)
+    recorded = small_episode("relational", "standard", 2)
     assert episodes.virtual_views(recorded) == []
-    assert episodes.landmark_views(recorded, ("Gem lock",))[0].maps.shape == (3, 7, 8)
+    assert episodes.landmark_views(recorded, ("Gem lock",))[0].maps.shape == (2, 7, 8)
 
 
 def test_spotlight(episode):

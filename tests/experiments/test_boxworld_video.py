@@ -5,7 +5,6 @@ import subprocess
 import sys
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from matplotlib import colormaps
@@ -14,7 +13,7 @@ from PIL import Image
 from experiments import boxworld_episodes as episodes
 from experiments import boxworld_video as video
 from simplicial import analysis
-from tests.experiments.boxworld_player import small_player
+from tests.experiments.boxworld_player import small_episode
 
 SCALE = 24
 
@@ -22,7 +21,7 @@ SCALE = 24
 @pytest.fixture(scope="module")
 def episode():
     """Eight steps."""
-    return episodes.first_solved(small_player(), jax.random.key(0), (2, 1, 3), attempts=1, cap=8)[0]
+    return small_episode()
 
 
 @pytest.fixture(scope="module")
@@ -151,13 +150,11 @@ def test_an_encoder_that_fails_is_told(tmp_path, frames):
 
 
 @pytest.mark.parametrize(
-    ("kind", "world", "scale"), [("relational", "standard", 12), ("relational", "bridge", 40)]
+    ("kind", "world", "scale"), [("relational", "standard", 12), ("simplicial", "bridge", 40)]
 )
 def test_other_agents_and_sizes(kind, world, scale):
     """Nothing is cut off: the margin to the right and below is paper."""
-    player = small_player(kind, world)
-    puzzle = (1, 0, 0)
-    episode, _ = episodes.first_solved(player, jax.random.key(0), puzzle, attempts=1, cap=2)
+    episode = small_episode(kind, world, 2)
     shown = video.frames(episode, episodes.landmark_views(episode, ("player",), blocks=(0, 1)), scale)
     assert len(shown) == 3
     for frame in shown:
