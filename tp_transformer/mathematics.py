@@ -32,6 +32,7 @@ from tp_transformer.mathematics_sources import (
     Source,
     TextDirectory,
     TFDSDirectory,
+    copy_to_text,
     open_source,
 )
 from tp_transformer.mathematics_text import TextQuestions, write_questions
@@ -75,6 +76,7 @@ __all__ = [
     "TextQuestions",
     "Vocabulary",
     "check_modules",
+    "copy_to_text",
     "draw",
     "generate",
     "import_generator",

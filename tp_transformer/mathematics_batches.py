@@ -121,7 +121,7 @@ class Batches:
         indices = indices[self._rows]
         source_length, target_length = self.order.buckets[bucket]
         there = indices >= 0
-        pairs = [self._questions[index] for index in indices[there].tolist()]
+        pairs = self._questions.take(indices[there].tolist())
         vocabulary = self.vocabulary
         source = np.full((len(indices), source_length), vocabulary.pad, np.int32)
         target = np.full((len(indices), target_length), vocabulary.pad, np.int32)

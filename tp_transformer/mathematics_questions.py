@@ -7,7 +7,7 @@ import hashlib
 import operator
 import random
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -61,6 +61,10 @@ class Questions(abc.ABC):
         if not 0 <= place < len(self):
             raise IndexError(f"there are {len(self)} questions, none at {index}")
         return self._at(place)
+
+    def take(self, indices: Iterable[int]) -> list[Question]:
+        """Questions at some indices, each from 0 to N - 1; faster than one by one where that is possible."""
+        return [self._at(index) for index in indices]
 
     def __iter__(self) -> Iterator[Question]:
         """All questions in order."""

@@ -31,7 +31,7 @@ from tp_transformer.mathematics_modules import (
 )
 from tp_transformer.mathematics_parts import parts_of
 from tp_transformer.mathematics_questions import Question, Questions, draw, fingerprint
-from tp_transformer.mathematics_text import TextQuestions
+from tp_transformer.mathematics_text import TextQuestions, write_questions
 
 
 @runtime_checkable
@@ -60,8 +60,22 @@ class Joined(Questions):
         return self._ends[-1]
 
     def _at(self, index: int) -> Question:
+        part, place = self._place(index)
+        return self.parts[part]._at(place)
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """The part that has an index, and where."""
         part = bisect.bisect_right(self._ends, index)
-        return self.parts[part][index - (self._ends[part - 1] if part else 0)]
+        return part, index - (self._ends[part - 1] if part else 0)
+
+    def take(self, indices: Iterable[int]) -> list[Question]:
+        """Questions at some indices: each part is asked once."""
+        places = [self._place(index) for index in indices]
+        of_part: dict[int, list[int]] = {}
+        for part, place in places:
+            of_part.setdefault(part, []).append(place)
+        found = {part: iter(self.parts[part].take(wanted)) for part, wanted in of_part.items()}
+        return [next(found[part]) for part, _ in places]
 
     def lengths(self) -> UInt8[np.ndarray, "N 2"]:
         """Characters of every question and answer."""
@@ -89,7 +103,10 @@ class Listed(Questions):
 
 
 class TextDirectory:
-    """Text files `<split>/<module>.txt`: the published v1.0, unpacked, or what `generate` wrote."""
+    """Text files `<split>/<module>.txt`: the published v1.0, unpacked, or what `generate` wrote.
+
+    Instead of the three levels there may be one folder `train`.
+    """
 
     def __init__(self, directory: str | Path):
         """Takes the folder that has the splits' folders, or the one around v1.0's.
@@ -99,7 +116,7 @@ class TextDirectory:
         """
         directory = Path(directory).expanduser()
         for candidate in (directory, directory / "mathematics_dataset-v1.0"):
-            if any((candidate / split).is_dir() for split in SPLITS):
+            if any((candidate / split).is_dir() for split in (*SPLITS, TRAIN)):
                 self.directory = candidate
                 return
         raise ValueError(
@@ -107,12 +124,15 @@ class TextDirectory:
         )
 
     def modules(self, split: str) -> tuple[str, ...]:
-        """The modules whose files are there; for "train" those that have all three levels."""
-        levels = LEVELS if split == TRAIN else (split,)
+        """The modules whose files are there; for "train" those that have all three levels, or one file."""
+
+        def there(folder: str, module: str) -> bool:
+            return (self.directory / folder / f"{module}.txt").is_file()
+
         return tuple(
             module
             for module in modules_of(split)
-            if all((self.directory / level / f"{module}.txt").is_file() for level in levels)
+            if there(split, module) or (split == TRAIN and all(there(level, module) for level in LEVELS))
         )
 
     def questions(self, split: str, module: str) -> Questions:
@@ -122,9 +142,9 @@ class TextDirectory:
             ValueError: there is no such split or module, its file is not there, or it is damaged.
         """
         (module,) = check_modules(split, [module])
-        if split == TRAIN:
-            return Joined([self.questions(level, module) for level in LEVELS])
         path = self.directory / split / f"{module}.txt"
+        if split == TRAIN and not path.is_file():
+            return Joined([self.questions(level, module) for level in LEVELS])
         if not path.is_file():
             unfinished = (self.directory / "generation.json").is_file()
             reason = "its generation is not finished: start it again" if unfinished else "it is not there"
@@ -133,6 +153,8 @@ class TextDirectory:
         return TextQuestions(path)
 
 
+_CHUNK = 4096  # questions copied at once
+
 _TFDS_SPLITS = {TRAIN: "train", INTERPOLATE: "test"}
 
 
@@ -140,8 +162,11 @@ class TFDSDirectory:
     """A `math_dataset` that TensorFlow Datasets has prepared, as array_record files.
 
     It has the training splits as one ("train") and `interpolate` (there called "test"); it has no
-    extrapolation. Prepare it once, where TensorFlow is installed, with `tfds build math_dataset
-    --file_format=array_record`.
+    extrapolation. Prepare it once, where TensorFlow is installed:
+    `tfds build math_dataset --file_format=array_record`.
+
+    A batch needs the lengths of all questions, and TFDS takes a minute to read two million of them: before
+    training on many modules, `copy_to_text` them.
     """
 
     def __init__(self, directory: str | Path):
@@ -274,6 +299,34 @@ def check_counts(train: int, test: int, seed: int) -> None:
     for name, value in (("test", test), ("seed", seed)):
         if value < 0:
             raise ValueError(f"{name} must be at least 0, got {value}")
+
+
+def copy_to_text(
+    source: Source, directory: str | Path, *, splits: Sequence[str] = (TRAIN, INTERPOLATE)
+) -> TextDirectory:
+    """Writes the questions of a source as text files, the fastest to read.
+
+    Files that are there already are left as they are, so that it can be interrupted and started again.
+
+    Args:
+        source: any source.
+        directory: where; made if it does not exist.
+        splits: which; "train" becomes one file a module.
+
+    Returns:
+        The copy.
+    """
+    root = Path(directory).expanduser()
+    for split in splits:
+        (root / split).mkdir(parents=True, exist_ok=True)
+        for module in source.modules(split):
+            if not (path := root / split / f"{module}.txt").is_file():
+                questions = source.questions(split, module)
+                batches = (
+                    range(i, min(i + _CHUNK, len(questions))) for i in range(0, len(questions), _CHUNK)
+                )
+                write_questions(path, itertools.chain.from_iterable(map(questions.take, batches)))
+    return TextDirectory(root)
 
 
 def open_source(directory: str | Path) -> TextDirectory | TFDSDirectory:

@@ -1,5 +1,6 @@
 """A prepared `math_dataset` of TensorFlow Datasets, read without TensorFlow."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,17 @@ class TFDSQuestions(Questions):
     def _at(self, index: int) -> Question:
         return self._decode(index, self._records[index])
 
+    def take(self, indices: Iterable[int]) -> list[Question]:
+        """Questions at some indices, read at once."""
+        indices = list(indices)
+        return list(map(self._decode, indices, self._records.__getitems__(indices)))
+
     def lengths(self) -> UInt8[np.ndarray, "N 2"]:
         """Characters of every question and answer; the first call reads (and so checks) all of them."""
         if self._lengths is None:
             lengths = np.empty((len(self), 2), np.uint8)
             for first in range(0, len(self), _CHUNK):
                 rows = range(first, min(first + _CHUNK, len(self)))
-                for row, record in zip(rows, self._records.__getitems__(rows), strict=True):
-                    lengths[row] = [len(text) for text in self._decode(row, record)]
+                lengths[rows] = [(len(question), len(answer)) for question, answer in self.take(rows)]
             self._lengths = lengths
         return self._lengths

@@ -16,6 +16,7 @@ from tp_transformer.mathematics_sources import (
     Source,
     TextDirectory,
     TFDSDirectory,
+    copy_to_text,
     open_source,
 )
 from tp_transformer.mathematics_text import write_questions
@@ -37,6 +38,7 @@ def test_joined():
     joined = Joined(parts)
     assert list(joined) == [("a", "1"), ("bb", "22"), ("c", "3")]
     assert joined[-1] == joined[2] == ("c", "3")
+    assert joined.take([2, 0, 1, 2]) == [("c", "3"), ("a", "1"), ("bb", "22"), ("c", "3")]
     np.testing.assert_array_equal(joined.lengths(), [[1, 1], [2, 2], [1, 1]])
     with pytest.raises(IndexError, match="there are 3 questions, none at 3"):
         joined[3]
@@ -151,6 +153,29 @@ class TestTextDirectory:
         (tmp_path / "generation.json").write_text("{}", encoding="utf-8")
         with pytest.raises(ValueError, match="its generation is not finished: start it again"):
             source.questions("interpolate", "numbers__lcm")
+
+
+def test_one_file_instead_of_three_levels(tmp_path):
+    """As the generator's authors write it with --train_split=False."""
+    written = _write(tmp_path, "train", "numbers__gcd")
+    source = open_source(tmp_path)
+    assert source.modules("train") == ("numbers__gcd",)
+    assert source.modules("train-easy") == ()
+    assert list(source.questions("train", "numbers__gcd")) == written
+
+
+def test_copy_to_text(tmp_path):
+    """The same questions in the same order; what is there is not written again."""
+    splits = ("train", "train-hard", "extrapolate")
+    copy = copy_to_text(SET, tmp_path, splits=splits)
+    for split in splits:
+        assert copy.modules(split) == SET.modules(split)
+        for module in SET.modules(split):
+            assert list(copy.questions(split, module)) == list(SET.questions(split, module))
+    path = tmp_path / "train" / f"{SOME[0]}.txt"
+    path.write_text("kept?\n1\n", encoding="ascii")
+    copy_to_text(SET, tmp_path, splits=splits)
+    assert list(copy.questions("train", SOME[0])) == [("kept?", "1")]
 
 
 def test_open_source(tmp_path):

@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 
 from tp_transformer.mathematics_batches import Batches
 from tp_transformer.mathematics_questions import draw
-from tp_transformer.mathematics_sources import Source, TFDSDirectory
+from tp_transformer.mathematics_sources import Source, TFDSDirectory, copy_to_text
 from tp_transformer.mathematics_tfds import TFDSQuestions
 from tp_transformer.mathematics_vocabulary import DEFAULT
 
@@ -62,9 +62,18 @@ def test_reads_what_tfds_prepared(prepared):
             questions = source.questions(split, MODULE)
             assert sorted(questions) == sorted(QUESTIONS[name])
             assert questions[-1] == list(questions)[-1]
+            assert questions.take([3, 0, 3]) == [questions[3], questions[0], questions[3]]
             expected = [(len(question), len(answer)) for question, answer in questions]
             np.testing.assert_array_equal(questions.lengths(), expected)
     assert "tensorflow" not in sys.modules
+
+
+def test_copy_to_text(prepared, tmp_path):
+    """Both splits, in the layout of the published files."""
+    source = TFDSDirectory(prepared)
+    copy = copy_to_text(source, tmp_path)
+    for split in ("train", "interpolate"):
+        assert list(copy.questions(split, MODULE)) == list(source.questions(split, MODULE))
 
 
 def test_batches_of_it(prepared):
