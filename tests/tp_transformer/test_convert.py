@@ -1,0 +1,130 @@
+"""Checkpoints of the authors: names, files in both formats, and back."""
+
+import collections
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.tp_transformer import small, torch_pickles
+from tests.tp_transformer.small import MODELS, NAMES, build, draw
+from tp_transformer import TPTransformer, Transformer, convert, torch_files
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_there_and_back(name):
+    """A recorded state dict comes back from our parameters, every number of it."""
+    state = small.recorded_state(name)
+    model, params = small.recorded_model(name)
+    back = convert.to_torch(model, params)
+    assert set(back) == set(state)
+    for key, want in state.items():
+        assert back[key].dtype == want.dtype
+        # Their table of positions is computed in float32.
+        np.testing.assert_allclose(back[key], want, atol=1e-5 if key == convert.POSITIONS else 0, rtol=0)
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_back_and_there(architecture):
+    """Our parameters come back, of a model with more layers than ten and sizes that all differ."""
+    model = build(architecture, num_layers=11, features=12, filter_features=20, num_heads=3, vocab_size=7)
+    params = draw(model)
+    found, again = convert.from_torch(convert.to_torch(model, params), num_heads=3)
+    assert found == model
+    chex.assert_trees_all_equal(again, params)
+
+
+@pytest.mark.parametrize("form", [torch_pickles.zipped, torch_pickles.legacy])
+@pytest.mark.parametrize("where", ["alone", "model", "state_dict"])
+def test_files(tmp_path, form, where):
+    """A state dict alone or in a checkpoint, from several GPUs or one, in half precision too."""
+    state = small.recorded_state("transformer")
+    tensors = collections.OrderedDict(
+        (f"module.{name}", torch_pickles.tensor(array)) for name, array in state.items()
+    )
+    checkpoint = {"global_step": 7, where: tensors, "optimizer": {"state": {}}}
+    path = tmp_path / "saved.pt"
+    path.write_bytes(form(tensors if where == "alone" else checkpoint))
+    model, params = convert.from_torch(convert.read_state_dict(path), num_heads=4, pad=1)
+    assert (type(model), model.pad) == (Transformer, 1)
+    chex.assert_trees_all_equal(params, small.recorded_model("transformer")[1])
+
+
+def test_our_file(tmp_path):
+    """What is written for their code is read by ours."""
+    model, params = small.recorded_model("tp_transformer")
+    torch_files.save(tmp_path / "ours.pt", convert.to_torch(model, params, max_positions=50))
+    state = convert.read_state_dict(tmp_path / "ours.pt")
+    assert state[convert.POSITIONS].shape == (1, 50, 32)
+    found, again = convert.from_torch(state, num_heads=4)
+    assert found == model
+    chex.assert_trees_all_equal(again, params)
+
+
+def test_half_precision_becomes_float32():
+    """float16 and bfloat16 weights are float32 parameters, exactly."""
+    state = {name: array.astype(jnp.bfloat16) for name, array in small.recorded_state("transformer").items()}
+    _, params = convert.from_torch(state, num_heads=4)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+    np.testing.assert_array_equal(
+        params["embedding"]["tokens"], state["embedding.tok_embedding.weight"].astype(np.float32)
+    )
+
+
+def changed(**arrays: Any) -> dict[str, np.ndarray]:
+    """A recorded state dict with other arrays; None for none."""
+    state = {**small.recorded_state("tp_transformer"), **arrays}
+    return {name: array for name, array in state.items() if array is not None}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"encoder.layers.1.MHA.W_r.bias": None},
+            r"lacks \['encoder.layers.1.MHA.W_r.bias'\] and has nothing",
+        ),
+        ({"decoder.extra": np.zeros(3)}, r"lacks nothing and has \['decoder.extra'\] besides"),
+        (
+            {"decoder.layers.0.densefilter.linear1.weight": np.zeros((32, 64))},
+            r"\['decoder.layers.0.densefilter.linear1.weight'\] has shape \(32, 64\), expected \(64, 32\)",
+        ),
+        ({"encoder.layers.0.layernorm1.bias": np.zeros(31)}, r"has shape \(31,\), expected \(32,\)"),
+        ({"embedding.pe": np.zeros((1, 200, 32), np.float32)}, "'embedding.pe'.* is not the sinusoids"),
+        ({"embedding.tok_embedding.weight": None}, "neither a TP-Transformer's nor a Transformer's"),
+        ({"embedding.tok_embedding.weight": np.zeros(3)}, "neither a TP-Transformer's nor"),
+        ({"encoder.layers.0.densefilter.linear1.weight": np.zeros(())}, "neither"),
+    ],
+)
+def test_what_does_not_fit(arrays, message):
+    """Names and shapes are told."""
+    with pytest.raises(ValueError, match=message):
+        convert.from_torch(changed(**arrays), num_heads=4)
+
+
+def test_heads_that_do_not_fit():
+    """The number of heads is in no shape; one that cannot be is refused."""
+    with pytest.raises(ValueError, match="num_heads = 5"):
+        convert.from_torch(small.recorded_state("transformer"), num_heads=5)
+
+
+def test_files_of_other_things(tmp_path):
+    """A file that PyTorch saved, but not a state dict."""
+    path = tmp_path / "saved.pt"
+    for value, message in (
+        ({"weights": {}}, r"saved\.pt: holds a mapping of 'weights', expected a state dict"),
+        ({}, "holds an empty mapping"),
+        ([1, 2], "holds a list"),
+        ({"model": {"a": 3}}, "holds a mapping of 'model'"),
+    ):
+        path.write_bytes(torch_pickles.zipped(value))
+        with pytest.raises(ValueError, match=message):
+            convert.read_state_dict(path)
+
+
+def test_architectures_are_told_apart():
+    """By the embedding's role."""
+    assert [type(small.recorded_model(name)[0]) for name in NAMES] == [TPTransformer, Transformer]

@@ -1,0 +1,318 @@
+"""Greedy decoding and beam search: the authors' answers, the cache, all answers, stopping, devices."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.tp_transformer import decoding_on_devices, small
+from tests.tp_transformer.small import MODELS, NAMES, build, draw, tokens
+from tp_transformer import TPTransformer, Transformer, decoding
+
+ROOT = Path(__file__).resolve().parents[2]
+START, END, PAD = 1, 2, 0
+SYMBOLS = {"start": START, "end": END}
+VARIED: dict[Any, dict[str, Any]] = {
+    TPTransformer: {"seed": 1, "scale": 1.0},
+    Transformer: {"seed": 10, "scale": 0.5},
+}
+"""How to draw parameters whose answers are of several lengths."""
+
+
+@pytest.mark.parametrize(("name", "cache"), [*((name, True) for name in NAMES), (NAMES[0], False)])
+def test_the_authors_answers(name, cache):
+    """Up to the first end or padding symbol, after which their code goes on and ours does not."""
+    model, params = small.recorded_model(name)
+    golden = small.recorded(name)
+    length = golden["config"]["max_decode"]
+    source = jnp.asarray(golden["input/source"], jnp.int32)
+    found = decoding.greedy_decode(model, params, source, max_length=length, cache=cache, **SYMBOLS)
+    assert found.shape == (len(source), length + 1)
+    for got, want in zip(np.asarray(found), golden["output/greedy"], strict=True):
+        ends = np.flatnonzero(np.isin(want[1:], (END, PAD)))
+        stop = ends[0] + 2 if len(ends) else len(want)
+        np.testing.assert_array_equal(got[:stop], want[:stop])
+        if len(ends):
+            np.testing.assert_array_equal(got[stop:], PAD)
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_the_cache_changes_no_symbol(architecture):
+    """Sources with padding, answers of all lengths; and each step's logits are those of the whole decoder."""
+    model = build(architecture)
+    params = draw(model, **VARIED[architecture])
+    source = tokens(24, 6).at[::2, 4:].set(PAD)
+    found, anew = (
+        np.asarray(decoding.greedy_decode(model, params, source, max_length=7, cache=cache, **SYMBOLS))
+        for cache in (True, False)
+    )
+    np.testing.assert_array_equal(found, anew)
+    assert len(np.unique(np.sum(found != PAD, axis=1))) > 2
+    logits = np.asarray(small.apply(model, params, source, jnp.asarray(found[:, :-1])))
+    for row, answer in enumerate(found):
+        ends = np.flatnonzero(np.isin(answer[1:], (END, PAD)))
+        real = slice(ends[0] + 1 if len(ends) else None)
+        np.testing.assert_array_equal(np.argmax(logits[row], -1)[real], answer[1:][real])
+
+
+def by_prefix(table: Any) -> Any:
+    """A step whose logits after each prefix are in a table [V ** 0 + V ** 1 + ..., V]: any model at all.
+
+    Its state is the number of the prefix: that of the empty one is 0, that of p with v after it V p + v + 1.
+    """
+    table = jnp.asarray(table, jnp.float32)
+
+    def step(last, prefix, position):
+        prefix = jnp.where(position == 0, 0, table.shape[1] * prefix + last + 1)
+        return table[prefix], prefix
+
+    return step
+
+
+def all_answers(table: np.ndarray, length: int) -> list[tuple[float, tuple[int, ...]]]:
+    """Every answer of at most so many symbols with its log-probability, the most probable first."""
+    vocab = table.shape[1]
+    log_p = table - np.log(np.sum(np.exp(table), axis=1, keepdims=True))
+    found = {}
+    for symbols in itertools.product(range(vocab), repeat=length):
+        prefix, total, answer = 0, 0.0, []
+        for symbol in symbols:
+            total += log_p[prefix, symbol]
+            prefix = vocab * prefix + symbol + 1
+            answer.append(symbol)
+            if symbol in (END, PAD):
+                break
+        found[tuple(answer)] = total
+    return sorted(((total, answer) for answer, total in found.items()), reverse=True)
+
+
+def drawn_table(vocab: int, length: int, seed: int, scale: float = 2.0) -> np.ndarray:
+    """Logits after every prefix shorter than a length."""
+    count = sum(vocab**n for n in range(length))
+    return scale * np.random.default_rng(seed).normal(size=(count, vocab))
+
+
+def search(table: np.ndarray, beams: int, length: int, batch: int = 1, **options: Any) -> Any:
+    """Beam search in a table."""
+    state = jnp.zeros((batch, beams), jnp.int32)
+    return decoding.search_beams(
+        by_prefix(table), state, batch, beams, max_length=length, pad=PAD, **SYMBOLS, **options
+    )
+
+
+def answers(tokens: Any) -> list[tuple[int, ...]]:
+    """Rows without start symbol and without what follows their end."""
+    rows = []
+    for row in np.asarray(tokens).reshape(-1, np.shape(tokens)[-1]):
+        assert row[0] == START
+        ends = np.flatnonzero(np.isin(row[1:], (END, PAD)))
+        rows.append(tuple(map(int, row[1 : ends[0] + 2] if len(ends) else row[1:])))
+    return rows
+
+
+def test_a_wide_beam_finds_the_best_answers_there_are():
+    """As many beams as there are answers: all of them, in order, with their probabilities, which sum to 1."""
+    table = drawn_table(4, 3, seed=0)
+    want = all_answers(table, 3)
+    found = search(table, len(want), 3)
+    assert answers(found.tokens) == [answer for _, answer in want]
+    np.testing.assert_allclose(found.log_probabilities[0], [total for total, _ in want], rtol=1e-4)
+    np.testing.assert_allclose(np.sum(np.exp(found.log_probabilities)), 1, rtol=1e-5)
+
+
+def plain_beam(table: np.ndarray, beams: int, length: int, exponent: float) -> list[tuple[float, tuple]]:
+    """Beam search over lists."""
+    vocab = table.shape[1]
+    log_p = table - np.log(np.sum(np.exp(table), axis=1, keepdims=True))
+    alive: list[Any] = [(0.0, 0.0, 0, ())]  # rank, log-probability, prefix, answer
+    for _ in range(length):
+        longer = []
+        for rank, total, prefix, answer in alive:
+            if answer and answer[-1] in (END, PAD):
+                longer.append((rank, total, prefix, answer))
+                continue
+            for symbol in range(vocab):
+                sum_, size = total + log_p[prefix, symbol], len(answer) + 1
+                rank_ = sum_ / ((5 + size) / 6) ** exponent
+                longer.append((rank_, sum_, vocab * prefix + symbol + 1, (*answer, symbol)))
+        alive = sorted(longer, key=lambda x: -x[0])[:beams]
+    return [(total, answer) for _, total, _, answer in alive]
+
+
+@pytest.mark.parametrize(("beams", "exponent"), [(1, 0.0), (2, 0.0), (3, 0.6), (5, 1.0)])
+def test_narrow_beams_against_lists(beams, exponent):
+    """What is kept and what is lost on the way, with and without a penalty of the length."""
+    for seed in range(6):
+        table = drawn_table(5, 4, seed)
+        found = search(table, beams, 4, length_exponent=exponent)
+        want = plain_beam(table, beams, 4, exponent)
+        assert answers(found.tokens) == [answer for _, answer in want]
+        np.testing.assert_allclose(found.log_probabilities[0], [total for total, _ in want], rtol=1e-4)
+
+
+def test_a_beam_finds_what_greedy_misses():
+    """The most probable first symbol leads to improbable ends; the second has a sure one."""
+    p = np.full((1 + 4, 4), 1e-6)
+    p[0] = (1e-6, 0.4, 1e-6, 0.6)  # 3, or 1?
+    p[1 + 3] = (0.25, 0.25, 0.25, 0.25)  # after 3, nothing is sure
+    p[1 + 1, END] = 1  # after 1 comes the end
+    table = np.log(p / p.sum(axis=1, keepdims=True))
+    greedy, wide = (search(table, beams, 2) for beams in (1, 2))
+    assert answers(greedy.tokens)[0][0] == 3
+    assert answers(wide.tokens)[0] == (1, END)
+    np.testing.assert_allclose(np.exp(wide.log_probabilities[0, 0]), 0.4, rtol=1e-4)
+    assert wide.log_probabilities[0, 0] > greedy.log_probabilities[0, 0]
+
+
+def test_fewer_answers_than_beams():
+    """Beams without an answer have no probability and no symbols."""
+    found = search(drawn_table(3, 1, 0), 5, 1)
+    assert answers(found.tokens[:, :3]) == [answer for _, answer in all_answers(drawn_table(3, 1, 0), 1)]
+    np.testing.assert_array_equal(found.log_probabilities[0, 3:], -np.inf)
+    np.testing.assert_array_equal(found.tokens[0, 3:], PAD)
+
+
+def test_length_exponent_favours_length():
+    """One symbol of .5, or four of which each has .8: the longer is less probable and ranks higher."""
+    assert decoding.length_penalty(jnp.asarray(7), 1.0) == 2
+    p = np.full((sum(4**n for n in range(4)), 4), 1e-9)
+    p[0, END], p[0, 3] = 0.5, 0.5
+    prefix = 0
+    for _ in range(2):
+        prefix = 4 * prefix + 4
+        p[prefix, 3], p[prefix, 1] = 0.8, 0.2
+    p[4 * prefix + 4, END] = 1
+    table = np.log(p / p.sum(axis=1, keepdims=True))
+    assert answers(search(table, 4, 4).tokens)[0] == (END,)
+    assert answers(search(table, 4, 4, length_exponent=2.0).tokens)[0] == (3, 3, 3, END)
+
+
+def test_beams_of_a_model():
+    """One beam is greedy decoding; each beam's probability is the model's; the cache changes none."""
+    model = build(TPTransformer)
+    params, source = draw(model, **VARIED[TPTransformer]), tokens(4, 6).at[::2, 4:].set(PAD)
+    options = {"max_length": 5, **SYMBOLS}
+    greedy = decoding.greedy_decode(model, params, source, **options)
+    one = decoding.beam_search(model, params, source, beams=1, **options)
+    np.testing.assert_array_equal(one.tokens[:, 0], greedy)
+    found, anew = (
+        decoding.beam_search(model, params, source, beams=3, cache=cache, **options)
+        for cache in (True, False)
+    )
+    np.testing.assert_array_equal(found.tokens, anew.tokens)
+    np.testing.assert_allclose(found.scores, anew.scores, rtol=1e-4, atol=1e-5)
+    assert found.tokens.dtype == source.dtype
+    for k in range(3):
+        log_p = np.asarray(jax.nn.log_softmax(small.apply(model, params, source, found.tokens[:, k, :-1])))
+        for row, answer in enumerate(answers(found.tokens[:, k])):
+            total = sum(log_p[row, t, symbol] for t, symbol in enumerate(answer))
+            np.testing.assert_allclose(found.log_probabilities[row, k], total, rtol=1e-4, atol=1e-4)
+    assert np.all(np.diff(found.scores, axis=1) <= 0)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "beams"])
+def test_it_stops_when_all_have_ended(kind):
+    """As many steps as the longest answer needs, not as many as there is room for."""
+    steps = []
+    ends_at = jnp.asarray([1, 3, 2])
+
+    def step(last, state, position):
+        jax.debug.callback(lambda p: steps.append(int(p)), position)
+        symbol = jnp.where(position + 1 >= ends_at, END, 4)[:, None]
+        return 9.0 * jax.nn.one_hot(jnp.broadcast_to(symbol, last.shape), 6), state
+
+    options = {"max_length": 20, "pad": PAD, **SYMBOLS}
+    if kind == "greedy":
+        found = jax.jit(lambda: decoding.greedy_search(step, (), 3, **options))()
+    else:
+        found = jax.jit(lambda: decoding.search_beams(step, (), 3, 1, **options).tokens[:, 0])()
+    jax.effects_barrier()
+    assert sorted(steps) == [0, 1, 2]
+    np.testing.assert_array_equal(found[:, :4], [[1, 2, 0, 0], [1, 4, 4, 2], [1, 4, 2, 0]])
+    np.testing.assert_array_equal(found[:, 4:], PAD)
+
+
+def test_batches_of_one_shape_are_traced_once():
+    """Decoding a second batch compiles nothing."""
+    model = build(TPTransformer)
+    params = draw(model)
+
+    @jax.jit
+    @chex.assert_max_traces(1)
+    def decode(params, source):
+        return decoding.greedy_decode(model, params, source, max_length=3, **SYMBOLS)
+
+    for seed in range(2):
+        decode(params, tokens(2, 5, seed=seed))
+
+
+def test_bfloat16_caches_bfloat16():
+    """Keys and values are kept in the type they are computed in, and answers have the source's type."""
+    model = build(TPTransformer, dtype=jnp.bfloat16)
+    assert model.empty_past(1, 1, 3)[0].keys.dtype == jnp.bfloat16
+    found = decoding.greedy_decode(
+        model, draw(model), tokens(2, 5).astype(jnp.int16), max_length=3, **SYMBOLS
+    )
+    assert found.dtype == jnp.int16
+
+
+def test_a_batch_over_devices():
+    """Sharded inputs, nothing else said: the same answers as on one device."""
+    script = Path(decoding_on_devices.__file__)
+    module = ".".join(script.relative_to(ROOT).with_suffix("").parts)
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_PLATFORMS": "cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", module],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["devices"] == 4
+    model = build(TPTransformer)
+    params, source = draw(model), tokens(decoding_on_devices.BATCH, 5)
+    options = {"max_length": decoding_on_devices.LENGTH, **SYMBOLS}
+    want = decoding.beam_search(model, params, source, beams=3, **options)
+    np.testing.assert_array_equal(found["greedy"], decoding.greedy_decode(model, params, source, **options))
+    np.testing.assert_array_equal(found["beams"], want.tokens)
+    np.testing.assert_allclose(found["scores"], want.scores, rtol=1e-4)
+
+
+def test_what_is_refused():
+    """By the argument's name."""
+    model = build(TPTransformer)
+    params, source = draw(model), tokens(2, 5)
+    calls: tuple[Any, ...] = (
+        (source[0], {}, "source has shape"),
+        (source.astype(jnp.float32), {}, "source has shape .* float32"),
+        (source, {"max_length": 0}, "max_length is 0"),
+        (source, {"start": 11}, "start is 11, expected one of 11"),
+        (source, {"end": -1}, "end is -1"),
+    )
+    for given, options, message in calls:
+        for decode in (decoding.greedy_decode, decoding.beam_search):
+            with pytest.raises(ValueError, match=message):
+                decode(model, params, given, **{"max_length": 3, **SYMBOLS, **options})
+    for options, message in (
+        ({"beams": 0}, "beams is 0"),
+        ({"length_exponent": -1.0}, "length_exponent is -1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            decoding.beam_search(model, params, source, max_length=3, **SYMBOLS, **options)

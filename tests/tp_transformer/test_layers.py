@@ -1,0 +1,147 @@
+"""Parts of a layer: positions, the embedding and its gradient, order of sublayers, a step of a decoder."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.tp_transformer.small import quickly
+from tp_transformer.layers import DecoderLayer, Embedding, EncoderLayer, FeedForward, KeysAndValues, sinusoids
+
+
+def numbers(*shape, seed=0):
+    """Normal ones."""
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def drawn(module, *inputs, **options):
+    """Parameters of NumPy none of which is 0 or 1."""
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *inputs, **options))["params"]
+    rng = np.random.default_rng(1)
+    return jax.tree.map(lambda x: (0.5 * rng.normal(size=x.shape) + 0.1).astype(x.dtype), shapes)
+
+
+def test_sinusoids():
+    """By their definition, at the lengths of the dataset, and the first ones by heart."""
+    found = sinusoids(160, 32)
+    assert found.dtype == np.float32
+    for t in (0, 1, 29, 159):
+        for i in range(16):
+            angle = t / 10000 ** (2 * i / 32)
+            np.testing.assert_allclose(
+                found[t, 2 * i : 2 * i + 2], [math.sin(angle), math.cos(angle)], atol=1e-6
+            )
+    with pytest.raises(ValueError, match="features is 7, expected an even number"):
+        sinusoids(3, 7)
+
+
+@pytest.mark.parametrize("binds_roles", [True, False])
+def test_embedding(binds_roles):
+    """Equation (2) for each symbol by itself, and equation (8) with the same table."""
+    module: Any = Embedding(5, 4, binds_roles)
+    tokens, positions = jnp.asarray([[0, 3, 3], [4, 1, 2]]), sinusoids(3, 4)
+    params = drawn(module, tokens, positions)
+    cells = np.asarray(quickly(module.apply)({"params": params}, tokens, positions))
+    table = np.asarray(params["tokens"], np.float64)
+    for b, t in np.ndindex(2, 3):
+        e = table[tokens[b, t]] * 2 + positions[t]
+        if binds_roles:
+            e = e * (e @ np.asarray(params["role"]["kernel"], np.float64) + params["role"]["bias"] + 1)
+        np.testing.assert_allclose(cells[b, t], e, rtol=1e-5)
+    logits = quickly(lambda p, x: module.apply({"params": p}, x, method="logits"))(params, cells)
+    np.testing.assert_allclose(logits, cells @ table.T, rtol=1e-4, atol=1e-5)
+
+
+def test_embedding_learns_by_both_ways():
+    """The table's gradient is that of a lookup, row by row, and of logits."""
+    module: Any = Embedding(5, 4, False)
+    tokens, positions, weights = jnp.asarray([[0, 3, 3]]), np.zeros((3, 4), np.float32), numbers(1, 3, 4)
+    params = drawn(module, tokens, positions)
+    grad = quickly(jax.grad(lambda p: jnp.sum(weights * module.apply({"params": p}, tokens, positions))))(
+        params
+    )
+    want = np.zeros((5, 4))
+    np.add.at(want, np.asarray(tokens[0]), 2 * np.asarray(weights[0]))
+    np.testing.assert_allclose(grad["tokens"], want, rtol=1e-6)
+    grad = quickly(jax.grad(lambda p: module.apply({"params": p}, weights, method="logits")[0, 1, 3]))(params)
+    want = np.zeros((5, 4))
+    want[3] = weights[0, 1]
+    np.testing.assert_allclose(grad["tokens"], want, rtol=1e-6)
+
+
+def test_rows_of_the_table_are_exact():
+    """A lookup by a product loses no digit of large and small numbers side by side."""
+    module: Any = Embedding(3, 4, False)
+    table = jnp.asarray([[1e8, 1e-8, 1.2345678, -3.0]] * 3) * jnp.asarray([[1.0], [1e3], [1e-3]])
+    cells = module.apply(
+        {"params": {"tokens": table}}, jnp.asarray([[2, 0, 1]]), np.zeros((1, 4), np.float32)
+    )
+    np.testing.assert_array_equal(cells[0], table[jnp.asarray([2, 0, 1])] * 2)
+
+
+def test_feed_forward():
+    """Equation (7); dropped hidden cells are dropped before the second map."""
+    module: Any = FeedForward(7, dropout_rate=0.5)
+    x = numbers(2, 3, 4)
+    params = drawn(module, x)
+    hidden = np.maximum(np.asarray(x) @ params["hidden"]["kernel"] + params["hidden"]["bias"], 0)
+    want = hidden @ params["output"]["kernel"] + params["output"]["bias"]
+    np.testing.assert_allclose(module.apply({"params": params}, x), want, rtol=1e-4, atol=1e-5)
+    out = module.apply({"params": params}, x, False, rngs={"dropout": jax.random.key(0)})
+    assert np.max(np.abs(out - want)) > 0.1
+
+
+@pytest.mark.parametrize("layer", [EncoderLayer, DecoderLayer])
+def test_each_sublayer_is_added_and_the_sum_normed(layer):
+    """Sublayers that return nothing leave LN(z): where residual connections and the last LayerNorm are."""
+    module: Any = layer(2, 7, True)
+    x, mask = numbers(2, 3, 4), jnp.ones((2, 3), bool)
+    inputs = (x, mask) if layer is EncoderLayer else (x, numbers(2, 3, 4, seed=1), mask)
+    params = drawn(module, *inputs)
+    for name, part in params.items():
+        if "attention" in name and "norm" not in name:
+            part["output"] = jax.tree.map(np.zeros_like, part["output"])
+    params["feed_forward"]["output"] = jax.tree.map(np.zeros_like, params["feed_forward"]["output"])
+    x = np.asarray(x, np.float64)
+    normed = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    want = normed * params["output_norm"]["scale"] + params["output_norm"]["bias"]
+    np.testing.assert_allclose(quickly(module.apply)({"params": params}, *inputs), want, rtol=1e-4, atol=1e-5)
+
+
+def test_layer_norm_of_large_cells():
+    """Cells in the hundreds with small differences keep their digits, as a TP-embedding's need."""
+    module: Any = EncoderLayer(2, 7, True)
+    x, mask = numbers(1, 1, 4), jnp.ones((1, 1), bool)
+    params = drawn(module, x, mask)
+    far = 300 + 0.01 * np.asarray(x, np.float64)
+    norm = jax.jit(lambda p, x: module.apply({"params": p}, x, method=lambda m, x: m.output_norm(x)))
+    found = norm(params, jnp.asarray(far, jnp.float32))
+    stored = np.asarray(jnp.asarray(far, jnp.float32), np.float64)
+    normed = (stored - stored.mean()) / np.sqrt(stored.var() + 1e-5)
+    want = normed * params["output_norm"]["scale"] + params["output_norm"]["bias"]
+    np.testing.assert_allclose(found, want, rtol=1e-2, atol=1e-3)
+
+
+def test_steps_of_a_decoder_layer():
+    """One position after the other, two hypotheses about each source, is what all at once give."""
+    module: Any = DecoderLayer(2, 7, True)
+    cells, encoded = numbers(2, 2, 3, 4), numbers(2, 5, 4, seed=1)
+    mask = jnp.ones((2, 5), bool).at[1, 3:].set(False)
+    params = {"params": drawn(module, cells[:, 0], encoded, mask)}
+    memory = module.apply(params, encoded, method="remember")
+    room = jnp.full((2, 2, 3, 2, 2), 1e4)  # what has not been filled must not be looked at
+    past = KeysAndValues(room, room)
+
+    @quickly
+    def step(cells, past, position):
+        return module.apply(params, cells, past, position, memory, mask, method="step")
+
+    apply = quickly(lambda x: module.apply(params, x, encoded, mask))
+    want = [apply(cells[:, k]) for k in range(2)]
+    for t in range(3):
+        found, past = step(cells[:, :, t], past, t)
+        for k in range(2):
+            np.testing.assert_allclose(found[:, k], want[k][:, t], rtol=1e-4, atol=1e-5)

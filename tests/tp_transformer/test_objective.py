@@ -1,0 +1,95 @@
+"""The loss and what is counted, against loops; sums of parts; what a right answer is."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.tp_transformer.small import apply, build, draw, quickly, tokens
+from tp_transformer import TPTransformer, decoding, objective
+
+
+def example() -> tuple[Any, Any]:
+    """Logits, and labels with rows of different lengths, one of them empty."""
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(5, 4, 7)), rng.integers(1, 7, (5, 4))
+    labels[0, 2:] = labels[1, 1:] = labels[2] = 0
+    logits[1, 0, labels[1, 0]] = 9  # an answer of one symbol, right
+    logits[3, :3, :][np.arange(3), labels[3, :3]] = 9  # right but for the last symbol
+    logits[3, 3, labels[3, 3]] = -9
+    return logits, labels
+
+
+def test_sums_against_loops():
+    """Symbol by symbol in float64."""
+    logits, labels = example()
+    loss, symbols, hits, answers, right = 0.0, 0, 0, 0, 0
+    for row, want in zip(logits, labels, strict=True):
+        correct = [int(np.argmax(x)) == label for x, label in zip(row, want, strict=True) if label]
+        symbols, hits = symbols + len(correct), hits + sum(correct)
+        answers, right = answers + bool(correct), right + (bool(correct) and all(correct))
+        loss -= sum(x[label] - np.log(np.sum(np.exp(x))) for x, label in zip(row, want, strict=True) if label)
+    sums = quickly(objective.next_symbol_sums)(jnp.asarray(logits, jnp.float32), labels)
+    np.testing.assert_allclose(sums.loss, loss, rtol=1e-5)
+    counts = (sums.symbols, sums.correct_symbols, sums.answers, sums.correct_answers)
+    assert tuple(map(int, counts)) == (symbols, hits, answers, right)
+    assert right == 1
+
+
+def test_parts_add_up():
+    """Over batches with different amounts of padding: sums do, means would not."""
+    logits, labels = example()
+    logits = jnp.asarray(logits, jnp.float32)
+    whole = objective.next_symbol_sums(logits, labels)
+    first, second = (
+        objective.next_symbol_sums(logits[part], labels[part]) for part in (np.s_[:2], np.s_[2:])
+    )
+    for field in dataclasses.fields(whole):
+        parts = getattr(first, field.name) + getattr(second, field.name)
+        np.testing.assert_allclose(parts, getattr(whole, field.name), rtol=1e-6)
+
+
+def test_padding_has_no_gradient():
+    """What is said where there is nothing to say does not matter."""
+    logits, labels = example()
+    grad = quickly(jax.grad(lambda x: objective.next_symbol_sums(x, labels).loss))(
+        jnp.asarray(logits, jnp.float32)
+    )
+    np.testing.assert_array_equal(grad[labels == 0], 0)
+    assert np.all(np.max(np.abs(grad[labels != 0]), axis=-1) > 0)
+
+
+def test_half_precision_is_summed_in_float32():
+    """And another padding symbol."""
+    logits, labels = example()
+    sums = objective.next_symbol_sums(jnp.asarray(logits, jnp.bfloat16), labels, pad=3)
+    assert sums.loss.dtype == jnp.float32
+    assert int(sums.symbols) == np.sum(labels != 3)
+
+
+def test_a_right_answer_is_one_that_greedy_decoding_gives():
+    """Counted with the right symbols given, and by decoding without them: the same rows."""
+    model = build(TPTransformer)
+    params, source = draw(model, seed=1, scale=1.0), tokens(12, 6).at[::2, 4:].set(0)
+    decoded = decoding.greedy_decode(model, params, source, max_length=5, start=1, end=2)
+    answers = decoded.at[::3, 3].set((decoded[::3, 3] + 1) % 11)  # some are wrong
+    target, labels = objective.shifted(answers)
+    np.testing.assert_array_equal(target[:, 0], 1)
+    logits = apply(model, params, source, target)
+    counted = []
+    for row in range(12):
+        sums = objective.next_symbol_sums(logits[row : row + 1], labels[row : row + 1])
+        same = bool(np.all((decoded[row, 1:] == labels[row]) | (labels[row] == 0)))
+        if int(sums.answers):
+            assert bool(sums.correct_answers) == same
+            counted.append(same)
+    assert 2 < sum(counted) < len(counted) - 2
+
+
+def test_what_is_refused():
+    """Labels that are not the logits'."""
+    with pytest.raises(ValueError, match=r"labels have shape \(5, 3\), expected logits' \(5, 4, 7\)"):
+        objective.next_symbol_sums(jnp.zeros((5, 4, 7)), jnp.zeros((5, 3), jnp.int32))
