@@ -32,7 +32,9 @@ def exact_match(
     """Whether decoded answers are right, with their ends.
 
     Args:
-        predicted: start, then what was decoded [B, P]; only what comes up to the target's end counts.
+        predicted: start, then what was decoded [B, P]; only what comes up to the target's end counts. The
+            longest
+            answers of the data set need 31 decoded symbols, 30 and the end.
         target: start, answer, end, padding [B, T].
         end: id of the end.
         pad: id of padding.

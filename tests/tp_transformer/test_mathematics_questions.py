@@ -33,7 +33,8 @@ def _check(questions, count):
         assert 0 < len(question) <= MAX_QUESTION
         assert 0 < len(answer) <= MAX_ANSWER
         assert set(question + answer) <= set(CHARACTERS)
-        assert question[-1] in ".?"
+        assert question == question.strip()
+        assert answer == answer.strip()
 
 
 def _recorded():
@@ -51,15 +52,16 @@ def test_questions_are_what_was_recorded(split, module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", ["train-hard", "interpolate", "extrapolate"])
+@pytest.mark.parametrize("split", SPLITS)
 def test_every_module_generates(split):
-    """Twenty questions of every module (about a minute a split; two modules give one question a second)."""
+    """Twenty questions of every module (about ten seconds a split), the first as recorded if one is."""
     recorded = _recorded()
     for module in modules_of(split):
         questions = draw(split, module, 20, seed=0)
         _check(questions, 20)
         assert len(set(questions)) > 10, module
-        assert [list(questions[0])] == recorded[f"{split}/{module}"]
+        if split not in ("train-easy", "train-medium"):
+            assert [list(questions[0])] == recorded[f"{split}/{module}"]
 
 
 def test_seed_part_and_level_matter():
