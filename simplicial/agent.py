@@ -85,6 +85,25 @@ class Conv(nn.Module):
         return nn.relu(product + bias[None]).reshape(*windows.shape[:-1], self.features)
 
 
+@jax.custom_jvp
+def max_over_entities(entities: Float[Array, "*B N V"]) -> Float[Array, "*B V"]:
+    """The largest value of each feature; its derivative is that of the first entity that has it.
+
+    JAX's own derivative asks which entities are equal to the maximum. Compilers may compute them twice, once
+    for the maximum and once for the question, and round differently: then no entity is, and the gradient is
+    NaN or lost (seen with jaxlib 0.12.0 on CPUs, small agents, batches of ten).
+    """
+    return jnp.max(entities, axis=-2)
+
+
+@max_over_entities.defjvp
+def _max_over_entities_jvp(primals, tangents):
+    (entities,), (tangent,) = primals, tangents
+    first = jnp.argmax(entities, axis=-2)[..., None, :]
+    number = jax.lax.broadcasted_iota(first.dtype, entities.shape, entities.ndim - 2)
+    return max_over_entities(entities), jnp.sum(jnp.where(number == first, tangent, 0), axis=-2)
+
+
 class Agent(nn.Module):
     """Policy and value of a picture of the board.
 
@@ -101,6 +120,9 @@ class Agent(nn.Module):
       two_simplicial_features: outputs of all its heads together.
       conv_features: channels of the convolutions.
       head_features: outputs of the dense layers after pooling.
+      input_centre: colour that enters the network as 0; 0 in the paper. The floor is 199 of 255, so that
+        every unit first learns to subtract it: 199 here saves a small network that time.
+      input_scale: what the difference to it is divided by; 255 in the paper.
       dtype: type of the products; None is `param_dtype`. 2-simplicial logits, softmax and LayerNorm sums, and
         the layers that give logits and value, are float32 at least.
       param_dtype: type of the parameters.
@@ -115,6 +137,8 @@ class Agent(nn.Module):
     two_simplicial_features: int = 48
     conv_features: tuple[int, ...] = (12, 24)
     head_features: tuple[int, ...] = (256, 256, 256, 256)
+    input_centre: float = 0.0
+    input_scale: float = 255.0
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
 
@@ -131,7 +155,7 @@ class Agent(nn.Module):
         self._check_fields()
         _check_observation(observation, len(self.conv_features))
         types = {"dtype": self.dtype or self.param_dtype, "param_dtype": self.param_dtype}
-        x = observation.astype(types["dtype"]) / 255
+        x = (observation.astype(types["dtype"]) - self.input_centre) / self.input_scale
         for i, features in enumerate(self.conv_features):
             x = Conv(features, name=f"conv_{i}", **types)(x)
         grid = x.shape[:-1]
@@ -152,7 +176,7 @@ class Agent(nn.Module):
         )(x.reshape(*grid[:-2], grid[-2] * grid[-1], self.features))
         # The barrier: XLA for CPUs (jaxlib 0.12.0) fuses a maximum with the products after it into one call
         # whose bfloat16 results are garbage.
-        pooled = jax.lax.optimization_barrier(jnp.max(entities, axis=-2))
+        pooled = jax.lax.optimization_barrier(max_over_entities(entities))
         x = as_rows(pooled)
         for i, features in enumerate(self.head_features):
             x = nn.relu(self._dense(features, f"head_{i}")(x))
@@ -169,6 +193,8 @@ class Agent(nn.Module):
             raise ValueError(f"num_actions is {self.num_actions}, expected at least 1")
         if self.features < 3:
             raise ValueError(f"features is {self.features}, expected at least 3: two are the position")
+        if self.input_scale <= 0:
+            raise ValueError(f"input_scale is {self.input_scale}, expected a positive number")
         for name, sizes in (("conv_features", self.conv_features), ("head_features", self.head_features)):
             if any(size < 1 for size in sizes):
                 raise ValueError(f"{name} is {sizes}, expected sizes of at least 1")

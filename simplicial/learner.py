@@ -27,7 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from simplicial import impala, rollout
 
 if TYPE_CHECKING:
-    from jaxtyping import Array, Float, Int, PRNGKeyArray
+    from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 PyTree = Any
 
@@ -59,11 +59,13 @@ class Report:
         losses: sums of each update's batch, leaves [updates].
         grad_norm: of each update's gradient before the clip, [updates].
         tally: sums over the episodes that ended.
+        finite: whether all losses and, after the iteration, all parameters are finite.
     """
 
     losses: impala.Losses
     grad_norm: "Float[Array, 'updates']"
     tally: rollout.Tally
+    finite: "Bool[Array, '']"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +151,30 @@ class Learner:
             learn, (state.params, state.opt_state), cut(trajectories, self.updates)
         )
         state = LearnerState(params, opt_state, actors, keys, state.iteration + 1)
-        return state, Report(losses, norms, tally)
+        finite = jnp.all(jnp.isfinite(losses.total))
+        for leaf in jax.tree.leaves(params):
+            finite &= jnp.all(jnp.isfinite(leaf))
+        return state, Report(losses, norms, tally, finite)
+
+    def iterate_many(
+        self, state: LearnerState, iterations: int, *, seeds: bool = False, axis_name: str | None = None
+    ) -> tuple[LearnerState, Report]:
+        """Several iterations, of one run or of several seeds side by side.
+
+        Args:
+            state: as `iterate` takes it; with `seeds` its leaves have a leading axis.
+            iterations: how many.
+            seeds: whether there are several.
+            axis_name: see `iterate`.
+
+        Returns:
+            The next state, and the reports, leaves [iterations, ...] or [seeds, iterations, ...].
+        """
+
+        def run(state):
+            return lax.scan(lambda state, _: self.iterate(state, axis_name), state, length=iterations)
+
+        return jax.vmap(run)(state) if seeds else run(state)
 
     def gradient(self, params: PyTree, batch: rollout.Trajectories) -> tuple[PyTree, impala.Losses]:
         """The gradient of the summed loss of trajectories [B, T, ...], and the loss."""
@@ -211,11 +236,9 @@ def program(
             )
         (axis_name,) = mesh.axis_names
 
-    def run(state: LearnerState) -> tuple[LearnerState, Report]:
-        return lax.scan(lambda state, _: learner.iterate(state, axis_name), state, length=iterations)
-
-    if seeds:
-        run = jax.vmap(run)
+    run: Callable = functools.partial(
+        learner.iterate_many, iterations=iterations, seeds=seeds, axis_name=axis_name
+    )
     if mesh is not None:
         specs = _parts(*_specs(mesh, seeds))
         # Nothing that is differentiated crosses devices: gradients of local sums are summed explicitly.

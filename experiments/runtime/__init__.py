@@ -65,17 +65,19 @@ from typing import TYPE_CHECKING
 from experiments.runtime import metrics
 from experiments.runtime.checkpoints import CheckpointError
 from experiments.runtime.config import RunConfig, at_least, one_of, presets, resumable
-from experiments.runtime.fit import FitResult, NonFiniteLoss, Preempted, fit
+from experiments.runtime.fit import fit
 from experiments.runtime.launching import launch
+from experiments.runtime.looping import Engine, FitResult, NonFiniteLoss, Preempted, loop
 from experiments.runtime.stops import Stop
 from experiments.runtime.training import Sums, TrainState
-from experiments.runtime.workdir import WorkdirError, params_sha256
+from experiments.runtime.workdir import WorkdirError, params_sha256, read_config
 
 if TYPE_CHECKING:
     from experiments.runtime import intervals, plots
 
 __all__ = [
     "CheckpointError",
+    "Engine",
     "FitResult",
     "NonFiniteLoss",
     "Preempted",
@@ -88,11 +90,13 @@ __all__ = [
     "fit",
     "intervals",
     "launch",
+    "loop",
     "metrics",
     "one_of",
     "params_sha256",
     "plots",
     "presets",
+    "read_config",
     "resumable",
 ]
 

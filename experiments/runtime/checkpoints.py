@@ -130,7 +130,7 @@ class Checkpoints:
         """The last complete checkpoint, or None; waits for a save that is under way."""
         if "_checkpointer" in vars(self):
             self._checkpointer.wait()
-        steps = self._steps()
+        steps = self.steps()
         return self.directory / str(steps[0]) if steps else None
 
     def due(self, step: int, *, force: bool = False) -> bool:
@@ -163,7 +163,7 @@ class Checkpoints:
             CheckpointError: if there are checkpoints and none could be restored; all stay where they are.
         """
         damaged = {}
-        for step in self._steps():
+        for step in self.steps():
             path = self.directory / str(step)
             with _quiet_reader() as reasons:
                 try:
@@ -187,17 +187,34 @@ class Checkpoints:
             )
         return None
 
-    def close(self) -> None:
-        """Waits for a save that is under way and releases the directory."""
-        if "_checkpointer" in vars(self):
-            self._checkpointer.close()
-
-    def _steps(self) -> list[int]:
+    def steps(self) -> list[int]:
         """Steps of the committed checkpoints, the last first."""
         if not self.directory.exists():
             return []
         names = (entry.name for entry in self.directory.iterdir() if entry.is_dir())
         return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+    def read(self, step: int, abstract: Any) -> Restored:
+        """One checkpoint, for looking at; nothing is moved.
+
+        Raises:
+            CheckpointError: there is none of that step, or it is damaged.
+        """
+        path = self.directory / str(step)
+        if step not in self.steps():
+            there = ", ".join(map(str, self.steps())) or "none"
+            raise CheckpointError(f"there is no checkpoint {path}; steps there are: {there}")
+        with _quiet_reader() as reasons:
+            try:
+                return self._read(path, abstract)
+            except Exception as error:  # what a torn file raises depends on which one it is
+                reasons.append(_first_line(error))
+        raise CheckpointError(f"checkpoint {path} cannot be read: {reasons[0]}")
+
+    def close(self) -> None:
+        """Waits for a save that is under way and releases the directory."""
+        if "_checkpointer" in vars(self):
+            self._checkpointer.close()
 
     def _read(self, path: Path, abstract: Any) -> Restored:
         state = ocp.load(str(path), abstract)

@@ -43,6 +43,9 @@ class RunConfig:
         max_seconds: stop after so many seconds of training (compilation, evaluation and saving do not count,
             earlier sessions of the same run do), at the end of a log interval; 0 is no limit. A run that
             stops this way depends on the machine's speed.
+        session_seconds: stop, with everything saved, so many seconds after this process took up the run (all
+            of it counts), at the end of a log interval; 0 is no limit. For time-limited machines: the same
+            command goes on from there.
         tensorboard: also write TensorBoard events (needs the `tensorboard` extra).
     """
 
@@ -54,6 +57,7 @@ class RunConfig:
     keep_checkpoints: int = resumable(2)
     eval_every: int = 0
     max_seconds: float = resumable(0.0)
+    session_seconds: float = resumable(0.0)
     tensorboard: bool = resumable(False)
 
     def validate(self) -> None:
@@ -68,6 +72,7 @@ class RunConfig:
             at_least(name, getattr(self, name), 1)
         at_least("keep_checkpoints", self.keep_checkpoints, 2)
         at_least("max_seconds", self.max_seconds, 0)
+        at_least("session_seconds", self.session_seconds, 0)
         at_least("eval_every", self.eval_every, 0)
         at_least("checkpoint_every", self.checkpoint_every, 1)
         for name in ("checkpoint_every", "eval_every"):
@@ -113,6 +118,33 @@ def check_types(config: Any, prefix: str = "") -> None:
         elif not _fits(value, hint):
             declared = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else hint
             raise ValueError(f"{prefix}{field.name}={value!r} must be of type {declared}")
+
+
+def from_dict[Config](cls: type[Config], values: typing.Mapping[str, Any], prefix: str = "") -> Config:
+    """A (nested) config dataclass from what JSON has kept of it; fields that are absent get their defaults.
+
+    Args:
+        cls: the dataclass.
+        values: fields by name, tuples as lists.
+        prefix: what to put before a field's name in a message.
+
+    Raises:
+        ValueError: naming a field there is not.
+    """
+    fields = {field.name: field for field in dataclasses.fields(typing.cast(Any, cls))}
+    if unknown := sorted(set(values) - set(fields)):
+        raise ValueError(f"{cls.__name__} has no field {prefix}{unknown[0]}")
+    hints = typing.get_type_hints(cls)
+    found = {}
+    for name, value in values.items():
+        if dataclasses.is_dataclass(hints[name]) and isinstance(value, dict):
+            value = from_dict(typing.cast(type, hints[name]), value, f"{prefix}{name}.")
+        found[name] = _tuples(value)
+    return cls(**found)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _fits(value: Any, hint: Any) -> bool:

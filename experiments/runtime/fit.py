@@ -1,74 +1,58 @@
-"""The training loop: restore, step, record, evaluate, save, until the steps or the seconds are used up."""
+"""Gradient descent on a loss: the engine of most experiments, and `fit`, which runs it."""
 
-import contextlib
-import dataclasses
 import os
-import signal
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Generator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 
-from experiments.runtime.checkpoints import Checkpoints
 from experiments.runtime.config import RunConfig
 from experiments.runtime.feeding import Drawn, Fed
-from experiments.runtime.metrics import MetricsWriter, plain
-from experiments.runtime.progress import Progress
+from experiments.runtime.looping import FitResult, loop
 from experiments.runtime.training import Init, Loss, Program, PyTree, Task, Trace, TrainState
-from experiments.runtime.workdir import Workdir, params_sha256, surroundings
 
 
-class NonFiniteLoss(FloatingPointError):
-    """Training stopped because the loss or a parameter was no longer finite.
+class Descent:
+    """A `looping.Engine`: a loss's gradient, an optimizer, batches drawn or fed."""
 
-    Attributes:
-        step: the first bad step, counted from 1.
-        checkpoint: the last checkpoint, whose state is finite; None if there is none yet.
-    """
-
-    def __init__(self, what: str, step: int, checkpoint: Path | None):
-        """See the class."""
-        self.step, self.checkpoint = step, checkpoint
-        good = (
-            f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint before it"
-        )
-        super().__init__(f"{what} at step {step}; {good}")
-
-
-class Preempted(RuntimeError):
-    """Training stopped because the process was asked to end (SIGTERM); the state is saved."""
-
-
-@dataclasses.dataclass(frozen=True)
-class FitResult:
-    """What a run has come to.
-
-    Attributes:
-        state: the final state.
-        step: number of updates.
-        metrics: the last line of the record.
-        results: what `conclude` returned.
-        train_seconds: time spent in updates, over all sessions of the run, without compilation.
-        summary: the content of `summary.json`.
-    """
-
-    state: TrainState
-    step: int
-    metrics: dict[str, Any]
-    results: dict[str, Any]
-    train_seconds: float
-    summary: dict[str, Any]
+    def __init__(self, program: Program, feed: Drawn | Fed):
+        """Takes the programs and where their batches come from."""
+        self._program, self._feed = program, feed
+        self.parallel = program.parallel
+        self.abstract_state, self.initial = program.abstract_state, program.initial
+        self.place = program.place
+        self.prepare, self.advance, self.close = feed.prepare, feed.advance, feed.close
 
     @property
-    def params(self) -> PyTree:
-        """The final parameters."""
-        return self.state.params
+    def compile_seconds(self) -> float:
+        """Spent on compilation so far."""
+        return self._feed.compile_seconds
+
+    def unplace(self, state: TrainState) -> TrainState:
+        """The inverse of `place`."""
+        return self._program.unplace(state)
+
+    def params_of(self, state: TrainState) -> PyTree:
+        """The parameters of a placed state."""
+        return self._program.unplace(state.params)
+
+    def metrics(self, trace: Trace, step: int) -> dict[str, float]:
+        """The averages of the steps."""
+        return averages(trace)
+
+    def first_bad(self, trace: Trace) -> tuple[int, str] | None:
+        """The first step whose loss or parameters are not finite."""
+        finite = np.asarray(trace.finite)
+        if finite.all():
+            return None
+        index = int(np.argmin(finite))
+        numerator, denominator = (np.asarray(part)[index] for part in trace.ratios["loss"])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = np.divide(numerator, denominator)
+        what = "the loss is finite but parameters are not" if np.isfinite(value) else f"the loss is {value}"
+        return index, what
 
 
 def fit(
@@ -128,7 +112,6 @@ def fit(
         CheckpointError: if there are checkpoints and all are damaged.
         NotImplementedError: if JAX runs in several processes.
     """
-    began = time.monotonic()
     config.validate()
     if (sample is None) == (batches is None):
         raise ValueError("exactly one of sample and batches must be given")
@@ -142,98 +125,17 @@ def fit(
     program = Program(
         Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra), parallel
     )
-    abstract = program.abstract_state()
-    program.check(abstract)
-    with contextlib.ExitStack() as stack:
-        if workdir is None:
-            workdir = stack.enter_context(tempfile.TemporaryDirectory())
-            name = name or "run"
-        directory = Workdir(workdir, config)
-        stack.callback(directory.close)
-        checkpoints = Checkpoints(
-            directory.path / "checkpoints", every=config.checkpoint_every, keep=config.keep_checkpoints
-        )
-        stack.callback(checkpoints.close)
-        restored = checkpoints.restore(abstract)
-        step, progress = (restored.step, restored.progress) if restored else (0, {})
-        state = restored.state if restored else program.initial()
-        seconds_before, wall_before = progress.get("train_seconds", 0.0), progress.get("wall_seconds", 0.0)
-        train_seconds = seconds_before
-
-        def over() -> bool:
-            return step >= config.steps or 0 < config.max_seconds <= train_seconds
-
-        summary = directory.read_summary()
-        if over() and summary is not None and summary["step"] == step:
-            return FitResult(state, step, summary["metrics"], summary["results"], train_seconds, summary)
-        directory.drop_summary()
-
-        writer = MetricsWriter(directory.path, step, tensorboard=config.tensorboard)
-        stack.callback(writer.close)
-        shown = Progress(
-            name or directory.path.name,
-            step,
-            config.steps,
-            max_seconds=max(0.0, config.max_seconds - train_seconds),
-            quiet=quiet,
-        )
-        stack.callback(shown.close)
-        if restored:
-            shown.note(f"continues from step {step}")
-        preemption = stack.enter_context(_preemption())
-        feed = Drawn(program) if batches is None else Fed(program, batches, config.steps)
-        stack.callback(feed.close)
-
-        state = program.place(state)
-        while not over():
-            length = min(config.log_every - step % config.log_every, config.steps - step)
-            compiling = feed.prepare(state, step, length)
-            if compiling:
-                shown.note(f"compiled in {compiling:.1f} s")
-            start = time.monotonic()
-            state, trace = feed.advance(state, step, length)
-            train_seconds += time.monotonic() - start
-            _check_finite(trace, step, checkpoints)
-            step += length
-
-            metrics = {**averages(trace), "train_seconds": round(train_seconds, 3)}
-            if evaluate is not None and (over() or (config.eval_every and step % config.eval_every == 0)):
-                measured = evaluate(program.unplace(state.params))
-                metrics |= {f"eval/{key}": value for key, value in measured.items()}
-            writer.write(step, metrics)
-            shown.update(step, plain(metrics), train_seconds - seconds_before)
-            stopping = preemption.is_set()
-            if checkpoints.due(step, force=over() or stopping):
-                # The line first: a checkpoint presumes that the record up to its step is complete.
-                writer.sync()
-                checkpoints.save(
-                    step,
-                    program.unplace(state),
-                    {"train_seconds": train_seconds, "wall_seconds": wall_before + time.monotonic() - began},
-                )
-            if stopping and not over():
-                raise Preempted(
-                    f"stopped by SIGTERM at step {step} of {config.steps}; saved in "
-                    f"{checkpoints.latest_path()}; the same command continues from there"
-                )
-
-        state = program.unplace(state)
-        last = {key: value for key, value in (writer.last or {}).items() if key != "step"}
-        results = dict(conclude(state.params)) if conclude is not None else {}
-        checkpoints.latest_path()  # the summary presumes the last checkpoint
-        summary = {
-            "step": step,
-            "metrics": last,
-            "results": results,
-            "train_seconds": round(train_seconds, 3),
-            "compile_seconds": round(feed.compile_seconds, 3),
-            "wall_seconds": round(wall_before + time.monotonic() - began, 3),
-            "parallel": parallel,
-            **surroundings(),
-            "params_sha256": params_sha256(state.params),
-        }
-        directory.write_summary(summary)
-        return FitResult(state, step, last, results, train_seconds, summary)
+    program.check(program.abstract_state())
+    feed = Drawn(program) if batches is None else Fed(program, batches, config.steps)
+    return loop(
+        config,
+        Descent(program, feed),
+        evaluate=evaluate,
+        conclude=conclude,
+        workdir=workdir,
+        name=name,
+        quiet=quiet,
+    )
 
 
 def averages(trace: Trace) -> dict[str, float]:
@@ -251,38 +153,3 @@ def averages(trace: Trace) -> dict[str, float]:
     }
     ordered = ["loss", *(key for key in totals if key != "loss")]
     return {key: float(np.divide(*totals[key])) if totals[key][1] else float("nan") for key in ordered}
-
-
-def _check_finite(trace: Trace, step: int, checkpoints: Checkpoints) -> None:
-    """Raises for the first bad step of those after `step`."""
-    finite = np.asarray(trace.finite)
-    if finite.all():
-        return
-    index = int(np.argmin(finite))
-    numerator, denominator = (np.asarray(part)[index] for part in trace.ratios["loss"])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = np.divide(numerator, denominator)
-    what = "the loss is finite but parameters are not" if np.isfinite(value) else f"the loss is {value}"
-    raise NonFiniteLoss(what, step + index + 1, checkpoints.latest_path())
-
-
-@contextlib.contextmanager
-def _preemption() -> Generator[threading.Event]:
-    """An event that SIGTERM sets, once; a second SIGTERM acts as it did before. Only the main thread can
-    listen.
-    """
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-    before = signal.getsignal(signal.SIGTERM)
-
-    def note(number, frame):
-        event.set()
-        signal.signal(signal.SIGTERM, before)
-
-    signal.signal(signal.SIGTERM, note)
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -19,7 +19,7 @@ from ml_collections.config_flags import config_flags as config_file_parser
 
 from experiments.runtime import mesh
 from experiments.runtime.checkpoints import CheckpointError
-from experiments.runtime.fit import NonFiniteLoss, Preempted
+from experiments.runtime.looping import NonFiniteLoss, Preempted
 from experiments.runtime.workdir import WorkdirError
 
 flags.disclaim_key_flags()  # --help shows an experiment's flags as its own

@@ -2,6 +2,7 @@
 time.
 """
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,6 +34,11 @@ STYLE = {
     "savefig.dpi": 150,
     "svg.hashsalt": "runtime",
 }
+
+
+def style() -> contextlib.AbstractContextManager:
+    """Within it, figures are made in the house's style."""
+    return matplotlib.rc_context(STYLE)
 
 
 def curve_figure(

@@ -15,6 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.runtime.config import from_dict
+
 
 class WorkdirError(ValueError):
     """The workdir cannot be used for this run; nothing was written to it."""
@@ -23,6 +25,24 @@ class WorkdirError(ValueError):
 def config_dict(config: Any) -> dict[str, Any]:
     """A config dataclass as JSON has it (tuples as lists)."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def read_config[Config](cls: type[Config], path: Path) -> Config:
+    """The config that a run has left as `config.json`.
+
+    Args:
+        cls: its dataclass.
+        path: the file.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is not JSON, or holds a field that the dataclass does not have.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    return from_dict(cls, values)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

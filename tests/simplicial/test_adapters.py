@@ -260,7 +260,7 @@ def test_spaces_sample_what_they_contain():
     """All four actions, bytes of a picture; nothing else."""
     env = adapters.TimeStepBoxWorld(boxworld.STANDARD)
     actions, pictures = env.action_space(), env.observation_space()
-    drawn = jax.vmap(actions.sample)(jax.random.split(jax.random.key(0), 100))
+    drawn = jax.jit(jax.vmap(actions.sample))(jax.random.split(jax.random.key(0), 100))
     assert set(np.asarray(drawn).tolist()) == {0, 1, 2, 3}
     assert actions.contains(drawn)
     for wrong in (-1, 4, 0.5):

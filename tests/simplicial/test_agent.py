@@ -1,7 +1,7 @@
 """The agents: sizes, a second transcription in float64, gradients, batches, seeds, types, refusals."""
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import chex
 import jax
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from simplicial import Agent, apply_with_attention
-from simplicial.agent import Conv, grid_positions
+from simplicial import Agent, AgentOutput, apply_with_attention
+from simplicial.agent import Conv, grid_positions, max_over_entities
 from tests.simplicial import numpy_agent
 from tests.simplicial.small import draw, on_host, perturbed, quickly
 
@@ -290,3 +290,35 @@ def test_what_does_not_fit_is_named(agent, observation, message):
     """Errors say which argument or field and what was expected."""
     with pytest.raises(ValueError, match=re.escape(message)):
         jax.eval_shape(lambda key: agent.init(key, observation), jax.random.key(0))
+
+
+def test_the_gradient_does_not_depend_on_how_a_batch_is_cut():
+    """Sizes at which a compiler computed entities twice and found none equal to their maximum."""
+    agent = Agent(num_virtual_entities=0, features=6, head_features=(6,))
+    pictures = np.random.default_rng(0).integers(0, 256, (40, 5, 7, 3), np.uint8)
+    params = agent.init(jax.random.key(1), pictures[:1])["params"]
+    weights = np.random.default_rng(1).normal(size=(40, 4)).astype(np.float32)
+
+    def total(params, pictures, weights):
+        output = cast(AgentOutput, agent.apply({"params": params}, pictures))
+        return jnp.sum(output.logits * weights)
+
+    gradient = jax.jit(jax.grad(total))
+    whole = gradient(params, pictures, weights)
+    parts = [gradient(params, pictures[i : i + 10], weights[i : i + 10]) for i in range(0, 40, 10)]
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(jax.tree.map(sum_of, *parts)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def sum_of(*leaves):
+    return np.sum(leaves, axis=0)
+
+
+def test_the_maximum_and_its_derivative():
+    """The first of several equal entities is the one that counts."""
+    entities = jnp.asarray([[[1.0, 5.0], [3.0, 5.0], [3.0, 2.0]]])
+    pooled, back = jax.vjp(max_over_entities, entities)
+    np.testing.assert_array_equal(pooled, [[3.0, 5.0]])
+    np.testing.assert_array_equal(back(jnp.asarray([[10.0, 20.0]]))[0], [[[0, 20], [10, 0], [0, 0]]])
+    _, tangent = jax.jvp(max_over_entities, (entities,), (jnp.arange(6.0).reshape(1, 3, 2),))
+    np.testing.assert_array_equal(tangent, [[2.0, 1.0]])

@@ -164,7 +164,7 @@ def test_boards_of_any_kind_step_as_in_the_plain_model(rows, cols, gem_locks):
     config = boxworld.BoxWorldConfig(rows=rows, cols=cols, gem_locks=gem_locks, traps=3, horizon=70)
     draw = random.Random(rows * cols)
     boards = [wild_board(draw, rows, cols, gem_locks, 3) for _ in range(60)]
-    for board in boards[:5] if rows == 7 else ():  # with their values known: none is refused
+    for board in boards[:2] if rows == 7 else ():  # with their values known: none is refused
         boxworld.from_board(
             np.asarray(board[0]), np.asarray(board[1]), np.asarray(board[2], int).reshape(-1, 2), config
         )

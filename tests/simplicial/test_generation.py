@@ -35,11 +35,18 @@ def p_of(counts, probabilities=None):
 
 def counts_of(values, options):
     """How often each option occurs; nothing else may."""
-    options = [tuple(np.atleast_1d(option).tolist()) for option in options]
-    found, counts = np.unique(np.asarray(values).reshape(len(values), -1), axis=0, return_counts=True)
-    table = dict(zip(map(tuple, found.tolist()), counts.tolist(), strict=True))
-    assert set(table) <= set(options)
-    return [table.get(option, 0) for option in options]
+
+    def coded(rows):  # one number a row: rows are sorted far slower
+        rows = np.asarray(rows, np.int64)
+        rows = rows.reshape(len(rows), -1)
+        return rows @ 64 ** np.arange(rows.shape[1])
+
+    known = coded(options)
+    found, counts = np.unique(coded(values), return_counts=True)
+    assert len(set(known.tolist())) == len(known)
+    assert np.isin(found, known).all()
+    table = dict(zip(found.tolist(), counts.tolist(), strict=True))
+    return [table.get(option, 0) for option in known.tolist()]
 
 
 def some(states, which):
@@ -73,8 +80,9 @@ def test_puzzle_numbers_are_places_in_the_list(drawn):
     few = some(drawn["bridge"], slice(2000))
     types = np.asarray(boxworld.puzzles(boxworld.BRIDGE))
     np.testing.assert_array_equal(types[number(few)], few.puzzle[:, :3])
-    longer = boxworld.reset(jax.random.key(0), boxworld.BRIDGE.replace(min_length=3, bridge_probability=0))
-    assert boxworld.puzzle_number(longer, boxworld.BRIDGE.replace(max_length=2)) == -1
+    shorter = boxworld.BRIDGE.replace(max_length=2)
+    unlisted = jax.jit(jax.vmap(lambda state: boxworld.puzzle_number(state, shorter)))(few)
+    np.testing.assert_array_equal(np.asarray(unlisted) == -1, few.puzzle[:, 0] == 3)
 
 
 def test_standard_types(drawn):
@@ -181,7 +189,7 @@ def test_every_board_is_the_puzzle_that_it_says(config, name):
     assert set(np.unique(states.puzzle[:, 3])) == set(range(0, most + 1, int(config.branch_length)))
     for i in range(100):
         state = some(states, i)
-        if i < 5 and name == "all at once":  # values known: refuses what is no board
+        if i < 1 and name == "all at once":  # values known: refuses what is no board
             boxworld.from_board(state.grid, state.palette, state.traps, config)
         assert boxworld.shortest_solution(state) is not None
     tiles = (states.grid >= 0).sum((1, 2))

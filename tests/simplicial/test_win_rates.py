@@ -39,6 +39,15 @@ def item(tree, i):
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    """In half the time; these programs run for a moment only."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(scope="module")
 def boards():
     """Thirty of every type of bridge BoxWorld."""
@@ -64,6 +73,7 @@ def test_boards_differ_within_a_type(boards):
         assert len({boards.palette[30 * kind + i].tobytes() for i in range(30)}) == 30
 
 
+@pytest.mark.slow
 def test_boards_of_a_type_are_those_of_reset_with_that_type():
     """Where the bridge lies, for one type: drawn on purpose and found among boards of all types."""
     wanted = (2, 1, 4)
@@ -110,7 +120,7 @@ def plainly(boards, params, seed, cap, greedy):
     return np.asarray(results).T
 
 
-@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("greedy", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_episodes_are_those_of_the_plain_model(boards, greedy):
     """With fewer lanes than boards, so that lanes change boards at different times."""
     some = jax.tree.map(lambda leaf: leaf[:120:7], boards)
@@ -138,6 +148,7 @@ def test_lanes_change_nothing_and_a_horizon_gives_up_like_the_cap(boards):
     assert len(set(np.asarray(capped.steps).tolist())) > 5
 
 
+@pytest.mark.slow
 def test_random_policy_solves_what_it_is_known_to_solve():
     """.738 of bridge boards (notes of 315,000 episodes), without a cap; within four standard errors."""
     episodes = 150
@@ -222,6 +233,21 @@ def test_a_perfect_player_has_ratio_one(boards):
     np.testing.assert_allclose(ratios[solved], np.where(np.arange(len(shortest)) % 2 == 0, 1, 3)[solved])
     with pytest.raises(ValueError, match=r"boards must have one leading axis like played"):
         win_rates.solution_ratios(item(some, 0), played)
+
+
+@pytest.mark.parametrize("config", [BRIDGE, STANDARD, BRIDGE.replace(bridge_probability=1.0, min_length=2)])
+def test_probabilities_are_those_of_the_generator(config):
+    """Of 20,000 boards, within 4.5 standard errors; every type is drawn."""
+    types = boxworld.puzzles(config)
+    found = win_rates.probabilities(types, config)
+    assert found.sum() == pytest.approx(1)
+    draw = jax.jit(boxworld.reset_batch, static_argnums=1)
+    puzzles = jax.device_get(draw(jax.random.key(0), 20_000, config)).puzzle
+    for puzzle, probability in zip(types, found, strict=True):
+        share = (puzzles[:, :3] == puzzle).all(axis=1).mean()
+        assert 0 < abs(share - probability) < 4.5 * (probability * (1 - probability) / 20_000) ** 0.5
+    with pytest.raises(ValueError, match=r"puzzles has \(9, 0, 0\), which is none that the config draws"):
+        win_rates.probabilities([(9, 0, 0)], config)
 
 
 @pytest.mark.parametrize(

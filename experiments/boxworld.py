@@ -1,0 +1,218 @@
+"""Agents of the 2-simplicial Transformer learning BoxWorld (Clift et al. 2020) by IMPALA.
+
+    python -m experiments.boxworld --config=experiments/configs/boxworld.py:quick --workdir=runs/boxworld
+
+Trains, measures the fraction solved for each type of puzzle beside that of a random policy, and draws the
+curves against steps and against time, the published ones under them where the environment is theirs. A run
+that was interrupted goes on where it was, in the same trajectories.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import boxworld_analysis, boxworld_figures, boxworld_weights, runtime
+from experiments.boxworld_engine import Impala, make_policy, type_name
+from experiments.configs import boxworld as presets
+from experiments.configs.boxworld import Config
+from simplicial import AgentOutput, boxworld, rollout, win_rates
+
+EVALUATION_SEED = 2**31 - 1  # apart from every training seed in use: the same boards for every run
+RELEASED = Path(__file__).parents[1] / "results" / "boxworld"
+SHOWN = ("solved", "died", "capped")
+"""How a board ends: with the Gem, by a trap, or given up."""
+
+
+def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> runtime.FitResult:
+    """Trains and draws the figures.
+
+    Args:
+        config: see `experiments.configs.boxworld`.
+        workdir: where the run is kept; None keeps and draws nothing.
+        parallel: `jit`, `shard_map` or `pmap`.
+
+    Returns:
+        The result; leaves of its state and parameters have a leading axis of seeds. `results` has, for the
+        agent (all seeds together), each seed, and "chance", a random policy: "solved" and "types".
+    """
+    config.validate()
+    result = train(config, workdir, parallel)
+    if workdir is not None:
+        boxworld_figures.draw_run(Path(workdir), config, result.results)
+    return result
+
+
+def train(config: Config, workdir: Path | None, parallel: str = "jit") -> runtime.FitResult:
+    """Trains the agents of all seeds."""
+    policy = make_policy(config)
+
+    def evaluate(params):
+        solved = overall(config, policy, params, config.eval_episodes)
+        return {
+            name: np.sum(counts) / solved["episodes"].sum()
+            for name, counts in solved.items()
+            if name in SHOWN
+        }
+
+    def conclude(params):
+        found = measure(config, policy, params)
+        results = {"agent": summarize(*(_over_seeds(part) for part in found))}
+        if config.seeds > 1:
+            for index in range(config.seeds):
+                seed = (jax.tree.map(lambda leaf, index=index: leaf[index], part) for part in found)
+                results[f"seed {config.seed + index}"] = summarize(*seed)
+        chance = measure(config, random_policy, {"none": jnp.zeros((1, 1))})
+        results["chance"] = summarize(*(_over_seeds(part) for part in chance))
+        return results
+
+    return runtime.loop(
+        config,
+        Impala(config, parallel),
+        evaluate=evaluate,
+        conclude=conclude,
+        workdir=workdir,
+        name=f"{config.board.world} BoxWorld, {config.agent.kind}",
+    )
+
+
+def random_policy(params: Any, observation: jax.Array) -> AgentOutput:
+    """All actions alike."""
+    batch = observation.shape[:-3]
+    return AgentOutput(jnp.zeros((*batch, 4)), jnp.zeros(batch))
+
+
+def measure(config: Config, policy: rollout.Policy, params: Any) -> tuple[dict[str, np.ndarray], Any]:
+    """Boards as the environment draws them, and `final_episodes` of every type; on the host, leaves [S, ...].
+
+    Actions are drawn, as in training.
+    """
+    key, puzzles = jax.random.key(EVALUATION_SEED), boxworld.puzzles(config.board.make())
+    each = [
+        win_rates.evaluate(
+            policy, one, config.board.make(), key, episodes=config.final_episodes, cap=config.eval_cap
+        )
+        for one in _seeds(params)
+    ]
+    types = jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(each))
+    return overall(config, policy, params, config.final_episodes * len(puzzles)), types
+
+
+def overall(config: Config, policy: rollout.Policy, params: Any, episodes: int) -> dict[str, np.ndarray]:
+    """How boards end that are drawn as the environment draws them: counts [S] by name."""
+    board = config.board.make()
+    for_boards, for_actions = jax.random.split(jax.random.fold_in(jax.random.key(EVALUATION_SEED), episodes))
+    boards = _boards(for_boards, episodes, board)
+    found = []
+    for one in _seeds(params):
+        played = win_rates.play(policy, one, boards, board, for_actions, cap=config.eval_cap)
+        solved, died = np.sum(played.solved), np.sum(played.died)
+        found.append((episodes, solved, died, episodes - solved - died))
+    return dict(zip(("episodes", *SHOWN), np.asarray(found, int).T, strict=True))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _boards(key, count, config):
+    return boxworld.reset_batch(key, count, config)
+
+
+def _seeds(params: Any) -> list[Any]:
+    """The parameters of each seed, whose leaves have a leading axis of seeds."""
+    count = jax.tree.leaves(params)[0].shape[0]
+    return [jax.tree.map(lambda leaf, seed=seed: leaf[seed], params) for seed in range(count)]
+
+
+def _over_seeds(counts: Any) -> Any:
+    summed = jax.tree.map(lambda leaf: np.sum(leaf, axis=0), counts)
+    if isinstance(counts, win_rates.Evaluation):
+        return dataclasses.replace(summed, puzzles=counts.puzzles[0])
+    return summed
+
+
+def summarize(drawn: Mapping[str, Any], types: win_rates.Evaluation) -> dict[str, Any]:
+    """Fractions solved with Wilson intervals, given up and lost to a trap: overall, and for each type."""
+
+    def share(episodes: int, solved: int, died: int, capped: int) -> dict[str, Any]:
+        return {
+            "solved": solved / episodes,
+            "interval": list(runtime.intervals.wilson_interval(solved, episodes)),
+            "died": died / episodes,
+            "capped": capped / episodes,
+            "episodes": episodes,
+        }
+
+    columns = [np.asarray(getattr(types, name)) for name in ("episodes", *SHOWN)]
+    names = [type_name(puzzle) for puzzle in map(tuple, np.asarray(types.puzzles).tolist())]
+    return {
+        **share(*(int(drawn[name]) for name in ("episodes", *SHOWN))),
+        "types": {name: share(*(int(column[i]) for column in columns)) for i, name in enumerate(names)},
+    }
+
+
+def tour_stop(directory: Path) -> runtime.Stop:
+    """The `quick` preset, then an episode and its attention from the best weights there are."""
+    config = presets.get_config("quick")
+    result = main(config, workdir=directory)
+    trained = boxworld_weights.load(best_weights() or directory)
+    shown = boxworld_analysis.draw_episode(
+        trained, directory / "episode", name=trained.name, formats=("gif",)
+    )
+    frames = result.step * config.frames_per_step
+    whose = (
+        "the agent trained here" if trained.run == config else f"an agent after {trained.frames:.3g} steps"
+    )
+    return runtime.Stop(
+        title="2-simplicial Transformer: keys, locks and a box that must not be opened",
+        meaning=(
+            "The agent sees a board of coloured tiles. It has to fetch the loose key, open the box of its "
+            "colour for the white Gem, and leave the box alone that ends the episode without it. It learns "
+            f"by IMPALA from nothing but rewards: {frames / 1e6:.1f} million steps in "
+            f"{result.train_seconds:.0f} s. Its attention compares one entity with another, and with pairs "
+            "of virtual entities."
+        ),
+        rows=rows_of(result.results),
+        figures={
+            directory / "solved.png": "Fraction of training episodes solved, with 95 % intervals.",
+            shown["episode.gif"]: f"An episode of {whose}, and what its virtual entities attend to.",
+            shown["virtual_attention"]: "The same, at four moments, block 1.",
+        },
+        caveat=(
+            "A smoke run: a 5 x 6 board, 40 steps at most and a small agent with centred colours, not the "
+            "paper's environment. One seed."
+        ),
+    )
+
+
+def best_weights() -> Path | None:
+    """The released folder of the paper's own environment with the most steps behind it, if there is any."""
+    folders = [folder for folder in sorted(RELEASED.glob("*")) if boxworld_weights.is_released(folder)]
+    configs = {folder: boxworld_weights.read_config(folder) for folder in folders}
+    paper = [folder for folder, config in configs.items() if config.board.is_the_papers]
+    return max(paper, key=lambda folder: boxworld_weights.load(folder).frames, default=None)
+
+
+def rows_of(results: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A table of results: a row for the agent and one for chance."""
+    rows = []
+    for name, found in results.items():
+        low, high = found["interval"]
+        rows.append(
+            {
+                "policy": name,
+                "boards solved": f"{found['solved']:.3f}",
+                "95 % interval": f"{low:.3f} to {high:.3f}",
+                "trap taken": f"{found['died']:.3f}",
+                "given up": f"{found['capped']:.3f}",
+                "boards": str(found["episodes"]),
+            }
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    runtime.launch(main, config="experiments/configs/boxworld.py:quick")

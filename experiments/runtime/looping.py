@@ -1,0 +1,283 @@
+"""The loop of every run: restore, advance, record, evaluate, save, until steps or seconds are used up.
+
+What is advanced is an `Engine`: gradient descent on a loss (`fit`), or anything else that carries a state
+from step to step on all devices, such as actors and learners of reinforcement learning.
+"""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from experiments.runtime.checkpoints import Checkpoints
+from experiments.runtime.config import RunConfig
+from experiments.runtime.metrics import MetricsWriter, plain
+from experiments.runtime.progress import Progress
+from experiments.runtime.training import PyTree
+from experiments.runtime.workdir import Workdir, params_sha256, surroundings
+
+
+class NonFiniteLoss(FloatingPointError):
+    """Training stopped because the loss or a parameter was no longer finite.
+
+    Attributes:
+        step: the first bad step, counted from 1.
+        checkpoint: the last checkpoint, whose state is finite; None if there is none yet.
+    """
+
+    def __init__(self, what: str, step: int, checkpoint: Path | None):
+        """See the class."""
+        self.step, self.checkpoint = step, checkpoint
+        good = (
+            f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint before it"
+        )
+        super().__init__(f"{what} at step {step}; {good}")
+
+
+class Preempted(RuntimeError):
+    """Training stopped because the process was asked to end (SIGTERM); the state is saved."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FitResult:
+    """What a run has come to.
+
+    Attributes:
+        state: the final state, a `TrainState` after `fit`.
+        step: number of updates.
+        metrics: the last line of the record.
+        results: what `conclude` returned.
+        train_seconds: time spent in updates, over all sessions of the run, without compilation.
+        summary: the content of `summary.json`.
+    """
+
+    state: Any
+    step: int
+    metrics: dict[str, Any]
+    results: dict[str, Any]
+    train_seconds: float
+    summary: dict[str, Any]
+
+    @property
+    def params(self) -> PyTree:
+        """The final parameters."""
+        return self.state.params
+
+
+class Engine(Protocol):
+    """What a run advances, on all devices.
+
+    Between calls its state is *placed*: as the compiled programs want it. Checkpoints hold it otherwise: the
+    same tree on any number of devices, with the parameters as the attribute `params`.
+
+    Attributes:
+        parallel: how it uses several devices, for the summary.
+    """
+
+    parallel: str
+
+    @property
+    def compile_seconds(self) -> float:
+        """Spent on compilation so far."""
+
+    def abstract_state(self) -> Any:
+        """Shapes, types and shardings of a state that is not placed, as a checkpoint gives it back."""
+
+    def initial(self) -> Any:
+        """The state before the first step, not placed."""
+
+    def place(self, state: Any) -> Any:
+        """Makes a state ready to be advanced."""
+
+    def unplace(self, state: Any) -> Any:
+        """The inverse of `place`; good until the state is advanced."""
+
+    def params_of(self, state: Any) -> PyTree:
+        """The parameters of a placed state, for `evaluate`; good until the state is advanced."""
+
+    def prepare(self, state: Any, step: int, length: int) -> float:
+        """Compiles what `advance` will need; the seconds it took, 0 if there was nothing to compile."""
+
+    def advance(self, state: Any, step: int, length: int) -> tuple[Any, Any]:
+        """Makes `length` steps after `step`.
+
+        Returns:
+            The new placed state (the old one is consumed), and what the steps have left for the record, on
+            the host: computed, not under way.
+        """
+
+    def first_bad(self, trace: Any) -> tuple[int, str] | None:
+        """The first step that is not finite, counted from 0, and what is the matter; None if all are well."""
+
+    def metrics(self, trace: Any, step: int) -> dict[str, float]:
+        """What the record says of these steps, numbers by name; after them `step` steps are made."""
+
+    def close(self) -> None:
+        """Releases what it holds."""
+
+
+def loop(
+    config: RunConfig,
+    engine: Engine,
+    *,
+    evaluate: Callable[[PyTree], Mapping[str, Any]] | None = None,
+    conclude: Callable[[PyTree], Mapping[str, Any]] | None = None,
+    workdir: str | os.PathLike | None = None,
+    name: str | None = None,
+    quiet: bool = False,
+) -> FitResult:
+    """Runs an engine, or goes on with what a killed or finished run has left in the workdir.
+
+    Args:
+        config: the run's config, validated here again.
+        engine: what is advanced, `config.log_every` steps at a time; closed at the end.
+        evaluate: see `fit`, as are the following.
+        conclude: see `fit`.
+        workdir: see `fit`.
+        name: see `fit`.
+        quiet: see `fit`.
+
+    Returns:
+        The final state and metrics.
+
+    Raises:
+        ValueError: for a bad config or workdir (`WorkdirError`), before anything is written.
+        NonFiniteLoss: when the loss or a parameter stops being finite; no such state is ever saved.
+        Preempted: after a SIGTERM, when the log interval under way is finished and saved.
+        CheckpointError: if there are checkpoints and all are damaged.
+    """
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        stack.callback(engine.close)
+        config.validate()
+        abstract = engine.abstract_state()
+        if workdir is None:
+            workdir = stack.enter_context(tempfile.TemporaryDirectory())
+            name = name or "run"
+        directory = Workdir(workdir, config)
+        stack.callback(directory.close)
+        checkpoints = Checkpoints(
+            directory.path / "checkpoints", every=config.checkpoint_every, keep=config.keep_checkpoints
+        )
+        stack.callback(checkpoints.close)
+        restored = checkpoints.restore(abstract)
+        step, progress = (restored.step, restored.progress) if restored else (0, {})
+        state = restored.state if restored else engine.initial()
+        seconds_before, wall_before = progress.get("train_seconds", 0.0), progress.get("wall_seconds", 0.0)
+        train_seconds = seconds_before
+
+        def over() -> bool:
+            session = time.monotonic() - began
+            return (
+                step >= config.steps
+                or 0 < config.max_seconds <= train_seconds
+                or 0 < config.session_seconds <= session
+            )
+
+        summary = directory.read_summary()
+        if over() and summary is not None and summary["step"] == step:
+            return FitResult(state, step, summary["metrics"], summary["results"], train_seconds, summary)
+        directory.drop_summary()
+
+        writer = MetricsWriter(directory.path, step, tensorboard=config.tensorboard)
+        stack.callback(writer.close)
+        shown = Progress(
+            name or directory.path.name,
+            step,
+            config.steps,
+            max_seconds=_seconds_left(config, train_seconds),
+            quiet=quiet,
+        )
+        stack.callback(shown.close)
+        if restored:
+            shown.note(f"continues from step {step}")
+        preemption = stack.enter_context(_preemption())
+        state = engine.place(state)
+        ended = over()
+        while not ended:
+            length = min(config.log_every - step % config.log_every, config.steps - step)
+            compiling = engine.prepare(state, step, length)
+            if compiling:
+                shown.note(f"compiled in {compiling:.1f} s")
+            start = time.monotonic()
+            state, trace = engine.advance(state, step, length)
+            train_seconds += time.monotonic() - start
+            if bad := engine.first_bad(trace):
+                raise NonFiniteLoss(bad[1], step + bad[0] + 1, checkpoints.latest_path())
+            step += length
+            ended = over()  # asked once: the clock goes on, and a run may only end with its state saved
+
+            metrics = {**engine.metrics(trace, step), "train_seconds": round(train_seconds, 3)}
+            if evaluate is not None and (ended or (config.eval_every and step % config.eval_every == 0)):
+                measured = evaluate(engine.params_of(state))
+                metrics |= {f"eval/{key}": value for key, value in measured.items()}
+            writer.write(step, metrics)
+            shown.update(step, plain(metrics), train_seconds - seconds_before)
+            stopping = preemption.is_set()
+            if checkpoints.due(step, force=ended or stopping):
+                # The line first: a checkpoint presumes that the record up to its step is complete.
+                writer.sync()
+                checkpoints.save(
+                    step,
+                    engine.unplace(state),
+                    {"train_seconds": train_seconds, "wall_seconds": wall_before + time.monotonic() - began},
+                )
+            if stopping and not ended:
+                raise Preempted(
+                    f"stopped by SIGTERM at step {step} of {config.steps}; saved in "
+                    f"{checkpoints.latest_path()}; the same command continues from there"
+                )
+
+        state = engine.unplace(state)
+        last = {key: value for key, value in (writer.last or {}).items() if key != "step"}
+        results = dict(conclude(state.params)) if conclude is not None else {}
+        checkpoints.latest_path()  # the summary presumes the last checkpoint
+        summary = {
+            "step": step,
+            "metrics": last,
+            "results": results,
+            "train_seconds": round(train_seconds, 3),
+            "compile_seconds": round(engine.compile_seconds, 3),
+            "wall_seconds": round(wall_before + time.monotonic() - began, 3),
+            "parallel": engine.parallel,
+            **surroundings(),
+            "params_sha256": params_sha256(state.params),
+        }
+        directory.write_summary(summary)
+        return FitResult(state, step, last, results, train_seconds, summary)
+
+
+def _seconds_left(config: RunConfig, train_seconds: float) -> float:
+    """Seconds until the clock stops this session; 0 if it will not."""
+    limits = [config.max_seconds - train_seconds] if config.max_seconds else []
+    if config.session_seconds:
+        limits.append(config.session_seconds)
+    return max(0.0, min(limits)) if limits else 0.0
+
+
+@contextlib.contextmanager
+def _preemption() -> Generator[threading.Event]:
+    """An event that SIGTERM sets, once; a second SIGTERM acts as it did before. Only the main thread can
+    listen.
+    """
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = signal.getsignal(signal.SIGTERM)
+
+    def note(number, frame):
+        event.set()
+        signal.signal(signal.SIGTERM, before)
+
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGTERM, before)

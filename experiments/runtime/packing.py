@@ -1,0 +1,157 @@
+"""A whole run in a folder small enough to commit: its config, its record, and its last state in one file.
+
+    pack(workdir, abstract, folder)      # config.json, metrics.jsonl, summary.json and state.safetensors
+    unpack(folder, abstract, workdir)    # a workdir in which the run's command goes on
+    read_state(folder, abstract)         # the state alone
+
+The state's file is read by anything that reads safetensors: an array for each leaf, named by its path. Random
+keys are kept as their words.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from experiments.runtime.checkpoints import CheckpointError, Checkpoints, Restored
+from experiments.runtime.workdir import WorkdirError, write_json
+
+STATE = "state.safetensors"
+_RECORDS = ("config.json", "metrics.jsonl", "summary.json")
+
+
+def pack(workdir: Path, abstract: Any, folder: Path, *, step: int | None = None) -> Path:
+    """Puts a run into a folder, which is replaced if it holds one already.
+
+    Args:
+        workdir: the run's directory.
+        abstract: its state as `jax.ShapeDtypeStruct`s with shardings.
+        folder: where it goes.
+        step: which checkpoint; the last one that is intact by default.
+
+    Returns:
+        The file of the state.
+
+    Raises:
+        CheckpointError: if there is no checkpoint, or none is intact.
+        WorkdirError: if the folder holds something else.
+    """
+    checkpoints = Checkpoints(workdir / "checkpoints", every=1, keep=2)
+    restored = checkpoints.restore(abstract) if step is None else checkpoints.read(step, abstract)
+    if restored is None:
+        raise CheckpointError(f"there is no checkpoint in {checkpoints.directory}")
+    if folder.exists() and (others := sorted({path.name for path in folder.iterdir()} - {STATE, *_RECORDS})):
+        others = [name for name in others if not name.endswith((".png", ".gif", ".mp4", ".md"))]
+        if others:
+            raise WorkdirError(
+                f"folder {folder} holds {others[0]!r}, which no packed run has; choose another"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _RECORDS:
+        (folder / name).unlink(missing_ok=True)
+        if (workdir / name).exists():
+            shutil.copyfile(workdir / name, folder / name)
+    write_state(folder / STATE, restored)
+    return folder / STATE
+
+
+def unpack(folder: Path, abstract: Any, workdir: Path) -> Restored:
+    """Makes a workdir of a packed run, so that its command, with this `--workdir`, goes on where it was.
+
+    Args:
+        folder: the packed run.
+        abstract: its state as `jax.ShapeDtypeStruct`s with shardings.
+        workdir: where it goes; it must not exist, or be empty.
+
+    Returns:
+        The state.
+
+    Raises:
+        WorkdirError: if the workdir holds something.
+        CheckpointError: if the folder has no state, or one that does not fit.
+    """
+    if workdir.exists() and any(workdir.iterdir()):
+        raise WorkdirError(f"workdir {workdir} is not empty; choose another")
+    restored = read_state(folder, abstract)
+    workdir.mkdir(parents=True, exist_ok=True)
+    # The config last: a workdir without one is refused, so one that was made by half is not taken for a run.
+    checkpoints = Checkpoints(workdir / "checkpoints", every=1, keep=2)
+    checkpoints.save(restored.step, restored.state, restored.progress)
+    checkpoints.close()
+    if (folder / "metrics.jsonl").exists():
+        shutil.copyfile(folder / "metrics.jsonl", workdir / "metrics.jsonl")
+    write_json(workdir / "config.json", json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    return restored
+
+
+def write_state(path: Path, restored: Restored) -> None:
+    """Writes a state with its step and progress as one file, whole or not at all."""
+    arrays = {name: np.asarray(jax.device_get(leaf)) for name, leaf in _named(restored.state).items()}
+    record = {"step": str(restored.step), "progress": json.dumps(restored.progress)}
+    temporary = path.with_name(f".{path.name}.new")
+    save_file({name: np.array(array, order="C") for name, array in arrays.items()}, temporary, record)
+    temporary.chmod(0o644)  # the library makes files that only their owner reads
+    temporary.replace(path)
+
+
+def read_state(folder: Path, abstract: Any) -> Restored:
+    """The state of a packed run.
+
+    Args:
+        folder: the packed run.
+        abstract: the state as `jax.ShapeDtypeStruct`s, with the shardings wanted.
+
+    Raises:
+        CheckpointError: if there is no such file, or its arrays are not those of `abstract`, by name.
+    """
+    arrays, record = _read(folder / STATE)
+    wanted = _named(abstract)
+    if wrong := sorted(set(wanted) ^ set(arrays)):
+        raise CheckpointError(f"{folder / STATE} does not hold this state: {wrong[0]} is on one side only")
+    leaves = []
+    for name, leaf in wanted.items():
+        array = arrays[name]
+        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+            raise CheckpointError(
+                f"{folder / STATE}: {name} is {array.dtype}{list(array.shape)}, expected "
+                f"{leaf.dtype}{list(leaf.shape)}"
+            )
+        leaves.append(array)
+    state = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
+
+    def place(leaf, array):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            array = jax.random.wrap_key_data(array)
+            if array.dtype != leaf.dtype:
+                raise CheckpointError(f"random keys are {array.dtype} here, expected {leaf.dtype}")
+        return jax.device_put(array, leaf.sharding)
+
+    return Restored(int(record["step"]), jax.tree.map(place, abstract, state), json.loads(record["progress"]))
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], Mapping[str, str]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """Leaves by path, in the tree's order; random keys as their words."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            if isinstance(leaf, jax.ShapeDtypeStruct):
+                leaf = jax.eval_shape(jax.random.key_data, leaf)
+            else:
+                leaf = jax.random.key_data(leaf)
+        found[jax.tree_util.keystr(path, simple=True, separator="/")] = leaf
+    return found

@@ -1,0 +1,28 @@
+"""Trains the smallest BoxWorld run on the devices there are; prints where it has come to, as JSON."""
+
+import json
+import sys
+
+import jax
+import numpy as np
+
+from experiments import runtime
+from experiments.boxworld_engine import Impala
+from tests.experiments.small_boxworld import small
+
+if __name__ == "__main__":
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    found: dict = {"devices": jax.device_count()}
+    for parallel in sys.argv[1:]:
+        config = small(keep_checkpoints=2)
+        result = runtime.loop(config, Impala(config, parallel), quiet=True)
+        flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.params)])
+        grid = result.state.actors.environment.episodes.grid
+        found[parallel] = {
+            "params": flat.astype(float).tolist(),
+            "grid": np.asarray(grid).ravel().tolist(),
+            "keys": np.asarray(jax.random.key_data(result.state.keys)).tolist(),
+            "devices_of_the_grid": len(grid.sharding.device_set),
+            "metrics": result.metrics,
+        }
+    print(json.dumps(found))

@@ -1,0 +1,123 @@
+"""The loop with an engine that is not gradient descent: what it asks for, records, saves and how it ends."""
+
+import time
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import struct
+
+from experiments import runtime
+from experiments.runtime import metrics
+
+
+@struct.dataclass
+class Counter:
+    """A state: how far, and a sum of all numbers passed."""
+
+    params: Any
+
+
+class Counting:
+    """An engine that counts. Placed, its state is a plain tuple, so that a missed conversion shows."""
+
+    parallel = "jit"
+    compile_seconds = 1.5
+
+    def __init__(self, *, pause=0.0, bad_at=None):
+        self.pause, self.bad_at, self.calls, self.closed = pause, bad_at, [], False
+
+    def abstract_state(self):
+        import jax
+
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        return Counter({"n": jax.ShapeDtypeStruct((), jnp.int32, sharding=sharding)})
+
+    def initial(self):
+        return Counter({"n": jnp.int32(0)})
+
+    def place(self, state):
+        return ("placed", int(state.params["n"]))
+
+    def unplace(self, state):
+        assert state[0] == "placed"
+        return Counter({"n": jnp.int32(state[1])})
+
+    def params_of(self, state):
+        return self.unplace(state).params
+
+    def prepare(self, state, step, length):
+        return 0.0
+
+    def advance(self, state, step, length):
+        assert state == ("placed", step)
+        self.calls.append((step, length))
+        time.sleep(self.pause)
+        return ("placed", step + length), list(range(step, step + length))
+
+    def first_bad(self, trace):
+        return (trace.index(self.bad_at), "too large") if self.bad_at in trace else None
+
+    def metrics(self, trace, step):
+        return {"loss": float(sum(trace)), "seen": step}
+
+    def close(self):
+        self.closed = True
+
+
+def config(**changes):
+    fields: dict[str, Any] = {"steps": 10, "log_every": 4, "checkpoint_every": 4, **changes}
+    return runtime.RunConfig(**fields)
+
+
+def test_an_engine_is_advanced_between_lines_of_the_record(tmp_path):
+    engine = Counting()
+    result = runtime.loop(
+        config(eval_every=8), engine, workdir=tmp_path / "run", quiet=True,
+        evaluate=lambda params: {"n": params["n"]}, conclude=lambda params: {"end": int(params["n"])},
+    )  # fmt: skip
+    assert engine.calls == [(0, 4), (4, 4), (8, 2)]
+    assert engine.closed
+    lines = metrics.read(tmp_path / "run" / "metrics.jsonl")
+    assert [(line["step"], line["loss"], line["seen"]) for line in lines] == [
+        (4, 6, 4),
+        (8, 22, 8),
+        (10, 17, 10),
+    ]
+    assert [line.get("eval/n") for line in lines] == [None, 8, 10]
+    assert result.results == {"end": 10}
+    assert result.summary["compile_seconds"] == 1.5
+    assert result.summary["params_sha256"] == runtime.params_sha256({"n": np.int32(10)})
+
+
+def test_a_run_goes_on_where_it_was(tmp_path):
+    runtime.loop(config(steps=4), Counting(), workdir=tmp_path / "run", quiet=True)
+    engine = Counting()
+    runtime.loop(config(), engine, workdir=tmp_path / "run", quiet=True)
+    assert engine.calls == [(4, 4), (8, 2)]
+
+
+def test_a_session_ends_by_the_clock_with_everything_saved_and_the_next_goes_on(tmp_path):
+    limited = config(steps=1000, session_seconds=0.3)
+    first = Counting(pause=0.1)
+    result = runtime.loop(limited, first, workdir=tmp_path / "run", quiet=True)
+    assert 4 <= result.step < 1000
+    second = Counting(pause=0.1)
+    runtime.loop(limited, second, workdir=tmp_path / "run", quiet=True)
+    assert second.calls[0][0] == result.step
+
+
+def test_a_bad_step_ends_the_run_with_its_number(tmp_path):
+    engine = Counting(bad_at=6)
+    with pytest.raises(runtime.NonFiniteLoss, match=r"too large at step 7; the last good checkpoint is .*/4"):
+        runtime.loop(config(), engine, workdir=tmp_path / "run", quiet=True)
+    assert engine.closed
+
+
+def test_a_bad_config_is_refused_before_anything_is_written_and_the_engine_is_closed(tmp_path):
+    engine = Counting()
+    with pytest.raises(ValueError, match="checkpoint_every=5 must be a multiple of log_every=4"):
+        runtime.loop(config(checkpoint_every=5), engine, workdir=tmp_path / "run")
+    assert engine.closed
+    assert not (tmp_path / "run").exists()

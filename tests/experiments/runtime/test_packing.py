@@ -1,0 +1,119 @@
+"""Runs packed into a folder and taken out again."""
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from experiments import runtime
+from experiments.runtime import packing
+from experiments.runtime.checkpoints import Checkpoints
+from experiments.runtime.workdir import write_json
+
+STATE: dict[str, Any] = {
+    "params": {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "small": np.float32(2.5)},
+    "keys": None,
+    "board": np.asarray([[-1, 3]], np.int8),
+    "half": None,
+}
+
+
+def state():
+    made = {**STATE, "keys": jax.random.split(jax.random.key(3), 2), "half": jnp.asarray([1.5], jnp.bfloat16)}
+    return jax.tree.map(jnp.asarray, made)
+
+
+def abstract():
+    where = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), state())
+
+
+def words(leaf):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf)
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    """A run with checkpoints at steps 3 and 5."""
+    path = tmp_path / "run"
+    checkpoints = Checkpoints(path / "checkpoints", every=1, keep=2)
+    earlier = state()
+    earlier["board"] += 1
+    checkpoints.save(3, earlier, {"train_seconds": 1.0})
+    checkpoints.save(5, state(), {"train_seconds": 2.5})
+    checkpoints.close()
+    write_json(path / "config.json", {"steps": 9})
+    (path / "metrics.jsonl").write_text('{"step": 5}\n')
+    (path / "solved.png").write_bytes(b"not packed")
+    return path
+
+
+def test_a_run_comes_out_as_it_went_in(workdir, tmp_path):
+    file = packing.pack(workdir, abstract(), tmp_path / "folder")
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert {path.name for path in (tmp_path / "folder").iterdir()} == {
+        "config.json", "metrics.jsonl", "state.safetensors",
+    }  # fmt: skip
+    restored = packing.unpack(tmp_path / "folder", abstract(), tmp_path / "again")
+    again = Checkpoints(tmp_path / "again" / "checkpoints", every=1, keep=2).restore(abstract())
+    assert again is not None
+    for found in (restored, again):
+        assert (found.step, found.progress) == (5, {"train_seconds": 2.5})
+        for one, other in zip(jax.tree.leaves(found.state), jax.tree.leaves(state()), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(words(one), words(other))
+    assert json.loads((tmp_path / "again" / "config.json").read_text()) == {"steps": 9}
+    assert (tmp_path / "again" / "metrics.jsonl").read_text() == '{"step": 5}\n'
+
+
+def test_anyone_can_read_the_file(workdir, tmp_path):
+    arrays = load_file(packing.pack(workdir, abstract(), tmp_path / "folder"))
+    assert set(arrays) == {"params/kernel", "params/small", "keys", "board", "half"}
+    np.testing.assert_array_equal(arrays["params/kernel"], STATE["params"]["kernel"])
+
+
+def test_an_earlier_step_and_another_packing(workdir, tmp_path):
+    packing.pack(workdir, abstract(), tmp_path / "folder")
+    packing.pack(workdir, abstract(), tmp_path / "folder", step=3)
+    assert packing.read_state(tmp_path / "folder", abstract()).step == 3
+    with pytest.raises(runtime.CheckpointError, match=r"no checkpoint .*/4; steps there are: 5, 3"):
+        packing.pack(workdir, abstract(), tmp_path / "folder", step=4)
+
+
+def test_what_cannot_be_packed_or_unpacked_is_named(workdir, tmp_path):
+    with pytest.raises(runtime.CheckpointError, match="there is no checkpoint in"):
+        packing.pack(tmp_path / "nothing", abstract(), tmp_path / "folder")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    with pytest.raises(runtime.WorkdirError, match=r"holds 'thesis.tex', which no packed run has"):
+        packing.pack(workdir, abstract(), tmp_path / "other")
+    with pytest.raises(runtime.CheckpointError, match=r"state.safetensors cannot be read"):
+        packing.unpack(tmp_path / "other", abstract(), tmp_path / "again")
+    packing.pack(workdir, abstract(), tmp_path / "folder")
+    with pytest.raises(runtime.WorkdirError, match="is not empty"):
+        packing.unpack(tmp_path / "folder", abstract(), workdir)
+
+
+def test_a_state_that_does_not_fit_is_named(workdir, tmp_path):
+    packing.pack(workdir, abstract(), tmp_path / "folder")
+    wanted = abstract()
+    wanted["more"] = wanted["board"]
+    with pytest.raises(runtime.CheckpointError, match="more is on one side only"):
+        packing.read_state(tmp_path / "folder", wanted)
+    wanted = abstract()
+    wanted["board"] = wanted["half"]
+    with pytest.raises(runtime.CheckpointError, match=r"board is int8\[1, 2\], expected bfloat16\[1\]"):
+        packing.read_state(tmp_path / "folder", wanted)
+
+
+def test_a_torn_file_is_refused(workdir, tmp_path):
+    file = packing.pack(workdir, abstract(), tmp_path / "folder")
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(runtime.CheckpointError, match="cannot be read"):
+        packing.read_state(tmp_path / "folder", abstract())
