@@ -1,6 +1,6 @@
 """Large sets of questions, generated once into text files by all cores.
 
-Modules differ in speed by a factor of thousands, so the work is cut into parts of about a minute each, dealt
+Modules differ in speed by a factor of a thousand, so the work is cut into parts of about a minute each, dealt
 out with the longest first. A part is a function of the seed and its number and is written whole or not at
 all: what was killed is started again and ends with the same files, however many processes took part.
 """

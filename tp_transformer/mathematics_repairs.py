@@ -141,8 +141,8 @@ REPAIRS = _REPAIRS + _SHORTCUTS
 """What keeps the package from running, or from giving what the seed says; and shortcuts that change no
 question.
 
-With the shortcuts the whole training set takes half the time, and the slowest test questions a hundredth of
-it.
+With the shortcuts the whole training set takes 71 core hours instead of 137, the tests of extrapolation 20
+minutes instead of six and a half hours.
 """
 
 _ORDER = (

@@ -223,7 +223,7 @@ class Generator:
     """A small set, drawn in this process when it is first asked for, and kept in memory.
 
     No training question is a question of its test splits. Use `generate` for more than some ten thousand
-    questions: modules differ in speed by a factor of thousands.
+    questions: modules differ in speed by a factor of a thousand.
     """
 
     train: int = 3000

@@ -124,7 +124,9 @@ def test_killed_and_started_again(tmp_path, whole, processes):
         running = subprocess.Popen(
             [sys.executable, program, root, processes], stderr=subprocess.PIPE, start_new_session=True
         )
-        while running.poll() is None and len(list(root.rglob("*.txt"))) < done:
+        seen = set()  # parts go as files come
+        while running.poll() is None and len(seen) < done:
+            seen.update(root.rglob("*.txt"))
             time.sleep(0.002)
         running.send_signal(signal.SIGKILL)
         running.communicate()  # ends when the workers, who have its standard error, have ended too
