@@ -15,10 +15,16 @@ from PIL import Image
 
 from experiments import boxworld_analysis, boxworld_episodes, boxworld_video, boxworld_weights
 from simplicial import analysis, boxworld
-from tests.experiments.boxworld_player import small_player
+from tests.experiments.boxworld_player import compiled_quickly, small_player
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ("virtual_attention", "pair_attention", "landmark_attention", "standard_attention")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    with compiled_quickly():
+        yield
 
 
 @pytest.fixture
