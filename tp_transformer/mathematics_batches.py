@@ -141,8 +141,8 @@ class Batches:
     ) -> grain.IterDataset[Batch]:
         """The batches as a Grain dataset that works ahead.
 
-        Its iterators know their position: `get_state` and `set_state` (so Orbax saves it), and the state is
-        the same on all hosts. Or give no thought to it: the batch of a step is `batches[step]`.
+        Its iterators know their position (`get_state`, `set_state`): a small dictionary to save with a
+        checkpoint, the same on all hosts. Or give no thought to it: the batch of a step is `batches[step]`.
 
         Args:
             steps: how many batches; without end by default.

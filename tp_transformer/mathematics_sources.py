@@ -292,13 +292,15 @@ def check_counts(train: int, test: int, seed: int) -> None:
     """Checks the numbers that say how large a set is.
 
     Raises:
-        ValueError: one is negative or, for `train`, no multiple of 3.
+        ValueError: one is negative or, for `train`, no multiple of 3; or there would be no questions.
     """
     if train < 0 or train % 3:
         raise ValueError(f"train must be a multiple of 3 (easy, medium, hard), at least 0; got {train}")
     for name, value in (("test", test), ("seed", seed)):
         if value < 0:
             raise ValueError(f"{name} must be at least 0, got {value}")
+    if not train and not test:
+        raise ValueError("train and test must not both be 0")
 
 
 def copy_to_text(

@@ -94,6 +94,15 @@ def test_files_hold_what_the_source_gives(tmp_path):
     assert set(written["versions"]) == {"mathematics-dataset", "numpy", "sympy"}
 
 
+@pytest.mark.parametrize(("train", "test"), [(30, 0), (0, 5)])
+def test_only_training_or_only_tests(tmp_path, train, test):
+    """Either may be left out."""
+    some = Generator(train=train, test=test, names=SET.names[:1], extrapolation=())
+    source = generate(tmp_path, some, processes=1, show=False)
+    assert source.modules("train") == (SET.names[:1] if train else ())
+    assert source.modules("interpolate") == (SET.names[:1] if test else ())
+
+
 def test_finished_sets_are_left_alone(tmp_path, monkeypatch):
     """Not a question is drawn again, even with other versions of the packages."""
     generate(tmp_path, SET, processes=1, show=False)

@@ -90,6 +90,7 @@ class TestGenerator:
             ({"train": 31}, "train must be a multiple of 3"),
             ({"train": -3}, "train must be a multiple of 3"),
             ({"test": -1}, "test must be at least 0"),
+            ({"train": 0, "test": 0}, "train and test must not both be 0"),
             ({"seed": -1}, "seed must be at least 0"),
             ({"names": ("numbers__placevalue",)}, "the nearest are numbers__place_value"),
             ({"extrapolation": ("numbers__gcd",)}, "modules of extrapolate must be a known name"),
