@@ -8,7 +8,9 @@ Axis letters: B batch, T positions (of the target, in a decoder), S source posit
 room for, K hypotheses side by side, I features, V vocabulary, H heads, D features of a head.
 """
 
+import functools
 import math
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -196,15 +198,32 @@ class EncoderLayer(_Layer):
 
 @struct.dataclass
 class KeysAndValues:
-    """What attention keeps of cells it may be asked about again.
+    """What attention keeps of cells it will be asked about again.
+
+    Heads come before positions, as in the products of attention: kept like this, nothing has to be turned
+    around at every step, which would take longer than the products.
 
     Attributes:
       keys: k of equation (3).
       values: v of equation (3).
     """
 
-    keys: Float[Array, "*B S H D"]
-    values: Float[Array, "*B S H D"]
+    keys: Float[Array, "*B H S D"]
+    values: Float[Array, "*B H S D"]
+
+    @classmethod
+    def keep(cls, keys: Float[Array, "*B S H D"], values: Float[Array, "*B S H D"]) -> Self:
+        """Keys and values of attention."""
+        return cls(jnp.swapaxes(keys, -3, -2), jnp.swapaxes(values, -3, -2))
+
+    def give(self) -> tuple[Float[Array, "*B S H D"], Float[Array, "*B S H D"]]:
+        """Keys and values as attention takes them."""
+        return jnp.swapaxes(self.keys, -3, -2), jnp.swapaxes(self.values, -3, -2)
+
+    def put(self, new: "KeysAndValues", position: Int[Array, ""]) -> "KeysAndValues":
+        """With those of one more position in their place."""
+        update = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=position, axis=-2)
+        return KeysAndValues(update(self.keys, new.keys), update(self.values, new.values))
 
 
 class DecoderLayer(_Layer):
@@ -233,11 +252,12 @@ class DecoderLayer(_Layer):
             self.self_attention_norm(cells), is_causal=True, deterministic=deterministic
         )
         cells += self.dropout(attended, deterministic=deterministic)
-        return self._after_self_attention(cells, self.remember(encoded), mask, deterministic)
+        context = self.cross_attention.keys_and_values(encoded, encoded)
+        return self._after_self_attention(cells, context, mask, deterministic)
 
     def remember(self, encoded: Float[Array, "B S I"]) -> KeysAndValues:
         """What cross-attention needs of the encoder's cells."""
-        return KeysAndValues(*self.cross_attention.keys_and_values(encoded, encoded))
+        return KeysAndValues.keep(*self.cross_attention.keys_and_values(encoded, encoded))
 
     def step(
         self,
@@ -251,7 +271,7 @@ class DecoderLayer(_Layer):
 
         Args:
           cells: at this position.
-          past: [B, K, L, H, D] of each hypothesis; filled before `position`.
+          past: [B, K, H, L, D] of each hypothesis; filled before `position`.
           position: how many positions are filled.
           memory: of the encoder's cells, which all hypotheses share.
           mask: True where the source is not padding.
@@ -260,22 +280,15 @@ class DecoderLayer(_Layer):
           The next layer's cells, and the past with this position in it.
         """
         normed = self.self_attention_norm(cells)[..., None, :]  # [B, K, 1, I]: a sequence of one, for each
-        now = self.self_attention.keys_and_values(normed, normed)
-        past = KeysAndValues(
-            *(
-                jax.lax.dynamic_update_slice_in_dim(kept, new, position, axis=2)
-                for kept, new in zip((past.keys, past.values), now, strict=True)
-            )
-        )
-        filled = jnp.arange(past.keys.shape[2]) <= position
-        attended = self.self_attention.attend(normed, past.keys, past.values, mask=filled[None, None, :])
-        return self._after_self_attention(cells + attended[..., 0, :], memory, mask, True), past
+        past = past.put(KeysAndValues.keep(*self.self_attention.keys_and_values(normed, normed)), position)
+        filled = jnp.arange(past.keys.shape[-2]) <= position
+        attended = self.self_attention.attend(normed, *past.give(), mask=filled[None, None, :])
+        return self._after_self_attention(cells + attended[..., 0, :], memory.give(), mask, True), past
 
-    def _after_self_attention(self, cells, memory, mask, deterministic):
+    def _after_self_attention(self, cells, context, mask, deterministic):
         attended = self.cross_attention.attend(
             self.cross_attention_norm(cells),
-            memory.keys,
-            memory.values,
+            *context,
             mask=mask[:, None, None, :],
             deterministic=deterministic,
         )

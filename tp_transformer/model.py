@@ -151,8 +151,8 @@ class EncoderDecoder(nn.Module):
         return Memory(tuple(layer.remember(encoded) for layer in self.decoder), source != self.pad)
 
     def empty_past(self, batch: int, hypotheses: int, length: int) -> tuple[KeysAndValues, ...]:
-        """Room for the past of every layer: [batch, hypotheses, length, H, D]."""
-        shape = (batch, hypotheses, length, self.num_heads, self.features // self.num_heads)
+        """Room for the past of every layer: [batch, hypotheses, H, length, D]."""
+        shape = (batch, hypotheses, self.num_heads, length, self.features // self.num_heads)
         empty = jnp.zeros(shape, self.dtype or self.param_dtype)
         return (KeysAndValues(empty, empty),) * self.num_layers
 
@@ -171,7 +171,7 @@ class EncoderDecoder(nn.Module):
           position: from 0; less than the length of `past`.
           memory: of the source.
         """
-        table = jnp.asarray(sinusoids(past[0].keys.shape[2], self.features))
+        table = jnp.asarray(sinusoids(past[0].keys.shape[-2], self.features))
         cells = self.embedding(tokens, jax.lax.dynamic_slice_in_dim(table, position, 1))
         new_past = []
         for layer, kept, remembered in zip(self.decoder, past, memory.layers, strict=True):

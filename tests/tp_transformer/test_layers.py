@@ -132,7 +132,7 @@ def test_steps_of_a_decoder_layer():
     mask = jnp.ones((2, 5), bool).at[1, 3:].set(False)
     params = {"params": drawn(module, cells[:, 0], encoded, mask)}
     memory = module.apply(params, encoded, method="remember")
-    room = jnp.full((2, 2, 3, 2, 2), 1e4)  # what has not been filled must not be looked at
+    room = jnp.full((2, 2, 2, 3, 2), 1e4)  # what has not been filled must not be looked at
     past = KeysAndValues(room, room)
 
     @quickly
