@@ -1,14 +1,22 @@
 """The Mathematics Dataset (Saxton et al. 2019): questions from three sources, and their batches.
 
->>> from tp_transformer import mathematics
->>> chosen = mathematics.Generator(train=3000, test=200, names=("arithmetic__add_or_sub",), extrapolation=())
->>> train = mathematics.Batches(chosen, "train", batch_size=64)  # doctest: +SKIP
->>> batch = train[0]  # any step, at once  # doctest: +SKIP
->>> iterator = iter(train.dataset())  # or with Grain, working ahead  # doctest: +SKIP
+```python
+from tp_transformer import mathematics
 
-For more than some ten thousand questions `generate(directory, chosen)` writes the same set to text files,
-with all cores. `open_source(directory)` opens these, the published v1.0, or a prepared `math_dataset` of
-TensorFlow Datasets.
+# Drawn on the fly; written to files by all cores, once; what others have prepared.
+small = mathematics.Generator(train=3000, test=200, names=("numbers__gcd",), extrapolation=())
+large = mathematics.generate("data/generated", mathematics.Generator(train=1_999_998, test=10_000))
+other = mathematics.open_source("data/mathematics_dataset-v1.0")
+
+train = mathematics.Batches(small, "train", batch_size=64)
+batch = train[0]  # the batch of any step, at once
+ahead = iter(train.dataset())  # or with Grain, working ahead
+test = mathematics.Batches(small, "interpolate", batch_size=64, shuffle=False, keep_last=True)
+```
+
+The files in their order: `mathematics_vocabulary` (characters), `_modules` (names), `_repairs` (the generator
+made to run), `_questions` (draws by seed), `_parts` and `_generation` (large sets), `_text` and `_tfds`
+(files), `_sources`, `_order` (which question is in which batch), `_batches`.
 """
 
 from tp_transformer.mathematics_batches import Batch, Batches

@@ -6,10 +6,12 @@ import hypothesis
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import strategies as st
 
-from tp_transformer import evaluation
+from tests.tp_transformer import small
+from tp_transformer import TPTransformer, decoding, evaluation, objective
 from tp_transformer.evaluation import TABLE_1, Scores, Share, exact_match, forced_match, score
 from tp_transformer.mathematics_batches import Batches
 from tp_transformer.mathematics_sources import Generator
@@ -200,3 +202,41 @@ def test_table_of_ours_under_theirs():
     assert len({line.count("|") for line in lines}) == 1
     with pytest.raises(ValueError, match="mine has interpolate"):
         evaluation.format_table([("mine", None, inter)])
+
+
+def test_both_ways_agree_on_a_model_that_has_learned_a_little():
+    """Decoded with a cache or given the answers: the same scores, of a model that says True or False."""
+    primes = Generator(train=300, test=64, names=("numbers__is_prime",), extrapolation=())
+    sizes = {"batch_size": 32, "buckets": ((48, 8),)}
+    train = Batches(primes, "train", **sizes)
+    test = Batches(primes, "interpolate", **sizes, shuffle=False, keep_last=True)
+    model = small.build(TPTransformer, vocab_size=DEFAULT.size)
+    params = small.quickly(model.init)(jax.random.key(0), train[0].source, train[0].target)["params"]
+    optimizer = optax.adam(1e-2)
+
+    @small.quickly
+    def update(params, state, batch):
+        def loss(params):
+            given, labels = objective.shifted(batch.target)
+            sums = objective.next_symbol_sums(model.apply({"params": params}, batch.source, given), labels)
+            return sums.loss / sums.symbols
+
+        updates, state = optimizer.update(jax.grad(loss)(params), state)
+        return optax.apply_updates(params, updates), state
+
+    state = optimizer.init(params)
+    for step in range(30):
+        params, state = update(params, state, train[step])
+
+    @small.quickly
+    def forced(batch):
+        given = batch.target[:, :-1]
+        return forced_match(model.apply({"params": params}, batch.source, given), batch.target)
+
+    def decoded(batch):
+        tokens = decoding.greedy_decode(model, params, batch.source, max_length=7, start=START, end=END)
+        return exact_match(tokens, batch.target)
+
+    one, other = (score(right, test, test.modules, split="interpolate") for right in (forced, decoded))
+    assert one == other
+    assert 10 < one.modules["numbers__is_prime"].right < 64
