@@ -217,6 +217,8 @@ class MultiHeadAttention(nn.Module):
         flat = [x.reshape(-1, *x.shape[-3:]) for x in (query, keys, values)]
         if mask is not None and mask.ndim > 3:
             mask = jnp.broadcast_to(mask, (*query.shape[:-3], *mask.shape[-3:])).reshape(-1, *mask.shape[-3:])
+        if mask is not None and self.implementation == "cudnn":  # which wants a row of it for each query
+            mask = jnp.broadcast_to(mask, (*mask.shape[:-2], *query.shape[-3:-2], mask.shape[-1]))
         filler = jax.nn.dot_product_attention(
             *flat, mask=mask, is_causal=is_causal, implementation=self.implementation
         )
