@@ -7,6 +7,7 @@
     episode.gif, episode.mp4      an episode, attention beside the board
     virtual_attention.png         first block: each virtual entity in each head, over the board
     pair_attention.png            second block: 2-simplicial attention of every entity to the pairs, 4 x 40
+    pair_deviation.png            whose 2-simplicial attention stands out, over some boards
     landmark_attention.png        first block: what the player's entity and the Gem's lock attend to
     standard_attention.png        first block: 40 x 40, each head
     win_rates.png                 boards of every type of puzzle: solved, trapped, given up
@@ -102,6 +103,10 @@ def draw_episode(
                 block=last,
                 head=head,
             )
+        statistics = episodes.pair_statistics(player, jax.random.key(seed), block=last, cap=min(cap, 60))
+        figures["pair_deviation"] = pictures.deviation_figure(
+            statistics, title=f"Whose 2-simplicial attention stands out: {name}"
+        )
     gem = "Gem lock" if player.config.gem_locks == 1 else "Gem lock, top"
     figures["landmark_attention"] = pictures.board_figure(
         episode,
@@ -327,7 +332,7 @@ def run(
     name = trained.name
     print(f"{name} after {steps_label(trained.frames)} steps of its environments", flush=True)
     if not trained.agent.num_virtual_entities:
-        print("it has no virtual entities: no virtual_attention.png and no pair_attention.png", flush=True)
+        print("it has no virtual entities: no virtual_attention, pair_attention, pair_deviation", flush=True)
     formats = ["gif"]
     if video.can_write_mp4():
         formats.append("mp4")

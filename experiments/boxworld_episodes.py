@@ -109,6 +109,9 @@ def _step(agent, params, state, key, config, greedy):
     return following, outcome, output, action, boxworld.observe(following, config)
 
 
+_reset = jax.jit(boxworld.reset)
+
+
 def record(
     player: Player, board: boxworld.State, key: PRNGKeyArray, *, cap: int = analysis.CAP, greedy: bool = False
 ) -> Episode:
@@ -192,6 +195,43 @@ def moments(episode: Episode, count: int = 4) -> list[int]:
         events = sorted({*events, (start + end) // 2})
     chosen = np.linspace(0, len(events) - 1, min(count, len(events))).round().astype(int)
     return [events[index] for index in chosen]
+
+
+def pair_statistics(
+    player: Player, key: PRNGKeyArray, *, boards: int = 24, cap: int = 60, block: int = 1, head: int = 0
+) -> dict[str, list[float]]:
+    """Whose 2-simplicial attention stands out: `analysis.pair_deviation` of landmarks and of all others.
+
+    Args:
+        player: an agent with virtual entities.
+        key: for boards, as the environment draws them, and actions.
+        boards: how many.
+        cap: steps of each that are looked at.
+        block: number of the block, from 0.
+        head: number of the 2-simplicial head, from 0.
+
+    Returns:
+        For each landmark, and for "other entities", means over the steps of a board, a number a board; boards
+        on which a landmark is never seen are left out of its list.
+
+    Raises:
+        ValueError: the agent has no virtual entities.
+    """
+    found: dict[str, list[float]] = {}
+    for number in range(boards):
+        for_board, for_actions = jax.random.split(jax.random.fold_in(key, number))
+        episode = record(player, jax.device_get(_reset(for_board, player.config)), for_actions, cap=cap)
+        deviation = np.asarray(analysis.pair_deviation(episode.attention[block]))[:, head]
+        seen: dict[str, list[float]] = {}
+        for time in range(episode.steps):
+            places = analysis.landmarks(episode.state(time), episode.config)
+            for name, entity in places.items():
+                seen.setdefault(name, []).append(float(deviation[time, entity]))
+            others = np.delete(deviation[time], list(places.values()))
+            seen.setdefault("other entities", []).append(float(others.mean()))
+        for name, values in seen.items():
+            found.setdefault(name, []).append(float(np.mean(values)))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

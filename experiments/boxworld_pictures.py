@@ -140,6 +140,43 @@ def standard_figure(episode: episodes.Episode, time: int, *, title: str, block: 
     return figure
 
 
+def deviation_figure(statistics: Mapping[str, Sequence[float]], *, title: str) -> Figure:
+    """Whose 2-simplicial attention stands out, `episodes.pair_statistics`: means with 95 % intervals.
+
+    Raises:
+        ValueError: there is none that was seen on two boards.
+    """
+    rows = {
+        name: runtime.intervals.mean_interval(values)
+        for name, values in statistics.items()
+        if len(values) > 1
+    }
+    if not rows:
+        raise ValueError("statistics must have a name with at least two values")
+    order = sorted(rows, key=lambda name: -rows[name][0])
+    with matplotlib.rc_context({**plots.STYLE, "axes.grid.axis": "x"}):
+        figure = Figure(figsize=(6.4, 1.2 + 0.28 * len(rows)))
+        axes = figure.add_subplot()
+        for place, name in enumerate(order):
+            mean, low, high = rows[name]
+            colour = "#777777" if name == "other entities" else plots.COLOURS[0]
+            axes.errorbar(
+                mean,
+                place,
+                xerr=[[mean - low], [high - mean]],
+                fmt="o",
+                color=colour,
+                capsize=3,
+                elinewidth=1.4,
+            )
+        axes.set_yticks(range(len(order)), [f"{name} ({len(statistics[name])} boards)" for name in order])
+        axes.set_ylim(len(order) - 0.5, -0.5)
+        axes.set_xlim(left=min(0, *(low for _, low, _ in rows.values())))
+        axes.set_xlabel("distance of its attention to pairs from the generic one")
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
 def win_rate_figure(counts: analysis.Evaluation, *, title: str) -> Figure:
     """How the boards of each type of puzzle ended: solved with its 95 % interval, trapped, given up."""
     types = [tuple(puzzle) for puzzle in np.asarray(counts.puzzles).tolist()]

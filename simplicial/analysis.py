@@ -48,6 +48,7 @@ __all__ = [
     "entity_of_tile",
     "evaluate",
     "landmarks",
+    "pair_deviation",
     "pair_labels",
     "pair_maps",
     "play",
@@ -200,6 +201,28 @@ def pair_maps(block: BlockAttention) -> "Float[Array, '*B H2 M*M N']":
     pairs = block.pairs
     rows = pairs.reshape(*pairs.shape[:-2], pairs.shape[-2] * pairs.shape[-1])
     return jnp.swapaxes(rows, -1, -2)
+
+
+def pair_deviation(block: BlockAttention) -> "Float[Array, '*B H2 N']":
+    """How far each entity's 2-simplicial attention is from the generic one: 0 as most entities', 1 elsewhere.
+
+    The generic one is the median over entities, pair by pair, made to sum to 1; the distance is that of total
+    variation. Section 6 observes that the Gem's locks, the player and the inventory stand out.
+
+    Args:
+        block: one block's attention.
+
+    Raises:
+        ValueError: the agent has no virtual entities.
+    """
+    maps = pair_maps(block)
+    generic = jnp.median(maps, axis=-1, keepdims=True)
+    total = jnp.sum(generic, axis=-2, keepdims=True)
+    # Where no pair is common to half of the entities the median is 0: then there is only the mean.
+    generic = jnp.where(
+        total > 0, generic / jnp.where(total > 0, total, 1), jnp.mean(maps, -1, keepdims=True)
+    )
+    return jnp.sum(jnp.abs(maps - generic), axis=-2) / 2
 
 
 def pair_labels(num_virtual_entities: int) -> list[str]:

@@ -18,7 +18,13 @@ from simplicial import analysis, boxworld
 from tests.experiments.boxworld_player import compiled_quickly, small_player
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURES = ("virtual_attention", "pair_attention", "landmark_attention", "standard_attention")
+PICTURES = (
+    "virtual_attention",
+    "pair_attention",
+    "pair_deviation",
+    "landmark_attention",
+    "standard_attention",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,7 +101,7 @@ def test_a_relational_agent_gets_what_makes_sense(tmp_path, run, monkeypatch, ca
         "landmark_attention.png", "standard_attention.png", "episode.gif", "episode.json",
     }  # fmt: skip
     told = capsys.readouterr().out
-    assert "it has no virtual entities: no virtual_attention.png and no pair_attention.png" in told
+    assert "it has no virtual entities: no virtual_attention, pair_attention, pair_deviation" in told
     assert "no episode.mp4: an MP4 needs imageio-ffmpeg" in told
 
 

@@ -111,6 +111,30 @@ def test_virtual_views(episode):
     assert (episodes.virtual_views(episode)[0].maps.max((1, 2)) > views[0].maps.max((1, 2))).all()
 
 
+def test_pair_statistics(monkeypatch, episode):
+    """Means over the steps of each board, of landmarks where they are at that step."""
+    monkeypatch.setattr(episodes, "record", lambda *args, **kwargs: episode)
+    found = episodes.pair_statistics(small_player(), jax.random.key(0), boards=3)
+    deviation = np.asarray(analysis.pair_deviation(episode.attention[1]))[:, 0]
+    wanted, others = [], []
+    for time in range(episode.steps):
+        places = analysis.landmarks(episode.state(time), episode.config)
+        wanted.append(deviation[time, places["player"]])
+        others.append([deviation[time, i] for i in range(40) if i not in places.values()])
+    assert found["player"] == pytest.approx([np.mean(wanted)] * 3)
+    assert found["other entities"] == pytest.approx([np.mean([np.mean(row) for row in others])] * 3)
+    held = [episode.state(time).inventory[0] >= 0 for time in range(episode.steps)]
+    inventory = deviation[np.flatnonzero(held), 7]
+    assert found["inventory"] == pytest.approx([inventory.mean()] * 3)
+
+
+def test_pair_statistics_are_over_boards_of_the_environment():
+    """Different ones; bridges on some only."""
+    found = episodes.pair_statistics(small_player(), jax.random.key(2), boards=6, cap=2)
+    assert len(found["player"]) == len(set(found["player"])) == 6
+    assert 0 < len(found["bridge lock"]) < 6
+
+
 def test_landmark_views_follow_the_player(episode):
     views = episodes.landmark_views(episode, ("player", "inventory"), blocks=(0, 1))
     assert [view.title for view in views[:4]] == [

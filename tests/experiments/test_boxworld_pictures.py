@@ -138,6 +138,24 @@ def test_attention_between_standard_entities(episode):
     assert overlapping(figure) == ([], [])
 
 
+def test_deviations():
+    """The largest first, with the interval of its mean; what was seen once only is left out."""
+    statistics = {"player": [0.2, 0.4, 0.3], "other entities": [0.1, 0.1, 0.13], "inventory": [0.9]}
+    figure = pictures.deviation_figure(statistics, title="Whose attention stands out: a simplicial agent")
+    axes = figure.axes[0]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["player (3 boards)", "other entities (3 boards)"]
+    for container, name in zip(axes.containers, ("player", "other entities"), strict=True):
+        bars: Any = container
+        mean, low, high = runtime.intervals.mean_interval(statistics[name])
+        assert bars.lines[0].get_xdata()[0] == pytest.approx(mean)
+        ((start, end),) = bars.lines[2][0].get_segments()
+        assert (start[0], end[0]) == pytest.approx((low, high))
+    assert overlapping(figure) == ([], [])
+    with pytest.raises(ValueError, match="at least two values"):
+        pictures.deviation_figure({"player": [0.1]}, title="t")
+
+
 def test_win_rates():
     results = counts(0)
     figure = pictures.win_rate_figure(results, title="An agent")

@@ -98,6 +98,34 @@ def test_pair_maps_have_a_row_for_each_pair(seen):
     assert analysis.pair_labels(3)[5] == "(2,3)"
 
 
+def test_pair_deviation():
+    """Most entities attend alike: they are at 0; one that shares nothing with them is at 1."""
+    rows = np.tile([0.7, 0.3, 0, 0], (1, 9, 1))
+    rows[0, 4] = [0, 0, 0.5, 0.5]
+    rows[0, 6] = [0.2, 0.3, 0.5, 0]
+    pairs = jnp.asarray(rows.reshape(1, 9, 2, 2))
+    found = analysis.pair_deviation(BlockAttention(standard=jnp.zeros((1, 9, 9)), pairs=pairs))
+    np.testing.assert_allclose(found, [[0, 0, 0, 0, 1, 0, 0.5, 0, 0]], atol=1e-6)
+
+
+def test_pair_deviation_without_anything_common():
+    """Each of four entities looks at a pair of its own: all are as far from the mean."""
+    pairs = jnp.eye(4).reshape(1, 4, 2, 2)
+    found = analysis.pair_deviation(BlockAttention(standard=jnp.zeros((1, 4, 4)), pairs=pairs))
+    np.testing.assert_allclose(found, np.full((1, 4), 0.75), rtol=1e-6)
+
+
+def test_pair_deviation_of_an_agent(seen):
+    """Against the sentence of its docstring in NumPy."""
+    found = np.asarray(analysis.pair_deviation(seen[1]))
+    maps = seen[1].pairs.astype(np.float64).reshape(3, 40, 4)
+    for b in range(3):
+        generic = np.median(maps[b], axis=0)
+        wanted = np.abs(maps[b] - generic / generic.sum()).sum(-1) / 2
+        np.testing.assert_allclose(found[b, 0], wanted, rtol=1e-4, atol=1e-6)
+    assert found.max() > 0.01
+
+
 @pytest.mark.parametrize("axes", [1, 2])
 @pytest.mark.parametrize("factor", [1.0, 2.0, 3.5])
 def test_sharpened_is_a_softmax_of_larger_logits(axes, factor):
