@@ -28,7 +28,7 @@ import numpy as np
 from tqdm import tqdm
 
 from tp_transformer.mathematics_modules import LEVELS, SPLITS, TEST
-from tp_transformer.mathematics_parts import Part, parts_of
+from tp_transformer.mathematics_parts import Part, part_size, parts_of
 from tp_transformer.mathematics_questions import draw, fingerprint
 from tp_transformer.mathematics_sources import Generator, TextDirectory
 from tp_transformer.mathematics_text import TextQuestions, replace_file, write_questions
@@ -65,9 +65,8 @@ def generate(
         The set.
 
     Raises:
-        ValueError: another set is there, or one of another seed, size or version of the generator; or
-            `processes` is
-            less than 1.
+        ValueError: other files are there, or a set of another seed, size or version of the generator; or
+            `processes` is less than 1.
         RuntimeError: another process is generating into the same folder, or one of ours was killed.
     """
     if processes is None:
@@ -86,6 +85,8 @@ def generate(
             _make(root, tests, source.seed, None, pool, progress)
             if any(not _final(root, part).is_file() for part in training):
                 _make(root, training, source.seed, _write_excluded(root, tests), pool, progress)
+            else:
+                progress.already(training)
         shutil.rmtree(root / _PARTS, ignore_errors=True)
     return TextDirectory(root)
 
@@ -117,6 +118,9 @@ def _agree(root: Path, source: Generator) -> None:
         "extrapolation": list(source.extrapolation),
         # Other versions may draw or print otherwise, and the set would not be one.
         "versions": {name: importlib.metadata.version(name) for name in _DRAWS},
+        "parts": fingerprint(
+            repr([part_size(split, name) for split in SPLITS for name in source.modules(split)])
+        ),
     }
     path = root / MANIFEST
     if not path.is_file():
@@ -131,7 +135,7 @@ def _agree(root: Path, source: Generator) -> None:
     different = {
         name: (begun.get(name), value)
         for name, value in wanted.items()
-        if begun.get(name) != value and not (finished and name == "versions")
+        if begun.get(name) != value and not (finished and name in ("versions", "parts"))
     }
     if different:
         listed = "; ".join(f"{name}: {old} there, {new} asked for" for name, (old, new) in different.items())

@@ -199,6 +199,10 @@ def test_another_set_is_not_mixed_in(tmp_path, monkeypatch):
         generate(tmp_path, Generator(360, 70, SET.names, SET.extrapolation, 1), processes=1)
     with pytest.raises(ValueError, match=r"train: 360 there, 3 asked for; .*names: "):
         generate(tmp_path, Generator(3, 70, SET.names[:1], SET.extrapolation), processes=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(mathematics_parts, "LARGEST", 32)
+        with pytest.raises(ValueError, match="parts: "):
+            generate(tmp_path, SET, processes=1)
     monkeypatch.setattr(mathematics_generation.importlib.metadata, "version", lambda name: "9.9")
     with pytest.raises(ValueError, match=r"versions: .*'9\.9'"):
         generate(tmp_path, SET, processes=1)
@@ -249,3 +253,22 @@ def test_excluded_fingerprints_survive_the_file(tmp_path):
     prints = [0, 2**63 + 1, 2**64 - 1]
     np.save(path, np.asarray(prints, np.uint64))
     assert mathematics_generation._read_excluded(path) == frozenset(prints)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for the workers in /proc")
+def test_a_worker_is_killed(tmp_path, whole):
+    """As the kernel does when memory runs out: it is said, not waited for; what is done is kept."""
+    program, root = _program(tmp_path), tmp_path / "set"
+    running = subprocess.Popen([sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True)
+    while running.poll() is None and not list(root.rglob("*.txt")):
+        time.sleep(0.002)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert workers
+    os.kill(workers[0], signal.SIGKILL)
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode != 0
+    assert "a process that was generating was killed (out of memory?); start again" in errors
+    generate(root, SET, processes=1, show=False)
+    assert _texts(root) == whole
