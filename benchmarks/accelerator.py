@@ -5,12 +5,16 @@
 1. device and versions;
 2. values and gradients of every kernel there against float64 (`benchmarks.kernel_checks`);
 3. their speed against the plain path (`benchmarks.kernels`);
-4. block sizes (`benchmarks.tune_kernels`), into a folder beside the others.
+4. training of both agents in BoxWorld (`benchmarks.boxworld_training`): steps a second;
+5. the long runs of BoxWorld, continued (`benchmarks.boxworld_bursts`): `boxworld/AGENT` replaces that folder
+   of `results/boxworld`;
+6. block sizes (`benchmarks.tune_kernels`), into a folder beside the others.
 
 Each part runs in a process of its own, an operation at a time, so that a kernel that hangs or takes its
 process down loses only its own rows; every file is complete whenever the budget ends. A table comes last on
 standard output. `python -m benchmarks.collect_kernels FOLDER` then carries the folder into `results/` and
-into the tables of `kernels/`. Needs nothing but this repository and JAX.
+into the tables of `kernels/`. Parts 1 to 3 and 6 need nothing but this repository and JAX, the others the
+packages of `pyproject.toml`.
 """
 
 import argparse
@@ -22,7 +26,13 @@ from pathlib import Path
 from typing import Any
 
 OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
-SHARES = {"checks": 0.3, "kernels": 0.8, "tuning": 1.0}  # of the budget, when a part must have ended
+SHARES = {
+    "checks": 0.15,
+    "kernels": 0.35,
+    "training": 0.5,
+    "bursts": 0.92,
+    "tuning": 1.0,
+}  # of the budget, when a part must have ended
 LEAST = 12.0  # seconds under which a process is not worth starting
 
 
@@ -73,6 +83,12 @@ def run(budget: Budget, out: Path) -> dict[str, str]:
         left, path = budget.until(share), out / f"kernels_{operation}.json"
         command = ["benchmarks.kernels", f"--only={operation}", f"--out={path}", f"--budget={left - LEAST}"]
         do(f"kernels {operation}", share, command)
+    left, path = budget.until(SHARES["training"]), out / "training.json"
+    command = ["benchmarks.boxworld_training", f"--out={path}", f"--budget={left / 2}"]
+    do("training", SHARES["training"], command)
+    left = budget.until(SHARES["bursts"])
+    command = ["benchmarks.boxworld_bursts", f"--out={out / 'boxworld'}", f"--seconds={left - LEAST}"]
+    do("bursts", SHARES["bursts"], command)
     left = budget.until(SHARES["tuning"])
     command = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}", f"--budget={left - LEAST}"]
     do("tuning", SHARES["tuning"], command)
@@ -93,6 +109,10 @@ def table(out: Path) -> list[str]:
         for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
             for name, measured in row["paths"].items():
                 lines.append(_line(row, name, measured))
+    if (out / "training.json").exists():
+        for row in json.loads((out / "training.json").read_text(encoding="utf-8"))["rows"]:
+            rate, ratio = row["steps_per_second"]["median"], row["times_the_authors"]
+            lines.append(f"{row['case']:42} {rate:12,.0f} steps/s {ratio:6.1f}x the authors'")
     return lines
 
 

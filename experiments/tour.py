@@ -14,9 +14,12 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
-from experiments import llrnn, runtime
+from experiments import boxworld, llrnn, runtime
 
-STOPS: dict[str, Callable[[Path], runtime.Stop]] = {"llrnn": llrnn.tour_stop}
+STOPS: dict[str, Callable[[Path], runtime.Stop]] = {
+    "boxworld": boxworld.tour_stop,
+    "llrnn": llrnn.tour_stop,
+}
 """For each experiment a function that runs its `quick` preset in the directory it is given."""
 
 _PAGE = """<!doctype html>

@@ -87,7 +87,7 @@ def test_bars_have_their_intervals():
     results = {name: {"types": {"1": part, "2-1-3": part}} for name in ("agent", "chance")}
     axes = boxworld_figures.by_type(results).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2-1-3"]
-    assert [patch.get_height() for patch in axes.patches] == [0.5] * 4
+    assert [patch.get_bbox().height for patch in axes.patches] == [0.5] * 4
 
 
 def test_the_command_line(tmp_path):

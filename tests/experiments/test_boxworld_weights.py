@@ -1,6 +1,7 @@
 """Released agents: packed, loaded, trained on."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -28,7 +29,7 @@ def test_an_agent_is_loaded_from_a_run_and_from_a_release(workdir, tmp_path):
     )
     assert runtime.params_sha256(one.params) == runtime.params_sha256(other.params)
     assert one.config.horizon == 12
-    picture = np.zeros((3, 5, 7, 3), np.uint8)
+    picture = jnp.zeros((3, 5, 7, 3), jnp.uint8)
     assert one.policy(one.params, picture).logits.shape == (3, 4)
     assert boxworld_weights.steps(workdir) == [2, 4]
     assert boxworld_weights.steps(tmp_path / "folder") == [4]
