@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -234,25 +234,26 @@ def _workers(processes: int) -> Iterator[concurrent.futures.Executor | None]:
         return
     # Spawned, not forked: a fork of a process in which JAX has threads may hang.
     context = multiprocessing.get_context("spawn")
-    stop = context.Event()
-    pool = concurrent.futures.ProcessPoolExecutor(processes, context, _begin_worker, (stop,))
-    try:
-        yield pool
-    except BaseException:
-        stop.set()  # a part takes a minute, too long to wait for
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
+    # Nobody writes to this pipe. It ends for the workers when its other end is closed, by us or by our death.
+    # (An Event would wait for workers that were killed while they waited for it.)
+    ending, alive = context.Pipe(duplex=False)
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, _begin_worker, (ending,))
+    with ending, alive:
+        try:
+            yield pool
+        except BaseException:
+            alive.close()  # a part takes a minute, too long to wait for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
 
 
-def _begin_worker(stop: Event) -> None:
-    """Makes a worker end when it is told to or its parent is gone; Ctrl-C is the parent's business."""
+def _begin_worker(ending: Connection) -> None:
+    """Makes a worker end when its parent says so or is gone; Ctrl-C is the parent's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
 
     def watch() -> None:
-        while parent is not None and parent.is_alive() and not stop.wait(1.0):
-            pass
+        ending.poll(None)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
