@@ -109,7 +109,8 @@ class MultiHeadAttention(nn.Module):
       bias_init: of all biases; None for uniform up to 1 / sqrt(inputs).
       use_bias: whether the maps are affine or linear.
       implementation: of `jax.nn.dot_product_attention`; None for JAX's choice. "cudnn" is the fused one of
-        NVIDIA GPUs; it takes float16 and bfloat16 only.
+        NVIDIA GPUs; it takes float16 and bfloat16 only and, to learn under a mask, even numbers of queries
+        and keys.
       dtype: type of the products; None is the widest of inputs and parameters. Softmax is float32 at least.
       param_dtype: type of the parameters.
     """

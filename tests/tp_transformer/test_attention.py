@@ -141,6 +141,26 @@ def test_plain_sight_and_jax_agree(is_causal):
     assert np.all(np.isfinite(seen))
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_cudnn_takes_it(monkeypatch, is_causal):
+    """Lowered for an NVIDIA GPU where there is none: attention is a call of cuDNN, under a broadcast mask."""
+    fused = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
+    monkeypatch.setattr(fused, "check_cudnn_version", lambda: 91100)
+    monkeypatch.setattr(fused, "check_compute_capability", lambda capability: True)
+    x, mask = cells(2, 6, 16), jnp.ones((2, 1, 1, 6), bool)
+    module: Any = TPMultiHeadAttention(HEADS, implementation="cudnn", dtype=jnp.bfloat16)
+    params = drawn(TPMultiHeadAttention(HEADS), x)
+
+    def loss(params):
+        return jnp.sum(
+            module.apply({"params": params}, x, mask=mask, is_causal=is_causal).astype(jnp.float32)
+        )
+
+    text = jax.jit(jax.grad(loss)).trace(params).lower(lowering_platforms=("cuda",)).as_text()
+    assert "__cudnn$fmha" in text
+    assert "__cudnn$fmhaScaleBiasSoftmaxBackward" in text
+
+
 def test_dropped_weights_keep_their_mean():
     """Each weight is 0 or, so that sums keep their mean, larger by 1 / (1 - rate)."""
     module: Any = MultiHeadAttention(1, dropout_rate=0.25)

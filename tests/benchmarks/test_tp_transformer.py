@@ -1,0 +1,67 @@
+"""The benchmark's floor counts the products that a training step has, and its rows are of one trace each."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import tp_transformer as benchmark
+from tp_transformer import TPTransformer, Transformer, objective
+
+SMALL = {"vocab_size": 20, "features": 32, "filter_features": 128, "num_heads": 4, "num_layers": 1}
+
+
+@pytest.mark.parametrize("architecture", [TPTransformer, Transformer])
+def test_products_are_those_of_the_step(architecture):
+    """Their operations are nearly all that XLA counts in the gradient of the loss."""
+    model = architecture(**{**SMALL, "features": 256, "filter_features": 1024, "num_layers": 2})
+    source, target = jax.ShapeDtypeStruct((4, 32), jnp.int32), jax.ShapeDtypeStruct((4, 16), jnp.int32)
+    params = jax.eval_shape(model.init, jax.random.key(0), source, target)["params"]
+
+    def loss(params, source, target):
+        logits = model.apply({"params": params}, source, target)
+        return objective.next_symbol_sums(logits, target).loss
+
+    analysis = jax.jit(jax.grad(loss)).lower(params, source, target).cost_analysis()
+    assert analysis is not None
+    counted = analysis["flops"]
+    ours = sum(product.operations for product in benchmark.products(model, 4, 32, 16))
+    assert 0.97 < ours / counted <= 1
+
+
+def test_products_have_their_shapes():
+    """Each call's products are forward and backward ones of factors of these shapes."""
+    shapes = [benchmark.Product(2, 3, 4, 5, 6), benchmark.Product(1, 1, 2, 3, 4, False)]
+    assert [shape.operations for shape in shapes] == [2 * 2 * 3 * 4 * 5 * 6 * 3, 2 * 2 * 3 * 4 * 2]
+    assert [x.shape for x in benchmark.bare(shapes[:1])()] == [(3, 4, 6), (3, 5, 6), (3, 4, 5)]
+    assert [x.shape for x in benchmark.bare(shapes[1:])()] == [(1, 2, 4), (1, 3, 4)]
+
+
+def test_a_call_goes_on_from_its_own_result():
+    """What it started from stays as it was, though its buffers may be given away."""
+    start = jnp.zeros(3)
+    call = benchmark.running(jax.jit(lambda x: (x + 1,), donate_argnums=0), start)
+    call()
+    np.testing.assert_array_equal(call()[0], 2)
+    np.testing.assert_array_equal(start, 0)
+
+
+def test_nothing_is_compiled_anew():
+    """A second shape is a second trace, which is told."""
+    function = jax.jit(benchmark.once(jnp.sin))
+    function(jnp.zeros(2))
+    function(jnp.ones(2))
+    with pytest.raises(RuntimeError, match="sin was traced a second time"):
+        function(jnp.zeros(3))
+
+
+@pytest.mark.slow
+def test_a_row_of_each_kind():
+    """Numbers that fit together, and a line for each."""
+    row = benchmark.training(TPTransformer(**SMALL), 2, 6, 4, blocks=1)
+    assert row["tokens_per_second"] == pytest.approx(2 * (6 + 4) / row["seconds"]["step"])
+    assert row["over_floor"]["median"] > 0
+    assert "tokens/s" in benchmark.told({"what": "training", "model": "tp_transformer", **row})
+    row = benchmark.decoding_speed(TPTransformer(**SMALL), 3, 6, 4, blocks=1)
+    assert row["speedup"]["median"] > 0
+    assert "times as fast" in benchmark.told({"what": "decoding", "model": "tp_transformer", **row})
