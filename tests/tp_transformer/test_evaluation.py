@@ -34,7 +34,7 @@ def _row(answer, length):
 @hypothesis.given(
     st.lists(st.tuples(ANSWERS, st.lists(st.integers(0, 6), max_size=8)), min_size=1, max_size=6)
 )
-@hypothesis.settings(deadline=None, max_examples=40)
+@hypothesis.settings(deadline=None, max_examples=20)
 def test_exact_match_compares_answers_as_lists(pairs):
     """Defined once more in plain Python: what comes up to and with the first end is the answer's, with its
     end.
@@ -204,6 +204,7 @@ def test_table_of_ours_under_theirs():
         evaluation.format_table([("mine", None, inter)])
 
 
+@pytest.mark.slow
 def test_both_ways_agree_on_a_model_that_has_learned_a_little():
     """Decoded with a cache or given the answers: the same scores, of a model that says True or False."""
     primes = Generator(train=300, test=64, names=("numbers__is_prime",), extrapolation=())
