@@ -259,7 +259,12 @@ def _write(path: Path, content: Mapping[str, Any]) -> Path:
     return path
 
 
-def _puzzle(text: str | None) -> tuple[int, int, int] | None:
+def parse_puzzle(text: str | None) -> tuple[int, int, int] | None:
+    """The type of a puzzle from the command line, such as "2,1,3".
+
+    Raises:
+        ValueError: it is nothing of the kind.
+    """
     if text is None:
         return None
     parts = text.split(",")
@@ -280,7 +285,7 @@ def main(arguments: Sequence[str]) -> None:
             Path(given.out),
             step=given.step,
             run_seed=given.run_seed,
-            puzzle=_puzzle(given.puzzle),
+            puzzle=parse_puzzle(given.puzzle),
             seed=given.seed,
             episodes_each=given.episodes,
             cap=given.cap,

@@ -163,6 +163,8 @@ class _Page:
         self.line = round(self.font.size * 1.5)
         rows, cols = episode.pictures.shape[1:3]
         self.board = (cols * scale, rows * scale)
+        # Wide enough for four bars with their names and numbers.
+        self.left = max(self.board[0], round(2 * (self._names() + 7 * self.small.size)))
         self.tile = max(scale // 2, -(-5 * scale // cols))  # of a view, at least 5 board tiles wide
         self.view = (cols * self.tile, rows * self.tile + self.line)
         self.view_font = self.small
@@ -175,7 +177,7 @@ class _Page:
         if attention.pairs is not None:
             self.pairs = np.asarray(analysis.pair_maps(attention))[:, 0]
         self.columns = -(-len(views) // 2)
-        width = self.board[0] + 2 * _GAP + self.columns * (self.view[0] + _GAP)
+        width = self.left + 2 * _GAP + self.columns * (self.view[0] + _GAP)
         titles = [self.font.getlength(self._title(time)) for time in (0, episode.steps)]
         legends = [0.0]
         if self.pairs is not None:
@@ -202,6 +204,10 @@ class _Page:
             self._pairs(image, draw, before)
         return np.asarray(image)
 
+    def _names(self) -> float:
+        """Width of the longest name of an action."""
+        return max(self.small.getlength(name) for name in _ACTIONS)
+
     def _title(self, time: int) -> str:
         is_over = time == self.episode.steps
         text = f"{self.episode.ending} after {time} steps" if is_over else f"step {time}"
@@ -222,8 +228,8 @@ class _Page:
     def _policy(self, draw: ImageDraw.ImageDraw, time: int) -> None:
         """What the agent would do, what it does, and what it expects."""
         y = self.top + self.board[1] + _GAP
-        width = self.board[0] // 4
-        longest = max(draw.textlength(name, self.small) for name in _ACTIONS)
+        width = self.left // 4
+        longest = self._names()
         for action, name in enumerate(_ACTIONS):
             top = y + action % 2 * self.line
             left = _GAP + action // 2 * 2 * width
@@ -243,7 +249,7 @@ class _Page:
 
     def _view(self, image, draw, number: int, view: episodes.View, time: int) -> None:
         row, column = divmod(number, self.columns)
-        left = self.board[0] + 2 * _GAP + column * (self.view[0] + _GAP)
+        left = self.left + 2 * _GAP + column * (self.view[0] + _GAP)
         top = self.top + row * (self.view[1] + _GAP)
         weights = view.maps[time]
         draw.text((left, top), view.title, _INK, self.view_font)

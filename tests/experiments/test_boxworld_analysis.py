@@ -6,16 +6,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import boxworld_analysis, boxworld_episodes, boxworld_video, boxworld_weights
+from experiments import boxworld_analysis, boxworld_episodes, boxworld_video, boxworld_weights, runtime
+from experiments.boxworld_engine import Impala
+from experiments.runtime.checkpoints import Checkpoints
+from experiments.runtime.workdir import Workdir
 from simplicial import analysis, boxworld
 from tests.experiments.boxworld_player import compiled_quickly, small_player
+from tests.experiments.small_boxworld import small
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = (
@@ -44,27 +47,24 @@ def few_types():
     return player
 
 
-@pytest.fixture
-def run(monkeypatch, few_types):
-    """`boxworld_analysis.run` on a run with two checkpoints."""
-
-    def start(out, kind="simplicial", **arguments):
-        def load(path, *, step=None, seed=0):
-            assert seed == arguments.get("run_seed", 0)
-            player = few_types(kind)
-            return dataclasses.replace(player, step=step or 20, frames=(step or 20) * 10**6)
-
-        monkeypatch.setattr(boxworld_weights, "load", load)
-        monkeypatch.setattr(boxworld_weights, "steps", lambda path: [10, 20])
-        settings: dict[str, Any] = {"cap": 12, "scale": 16, **arguments}
-        return boxworld_analysis.run(Path("somewhere"), out, **settings)
-
-    return start
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """What a run of two small simplicial agents leaves: checkpoints at two and four. They learned nothing."""
+    path, config = tmp_path_factory.mktemp("analysis") / "run", small()
+    Workdir(path, config).close()
+    checkpoints = Checkpoints(path / "checkpoints", every=2, keep=2)
+    state = Impala(config).initial()
+    checkpoints.save(2, state, {})
+    later = jax.tree.map(lambda leaf: 1.5 * leaf, state.params)
+    checkpoints.save(4, dataclasses.replace(state, params=later), {})
+    checkpoints.close()
+    return path
 
 
-def test_everything_of_a_simplicial_agent(tmp_path, run, capsys):
-    files = run(tmp_path / "out", episodes_each=20)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in files.values()}
+def test_everything_of_a_simplicial_agent(tmp_path, workdir, capsys):
+    out = tmp_path / "out"
+    files = boxworld_analysis.run(workdir, out, run_seed=1, episodes_each=20, scale=16)
+    assert {path.name for path in out.iterdir()} == {path.name for path in files.values()}
     names = {f"{name}.png" for name in PICTURES}
     names |= {"episode.gif", "episode.json", "win_rates.png", "win_rates_over_training.png", "win_rates.json"}
     if boxworld_video.can_write_mp4():
@@ -75,28 +75,43 @@ def test_everything_of_a_simplicial_agent(tmp_path, run, capsys):
             with Image.open(path) as image:
                 assert len(np.unique(np.asarray(image.convert("L")))) > 20, f"{path.name} shows something"
     told = capsys.readouterr().out
-    assert "small agent after 20 M steps" in told
-    assert "after 10 M steps: solves 0." in told
+    assert "simplicial agent after 640 steps" in told
+    assert "after 320 steps: solves 0." in told
     assert "win_rates.json" in told
     assert "no virtual_attention" not in told
 
-    episode = json.loads((tmp_path / "out" / "episode.json").read_text())
-    assert episode["puzzle"] == [1, 1, 2]
+    episode = json.loads((out / "episode.json").read_text())
+    assert episode["puzzle"] == [1, 0, 0]
     assert len(episode["actions"]) == len(episode["rewards"]) == episode["steps"] <= 12
-    rates = json.loads((tmp_path / "out" / "win_rates.json").read_text())
-    assert list(rates["steps"]) == ["10000000", "20000000"]
+    rates = json.loads((out / "win_rates.json").read_text())
+    assert list(rates["steps"]) == ["320", "640"]
     for record in rates["steps"].values():
-        assert set(record["types"]) == {"L = 1, no bridge", "(1,1,2)"}
-        for row in record["types"].values():
-            assert row["episodes"] == 20
-            assert row["solved"] + row["died"] + row["capped"] == pytest.approx(1)
-            assert row["interval"][0] <= row["solved"] <= row["interval"][1]
+        (row,) = record["types"].values()
+        assert row["episodes"] == 20
+        assert row["solved"] + row["died"] + row["capped"] == pytest.approx(1)
+        assert row["interval"][0] <= row["solved"] <= row["interval"][1]
 
 
-def test_a_relational_agent_gets_what_makes_sense(tmp_path, run, monkeypatch, capsys):
+def test_one_checkpoint_of_a_run(tmp_path, workdir, monkeypatch):
+    """Its own parameters, and those of the right seed."""
+    players = []
+    monkeypatch.setattr(
+        boxworld_analysis, "draw_episode", lambda player, *args, **kwargs: players.append(player) or {}
+    )
+    boxworld_analysis.run(workdir, tmp_path, step=2, run_seed=1, episodes_each=20)
+    assert list(json.loads((tmp_path / "win_rates.json").read_text())["steps"]) == ["320"]
+    assert not (tmp_path / "win_rates_over_training.png").exists()
+    wanted = jax.tree.map(lambda leaf: leaf[1], Impala(small()).initial().params)
+    jax.tree.map(np.testing.assert_array_equal, players[0].params, wanted)
+    with pytest.raises(runtime.CheckpointError, match="3"):
+        boxworld_analysis.run(workdir, tmp_path, step=3)
+
+
+def test_a_relational_agent_gets_what_makes_sense(tmp_path, few_types, monkeypatch, capsys):
     """And a line for what does not, and for the MP4 without an encoder."""
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    files = run(tmp_path, kind="relational", episodes_each=0, run_seed=1)
+    monkeypatch.setattr(boxworld_weights, "load", lambda *args, **kwargs: few_types("relational"))
+    files = boxworld_analysis.run(Path("somewhere"), tmp_path, episodes_each=0, cap=12, scale=16)
     assert {path.name for path in files.values()} == {
         "landmark_attention.png", "standard_attention.png", "episode.gif", "episode.json",
     }  # fmt: skip
@@ -146,27 +161,37 @@ def test_refuses(tmp_path, few_types):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["2,1", "2,1,x", "2,-1,3", "2;1;3", ""])
+def test_a_puzzle_that_is_none(text):
+    with pytest.raises(ValueError, match="must be L,s,t such as 2,1,3"):
+        boxworld_analysis.parse_puzzle(text)
+
+
+def test_a_puzzle():
+    assert boxworld_analysis.parse_puzzle("2,1,3") == (2, 1, 3)
+    assert boxworld_analysis.parse_puzzle(None) is None
+
+
 def test_mistakes_on_the_command_line(tmp_path):
     """Told in a line, before anything is written."""
     out = tmp_path / "out"
-    mistakes = {
-        (f"--weights={tmp_path}/nothing", f"--out={out}"): "is not a run of experiments.boxworld",
-        (f"--weights={tmp_path}", f"--out={out}", "--puzzle=2,1"): "--puzzle=2,1 must be L,s,t",
-    }
-    started = {
-        arguments: subprocess.Popen(
-            [sys.executable, "-m", "experiments.boxworld_analysis", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for arguments in mistakes
-    }
-    for arguments, process in started.items():
-        told, _ = process.communicate(timeout=180)
-        assert process.returncode != 0
-        assert mistakes[arguments] in told
-        assert "Traceback" not in told
+    started = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "experiments.boxworld_analysis",
+            f"--weights={tmp_path}/nothing",
+            f"--out={out}",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    told = started.stdout + started.stderr
+    assert started.returncode != 0
+    assert f"{tmp_path}/nothing is not a run of experiments.boxworld" in told
+    assert "Traceback" not in told
     assert not out.exists()
