@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tp_transformer import TPTransformer, Transformer, convert
+from tp_transformer import TPTransformer, Transformer, convert, decoding
 
 DATA = Path(__file__).parent / "data"
 NAMES = ("tp_transformer", "transformer")
@@ -75,6 +75,18 @@ def quickly(function: Any, **options: Any) -> Any:
 def apply(model: Any, params: Any, source: Any, target: Any) -> jax.Array:
     """Logits; compiled once for all tests of a model and shapes."""
     return model.apply({"params": params}, source, target)
+
+
+def greedy(model: Any, params: Any, source: Any, **options: Any) -> Any:
+    """`decoding.greedy_decode` from 1 to 2, compiled quickly."""
+    call = functools.partial(decoding.greedy_decode, model, start=1, end=2, **options)
+    return np.asarray(quickly(lambda params, source: call(params, source))(params, source))
+
+
+def beams(model: Any, params: Any, source: Any, **options: Any) -> Any:
+    """`decoding.beam_search` from 1 to 2, compiled quickly."""
+    call = functools.partial(decoding.beam_search, model, start=1, end=2, **options)
+    return quickly(lambda params, source: call(params, source))(params, source)
 
 
 def tokens(*shape: int, seed: int = 0, low: int = 3, high: int = 11) -> jax.Array:

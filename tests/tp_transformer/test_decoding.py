@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.tp_transformer import decoding_on_devices, small
-from tests.tp_transformer.small import MODELS, NAMES, build, draw, tokens
+from tests.tp_transformer.small import MODELS, NAMES, beams, build, draw, greedy, quickly, tokens
 from tp_transformer import TPTransformer, Transformer, decoding
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,9 +35,9 @@ def test_the_authors_answers(name, cache):
     golden = small.recorded(name)
     length = golden["config"]["max_decode"]
     source = jnp.asarray(golden["input/source"], jnp.int32)
-    found = decoding.greedy_decode(model, params, source, max_length=length, cache=cache, **SYMBOLS)
+    found = greedy(model, params, source, max_length=length, cache=cache)
     assert found.shape == (len(source), length + 1)
-    for got, want in zip(np.asarray(found), golden["output/greedy"], strict=True):
+    for got, want in zip(found, golden["output/greedy"], strict=True):
         ends = np.flatnonzero(np.isin(want[1:], (END, PAD)))
         stop = ends[0] + 2 if len(ends) else len(want)
         np.testing.assert_array_equal(got[:stop], want[:stop])
@@ -51,10 +51,7 @@ def test_the_cache_changes_no_symbol(architecture):
     model = build(architecture)
     params = draw(model, **VARIED[architecture])
     source = tokens(24, 6).at[::2, 4:].set(PAD)
-    found, anew = (
-        np.asarray(decoding.greedy_decode(model, params, source, max_length=7, cache=cache, **SYMBOLS))
-        for cache in (True, False)
-    )
+    found, anew = (greedy(model, params, source, max_length=7, cache=cache) for cache in (True, False))
     np.testing.assert_array_equal(found, anew)
     assert len(np.unique(np.sum(found != PAD, axis=1))) > 2
     logits = np.asarray(small.apply(model, params, source, jnp.asarray(found[:, :-1])))
@@ -101,11 +98,11 @@ def drawn_table(vocab: int, length: int, seed: int, scale: float = 2.0) -> np.nd
     return scale * np.random.default_rng(seed).normal(size=(count, vocab))
 
 
-def search(table: np.ndarray, beams: int, length: int, batch: int = 1, **options: Any) -> Any:
+def search(table: np.ndarray, width: int, length: int, batch: int = 1, **options: Any) -> Any:
     """Beam search in a table."""
-    state = jnp.zeros((batch, beams), jnp.int32)
+    state = jnp.zeros((batch, width), jnp.int32)
     return decoding.search_beams(
-        by_prefix(table), state, batch, beams, max_length=length, pad=PAD, **SYMBOLS, **options
+        by_prefix(table), state, batch, width, max_length=length, pad=PAD, **SYMBOLS, **options
     )
 
 
@@ -129,7 +126,7 @@ def test_a_wide_beam_finds_the_best_answers_there_are():
     np.testing.assert_allclose(np.sum(np.exp(found.log_probabilities)), 1, rtol=1e-5)
 
 
-def plain_beam(table: np.ndarray, beams: int, length: int, exponent: float) -> list[tuple[float, tuple]]:
+def plain_beam(table: np.ndarray, width: int, length: int, exponent: float) -> list[tuple[float, tuple]]:
     """Beam search over lists."""
     vocab = table.shape[1]
     log_p = table - np.log(np.sum(np.exp(table), axis=1, keepdims=True))
@@ -144,17 +141,17 @@ def plain_beam(table: np.ndarray, beams: int, length: int, exponent: float) -> l
                 sum_, size = total + log_p[prefix, symbol], len(answer) + 1
                 rank_ = sum_ / ((5 + size) / 6) ** exponent
                 longer.append((rank_, sum_, vocab * prefix + symbol + 1, (*answer, symbol)))
-        alive = sorted(longer, key=lambda x: -x[0])[:beams]
+        alive = sorted(longer, key=lambda x: -x[0])[:width]
     return [(total, answer) for _, total, _, answer in alive]
 
 
-@pytest.mark.parametrize(("beams", "exponent"), [(1, 0.0), (2, 0.0), (3, 0.6), (5, 1.0)])
-def test_narrow_beams_against_lists(beams, exponent):
+@pytest.mark.parametrize(("width", "exponent"), [(1, 0.0), (2, 0.0), (3, 0.6), (5, 1.0)])
+def test_narrow_beams_against_lists(width, exponent):
     """What is kept and what is lost on the way, with and without a penalty of the length."""
     for seed in range(6):
         table = drawn_table(5, 4, seed)
-        found = search(table, beams, 4, length_exponent=exponent)
-        want = plain_beam(table, beams, 4, exponent)
+        found = search(table, width, 4, length_exponent=exponent)
+        want = plain_beam(table, width, 4, exponent)
         assert answers(found.tokens) == [answer for _, answer in want]
         np.testing.assert_allclose(found.log_probabilities[0], [total for total, _ in want], rtol=1e-4)
 
@@ -166,11 +163,11 @@ def test_a_beam_finds_what_greedy_misses():
     p[1 + 3] = (0.25, 0.25, 0.25, 0.25)  # after 3, nothing is sure
     p[1 + 1, END] = 1  # after 1 comes the end
     table = np.log(p / p.sum(axis=1, keepdims=True))
-    greedy, wide = (search(table, beams, 2) for beams in (1, 2))
-    assert answers(greedy.tokens)[0][0] == 3
+    narrow, wide = (search(table, width, 2) for width in (1, 2))
+    assert answers(narrow.tokens)[0][0] == 3
     assert answers(wide.tokens)[0] == (1, END)
     np.testing.assert_allclose(np.exp(wide.log_probabilities[0, 0]), 0.4, rtol=1e-4)
-    assert wide.log_probabilities[0, 0] > greedy.log_probabilities[0, 0]
+    assert wide.log_probabilities[0, 0] > narrow.log_probabilities[0, 0]
 
 
 def test_fewer_answers_than_beams():
@@ -200,13 +197,10 @@ def test_beams_of_a_model():
     """One beam is greedy decoding; each beam's probability is the model's; the cache changes none."""
     model = build(TPTransformer)
     params, source = draw(model, **VARIED[TPTransformer]), tokens(4, 6).at[::2, 4:].set(PAD)
-    options = {"max_length": 5, **SYMBOLS}
-    greedy = decoding.greedy_decode(model, params, source, **options)
-    one = decoding.beam_search(model, params, source, beams=1, **options)
-    np.testing.assert_array_equal(one.tokens[:, 0], greedy)
+    one = beams(model, params, source, beams=1, max_length=5)
+    np.testing.assert_array_equal(one.tokens[:, 0], greedy(model, params, source, max_length=5))
     found, anew = (
-        decoding.beam_search(model, params, source, beams=3, cache=cache, **options)
-        for cache in (True, False)
+        beams(model, params, source, beams=3, cache=cache, max_length=5) for cache in (True, False)
     )
     np.testing.assert_array_equal(found.tokens, anew.tokens)
     np.testing.assert_allclose(found.scores, anew.scores, rtol=1e-4, atol=1e-5)
@@ -246,7 +240,7 @@ def test_batches_of_one_shape_are_traced_once():
     model = build(TPTransformer)
     params = draw(model)
 
-    @jax.jit
+    @quickly
     @chex.assert_max_traces(1)
     def decode(params, source):
         return decoding.greedy_decode(model, params, source, max_length=3, **SYMBOLS)
@@ -259,12 +253,11 @@ def test_bfloat16_caches_bfloat16():
     """Keys and values are kept in the type they are computed in, and answers have the source's type."""
     model = build(TPTransformer, dtype=jnp.bfloat16)
     assert model.empty_past(1, 1, 3)[0].keys.dtype == jnp.bfloat16
-    found = decoding.greedy_decode(
-        model, draw(model), tokens(2, 5).astype(jnp.int16), max_length=3, **SYMBOLS
-    )
+    found = greedy(model, draw(model), tokens(2, 5).astype(jnp.int16), max_length=3)
     assert found.dtype == jnp.int16
 
 
+@pytest.mark.slow
 def test_a_batch_over_devices():
     """Sharded inputs, nothing else said: the same answers as on one device."""
     script = Path(decoding_on_devices.__file__)

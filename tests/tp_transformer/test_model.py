@@ -35,7 +35,7 @@ def test_logits_of_the_authors_code(name):
     """To 1e-4, at every real position of the target."""
     model, params = small.recorded_model(name)
     golden = small.recorded(name)
-    logits = model.apply({"params": params}, golden["input/source"], golden["input/target"])
+    logits = apply(model, params, golden["input/source"], golden["input/target"])
     assert logits.dtype == jnp.float32
     error = np.abs(np.asarray(logits) - golden["output/logits"])
     assert error[golden["input/target"] != 0].max() < 1e-4

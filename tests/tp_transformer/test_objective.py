@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.tp_transformer.small import apply, build, draw, quickly, tokens
-from tp_transformer import TPTransformer, decoding, objective
+from tests.tp_transformer.small import apply, build, draw, greedy, quickly, tokens
+from tp_transformer import TPTransformer, objective
 
 
 def example() -> tuple[Any, Any]:
@@ -43,10 +43,9 @@ def test_parts_add_up():
     """Over batches with different amounts of padding: sums do, means would not."""
     logits, labels = example()
     logits = jnp.asarray(logits, jnp.float32)
-    whole = objective.next_symbol_sums(logits, labels)
-    first, second = (
-        objective.next_symbol_sums(logits[part], labels[part]) for part in (np.s_[:2], np.s_[2:])
-    )
+    count = quickly(objective.next_symbol_sums)
+    whole = count(logits, labels)
+    first, second = (count(logits[part], labels[part]) for part in (np.s_[:2], np.s_[2:]))
     for field in dataclasses.fields(whole):
         parts = getattr(first, field.name) + getattr(second, field.name)
         np.testing.assert_allclose(parts, getattr(whole, field.name), rtol=1e-6)
@@ -74,14 +73,14 @@ def test_a_right_answer_is_one_that_greedy_decoding_gives():
     """Counted with the right symbols given, and by decoding without them: the same rows."""
     model = build(TPTransformer)
     params, source = draw(model, seed=1, scale=1.0), tokens(12, 6).at[::2, 4:].set(0)
-    decoded = decoding.greedy_decode(model, params, source, max_length=5, start=1, end=2)
+    decoded = jnp.asarray(greedy(model, params, source, max_length=5))
     answers = decoded.at[::3, 3].set((decoded[::3, 3] + 1) % 11)  # some are wrong
     target, labels = objective.shifted(answers)
     np.testing.assert_array_equal(target[:, 0], 1)
     logits = apply(model, params, source, target)
-    counted = []
+    counted, count = [], quickly(objective.next_symbol_sums)
     for row in range(12):
-        sums = objective.next_symbol_sums(logits[row : row + 1], labels[row : row + 1])
+        sums = count(logits[row : row + 1], labels[row : row + 1])
         same = bool(np.all((decoded[row, 1:] == labels[row]) | (labels[row] == 0)))
         if int(sums.answers):
             assert bool(sums.correct_answers) == same
