@@ -9,7 +9,7 @@ that was interrupted goes on where it was, in the same trajectories.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from experiments.configs import boxworld as presets
 from experiments.configs.boxworld import Config
 from simplicial import AgentOutput, boxworld, rollout, win_rates
 
-EVALUATION_SEED = 2**31 - 1  # apart from every training seed in use: the same boards for every run
+EVALUATION_SEED = 2**31 - 2  # apart from every training seed in use: the same boards for every run
 RELEASED = Path(__file__).parents[1] / "results" / "boxworld"
 SHOWN = ("solved", "died", "capped")
 """How a board ends: with the Gem, by a trap, or given up."""
@@ -90,30 +90,44 @@ def random_policy(params: Any, observation: jax.Array) -> AgentOutput:
 def measure(config: Config, policy: rollout.Policy, params: Any) -> tuple[dict[str, np.ndarray], Any]:
     """Boards as the environment draws them, and `final_episodes` of every type; on the host, leaves [S, ...].
 
-    Actions are drawn, as in training.
+    As many of the first as of the others together, all played by one program. Actions are drawn, as in
+    training.
     """
-    key, puzzles = jax.random.key(EVALUATION_SEED), boxworld.puzzles(config.board.make())
-    each = [
-        win_rates.evaluate(
-            policy, one, config.board.make(), key, episodes=config.final_episodes, cap=config.eval_cap
-        )
-        for one in _seeds(params)
-    ]
-    types = jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(each))
-    return overall(config, policy, params, config.final_episodes * len(puzzles)), types
+    board, types = config.board.make(), boxworld.puzzles(config.board.make())
+    of_types = win_rates.boards_of(jax.random.key(EVALUATION_SEED), types, config.final_episodes, board)
+    count = config.final_episodes * len(types)
+    played = _play(config, policy, params, [_drawn(count, board), of_types])
+    drawn = [jax.tree.map(lambda leaf: leaf[:count], one) for one in played]
+    rest = [jax.tree.map(lambda leaf: leaf[count:], one) for one in played]
+    tallies = jax.device_get([win_rates.tally(one, types) for one in rest])
+    return _counts(drawn), jax.tree.map(lambda *leaves: np.stack(leaves), *tallies)
 
 
 def overall(config: Config, policy: rollout.Policy, params: Any, episodes: int) -> dict[str, np.ndarray]:
     """How boards end that are drawn as the environment draws them: counts [S] by name."""
-    board = config.board.make()
-    for_boards, for_actions = jax.random.split(jax.random.fold_in(jax.random.key(EVALUATION_SEED), episodes))
-    boards = _boards(for_boards, episodes, board)
-    found = []
-    for one in _seeds(params):
-        played = win_rates.play(policy, one, boards, board, for_actions, cap=config.eval_cap)
-        solved, died = np.sum(played.solved), np.sum(played.died)
-        found.append((episodes, solved, died, episodes - solved - died))
-    return dict(zip(("episodes", *SHOWN), np.asarray(found, int).T, strict=True))
+    return _counts(_play(config, policy, params, [_drawn(episodes, config.board.make())]))
+
+
+def _drawn(count: int, board: boxworld.BoxWorldConfig) -> boxworld.State:
+    return _boards(jax.random.fold_in(jax.random.key(EVALUATION_SEED), count), count, board)
+
+
+def _play(config, policy, params, boards) -> list[win_rates.Played]:
+    """How the boards end in the hands of each seed."""
+    together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *boards)
+    key = jax.random.key(EVALUATION_SEED + 1)
+    return [
+        win_rates.play(policy, one, together, config.board.make(), key, cap=config.eval_cap)
+        for one in _seeds(params)
+    ]
+
+
+def _counts(played: Sequence[win_rates.Played]) -> dict[str, np.ndarray]:
+    rows = []
+    for one in played:
+        episodes, solved, died = one.steps.size, int(np.sum(one.solved)), int(np.sum(one.died))
+        rows.append((episodes, solved, died, episodes - solved - died))
+    return dict(zip(("episodes", *SHOWN), np.asarray(rows).T, strict=True))
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 
 from experiments import boxworld_figures
 from experiments.configs.boxworld import AgentConfig, BoardConfig
@@ -87,7 +88,8 @@ def test_bars_have_their_intervals():
     results = {name: {"types": {"1": part, "2-1-3": part}} for name in ("agent", "chance")}
     axes = boxworld_figures.by_type(results).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2-1-3"]
-    assert [patch.get_bbox().height for patch in axes.patches] == [0.5] * 4
+    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert [bar.get_height() for bar in bars] == [0.5] * 4
 
 
 def test_the_command_line(tmp_path):

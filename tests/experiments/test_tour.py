@@ -6,8 +6,10 @@ from html.parser import HTMLParser
 import pytest
 from absl import app
 
-from experiments import llrnn, runtime, tour
+from experiments import boxworld_figures, llrnn, runtime, tour
+from experiments.configs import boxworld as boxworld_presets
 from experiments.configs import llrnn as presets
+from tests.experiments.small_boxworld import small
 
 
 def tiny():
@@ -38,18 +40,25 @@ class Page(HTMLParser):
 
 def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(presets, "get_config", lambda preset: {"quick": tiny}[preset]())
+    monkeypatch.setattr(boxworld_presets, "get_config", lambda preset: {"quick": small}[preset](seeds=1))
+    monkeypatch.setattr(boxworld_figures, "LEAST_EPISODES", 5)
     out = tmp_path / "tour"
     tour.make(out)
     page = Page((out / "index.html").read_text())
-    assert page.images == ["llrnn/held_out.png", "llrnn/error_by_length.png"]
+    assert page.images == [
+        "boxworld/solved.png", "boxworld/episode/episode.gif", "boxworld/episode/virtual_attention.png",
+        "llrnn/held_out.png", "llrnn/error_by_length.png",
+    ]  # fmt: skip
     assert all((out / image).exists() for image in page.images)
     assert not any(link.startswith(("http", "//")) for link in page.links)
-    assert {"higher order", "LSTM"} <= set(page.words)
+    assert {"higher order", "LSTM", "chance"} <= set(page.words)
     shown = capsys.readouterr().out
     assert "higher order" in shown
     assert str(out / "index.html") in shown
 
     # Interrupted, and the preset changed since: afresh.
+    nothing = runtime.Stop("t", "m", [{"a": "1"}], {}, "c")
+    monkeypatch.setattr(tour, "STOPS", {"boxworld": lambda _: nothing, "llrnn": llrnn.tour_stop})
     (out / "index.html").unlink()
     monkeypatch.setattr(presets, "get_config", lambda preset: dataclasses.replace(tiny(), seed=1))
     tour.make(out)
