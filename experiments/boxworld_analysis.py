@@ -80,7 +80,7 @@ def draw_episode(
         player, jax.random.key(seed), puzzle, attempts=attempts, cap=cap, greedy=greedy
     )
     times = episodes.moments(episode)
-    title = f"{name}, {pictures.puzzle_title(episode.state(0))}"
+    title = f"{name}, {pictures.puzzle_title(episode)}"
     figures, views = {}, episodes.virtual_views(episode)
     brightness = "Tiles are as bright as their share of the largest weight; weights from .1 are written."
     if views:
@@ -193,7 +193,7 @@ def measure(
     for number, puzzle in enumerate(types):
         solved = ratios[number][~np.isnan(ratios[number])]
         episodes_, won = int(counts.episodes[number]), int(counts.solved[number])
-        record[pictures.type_label(puzzle)] = {
+        record[pictures.type_label(puzzle, can_bridge=config.gem_locks == 2)] = {
             "solved": won / episodes_,
             "interval": list(runtime.intervals.wilson_interval(won, episodes_)),
             "died": int(counts.died[number]) / episodes_,

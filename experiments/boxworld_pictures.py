@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from experiments import boxworld_episodes as episodes
 from experiments import runtime
-from simplicial import analysis, boxworld
+from simplicial import analysis
 
 plots = runtime.plots
 _BARE = {**plots.STYLE, "axes.grid": False, "axes.spines.left": False, "axes.spines.bottom": False}
@@ -221,7 +221,9 @@ def win_rate_figure(counts: analysis.Evaluation, *, title: str) -> Figure:
                 f"{value:.3f}", (1.0, place), xytext=(4, 0), textcoords="offset points", va="center",
                 fontsize=8, annotation_clip=False,
             )  # fmt: skip
-        axes.set_yticks(places, [type_label(puzzle) for puzzle in types])
+        axes.set_yticks(
+            places, [type_label(puzzle, can_bridge=any(s for _, s, _ in types)) for puzzle in types]
+        )
         axes.annotate(
             "solved", (1, 1), xycoords="axes fraction", xytext=(4, 0), textcoords="offset points", fontsize=8,
         )  # fmt: skip
@@ -282,10 +284,10 @@ def win_rates_over_training(
     return figure
 
 
-def type_label(puzzle: Sequence[int]) -> str:
-    """What a type of puzzle is called in figures."""
+def type_label(puzzle: Sequence[int], *, can_bridge: bool = True) -> str:
+    """What a type of puzzle is called in figures; where there are no bridges at all, none is spoken of."""
     length, lock, held = puzzle
-    return f"({length},{lock},{held})" if lock else f"L = {length}, no bridge"
+    return f"({length},{lock},{held})" if lock else f"L = {length}" + ", no bridge" * can_bridge
 
 
 def _rate_line(axes: Axes, rates, steps, number, puzzle) -> None:
@@ -355,8 +357,9 @@ def _legend(episode: episodes.Episode, times: Sequence[int]) -> str:
     return "   ".join(f"{episodes.CODES[name]}: {name}" for name in names)
 
 
-def puzzle_title(state: boxworld.State) -> str:
-    """The type of a state's puzzle, for titles."""
-    puzzle = np.asarray(state.puzzle).tolist()
+def puzzle_title(episode: episodes.Episode) -> str:
+    """The type of an episode's puzzle, for titles."""
+    puzzle = np.asarray(episode.states.puzzle)[0].tolist()
+    label = type_label(puzzle[:3], can_bridge=episode.config.gem_locks == 2)
     extra = f", {puzzle[3]} distractor{'s' * (puzzle[3] > 1)}" if puzzle[3] else ""
-    return f"puzzle {type_label(puzzle[:3])}{extra}"
+    return f"puzzle {label}{extra}"

@@ -211,7 +211,7 @@ class _Page:
     def _title(self, time: int) -> str:
         is_over = time == self.episode.steps
         text = f"{self.episode.ending} after {time} steps" if is_over else f"step {time}"
-        return f"{puzzle_title(self.episode.state(0))}: {text}"
+        return f"{puzzle_title(self.episode)}: {text}"
 
     def _legend(self, time: int) -> str:
         found = analysis.landmarks(self.episode.state(time), self.episode.config)

@@ -1,6 +1,7 @@
 """Pictures: the numbers in them are those given, and no text lies on another."""
 
 import itertools
+import re
 from typing import Any
 
 import jax.numpy as jnp
@@ -215,5 +216,8 @@ def test_other_environments():
 
 
 def test_titles(episode):
-    assert pictures.puzzle_title(episode.state(0)) == "puzzle (2,1,3)"
+    assert pictures.puzzle_title(episode) == "puzzle (2,1,3)"
+    standard = small_episode("relational", "standard", 2)
+    assert re.fullmatch(r"puzzle L = 2(, \d distractors?)?", pictures.puzzle_title(standard))
     assert pictures.type_label((2, 0, 0)) == "L = 2, no bridge"
+    assert pictures.type_label((2, 0, 0), can_bridge=False) == "L = 2"
