@@ -3,7 +3,7 @@ host.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
@@ -60,7 +60,11 @@ class Drawn:
 
 
 class Fed:
-    """Batches made on the host, step by step, the next ones while the device computes."""
+    """Batches made on the host, step by step, the next ones while the device computes.
+
+    They may have a few shapes, such as those of length buckets: a step is compiled for each when it is first
+    met.
+    """
 
     AHEAD = 2
     """Batches made in advance; more than a couple only helps when the time for one varies."""
@@ -71,33 +75,41 @@ class Fed:
         self._program, self._batches, self._steps = program, batches, steps
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
         self._pending: dict[int, Future] = {}
-        self._update: Callable | None = None
+        self._updates: dict[Hashable, Callable] = {}
 
     def prepare(self, state: TrainState, step: int, length: int) -> float:
-        """As `Drawn.prepare`; the first batch is made before the clock starts."""
+        """As `Drawn.prepare`, for the first batch, which is made before the clock starts; shapes that come up
+        later are compiled by `advance`, and counted in `compile_seconds`.
+        """
         self._ask(step)
-        if self._update is not None:
-            return 0.0
-        batch = self._pending[step].result()
-        start = time.monotonic()
-        self._update = self._program.compile_step(state, batch)
-        self.compile_seconds = time.monotonic() - start
-        return self.compile_seconds
+        before = self.compile_seconds
+        self._update(state, self._pending[step].result())
+        return self.compile_seconds - before
 
     def advance(self, state: TrainState, step: int, length: int) -> tuple[TrainState, Trace]:
         """As `Drawn.advance`."""
-        if self._update is None:
-            raise ValueError("prepare must be called before advance")
         traces = []
         for current in range(step, step + length):
             self._ask(current)
-            state, trace = self._update(state, self._pending.pop(current).result())
+            batch = self._pending.pop(current).result()
+            state, trace = self._update(state, batch)(state, batch)
             traces.append(trace)
         return state, jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(traces))
 
     def close(self) -> None:
         """Stops making batches."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _update(self, state: TrainState, batch: PyTree) -> Callable:
+        """The step compiled for a placed batch's shapes, which is done at most once."""
+        leaves, structure = jax.tree.flatten(batch)
+        kind = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        if kind not in self._updates:
+            jax.block_until_ready(state)  # steps under way are training, not compilation
+            start = time.monotonic()
+            self._updates[kind] = self._program.compile_step(state, batch)
+            self.compile_seconds += time.monotonic() - start
+        return self._updates[kind]
 
     def _ask(self, step: int) -> None:
         """Has the batches of this step and the next ones made."""

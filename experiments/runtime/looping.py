@@ -205,9 +205,12 @@ def loop(
             compiling = engine.prepare(state, step, length)
             if compiling:
                 shown.note(f"compiled in {compiling:.1f} s")
-            start = time.monotonic()
+            start, compiled = time.monotonic(), engine.compile_seconds
             state, trace = engine.advance(state, step, length)
-            train_seconds += time.monotonic() - start
+            late = engine.compile_seconds - compiled  # for batches of a shape that was not met before
+            train_seconds += time.monotonic() - start - late
+            if late:
+                shown.note(f"compiled for another shape in {late:.1f} s")
             if bad := engine.first_bad(trace):
                 raise NonFiniteLoss(bad[1], step + bad[0] + 1, checkpoints.latest_path())
             step += length

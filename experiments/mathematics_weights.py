@@ -1,0 +1,178 @@
+"""Trained models of the Mathematics Dataset: from a run's directory, a released folder, or the authors' files.
+
+    python -m experiments.mathematics_weights --pack=runs/mathematics --to=results/mathematics/NAME
+    python -m experiments.mathematics_weights --unpack=results/mathematics/NAME --to=runs/mathematics
+
+The first releases a run, the second makes a workdir of it in which training goes on. From Python:
+`trained = load("runs/mathematics")`, then `trained.answer(["What is 2 + 2?"])`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags, logging
+
+from experiments import mathematics as experiment
+from experiments import mathematics_measures as measures
+from experiments import runtime
+from experiments.configs.mathematics import Config
+from experiments.runtime import packing
+from experiments.runtime.checkpoints import Checkpoints
+from tp_transformer import Beams, beam_search, convert, greedy_decode, mathematics
+from tp_transformer.model import EncoderDecoder
+
+TORCH = (".pt", ".pth", ".bin")
+AUTHORS_HEADS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A model with parameters.
+
+    Attributes:
+        model: the module.
+        params: its parameters.
+        vocabulary: characters to its symbols.
+        step: updates made; None if that is not known.
+        config: of the run; None for the authors' files.
+        questions: the drawn questions that a run's directory holds, else None.
+    """
+
+    model: EncoderDecoder
+    params: Any
+    vocabulary: mathematics.Vocabulary = mathematics.DEFAULT
+    step: int | None = None
+    config: Config | None = None
+    questions: Path | None = None
+
+    def encode(self, questions: Sequence[str]) -> np.ndarray:
+        """Questions as symbols [B, S], of the smallest of a few lengths.
+
+        Raises:
+            ValueError: a character outside the vocabulary, or a question that is too long.
+        """
+        longest = max(map(len, questions))
+        if longest > mathematics.MAX_QUESTION:
+            raise ValueError(
+                f"the question has {longest} characters, expected at most {mathematics.MAX_QUESTION}"
+            )
+        length = next(source for source, _ in mathematics.BUCKETS if source >= longest + 2)
+        return self.vocabulary.encode_batch(list(questions), length)
+
+    def answer(self, questions: Sequence[str]) -> list[str]:
+        """Answers, greedily."""
+        symbols = {"start": self.vocabulary.start, "end": self.vocabulary.end}
+        tokens = greedy_decode(
+            self.model, self.params, self.encode(questions), max_length=measures.LONGEST, **symbols
+        )
+        return [self.vocabulary.decode(row) for row in np.asarray(tokens)]
+
+    def beam(self, question: str, beams: int) -> list[tuple[str, float]]:
+        """The likeliest answers with their probabilities, the likeliest first."""
+        found: Beams = beam_search(
+            self.model,
+            self.params,
+            self.encode([question]),
+            max_length=measures.LONGEST,
+            start=self.vocabulary.start,
+            end=self.vocabulary.end,
+            beams=beams,
+        )
+        tokens, logs = np.asarray(found.tokens)[0], np.asarray(found.log_probabilities, np.float64)[0]
+        return [
+            (self.vocabulary.decode(row), float(np.exp(log)))
+            for row, log in zip(tokens, logs, strict=True)
+            if np.isfinite(log)
+        ]
+
+
+def read_config(path: Path | str) -> Config:
+    """The config of a run or of a released folder.
+
+    Raises:
+        ValueError: naming the path, if there is none or it is not one of `experiments.mathematics`.
+    """
+    path = Path(path)
+    try:
+        config = runtime.read_config(Config, path / "config.json")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a run of experiments.mathematics: {error}") from error
+    config.validate()
+    return config
+
+
+def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_HEADS) -> Trained:
+    """A trained model.
+
+    Args:
+        path: a run's directory, a released folder, or a file of the authors' weights (.pt, .pth, .bin).
+        step: of which checkpoint; the last by default.
+        num_heads: of a file of weights, which does not tell it.
+
+    Raises:
+        ValueError: the path holds no run, or weights of something else.
+        runtime.CheckpointError: there is no such checkpoint, or it is damaged.
+    """
+    path = Path(path)
+    if path.suffix in TORCH:
+        state = convert.read_state_dict(path)
+        vocabulary = mathematics.Vocabulary.released()
+        model, params = convert.from_torch(state, num_heads, pad=vocabulary.pad)
+        if model.vocab_size == mathematics.DEFAULT.size:
+            vocabulary = mathematics.DEFAULT
+            model = model.clone(pad=vocabulary.pad)
+        elif model.vocab_size != vocabulary.size:
+            raise ValueError(
+                f"{path} has {model.vocab_size} symbols, expected {mathematics.DEFAULT.size} or "
+                f"the authors' {vocabulary.size}"
+            )
+        return Trained(model, params, vocabulary)
+    config = read_config(path)
+    abstract = experiment.abstract_state(config)
+    if (path / packing.STATE).exists():
+        restored = packing.read_state(path, abstract)
+        if step not in (None, restored.step):
+            raise runtime.CheckpointError(f"{path} holds step {restored.step} only, not {step}")
+    else:
+        checkpoints = Checkpoints(path / "checkpoints", every=1, keep=2)
+        there = checkpoints.steps()
+        if not there:
+            raise runtime.CheckpointError(f"there is no checkpoint in {checkpoints.directory}")
+        restored = checkpoints.read(there[0] if step is None else step, abstract)
+    questions = path / experiment.QUESTIONS
+    return Trained(
+        config.model.make(),
+        restored.state.params,
+        step=restored.step,
+        config=config,
+        questions=questions if questions.is_dir() else None,
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The program."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+    source, target = flags.FLAGS.pack or flags.FLAGS.unpack, Path(flags.FLAGS.to)
+    try:
+        abstract = experiment.abstract_state(read_config(source))
+        if flags.FLAGS.pack:
+            file = packing.pack(Path(source), abstract, target)
+            print(f"{file}: {file.stat().st_size / 1e6:.1f} MB")
+        else:
+            restored = packing.unpack(Path(source), abstract, target)
+            print(f"{target}: step {restored.step}; the run's own command goes on from there")
+    except (ValueError, runtime.CheckpointError) as error:
+        raise app.UsageError(str(error)) from error
+
+
+if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)
+    flags.DEFINE_string("pack", None, "directory of a run to release")
+    flags.DEFINE_string("unpack", None, "released folder to go on with")
+    flags.DEFINE_string("to", None, "where it goes", required=True)
+    flags.mark_flags_as_mutual_exclusive(["pack", "unpack"], required=True)
+    app.run(main)
