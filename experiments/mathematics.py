@@ -2,10 +2,10 @@
 
     python -m experiments.mathematics --config=experiments/configs/mathematics.py:quick --workdir=runs/quick
 
-Trains the model, then the baseline if the config has one (in `baseline/` below the workdir) on the same batches
-for as many steps, measures exact match by module on the test splits, and draws: a bar for every module (figure
-3 of the paper), exact match during training, and questions coloured by the clusters of their role vectors
-(figure 2). `experiments.solve` asks the trained model.
+Trains the model, then the baseline if the config has one (in `baseline/` below the workdir) on the same
+batches for as many steps, measures exact match by module on the test splits, and draws: a bar for every
+module (figure 3 of the paper), exact match during training, and questions coloured by the clusters of their
+role vectors (figure 2). `experiments.solve` asks the trained model.
 """
 
 from collections.abc import Callable
@@ -53,15 +53,18 @@ def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> dict
 
 
 def open_questions(config: Config, workdir: Path | None) -> mathematics.Source:
-    """The questions; those to be drawn are drawn once and kept in the workdir, if there is one."""
+    """The questions; those to be drawn are drawn once and kept in the workdir, if there is one.
+
+    Raises:
+        ValueError: there are none where the config says, or the folder holds others.
+    """
     source = config.data.open()
     if workdir is None or not isinstance(source, mathematics.Generator):
         return source
     # Workers take a second or two to start, which a small set is not worth.
     small = len(source.names) * source.train <= 3000
-    return mathematics.generate(
-        Path(workdir) / QUESTIONS, source, processes=1 if small else None, show=not small
-    )
+    directory = Path(workdir) / QUESTIONS
+    return mathematics.generate(directory, source, processes=1 if small else None, show=not small)
 
 
 def train(
@@ -69,15 +72,7 @@ def train(
 ) -> runtime.FitResult:
     """Trains one model."""
     model = config.model.make()
-    data = config.data
-    batches = mathematics.Batches(
-        source,
-        data.split,
-        data.modules or None,
-        batch_size=config.batch_size,
-        buckets=data.shapes(),
-        seed=config.seed,
-    )
+    batches = training_batches(config, source)
     forced = measures.by_forcing(model)
     some = measures.test_batches(config, source, config.eval_questions)
 
@@ -115,6 +110,18 @@ def train(
         workdir=workdir,
         parallel=parallel,
         name=mathematics_figures.shown(config.model.name),
+    )
+
+
+def training_batches(config: Config, source: mathematics.Source) -> mathematics.Batches:
+    """The batches that a run trains on; ValueError if there are none, or questions that fit no bucket."""
+    return mathematics.Batches(
+        source,
+        config.data.split,
+        config.data.modules or None,
+        batch_size=config.batch_size,
+        buckets=config.data.shapes(),
+        seed=config.seed,
     )
 
 
@@ -158,6 +165,70 @@ def abstract_state(config: Config) -> runtime.TrainState:
     model = config.model.make()
     task = Task(config.seed, config.batch_size, make_init(model), make_loss(model), config.make_optimizer())
     return Program(task, "jit").abstract_state()
+
+
+def tour_stop(directory: Path) -> runtime.Stop:
+    """The `quick` preset, for the tour."""
+    config = presets.get_config("quick")
+    (result,) = main(config, workdir=directory).values()
+    found = result.results[mathematics.INTERPOLATE]["modules"]
+    always = result.results["commonest_answer"][mathematics.INTERPOLATE]["modules"]
+    rows = []
+    for worked in worked_questions(config, directory, result.params):
+        share = found[worked.module]
+        rows.append(
+            {
+                "question": worked.question,
+                "answer": worked.answer,
+                "the model's": worked.given,
+                "": "right" if worked.right else "wrong",
+                "module": f"{mathematics_figures.title_of(worked.module)}: "
+                f"{share['right'] / share['total']:.0%} right",
+            }
+        )
+    average = result.results[mathematics.INTERPOLATE]["average"]
+    least = min(
+        found[module]["interval"][0] - always[module]["right"] / always[module]["total"] for module in found
+    )
+    pictures = {
+        "learning": "Held-out questions answered exactly, every character and the end, during training.",
+        "accuracy_interpolate": "At the end, against always giving the commonest answer of the module.",
+        "roles": "Every character has the colour and number of the cluster that its role vector belongs to.",
+    }
+    return runtime.Stop(
+        title="TP-Transformer: mathematics, character by character",
+        meaning=(
+            "The model reads a question as characters and writes the answer as characters. Its attention "
+            "binds what it finds to a role vector that it computes for each position (one picture shows "
+            f"which positions get alike roles). After {result.train_seconds:.0f} s of training it answers "
+            f"{average:.0%} of new questions exactly; the 95 % interval of each module is at least "
+            f"{100 * least:.0f} points above always giving the module's commonest answer."
+        ),
+        rows=rows,
+        figures={
+            directory / f"{name}.png": caption
+            for name, caption in pictures.items()
+            if (directory / f"{name}.png").exists()
+        },
+        caveat=(
+            "Two of the 56 modules, a model 300 times smaller than the paper's, one seed; no comparison with "
+            "a Transformer is claimed from a run of this size. The table's questions were chosen to show "
+            "right and wrong answers."
+        ),
+    )
+
+
+def worked_questions(config: Config, workdir: Path, params: Any, count: int = 5) -> list[measures.Worked]:
+    """A few questions of the test set, right and wrong ones where there are both, from all modules."""
+    source = open_questions(config, workdir)
+    modules = config.data.test_modules(source)[mathematics.INTERPOLATE]
+    model = config.model.make()
+    tried = [
+        measures.work(model, params, source, module, 40, split=mathematics.INTERPOLATE) for module in modules
+    ]
+    # One of each module in turn; of three, two right ones and a wrong one, as far as there are any.
+    mixed = [worked for turn in zip(*map(measures.mix, tried), strict=False) for worked in turn]
+    return mixed[:count]
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
     python -m experiments.mathematics_data --out=data/small --modules=numbers__gcd,numbers__lcm --train=30000
     python -m experiments.mathematics_data --out=data/mathematics --copy=tensorflow_datasets
 
-The first is a set of the published size, drawn by all cores in parallel; it takes long, can be interrupted and
-goes on where it was. The last copies a prepared `math_dataset` of TensorFlow Datasets to text files, which
-are faster to read. Train on it with `--config.data.directory=DIR`.
+The first is a set of the published size, drawn by all cores in parallel; it takes long, can be interrupted
+and goes on where it was. The last copies a prepared `math_dataset` of TensorFlow Datasets to text files,
+which are faster to read. Train on it with `--config.data.directory=DIR`.
 """
 
 from collections.abc import Sequence

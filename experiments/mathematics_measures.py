@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -188,3 +188,14 @@ def work(
         Worked(module, question, answer, mathematics.DEFAULT.decode(row))
         for (question, answer), row in zip(questions, np.asarray(tokens), strict=True)
     ]
+
+
+def mix(tried: Sequence[Worked]) -> list[Worked]:
+    """The same, two right ones before each wrong one for as long as there are both."""
+    right = [worked for worked in tried if worked.right]
+    wrong = [worked for worked in tried if not worked.right]
+    mixed = []
+    while right or wrong:
+        mixed += [*right[:2], *wrong[:1]]
+        right, wrong = right[2:], wrong[1:]
+    return mixed

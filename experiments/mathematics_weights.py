@@ -1,4 +1,4 @@
-"""Trained models of the Mathematics Dataset: from a run's directory, a released folder, or the authors' files.
+"""Trained models of the Mathematics Dataset: from a run, a released folder, or the authors' files.
 
     python -m experiments.mathematics_weights --pack=runs/mathematics --to=results/mathematics/NAME
     python -m experiments.mathematics_weights --unpack=results/mathematics/NAME --to=runs/mathematics

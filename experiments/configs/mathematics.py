@@ -1,7 +1,7 @@
 """Configs of `experiments/mathematics.py`: the TP-Transformer and the Transformer on the Mathematics Dataset.
 
-    python -m experiments.mathematics --config=experiments/configs/mathematics.py:PRESET --config.FIELD=VALUE \
-        --workdir=DIR
+    python -m experiments.mathematics --config=experiments/configs/mathematics.py:PRESET \
+        --config.FIELD=VALUE --workdir=DIR
 
 Each preset's docstring says what it should reach, on which hardware, in how long. Large sets of questions are
 made beforehand by `python -m experiments.mathematics_data`; small ones are drawn when they are asked for.
@@ -262,7 +262,7 @@ def quick() -> Config:
     """
     return Config(
         data=DataConfig(
-            modules=("numbers__place_value", "comparison__pair"), train=15_000, test=500, buckets=("51x14",)
+            modules=("numbers__place_value", "comparison__pair"), train=15_000, test=500, buckets=("54x14",)
         ),
         model=ModelConfig(features=64, filter_features=128, num_heads=4, num_layers=2),
         lr=3e-3,
@@ -282,10 +282,11 @@ def paper() -> Config:
 
     Wants `--config.data.directory=DIR` with the published v1.0 or a generated set of its size
     (`experiments.mathematics_data`). The paper reports 80.67 % interpolation and 52.48 % extrapolation at
-    700,000 steps, 84.24 % and 55.40 % at 1,700,000, which took 25 days on four V100; it was not run here. Products
-    are in bfloat16; `--config.model.dtype=float32` is what the authors had, and
-    `--config.data.buckets="('162x32',)"` mixes all lengths as they did. `--config.model.name=transformer`
-    is their baseline.
+    700,000 steps, 84.24 % and 55.40 % at 1,700,000, which took 25 days on four V100; it was not run here.
+
+    Products are in bfloat16; `--config.model.dtype=float32` is what the authors had, and
+    `--config.data.buckets="('162x32',)"` mixes all lengths as they did. `--config.model.name=transformer` is
+    their baseline.
     """
     return Config(
         data=DataConfig(directory="data/mathematics_dataset-v1.0"),
@@ -332,8 +333,9 @@ def modules() -> Config:
         python -m experiments.mathematics_data --out=data/chosen --train=300000 --test=2000 \
             --modules=NAMES        # `MODULES_CHOSEN` and `EXTRAPOLATION_CHOSEN`, with commas between
 
-    The size and the number of steps are estimates for an H200 and were not measured. A machine that is lent for
-    a while: `--config.session_seconds=500` ends a session with everything saved, the same command goes on.
+    The size and the number of steps are estimates for an H200 and were not measured. On a machine that is lent
+    for a while, `--config.session_seconds=500` ends a session with everything saved; the same command goes
+    on.
     """
     return Config(
         data=DataConfig(directory="data/chosen", modules=MODULES_CHOSEN, extrapolation=EXTRAPOLATION_CHOSEN),
