@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from benchmarks import boxworld_training as benchmark
 from experiments.configs import boxworld as presets
 from tests.experiments.small_boxworld import small
@@ -21,6 +23,7 @@ def test_cases_are_the_papers_proportions():
     assert on_gpu["relational, 4 seeds, float32"].seeds == 4
 
 
+@pytest.mark.slow
 def test_a_record(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(presets, "paper", lambda: small(seeds=1))
     out = tmp_path / "new" / "speed.json"

@@ -21,6 +21,7 @@ def tiny(preset):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_lines_figures_and_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(llrnn_learning.presets, "get_config", tiny)
     monkeypatch.setattr(llrnn_learning, "SHOWN", {"copy": ("train/error_3",)})

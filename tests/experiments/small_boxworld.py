@@ -21,7 +21,7 @@ CONFIG = Config(
     steps=4,
     log_every=2,
     checkpoint_every=2,
-    eval_episodes=20,
+    eval_episodes=60,  # as many as at the end: one program plays both
     final_episodes=30,
     seeds=2,
 )

@@ -98,15 +98,8 @@ def test_a_mistake_on_the_command_line_ends_in_one_line_before_anything_is_writt
     assert not (tmp_path / "run").exists()
 
 
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    """A run without interruption."""
-    workdir = tmp_path_factory.mktemp("straight") / "run"
-    return workdir, boxworld.main(small(), workdir=workdir)
-
-
-def test_a_run_leaves_its_record_and_pictures(straight):
-    workdir, result = straight
+def test_a_run_leaves_its_record_and_pictures(boxworld_run):
+    workdir, result = boxworld_run
     files = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     assert files == {"config.json", "metrics.jsonl", "summary.json", "checkpoints", "types.png"}
     records = runtime.metrics.read(workdir / "metrics.jsonl")
@@ -127,9 +120,9 @@ def test_a_run_leaves_its_record_and_pictures(straight):
     assert result.results == results
 
 
-def test_an_interrupted_run_continues_the_same_trajectories(straight, tmp_path):
+def test_an_interrupted_run_continues_the_same_trajectories(boxworld_run, tmp_path):
     """Bit for bit: parameters, optimiser, environments, the pool of boards, keys, and the record."""
-    workdir, whole = straight
+    workdir, whole = boxworld_run
     boxworld.train(small(steps=2), tmp_path / "run")
     parts = boxworld.train(small(), tmp_path / "run")
     for one, other in zip(jax.tree.leaves(whole.state), jax.tree.leaves(parts.state), strict=True):
@@ -156,7 +149,7 @@ def test_environments_differ_and_so_do_seeds():
     assert not np.array_equal(kernels[0], kernels[1])
 
 
-def test_rows_of_a_table(straight):
-    rows = boxworld.rows_of(straight[1].results)
+def test_rows_of_a_table(boxworld_run):
+    rows = boxworld.rows_of(boxworld_run[1].results)
     assert [row["policy"] for row in rows] == ["agent", "seed 0", "seed 1", "chance"]
     assert all(len(row) == len(rows[0]) for row in rows)

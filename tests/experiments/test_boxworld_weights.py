@@ -12,11 +12,9 @@ from tests.experiments.small_boxworld import small
 
 
 @pytest.fixture(scope="module")
-def workdir(tmp_path_factory):
+def workdir(boxworld_run):
     """A run of four steps, with checkpoints at two and four."""
-    path = tmp_path_factory.mktemp("weights") / "run"
-    runtime.loop(small(), Impala(small()), workdir=path, quiet=True)
-    return path
+    return boxworld_run[0]
 
 
 def test_an_agent_is_loaded_from_a_run_and_from_a_release(workdir, tmp_path):
@@ -38,12 +36,11 @@ def test_an_agent_is_loaded_from_a_run_and_from_a_release(workdir, tmp_path):
     assert runtime.params_sha256(first.params) != runtime.params_sha256(one.params)
 
 
+@pytest.mark.slow  # trains twice
 def test_a_release_is_trained_on(workdir, tmp_path):
     """The run that goes on from the folder is the one that was never packed."""
-    whole = runtime.loop(small(steps=6), Impala(small(steps=6)), workdir=workdir, quiet=True)
-    shorter = tmp_path / "shorter"
-    runtime.loop(small(), Impala(small()), workdir=shorter, quiet=True)
-    packing.pack(shorter, Impala(small()).abstract_state(), tmp_path / "folder")
+    whole = runtime.loop(small(steps=6), Impala(small(steps=6)), workdir=tmp_path / "whole", quiet=True)
+    packing.pack(workdir, Impala(small()).abstract_state(), tmp_path / "folder")
     packing.unpack(tmp_path / "folder", Impala(small()).abstract_state(), tmp_path / "again")
     again = runtime.loop(small(steps=6), Impala(small(steps=6)), workdir=tmp_path / "again", quiet=True)
     assert again.summary["params_sha256"] == whole.summary["params_sha256"]

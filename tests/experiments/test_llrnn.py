@@ -225,6 +225,7 @@ def test_figures_of_held_out_pairs(tmp_path):
     assert llrnn_figures.shown("pattern_ntm") == "pattern NTM"
 
 
+@pytest.mark.slow
 def test_eight_devices_train_as_one_in_all_modes():
     """SGD, bit-comparable up to the order of sums; in processes of their own."""
     started = []

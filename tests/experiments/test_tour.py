@@ -38,6 +38,27 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
+def test_a_page_of_stops(tmp_path, monkeypatch, capsys):
+    """Titles, tables and pictures in order, without a network; the table on the terminal too."""
+
+    def stop(name):
+        def run(directory):
+            directory.mkdir(parents=True)
+            (directory / "picture.png").write_bytes(b"")
+            rows = [{"model": f"{name} < 3", "error": "0.1"}]
+            return runtime.Stop(f"About {name}", "why", rows, {directory / "picture.png": "shown"}, "but")
+
+        return run
+
+    monkeypatch.setattr(tour, "STOPS", {name: stop(name) for name in ("first", "second")})
+    tour.make(tmp_path / "tour")
+    page = Page((tmp_path / "tour" / "index.html").read_text())
+    assert page.images == ["first/picture.png", "second/picture.png"]
+    assert {"About first", "second < 3", "but"} <= set(page.words)
+    assert "second < 3  0.1" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # every experiment, although in small
 def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(presets, "get_config", lambda preset: {"quick": tiny}[preset]())
     monkeypatch.setattr(boxworld_presets, "get_config", lambda preset: {"quick": small}[preset](seeds=1))
