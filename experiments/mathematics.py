@@ -38,8 +38,15 @@ def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> dict
 
     Returns:
         The result of the model, under its name, and of the baseline, under "baseline".
+
+    Raises:
+        runtime.WorkdirError: questions that are not there, do not fit, or are another set's.
     """
-    source = open_questions(config, workdir)
+    try:
+        source = open_questions(config, workdir)
+        training_batches(config, source)  # so that questions that do not fit are told before anything is done
+    except (ValueError, RuntimeError) as error:
+        raise runtime.WorkdirError(f"the questions: {error}") from error
     configs = {config.model.name: config}
     if config.has_baseline:
         configs[BASELINE] = config.for_baseline()

@@ -262,7 +262,7 @@ def quick() -> Config:
     """
     return Config(
         data=DataConfig(
-            modules=("numbers__place_value", "comparison__pair"), train=15_000, test=500, buckets=("54x14",)
+            modules=("numbers__place_value", "comparison__pair"), train=15_000, test=500, buckets=("54x16",)
         ),
         model=ModelConfig(features=64, filter_features=128, num_heads=4, num_layers=2),
         lr=3e-3,

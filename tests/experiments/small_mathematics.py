@@ -1,0 +1,28 @@
+"""A run of the mathematics experiment that takes seconds."""
+
+import dataclasses
+from typing import Any
+
+from experiments.configs.mathematics import Config, DataConfig, ModelConfig
+
+MODEL = ModelConfig(features=16, filter_features=24, num_heads=2, num_layers=1)
+DATA = DataConfig(
+    modules=("numbers__place_value", "numbers__is_factor"), train=150, test=12, buckets=("36x8", "54x8")
+)
+
+
+def small(**fields: Any) -> Config:
+    """Two modules, a model of some thousand parameters, a few steps."""
+    few = {"batch_size": 8, "steps": 4, "log_every": 2, "checkpoint_every": 2, "eval_every": 2}
+    measured = {"eval_batch_size": 8, "eval_questions": 5, "role_questions": 8, "role_clusters": 3}
+    return Config(**{"data": DATA, "model": MODEL, "lr": 1e-2, **few, **measured, **fields})
+
+
+def with_data(**fields: Any) -> Config:
+    """`small` with other fields of its data."""
+    return small(data=dataclasses.replace(DATA, **fields))
+
+
+def with_model(**fields: Any) -> Config:
+    """`small` with other fields of its model."""
+    return small(model=dataclasses.replace(MODEL, **fields))
