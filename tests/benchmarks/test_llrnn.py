@@ -23,7 +23,12 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+ALWAYS = ("ntm", "higher_order")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in SMALL]
+)
 def test_a_row_of_each_kind(name, monkeypatch):
     """`measure` itself compares the two models' updates before it times them."""
     monkeypatch.setattr(llrnn, "BATCH", 3)

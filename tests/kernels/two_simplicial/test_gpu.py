@@ -47,10 +47,12 @@ def test_several_tiles_of_everything():
     check(UNSIGNED, cases.arrays(TILES), 1e-5, NARROW)
 
 
+@pytest.mark.slow
 def test_linear_logits_over_several_tiles():
     check(TRILINEAR, cases.arrays(TILES, dtype=jnp.bfloat16), 2e-2, NARROW)
 
 
+@pytest.mark.slow
 def test_mask_of_padding():
     check(SIGNED, cases.arrays(EXAMPLES, mask="padding"), 1e-5)
 
@@ -70,11 +72,13 @@ def test_mask_of_triples_with_keys_in_slices(monkeypatch):
     check(UNSIGNED, arrays, 2e-2, NARROW)
 
 
+@pytest.mark.slow
 def test_zero_vectors_have_zero_gradients():
     arrays = cases.arrays(EXAMPLES, kind="zeros", dtype=jnp.bfloat16)
     check(UNSIGNED, arrays, 2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [UNSIGNED, pytest.param(SIGNED, marks=pytest.mark.slow)], ids=lambda c: c.logit
 )

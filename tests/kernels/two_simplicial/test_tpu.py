@@ -54,6 +54,7 @@ def test_unsigned(mask):
     check(UNSIGNED, cases.arrays(shapes.TINY, mask=mask), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", ["padding", "random", "some rows"])
 def test_trilinear(mask):
     check(TRILINEAR, cases.arrays(shapes.TINY, mask=mask), 1e-5)
@@ -68,11 +69,14 @@ def test_degenerate_vectors(kind):
     check(UNSIGNED, cases.arrays(shapes.TINY, kind=kind), 1e-5)
 
 
+@pytest.mark.slow
 def test_one_query_and_one_key():
     check(UNSIGNED, cases.arrays(shapes.ONE), 1e-5)
 
 
-@pytest.mark.parametrize("config", [UNSIGNED, TRILINEAR], ids=lambda config: config.logit)
+@pytest.mark.parametrize(
+    "config", [UNSIGNED, pytest.param(TRILINEAR, marks=pytest.mark.slow)], ids=lambda config: config.logit
+)
 def test_bfloat16(config):
     check(config, cases.arrays(shapes.ODD, dtype=jnp.bfloat16), 1.5e-2)
 
@@ -86,6 +90,7 @@ def test_products_of_bfloat16_keys_are_not_rounded():
     np.testing.assert_allclose(run(TRILINEAR, arrays, dout)[1], want, rtol=0, atol=3e-3)
 
 
+@pytest.mark.slow
 def test_keys_and_values_of_different_types():
     *keys, value, bilinear, mask = cases.arrays(shapes.TINY)
     keys = (jnp.asarray(a, jnp.bfloat16) for a in keys[:3])

@@ -141,6 +141,7 @@ DRAWN = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(*DRAWN)
 def test_any_shape_any_blocks(shape, config, mask, blocks):
@@ -199,7 +200,9 @@ def attention(config, mask, blocks):
     return jax.jit(function)
 
 
-@pytest.mark.parametrize("config", [UNSIGNED, SIGNED], ids=lambda c: c.logit)
+@pytest.mark.parametrize(
+    "config", [UNSIGNED, pytest.param(SIGNED, marks=pytest.mark.slow)], ids=lambda c: c.logit
+)
 def test_first_and_second_derivatives(config):
     """By finite differences in float64: the backward pass, and derivatives of the backward pass."""
     arrays = cases.arrays(Shape("small", 1, 1, 4, 3, 6, 2, 2), mask="some rows", dtype=np.float64)
@@ -244,6 +247,7 @@ def test_memory_is_linear_in_the_queries():
     assert per_query < 4 * 20 * 4 * (32 + 24)  # a few arrays of H * (M + D) floats, not of H * M * M
 
 
+@pytest.mark.slow
 def test_a_broadcast_mask_stays_broadcast():
     shape = Shape("masked", 2, 2, 512, 32, 24)
     without = temporary_bytes(blockwise, shape)
