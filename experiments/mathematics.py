@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from experiments import mathematics_figures, runtime
 from experiments import mathematics_measures as measures
+from experiments.configs import mathematics as presets
 from experiments.configs.mathematics import Config
 from experiments.runtime.training import Program, Task
 from tp_transformer import mathematics, objective
@@ -218,7 +219,7 @@ def tour_stop(directory: Path) -> runtime.Stop:
             if (directory / f"{name}.png").exists()
         },
         caveat=(
-            "Two of the 56 modules, a model 300 times smaller than the paper's, one seed; no comparison with "
+            "Two of the 56 modules, a model 240 times smaller than the paper's, one seed; no comparison with "
             "a Transformer is claimed from a run of this size. The table's questions were chosen to show "
             "right and wrong answers."
         ),

@@ -257,8 +257,11 @@ def quick() -> Config:
     """Digits of numbers and comparisons of pairs: a small TP-Transformer, on questions that are drawn first.
 
     The questions of these two modules are short, and what they ask can be learned in a thousand steps: where
-    the digit stands that is asked for, and the order of numbers by sign, length and digits. Always giving the
-    module's commonest answer is right for about 1 in 9 and 1 in 4 of the questions.
+    the digit stands that is asked for, and the order of numbers by sign, length and digits.
+
+    Reaches an exact match of .99 on digits and .53 on comparisons (500 held-out questions each), where always
+    giving the module's commonest answer has .10 and .25; in 4 minutes on two CPU cores that were shared with
+    other work, in less on free ones.
     """
     return Config(
         data=DataConfig(
@@ -333,9 +336,9 @@ def modules() -> Config:
         python -m experiments.mathematics_data --out=data/chosen --train=300000 --test=2000 \
             --modules=NAMES        # `MODULES_CHOSEN` and `EXTRAPOLATION_CHOSEN`, with commas between
 
-    The size and the number of steps are estimates for an H200 and were not measured. On a machine that is lent
-    for a while, `--config.session_seconds=500` ends a session with everything saved; the same command goes
-    on.
+    The size and the number of steps are estimates for an H200 and were not measured. On a machine that is
+    lent for a while, `--config.session_seconds=500` ends a session with everything saved; the same command
+    goes on.
     """
     return Config(
         data=DataConfig(directory="data/chosen", modules=MODULES_CHOSEN, extrapolation=EXTRAPOLATION_CHOSEN),

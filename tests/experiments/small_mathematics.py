@@ -1,20 +1,24 @@
 """A run of the mathematics experiment that takes seconds."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
+
+import jax
+import pytest
 
 from experiments.configs.mathematics import Config, DataConfig, ModelConfig
 
 MODEL = ModelConfig(features=16, filter_features=24, num_heads=2, num_layers=1)
 DATA = DataConfig(
-    modules=("numbers__place_value", "numbers__is_factor"), train=150, test=12, buckets=("36x8", "54x8")
+    modules=("numbers__place_value", "numbers__is_factor"), train=150, test=12, buckets=("54x8",)
 )
 
 
 def small(**fields: Any) -> Config:
     """Two modules, a model of some thousand parameters, a few steps."""
     few = {"batch_size": 8, "steps": 4, "log_every": 2, "checkpoint_every": 2, "eval_every": 2}
-    measured = {"eval_batch_size": 8, "eval_questions": 5, "role_questions": 8, "role_clusters": 3}
+    measured = {"eval_batch_size": 4, "eval_questions": 4, "role_questions": 8, "role_clusters": 3}
     return Config(**{"data": DATA, "model": MODEL, "lr": 1e-2, **few, **measured, **fields})
 
 
@@ -26,3 +30,11 @@ def with_data(**fields: Any) -> Config:
 def with_model(**fields: Any) -> Config:
     """`small` with other fields of its model."""
     return small(model=dataclasses.replace(MODEL, **fields))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_quickly() -> Iterator[None]:
+    """For a test module that imports it: compiling is most of what it does, so without optimisation."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)  # as it is by default

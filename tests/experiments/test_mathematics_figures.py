@@ -1,12 +1,13 @@
 """Figures of the mathematics experiment show the numbers they were given."""
 
+import jax
 import numpy as np
 import pytest
 
 from experiments import mathematics as experiment
 from experiments import mathematics_figures as figures
 from experiments import runtime
-from tests.experiments.small_mathematics import small
+from tests.experiments.small_mathematics import compiled_quickly, small  # noqa: F401
 from tp_transformer import mathematics
 from tp_transformer.evaluation import Scores, Share
 
@@ -77,7 +78,7 @@ def test_colours_of_twenty_clusters_differ():
 def test_the_picture_of_roles_has_what_clusters_say():
     config = small()
     model, source = config.model.make(), config.data.open()
-    params = experiment.make_init(model)(experiment.jax.random.key(0))
+    params = jax.jit(experiment.make_init(model))(jax.random.key(0))
     figure = figures.of_roles(config, model, params, source, "numbers__is_factor")
     assert figure is not None
     questions = [pair.question for pair in source.questions("interpolate", "numbers__is_factor")]

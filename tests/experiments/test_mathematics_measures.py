@@ -8,7 +8,7 @@ import pytest
 
 from experiments import mathematics as experiment
 from experiments import mathematics_measures as measures
-from tests.experiments.small_mathematics import small, with_data
+from tests.experiments.small_mathematics import compiled_quickly, small, with_data  # noqa: F401
 from tp_transformer import mathematics
 
 
@@ -16,6 +16,7 @@ from tp_transformer import mathematics
 def trained():
     """A model after a few steps, so that it gets some answers right."""
     config = with_data(train=300, test=30)
+    config.eval_batch_size = 20
     config.steps, config.batch_size, config.lr = 60, 32, 2e-2
     config.log_every = config.checkpoint_every = config.eval_every = 60
     return config, config.model.make(), experiment.main(config, workdir=None)["tp_transformer"].params
@@ -90,11 +91,11 @@ def test_right_and_wrong_answers_are_mixed():
 def test_a_batch_of_any_size_can_be_measured():
     config = small(eval_batch_size=7)
     model = config.model.make()
-    params = experiment.make_init(model)(jax.random.key(0))
+    params = jax.jit(experiment.make_init(model))(jax.random.key(0))
     source = config.data.open()
     scores = [
         measures.measure(measures.by_forcing(model), params, measures.test_batches(other, source, 0))
-        for other in (config, small(eval_batch_size=24))
+        for other in (config, small(eval_batch_size=4))
     ]
     assert scores[0] == scores[1]
     assert np.isfinite(scores[0]["interpolate"].average)

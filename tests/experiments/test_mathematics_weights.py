@@ -9,7 +9,7 @@ from experiments import mathematics as experiment
 from experiments import mathematics_weights as weights
 from experiments import runtime
 from experiments.runtime import packing
-from tests.experiments.small_mathematics import MODEL, small
+from tests.experiments.small_mathematics import MODEL, compiled_quickly, small  # noqa: F401
 from tp_transformer import convert, mathematics, torch_files
 
 
@@ -50,7 +50,7 @@ def test_the_authors_files_are_read_with_their_vocabulary(tmp_path, size):
     released = size == 73
     vocabulary = mathematics.Vocabulary.released() if released else mathematics.DEFAULT
     model = MODEL.make(vocabulary)
-    params = experiment.make_init(model)(jax.random.key(3))
+    params = jax.jit(experiment.make_init(model))(jax.random.key(3))
     torch_files.save(tmp_path / "model.pt", convert.to_torch(model, params))
     trained = weights.load(tmp_path / "model.pt", num_heads=MODEL.num_heads)
     assert trained.vocabulary == vocabulary
@@ -90,11 +90,11 @@ def test_questions_that_cannot_be_asked_are_told(run, question, message):
 
 
 def test_what_holds_no_run_is_told(tmp_path):
-    with pytest.raises(ValueError, match="is not a run of experiments.mathematics"):
+    with pytest.raises(ValueError, match=r"is not a run of experiments\.mathematics"):
         weights.load(tmp_path)
     model = MODEL.make().clone(vocab_size=50)
     torch_files.save(
-        tmp_path / "m.pt", convert.to_torch(model, experiment.make_init(model)(jax.random.key(0)))
+        tmp_path / "m.pt", convert.to_torch(model, jax.jit(experiment.make_init(model))(jax.random.key(0)))
     )
     with pytest.raises(ValueError, match="has 50 symbols, expected 72 or the authors' 73"):
         weights.load(tmp_path / "m.pt", num_heads=2)

@@ -14,7 +14,7 @@ from experiments import mathematics as experiment
 from experiments import mathematics_figures as figures
 from experiments import solve
 from experiments.mathematics_weights import load
-from tests.experiments.small_mathematics import MODEL, small, with_model
+from tests.experiments.small_mathematics import MODEL, compiled_quickly, small, with_model  # noqa: F401
 from tp_transformer import roles
 
 ROOT = Path(__file__).resolve().parents[2]
