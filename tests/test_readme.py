@@ -18,10 +18,17 @@ from llrnn import logic
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SHORT = (
-    "steps=2", "log_every=1", "checkpoint_every=1", "eval_every=1", "eval_examples=2", "final_examples=2",
-    "batch_size=4", "baseline.name=none",
-)  # fmt: skip
+STEPS = ("steps=2", "log_every=1", "checkpoint_every=1", "eval_every=1")
+SHORT = {
+    "experiments.llrnn": (
+        *STEPS, "eval_examples=2", "final_examples=2", "batch_size=4", "baseline.name=none",
+    ),
+    "experiments.boxworld": (
+        *STEPS, "batch_size=8", "updates=1", "unroll=4", "eval_episodes=2", "final_episodes=1",
+        "agent.features=6", "agent.two_simplicial_features=3", "agent.head_features=(6,)",
+    ),
+}  # fmt: skip
+"""What makes a training run short."""
 
 
 def blocks(language):
@@ -31,9 +38,15 @@ def blocks(language):
 def test_python_blocks_run_and_say_what_is_true(capsys):
     x, v = jax.random.normal(jax.random.key(1), (2, 5, 5))
     names: dict[str, object] = {"key": jax.random.key(0), "x": jnp.ones((2, 3, 4)), "v": v}
-    pairs, one_module, proof, programs = blocks("python")
+    pairs, entities, board, one_module, proof, programs = blocks("python")
     exec(pairs, {"jax": jax, **names}, attended := {})
     assert jnp.shape(attended["attended"]) == (2, 40, 1, 48)
+    tokens = jnp.ones((2, 5, 64))
+    exec(entities, {"tokens": tokens, **names}, made := {})
+    assert jnp.shape(made["stack"].apply(made["params"], tokens)) == (2, 5, 64)
+    assert jnp.shape(made["attention"].init_with_output(jax.random.key(0), tokens)[0]) == (2, 5, 64)
+    exec(board, dict(names), played := {})
+    assert (played["picture"].shape, played["picture"].dtype) == ((7, 10, 3), jnp.uint8)
     exec(one_module, names)
     exec(proof, names)
     rnn = nn.RNN(cast(nn.RNNCellBase, names["cell"]))
@@ -53,21 +66,39 @@ def commands():
     return [line for line in text.splitlines() if "-m experiments." in line]
 
 
-@pytest.mark.parametrize("command", commands(), ids=lambda command: command.split("=")[-1])
-def test_commands_run(command, tmp_path):
-    arguments = shlex.split(command)[1:]
-    arguments = [argument for argument in arguments if not argument.startswith("--workdir")]
-    run = subprocess.run(
-        [sys.executable, *arguments, *(f"--config.{field}" for field in SHORT), f"--workdir={tmp_path}/run"],
+def run(arguments):
+    return subprocess.run(
+        [sys.executable, *arguments],
         cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=400,
     )
-    assert run.returncode == 0, run.stderr
-    assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.split("#")[0].split("=")[-1])
+def test_commands_run(command, tmp_path):
+    arguments = shlex.split(command, comments=True)[1:]
+    program = arguments[1]
+    arguments = [argument for argument in arguments if not argument.startswith(("--workdir", "--out"))]
+    if program in SHORT:
+        fields = (f"--config.{field}" for field in SHORT[program])
+        ended = run([*arguments, *fields, f"--workdir={tmp_path}/run"])
+        assert ended.returncode == 0, ended.stderr
+        assert (tmp_path / "run" / "summary.json").exists()
+    elif program == "experiments.boxworld_analysis":
+        given = "--weights=runs/boxworld"
+        assert given in arguments
+        arguments[arguments.index(given)] = "--weights=results/boxworld/quick_simplicial"
+        ended = run([*arguments, "--episodes=2", f"--out={tmp_path}/out"])
+        assert ended.returncode == 0, ended.stderr
+        assert (tmp_path / "out" / "episode.gif").exists()
+    else:
+        assert program == "experiments.play"  # which tests/experiments/test_play.py gives a terminal
+        assert "needs a terminal" in run(arguments).stderr
 
 
 def test_links_lead_somewhere():
@@ -77,7 +108,9 @@ def test_links_lead_somewhere():
 
 
 def test_files_named_in_the_tables_exist():
-    named = re.findall(r"`((?:llrnn|docs|experiments|benchmarks|results)/[\w/.]+)`", README)
+    named = re.findall(
+        r"`((?:llrnn|simplicial|tp_transformer|kernels|docs|experiments|benchmarks|results)/[\w/.]+)`", README
+    )
     assert len(named) > 5
     assert [name for name in named if not (ROOT / name).exists()] == []
 

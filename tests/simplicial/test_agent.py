@@ -144,6 +144,7 @@ def test_any_leading_axes():
     chex.assert_shape(nothing.logits, (0, 4))
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side():
     """Under `vmap` over parameters every seed's values and gradients are those it has alone."""
     agent = Agent(num_blocks=1, conv_features=(4, 6), head_features=(16,))
@@ -180,6 +181,7 @@ def test_a_step_is_traced_once():
         apply(initialised(agent, seed), pictures(seed, 2, *BRIDGE))
 
 
+@pytest.mark.slow
 def test_first_gradients_in_float32_and_bfloat16():
     """Logits, value and gradients in float32 are near float64's, in bfloat16 near float32's; all are finite.
 
@@ -295,9 +297,9 @@ def test_what_does_not_fit_is_named(agent, observation, message):
 def test_the_gradient_does_not_depend_on_how_a_batch_is_cut():
     """Sizes at which a compiler computed entities twice and found none equal to their maximum."""
     agent = Agent(num_virtual_entities=0, features=6, head_features=(6,))
-    pictures = np.random.default_rng(0).integers(0, 256, (40, 5, 7, 3), np.uint8)
+    pictures = np.random.default_rng(0).integers(0, 256, (20, 5, 7, 3), np.uint8)
     params = agent.init(jax.random.key(1), pictures[:1])["params"]
-    weights = np.random.default_rng(1).normal(size=(40, 4)).astype(np.float32)
+    weights = np.random.default_rng(1).normal(size=(20, 4)).astype(np.float32)
 
     def total(params, pictures, weights):
         output = cast(AgentOutput, agent.apply({"params": params}, pictures))
@@ -305,7 +307,7 @@ def test_the_gradient_does_not_depend_on_how_a_batch_is_cut():
 
     gradient = jax.jit(jax.grad(total))
     whole = gradient(params, pictures, weights)
-    parts = [gradient(params, pictures[i : i + 10], weights[i : i + 10]) for i in range(0, 40, 10)]
+    parts = [gradient(params, pictures[i : i + 10], weights[i : i + 10]) for i in range(0, 20, 10)]
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(jax.tree.map(sum_of, *parts)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
