@@ -148,13 +148,8 @@ def make_loss(model: EncoderDecoder) -> Callable[..., runtime.Sums]:
 
     def loss(params, batch, key):
         given, labels = objective.shifted(batch["target"])
-        logits = model.apply(
-            {"params": params},
-            batch["source"],
-            given,
-            deterministic=model.dropout_rate == 0,
-            rngs={"dropout": key},
-        )
+        dropout = key if model.dropout_rate else None
+        logits = measures.logits(model, params, batch["source"], given, dropout=dropout)
         sums = objective.next_symbol_sums(logits, labels, pad=model.pad)
         return runtime.Sums(
             sums.loss,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
@@ -138,7 +139,7 @@ def of_roles(
     ids = mathematics.DEFAULT.encode_batch(questions, max(map(len, questions)) + 2)
     try:
         clusters = roles.cluster_roles(
-            model, params, ids, head=config.role_head, k=config.role_clusters, seed=config.seed
+            model, params, jnp.asarray(ids), head=config.role_head, k=config.role_clusters, seed=config.seed
         )
     except ValueError:
         return None

@@ -3,11 +3,12 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
+from jaxtyping import Array, Float, Int
 
 from experiments import runtime
 from experiments.configs.mathematics import Config
@@ -69,13 +70,27 @@ def with_room(buckets: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ..
     )
 
 
+def logits(
+    model: EncoderDecoder,
+    params: Any,
+    source: Int[Array, "B S"],
+    given: Int[Array, "B T"],
+    *,
+    dropout: jax.Array | None = None,
+) -> Float[Array, "B T V"]:
+    """The model's logits of the symbol after each one given; with a key, something is dropped."""
+    rngs = None if dropout is None else {"dropout": dropout}
+    found = model.apply({"params": params}, source, given, deterministic=dropout is None, rngs=rngs)
+    return cast(jax.Array, found)
+
+
 def by_forcing(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax.Array]:
     """Whether greedy decoding would answer rightly, by one pass over the right answers: for training."""
 
     @jax.jit
     def right(params, source, target):
         given, _ = objective.shifted(target)
-        return evaluation.forced_match(model.apply({"params": params}, source, given), target)
+        return evaluation.forced_match(logits(model, params, source, given), target)
 
     return lambda params, batch: right(params, *spread(batch))
 

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from absl import app, flags, logging
+from jaxtyping import Array, Int
 
 from experiments import mathematics as experiment
 from experiments import mathematics_measures as measures
@@ -48,8 +50,8 @@ class Trained:
     config: Config | None = None
     questions: Path | None = None
 
-    def encode(self, questions: Sequence[str]) -> np.ndarray:
-        """Questions as symbols [B, S], of the smallest of a few lengths.
+    def encode(self, questions: Sequence[str]) -> Int[Array, "B S"]:
+        """Questions as symbols, of the smallest of a few lengths.
 
         Raises:
             ValueError: a character outside the vocabulary, or a question that is too long.
@@ -60,7 +62,7 @@ class Trained:
                 f"the question has {longest} characters, expected at most {mathematics.MAX_QUESTION}"
             )
         length = next(source for source, _ in mathematics.BUCKETS if source >= longest + 2)
-        return self.vocabulary.encode_batch(list(questions), length)
+        return jnp.asarray(self.vocabulary.encode_batch(list(questions), length))
 
     def answer(self, questions: Sequence[str]) -> list[str]:
         """Answers, greedily."""

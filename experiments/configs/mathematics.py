@@ -9,7 +9,7 @@ made beforehand by `python -m experiments.mathematics_data`; small ones are draw
 
 import dataclasses
 import re
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ import optax
 
 from experiments import runtime
 from tp_transformer import TPTransformer, Transformer, mathematics
+from tp_transformer.attention import Implementation
 from tp_transformer.mathematics_order import check_buckets
 from tp_transformer.model import EncoderDecoder
 
@@ -70,7 +71,7 @@ class ModelConfig:
         return ARCHITECTURES[self.name](
             vocab_size=vocabulary.size,
             pad=vocabulary.pad,
-            attention_implementation=self.attention or None,
+            attention_implementation=cast(Implementation | None, self.attention or None),
             **fields,
         )
 

@@ -17,8 +17,19 @@ DATA = DataConfig(
 
 def small(**fields: Any) -> Config:
     """Two modules, a model of some thousand parameters, a few steps."""
-    few = {"batch_size": 8, "steps": 4, "log_every": 2, "checkpoint_every": 2, "eval_every": 2}
-    measured = {"eval_batch_size": 4, "eval_questions": 4, "role_questions": 8, "role_clusters": 3}
+    few: dict[str, Any] = {
+        "batch_size": 8,
+        "steps": 4,
+        "log_every": 2,
+        "checkpoint_every": 2,
+        "eval_every": 2,
+    }
+    measured: dict[str, Any] = {
+        "eval_batch_size": 4,
+        "eval_questions": 4,
+        "role_questions": 8,
+        "role_clusters": 3,
+    }
     return Config(**{"data": DATA, "model": MODEL, "lr": 1e-2, **few, **measured, **fields})
 
 

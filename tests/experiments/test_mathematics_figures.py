@@ -3,12 +3,13 @@
 import jax
 import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 
 from experiments import mathematics as experiment
 from experiments import mathematics_figures as figures
 from experiments import runtime
 from tests.experiments.small_mathematics import compiled_quickly, small  # noqa: F401
-from tp_transformer import mathematics
+from tp_transformer import TPTransformer, mathematics
 from tp_transformer.evaluation import Scores, Share
 
 SCORES = {
@@ -46,6 +47,7 @@ def test_every_character_has_its_clusters_colour_and_number():
     placed = {
         (patch.get_x(), round(patch.get_y() / 1.25)): tuple(patch.get_facecolor()[:3])
         for patch in axes.patches
+        if isinstance(patch, Rectangle)
     }
     written = {}
     for text in axes.texts:
@@ -78,6 +80,7 @@ def test_colours_of_twenty_clusters_differ():
 def test_the_picture_of_roles_has_what_clusters_say():
     config = small()
     model, source = config.model.make(), config.data.open()
+    assert isinstance(model, TPTransformer)
     params = jax.jit(experiment.make_init(model))(jax.random.key(0))
     figure = figures.of_roles(config, model, params, source, "numbers__is_factor")
     assert figure is not None

@@ -2,15 +2,17 @@
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import mathematics as experiment
+from experiments import mathematics_measures as measures
 from experiments import mathematics_weights as weights
 from experiments import runtime
 from experiments.runtime import packing
 from tests.experiments.small_mathematics import MODEL, compiled_quickly, small  # noqa: F401
-from tp_transformer import convert, mathematics, torch_files
+from tp_transformer import beam_search, convert, mathematics, torch_files
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +61,10 @@ def test_the_authors_files_are_read_with_their_vocabulary(tmp_path, size):
     assert trained.encode(["1+1"])[0, :6].tolist() == [*vocabulary.encode("1+1"), vocabulary.pad]
     # The same weights, with the question's symbols written by hand.
     target = np.asarray([[vocabulary.start]])
-    first = int(np.argmax(model.apply({"params": params}, vocabulary.encode("1+1")[None], target)[0, 0]))
+    source = jnp.asarray(vocabulary.encode("1+1"))[None]
+    first = int(jnp.argmax(measures.logits(model, params, source, jnp.asarray(target))[0, 0]))
     (answer,) = trained.answer(["1+1"])
-    assert answer[:1] == vocabulary.decode([first])
+    assert answer[:1] == vocabulary.decode([vocabulary.start, first])
 
 
 def test_the_beam_begins_with_the_likeliest(run):
@@ -72,12 +75,16 @@ def test_the_beam_begins_with_the_likeliest(run):
     assert probabilities == sorted(probabilities, reverse=True)
     assert 0 < sum(probabilities) <= 1
     # The probability of an answer is the product of its symbols', the end's too.
-    source, target = trained.encode(["Is 6 a factor of 12?"]), trained.vocabulary.encode(beam[0][0])[None]
-    logits = trained.model.apply({"params": trained.params}, source, target[:, :-1])
-    logs = np.asarray(jax.nn.log_softmax(logits), np.float64)[0]
-    if len(beam[0][0]) <= mathematics.MAX_ANSWER:
-        total = sum(logs[place, symbol] for place, symbol in enumerate(target[0, 1:]))
-        assert probabilities[0] == pytest.approx(np.exp(total), rel=1e-4)
+    source, symbols = trained.encode(["Is 6 a factor of 12?"]), {"start": 1, "end": 2}
+    found = beam_search(trained.model, trained.params, source, max_length=31, beams=4, **symbols)
+    for (text, probability), tokens in zip(beam, np.asarray(found.tokens)[0], strict=True):
+        assert text == trained.vocabulary.decode(tokens)
+        ends = np.flatnonzero((tokens == 2) | (tokens == 0))
+        tokens = tokens[: ends[0] + 1] if len(ends) else tokens
+        logits = measures.logits(trained.model, trained.params, source, jnp.asarray(tokens[None, :-1]))
+        logs = np.asarray(jax.nn.log_softmax(logits), np.float64)[0]
+        total = sum(logs[place, symbol] for place, symbol in enumerate(tokens[1:]))
+        assert probability == pytest.approx(np.exp(total), rel=1e-3)
 
 
 @pytest.mark.parametrize(
