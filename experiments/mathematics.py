@@ -55,8 +55,11 @@ def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> dict
     for name, of_model in configs.items():
         below = workdir if workdir is None or name != BASELINE else Path(workdir) / BASELINE
         results[name] = train(of_model, source, below, parallel)
+        if config.session_seconds and results[name].step < config.steps:
+            break  # this process's time is up; the same command goes on
     if workdir is not None:
-        mathematics_figures.draw(Path(workdir), configs, results, source)
+        trained = {name: configs[name] for name in results}
+        mathematics_figures.draw(Path(workdir), trained, results, source)
     return results
 
 

@@ -17,20 +17,10 @@ DATA = DataConfig(
 
 def small(**fields: Any) -> Config:
     """Two modules, a model of some thousand parameters, a few steps."""
-    few: dict[str, Any] = {
-        "batch_size": 8,
-        "steps": 4,
-        "log_every": 2,
-        "checkpoint_every": 2,
-        "eval_every": 2,
-    }
-    measured: dict[str, Any] = {
-        "eval_batch_size": 4,
-        "eval_questions": 4,
-        "role_questions": 8,
-        "role_clusters": 3,
-    }
-    return Config(**{"data": DATA, "model": MODEL, "lr": 1e-2, **few, **measured, **fields})
+    chosen: dict[str, Any] = {"data": DATA, "model": MODEL, "lr": 1e-2, "batch_size": 8}
+    chosen |= {"steps": 4, "log_every": 2, "checkpoint_every": 2, "eval_every": 2}
+    chosen |= {"eval_batch_size": 4, "eval_questions": 4, "role_questions": 8, "role_clusters": 3}
+    return Config(**(chosen | fields))
 
 
 def with_data(**fields: Any) -> Config:
