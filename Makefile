@@ -14,10 +14,10 @@ timed = start=$$SECONDS; echo "== $(1)"; $(2); echo "== done in $$((SECONDS - st
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY)  ## build .venv with the pinned versions (about a minute, 0.9 GB)
+setup: $(READY)  ## build .venv with the pinned versions (about a minute, 1.3 GB)
 
 $(READY): pyproject.toml constraints.txt .python-version
-	@$(call timed,setting up .venv with the versions of constraints.txt (about a minute, 0.9 GB),\
+	@$(call timed,setting up .venv with the versions of constraints.txt (about a minute, 1.3 GB),\
 	  python=$$(./.ci/find-python); echo "   using $$python"; \
 	  if ! [ -x $(PYTHON) ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then \
 	    rm -rf .venv; "$$python" -m venv .venv; fi; \
