@@ -89,8 +89,8 @@ def fit(
             steps are then one compiled call. With `init_extra` it is `sample(key, step, params, extra) ->
             (batch, extra)`.
         batches: instead of `sample`: `batches(step) -> batch` of numpy arrays for the 0-based step, this
-            process's rows of it, called ahead of time in a thread. It must depend on the step alone. There may
-            be a few shapes (length buckets); the update is compiled once for each.
+            process's rows of it, called ahead of time in a thread. It must depend on the step alone. There
+            may be a few shapes (length buckets); the update is compiled once for each.
         init_extra: `init_extra(key) -> extra`, pure: what `sample` carries from step to step, such as the
             states of environments; saved with the state, copied to all devices.
         evaluate: `evaluate(params) -> {name: number}`, every `config.eval_every` steps and at the end; the
