@@ -232,7 +232,7 @@ def worked_questions(config: Config, workdir: Path, params: Any, count: int = 5)
     tried = [
         measures.work(model, params, source, module, 40, split=mathematics.INTERPOLATE) for module in modules
     ]
-    # One of each module in turn; of three, two right ones and a wrong one, as far as there are any.
+    # One of each module in turn, right and wrong ones in turn as far as there are any.
     mixed = [worked for turn in zip(*map(measures.mix, tried), strict=False) for worked in turn]
     return mixed[:count]
 

@@ -206,11 +206,11 @@ def work(
 
 
 def mix(tried: Sequence[Worked]) -> list[Worked]:
-    """The same, two right ones before each wrong one for as long as there are both."""
+    """The same, a right one before each wrong one for as long as there are both."""
     right = [worked for worked in tried if worked.right]
     wrong = [worked for worked in tried if not worked.right]
     mixed = []
     while right or wrong:
-        mixed += [*right[:2], *wrong[:1]]
-        right, wrong = right[2:], wrong[1:]
+        mixed += [*right[:1], *wrong[:1]]
+        right, wrong = right[1:], wrong[1:]
     return mixed
