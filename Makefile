@@ -39,10 +39,11 @@ lint: setup  ## style (ruff) and types (pyrefly)
 format: setup  ## let ruff mend what it can
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 
-bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 10 minutes)
-	@$(call timed,benchmarks (about 10 minutes on two cores),\
+bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 15 minutes)
+	@$(call timed,benchmarks (about 15 minutes on two cores),\
 	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn; \
-	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.boxworld_training)
+	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.boxworld_training; \
+	  $(PYTHON) -m benchmarks.tp_transformer)
 
 results: setup  ## train every claim of results/ again, with its seeds and baselines (about 30 minutes)
 	@$(call timed,the claims about learning (about 30 minutes on two cores),\

@@ -15,6 +15,7 @@ import pytest
 from flax import linen as nn
 
 from llrnn import logic
+from tp_transformer import TPTransformer, convert, torch_files
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,6 +28,11 @@ SHORT = {
         *STEPS, "batch_size=8", "updates=1", "unroll=4", "eval_episodes=2", "final_episodes=1",
         "agent.features=6", "agent.two_simplicial_features=3", "agent.head_features=(6,)",
     ),
+    "experiments.mathematics": (
+        *STEPS, "batch_size=8", "data.train=60", "data.test=4", "model.features=16",
+        "model.filter_features=16", "model.num_heads=2",
+        "model.num_layers=1", "eval_batch_size=4", "role_questions=4", "role_clusters=2",
+    ),
 }  # fmt: skip
 """What makes a training run short."""
 
@@ -35,16 +41,23 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def test_python_blocks_run_and_say_what_is_true(capsys):
+def test_python_blocks_run_and_say_what_is_true(capsys, tmp_path, monkeypatch):
     x, v = jax.random.normal(jax.random.key(1), (2, 5, 5))
     names: dict[str, object] = {"key": jax.random.key(0), "x": jnp.ones((2, 3, 4)), "v": v}
-    pairs, entities, board, one_module, proof, programs = blocks("python")
+    pairs, entities, roles, board, one_module, proof, programs = blocks("python")
     exec(pairs, {"jax": jax, **names}, attended := {})
     assert jnp.shape(attended["attended"]) == (2, 40, 1, 48)
     tokens = jnp.ones((2, 5, 64))
     exec(entities, {"tokens": tokens, **names}, made := {})
     assert jnp.shape(made["stack"].apply(made["params"], tokens)) == (2, 5, 64)
     assert jnp.shape(made["attention"].init_with_output(jax.random.key(0), tokens)[0]) == (2, 5, 64)
+    model = TPTransformer(vocab_size=9, features=16, filter_features=8, num_heads=8, num_layers=1)
+    source = jnp.asarray([[3, 4, 0]])
+    params = model.init(jax.random.key(0), source, source)["params"]
+    monkeypatch.chdir(tmp_path)
+    torch_files.save("best_eval_model.pt", convert.to_torch(model, params))
+    exec(roles, {"source": source}, answered := {})
+    assert jnp.shape(answered["answer"]) == (1, 32)
     exec(board, dict(names), played := {})
     assert (played["picture"].shape, played["picture"].dtype) == ((7, 10, 3), jnp.uint8)
     exec(one_module, names)
@@ -96,6 +109,11 @@ def test_commands_run(command, tmp_path):
         ended = run([*arguments, "--episodes=2", f"--out={tmp_path}/out"])
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / "out" / "episode.gif").exists()
+    elif program == "experiments.solve":
+        nothing = [f"--run={tmp_path}" if "--run=" in argument else argument for argument in arguments]
+        ended = run(nothing)  # tests/experiments/test_solve.py asks a trained model
+        assert ended.returncode != 0
+        assert str(tmp_path) in ended.stdout + ended.stderr
     else:
         assert program == "experiments.play"  # which tests/experiments/test_play.py gives a terminal
         assert "needs a terminal" in run(arguments).stderr

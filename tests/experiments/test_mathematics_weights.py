@@ -36,6 +36,7 @@ def test_a_run_and_its_release_hold_the_trained_parameters(run, tmp_path):
         weights.load(tmp_path / "released", step=2)
 
 
+@pytest.mark.slow
 def test_a_released_run_goes_on(run, tmp_path):
     workdir, _ = run
     packing.pack(workdir, experiment.abstract_state(small()), tmp_path / "released")

@@ -124,6 +124,7 @@ def test_what_cannot_be_clustered_is_told(run):
         solve.Solver(trained, None).picture([QUESTION])
 
 
+@pytest.mark.slow
 def test_a_transformer_answers_without_roles(tmp_path):
     config = with_model(name="transformer")
     experiment.main(config, workdir=tmp_path / "run")

@@ -9,7 +9,9 @@ from absl import app
 from experiments import boxworld_figures, llrnn, runtime, tour
 from experiments.configs import boxworld as boxworld_presets
 from experiments.configs import llrnn as presets
+from experiments.configs import mathematics as mathematics_presets
 from tests.experiments.small_boxworld import small
+from tests.experiments.small_mathematics import small as small_mathematics
 
 
 def tiny():
@@ -63,11 +65,13 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(presets, "get_config", lambda preset: {"quick": tiny}[preset]())
     monkeypatch.setattr(boxworld_presets, "get_config", lambda preset: {"quick": small}[preset](seeds=1))
     monkeypatch.setattr(boxworld_figures, "LEAST_EPISODES", 5)
+    monkeypatch.setattr(mathematics_presets, "get_config", lambda _: small_mathematics())
     out = tmp_path / "tour"
     tour.make(out)
     page = Page((out / "index.html").read_text())
     assert page.images == [
         "boxworld/solved.png", "boxworld/episode/episode.gif", "boxworld/episode/virtual_attention.png",
+        "mathematics/learning.png", "mathematics/accuracy_interpolate.png", "mathematics/roles.png",
         "llrnn/held_out.png", "llrnn/error_by_length.png",
     ]  # fmt: skip
     assert all((out / image).exists() for image in page.images)
@@ -79,7 +83,11 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
 
     # Interrupted, and the preset changed since: afresh.
     nothing = runtime.Stop("t", "m", [{"a": "1"}], {}, "c")
-    monkeypatch.setattr(tour, "STOPS", {"boxworld": lambda _: nothing, "llrnn": llrnn.tour_stop})
+    monkeypatch.setattr(
+        tour,
+        "STOPS",
+        {"boxworld": lambda _: nothing, "mathematics": lambda _: nothing, "llrnn": llrnn.tour_stop},
+    )
     (out / "index.html").unlink()
     monkeypatch.setattr(presets, "get_config", lambda preset: dataclasses.replace(tiny(), seed=1))
     tour.make(out)
