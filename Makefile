@@ -26,8 +26,8 @@ $(READY): pyproject.toml constraints.txt .python-version
 run: setup  ## the main job: every experiment's quick preset, ending in one page of pictures
 	@$(call timed,the tour: every experiment's quick preset (about 2 minutes a stop on two cores),$(PYTHON) -m experiments.tour)
 
-test: setup  ## the tests (about 14 minutes on two cores)
-	@$(call timed,the tests (about 14 minutes on two cores),$(PYTHON) -m pytest -n 2 -m 'not slow')
+test: setup  ## the tests (about 15 minutes on two cores)
+	@$(call timed,the tests (about 15 minutes on two cores),$(PYTHON) -m pytest -n 2 -m 'not slow')
 
 test-slow: setup  ## the tests that take more than a minute each
 	@$(call timed,the slow tests,$(PYTHON) -m pytest -m slow)

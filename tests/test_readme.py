@@ -92,7 +92,15 @@ def run(arguments):
     )
 
 
-@pytest.mark.parametrize("command", commands(), ids=lambda command: command.split("#")[0].split("=")[-1])
+def marked():
+    """Every command; those whose program another one has run already, or other tests run, are slow."""
+    programs = [command.split()[2] for command in commands()]
+    for index, command in enumerate(commands()):
+        again = programs[index] in programs[:index] or programs[index] == "experiments.boxworld_analysis"
+        yield pytest.param(command, marks=pytest.mark.slow) if again else command
+
+
+@pytest.mark.parametrize("command", marked(), ids=lambda command: command.split("#")[0].split("=")[-1])
 def test_commands_run(command, tmp_path):
     arguments = shlex.split(command, comments=True)[1:]
     program = arguments[1]

@@ -61,6 +61,7 @@ def workdir(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_everything_of_a_simplicial_agent(tmp_path, workdir, capsys):
     out = tmp_path / "out"
     files = boxworld_analysis.run(workdir, out, run_seed=1, episodes_each=20, scale=16)

@@ -210,6 +210,7 @@ def test_the_score_of_a_string_task_is_the_mean_accuracy():
     assert llrnn.score(task, model, params, 20, range(41, 44)) == pytest.approx(np.mean(shares))
 
 
+@pytest.mark.slow
 def test_figures_of_held_out_pairs(tmp_path):
     config = short(
         task="group_powers",

@@ -26,6 +26,7 @@ def errors():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("how", ["jit", "shard_map, xla", "shard_map, tpu_interpret"])
 def test_eight_devices_compute_what_one_does(errors, operation, how):

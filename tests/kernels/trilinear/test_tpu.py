@@ -68,6 +68,7 @@ STRICTLY = (
 WIDE = Shape("windows wider than the tile", 1, 140, 1, 1, 4, window1=130, window2=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [*STRICTLY, pytest.param(WIDE, marks=pytest.mark.slow)], ids=str)
 def test_neither_races_nor_reads_out_of_bounds_nor_uses_what_was_not_written(shape):
     """Steps of the parallel axes in random order; the interpreter raises at what it finds."""
@@ -80,6 +81,7 @@ def small_vector_memory(monkeypatch):
     monkeypatch.setattr(tpu_plan, "RESIDENT_BYTES", 600 * 128 * 2 * 32)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_vector_memory")
 @pytest.mark.parametrize(
     "shape",

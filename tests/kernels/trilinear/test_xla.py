@@ -30,6 +30,7 @@ def test_values_and_gradients(shape):
     compare(shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [s for s in shapes.SMALL if 7 <= s.length <= 40], ids=str)
 def test_tiles_that_divide_nothing(shape):
     compare(shape, blocks=ODD_BLOCKS)

@@ -43,6 +43,7 @@ def test_is_the_definition_at_every_shape(shape):
     check(UNSIGNED, cases.arrays(shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", cases.CONFIGS, ids=lambda c: c.logit)
 @pytest.mark.parametrize("mask", ["none", "some rows"])
 def test_is_the_definition_in_uneven_blocks(config, mask):
