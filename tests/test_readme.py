@@ -100,7 +100,7 @@ def marked():
         yield pytest.param(command, marks=pytest.mark.slow) if again else command
 
 
-@pytest.mark.parametrize("command", marked(), ids=lambda command: command.split("#")[0].split("=")[-1])
+@pytest.mark.parametrize("command", list(marked()), ids=lambda command: command.split("#")[0].split("=")[-1])
 def test_commands_run(command, tmp_path):
     arguments = shlex.split(command, comments=True)[1:]
     program = arguments[1]
