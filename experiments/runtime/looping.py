@@ -173,12 +173,10 @@ def loop(
         train_seconds = seconds_before
 
         def over() -> bool:
-            session = time.monotonic() - began
-            return (
-                step >= config.steps
-                or 0 < config.max_seconds <= train_seconds
-                or 0 < config.session_seconds <= session
-            )
+            return step >= config.steps or 0 < config.max_seconds <= train_seconds
+
+        def session_over() -> bool:
+            return 0 < config.session_seconds <= time.monotonic() - began
 
         summary = directory.read_summary()
         if over() and summary is not None and summary["step"] == step:
@@ -214,7 +212,9 @@ def loop(
             if bad := engine.first_bad(trace):
                 raise NonFiniteLoss(bad[1], step + bad[0] + 1, checkpoints.latest_path())
             step += length
-            ended = over()  # asked once: the clock goes on, and a run may only end with its state saved
+            # Asked once, since the clock goes on and a run may only end with its state saved; and after an
+            # interval, so that every session gets on, however long it took to begin.
+            ended = over() or session_over()
 
             metrics = {**engine.metrics(trace, step), "train_seconds": round(train_seconds, 3)}
             if evaluate is not None and (ended or (config.eval_every and step % config.eval_every == 0)):

@@ -108,6 +108,12 @@ def test_a_session_ends_by_the_clock_with_everything_saved_and_the_next_goes_on(
     assert second.calls[0][0] == result.step
 
 
+def test_a_session_that_is_over_before_it_begins_gets_on_by_one_interval(tmp_path):
+    limited = config(session_seconds=1e-6)
+    for step in (4, 8, 10):
+        assert runtime.loop(limited, Counting(), workdir=tmp_path / "run", quiet=True).step == step
+
+
 def test_a_bad_step_ends_the_run_with_its_number(tmp_path):
     engine = Counting(bad_at=6)
     with pytest.raises(runtime.NonFiniteLoss, match=r"too large at step 7; the last good checkpoint is .*/4"):
