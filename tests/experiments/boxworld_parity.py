@@ -1,4 +1,7 @@
-"""Trains the smallest BoxWorld run on the devices there are; prints where it has come to, as JSON."""
+"""Trains the smallest BoxWorld run on the devices there are; prints where it has come to, as JSON.
+
+Arguments: AGENT,MODE such as relational,jit.
+"""
 
 import json
 import sys
@@ -13,12 +16,14 @@ from tests.experiments.small_boxworld import small
 if __name__ == "__main__":
     jax.config.update("jax_numpy_rank_promotion", "raise")
     found: dict = {"devices": jax.device_count()}
-    for parallel in sys.argv[1:]:
-        config = small(keep_checkpoints=2)
+    for way in sys.argv[1:]:
+        kind, parallel = way.split(",")
+        config = small()
+        config.agent.kind = kind
         result = runtime.loop(config, Impala(config, parallel), quiet=True)
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.params)])
         grid = result.state.actors.environment.episodes.grid
-        found[parallel] = {
+        found[way] = {
             "params": flat.astype(float).tolist(),
             "grid": np.asarray(grid).ravel().tolist(),
             "keys": np.asarray(jax.random.key_data(result.state.keys)).tolist(),

@@ -35,7 +35,8 @@ def start(devices, *modes):
 
 @pytest.mark.slow  # four programs to compile
 def test_eight_devices_compute_what_one_does_in_every_mode():
-    processes = [start(8, "jit", "shard_map", "pmap"), start(1, "jit")]
+    ways = ("relational,jit", "relational,shard_map", "relational,pmap", "simplicial,jit")
+    processes = [start(8, *ways), start(1, "relational,jit", "simplicial,jit")]
     try:
         ends = [process.communicate(timeout=400) for process in processes]
     finally:
@@ -45,15 +46,18 @@ def test_eight_devices_compute_what_one_does_in_every_mode():
         assert process.returncode == 0, errors
     eight, one = (json.loads(output.splitlines()[-1]) for output, _ in ends)
     assert (eight["devices"], one["devices"]) == (8, 1)
-    for parallel in ("jit", "shard_map", "pmap"):
-        found = eight[parallel]
+    for way in ways:
+        found, expected = eight[way], one[f"{way.split(',')[0]},jit"]
         assert found["devices_of_the_grid"] == 8
-        assert found["grid"] == one["jit"]["grid"]  # the very same episodes
-        assert found["keys"] == one["jit"]["keys"]
-        np.testing.assert_allclose(found["params"], one["jit"]["params"], rtol=1e-4, atol=1e-6)
-        for name, value in one["jit"]["metrics"].items():
+        assert found["grid"] == expected["grid"]  # the very same episodes
+        assert found["keys"] == expected["keys"]
+        # |<p, l1, l2>| has a kink at 0, where rounding decides on the slope's sign: of three features, as
+        # here, some products come near it. The relational agent has none.
+        atol = 3e-5 if way.startswith("simplicial") else 1e-6
+        np.testing.assert_allclose(found["params"], expected["params"], rtol=1e-5, atol=atol, err_msg=way)
+        for name, value in expected["metrics"].items():
             if name != "train_seconds":
-                assert found["metrics"][name] == pytest.approx(value, rel=1e-3, abs=1e-5), (parallel, name)
+                assert found["metrics"][name] == pytest.approx(value, rel=1e-3, abs=1e-5), (way, name)
 
 
 def report(seeds=2, steps=3, updates=2, kinds=1):
