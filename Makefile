@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt .python-version
 	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; touch $@)
 
 run: setup  ## the main job: every experiment's quick preset, ending in one page of pictures
-	@$(call timed,the tour: every experiment's quick preset (about 2 minutes a stop on two cores),$(PYTHON) -m experiments.tour)
+	@$(call timed,the tour: every experiment's quick preset (about 3 minutes a stop on two cores),$(PYTHON) -m experiments.tour)
 
 test: setup  ## the tests (about 15 minutes on two cores)
 	@$(call timed,the tests (about 15 minutes on two cores),$(PYTHON) -m pytest -n 2 -m 'not slow')
