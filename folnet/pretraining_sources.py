@@ -1,0 +1,246 @@
+"""Documents in files: text, array_record, and what lies at a place on disk."""
+
+import bisect
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from folnet.pretraining_documents import Document, Documents, unwrap
+from folnet.pretraining_python import language_reference
+
+PYTHON = "python"
+"""Says "the language reference" where a path is expected."""
+
+_RECORDS = ("array_record", "arrayrecord", "riegeli")
+
+
+class TextFiles(Documents):
+    """UTF-8 text: a document is a file, or what stands between blank lines of a file.
+
+    Files with a document each may be wrapped at some column, as books are. With blank lines between
+    documents a line is a paragraph or a sentence, as in the files that BERT's own programs read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, blank_lines: bool = False):
+        """Finds the documents; reads the files once only if they have several.
+
+        Args:
+            path: a file, or a folder in which all files `*.txt` count, those of subfolders too.
+            blank_lines: whether blank lines stand between documents; otherwise a file is one, and blank lines
+                stand between its paragraphs.
+
+        Raises:
+            ValueError: nothing is there.
+        """
+        path = Path(path).expanduser()
+        self.files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+        if not self.files or not self.files[0].is_file():
+            raise ValueError(f"path must be a text file or a folder with files *.txt, got {path}")
+        self.name = str(path)
+        self._blank_lines = blank_lines
+        self._spans = [_spans(file) for file in self.files] if blank_lines else None
+        counts = [1] * len(self.files) if self._spans is None else [len(spans) for spans in self._spans]
+        self._ends = np.cumsum(counts).tolist()
+        if not len(self):
+            raise ValueError(f"path must have some text, {path} is empty")
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return self._ends[-1]
+
+    def _at(self, index: int) -> Document:
+        number = bisect.bisect_right(self._ends, index)
+        file = self.files[number]
+        if self._spans is None:
+            return Document(str(file), unwrap(_text(file, 0, None)))
+        place = index - (self._ends[number - 1] if number else 0)
+        start, end = self._spans[number][place].tolist()
+        return Document(f"{file}, document {place}", _text(file, start, end))
+
+
+def _spans(file: Path) -> np.ndarray:
+    """Where the documents of a file begin and end, in bytes [N, 2]; a large file is not taken into memory."""
+    spans, start, position, content_end, inside = [], 0, 0, 0, False
+    with open(file, "rb") as lines:
+        for line in lines:
+            blank = not line.strip()
+            if not blank and not inside:
+                start, inside = position, True
+            elif blank and inside:
+                spans.append((start, content_end))
+                inside = False
+            position += len(line)
+            if not blank:
+                content_end = position
+    if inside:
+        spans.append((start, content_end))
+    return np.asarray(spans, np.int64).reshape(-1, 2)
+
+
+def _text(file: Path, start: int, end: int | None) -> str:
+    with open(file, "rb") as stream:
+        stream.seek(start)
+        data = stream.read(-1 if end is None else end - start)
+    try:
+        return data.decode("utf-8-sig" if start == 0 else "utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        with open(file, "rb") as stream:
+            line = stream.read(start + error.start).count(b"\n") + 1
+        raise ValueError(f"{file}, line {line}: not UTF-8 ({error.reason})") from error
+
+
+class ArrayRecordTexts(Documents):
+    """array_record files with a text in each record, as UTF-8."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        """Finds them.
+
+        Args:
+            path: a file, or a folder with files `*.array_record*`.
+
+        Raises:
+            ValueError: none is there, or one is damaged.
+        """
+        path = Path(path).expanduser()
+        self.files = record_files(path) if path.is_dir() else [path]
+        if not self.files:
+            raise ValueError(f"path must be an array_record file or a folder with some, got {path}")
+        self.name = str(path)
+        self._records = Records(self.files)
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self._records)
+
+    def _at(self, index: int) -> Document:
+        where = self._records.where(index)
+        (data,) = self._records.read([index])
+        try:
+            return Document(where, data.decode("utf-8").replace("\r\n", "\n"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+def record_files(folder: Path, prefix: str = "") -> list[Path]:
+    """The array_record files of a folder, by name."""
+    return sorted(
+        file
+        for file in folder.glob(f"{prefix}*")
+        if file.is_file() and not file.name.startswith(".") and any(kind in file.name for kind in _RECORDS)
+    )
+
+
+class Records:
+    """The records of some array_record files, one file after the other; opened where they are read.
+
+    The readers belong to a process: what is sent to another one opens its own.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        """Counts the records.
+
+        Raises:
+            ValueError: a file is not there, or is no array_record file.
+        """
+        self.files = [Path(file) for file in files]
+        self._ends = np.cumsum(
+            [self._reader(number).num_records() for number in range(len(self.files))]
+        ).tolist()
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return self._ends[-1] if self._ends else 0
+
+    def where(self, index: int) -> str:
+        """The file and record of an index, for errors."""
+        number, place = self._place(index)
+        return f"{self.files[number]}, record {place}"
+
+    def read(self, indices: Sequence[int]) -> list[bytes]:
+        """Some records.
+
+        Raises:
+            ValueError: one cannot be read.
+        """
+        of_file: dict[int, list[int]] = {}
+        places = [self._place(index) for index in indices]
+        for number, place in places:
+            of_file.setdefault(number, []).append(place)
+        found = {}
+        for number, wanted in of_file.items():
+            try:
+                found[number] = iter(self._reader(number).read(wanted))
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise ValueError(f"{self.files[number]}: damaged ({error})") from error
+        return [next(found[number]) for number, _ in places]
+
+    def _place(self, index: int) -> tuple[int, int]:
+        number = bisect.bisect_right(self._ends, index)
+        return number, index - (self._ends[number - 1] if number else 0)
+
+    @functools.cached_property
+    def _readers(self) -> dict[int, Any]:
+        return {}
+
+    def _reader(self, number: int) -> Any:
+        if number not in self._readers:
+            from array_record.python import array_record_module
+
+            file = self.files[number]
+            if not file.is_file():
+                raise ValueError(f"{file}: there is no such file")
+            try:
+                self._readers[number] = array_record_module.ArrayRecordReader(str(file))
+            except (RuntimeError, ValueError) as error:
+                raise ValueError(f"{file}: not an array_record file, or damaged ({error})") from error
+        return self._readers[number]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the open files."""
+        return {key: value for key, value in self.__dict__.items() if key != "_readers"}
+
+
+def open_documents(
+    source: str | os.PathLike[str],
+    *,
+    split: str = "train",
+    feature: str = "text",
+    blank_lines: bool | None = None,
+) -> Documents:
+    """The documents at a place, by what lies there.
+
+    Args:
+        source: `python` (the language reference); a folder that TensorFlow Datasets has prepared, such as
+            `tensorflow_datasets/wikipedia/20230601.en/1.0.0`; a folder with array_record files, or one of
+            them; a folder with files `*.txt`; or one file.
+        split: of a prepared data set.
+        feature: of a prepared data set, which one is the text.
+        blank_lines: whether blank lines of text files stand between documents; by default so if it is one
+            file.
+
+    Returns:
+        The documents.
+
+    Raises:
+        ValueError: it is nothing of that.
+    """
+    if source == PYTHON:
+        return language_reference()
+    path = Path(source).expanduser()
+    if path.is_dir():
+        if (path / "dataset_info.json").is_file():
+            from folnet.pretraining_tfds import TFDSDocuments
+
+            return TFDSDocuments(path, split, feature)
+        if record_files(path):
+            return ArrayRecordTexts(path)
+        return TextFiles(path, blank_lines=bool(blank_lines))
+    if path.is_file() and any(kind in path.name for kind in _RECORDS):
+        return ArrayRecordTexts(path)
+    if not path.is_file():
+        raise ValueError(f"source must be {PYTHON!r}, a folder or a file, got {path}: nothing is there")
+    return TextFiles(path, blank_lines=blank_lines is None or blank_lines)
