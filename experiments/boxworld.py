@@ -21,6 +21,7 @@ from experiments import boxworld_analysis, boxworld_figures, boxworld_weights, r
 from experiments.boxworld_engine import Impala, make_policy, type_name
 from experiments.configs import boxworld as presets
 from experiments.configs.boxworld import Config
+from experiments.runtime import releasing
 from simplicial import AgentOutput, boxworld, rollout, win_rates
 
 EVALUATION_SEED = 2**31 - 2  # apart from every training seed in use: the same boards for every run
@@ -204,7 +205,7 @@ def tour_stop(directory: Path) -> runtime.Stop:
 
 def best_weights() -> Path | None:
     """The released folder of the paper's own environment with the most steps behind it, if there is any."""
-    folders = [folder for folder in sorted(RELEASED.glob("*")) if boxworld_weights.is_released(folder)]
+    folders = [folder for folder in sorted(RELEASED.glob("*")) if releasing.is_released(folder)]
     configs = {folder: boxworld_weights.read_config(folder) for folder in folders}
     paper = [folder for folder, config in configs.items() if config.board.is_the_papers]
     return max(paper, key=lambda folder: boxworld_weights.load(folder).frames, default=None)
