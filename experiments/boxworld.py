@@ -30,13 +30,15 @@ SHOWN = ("solved", "died", "capped")
 """How a board ends: with the Gem, by a trap, or given up."""
 
 
-def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> runtime.FitResult:
+def main(
+    config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
+) -> runtime.FitResult:
     """Trains and draws the figures.
 
     Args:
         config: see `experiments.configs.boxworld`.
         workdir: where the run is kept; None keeps and draws nothing.
-        parallel: `jit`, `shard_map` or `pmap`.
+        parallel: see `runtime.fit`.
 
     Returns:
         The result; leaves of its state and parameters have a leading axis of seeds. `results` has, for the
@@ -49,7 +51,7 @@ def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> runt
     return result
 
 
-def train(config: Config, workdir: Path | None, parallel: str = "jit") -> runtime.FitResult:
+def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
     """Trains the agents of all seeds."""
     policy = make_policy(config)
 
