@@ -19,7 +19,7 @@ from absl import app, flags, logging
 from experiments import boxworld, boxworld_figures, boxworld_weights, runtime
 from experiments.boxworld_engine import Impala
 from experiments.configs import boxworld as presets
-from experiments.runtime import packing
+from experiments.runtime import packing, releasing
 
 AGENTS = ("simplicial", "relational")
 
@@ -37,7 +37,7 @@ def burst(agent: str, released: Path, seconds: float, out: Path) -> Path:
         The file of the state.
     """
     workdir = out.with_name(f"{out.name}-workdir")
-    if boxworld_weights.is_released(released):
+    if releasing.is_released(released):
         config = boxworld_weights.read_config(released)
         packing.unpack(released, Impala(config).abstract_state(), workdir)
     else:

@@ -21,6 +21,7 @@ from experiments import boxworld_analysis, boxworld_figures, boxworld_weights, r
 from experiments.boxworld_engine import Impala, make_policy, type_name
 from experiments.configs import boxworld as presets
 from experiments.configs.boxworld import Config
+from experiments.runtime import releasing
 from simplicial import AgentOutput, boxworld, rollout, win_rates
 
 EVALUATION_SEED = 2**31 - 2  # apart from every training seed in use: the same boards for every run
@@ -29,13 +30,15 @@ SHOWN = ("solved", "died", "capped")
 """How a board ends: with the Gem, by a trap, or given up."""
 
 
-def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> runtime.FitResult:
+def main(
+    config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
+) -> runtime.FitResult:
     """Trains and draws the figures.
 
     Args:
         config: see `experiments.configs.boxworld`.
         workdir: where the run is kept; None keeps and draws nothing.
-        parallel: `jit`, `shard_map` or `pmap`.
+        parallel: see `runtime.fit`.
 
     Returns:
         The result; leaves of its state and parameters have a leading axis of seeds. `results` has, for the
@@ -48,7 +51,7 @@ def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> runt
     return result
 
 
-def train(config: Config, workdir: Path | None, parallel: str = "jit") -> runtime.FitResult:
+def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
     """Trains the agents of all seeds."""
     policy = make_policy(config)
 
@@ -204,7 +207,7 @@ def tour_stop(directory: Path) -> runtime.Stop:
 
 def best_weights() -> Path | None:
     """The released folder of the paper's own environment with the most steps behind it, if there is any."""
-    folders = [folder for folder in sorted(RELEASED.glob("*")) if boxworld_weights.is_released(folder)]
+    folders = [folder for folder in sorted(RELEASED.glob("*")) if releasing.is_released(folder)]
     configs = {folder: boxworld_weights.read_config(folder) for folder in folders}
     paper = [folder for folder, config in configs.items() if config.board.is_the_papers]
     return max(paper, key=lambda folder: boxworld_weights.load(folder).frames, default=None)

@@ -59,18 +59,19 @@ class Impala:
     The leaves of its state have a leading axis of seeds.
     """
 
-    def __init__(self, config: Config, parallel: str = "jit"):
+    def __init__(self, config: Config, parallel: str | mesh_lib.Layout = "jit"):
         """Prepares the programs; nothing is compiled yet.
 
         Args:
             config: the run.
-            parallel: `jit`, `shard_map` or `pmap`.
+            parallel: `jit`, `shard_map` or `pmap`, over all devices.
 
         Raises:
             ValueError: an unknown mode, or groups that cannot be spread over the devices.
         """
-        self.parallel, self.compile_seconds = parallel, 0.0
-        mesh_lib.check_parallel(parallel, config.groups, jax.device_count())
+        layout = mesh_lib.Layout.of(parallel)
+        config.check_layout(layout)
+        self.parallel, self.compile_seconds = layout.mode, 0.0
         self.config, self.learner, self.mesh = config, make_learner(config), mesh_lib.data_mesh()
         self.puzzles = boxworld.puzzles(config.board.make())
         self._programs: dict[int, Callable] = {}

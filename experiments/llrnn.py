@@ -28,13 +28,15 @@ BASELINE = "baseline"
 EVALUATION_SEED = 2**31 - 1  # apart from every training seed in use: the same sequences for every run
 
 
-def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> dict[str, runtime.FitResult]:
+def main(
+    config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
+) -> dict[str, runtime.FitResult]:
     """Trains the cell and the baseline and draws the figures.
 
     Args:
         config: see `experiments.configs.llrnn`.
         workdir: where the run is kept; None keeps and draws nothing.
-        parallel: `jit`, `shard_map` or `pmap`.
+        parallel: see `runtime.fit`.
 
     Returns:
         The result of the cell, under its name, and of the baseline, under "baseline".
@@ -52,7 +54,7 @@ def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> dict
     return results
 
 
-def train(config: Config, workdir: Path | None, parallel: str = "jit") -> runtime.FitResult:
+def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
     """Trains one cell on one task."""
     task = config.make_task()
     model = config.make_model(task)

@@ -29,13 +29,15 @@ QUESTIONS = ".questions"
 free."""
 
 
-def main(config: Config, *, workdir: Path | None, parallel: str = "jit") -> dict[str, runtime.FitResult]:
+def main(
+    config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
+) -> dict[str, runtime.FitResult]:
     """Trains the model and the baseline and draws the figures.
 
     Args:
         config: see `experiments.configs.mathematics`.
         workdir: where the run is kept; None keeps and draws nothing.
-        parallel: `jit`, `shard_map` or `pmap`.
+        parallel: see `runtime.fit`.
 
     Returns:
         The result of the model, under its name, and of the baseline, under "baseline".
@@ -79,7 +81,7 @@ def open_questions(config: Config, workdir: Path | None) -> mathematics.Source:
 
 
 def train(
-    config: Config, source: mathematics.Source, workdir: Path | None, parallel: str = "jit"
+    config: Config, source: mathematics.Source, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> runtime.FitResult:
     """Trains one model."""
     model = config.model.make()

@@ -14,15 +14,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags, logging
 from jaxtyping import Array, Int
 
 from experiments import mathematics as experiment
 from experiments import mathematics_measures as measures
-from experiments import runtime
 from experiments.configs.mathematics import Config
-from experiments.runtime import packing
-from experiments.runtime.checkpoints import Checkpoints
+from experiments.runtime import releasing, torch_files
 from tp_transformer import Beams, beam_search, convert, greedy_decode, mathematics
 from tp_transformer.model import EncoderDecoder
 
@@ -97,13 +94,7 @@ def read_config(path: Path | str) -> Config:
     Raises:
         ValueError: naming the path, if there is none or it is not one of `experiments.mathematics`.
     """
-    path = Path(path)
-    try:
-        config = runtime.read_config(Config, path / "config.json")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is not a run of experiments.mathematics: {error}") from error
-    config.validate()
-    return config
+    return releasing.read_run_config(Config, path, "experiments.mathematics")
 
 
 def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_HEADS) -> Trained:
@@ -120,7 +111,7 @@ def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_
     """
     path = Path(path)
     if path.suffix in TORCH:
-        state = convert.read_state_dict(path)
+        state = torch_files.read_state_dict(path)
         vocabulary = mathematics.Vocabulary.released()
         model, params = convert.from_torch(state, num_heads, pad=vocabulary.pad)
         if model.vocab_size == mathematics.DEFAULT.size:
@@ -133,17 +124,7 @@ def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_
             )
         return Trained(model, params, vocabulary)
     config = read_config(path)
-    abstract = experiment.abstract_state(config)
-    if (path / packing.STATE).exists():
-        restored = packing.read_state(path, abstract)
-        if step not in (None, restored.step):
-            raise runtime.CheckpointError(f"{path} holds step {restored.step} only, not {step}")
-    else:
-        checkpoints = Checkpoints(path / "checkpoints", every=1, keep=2)
-        there = checkpoints.steps()
-        if not there:
-            raise runtime.CheckpointError(f"there is no checkpoint in {checkpoints.directory}")
-        restored = checkpoints.read(there[0] if step is None else step, abstract)
+    restored = releasing.restore(path, experiment.abstract_state(config), step)
     questions = path / experiment.QUESTIONS
     return Trained(
         config.model.make(),
@@ -154,27 +135,5 @@ def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_
     )
 
 
-def main(arguments: Sequence[str]) -> None:
-    """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
-    source, target = flags.FLAGS.pack or flags.FLAGS.unpack, Path(flags.FLAGS.to)
-    try:
-        abstract = experiment.abstract_state(read_config(source))
-        if flags.FLAGS.pack:
-            file = packing.pack(Path(source), abstract, target)
-            print(f"{file}: {file.stat().st_size / 1e6:.1f} MB")
-        else:
-            restored = packing.unpack(Path(source), abstract, target)
-            print(f"{target}: step {restored.step}; the run's own command goes on from there")
-    except (ValueError, runtime.CheckpointError) as error:
-        raise app.UsageError(str(error)) from error
-
-
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
-    flags.DEFINE_string("pack", None, "directory of a run to release")
-    flags.DEFINE_string("unpack", None, "released folder to go on with")
-    flags.DEFINE_string("to", None, "where it goes", required=True)
-    flags.mark_flags_as_mutual_exclusive(["pack", "unpack"], required=True)
-    app.run(main)
+    releasing.run_program(lambda path: experiment.abstract_state(read_config(path)))

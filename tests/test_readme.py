@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from experiments.runtime import torch_files
 from llrnn import logic
-from tp_transformer import TPTransformer, convert, torch_files
+from tp_transformer import TPTransformer, convert
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

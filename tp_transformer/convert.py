@@ -1,12 +1,11 @@
 """The authors' checkpoints to our parameters, and back: a table of names.
 
-    state = convert.read_state_dict("best_eval_model.pt")
     model, params = convert.from_torch(state, num_heads=8, pad=1)
 
-Reading executes nothing of what is in the file (`torch_files.py`) and needs no PyTorch.
+The state dict is a mapping of NumPy arrays. `experiments.runtime.torch_files` reads and writes the files,
+without PyTorch and without executing what is in them.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tp_transformer import torch_files
 from tp_transformer.layers import sinusoids
 from tp_transformer.model import EncoderDecoder, TPTransformer, Transformer
 
@@ -43,22 +41,6 @@ DECODER = {
     "feed_forward_norm": "layernorm3",
     "output_norm": "layernorm4",
 }
-
-
-def read_state_dict(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The state dict of a file that PyTorch saved: by itself, or as "model" of a training checkpoint.
-
-    Raises:
-      ValueError: not such a file, a damaged one, or one that would have to be executed; the file is named.
-    """
-    saved = torch_files.load(path)
-    if isinstance(saved, Mapping):
-        for state in (saved, saved.get("model"), saved.get("state_dict")):
-            if state is not None and _is_state_dict(state):
-                return {name: tensor.numpy() for name, tensor in state.items()}
-    raise ValueError(
-        f"{path}: holds {_described(saved)}, expected a state dict, or one named 'model' or 'state_dict'"
-    )
 
 
 def from_torch(
@@ -181,17 +163,3 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], leaf: Any) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = leaf
-
-
-def _is_state_dict(value: Any) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and bool(value)
-        and all(isinstance(tensor, torch_files.Tensor) for tensor in value.values())
-    )
-
-
-def _described(value: object) -> str:
-    if isinstance(value, Mapping):
-        return f"a mapping of {', '.join(map(repr, list(value)[:8]))}" if value else "an empty mapping"
-    return f"a {type(value).__name__}"

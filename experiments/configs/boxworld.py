@@ -182,6 +182,12 @@ class Config(runtime.RunConfig):
         picture = jax.ShapeDtypeStruct((1, board.rows, board.cols + 1, 3), jnp.uint8)
         jax.eval_shape(self.agent.make().init, jax.random.key(0), picture)
 
+    def check_layout(self, layout: runtime.Layout) -> None:
+        """See `RunConfig.check_layout`: the groups are spread over all devices, nothing else is split."""
+        if layout.model > 1 or layout.fsdp:
+            raise ValueError(f"agents are too small to be split: got {layout}, expected only a mode")
+        layout.check(self.groups, jax.device_count())
+
     @property
     def environments(self) -> int:
         """How many are acted in side by side, for each seed."""

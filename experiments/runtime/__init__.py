@@ -42,10 +42,10 @@ automatic resume, the record, the summary, progress. A complete one::
         runtime.launch(main, config="experiments/configs/line.py:quick")
 
 `python -m experiments.line --config=experiments/configs/line.py:quick --config.lr=0.2 --workdir=DIR
---parallel=jit` runs it; a misspelt field, a value of the wrong type and what `validate` refuses are told in
-one line (exit status 2) before anything is written. From Python, `main(Config(...), workdir=None)` keeps no
-files; `fit` returns a `FitResult` (`state`, `params`, `step`, `metrics`, `results`, `train_seconds`,
-`summary`).
+--parallel=jit --mesh=data:4,model:2 --fsdp` runs it (the last three choose how it lies on several devices:
+`Layout`); a misspelt field, a value of the wrong type and what `validate` refuses are told in one line (exit
+status 2) before anything is written. From Python, `main(Config(...), workdir=None)` keeps no files; `fit`
+returns a `FitResult` (`state`, `params`, `step`, `metrics`, `results`, `train_seconds`, `summary`).
 
 The workdir holds `config.json`, `metrics.jsonl` (a line a log interval: `step`, `loss`, `grad_norm`,
 `train_seconds`, the metrics of the loss, `eval/...`), `checkpoints/`, and at the end `summary.json` (`step`,
@@ -68,6 +68,7 @@ from experiments.runtime.config import RunConfig, at_least, one_of, presets, res
 from experiments.runtime.fit import fit
 from experiments.runtime.launching import launch
 from experiments.runtime.looping import Engine, FitResult, NonFiniteLoss, Preempted, loop
+from experiments.runtime.mesh import Layout
 from experiments.runtime.stops import Stop
 from experiments.runtime.training import Sums, TrainState
 from experiments.runtime.workdir import WorkdirError, params_sha256, read_config
@@ -79,6 +80,7 @@ __all__ = [
     "CheckpointError",
     "Engine",
     "FitResult",
+    "Layout",
     "NonFiniteLoss",
     "Preempted",
     "RunConfig",

@@ -6,6 +6,10 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
+from experiments.runtime.mesh import Layout
+
 
 def resumable(default: Any) -> Any:
     """Declares a config field that may change when a run is continued in its workdir.
@@ -81,6 +85,14 @@ class RunConfig:
                     f"{name}={getattr(self, name)} must be a multiple of log_every={self.log_every}: "
                     "the state is at hand between log intervals only"
                 )
+
+    def check_layout(self, layout: Layout) -> None:
+        """Checks that a run of this config can lie on the devices so.
+
+        Raises:
+            ValueError: naming what does not fit and what was expected.
+        """
+        layout.check(self.batch_size, jax.device_count())
 
 
 def at_least(name: str, value: float, least: float) -> None:

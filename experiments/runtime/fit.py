@@ -11,6 +11,7 @@ import optax
 from experiments.runtime.config import RunConfig
 from experiments.runtime.feeding import Drawn, Fed
 from experiments.runtime.looping import FitResult, loop
+from experiments.runtime.mesh import Layout
 from experiments.runtime.training import Init, Loss, Program, PyTree, Task, Trace, TrainState
 
 
@@ -20,7 +21,7 @@ class Descent:
     def __init__(self, program: Program, feed: Drawn | Fed):
         """Takes the programs and where their batches come from."""
         self._program, self._feed = program, feed
-        self.parallel = program.parallel
+        self.parallel = str(program.layout)
         self.abstract_state, self.initial = program.abstract_state, program.initial
         self.place = program.place
         self.prepare, self.advance, self.close = feed.prepare, feed.advance, feed.close
@@ -67,7 +68,8 @@ def fit(
     evaluate: Callable[[PyTree], Mapping[str, Any]] | None = None,
     conclude: Callable[[PyTree], Mapping[str, Any]] | None = None,
     workdir: str | os.PathLike | None = None,
-    parallel: str = "jit",
+    accumulate: int = 1,
+    parallel: str | Layout = "jit",
     name: str | None = None,
     quiet: bool = False,
 ) -> FitResult:
@@ -98,8 +100,11 @@ def fit(
             time.
         conclude: `conclude(params) -> JSON values`, once at the end, for measurements too dear to repeat;
             they go into the summary as `results`.
+        accumulate: into how many parts a batch is cut whose gradients are added up, so that a batch need not
+            fit in memory at once; a device's rows of it must be a multiple. The step stays that of the whole.
         workdir: where the run is kept; None keeps nothing.
-        parallel: `jit`, `shard_map` or `pmap`, over all devices.
+        parallel: `jit`, `shard_map` or `pmap`, over all devices; or a `Layout`, which may also split the
+            state, or what is large in one example.
         name: what the progress bar calls the run; the workdir's name by default.
         quiet: show no progress.
 
@@ -124,19 +129,31 @@ def fit(
     if init_extra is not None and sample is None:
         raise ValueError("init_extra is for sample to carry on; it cannot be given with batches")
     program = Program(
-        Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra), parallel
+        Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra, accumulate), parallel
     )
     program.check(program.abstract_state())
     feed = Drawn(program) if batches is None else Fed(program, batches, config.steps)
     return loop(
         config,
         Descent(program, feed),
-        evaluate=evaluate,
-        conclude=conclude,
+        evaluate=_named(program, evaluate),
+        conclude=_named(program, conclude),
         workdir=workdir,
         name=name,
         quiet=quiet,
     )
+
+
+def _named(program: Program, measure: Callable[[PyTree], Any] | None) -> Callable[[PyTree], Any] | None:
+    """A measurement under the same names of axes as the steps."""
+    if measure is None:
+        return None
+
+    def measured(params):
+        with program.naming():
+            return measure(params)
+
+    return measured
 
 
 def averages(trace: Trace) -> dict[str, float]:

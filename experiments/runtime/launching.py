@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import jax
 from absl import app, flags, logging
 from ml_collections import config_flags
 from ml_collections.config_flags import config_flags as config_file_parser
@@ -29,13 +28,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None = None) -> NoReturn:
     """Runs an experiment from the command line, then exits.
 
-    Defines `--config=FILE.py:PRESET` (with `--config.field=value` for each of its fields), `--workdir` and
-    `--parallel`. What is wrong with them is told in one line, with exit status 2, before anything is computed
-    or written; so is a workdir that belongs to another run. A run that stops because its loss is not finite
-    exits with 1, one stopped by SIGTERM with 143, both with a line that names the checkpoint to go on from.
+    Defines `--config=FILE.py:PRESET` (with `--config.field=value` for each of its fields), `--workdir`,
+    `--parallel`, `--mesh` and `--fsdp`. What is wrong with them is told in one line, with exit status 2,
+    before anything is computed or written; so is a workdir that belongs to another run. A run that stops
+    because its loss is not finite exits with 1, one stopped by SIGTERM with 143, both with a line that names
+    the checkpoint to go on from.
 
     Args:
-        main: `main(config, workdir=Path, parallel=str)`.
+        main: `main(config, workdir=Path, parallel=Layout)`.
         config: the config used when none is given, `FILE.py:PRESET`, relative to the repository.
         argv: the command line; `sys.argv` by default.
     """
@@ -48,6 +48,10 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
         )
     flags.DEFINE_string("workdir", None, "directory of the run (default: runs/NAME-PRESET)")
     flags.DEFINE_enum("parallel", "jit", mesh.PARALLEL, "how a step runs on several devices")
+    flags.DEFINE_string(
+        "mesh", "", "devices along each axis, as data:4,model:2; all along data if nothing is said"
+    )
+    flags.DEFINE_bool("fsdp", False, "split parameters and moments along data instead of copying them")
 
     def parse(argv: list[str]) -> list[str]:
         with _told_in_one_line(argv, config):
@@ -60,9 +64,10 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
         return rest
 
     def run(_: Sequence[str]) -> None:
-        chosen, parallel, workdir = flags.FLAGS.config, flags.FLAGS.parallel, flags.FLAGS.workdir
+        chosen, workdir = flags.FLAGS.config, flags.FLAGS.workdir
         try:
-            mesh.check_parallel(parallel, chosen.batch_size, jax.device_count())
+            parallel = mesh.Layout.parse(flags.FLAGS.parallel, flags.FLAGS.mesh, flags.FLAGS.fsdp)
+            chosen.check_layout(parallel)
         except ValueError as error:
             _fail(str(error))
         workdir = Path(workdir or _default_workdir(config_flags.get_config_filename(flags.FLAGS["config"])))

@@ -1,24 +1,155 @@
-"""Data parallelism over all devices: one mesh axis, what is split along it and what every device has a copy
-of.
-"""
+"""How a run lies on the devices: the mesh, what is split along its axes, what every device has a copy of."""
 
+import contextlib
+import dataclasses
+import re
+from collections.abc import Generator
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from flax import linen as nn
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 AXIS = "data"
+MODEL_AXIS = "model"
 PARALLEL = ("jit", "shard_map", "pmap")
 """The ways to run a step on several devices; all compute the same numbers up to the order of sums."""
+RULES = (("batch", AXIS), ("rows", MODEL_AXIS))
+"""The mesh axes of what models name by `flax.linen.with_logical_constraint`: a batch is split along `data`,
+and one axis of what is large in a single example (the rows of a tensor over pairs of tokens) along `model`.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a run lies on the devices; `--parallel`, `--mesh` and `--fsdp` on the command line.
+
+    Attributes:
+        mode: `jit` (the compiler splits the step), `shard_map` or `pmap` (the step is written for a device).
+        data: devices along the axis `data`, each with its part of a batch; 0 for as many as there are.
+        model: devices along the axis `model`, which share what is large in one example; only under `jit`, and
+            of use only to a model that names its rows (`RULES`).
+        fsdp: whether matrices of the state (parameters and the optimizer's moments) are split along `data`
+            instead of copied; only under `jit`. The compiler gathers each where it is used.
+    """
+
+    mode: str = "jit"
+    data: int = 0
+    model: int = 1
+    fsdp: bool = False
+
+    def __post_init__(self):
+        """Checks the fields against each other.
+
+        Raises:
+            ValueError: naming the field and what was expected.
+        """
+        if self.mode not in PARALLEL:
+            raise ValueError(f"parallel={self.mode!r} is not one of {', '.join(PARALLEL)}")
+        if self.data < 0 or self.model < 1:
+            raise ValueError(f"mesh has {self.data} x {self.model} devices; each axis must have at least one")
+        if self.mode != "jit" and (self.model > 1 or self.fsdp):
+            what = f"{MODEL_AXIS}:{self.model}" if self.model > 1 else "fsdp"
+            raise ValueError(
+                f"{what} needs parallel=jit, where the compiler splits the step; got {self.mode}"
+            )
+
+    @classmethod
+    def of(cls, parallel: "str | Layout") -> "Layout":
+        """A mode's name as a layout over all devices; a layout as it is."""
+        return parallel if isinstance(parallel, Layout) else cls(parallel)
+
+    @classmethod
+    def parse(cls, mode: str, mesh: str = "", fsdp: bool = False) -> "Layout":
+        """From the values of the flags.
+
+        Args:
+            mode: of `--parallel`.
+            mesh: of `--mesh`: `data:4,model:2`, either alone, or nothing for all devices along `data`.
+            fsdp: of `--fsdp`.
+
+        Raises:
+            ValueError: naming the flag's value and what was expected.
+        """
+        sizes = {AXIS: 0, MODEL_AXIS: 1}
+        for part in filter(None, mesh.split(",")):
+            match = re.fullmatch(rf"\s*({AXIS}|{MODEL_AXIS}):([1-9]\d*)\s*", part)
+            if not match:
+                raise ValueError(f"mesh={mesh!r} must be like {AXIS}:4,{MODEL_AXIS}:2; {part!r} is not")
+            sizes[match[1]] = int(match[2])
+        return cls(mode, sizes[AXIS], sizes[MODEL_AXIS], fsdp)
+
+    def __str__(self):
+        """As the summary of a run tells it: the mode, and what else was chosen."""
+        sizes = [f"{AXIS}:{self.data}"] if self.data else []
+        sizes += [f"{MODEL_AXIS}:{self.model}"] if self.model > 1 else []
+        return " ".join([self.mode, *([",".join(sizes)] if sizes else []), *(["fsdp"] if self.fsdp else [])])
+
+    def check(self, batch_size: int, devices: int) -> None:
+        """Checks that the mesh has all devices and that a batch can be cut into equal parts.
+
+        Raises:
+            ValueError: naming the argument and what was expected.
+        """
+        data = self.data or devices // self.model
+        if data * self.model != devices:
+            raise ValueError(
+                f"mesh={AXIS}:{data},{MODEL_AXIS}:{self.model} needs {data * self.model} devices, "
+                f"there are {devices}"
+            )
+        if batch_size % data:
+            along = "devices" if self.model == 1 else f"devices along {AXIS}"
+            raise ValueError(f"batch_size={batch_size} must be a multiple of the number of {along}, {data}")
+
+    def mesh(self) -> Mesh:
+        """The mesh of all devices (of all processes): the axis `data`, and `model` if it is split.
+
+        Its axis types are Auto: the default of `jax.make_mesh`, Explicit, asks of every model that it states
+        its shardings.
+        """
+        sizes = {AXIS: self.data or jax.device_count() // self.model}
+        if self.model > 1:
+            sizes[MODEL_AXIS] = self.model
+        return jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+
+    def state_shardings(self, mesh: Mesh | AbstractMesh, shapes: Any) -> Any:
+        """Where each leaf of a state lies.
+
+        Under `fsdp` a leaf of rank two or more is split along its longest axis that the devices along `data`
+        divide (the first of equal ones); all else is copied.
+
+        Args:
+            mesh: the mesh.
+            shapes: a pytree of arrays or their shapes.
+
+        Returns:
+            The same tree of shardings.
+        """
+
+        def spec(leaf):
+            if not self.fsdp or leaf.ndim < 2:
+                return PartitionSpec()
+            fits = [axis for axis, size in enumerate(leaf.shape) if size and size % mesh.shape[AXIS] == 0]
+            if not fits:
+                return PartitionSpec()
+            longest = max(fits, key=lambda axis: leaf.shape[axis])
+            return PartitionSpec(*(AXIS if axis == longest else None for axis in range(leaf.ndim)))
+
+        return jax.tree.map(lambda leaf: NamedSharding(mesh, spec(leaf)), shapes)
+
+    @contextlib.contextmanager
+    def naming(self, mesh: Mesh) -> Generator[None]:
+        """Gives the axes that models name their place on the mesh, for what is traced inside."""
+        if self.model == 1:
+            yield
+            return
+        with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
+            yield
 
 
 def data_mesh() -> Mesh:
-    """A mesh of all devices (of all processes) with the one axis `data`.
-
-    Its axis type is Auto: the default of `jax.make_mesh`, Explicit, asks of every model that it states its
-    shardings.
-    """
-    return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(AxisType.Auto,))
+    """A mesh of all devices with the one axis `data`."""
+    return Layout().mesh()
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -54,15 +185,3 @@ def check_batch(batch: Any, batch_size: int) -> None:
                 f"batch{jax.tree_util.keystr(path)} has shape {tuple(leaf.shape)}: its first axis must be "
                 f"batch_size={batch_size} (scalars are shared by the whole batch)"
             )
-
-
-def check_parallel(parallel: str, batch_size: int, devices: int) -> None:
-    """Checks the mode's name and that the batch can be cut into equal parts.
-
-    Raises:
-        ValueError: naming the argument and what was expected.
-    """
-    if parallel not in PARALLEL:
-        raise ValueError(f"parallel={parallel!r} is not one of {', '.join(PARALLEL)}")
-    if batch_size % devices:
-        raise ValueError(f"batch_size={batch_size} must be a multiple of the number of devices, {devices}")

@@ -14,6 +14,7 @@ code that is right in one is wrong by a factor of the device count in the other.
 only is right in all.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -94,6 +95,7 @@ class Task:
     optimizer: optax.GradientTransformation
     sample: Callable[..., PyTree] | None = None
     init_extra: Init | None = None
+    accumulate: int = 1
 
 
 def run_keys(seed: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -115,23 +117,30 @@ def initial_state(task: Task) -> TrainState:
 class Program:
     """The compiled programs of a task on all devices, in one of the three modes.
 
-    Between calls a state is *placed*: replicated over the mesh, or under `pmap` with a leading axis of
-    devices.
+    Between calls a state is *placed*: as its layout says (replicated over the mesh, or split), or under
+    `pmap` with a leading axis of devices.
     """
 
-    def __init__(self, task: Task, parallel: str):
+    def __init__(self, task: Task, parallel: str | mesh_lib.Layout):
         """Prepares the programs; nothing is compiled yet.
 
         Args:
             task: the training problem.
-            parallel: `jit`, `shard_map` or `pmap`.
+            parallel: `jit`, `shard_map` or `pmap` over all devices, or a layout.
 
         Raises:
             ValueError: if the mode is unknown or the batch cannot be split equally.
         """
-        self.task, self.parallel, self.mesh = task, parallel, mesh_lib.data_mesh()
+        self.layout = mesh_lib.Layout.of(parallel)
+        self.layout.check(task.batch_size, jax.device_count())
+        data = self.layout.mesh().shape[mesh_lib.AXIS]
+        if task.accumulate < 1 or task.batch_size // data % task.accumulate:
+            raise ValueError(
+                f"accumulate={task.accumulate} must be at least 1 and divide a device's rows of a batch, "
+                f"{task.batch_size // data}"
+            )
+        self.task, self.parallel, self.mesh = task, self.layout.mode, self.layout.mesh()
         self.devices = self.mesh.size
-        mesh_lib.check_parallel(parallel, task.batch_size, self.devices)
         self.replicated = mesh_lib.replicated(self.mesh)
         split = NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS))
         self._spread = jax.jit(
@@ -142,11 +151,17 @@ class Program:
             lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), out_shardings=self.replicated
         )
 
+    def naming(self) -> contextlib.AbstractContextManager[None]:
+        """For what is traced beside the steps, such as an evaluation: see `Layout.naming`."""
+        return self.layout.naming(self.mesh)
+
     def abstract_state(self) -> TrainState:
         """Shapes, types and shardings of a state that is not placed, as a checkpoint gives it back."""
         shapes = jax.eval_shape(lambda: initial_state(self.task))
         return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self.replicated), shapes
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            shapes,
+            self.layout.state_shardings(self.mesh, shapes),
         )
 
     def check(self, state: TrainState) -> None:
@@ -172,13 +187,18 @@ class Program:
         else:
             batch = jax.eval_shape(task.sample, key, state.step)
         mesh_lib.check_batch(batch, task.batch_size)
-        jax.eval_shape(lambda *arguments: local_gradient(task.loss, *arguments), state.params, batch, key)
+        with self.naming():
+            jax.eval_shape(
+                lambda *arguments: accumulated_gradient(task, *arguments), state.params, batch, key
+            )
 
     def initial(self) -> TrainState:
         """The initial state, made where it will live (a copy that is donated later would delete its
         original).
         """
-        return jax.jit(lambda: initial_state(self.task), out_shardings=self.replicated)()
+        where = jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state())
+        with self.naming():
+            return jax.jit(lambda: initial_state(self.task), out_shardings=where)()
 
     def place(self, state: TrainState) -> TrainState:
         """Makes a replicated state ready to be stepped."""
@@ -244,7 +264,9 @@ class Program:
                 return state, jax.tree.map(lambda leaf: leaf[0], trace)
 
             return first_trace
-        return jax.jit(function, donate_argnums=0, out_shardings=self.replicated).lower(*arguments).compile()
+        where = self.layout.state_shardings(self.mesh, arguments[0]), self.replicated
+        with self.naming():
+            return jax.jit(function, donate_argnums=0, out_shardings=where).lower(*arguments).compile()
 
     def _update(self, state: TrainState, batch: PyTree = None) -> tuple[TrainState, Trace]:
         """One step: draw, differentiate, update. Under pmap it runs once a device, else once for all."""
@@ -260,6 +282,9 @@ class Program:
             mesh_lib.check_batch(batch, task.batch_size)
             batch = self._distribute(batch)
         gradient, sums = self._gradient(state.params, batch, loss_key)
+        if self.layout.fsdp:  # each device then sums only the part of a gradient that it keeps
+            where = self.layout.state_shardings(self.mesh, gradient)
+            gradient = lax.with_sharding_constraint(gradient, where)
         updates, opt_state = task.optimizer.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         ratios = {
@@ -288,7 +313,7 @@ class Program:
     def _gradient(self, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
         """Gradient of the loss over the whole batch, and the sums over the whole batch."""
         if self.parallel == "jit":
-            gradient, sums = local_gradient(self.task.loss, params, batch, key)
+            gradient, sums = accumulated_gradient(self.task, params, batch, key)
         elif self.parallel == "pmap":
             gradient, sums = self._summed_gradient(params, batch, key)
         else:
@@ -306,7 +331,33 @@ class Program:
     def _summed_gradient(self, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
         if self.devices > 1:  # else one mask would serve every device's examples
             key = jax.random.fold_in(key, lax.axis_index(mesh_lib.AXIS))
-        return lax.psum(local_gradient(self.task.loss, params, batch, key), mesh_lib.AXIS)
+        return lax.psum(accumulated_gradient(self.task, params, batch, key), mesh_lib.AXIS)
+
+
+def accumulated_gradient(task: Task, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
+    """`local_gradient` of a batch, part after part if the task accumulates.
+
+    Sums of parts add up to the sums of the whole, so the step is that of the whole batch at once (but for the
+    order of sums, and for what the loss draws at random: each part has a key of its own).
+    """
+    parts = task.accumulate
+    if parts == 1:
+        return local_gradient(task.loss, params, batch, key)
+
+    def cut(leaf):
+        """Rows i, i + parts, ... are part i: where the rows are split over devices, so is every part."""
+        if not leaf.ndim:
+            return jnp.broadcast_to(leaf, (parts,))
+        return jnp.moveaxis(leaf.reshape(-1, parts, *leaf.shape[1:]), 1, 0)
+
+    def one(index):
+        part = jax.tree.map(lambda leaf: leaf[index], cuts)
+        return local_gradient(task.loss, params, part, jax.random.fold_in(key, index))
+
+    cuts = jax.tree.map(cut, batch)
+    shapes = jax.eval_shape(one, jnp.int32(0))
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return lax.fori_loop(0, parts, lambda index, sums: jax.tree.map(jnp.add, sums, one(index)), nothing)
 
 
 def local_gradient(loss: Loss, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:

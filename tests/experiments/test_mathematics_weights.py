@@ -10,9 +10,9 @@ from experiments import mathematics as experiment
 from experiments import mathematics_measures as measures
 from experiments import mathematics_weights as weights
 from experiments import runtime
-from experiments.runtime import packing
+from experiments.runtime import packing, torch_files
 from tests.experiments.small_mathematics import MODEL, compiled_quickly, small  # noqa: F401
-from tp_transformer import beam_search, convert, mathematics, torch_files
+from tp_transformer import beam_search, convert, mathematics
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.tp_transformer import small, torch_pickles
+from experiments.runtime import torch_files
+from tests.experiments.runtime import torch_pickles
+from tests.tp_transformer import small
 from tests.tp_transformer.small import MODELS, NAMES, build, draw
-from tp_transformer import TPTransformer, Transformer, convert, torch_files
+from tp_transformer import TPTransformer, Transformer, convert
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,7 +50,7 @@ def test_files(tmp_path, form, where):
     checkpoint = {"global_step": 7, where: tensors, "optimizer": {"state": {}}}
     path = tmp_path / "saved.pt"
     path.write_bytes(form(tensors if where == "alone" else checkpoint))
-    model, params = convert.from_torch(convert.read_state_dict(path), num_heads=4, pad=1)
+    model, params = convert.from_torch(torch_files.read_state_dict(path), num_heads=4, pad=1)
     assert (type(model), model.pad) == (Transformer, 1)
     chex.assert_trees_all_equal(params, small.recorded_model("transformer")[1])
 
@@ -57,7 +59,7 @@ def test_our_file(tmp_path):
     """What is written for their code is read by ours."""
     model, params = small.recorded_model("tp_transformer")
     torch_files.save(tmp_path / "ours.pt", convert.to_torch(model, params, max_positions=50))
-    state = convert.read_state_dict(tmp_path / "ours.pt")
+    state = torch_files.read_state_dict(tmp_path / "ours.pt")
     assert state[convert.POSITIONS].shape == (1, 50, 32)
     found, again = convert.from_torch(state, num_heads=4)
     assert found == model
@@ -122,7 +124,7 @@ def test_files_of_other_things(tmp_path):
     ):
         path.write_bytes(torch_pickles.zipped(value))
         with pytest.raises(ValueError, match=message):
-            convert.read_state_dict(path)
+            torch_files.read_state_dict(path)
 
 
 def test_architectures_are_told_apart():

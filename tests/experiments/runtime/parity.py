@@ -1,13 +1,19 @@
 """Runs the regression in the three modes on the devices there are; prints what each came to, as JSON."""
 
+import dataclasses
 import json
 import sys
+import tempfile
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import regression  # pyrefly: ignore[missing-import]
+from flax import linen as nn
+from jax.sharding import PartitionSpec
 from regression_config import quick  # pyrefly: ignore[missing-import]
+
+from experiments import runtime
 
 
 def outcome(result):
@@ -58,10 +64,49 @@ def carried(parallel):
     return result
 
 
+def accumulated(parallel):
+    """A batch of sixteen in parts; a device has two rows of it."""
+    return run(parallel, accumulate=2)
+
+
+def split():
+    """Moments and kernel split along data, rows along model; saved so, and gone on with as copies."""
+    layout = runtime.Layout("jit", data=4, model=2, fsdp=True)
+    config = quick()
+
+    def init(key):
+        return {"kernel": jax.random.normal(key, (4, 3)), "bias": jnp.zeros(3)}
+
+    def loss(params, batch, key):
+        if layout.model > 1 and "('data', 'model')" not in str(jax.make_jaxpr(rows)(batch["x"])):
+            raise SystemExit("the rows are not split")
+        named = rows(batch["x"])[:, :, None] * params["kernel"][None]
+        error = jnp.sum(named, 1) + params["bias"][None] - batch["y"] - batch["offset"]
+        count = jnp.sum(batch["mask"])
+        within = jnp.sum((jnp.abs(error) < 1) & batch["mask"])
+        return runtime.Sums(jnp.sum(error**2 * batch["mask"]), count, {"within": (within, count)})
+
+    def rows(x):
+        return nn.with_logical_constraint(x, ("batch", "rows"))
+
+    with tempfile.TemporaryDirectory() as workdir:
+        half = dataclasses.replace(config, steps=config.steps // 2)
+        result = regression.main(half, parallel=layout, quiet=True, workdir=workdir, init=init, loss=loss)
+        where = {name: leaf.sharding.spec for name, leaf in result.params.items()}
+        if where != {"kernel": PartitionSpec("data", None), "bias": PartitionSpec()}:
+            raise SystemExit(f"the parameters lie elsewhere than told: {where}")
+        if result.summary["parallel"] != "jit data:4,model:2 fsdp":
+            raise SystemExit(result.summary["parallel"])
+        layout = runtime.Layout()
+        return regression.main(config, parallel=layout, quiet=True, workdir=workdir, init=init, loss=loss)
+
+
 def main(modes):
     """Runs every kind in the modes."""
-    kinds = {"drawn": drawn, "fed": fed, "carried": carried}
+    kinds = {"drawn": drawn, "fed": fed, "carried": carried, "accumulated": accumulated}
     results = {kind: {mode: outcome(function(mode)) for mode in modes} for kind, function in kinds.items()}
+    if jax.device_count() == 8:
+        results["split"] = outcome(split())
     print(json.dumps({"devices": jax.device_count(), **results}))
 
 

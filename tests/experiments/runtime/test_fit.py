@@ -290,6 +290,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
             "loss": lambda params, batch, key: runtime.Sums(params["bias"].sum(), 16, {"grad_norm": (1.0, 1)})
         },
         "parallel='gpu' is not one of jit, shard_map, pmap": {"parallel": "gpu"},
+        "accumulate=3 must be at least 1 and divide a device's rows of a batch, 16": {"accumulate": 3},
         "extra of the same structure": {
             "init_extra": lambda key: jnp.zeros(3),
             "sample": lambda key, step, params, extra: ({"x": jnp.zeros((16, 4))}, jnp.zeros(4)),

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from experiments.runtime import mesh
 
@@ -30,9 +30,69 @@ def test_the_batch_has_its_size():
         mesh.check_batch({"y": (jnp.zeros(8), jnp.zeros((3, 8)))}, 8)
 
 
-def test_the_mode_is_known_and_the_batch_divides():
-    mesh.check_parallel("pmap", 16, 8)
-    with pytest.raises(ValueError, match="parallel='tpu' is not one of jit, shard_map, pmap"):
-        mesh.check_parallel("tpu", 16, 8)
-    with pytest.raises(ValueError, match="batch_size=12 must be a multiple of the number of devices, 8"):
-        mesh.check_parallel("jit", 12, 8)
+def test_the_batch_divides_and_the_mesh_has_all_devices():
+    mesh.Layout("pmap").check(16, 8)
+    mesh.Layout("jit", data=4, model=2).check(12, 8)
+    mesh.Layout("jit", model=2).check(12, 8)
+    for layout, message in [
+        (mesh.Layout("jit"), "batch_size=12 must be a multiple of the number of devices, 8"),
+        (mesh.Layout("jit", model=4, data=2), r"mesh=data:2,model:4 needs 8 devices, there are 4"),
+        (mesh.Layout("jit", model=3), "mesh=data:1,model:3 needs 3 devices, there are 4"),
+        (mesh.Layout("jit", data=5, model=1), "mesh=data:5,model:1 needs 5 devices, there are 4"),
+    ]:
+        devices = 8 if layout == mesh.Layout("jit") else 4
+        with pytest.raises(ValueError, match=message):
+            layout.check(12, devices)
+    with pytest.raises(ValueError, match=r"batch_size=7 must be a multiple of .* devices along data, 4"):
+        mesh.Layout("jit", model=2).check(7, 8)
+
+
+def test_flags_are_read():
+    assert mesh.Layout.parse("jit") == mesh.Layout.of("jit") == mesh.Layout()
+    assert mesh.Layout.parse("jit", "data:4,model:2", True) == mesh.Layout("jit", 4, 2, True)
+    assert mesh.Layout.parse("jit", "model:2") == mesh.Layout("jit", 0, 2)
+    assert str(mesh.Layout("jit", 4, 2, True)) == "jit data:4,model:2 fsdp"
+    assert (str(mesh.Layout("pmap")), str(mesh.Layout(model=2))) == ("pmap", "jit model:2")
+    layout = mesh.Layout(fsdp=True)
+    assert mesh.Layout.of(layout) is layout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tpu",), "parallel='tpu' is not one of jit, shard_map, pmap"),
+        (("jit", "data=4"), "mesh='data=4' must be like data:4,model:2; 'data=4' is not"),
+        (("jit", "data:0"), "mesh='data:0' must be like"),
+        (("jit", "rows:2"), "mesh='rows:2' must be like"),
+        (("pmap", "model:2"), "model:2 needs parallel=jit, where the compiler splits the step; got pmap"),
+        (("shard_map", "", True), "fsdp needs parallel=jit, .* got shard_map"),
+    ],
+)
+def test_flags_that_say_nothing_sensible_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        mesh.Layout.parse(*arguments)
+
+
+def test_matrices_are_split_along_their_longest_axis_that_fits():
+    devices = AbstractMesh((4,), ("data",))
+    shapes = {
+        "matrix": jnp.zeros((8, 12)),
+        "square": jnp.zeros((8, 8)),
+        "odd": jnp.zeros((3, 16, 5)),
+        "none": jnp.zeros((3, 5)),
+        "bias": jnp.zeros(8),
+        "count": jnp.int32(0),
+        "empty": jnp.zeros((0, 3)),
+    }
+    found = mesh.Layout(fsdp=True).state_shardings(devices, shapes)
+    assert {name: sharding.spec for name, sharding in found.items()} == {
+        "matrix": PartitionSpec(None, "data"),
+        "square": PartitionSpec("data", None),
+        "odd": PartitionSpec(None, "data", None),
+        "none": PartitionSpec(),
+        "bias": PartitionSpec(),
+        "count": PartitionSpec(),
+        "empty": PartitionSpec(),
+    }
+    copied = mesh.Layout().state_shardings(devices, shapes)
+    assert {sharding.spec for sharding in copied.values()} == {PartitionSpec()}

@@ -46,6 +46,16 @@ def test_eight_devices_compute_what_one_does(outcomes, kind, parallel):
     assert_close(outcomes[0][kind][parallel], outcomes[1][kind]["jit"])
 
 
+@pytest.mark.parametrize("parallel", ["jit", "shard_map", "pmap"])
+def test_a_batch_in_parts_is_the_whole_batch(outcomes, parallel):
+    for outcome in (outcomes[0]["accumulated"][parallel], outcomes[1]["accumulated"]["jit"]):
+        assert_close(outcome, outcomes[1]["drawn"]["jit"])
+
+
+def test_a_state_split_over_devices_is_trained_saved_and_gone_on_with(outcomes):
+    assert_close(outcomes[0]["split"], outcomes[1]["drawn"]["jit"])
+
+
 def assert_close(first, second):
     assert np.any(np.asarray(second["kernel"]))
     for name, value in second.items():

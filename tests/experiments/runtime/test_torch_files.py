@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.tp_transformer import torch_pickles
-from tests.tp_transformer.torch_pickles import TYPES, Storage, Tensor, legacy, tensor, zipped
-from tp_transformer import torch_files
+from experiments.runtime import torch_files
+from tests.experiments.runtime import torch_pickles
+from tests.experiments.runtime.torch_pickles import TYPES, Storage, Tensor, legacy, tensor, zipped
 
 FORMATS = (zipped, legacy)
 

@@ -120,6 +120,22 @@ def load(path: str | os.PathLike[str]) -> Any:
             raise ValueError(f"{path}: cannot be read as a file that PyTorch saved: {error}") from error
 
 
+def read_state_dict(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The state dict of a file that PyTorch saved: by itself, or as "model" of a training checkpoint.
+
+    Raises:
+        ValueError: not such a file, a damaged one, or one that would have to be executed; the file is named.
+    """
+    saved = load(path)
+    if isinstance(saved, Mapping):
+        for state in (saved, saved.get("model"), saved.get("state_dict")):
+            if state is not None and _is_state_dict(state):
+                return {name: tensor.numpy() for name, tensor in state.items()}
+    raise ValueError(
+        f"{path}: holds {_described(saved)}, expected a state dict, or one named 'model' or 'state_dict'"
+    )
+
+
 def _load_zip(path: str | os.PathLike[str], file: BinaryIO) -> Any:
     """PyTorch >= 1.6: ROOT/data.pkl, and ROOT/data/KEY for each storage."""
     with zipfile.ZipFile(file) as archive:
@@ -356,3 +372,17 @@ def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except Exception as error:  # zipfile has many
         raise ValueError(f"{path}: damaged: {error or type(error).__name__}") from error
+
+
+def _is_state_dict(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and all(isinstance(tensor, Tensor) for tensor in value.values())
+    )
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"a mapping of {', '.join(map(repr, list(value)[:8]))}" if value else "an empty mapping"
+    return f"a {type(value).__name__}"

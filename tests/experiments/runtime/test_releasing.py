@@ -1,0 +1,40 @@
+"""Trained models on the command line, and what holds none."""
+
+import dataclasses
+
+import pytest
+
+from experiments.runtime import CheckpointError, RunConfig, releasing
+from tests.experiments.runtime.test_packing import abstract, workdir  # noqa: F401
+
+
+@dataclasses.dataclass
+class Config(RunConfig):
+    """A run's config."""
+
+    width: int = 3
+
+
+def test_a_run_is_released_and_gone_on_with(workdir, tmp_path):  # noqa: F811
+    folder, again = tmp_path / "folder", tmp_path / "again"
+    assert not releasing.is_released(workdir)
+    told = releasing.transfer(workdir, folder, abstract(), release=True)
+    assert told == f"{folder / 'state.safetensors'}: 0.0 MB"
+    assert releasing.is_released(folder)
+    told = releasing.transfer(folder, again, abstract(), release=False)
+    assert told == f"{again}: step 5; the run's own command goes on from there"
+    for path in (workdir, folder, again):
+        restored = releasing.restore(path, abstract())
+        assert (restored.step, restored.progress) == (5, {"train_seconds": 2.5})
+    assert releasing.restore(workdir, abstract(), step=3).step == 3
+    with pytest.raises(CheckpointError, match="holds step 5 only, not 3"):
+        releasing.restore(folder, abstract(), step=3)
+    with pytest.raises(CheckpointError, match="there is no checkpoint in"):
+        releasing.restore(tmp_path, abstract())
+
+
+def test_a_config_of_another_program_is_told(workdir):  # noqa: F811
+    assert releasing.read_run_config(Config, workdir, "experiments.line") == Config(steps=9)
+    (workdir / "config.json").write_text('{"depth": 2}')
+    with pytest.raises(ValueError, match=r"is not a run of experiments\.line: .*no field depth"):
+        releasing.read_run_config(Config, workdir, "experiments.line")
