@@ -1,0 +1,322 @@
+"""The settings of a FOLNet, and those the paper reports on.
+
+Symbols: D1 properties of a token (unary atoms), D2 relations of a pair (binary atoms), H heads of S features,
+L layers, Delta the distance from which on all are alike.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal, Self, get_args
+
+import jax.numpy as jnp
+
+UNARY_OPERATORS: Mapping[str, str] = {"j": "join", "m": "mu", "c": "cjoin"}
+"""Letters of the operators whose conclusion is a unary atom (Table 2)."""
+BINARY_OPERATORS: Mapping[str, str] = {"a": "assoc", "t": "trans", "p": "prod"}
+"""Letters of the operators whose conclusion is a binary atom (Table 2)."""
+
+RelativePosition = Literal["folnet", "t5", "none"]
+Activation = Literal["gelu", "relu", "implication", "reglu"]
+HeadActivation = Literal["gelu", "relu"]
+CJoin = Literal["released", "paper"]
+Remat = Literal[
+    "none",
+    "nothing_saveable",
+    "dots_saveable",
+    "dots_with_no_batch_dims_saveable",
+    "relation_boolean",
+]
+ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FOLNetConfig:
+    """What there is to choose about a FOLNet. The defaults are FOLNet Base (Table 8).
+
+    Attributes:
+      vocab_size: tokens, V. The released models round 30,522 up to a multiple of eight, 30,528, as their
+        parameter counts say (the paper says 32,768).
+      hidden_size: D1.
+      relation_size: D2.
+      num_hidden_layers: L.
+      num_attention_heads: H.
+      head_size: S; H * S need not be D1.
+      intermediate_size: hidden width of the unary boolean operator.
+      relation_intermediate_size: hidden width of the binary boolean operator.
+      operators: the mixers, as Table 3 writes them: letters out of j, m, c (unary conclusions), a dot,
+        letters out of a, t, p (binary conclusions). Their order is that in which results are summed and
+        checkpoints number them. The boolean operators are always there.
+      max_distance: Delta of Appendix A.4.
+      relative_position: the binary base atoms. "folnet": the paper's relative positions. "t5": the
+        logarithmic buckets of T5 (Raffel et al. 2020), for row 5 of Table 3; see `positions.t5_buckets` for
+        what of this is ours. "none": zeros.
+      relative_attention_num_buckets: of "t5".
+      relative_attention_max_distance: of "t5": from here on one bucket.
+      absolute_position: whether unary base atoms have a learned absolute position.
+      max_position_embeddings: the longest sequence with absolute positions.
+      type_vocab_size: segments.
+      relation_vocab_size: how many binary predicates may be given with a text besides its positions, as
+        `relation_ids` (Appendix A.4); 0 for none.
+      activation: of the boolean operators. "gelu" (exact), "relu"; "implication", ln(1 + 2 e^z), which is
+        equations (9) and (27); "reglu", relu(W z + b) * (V z + c), an option of the released code.
+      head_activation: of the masked language model's head.
+      cjoin: what cjoin contracts. "released": v(a, x), one softmax over all tokens a. "paper": v(x, a), the
+        softmax over the tokens that x may see. Without a mask of pairs they differ by a transpose.
+      diagonal_link: whether unary atoms are written onto the diagonal of the binary base atoms, and the last
+        diagonal back to the last unary atoms. An option of the released code, off in the paper's models.
+      hidden_dropout_prob: of base atoms and of what the operators of a branch sum up to.
+      attention_probs_dropout_prob: of the kernels of join, cjoin and trans.
+      layer_norm_eps: of all normalisations.
+      initializer_range: standard deviation of matrices and tables; negative for sqrt(2 / (rows + columns)).
+      num_labels: of the classification head; 1 for regression.
+      problem_type: the loss of sequence classification; None: regression with one label, else single label.
+      pretrain_loss: what the heads were pretrained on: "MLM", "NSP", "SOP", with dots between. A record; it
+        says which question the sentence head answers.
+      dtype: name of the type of the computation. Parameters, softmax and sums stay float32 at least.
+      remat: what the backward pass computes again, layer by layer, to save memory: "none"; one of JAX's
+        policies: "nothing_saveable" (only a layer's inputs are kept), "dots_saveable" or
+        "dots_with_no_batch_dims_saveable" (products over tokens are kept, not those over pairs); or
+        "relation_boolean" (all is kept but the hidden values of the binary boolean operator, the widest).
+      trans_implementation: of `kernels.trans`; None for the fastest proven.
+    """
+
+    vocab_size: int = 30528
+    hidden_size: int = 768
+    relation_size: int = 64
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    head_size: int = 64
+    intermediate_size: int = 3072
+    relation_intermediate_size: int = 256
+    operators: str = "jmc.atp"
+    max_distance: int = 64
+    relative_position: RelativePosition = "folnet"
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    absolute_position: bool = False
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    relation_vocab_size: int = 0
+    activation: Activation = "gelu"
+    head_activation: HeadActivation = "gelu"
+    cjoin: CJoin = "released"
+    diagonal_link: bool = False
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    num_labels: int = 2
+    problem_type: ProblemType | None = None
+    pretrain_loss: str = "MLM.NSP"
+    dtype: str = "float32"
+    remat: Remat = "none"
+    trans_implementation: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: a field that does not fit, with its value and what was expected."""
+        for name in _POSITIVE:
+            _expect_integer(name, getattr(self, name), 1)
+        _expect_integer("relation_vocab_size", self.relation_vocab_size, 0)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise _misfit(name, getattr(self, name), f"one of {', '.join(map(repr, choices))}")
+        for name in ("absolute_position", "diagonal_link"):
+            if not isinstance(getattr(self, name), bool):
+                raise _misfit(name, getattr(self, name), "True or False")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not (_is_number(value := getattr(self, name)) and 0 <= value < 1):
+                raise _misfit(name, value, "a number from 0 up to 1")
+        if not (_is_number(self.layer_norm_eps) and self.layer_norm_eps > 0):
+            raise _misfit("layer_norm_eps", self.layer_norm_eps, "a number above 0")
+        if not _is_number(self.initializer_range):
+            raise _misfit("initializer_range", self.initializer_range, "a number")
+        if self.relative_position == "t5":
+            _check_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
+        _check_operators(self.operators)
+        _check_pretrain_loss(self.pretrain_loss)
+        _check_dtype(self.dtype)
+
+    @property
+    def unary_operators(self) -> tuple[str, ...]:
+        """Names of the mixers with unary conclusions, in order."""
+        return tuple(UNARY_OPERATORS[letter] for letter in self.operators.split(".")[0])
+
+    @property
+    def binary_operators(self) -> tuple[str, ...]:
+        """Names of the mixers with binary conclusions, in order."""
+        return tuple(BINARY_OPERATORS[letter] for letter in self.operators.split(".")[1])
+
+    @property
+    def num_relative_positions(self) -> int:
+        """Rows of the table of binary base atoms."""
+        return {
+            "folnet": 2 * self.max_distance + 2,
+            "t5": self.relative_attention_num_buckets,
+            "none": 0,
+        }[self.relative_position]
+
+    def replace(self, **changes: Any) -> Self:
+        """These settings but for some.
+
+        Raises:
+          ValueError: a field that does not exist or does not fit.
+        """
+        return type(self).from_dict({**self.to_dict(), **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON has them."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """The settings with these fields; the others have their defaults.
+
+        Raises:
+          ValueError: a field that does not exist (all of them are named), or does not fit.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(set(fields) - known):
+            raise ValueError(
+                f"fields has {', '.join(map(repr, unknown))}, expected none but {', '.join(sorted(known))}"
+            )
+        return cls(**fields)
+
+
+_POSITIVE = (
+    "vocab_size",
+    "hidden_size",
+    "relation_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "head_size",
+    "intermediate_size",
+    "relation_intermediate_size",
+    "max_distance",
+    "relative_attention_num_buckets",
+    "relative_attention_max_distance",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "num_labels",
+)
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "relative_position": get_args(RelativePosition),
+    "activation": get_args(Activation),
+    "head_activation": get_args(HeadActivation),
+    "cjoin": get_args(CJoin),
+    "remat": get_args(Remat),
+    "problem_type": (None, *get_args(ProblemType)),
+}
+
+
+def _misfit(name: str, value: object, expected: str) -> ValueError:
+    return ValueError(f"{name} is {value!r}, expected {expected}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _expect_integer(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise _misfit(name, value, f"an integer of at least {least}")
+
+
+def _check_operators(operators: object) -> None:
+    rule = "letters out of 'jmc', a dot, letters out of 'atp', such as 'jmc.atp'"
+    if not isinstance(operators, str) or operators.count(".") != 1:
+        raise _misfit("operators", operators, rule)
+    for letters, mine, other, side in zip(
+        operators.split("."),
+        (UNARY_OPERATORS, BINARY_OPERATORS),
+        (BINARY_OPERATORS, UNARY_OPERATORS),
+        ("before", "after"),
+        strict=True,
+    ):
+        for letter in letters:
+            possible = f"{side} the dot only {', '.join(f'{key!r} ({name})' for key, name in mine.items())}"
+            if letter in other:
+                opposite = "after" if side == "before" else "before"
+                raise ValueError(
+                    f"operators is {operators!r}: {letter!r} ({other[letter]}) stands {side} the dot, "
+                    f"expected {opposite} it; {possible}"
+                )
+            if letter == "b":
+                raise ValueError(
+                    f"operators is {operators!r}: 'b' (bool) is always there and not written; "
+                    f"expected {possible}"
+                )
+            if letter not in mine:
+                raise ValueError(
+                    f"operators is {operators!r}: {letter!r} is no operator; expected {possible}"
+                )
+        if len(set(letters)) != len(letters):
+            raise ValueError(f"operators is {operators!r}, expected each letter once")
+    if operators == ".":
+        raise _misfit("operators", operators, f"at least one operator: {rule}")
+
+
+def _check_buckets(count: int, distance: int) -> None:
+    if count % 4:
+        raise _misfit(
+            "relative_attention_num_buckets",
+            count,
+            "a multiple of 4: half of them for either direction, half of those for single distances",
+        )
+    if distance <= count // 4:
+        raise _misfit("relative_attention_max_distance", distance, f"more than a fourth of {count} buckets")
+
+
+def _check_pretrain_loss(loss: object) -> None:
+    parts = loss.split(".") if isinstance(loss, str) else [""]
+    if not set(parts) <= {"MLM", "NSP", "SOP"} or len(set(parts)) != len(parts):
+        raise _misfit("pretrain_loss", loss, "'MLM', 'NSP', 'SOP', each at most once, with dots between")
+
+
+def _check_dtype(name: object) -> None:
+    try:
+        floating = isinstance(name, str) and jnp.issubdtype(jnp.dtype(name), jnp.floating)
+    except TypeError:
+        floating = False
+    if not floating:
+        raise _misfit("dtype", name, "the name of a floating type, such as 'float32' or 'bfloat16'")
+
+
+BASE = FOLNetConfig()
+"""FOLNet Base of Table 8."""
+LARGE = FOLNetConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+"""FOLNet Large of Table 8."""
+
+_TABLE3: Mapping[int, tuple[str, int, dict[str, Any]]] = {
+    3: ("j.a", 12, {"absolute_position": True, "relative_position": "none"}),
+    4: ("j.a", 12, {}),
+    5: ("j.a", 12, {"relative_position": "t5"}),
+    6: ("jm.ap", 12, {}),
+    7: ("j.a", 16, {}),
+    8: ("j.a", 32, {}),
+    9: ("j.a", 64, {}),
+    10: ("j.at", 64, {}),
+    11: ("j.atp", 64, {}),
+    12: ("jm.atp", 64, {}),
+    13: ("jmc.atp", 64, {}),
+    14: ("jmc.atp", 12, {}),
+    15: ("jmc.atp", 64, {"pretrain_loss": "MLM.SOP"}),
+}
+
+
+def table3(row: int) -> FOLNetConfig:
+    """The model of a row of Table 3, of FOLNet Base's size.
+
+    The binary boolean operator is 4 * D2 wide in every row, as the parameter counts say.
+
+    Args:
+      row: 3 to 15; rows 1 and 2 are BERT.
+
+    Raises:
+      ValueError: another row.
+    """
+    if row not in _TABLE3:
+        raise ValueError(f"row is {row!r}, expected 3 to 15: rows 1 and 2 of Table 3 are BERT")
+    operators, width, rest = _TABLE3[row]
+    return FOLNetConfig(
+        operators=operators, relation_size=width, relation_intermediate_size=4 * width, **rest
+    )

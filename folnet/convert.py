@@ -1,0 +1,361 @@
+"""The authors' checkpoints to our parameters, and back: a table of names.
+
+    config, params = convert.from_torch(their_config, their_state, model=FOLNetForPreTraining)
+    their_config, their_state = convert.to_torch(config, params)
+
+A checkpoint is a pair of files, `*.cfg` (JSON) and `*.pt`. Here they are mappings;
+`experiments/convert_folnet.py` reads and writes the files.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from folnet import parameters
+from folnet.configuration import BINARY_OPERATORS, UNARY_OPERATORS, FOLNetConfig
+from folnet.heads import (
+    FOLNetForMaskedLM,
+    FOLNetForMultipleChoice,
+    FOLNetForPreTraining,
+    FOLNetForQuestionAnswering,
+    FOLNetForSequenceClassification,
+)
+from folnet.model import FOLNet
+
+Names = dict[str, tuple[str, bool]]
+"""The authors' name -> ours, and whether the array is to be transposed."""
+
+DATA_PARALLEL = "module."
+"""What PyTorch's DataParallel puts before every name."""
+TIED = "cls.heads.predictions.decoder.weight"
+"""The word embeddings a second time: here they are one array."""
+UNUSED = ("max_span", "span_dim", "aux_length", "glob_size", "span_size", "unit_size")
+"""Settings that nothing in the released model reads, without operators on global atoms."""
+SETTINGS: Mapping[str, str] = {
+    "hidden_dropout_prob": "hidden_dropout_prob",
+    "layer_norm_eps": "layer_norm_eps",
+    "initializer_range": "initializer_range",
+    "max_position_offset": "max_distance",
+    "absolute_position": "absolute_position",
+    "vocab_size": "vocab_size",
+    "type_vocab_size": "type_vocab_size",
+    "diag_link": "diagonal_link",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "head_size": "head_size",
+    "num_classes": "num_labels",
+}
+"""Their settings that are one of ours."""
+OTHERS = (
+    "hidden_act",
+    "boolean_type",
+    "relative_position",
+    "mixer_ops",
+    "predicate_dims",
+    "intermediate_dims",
+    "hidden_size",
+    "pretrain_loss",
+)
+HEADS: Mapping[str, tuple[str, ...]] = {
+    "words": ("cls.heads.predictions.",),
+    "sentence": ("cls.heads.seq_relationship.",),
+    "contrast": ("sch.",),
+    "classes": ("classifier.weight", "classifier.bias"),
+    "spans": ("classifier.start_logits.", "classifier.end_logits."),
+}
+"""What the names of each head's tensors begin with."""
+REQUIRED = (
+    "vocab_size",
+    "num_layers",
+    "mixer_ops",
+    "predicate_dims",
+    "intermediate_dims",
+    "num_heads",
+    "head_size",
+)
+
+_logger = logging.getLogger(__name__)
+
+
+def from_torch(
+    config: Mapping[str, Any],
+    state_dict: Mapping[str, np.ndarray],
+    model: type[nn.Module] = FOLNetForPreTraining,
+    *,
+    key: jax.Array | None = None,
+) -> tuple[FOLNetConfig, dict[str, Any]]:
+    """The settings and float32 parameters of a checkpoint.
+
+    Tensors of heads that this class has not are left out; they are logged, and `left_out` lists them.
+
+    Args:
+      config: the authors' settings, as their `*.cfg` has them.
+      state_dict: arrays by the authors' names, with or without "module." before each.
+      model: the class of the model.
+      key: draws the parameters of heads that are missing; None: they are an error.
+
+    Raises:
+      ValueError: settings that are not understood; tensors that are missing, do not belong or have another
+        shape. All of them are listed.
+    """
+    ours = from_torch_config(config)
+    built = model(config=ours)
+    state = _without_prefix(state_dict)
+    expected = parameters.shapes(built)
+    names = _names(ours, model)
+    where = {name: theirs for theirs, (name, _) in names.items()}
+    drawn = parameters.missing_heads(expected, _given(names, state)) if key is not None else []
+    want = {
+        where[name]: shape[::-1] if names[where[name]][1] else shape
+        for name, shape in expected.items()
+        if name not in drawn
+    }
+    if foreign := left_out(config, state, model):
+        _logger.info("left out, since %s has no such head: %s", model.__name__, ", ".join(foreign))
+    given = {name: np.shape(array) for name, array in state.items() if name not in foreign and name != TIED}
+    lines = parameters.misfits(want, given)
+    words = state.get("folnet.encoder.word_embd.weight")
+    if TIED in state and words is not None and not np.array_equal(state[TIED], words):
+        lines.append(f"{TIED} differs from folnet.encoder.word_embd.weight, expected the same: they are tied")
+    parameters.complain("state_dict", built, lines)
+    params: dict[str, Any] = {}
+    for theirs, (name, transposed) in names.items():
+        if theirs in given:
+            array = np.asarray(state[theirs])
+            params[name] = jnp.asarray(array.T if transposed else array, jnp.float32)
+    if key is not None and drawn:
+        params |= parameters.draw(built, key, drawn)
+    return ours, parameters.nest({name: params[name] for name in expected})
+
+
+def to_torch(config: FOLNetConfig, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The inverse of `from_torch`: the authors' settings, and arrays by their names.
+
+    Args:
+      config: the settings.
+      params: of any class of model; which, their names tell.
+
+    Raises:
+      ValueError: settings that the released code has not, or parameters that are no model's; all are listed.
+    """
+    table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
+    model = _class_of(table)
+    theirs_config = to_torch_config(config)
+    built = model(config=config)
+    given = {name: array.shape for name, array in table.items()}
+    parameters.complain("params", built, parameters.misfits(parameters.shapes(built), given))
+    state = {}
+    for theirs, (name, transposed) in _names(config, model).items():
+        state[theirs] = np.ascontiguousarray(table[name].T if transposed else table[name])
+    if _has_words(model):
+        state[TIED] = state["folnet.encoder.word_embd.weight"]
+    return theirs_config, state
+
+
+def left_out(
+    config: Mapping[str, Any], state_dict: Mapping[str, np.ndarray], model: type[nn.Module]
+) -> list[str]:
+    """The authors' names of tensors that `from_torch` leaves out: those of heads that the class has not."""
+    mine = {_head(name) for name in _names(from_torch_config(config), model)}
+    heads = {name: _head(name) for name in _without_prefix(state_dict)}
+    return [name for name, head in heads.items() if head is not None and head not in mine]
+
+
+def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
+    """Our settings for the authors'.
+
+    Raises:
+      ValueError: settings that are missing, unknown, or of what is not there; all of them are listed.
+    """
+    wrong = [f"{name} is missing" for name in REQUIRED if name not in config]
+    known = {*SETTINGS, *OTHERS, *UNUSED}
+    wrong += [
+        f"{name} is not known, expected one of {', '.join(sorted(known))}"
+        for name in config
+        if name not in known
+    ]
+    if wrong:
+        raise ValueError("config does not fit:\n  " + "\n  ".join(wrong))
+    fields: dict[str, Any] = {ours: config[theirs] for theirs, ours in SETTINGS.items() if theirs in config}
+    fields["attention_probs_dropout_prob"] = config.get("hidden_dropout_prob", 0.1)
+    mixers = {str(arity): tuple(names or ()) for arity, names in config["mixer_ops"].items()}
+    if mixers.get("0"):
+        wrong.append(
+            f"mixer_ops['0'] is {mixers['0']}, expected none: no paper or checkpoint has global atoms"
+        )
+    sides = []
+    for arity, letters in (("1", UNARY_OPERATORS), ("2", BINARY_OPERATORS)):
+        known_operators = {name: letter for letter, name in letters.items()}
+        side = mixers.get(arity, ())
+        wrong += [
+            f"mixer_ops[{arity!r}] has {name!r}, expected some of {', '.join(known_operators)}"
+            for name in side
+            if name not in known_operators
+        ]
+        sides.append("".join(known_operators.get(name, "") for name in side))
+    fields["operators"] = ".".join(sides)
+    for theirs, ours in (
+        ("predicate_dims", ("hidden_size", "relation_size")),
+        ("intermediate_dims", ("intermediate_size", "relation_intermediate_size")),
+    ):
+        dims = config[theirs]
+        if not isinstance(dims, Sequence) or len(dims) != 3:
+            wrong.append(f"{theirs} is {dims!r}, expected three numbers, for atoms of arity 0, 1 and 2")
+            continue
+        fields |= dict(zip(ours, map(int, dims[1:]), strict=True))
+    if "hidden_size" in config and config["hidden_size"] != fields.get("hidden_size"):
+        wrong.append(
+            f"hidden_size is {config['hidden_size']}, expected predicate_dims[1], {fields.get('hidden_size')}"
+        )
+    fields["relative_position"] = "folnet" if config.get("relative_position", True) else "none"
+    act, boolean = config.get("hidden_act", "gelu"), config.get("boolean_type", "mlp")
+    if act not in ("gelu", "relu"):
+        wrong.append(f"hidden_act is {act!r}, expected 'gelu' or 'relu'")
+    if boolean not in ("mlp", "reglu"):
+        wrong.append(f"boolean_type is {boolean!r}, expected 'mlp' or 'reglu'")
+    fields |= {"head_activation": act, "activation": "reglu" if boolean == "reglu" else act}
+    # SCL, a contrastive loss, is in no paper's model; a checkpoint that had it besides is as good.
+    losses = [loss for loss in str(config.get("pretrain_loss", "MLM.NSP")).split(".") if loss != "SCL"]
+    fields["pretrain_loss"] = ".".join(losses)
+    if wrong:
+        raise ValueError("config does not fit:\n  " + "\n  ".join(wrong))
+    try:
+        return FOLNetConfig(**fields)
+    except ValueError as error:
+        raise ValueError(f"config does not fit:\n  {error}") from error
+
+
+def to_torch_config(config: FOLNetConfig) -> dict[str, Any]:
+    """The authors' settings for ours.
+
+    Raises:
+      ValueError: settings that the released code has not; all of them are listed.
+    """
+    released = {
+        "relative_position": ("folnet", "none"),
+        "relation_vocab_size": (0,),
+        "activation": (config.head_activation, "reglu"),
+        "cjoin": ("released",),
+        "max_position_embeddings": (512,) if config.absolute_position else (config.max_position_embeddings,),
+        "attention_probs_dropout_prob": (config.hidden_dropout_prob,),
+    }
+    wrong = [
+        f"{name} is {getattr(config, name)!r}, expected {' or '.join(map(repr, possible))}"
+        for name, possible in released.items()
+        if getattr(config, name) not in possible
+    ]
+    if wrong:
+        raise ValueError("config is none of the released code:\n  " + "\n  ".join(wrong))
+    return {
+        **{theirs: getattr(config, ours) for theirs, ours in SETTINGS.items()},
+        "hidden_act": config.head_activation,
+        "boolean_type": "reglu" if config.activation == "reglu" else "mlp",
+        "relative_position": config.relative_position == "folnet",
+        "mixer_ops": {"0": None, "1": list(config.unary_operators), "2": list(config.binary_operators)},
+        "predicate_dims": [0, config.hidden_size, config.relation_size],
+        "intermediate_dims": [0, config.intermediate_size, config.relation_intermediate_size],
+        "hidden_size": config.hidden_size,
+        "pretrain_loss": config.pretrain_loss,
+        **dict.fromkeys(UNUSED, 0),
+    }
+
+
+# Our operator's parts -> the authors', and whether there is a bias. `reader.N` reads the atoms of arity N.
+OPERATORS: Mapping[str, Mapping[str, tuple[str, bool]]] = {
+    "join": {"premise": ("reader.1", True), "kernel": ("reader.2", False), "writer": ("writer", True)},
+    "mu": {"reader": ("reader.2", False), "writer": ("writer", True)},
+    "cjoin": {"kernel": ("kernel", False), "premise": ("premise", True), "writer": ("output", True)},
+    "assoc": {"reader": ("reader.1", True), "writer": ("writer", True)},
+    "trans": {"reader": ("reader.2", False), "writer": ("writer", True)},
+    "prod": {"kernel": ("reader.1", True), "premise": ("reader.2", True), "writer": ("writer", True)},
+}
+
+
+def _names(config: FOLNetConfig, model: type[nn.Module]) -> Names:
+    """The authors' name of each parameter of a class of model, ours, and whether it is transposed."""
+    names: Names = {
+        "encoder.word_embd.weight": ("embeddings.word", False),
+        "encoder.type_embd.weight": ("embeddings.type", False),
+    }
+    if config.absolute_position:
+        names["encoder.abs_pos_embd.weight"] = ("embeddings.position", False)
+    if config.relative_position == "folnet":
+        names["encoder.rel_pos_embd.weight"] = ("embeddings.relative", False)
+    if config.diagonal_link:
+        names |= _affine("encoder.diag", "embeddings.diagonal") | _affine("diag", "diagonal")
+    for layer in range(config.num_hidden_layers):
+        theirs, ours = f"reasoner.layers.{layer}.deducers", f"reasoner.layers_{layer}"
+        for arity, mixers in ((1, config.unary_operators), (2, config.binary_operators)):
+            for i, operator in enumerate(mixers):
+                for part, (name, bias) in OPERATORS[operator].items():
+                    names |= _affine(
+                        f"{theirs}.0.operators.{arity}.{i}.{name}", f"{ours}.{operator}.{part}", bias
+                    )
+        for arity, boolean in ((1, "bool_unary"), (2, "bool_binary")):
+            parts = {"clause_in": "clause_in", "clause_out": "clause_out"}
+            if config.activation == "reglu":
+                parts = {
+                    "clause_in": "clause_in.direct",
+                    "gate": "clause_in.gating",
+                    "clause_out": "clause_out",
+                }
+            if arity == 2:
+                parts["clause_skip"] = "clause_skip"
+            for part, name in parts.items():
+                names |= _affine(f"{theirs}.1.operators.{arity}.0.{name}", f"{ours}.{boolean}.{part}")
+    names |= _affine("dense", "pooler")
+    if model is FOLNet:
+        return {f"folnet.{theirs}": where for theirs, where in names.items()}
+    names = {f"folnet.{theirs}": (f"folnet.{ours}", turned) for theirs, (ours, turned) in names.items()}
+    if _has_words(model):
+        names["cls.heads.predictions.bias"] = ("predictions.bias", False)
+        names |= _affine("cls.heads.predictions.transform.dense", "predictions.transform")
+    if model is FOLNetForPreTraining:
+        names |= _affine("cls.heads.seq_relationship", "seq_relationship")
+    if model in (FOLNetForSequenceClassification, FOLNetForMultipleChoice):
+        names |= _affine("classifier", "classifier")
+    if model is FOLNetForQuestionAnswering:
+        for end in ("start", "end"):
+            names |= _affine(f"classifier.{end}_logits.dense", end)
+    return names
+
+
+def _affine(theirs: str, ours: str, bias: bool = True) -> Names:
+    names: Names = {f"{theirs}.weight": (f"{ours}.weight", True)}
+    return names | {f"{theirs}.bias": (f"{ours}.bias", False)} if bias else names
+
+
+def _has_words(model: type[nn.Module]) -> bool:
+    return model in (FOLNetForPreTraining, FOLNetForMaskedLM)
+
+
+def _head(name: str) -> str | None:
+    """Which head a tensor of theirs is of; None for the encoder's and for what is not known."""
+    return next((head for head, prefixes in HEADS.items() if name.startswith(prefixes)), None)
+
+
+def _without_prefix(state_dict: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.removeprefix(DATA_PARALLEL): array for name, array in state_dict.items()}
+
+
+def _given(names: Names, state: Mapping[str, Any]) -> list[str]:
+    """Our names of what is given."""
+    return [ours for theirs, (ours, _) in names.items() if theirs in state]
+
+
+def _class_of(table: Mapping[str, Any]) -> type[nn.Module]:
+    """The class whose parameters have these names; classes and choices are one head in their files."""
+    for model, name in (
+        (FOLNetForPreTraining, "seq_relationship.weight"),
+        (FOLNetForMaskedLM, "predictions.bias"),
+        (FOLNetForQuestionAnswering, "start.weight"),
+        (FOLNetForSequenceClassification, "classifier.weight"),
+    ):
+        if name in table:
+            return model
+    return FOLNet

@@ -1,0 +1,131 @@
+"""Base atoms: what holds of the tokens and pairs of a text before any deduction (Appendix A.4).
+
+Axis letters: B batch; T tokens; D1 properties; D2 relations; K relations named for a pair.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+from folnet import operators, positions
+from folnet.configuration import FOLNetConfig
+from folnet.linear import Linear, normal, normalize
+from folnet.operators import Affine
+
+
+class Embeddings(nn.Module):
+    """Base atoms as vectors, normalised.
+
+    Attributes:
+      config: of the model.
+    """
+
+    config: FOLNetConfig
+
+    def setup(self):
+        """Tables: word, type, and those of positions and relations that the settings ask for."""
+        config = self.config
+
+        def table(name: str, rows: int, width: int):
+            return self.param(name, normal(config.initializer_range), (rows, width)) if rows else None
+
+        self.word = table("word", config.vocab_size, config.hidden_size)
+        self.type = table("type", config.type_vocab_size, config.hidden_size)
+        positions_given = config.max_position_embeddings if config.absolute_position else 0
+        self.position = table("position", positions_given, config.hidden_size)
+        self.relative = table("relative", config.num_relative_positions, config.relation_size)
+        self.relation = table("relation", config.relation_vocab_size, config.relation_size)
+        self.diagonal = (
+            Linear(config, config.hidden_size, config.relation_size) if config.diagonal_link else None
+        )
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"] | None,
+        token_type_ids: Int[Array, "B T"],
+        *,
+        inputs_embeds: Float[Array, "B T D1"] | None = None,
+        relation_ids: Int[Array, "B T T *K"] | None = None,
+        relation_embeds: Float[Array, "B T T D2"] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]:
+        """u_0(x) and u_0(x, y) in the type of the computation.
+
+        Args:
+          input_ids: tokens; None for none.
+          token_type_ids: segments.
+          inputs_embeds: more properties, added.
+          relation_ids: more relations, by number; -1 for none.
+          relation_embeds: more relations, added.
+          deterministic: False to drop.
+        """
+        unary = self.properties(input_ids, token_type_ids)
+        if inputs_embeds is not None:
+            unary += inputs_embeds.astype(unary.dtype)
+        relation = self.relations(token_type_ids, relation_ids, relation_embeds)
+        if self.diagonal is not None:
+            linked = self.diagonal(unary).transpose(0, 2, 1)[..., None]
+            relation = relation + jnp.eye(unary.shape[1], dtype=linked.dtype)[None, None] * linked
+        return self.finish(unary, relation, deterministic)
+
+    def properties(
+        self, input_ids: Int[Array, "B T"] | None, token_type_ids: Int[Array, "B T"], start: int | Array = 0
+    ) -> Float[Array, "B T D1"]:
+        """Unary base atoms before the normalisation, of tokens that stand from `start` on."""
+        unary = jnp.take(self.type, token_type_ids, axis=0)
+        if input_ids is not None:
+            unary += jnp.take(self.word, input_ids, axis=0)
+        if self.position is not None:
+            unary += jax.lax.dynamic_slice_in_dim(self.position, start, unary.shape[1])[None]
+        return unary
+
+    def relations(
+        self,
+        token_type_ids: Int[Array, "B T"],
+        relation_ids: Int[Array, "B T T *K"] | None = None,
+        relation_embeds: Float[Array, "B T T D2"] | None = None,
+    ) -> Float[Array, "B D2 T T"]:
+        """Binary base atoms of whole texts before the normalisation."""
+        batch, length = token_type_ids.shape
+        match self.config.relative_position:
+            case "folnet":
+                relation = positions.relative_atoms(self.relative, token_type_ids, self.config.max_distance)
+            case "t5":
+                distance = self.config.relative_attention_max_distance
+                relation = positions.t5_atoms(self.relative, length, distance)
+            case _:
+                relation = jnp.zeros((1, self.config.relation_size, length, length), self.word.dtype)
+        relation = jnp.broadcast_to(relation, (batch, *relation.shape[1:]))
+        if relation_ids is not None:
+            given = relation_ids.reshape(batch, length, length, -1)
+            # A product with counts of relations: several may hold of a pair, and the gradient is a product.
+            counts = sum(
+                jax.nn.one_hot(given[..., k], len(self.relation), dtype=relation.dtype, axis=1)
+                for k in range(given.shape[-1])
+            )
+            relation += operators.over_predicates(counts, Affine(self.relation))
+        if relation_embeds is not None:
+            relation += jnp.moveaxis(relation_embeds.astype(relation.dtype), -1, 1)
+        return relation
+
+    def finish(self, unary, relation, deterministic: bool = True):
+        """Normalised, some of it dropped, in the type of the computation."""
+        eps, dtype = self.config.layer_norm_eps, jnp.dtype(self.config.dtype)
+        unary = normalize(unary, eps).astype(dtype)
+        relation = normalize(relation, eps, axis=1).astype(dtype)
+        return (
+            self.dropout(unary, deterministic=deterministic),
+            self.dropout(relation, deterministic=deterministic),
+        )
+
+    def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
+        """How much each token is like each word: the table once more, summed in float32 at least."""
+        flat = unary.reshape(-1, unary.shape[-1])
+        product = jnp.matmul(
+            flat,
+            self.word.T.astype(flat.dtype),
+            preferred_element_type=jnp.promote_types(flat.dtype, jnp.float32),
+        )
+        return product.reshape(*unary.shape[:-1], len(self.word))

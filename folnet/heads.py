@@ -1,0 +1,269 @@
+"""FOLNets with heads: for pretraining, masked words, classes, choices, spans. `objective` has their losses.
+
+All but the span head read the pooled first token or single tokens, as BERT's do, so that a FOLNet stands
+where a Transformer stood (Appendix A.4).
+
+Axis letters: B batch; N choices; T tokens; M masked tokens; D1 properties; V vocabulary; C classes.
+"""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from folnet import operators
+from folnet.configuration import FOLNetConfig
+from folnet.linear import Linear, normalize
+from folnet.model import FOLNet
+from folnet.pretrained import Pretrained
+
+
+@struct.dataclass
+class PreTrainingOutput:
+    """Logits of the two tasks of pretraining.
+
+    Attributes:
+      prediction_logits: of words, at all tokens or at `mlm_positions`.
+      seq_relationship_logits: of the sentence task.
+    """
+
+    prediction_logits: Float[Array, "B M V"]
+    seq_relationship_logits: Float[Array, "B 2"]
+
+
+@struct.dataclass
+class MaskedLMOutput:
+    """Logits of words, at all tokens or at `mlm_positions`."""
+
+    logits: Float[Array, "B M V"]
+
+
+@struct.dataclass
+class SequenceClassifierOutput:
+    """Logits of classes, or the numbers predicted."""
+
+    logits: Float[Array, "B C"]
+
+
+@struct.dataclass
+class MultipleChoiceOutput:
+    """Logits of choices."""
+
+    logits: Float[Array, "B N"]
+
+
+@struct.dataclass
+class QuestionAnsweringOutput:
+    """Logits of where an answer begins and where it ends."""
+
+    start_logits: Float[Array, "B T"]
+    end_logits: Float[Array, "B T"]
+
+
+class PredictionHead(nn.Module):
+    """Words from properties: affine map, activation, normalisation, the table of words, a bias.
+
+    Attributes:
+      config: of the model.
+    """
+
+    config: FOLNetConfig
+
+    def setup(self):
+        """The map, and the bias of each word; the table is the embedding's."""
+        self.transform = Linear(self.config, self.config.hidden_size, self.config.hidden_size)
+        self.bias = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,))
+
+    def __call__(self, unary: Float[Array, "B M D1"], embeddings: Any) -> Float[Array, "B M V"]:
+        """Logits, float32 at least."""
+        hidden = operators.activate(self.transform(unary), self.config.head_activation)
+        logits = embeddings.logits(normalize(hidden, self.config.layer_norm_eps))
+        return logits + self.bias.astype(logits.dtype)[None, None]
+
+
+class _Headed(nn.Module, Pretrained):
+    """A FOLNet with something after it.
+
+    Attributes:
+      config: the settings.
+    """
+
+    config: FOLNetConfig
+
+    @nn.nowrap
+    def _linear(self, outputs: int) -> Linear:
+        return Linear(self.config, self.config.hidden_size, outputs)
+
+
+class FOLNetForPreTraining(_Headed):
+    """Masked language modelling and a sentence task (NSP or SOP). Attributes are those of all models."""
+
+    def setup(self):
+        """Two heads."""
+        self.folnet = FOLNet(self.config)
+        self.predictions = PredictionHead(self.config)
+        self.seq_relationship = self._linear(2)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"] | None = None,
+        token_type_ids: Int[Array, "B T"] | None = None,
+        attention_mask: Array | None = None,
+        deterministic: bool = True,
+        *,
+        mlm_positions: Int[Array, "B M"] | None = None,
+        **atoms: Any,
+    ) -> PreTrainingOutput:
+        """Logits of both tasks.
+
+        Args:
+          input_ids: as `FOLNet` has them, and so the next four.
+          token_type_ids: segments.
+          attention_mask: true where a token is real.
+          deterministic: False to drop.
+          mlm_positions: the tokens whose words are asked for; None for all. The product with the
+            vocabulary is then theirs alone.
+          **atoms: more base atoms.
+        """
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
+        return PreTrainingOutput(
+            self.predictions(at(out.last_hidden_state, mlm_positions), self.folnet.embeddings),
+            _logits(self.seq_relationship(out.pooler_output)),
+        )
+
+
+class FOLNetForMaskedLM(_Headed):
+    """Masked language modelling. Attributes are those of all models."""
+
+    def setup(self):
+        """One head."""
+        self.folnet = FOLNet(self.config)
+        self.predictions = PredictionHead(self.config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"] | None = None,
+        token_type_ids: Int[Array, "B T"] | None = None,
+        attention_mask: Array | None = None,
+        deterministic: bool = True,
+        *,
+        mlm_positions: Int[Array, "B M"] | None = None,
+        **atoms: Any,
+    ) -> MaskedLMOutput:
+        """Logits of words; arguments are those of `FOLNetForPreTraining`."""
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
+        return MaskedLMOutput(
+            self.predictions(at(out.last_hidden_state, mlm_positions), self.folnet.embeddings)
+        )
+
+
+class FOLNetForSequenceClassification(_Headed):
+    """Classes or numbers of a whole text, from its first token. Attributes are those of all models."""
+
+    def setup(self):
+        """One head."""
+        self.folnet = FOLNet(self.config)
+        self.classifier = self._linear(self.config.num_labels)
+        self.dropout = nn.Dropout(self.config.hidden_dropout_prob)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"] | None = None,
+        token_type_ids: Int[Array, "B T"] | None = None,
+        attention_mask: Array | None = None,
+        deterministic: bool = True,
+        **atoms: Any,
+    ) -> SequenceClassifierOutput:
+        """Logits of `num_labels` classes; arguments are those of `FOLNet`."""
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
+        pooled = self.dropout(out.pooler_output, deterministic=deterministic)
+        return SequenceClassifierOutput(_logits(self.classifier(pooled)))
+
+
+class FOLNetForMultipleChoice(_Headed):
+    """Which of several texts, each with one of the choices. Attributes are those of all models."""
+
+    dummy_shape: ClassVar[tuple[int, ...]] = (1, 1, 1)
+
+    def setup(self):
+        """One head."""
+        self.folnet = FOLNet(self.config)
+        self.classifier = self._linear(1)
+        self.dropout = nn.Dropout(self.config.hidden_dropout_prob)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B N T"],
+        token_type_ids: Int[Array, "B N T"] | None = None,
+        attention_mask: Array | None = None,
+        deterministic: bool = True,
+    ) -> MultipleChoiceOutput:
+        """Logits of the choices.
+
+        Args:
+          input_ids: tokens of each choice's text.
+          token_type_ids: segments.
+          attention_mask: true where a token is real.
+          deterministic: False to drop.
+
+        Raises:
+          ValueError: an argument without an axis of choices.
+        """
+        given = {
+            "input_ids": input_ids,
+            "token_type_ids": token_type_ids,
+            "attention_mask": attention_mask,
+        }
+        for name, array in given.items():
+            if array is not None and jnp.ndim(array) != 3:
+                raise ValueError(f"{name} has shape {jnp.shape(array)}, expected [B, N, T] with N choices")
+        batch, choices, length = jnp.shape(input_ids)
+        flat = (None if array is None else array.reshape(batch * choices, length) for array in given.values())
+        pooled = self.folnet(*flat, deterministic).pooler_output
+        scores = self.classifier(self.dropout(pooled, deterministic=deterministic))
+        return MultipleChoiceOutput(_logits(scores.reshape(batch, choices)))
+
+
+class FOLNetForQuestionAnswering(_Headed):
+    """Where in a text the answer is. Attributes are those of all models."""
+
+    def setup(self):
+        """Two heads of one number a token each."""
+        self.folnet = FOLNet(self.config)
+        self.start, self.end = self._linear(1), self._linear(1)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"] | None = None,
+        token_type_ids: Int[Array, "B T"] | None = None,
+        attention_mask: Array | None = None,
+        deterministic: bool = True,
+        **atoms: Any,
+    ) -> QuestionAnsweringOutput:
+        """Logits of begin and end; arguments are those of `FOLNet`.
+
+        Padding has logits too, as released: tasks know which tokens an answer may be made of.
+        """
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
+        unary = out.last_hidden_state
+        return QuestionAnsweringOutput(_logits(self.start(unary)[..., 0]), _logits(self.end(unary)[..., 0]))
+
+
+def at(unary: Float[Array, "B T D1"], positions: Int[Array, "B M"] | None) -> Float[Array, "B M D1"]:
+    """Properties of the tokens at some positions; None for all.
+
+    Raises:
+      ValueError: positions of another batch.
+    """
+    if positions is None:
+        return unary
+    if positions.ndim != 2 or positions.shape[0] != unary.shape[0]:
+        raise ValueError(f"mlm_positions has shape {positions.shape}, expected [{unary.shape[0]}, M]")
+    return jnp.take_along_axis(unary, positions[..., None], axis=1)
+
+
+def _logits(values: jax.Array) -> jax.Array:
+    return values.astype(jnp.promote_types(values.dtype, jnp.float32))

@@ -1,0 +1,76 @@
+"""Affine maps of unary and of binary atoms, their initial values, and normalisation.
+
+Axis letters: B batch; T, X, Y tokens; I inputs, O outputs.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from folnet import operators
+from folnet.configuration import FOLNetConfig
+from folnet.operators import Affine
+
+
+def normalize(inputs: Float[Array, "..."], eps: float, axis: int = -1) -> Float[Array, "..."]:
+    """LayerNorm without gain and bias, over one axis, its sums in float32 at least.
+
+    Zeros stay zeros. The variance is that of differences, not E[x^2] - E[x]^2: with an eps of 1e-12 nothing
+    covers up what would be lost by cancellation.
+    """
+    x = inputs.astype(jnp.promote_types(inputs.dtype, jnp.float32))
+    x = x - x.mean(axis=axis, keepdims=True)
+    variance = jnp.square(x).mean(axis=axis, keepdims=True)
+    return (x * jax.lax.rsqrt(variance + eps)).astype(inputs.dtype)
+
+
+def normal(initializer_range: float) -> Callable[..., Array]:
+    """Draws from N(0, range^2); with a negative range from N(0, 2 / (rows + columns)), as released."""
+
+    def init(key, shape, dtype=jnp.float32):
+        deviation = initializer_range if initializer_range >= 0 else math.sqrt(2 / sum(shape))
+        return deviation * jax.random.normal(key, shape, dtype)
+
+    return init
+
+
+class Linear(nn.Module):
+    """An affine map of a unary atom's properties.
+
+    Attributes:
+      config: of the model.
+      inputs: width of what comes in.
+      outputs: width of what goes out.
+      use_bias: whether there is a bias.
+    """
+
+    config: FOLNetConfig
+    inputs: int
+    outputs: int
+    use_bias: bool = True
+
+    def setup(self):
+        """A weight [inputs, outputs] and a bias [outputs]."""
+        self.weight = self.param("weight", normal(self.config.initializer_range), (self.inputs, self.outputs))
+        self.bias = self.param("bias", nn.initializers.zeros, (self.outputs,)) if self.use_bias else None
+
+    @property
+    def affine(self) -> Affine:
+        """The parameters."""
+        return Affine(self.weight, self.bias)
+
+    def __call__(self, inputs: Float[Array, "B T I"]) -> Float[Array, "B T O"]:
+        """The map of each token by itself."""
+        return operators.over_features(inputs, self.affine)
+
+
+class PairLinear(Linear):
+    """An affine map of a binary atom's relations. Attributes are those of `Linear`."""
+
+    def __call__(self, inputs: Float[Array, "B I X Y"]) -> Float[Array, "B O X Y"]:
+        """The map of each pair by itself."""
+        return operators.over_predicates(inputs, self.affine)

@@ -1,0 +1,403 @@
+"""The seven neural logic operators: Chen (2023), Table 2. Each is a Horn clause whose body is learned.
+
+A clause u <- K, v has its kernel K and premise v among the atoms themselves. Its conclusion is the sum of
+v, weighted by K, over what the clause's body has and its head has not: the conjunction of equation (8) in
+logit space. An operator sums over tokens (cjoin, join, mu, trans: the mixers; their kernel is a softmax over
+those tokens) or over predicates (bool, assoc, prod).
+
+Binary atoms have their predicates before the two tokens, [B, H, X, Y]: so the sums over tokens are batched
+matrix products as they stand, and `over_predicates` projects from this layout to this layout. Nothing is
+transposed on the way. Heads of unary atoms are as projections write them, [B, X, H, S].
+
+Numbers of tokens may differ, so a decoder can ask for one row. Masks are True where a kernel may look, with
+the kernel's rank and each size full or 1; a row that may look nowhere gives 0. Kernels before the softmax are
+`kernel_logits`; softmax is float32 at least. `dropout`, a function, is applied to a kernel after its softmax.
+
+Axis letters: B batch; X, Y tokens of the conclusion; A tokens summed over; H heads (B-dim. or R-dim. of
+Table 2), S features of a head; C channels of any kind; W inputs of an affine map, F its outputs.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from kernels import trans as fused_trans
+
+Dropout = Callable[[Float[Array, "..."]], Float[Array, "..."]]
+MASKED = -1e30  # finite, so that a row with nothing allowed makes no inf - inf
+CJOIN_ROWS = 16  # rows that `cjoin` gives a softmax of their own at a time
+
+
+class Affine(NamedTuple):
+    """A map W -> F: a clause whose kernel is the same for all tokens.
+
+    Attributes:
+      weight: of the inputs for each output.
+      bias: added to each output; None for a linear map.
+    """
+
+    weight: Float[Array, "W F"]
+    bias: Float[Array, "F"] | None = None
+
+
+def over_features(inputs: Float[Array, "*B W"], affine: Affine) -> Float[Array, "*B F"]:
+    """An affine map of the last axis: unary atoms to unary atoms.
+
+    All rows are one product, so that the gradient of the weight is a sum over one axis.
+    """
+    weight, bias = affine
+    outputs = inputs.reshape(-1, inputs.shape[-1]) @ weight.astype(inputs.dtype)
+    if bias is not None:
+        outputs += bias.astype(inputs.dtype)[None]
+    return outputs.reshape(*inputs.shape[:-1], weight.shape[-1])
+
+
+def over_predicates(inputs: Float[Array, "B W X Y"], affine: Affine) -> Float[Array, "B F X Y"]:
+    """An affine map of the second axis: binary atoms to binary atoms of the same pair.
+
+    The weight is repeated for each element of the batch. That makes a batched product [F, W] x [W, X Y] whose
+    inputs and outputs lie as they should; without it the output would have its batch inside and be turned
+    around, at up to five times the cost on CPUs.
+    """
+    weight, bias = affine
+    batch, width, rows, columns = inputs.shape
+    repeated = jnp.broadcast_to(weight.astype(inputs.dtype)[None], (batch, *weight.shape))
+    outputs = jax.lax.dot_general(
+        repeated, inputs.reshape(batch, width, rows * columns), (((1,), (1,)), ((0,), (0,)))
+    )
+    if bias is not None:
+        outputs += bias.astype(inputs.dtype)[None, :, None]
+    return outputs.reshape(batch, weight.shape[-1], rows, columns)
+
+
+def implication(z: Float[Array, "..."]) -> Float[Array, "..."]:
+    """ln(1 + 2 e^z), equations (9) and (27): from the logit of a clause's body to that of its head."""
+    dtype = jnp.promote_types(z.dtype, jnp.float32)
+    return jax.nn.softplus(z.astype(dtype) + jnp.log(jnp.asarray(2, dtype))).astype(z.dtype)
+
+
+def activate(z: Float[Array, "..."], activation: str) -> Float[Array, "..."]:
+    """An activation by name.
+
+    Args:
+      z: logits.
+      activation: "gelu" (exact, by the error function), "relu" or "implication".
+
+    Raises:
+      ValueError: another name.
+    """
+    match activation:
+        case "gelu":
+            return jax.nn.gelu(z, approximate=False)
+        case "relu":
+            return jax.nn.relu(z)
+        case "implication":
+            return implication(z)
+    raise ValueError(f"activation is {activation!r}, expected 'gelu', 'relu' or 'implication'")
+
+
+def softmax_kernel(
+    logits: Float[Array, "*B A"],
+    mask: Bool[Array, "*#B #A"] | None = None,
+    *,
+    dropout: Dropout | None = None,
+    dtype: jnp.dtype | None = None,
+) -> Float[Array, "*B A"]:
+    """Softmax over the last axis in float32 at least; 0 where the mask is False.
+
+    Args:
+      logits: of the kernel.
+      mask: True where allowed, of the same rank. A row with nothing allowed gives 0.
+      dropout: applied to the result.
+      dtype: of the result; that of the logits by default.
+    """
+    dtype = dtype or logits.dtype
+    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    if mask is None:
+        kernel = jax.nn.softmax(logits)
+    else:
+        _check_mask(mask, logits.shape)
+        kernel = jnp.where(mask, jax.nn.softmax(jnp.where(mask, logits, MASKED)), 0)
+    kernel = kernel.astype(dtype)
+    return kernel if dropout is None else dropout(kernel)
+
+
+def boolean(
+    premise: Float[Array, "..."],
+    clause_in: Affine,
+    clause_out: Affine,
+    *,
+    gate: Affine | None = None,
+    activation: str = "gelu",
+    over: Callable[[Float[Array, "..."], Affine], Float[Array, "..."]] = over_features,
+) -> Float[Array, "..."]:
+    """Row "b" of Table 2, u(x) <- K, v(x): other predicates of the same token or pair.
+
+        u_h(x) = sum_w K_hw v_w(x)
+
+    chained twice with an activation between, the feed-forward layer of a Transformer (Appendix A.3).
+
+    Args:
+      premise: v, unary [B, X, W] or binary [B, W, X, Y].
+      clause_in: to the hidden values.
+      clause_out: from the hidden values.
+      gate: of a rectified gate on the hidden values (ReGLU), which then have no other activation.
+      activation: of the hidden values; see `activate`.
+      over: the axis of predicates, `over_features` or `over_predicates`.
+    """
+    hidden = over(premise, clause_in)
+    hidden = activate(hidden, activation) if gate is None else jax.nn.relu(over(premise, gate)) * hidden
+    return over(hidden, clause_out)
+
+
+def boolean_pairs(
+    premise: Float[Array, "B C X Y"],
+    converse: Float[Array, "B C X Y"],
+    clause_in: Affine,
+    clause_out: Affine,
+    clause_skip: Affine,
+    *,
+    gate: Affine | None = None,
+    activation: str = "gelu",
+) -> Float[Array, "B F X Y"]:
+    """Row "b" for binary atoms, u(x, y) <- K, v(x, y), v(y, x): relations and their converses.
+
+    As released: the boolean operator of [v(x, y); v(y, x)], plus an affine map of v(y, x).
+
+    Args:
+      premise: v(x, y).
+      converse: v(y, x) at [x, y]: the premise with its tokens exchanged, or, for some rows only, columns.
+      clause_in: of 2C inputs.
+      clause_out: to the conclusion.
+      clause_skip: of the converse to the conclusion.
+      gate: see `boolean`.
+      activation: see `boolean`.
+
+    Raises:
+      ValueError: a converse of another shape than the premise.
+    """
+    if premise.shape != converse.shape:
+        raise ValueError(f"converse has shape {converse.shape}, expected the premise's {premise.shape}")
+    both = jnp.concatenate((premise, converse), axis=1)
+    concluded = boolean(both, clause_in, clause_out, gate=gate, activation=activation, over=over_predicates)
+    return concluded + over_predicates(converse, clause_skip)
+
+
+def join(
+    kernel_logits: Float[Array, "B H X A"],
+    premise: Float[Array, "B A H S"],
+    *,
+    mask: Bool[Array, "#B #H #X #A"] | None = None,
+    dropout: Dropout | None = None,
+) -> Float[Array, "B X H S"]:
+    """Row "j", U <- B x U, u(x) <- K(x, a), v(a): a property of x from one of those it relates to.
+
+        u_hs(x) = sum_a K_h(x, a) v_hs(a)                K softmax over a
+
+    With a kernel from `assoc` this is self-attention.
+
+    Raises:
+      ValueError: shapes that do not fit, by name.
+    """
+    _check({"kernel_logits": (kernel_logits, "BHXA"), "premise": (premise, "BAHS")})
+    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
+    return jnp.einsum("bhxa,bahs->bxhs", kernel, premise)
+
+
+def mu(
+    kernel_logits: Float[Array, "B H X A"],
+    premise: Float[Array, "B C X A"],
+    *,
+    mask: Bool[Array, "#B #H #X #A"] | None = None,
+    dropout: Dropout | None = None,
+) -> Float[Array, "B X H C"]:
+    """Row "m", U <- B x B, u(x) <- K(x, a), v(x, a): a property of x from its relations to all others.
+
+        u_hs(x) = sum_a K_h(x, a) v_s(x, a)              K softmax over a
+
+    It is linear in the predicates s of the premise: those of a projection are the projection of those of what
+    is projected, which for H < S is the cheaper order.
+
+    Raises:
+      ValueError: shapes that do not fit, by name.
+    """
+    _check({"kernel_logits": (kernel_logits, "BHXA"), "premise": (premise, "BCXA")})
+    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
+    return jnp.einsum("bhxa,bcxa->bxhc", kernel, premise)
+
+
+def cjoin(
+    kernel_logits: Float[Array, "B S H A"],
+    premise: Float[Array, "B S X A"],
+    *,
+    mask: Bool[Array, "#B 1 #X #A"] | None = None,
+    dropout: Dropout | None = None,
+) -> Float[Array, "B X S H"]:
+    """Row "c" as the paper has it, U <- U x B, u(x) <- K(a), v(x, a): join with its roles exchanged.
+
+        u_hs(x) = sum_a K_hs(a) v_s(x, a)                K softmax over a
+
+    What the paper calls h is the axis S here, the one shared with the premise, as in the released code.
+
+    A mask with rows of its own gives each x a softmax of its own over the a that it may see: no later token
+    then counts in an earlier one's denominator. These kernels, S H X A numbers, are made some rows at a time,
+    and again for the gradient.
+
+    Args:
+      kernel_logits: of each token a.
+      premise: v(x, a).
+      mask: True where x may see a; the same for all heads.
+      dropout: of the kernel.
+
+    Raises:
+      ValueError: shapes that do not fit, by name.
+    """
+    _check({"kernel_logits": (kernel_logits, "BSHA"), "premise": (premise, "BSXA")})
+    if mask is not None:
+        batch, _, rows, columns = premise.shape
+        _check_mask(mask, (batch, 1, rows, columns))
+    if mask is None or mask.shape[2] == 1:
+        kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
+        return jnp.einsum("bsha,bsxa->bxsh", kernel, premise)
+    return _cjoin_by_rows(kernel_logits, premise, mask, dropout)
+
+
+def cjoin_released(
+    kernel_logits: Float[Array, "B S H A"],
+    premise: Float[Array, "B S A Y"],
+    *,
+    mask: Bool[Array, "#B 1 1 #A"] | None = None,
+    dropout: Dropout | None = None,
+) -> Float[Array, "B Y S H"]:
+    """Row "c" as released, u(y) <- K(a), v(a, y): the relation is read from its other end.
+
+        u_hs(y) = sum_a K_hs(a) v_s(a, y)                K softmax over a
+
+    Args:
+      kernel_logits: of each token a.
+      premise: v(a, y).
+      mask: True where a counts, for all y alike: what causal models need is in `cjoin`.
+      dropout: of the kernel.
+
+    Raises:
+      ValueError: shapes that do not fit, by name.
+    """
+    _check({"kernel_logits": (kernel_logits, "BSHA"), "premise": (premise, "BSAY")})
+    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
+    return jnp.einsum("bsha,bsay->bysh", kernel, premise)
+
+
+def assoc(kernel: Float[Array, "B X H S"], premise: Float[Array, "B Y H S"]) -> Float[Array, "B H X Y"]:
+    """Row "a", B <- U x U, u(x, y) <- K(x), v(y): a relation from a property of either token.
+
+        u_h(x, y) = sum_w K_hw(x) v_hw(y)
+
+    These are the scores of self-attention.
+
+    Raises:
+      ValueError: shapes that do not fit, by name.
+    """
+    _check({"kernel": (kernel, "BXHS"), "premise": (premise, "BYHS")})
+    return jnp.einsum("bxhs,byhs->bhxy", kernel, premise)
+
+
+def prod(kernel: Float[Array, "B X H C"], premise: Float[Array, "B C X Y"]) -> Float[Array, "B H X Y"]:
+    """Row "p", B <- U x B, u(x, y) <- K(x), v(x, y): a relation from another and a property of its subject.
+
+        u_h(x, y) = sum_w K_hw(x) v_w(x, y)
+
+    It is linear in the premise: a projection of the premise can be one of the kernel instead.
+
+    Raises:
+      ValueError: shapes that do not fit, by name.
+    """
+    _check({"kernel": (kernel, "BXHC"), "premise": (premise, "BCXY")})
+    return jnp.einsum("bxhc,bcxy->bhxy", kernel, premise)
+
+
+def trans(
+    kernel_logits: Float[Array, "B H X A"],
+    premise: Float[Array, "B H A Y"],
+    *,
+    mask: Bool[Array, "#B #H #X #A"] | None = None,
+    dropout: Dropout | None = None,
+    implementation: str | None = None,
+) -> Float[Array, "B H X Y"]:
+    """Row "t", B <- B x B, u(x, y) <- K(x, a), v(a, y): what stands between x and y makes them related.
+
+        u_h(x, y) = sum_a K_h(x, a) v_h(a, y)            K softmax over a
+
+    Without dropout it is `kernels.trans`, which keeps no kernel for the gradient.
+
+    Args:
+      kernel_logits: of each pair (x, a).
+      premise: v(a, y).
+      mask: True where x may look at a.
+      dropout: of the kernel; it is then computed in plain sight.
+      implementation: of `kernels.trans`, and only without dropout.
+
+    Raises:
+      ValueError: shapes that do not fit, by name.
+      NotImplementedError: an implementation asked for that does not support these arguments.
+    """
+    if dropout is None:
+        return fused_trans(kernel_logits, premise, mask=mask, implementation=implementation)
+    _check({"kernel_logits": (kernel_logits, "BHXA"), "premise": (premise, "BHAY")})
+    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
+    return jnp.einsum("bhxa,bhay->bhxy", kernel, premise)
+
+
+def _cjoin_by_rows(kernel_logits, premise, mask, dropout):
+    """`cjoin` with a softmax for each row of the mask."""
+    batch, size, rows, columns = premise.shape
+    step = min(CJOIN_ROWS, rows)
+    padding = -rows % step
+    mask = jnp.broadcast_to(mask, (mask.shape[0], 1, rows, columns))
+    # Rows that pad see nothing, and are cut off again.
+    mask = jnp.pad(mask, ((0, 0), (0, 0), (0, padding), (0, 0)))
+    premise = jnp.pad(premise, ((0, 0), (0, 0), (0, padding), (0, 0)))
+    steps = (rows + padding) // step
+    # What is dropped is dropped for all rows, as where the kernel is the same for them.
+    kept = None if dropout is None else dropout(jnp.ones(kernel_logits.shape, premise.dtype))[:, :, :, None]
+
+    def some_rows(start):
+        seen = jax.lax.dynamic_slice_in_dim(mask, start, step, axis=2)[:, :, None]  # [B, 1, 1, X, A]
+        part = jax.lax.dynamic_slice_in_dim(premise, start, step, axis=2)
+        logits = jnp.broadcast_to(kernel_logits[:, :, :, None], (*kernel_logits.shape[:3], step, columns))
+        kernel = softmax_kernel(logits, seen, dtype=premise.dtype)
+        kernel = kernel if kept is None else kernel * kept
+        return jnp.einsum("bshxa,bsxa->bxsh", kernel, part)
+
+    parts = jax.lax.map(jax.checkpoint(some_rows), jnp.arange(steps) * step)  # [steps, B, step, S, H]
+    parts = jnp.moveaxis(parts, 0, 1).reshape(batch, rows + padding, size, -1)
+    return parts[:, :rows]
+
+
+LetterShape = tuple[Float[Array, "..."], str]
+
+
+def _check(arrays: dict[str, LetterShape]) -> None:
+    """Raises ValueError unless axes of the same letter have the same size."""
+    sizes: dict[str, tuple[int, str]] = {}
+    for name, (array, letters) in arrays.items():
+        expected = f"[{', '.join(letters)}]"
+        if array.ndim != len(letters):
+            raise ValueError(f"{name} has shape {array.shape}, expected {expected}")
+        for letter, size in zip(letters, array.shape, strict=True):
+            want, whose = sizes.setdefault(letter, (size, name))
+            if size != want:
+                raise ValueError(
+                    f"{name} has shape {array.shape}, expected {expected} with {letter} = {want} "
+                    f"as in {whose} {arrays[whose][0].shape}"
+                )
+
+
+def _check_mask(mask: Array, shape: tuple[int, ...]) -> None:
+    fits = mask.ndim == len(shape) and all(m in (1, n) for m, n in zip(mask.shape, shape, strict=True))
+    if mask.dtype != jnp.bool_ or not fits:
+        raise ValueError(
+            f"mask has shape {mask.shape} and type {mask.dtype}, expected booleans that broadcast to {shape}"
+        )

@@ -1,0 +1,146 @@
+"""Where tokens stand to one another: the binary base atoms RelDist of Appendix A.4, and T5's buckets.
+
+Axis letters: B batch, X and Y tokens, N rows of a table, D2 its width.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+
+def relative_ids(
+    rows: Int[Array, "X"],
+    columns: Int[Array, "Y"],
+    row_types: Int[Array, "B X"],
+    column_types: Int[Array, "B Y"],
+    max_distance: int,
+) -> Int[Array, "B X Y"]:
+    """The number of the atom RelDist_d(x, y) that holds of a pair, as the released models number them.
+
+    With t and tau the positions of x and y, in the order in which the cases are tried:
+
+        t = tau = 0                  0                     [CLS] to itself
+        t = 0                        2 Delta               [CLS] to others
+        tau = 0                      2 Delta + 1           others to [CLS]
+        different segments           Delta
+        tau >= t                     min(tau - t, Delta - 1)
+        tau < t                      2 Delta + max(tau - t, 1 - Delta)
+
+    So Delta - 1 is at least that far after, and Delta + 1 at least that far before. Padding is of segment 0.
+
+    Args:
+      rows: positions of x in the text, from 0.
+      columns: positions of y.
+      row_types: segments of x.
+      column_types: segments of y.
+      max_distance: Delta.
+    """
+    t, tau = rows[:, None], columns[None, :]
+    offset = tau - t
+    near = jnp.where(
+        offset >= 0,
+        jnp.minimum(offset, max_distance - 1),
+        2 * max_distance + jnp.maximum(offset, 1 - max_distance),
+    )
+    same = row_types[:, :, None] == column_types[:, None, :]
+    ids = jnp.where(same, near[None], max_distance)
+    ids = jnp.where(((t == 0) & (tau > 0))[None], 2 * max_distance, ids)
+    ids = jnp.where(((t > 0) & (tau == 0))[None], 2 * max_distance + 1, ids)
+    return jnp.where(((t == 0) & (tau == 0))[None], 0, ids)
+
+
+def relative_atoms(
+    table: Float[Array, "N D2"], token_type_ids: Int[Array, "B T"], max_distance: int
+) -> Float[Array, "B D2 T T"]:
+    """`table[relative_ids]` of whole texts, predicates first, without an index a pair.
+
+    A gather of all pairs has a gradient that adds B T T rows into a table of 130: slow everywhere, and of
+    another order at every run on GPUs. Distances make bands along diagonals, which a reshape draws; all else
+    is a choice between constants. So the gradient is made of sums.
+
+    Args:
+      table: a row for each id.
+      token_type_ids: segments.
+      max_distance: Delta.
+    """
+    length = token_type_ids.shape[1]
+    ids = np.arange(1 - length, length)
+    ids = np.where(
+        ids >= 0, np.minimum(ids, max_distance - 1), 2 * max_distance + np.maximum(ids, 1 - max_distance)
+    )
+    near = diagonals(rows_of(table, ids))[None]  # [1, D2, T, T]
+    other, from_first, to_first = (
+        table[max_distance + row][None, :, None, None] for row in (0, max_distance, max_distance + 1)
+    )
+    same = token_type_ids[:, :, None] == token_type_ids[:, None, :]
+    atoms = jnp.where(same[:, None], near, other)
+    first = jnp.arange(length) == 0
+    atoms = jnp.where((first[:, None] & ~first[None, :])[None, None], from_first, atoms)
+    return jnp.where((~first[:, None] & first[None, :])[None, None], to_first, atoms)
+
+
+def t5_atoms(table: Float[Array, "N D2"], length: int, max_distance: int) -> Float[Array, "1 D2 T T"]:
+    """Binary base atoms by T5's buckets: `table[t5_buckets]`, predicates first.
+
+    Args:
+      table: a row for each bucket.
+      length: of the texts.
+      max_distance: from here on one bucket.
+    """
+    buckets = t5_buckets(np.arange(1 - length, length), len(table), max_distance)
+    return diagonals(rows_of(table, buckets))[None]
+
+
+def t5_buckets(
+    offsets: np.ndarray, num_buckets: int, max_distance: int, *, bidirectional: bool = True
+) -> np.ndarray:
+    """Buckets of distances y - x (Raffel et al. 2020): one each when near, then of growing width.
+
+    Half of a direction's buckets are for single distances, the others grow by a constant factor up to
+    max_distance; the last takes all beyond.
+
+    Row 5 of Table 3 says only "the relative positional encoding used by T5", and was never released. T5 adds
+    a learned number a bucket and head to the attention scores of every layer. FOLNet has binary atoms where
+    those numbers would go, so here a bucket's row is the binary base atom of the pair, where the paper's own
+    relative positions are too, and reaches all layers by the residual stream. The buckets are T5's; that
+    place for them, their width D2, and that segments and [CLS] make no difference, is ours. (The paper
+    counts 110M parameters for this row and 109M without; this table is 384 of them, so theirs had something
+    more: absolute positions besides, which `absolute_position` adds, would make up the difference.)
+
+    Args:
+      offsets: y - x, any shape.
+      num_buckets: in all.
+      max_distance: where the last bucket begins.
+      bidirectional: one half for y > x; else what comes after is in bucket 0, for causal models.
+    """
+    offsets = np.asarray(offsets)
+    if bidirectional:
+        num_buckets //= 2
+        direction, distance = num_buckets * (offsets > 0), np.abs(offsets)
+    else:
+        direction, distance = 0, np.maximum(-offsets, 0)
+    exact = num_buckets // 2
+    # Where the logarithm is a whole number a rounded quotient may fall short of it.
+    growth = np.log(np.maximum(distance, 1) / exact) / np.log(max_distance / exact) * (num_buckets - exact)
+    far = exact + np.floor(growth + 1e-9).astype(int)
+    return direction + np.where(distance < exact, distance, np.minimum(far, num_buckets - 1))
+
+
+def rows_of(table: Float[Array, "N D2"], ids: np.ndarray) -> Float[Array, "D2 ids"]:
+    """table[ids], turned; as a product with ones and zeros, exact and with a product for its gradient."""
+    chosen = jax.nn.one_hot(ids, len(table), dtype=table.dtype, axis=0)
+    return jnp.matmul(table.T, chosen, precision=jax.lax.Precision.HIGHEST)
+
+
+def diagonals(values: Float[Array, "D2 N"]) -> Float[Array, "D2 T T"]:
+    """The matrices with values[:, T - 1 + y - x] at [x, y], N = 2T - 1: one value along each diagonal.
+
+    With c the values from the main diagonal on, one more that is never read, and those before it, row x is
+    c moved x to the right. c repeated, and cut into rows that are one shorter than c, is moved so.
+    """
+    channels, count = values.shape
+    length = (count + 1) // 2
+    c = jnp.concatenate((values[:, length - 1 :], values[:, :1], values[:, : length - 1]), axis=1)
+    repeated = jnp.broadcast_to(c[:, None], (channels, length, count + 1)).reshape(channels, -1)
+    return repeated[:, : length * count].reshape(channels, length, count)[:, :, :length]
