@@ -24,6 +24,7 @@ held-out part), `_python`, `_sources` and `_tfds` (where documents come from), `
 from folnet.pretraining_batches import PretrainingBatch, PretrainingBatches
 from folnet.pretraining_documents import Document, Documents, Listed, is_held_out, sentences, unwrap
 from folnet.pretraining_entropy import label_counts, unigram_cross_entropy, unigram_entropy
+from folnet.pretraining_files import Manifest, PreparedWindows, write_windows
 from folnet.pretraining_masks import Masked, Masking, max_predictions
 from folnet.pretraining_pairs import CUTS, NO_LABEL, OBJECTIVES
 from folnet.pretraining_python import language_reference
@@ -40,9 +41,11 @@ __all__ = [
     "Document",
     "Documents",
     "Listed",
+    "Manifest",
     "Masked",
     "Masking",
     "MemoryWindows",
+    "PreparedWindows",
     "PretrainingBatch",
     "PretrainingBatches",
     "Split",
@@ -60,4 +63,5 @@ __all__ = [
     "unigram_cross_entropy",
     "unigram_entropy",
     "unwrap",
+    "write_windows",
 ]

@@ -93,6 +93,13 @@ class PretrainingBatches:
         check_objective(objective, self.cut, windows)
         if not len(windows):
             raise ValueError("windows must have at least one window, got none")
+        if windows.vocabulary != tokenizer.fingerprint:
+            raise ValueError(
+                f"tokenizer must be the one that made the windows (vocabulary {windows.vocabulary}), got "
+                f"another ({tokenizer.fingerprint})"
+            )
+        if not len(tokenizer.ordinary_ids):
+            raise ValueError("tokenizer must have pieces beside the special tokens, got none")
         if not 0 <= seed < 2**32:
             raise ValueError(f"seed must be in 0 .. {2**32 - 1}, got {seed}")
         if batch_size < 1:
@@ -158,7 +165,8 @@ class PretrainingBatches:
     def _generator(self, epoch: int, index: int) -> np.random.Generator:
         """Random numbers of one example, whatever batch or host it is on; one Philox key for each."""
         epoch = epoch if self._dynamic else 0
-        return np.random.Generator(np.random.Philox(key=[self.seed, epoch * _ENDLESS + index]))
+        key = np.asarray([self.seed, epoch * _ENDLESS + index], np.uint64)
+        return np.random.Generator(np.random.Philox(key=key))
 
     def _halves(self, window: Window, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None, int]:
         if self.objective == "single":

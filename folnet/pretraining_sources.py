@@ -1,21 +1,17 @@
 """Documents in files: text, array_record, and what lies at a place on disk."""
 
 import bisect
-import functools
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from folnet.pretraining_documents import Document, Documents, unwrap
 from folnet.pretraining_python import language_reference
+from folnet.pretraining_records import Records, is_record_file, record_files
 
 PYTHON = "python"
 """Says "the language reference" where a path is expected."""
-
-_RECORDS = ("array_record", "arrayrecord", "riegeli")
 
 
 class TextFiles(Documents):
@@ -125,85 +121,6 @@ class ArrayRecordTexts(Documents):
             raise ValueError(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from error
 
 
-def record_files(folder: Path, prefix: str = "") -> list[Path]:
-    """The array_record files of a folder, by name."""
-    return sorted(
-        file
-        for file in folder.glob(f"{prefix}*")
-        if file.is_file() and not file.name.startswith(".") and any(kind in file.name for kind in _RECORDS)
-    )
-
-
-class Records:
-    """The records of some array_record files, one file after the other; opened where they are read.
-
-    The readers belong to a process: what is sent to another one opens its own.
-    """
-
-    def __init__(self, files: Sequence[Path]):
-        """Counts the records.
-
-        Raises:
-            ValueError: a file is not there, or is no array_record file.
-        """
-        self.files = [Path(file) for file in files]
-        self._ends = np.cumsum(
-            [self._reader(number).num_records() for number in range(len(self.files))]
-        ).tolist()
-
-    def __len__(self) -> int:
-        """Number of records."""
-        return self._ends[-1] if self._ends else 0
-
-    def where(self, index: int) -> str:
-        """The file and record of an index, for errors."""
-        number, place = self._place(index)
-        return f"{self.files[number]}, record {place}"
-
-    def read(self, indices: Sequence[int]) -> list[bytes]:
-        """Some records.
-
-        Raises:
-            ValueError: one cannot be read.
-        """
-        of_file: dict[int, list[int]] = {}
-        places = [self._place(index) for index in indices]
-        for number, place in places:
-            of_file.setdefault(number, []).append(place)
-        found = {}
-        for number, wanted in of_file.items():
-            try:
-                found[number] = iter(self._reader(number).read(wanted))
-            except (RuntimeError, ValueError, IndexError) as error:
-                raise ValueError(f"{self.files[number]}: damaged ({error})") from error
-        return [next(found[number]) for number, _ in places]
-
-    def _place(self, index: int) -> tuple[int, int]:
-        number = bisect.bisect_right(self._ends, index)
-        return number, index - (self._ends[number - 1] if number else 0)
-
-    @functools.cached_property
-    def _readers(self) -> dict[int, Any]:
-        return {}
-
-    def _reader(self, number: int) -> Any:
-        if number not in self._readers:
-            from array_record.python import array_record_module
-
-            file = self.files[number]
-            if not file.is_file():
-                raise ValueError(f"{file}: there is no such file")
-            try:
-                self._readers[number] = array_record_module.ArrayRecordReader(str(file))
-            except (RuntimeError, ValueError) as error:
-                raise ValueError(f"{file}: not an array_record file, or damaged ({error})") from error
-        return self._readers[number]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the open files."""
-        return {key: value for key, value in self.__dict__.items() if key != "_readers"}
-
-
 def open_documents(
     source: str | os.PathLike[str],
     *,
@@ -239,7 +156,7 @@ def open_documents(
         if record_files(path):
             return ArrayRecordTexts(path)
         return TextFiles(path, blank_lines=bool(blank_lines))
-    if path.is_file() and any(kind in path.name for kind in _RECORDS):
+    if path.is_file() and is_record_file(path):
         return ArrayRecordTexts(path)
     if not path.is_file():
         raise ValueError(f"source must be {PYTHON!r}, a folder or a file, got {path}: nothing is there")

@@ -58,6 +58,9 @@ class Windows(abc.ABC):
     packing: str
     """How they were filled; one of `PACKINGS`."""
 
+    vocabulary: str
+    """The `fingerprint` of the tokenizer that made the tokens."""
+
     @abc.abstractmethod
     def __len__(self) -> int:
         """Number of windows."""
@@ -74,9 +77,9 @@ class Windows(abc.ABC):
 class MemoryWindows(Windows):
     """Windows in memory, in a few arrays."""
 
-    def __init__(self, windows: Iterable[Window], *, room: int, packing: str):
+    def __init__(self, windows: Iterable[Window], *, room: int, packing: str, vocabulary: str):
         """Takes them, all of a document together and in their order."""
-        self.room, self.packing = room, packing
+        self.room, self.packing, self.vocabulary = room, packing, vocabulary
         tokens, starts, places = [np.zeros(0, np.uint16)], [np.zeros(0, np.uint16)], []
         for window in windows:
             tokens.append(window.tokens)
@@ -262,6 +265,7 @@ def prepare(
             ),
             room=length - SPECIAL,
             packing=packing,
+            vocabulary=tokenizer.fingerprint,
         )
         for part in parts
     ]

@@ -9,6 +9,7 @@ Nothing is downloaded: a vocabulary is a text file with a piece on each line, th
 """
 
 import functools
+import hashlib
 import os
 import re
 from collections import Counter
@@ -153,7 +154,7 @@ class WordPieceTokenizer:
         first = [*SPECIAL_TOKENS, *kept, *(CONTINUATION + c for c in kept if c in continued)]
         if vocab_size < len(first):
             raise ValueError(
-                f"vocab_size must be at least {len(first)} for the special tokens and characters of these texts, "
+                f"vocab_size must be at least {len(first)} for the special tokens and all characters, "
                 f"got {vocab_size}; or take a smaller max_alphabet"
             )
         model = tokenizers.Tokenizer(tokenizers.models.WordPiece({}, unk_token=UNK))
@@ -188,6 +189,12 @@ class WordPieceTokenizer:
     def padded_vocab_size(self) -> int:
         """Rows of the released embedding: the next multiple of 8 above the number of pieces."""
         return (self.vocab_size // 8 + 1) * 8
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A short name of the vocabulary and of how text is cut: ids of another one mean something else."""
+        told = "\n".join((*self.vocabulary, f"lowercase={self.lowercase}"))
+        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     @functools.cached_property
     def special_ids(self) -> Int32[np.ndarray, "5"]:
@@ -232,8 +239,8 @@ class WordPieceTokenizer:
 
         Args:
             texts: some.
-            special_tokens: whether `[MASK]` and the like in a text mean the special token, as in a sentence to
-                be filled in. In text from elsewhere they should not.
+            special_tokens: whether `[MASK]` and the like in a text mean the special token, as in a sentence
+                to be filled in. In text from elsewhere they should not.
         """
         if not special_tokens:
             return [
@@ -270,8 +277,8 @@ class WordPieceTokenizer:
             The inputs.
 
         Raises:
-            ValueError: a single string is given, there are not as many second texts as first ones, or `length`
-                has no room for the special tokens.
+            ValueError: a single string is given, there are not as many second texts as first ones, or
+                `length` has no room for the special tokens.
         """
         if isinstance(first, str) or isinstance(second, str):
             raise ValueError("first and second must be sequences of strings, got a single string")
@@ -324,7 +331,8 @@ class WordPieceTokenizer:
 
         Args:
             ids: of one text.
-            skip_special_tokens: leaves out [PAD], [CLS], [SEP] and [MASK]; an [UNK] stays, something was there.
+            skip_special_tokens: leaves out [PAD], [CLS], [SEP] and [MASK]; an [UNK] stays, something was
+                there.
 
         Raises:
             ValueError: an id is not in the vocabulary.

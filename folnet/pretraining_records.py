@@ -1,0 +1,130 @@
+"""array_record files: read in any order, written whole or not at all."""
+
+import bisect
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_KINDS = ("array_record", "arrayrecord")
+_OPTIONS = "group_size:8"  # compressed together; read as fast as alone, and a third smaller
+
+
+def is_record_file(path: Path) -> bool:
+    """Whether a name is one of an array_record file, as in `name.array_record-00001-of-00004`."""
+    return any(kind in path.name for kind in _KINDS)
+
+
+def record_files(folder: Path, prefix: str = "") -> list[Path]:
+    """The array_record files of a folder, by name."""
+    return sorted(
+        file
+        for file in folder.glob(f"{prefix}*")
+        if file.is_file() and not file.name.startswith(".") and is_record_file(file)
+    )
+
+
+class Records:
+    """The records of some array_record files, one file after the other; opened where they are read.
+
+    The readers belong to a process: what is sent to another one opens its own.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        """Counts the records.
+
+        Raises:
+            ValueError: a file is not there, or is no array_record file.
+        """
+        self.files = [Path(file) for file in files]
+        self.sizes: list[int] = [self._reader(number).num_records() for number in range(len(self.files))]
+        """Records of each file."""
+        self._ends: list[int] = np.cumsum(self.sizes).tolist()
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return self._ends[-1] if self._ends else 0
+
+    def where(self, index: int) -> str:
+        """The file and record of an index, for errors."""
+        number, place = self._place(index)
+        return f"{self.files[number]}, record {place}"
+
+    def read(self, indices: Sequence[int]) -> list[bytes]:
+        """Some records.
+
+        Raises:
+            ValueError: one cannot be read.
+        """
+        of_file: dict[int, list[int]] = {}
+        places = [self._place(index) for index in indices]
+        for number, place in places:
+            of_file.setdefault(number, []).append(place)
+        found = {}
+        for number, wanted in of_file.items():
+            try:
+                found[number] = iter(self._reader(number).read(wanted))
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise ValueError(f"{self.files[number]}: damaged ({error})") from error
+        return [next(found[number]) for number, _ in places]
+
+    def _place(self, index: int) -> tuple[int, int]:
+        number = bisect.bisect_right(self._ends, index)
+        return number, index - (self._ends[number - 1] if number else 0)
+
+    @functools.cached_property
+    def _readers(self) -> dict[int, Any]:
+        return {}
+
+    def _reader(self, number: int) -> Any:
+        if number not in self._readers:
+            from array_record.python import array_record_module
+
+            file = self.files[number]
+            if not file.is_file():
+                raise ValueError(f"{file}: there is no such file")
+            try:
+                reader = array_record_module.ArrayRecordReader(str(file))
+            except (RuntimeError, ValueError) as error:
+                raise ValueError(f"{file}: not an array_record file, or damaged ({error})") from error
+            if not reader.ok():  # says nothing else about a file that was cut short
+                raise ValueError(f"{file}: not an array_record file, or damaged (it has no footer)")
+            self._readers[number] = reader
+        return self._readers[number]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the open files."""
+        return {key: value for key, value in self.__dict__.items() if key != "_readers"}
+
+
+def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int:
+    """Writes a file; under its name it is there only when it is whole.
+
+    Args:
+        path: the file.
+        records: what to write.
+
+    Returns:
+        How many there were; if none, there is no file.
+    """
+    from array_record.python import array_record_module
+
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    count = 0
+    try:
+        writer = array_record_module.ArrayRecordWriter(str(temporary), _OPTIONS)
+        try:
+            for record in records:
+                writer.write(record)
+                count += 1
+        finally:
+            writer.close()
+        if count:
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
