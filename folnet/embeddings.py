@@ -3,15 +3,18 @@
 Axis letters: B batch; T tokens; D1 properties; D2 relations; K relations named for a pair.
 """
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from folnet import operators, positions
+from folnet import positions
+from folnet.affine import Affine, over_predicates
 from folnet.configuration import FOLNetConfig
 from folnet.linear import Linear, normal, normalize
-from folnet.operators import Affine
 
 
 class Embeddings(nn.Module):
@@ -27,13 +30,13 @@ class Embeddings(nn.Module):
         """Tables: word, type, and those of positions and relations that the settings ask for."""
         config = self.config
 
-        def table(name: str, rows: int, width: int):
+        def table(name: str, rows: int, width: int) -> Any:
             return self.param(name, normal(config.initializer_range), (rows, width)) if rows else None
 
         self.word = table("word", config.vocab_size, config.hidden_size)
         self.type = table("type", config.type_vocab_size, config.hidden_size)
-        positions_given = config.max_position_embeddings if config.absolute_position else 0
-        self.position = table("position", positions_given, config.hidden_size)
+        given = config.max_position_embeddings if config.absolute_position else 0
+        self.position = table("position", given, config.hidden_size)
         self.relative = table("relative", config.num_relative_positions, config.relation_size)
         self.relation = table("relation", config.relation_vocab_size, config.relation_size)
         self.diagonal = (
@@ -101,11 +104,11 @@ class Embeddings(nn.Module):
         if relation_ids is not None:
             given = relation_ids.reshape(batch, length, length, -1)
             # A product with counts of relations: several may hold of a pair, and the gradient is a product.
-            counts = sum(
-                jax.nn.one_hot(given[..., k], len(self.relation), dtype=relation.dtype, axis=1)
-                for k in range(given.shape[-1])
-            )
-            relation += operators.over_predicates(counts, Affine(self.relation))
+            held = functools.partial(jax.nn.one_hot, num_classes=len(self.relation), axis=1)
+            counts = held(given[..., 0], dtype=relation.dtype)
+            for k in range(1, given.shape[-1]):
+                counts += held(given[..., k], dtype=relation.dtype)
+            relation += over_predicates(counts, Affine(self.relation))
         if relation_embeds is not None:
             relation += jnp.moveaxis(relation_embeds.astype(relation.dtype), -1, 1)
         return relation

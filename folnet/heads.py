@@ -14,7 +14,7 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from folnet import operators
+from folnet.affine import activate
 from folnet.configuration import FOLNetConfig
 from folnet.linear import Linear, normalize
 from folnet.model import FOLNet
@@ -79,7 +79,7 @@ class PredictionHead(nn.Module):
 
     def __call__(self, unary: Float[Array, "B M D1"], embeddings: Any) -> Float[Array, "B M V"]:
         """Logits, float32 at least."""
-        hidden = operators.activate(self.transform(unary), self.config.head_activation)
+        hidden = activate(self.transform(unary), self.config.head_activation)
         logits = embeddings.logits(normalize(hidden, self.config.layer_norm_eps))
         return logits + self.bias.astype(logits.dtype)[None, None]
 
@@ -221,8 +221,11 @@ class FOLNetForMultipleChoice(_Headed):
             if array is not None and jnp.ndim(array) != 3:
                 raise ValueError(f"{name} has shape {jnp.shape(array)}, expected [B, N, T] with N choices")
         batch, choices, length = jnp.shape(input_ids)
-        flat = (None if array is None else array.reshape(batch * choices, length) for array in given.values())
-        pooled = self.folnet(*flat, deterministic).pooler_output
+        flat: dict[str, Any] = {
+            name: None if array is None else array.reshape(batch * choices, length)
+            for name, array in given.items()
+        }
+        pooled = self.folnet(**flat, deterministic=deterministic).pooler_output
         scores = self.classifier(self.dropout(pooled, deterministic=deterministic))
         return MultipleChoiceOutput(_logits(scores.reshape(batch, choices)))
 

@@ -5,15 +5,15 @@ Axis letters: B batch; T, X, Y tokens; I inputs, O outputs.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from folnet import operators
+from folnet.affine import Affine, over_features, over_predicates
 from folnet.configuration import FOLNetConfig
-from folnet.operators import Affine
 
 
 def normalize(inputs: Float[Array, "..."], eps: float, axis: int = -1) -> Float[Array, "..."]:
@@ -56,7 +56,7 @@ class Linear(nn.Module):
     def setup(self):
         """A weight [inputs, outputs] and a bias [outputs]."""
         self.weight = self.param("weight", normal(self.config.initializer_range), (self.inputs, self.outputs))
-        self.bias = self.param("bias", nn.initializers.zeros, (self.outputs,)) if self.use_bias else None
+        self.bias: Any = self.param("bias", nn.initializers.zeros, (self.outputs,)) if self.use_bias else None
 
     @property
     def affine(self) -> Affine:
@@ -65,7 +65,7 @@ class Linear(nn.Module):
 
     def __call__(self, inputs: Float[Array, "B T I"]) -> Float[Array, "B T O"]:
         """The map of each token by itself."""
-        return operators.over_features(inputs, self.affine)
+        return over_features(inputs, self.affine)
 
 
 class PairLinear(Linear):
@@ -73,4 +73,4 @@ class PairLinear(Linear):
 
     def __call__(self, inputs: Float[Array, "B I X Y"]) -> Float[Array, "B O X Y"]:
         """The map of each pair by itself."""
-        return operators.over_predicates(inputs, self.affine)
+        return over_predicates(inputs, self.affine)

@@ -6,97 +6,29 @@ logit space. An operator sums over tokens (cjoin, join, mu, trans: the mixers; t
 those tokens) or over predicates (bool, assoc, prod).
 
 Binary atoms have their predicates before the two tokens, [B, H, X, Y]: so the sums over tokens are batched
-matrix products as they stand, and `over_predicates` projects from this layout to this layout. Nothing is
-transposed on the way. Heads of unary atoms are as projections write them, [B, X, H, S].
+matrix products as they stand, and `affine.over_predicates` projects from this layout to this layout.
+Nothing is transposed on the way. Heads of unary atoms are as projections write them, [B, X, H, S].
 
 Numbers of tokens may differ, so a decoder can ask for one row. Masks are True where a kernel may look, with
 the kernel's rank and each size full or 1; a row that may look nowhere gives 0. Kernels before the softmax are
 `kernel_logits`; softmax is float32 at least. `dropout`, a function, is applied to a kernel after its softmax.
 
 Axis letters: B batch; X, Y tokens of the conclusion; A tokens summed over; H heads (B-dim. or R-dim. of
-Table 2), S features of a head; C channels of any kind; W inputs of an affine map, F its outputs.
+Table 2), S features of a head; C channels of any kind; W inputs and F outputs of an affine map.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from folnet.affine import Affine, activate, over_features, over_predicates
 from kernels import trans as fused_trans
 
 Dropout = Callable[[Float[Array, "..."]], Float[Array, "..."]]
 MASKED = -1e30  # finite, so that a row with nothing allowed makes no inf - inf
 CJOIN_ROWS = 16  # rows that `cjoin` gives a softmax of their own at a time
-
-
-class Affine(NamedTuple):
-    """A map W -> F: a clause whose kernel is the same for all tokens.
-
-    Attributes:
-      weight: of the inputs for each output.
-      bias: added to each output; None for a linear map.
-    """
-
-    weight: Float[Array, "W F"]
-    bias: Float[Array, "F"] | None = None
-
-
-def over_features(inputs: Float[Array, "*B W"], affine: Affine) -> Float[Array, "*B F"]:
-    """An affine map of the last axis: unary atoms to unary atoms.
-
-    All rows are one product, so that the gradient of the weight is a sum over one axis.
-    """
-    weight, bias = affine
-    outputs = inputs.reshape(-1, inputs.shape[-1]) @ weight.astype(inputs.dtype)
-    if bias is not None:
-        outputs += bias.astype(inputs.dtype)[None]
-    return outputs.reshape(*inputs.shape[:-1], weight.shape[-1])
-
-
-def over_predicates(inputs: Float[Array, "B W X Y"], affine: Affine) -> Float[Array, "B F X Y"]:
-    """An affine map of the second axis: binary atoms to binary atoms of the same pair.
-
-    The weight is repeated for each element of the batch. That makes a batched product [F, W] x [W, X Y] whose
-    inputs and outputs lie as they should; without it the output would have its batch inside and be turned
-    around, at up to five times the cost on CPUs.
-    """
-    weight, bias = affine
-    batch, width, rows, columns = inputs.shape
-    repeated = jnp.broadcast_to(weight.astype(inputs.dtype)[None], (batch, *weight.shape))
-    outputs = jax.lax.dot_general(
-        repeated, inputs.reshape(batch, width, rows * columns), (((1,), (1,)), ((0,), (0,)))
-    )
-    if bias is not None:
-        outputs += bias.astype(inputs.dtype)[None, :, None]
-    return outputs.reshape(batch, weight.shape[-1], rows, columns)
-
-
-def implication(z: Float[Array, "..."]) -> Float[Array, "..."]:
-    """ln(1 + 2 e^z), equations (9) and (27): from the logit of a clause's body to that of its head."""
-    dtype = jnp.promote_types(z.dtype, jnp.float32)
-    return jax.nn.softplus(z.astype(dtype) + jnp.log(jnp.asarray(2, dtype))).astype(z.dtype)
-
-
-def activate(z: Float[Array, "..."], activation: str) -> Float[Array, "..."]:
-    """An activation by name.
-
-    Args:
-      z: logits.
-      activation: "gelu" (exact, by the error function), "relu" or "implication".
-
-    Raises:
-      ValueError: another name.
-    """
-    match activation:
-        case "gelu":
-            return jax.nn.gelu(z, approximate=False)
-        case "relu":
-            return jax.nn.relu(z)
-        case "implication":
-            return implication(z)
-    raise ValueError(f"activation is {activation!r}, expected 'gelu', 'relu' or 'implication'")
 
 
 def softmax_kernel(
