@@ -93,6 +93,7 @@ def test_everything_of_a_simplicial_agent(tmp_path, workdir, capsys):
         assert row["interval"][0] <= row["solved"] <= row["interval"][1]
 
 
+@pytest.mark.slow
 def test_one_checkpoint_of_a_run(tmp_path, workdir, monkeypatch):
     """Its own parameters, and those of the right seed."""
     players = []

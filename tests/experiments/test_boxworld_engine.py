@@ -115,6 +115,7 @@ def test_the_first_step_that_is_not_finite_is_named_with_its_seed():
     assert engine.first_bad(bad) == (1, "the loss is nan (seed 5)")
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_are_the_runs_alone():
     """Seed 1 of two is seed 0 of a run that begins with it."""
     both, alone = Impala(small(seed=3)), Impala(small(seed=4, seeds=1))

@@ -28,6 +28,7 @@ def episode():
     return recorded
 
 
+@pytest.mark.slow
 def test_recorded_is_what_happens_again(episode):
     """The same actions give the same states, pictures and rewards; the agent the same thoughts."""
     player = small_player()

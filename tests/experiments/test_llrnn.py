@@ -145,6 +145,7 @@ def test_a_run_leaves_its_record_and_pictures_and_finished_runs_return_at_once(t
     assert again["baseline"].step == results["baseline"].step
 
 
+@pytest.mark.slow
 def test_evaluation_counts_what_a_loop_over_lengths_counts():
     """One compiled program for all lengths against the task asked for each length by itself."""
     task = tasks.make("group_powers", group="S4", operators=3, held_out=3, test_lengths=(3, 9))

@@ -77,8 +77,6 @@ def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written
     empty = tmp_path / "empty"
     empty.mkdir()
     mistakes = {
-        ("--config.model.name=lstm",): "is not one of tp_transformer, transformer",
-        ("--config.data.module=x",): "did you mean modules?",
         (f"--config.data.directory={empty}",): "directory must have at least one of the folders",
         ("--config.data.buckets=('20x4',)", "--config.data.train=30", "--config.data.test=2"): (
             "buckets must have room for every question"

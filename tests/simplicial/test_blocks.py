@@ -81,6 +81,7 @@ def test_virtual_entities_do_not_depend_on_the_order():
     assert np.abs(read[0] - read[1]).max() > 0.1
 
 
+@pytest.mark.slow
 def test_virtual_entities_of_the_whole_batch():
     """[M, V] in the first block and a copy for each example: the same values and gradients."""
     with jax.enable_x64(True):

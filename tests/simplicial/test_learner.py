@@ -135,6 +135,7 @@ def key_data(state):
     return dataclasses.replace(state, keys=jax.random.key_data(state.keys))
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_are_those_one_by_one():
     learner = small()
     keys = jax.random.split(jax.random.key(4), 3)

@@ -70,6 +70,7 @@ def test_one_warpgroup_and_narrow_products():
     check(SMALL[4], blocks={"warpgroups": 1, "width": 64})
 
 
+@pytest.mark.slow
 def test_a_ring_too_small_for_a_whole_product(monkeypatch):
     """Then the tiles of gradients leave one by one."""
     monkeypatch.setattr(gpu, "SHARED_BYTES", 113 * 1024)

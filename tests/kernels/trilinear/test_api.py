@@ -136,6 +136,7 @@ def split():
     return given.pop("query"), given
 
 
+@pytest.mark.slow
 def test_under_transformations():
     """jit, vmap, checkpoint and scan: the same gradients as without."""
     query, rest = split()
@@ -183,6 +184,7 @@ def test_one_artifact_for_all_platforms_and_any_batch():
     chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_forward_over_reverse():
     """A Hessian's product with a vector: the passes are plain JAX and have derivatives themselves."""
     query, rest = split()

@@ -63,6 +63,7 @@ def test_other_types(shape, dtype):
     tiles=st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(1, 40)),
 )
 @settings(max_examples=4, deadline=None, derandomize=True)
+@pytest.mark.slow
 def test_any_sizes(batch, length, groups, per_group, features, windows, causal, tiles):
     shape = Shape("drawn", batch, length, groups * per_group, groups, features, *windows, causal=True)
     if not causal:
@@ -70,6 +71,7 @@ def test_any_sizes(batch, length, groups, per_group, features, windows, causal, 
     compare(shape, blocks=dict(zip(("queries", "first", "second"), tiles, strict=True)))
 
 
+@pytest.mark.slow
 def test_all_candidates_of_block_sizes_agree():
     shape = shapes.SMALL[9]
     arrays, dout = cases.make(shape)

@@ -113,6 +113,7 @@ def test_nothing_to_attend_to_gives_zeros(sizes):
         np.testing.assert_array_equal(gradient, np.zeros(x.shape))
 
 
+@pytest.mark.slow
 def test_types_meet_in_the_widest():
     mixed = changed(query=arguments(dtype=jnp.bfloat16)["query"])
     out, pullback = jax.vjp(lambda q: two_simplicial_attention(**{**mixed, "query": q}), mixed["query"])
@@ -159,6 +160,7 @@ def test_under_transformations():
         np.testing.assert_allclose(gradient, want, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_vmap_over_parameters():
     """As many seeds trained side by side do: every argument mapped, the bilinear map too."""
     query, rest = split()

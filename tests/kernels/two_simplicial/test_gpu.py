@@ -43,6 +43,7 @@ def check(config, arrays, tolerance, blocks=None, *, floor=0.1):
     cases.check_answer((out, lse, gradients), cases.expected(config, arrays, dout), tolerance, floor=floor)
 
 
+@pytest.mark.slow
 def test_several_tiles_of_everything():
     check(UNSIGNED, cases.arrays(TILES), 1e-5, NARROW)
 

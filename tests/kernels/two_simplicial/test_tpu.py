@@ -81,6 +81,7 @@ def test_bfloat16(config):
     check(config, cases.arrays(shapes.ODD, dtype=jnp.bfloat16), 1.5e-2)
 
 
+@pytest.mark.slow
 def test_products_of_bfloat16_keys_are_not_rounded():
     """To bfloat16 they would shift the logits, which reach 20 here, by up to 0.1."""
     arrays = cases.arrays(shapes.ODD, kind="large", dtype=jnp.bfloat16)
