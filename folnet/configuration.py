@@ -6,9 +6,9 @@ L layers, Delta the distance from which on all are alike.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-import jax.numpy as jnp
+from folnet.settings import ModelConfig, check_buckets, expect_integer, misfit
 
 UNARY_OPERATORS: Mapping[str, str] = {"j": "join", "m": "mu", "c": "cjoin"}
 """Letters of the operators whose conclusion is a unary atom (Table 2)."""
@@ -17,7 +17,6 @@ BINARY_OPERATORS: Mapping[str, str] = {"a": "assoc", "t": "trans", "p": "prod"}
 
 RelativePosition = Literal["folnet", "t5", "none"]
 Activation = Literal["gelu", "relu", "implication", "reglu"]
-HeadActivation = Literal["gelu", "relu"]
 CJoin = Literal["released", "paper"]
 Remat = Literal[
     "none",
@@ -26,11 +25,10 @@ Remat = Literal[
     "dots_with_no_batch_dims_saveable",
     "relation_boolean",
 ]
-ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 
 @dataclasses.dataclass(frozen=True)
-class FOLNetConfig:
+class FOLNetConfig(ModelConfig):
     """What there is to choose about a FOLNet. The defaults are FOLNet Base (Table 8).
 
     Attributes:
@@ -80,61 +78,39 @@ class FOLNetConfig:
       trans_implementation: of `kernels.trans`; None for the fastest proven.
     """
 
-    vocab_size: int = 30528
-    hidden_size: int = 768
+    model_type: ClassVar[str] = "folnet"
+    positive: ClassVar[tuple[str, ...]] = (
+        *ModelConfig.positive,
+        "relation_size",
+        "relation_intermediate_size",
+    )
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "relative_position": get_args(RelativePosition),
+        "activation": get_args(Activation),
+        "cjoin": get_args(CJoin),
+        "remat": get_args(Remat),
+        **ModelConfig.choices,
+    }
+    switches: ClassVar[tuple[str, ...]] = (*ModelConfig.switches, "diagonal_link")
+
     relation_size: int = 64
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    head_size: int = 64
-    intermediate_size: int = 3072
     relation_intermediate_size: int = 256
     operators: str = "jmc.atp"
     max_distance: int = 64
     relative_position: RelativePosition = "folnet"
-    relative_attention_num_buckets: int = 32
-    relative_attention_max_distance: int = 128
-    absolute_position: bool = False
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    relation_vocab_size: int = 0
     activation: Activation = "gelu"
-    head_activation: HeadActivation = "gelu"
     cjoin: CJoin = "released"
     diagonal_link: bool = False
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    layer_norm_eps: float = 1e-12
-    initializer_range: float = 0.02
-    num_labels: int = 2
-    problem_type: ProblemType | None = None
-    pretrain_loss: str = "MLM.NSP"
-    dtype: str = "float32"
     remat: Remat = "none"
     trans_implementation: str | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError: a field that does not fit, with its value and what was expected."""
-        for name in _POSITIVE:
-            _expect_integer(name, getattr(self, name), 1)
-        _expect_integer("relation_vocab_size", self.relation_vocab_size, 0)
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise _misfit(name, getattr(self, name), f"one of {', '.join(map(repr, choices))}")
-        for name in ("absolute_position", "diagonal_link"):
-            if not isinstance(getattr(self, name), bool):
-                raise _misfit(name, getattr(self, name), "True or False")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not (_is_number(value := getattr(self, name)) and 0 <= value < 1):
-                raise _misfit(name, value, "a number from 0 up to 1")
-        if not (_is_number(self.layer_norm_eps) and self.layer_norm_eps > 0):
-            raise _misfit("layer_norm_eps", self.layer_norm_eps, "a number above 0")
-        if not _is_number(self.initializer_range):
-            raise _misfit("initializer_range", self.initializer_range, "a number")
+        super().__post_init__()
+        expect_integer("max_distance", self.max_distance, 2)
         if self.relative_position == "t5":
-            _check_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
+            check_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
         _check_operators(self.operators)
-        _check_pretrain_loss(self.pretrain_loss)
-        _check_dtype(self.dtype)
 
     @property
     def unary_operators(self) -> tuple[str, ...]:
@@ -155,76 +131,11 @@ class FOLNetConfig:
             "none": 0,
         }[self.relative_position]
 
-    def replace(self, **changes: Any) -> Self:
-        """These settings but for some.
-
-        Raises:
-          ValueError: a field that does not exist or does not fit.
-        """
-        return type(self).from_dict({**self.to_dict(), **changes})
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, as JSON has them."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """The settings with these fields; the others have their defaults.
-
-        Raises:
-          ValueError: a field that does not exist (all of them are named), or does not fit.
-        """
-        known = {field.name for field in dataclasses.fields(cls)}
-        if unknown := sorted(set(fields) - known):
-            raise ValueError(
-                f"fields has {', '.join(map(repr, unknown))}, expected none but {', '.join(sorted(known))}"
-            )
-        return cls(**fields)
-
-
-_POSITIVE = (
-    "vocab_size",
-    "hidden_size",
-    "relation_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "head_size",
-    "intermediate_size",
-    "relation_intermediate_size",
-    "max_distance",
-    "relative_attention_num_buckets",
-    "relative_attention_max_distance",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "num_labels",
-)
-_CHOICES: Mapping[str, tuple[Any, ...]] = {
-    "relative_position": get_args(RelativePosition),
-    "activation": get_args(Activation),
-    "head_activation": get_args(HeadActivation),
-    "cjoin": get_args(CJoin),
-    "remat": get_args(Remat),
-    "problem_type": (None, *get_args(ProblemType)),
-}
-
-
-def _misfit(name: str, value: object, expected: str) -> ValueError:
-    return ValueError(f"{name} is {value!r}, expected {expected}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _expect_integer(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise _misfit(name, value, f"an integer of at least {least}")
-
 
 def _check_operators(operators: object) -> None:
     rule = "letters out of 'jmc', a dot, letters out of 'atp', such as 'jmc.atp'"
     if not isinstance(operators, str) or operators.count(".") != 1:
-        raise _misfit("operators", operators, rule)
+        raise misfit("operators", operators, rule)
     for letters, mine, other, side in zip(
         operators.split("."),
         (UNARY_OPERATORS, BINARY_OPERATORS),
@@ -252,33 +163,7 @@ def _check_operators(operators: object) -> None:
         if len(set(letters)) != len(letters):
             raise ValueError(f"operators is {operators!r}, expected each letter once")
     if operators == ".":
-        raise _misfit("operators", operators, f"at least one operator: {rule}")
-
-
-def _check_buckets(count: int, distance: int) -> None:
-    if count % 4:
-        raise _misfit(
-            "relative_attention_num_buckets",
-            count,
-            "a multiple of 4: half of them for either direction, half of those for single distances",
-        )
-    if distance <= count // 4:
-        raise _misfit("relative_attention_max_distance", distance, f"more than a fourth of {count} buckets")
-
-
-def _check_pretrain_loss(loss: object) -> None:
-    parts = loss.split(".") if isinstance(loss, str) else [""]
-    if not set(parts) <= {"MLM", "NSP", "SOP"} or len(set(parts)) != len(parts):
-        raise _misfit("pretrain_loss", loss, "'MLM', 'NSP', 'SOP', each at most once, with dots between")
-
-
-def _check_dtype(name: object) -> None:
-    try:
-        floating = isinstance(name, str) and jnp.issubdtype(jnp.dtype(name), jnp.floating)
-    except TypeError:
-        floating = False
-    if not floating:
-        raise _misfit("dtype", name, "the name of a floating type, such as 'float32' or 'bfloat16'")
+        raise misfit("operators", operators, f"at least one operator: {rule}")
 
 
 BASE = FOLNetConfig()

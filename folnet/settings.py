@@ -1,0 +1,154 @@
+"""What there is to choose about any encoder here, and how wrong choices are told.
+
+`configuration.FOLNetConfig` adds what FOLNets have, `transformer_configuration.TransformerConfig` what the
+Transformers have that they are compared with. Heads read no more than what is common to both.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import jax.numpy as jnp
+
+HeadActivation = Literal["gelu", "relu"]
+ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Settings common to FOLNets and Transformers; the subclasses' docstrings say what they mean."""
+
+    model_type: ClassVar[str]
+    """What config.json calls this kind of model."""
+    positive: ClassVar[tuple[str, ...]] = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "head_size",
+        "intermediate_size",
+        "relative_attention_num_buckets",
+        "max_position_embeddings",
+        "type_vocab_size",
+        "num_labels",
+    )
+    """Fields that are integers of at least 1."""
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "head_activation": get_args(HeadActivation),
+        "problem_type": (None, *get_args(ProblemType)),
+    }
+    """Fields that are one of a few."""
+    switches: ClassVar[tuple[str, ...]] = ("absolute_position",)
+    """Fields that are True or False."""
+
+    vocab_size: int = 30528
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    head_size: int = 64
+    intermediate_size: int = 3072
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    absolute_position: bool = False
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    relation_vocab_size: int = 0
+    head_activation: HeadActivation = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    num_labels: int = 2
+    problem_type: ProblemType | None = None
+    pretrain_loss: str = "MLM.NSP"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: a field that does not fit, with its value and what was expected."""
+        for name in self.positive:
+            expect_integer(name, getattr(self, name), 1)
+        expect_integer("relation_vocab_size", self.relation_vocab_size, 0)
+        for name, choices in self.choices.items():
+            if getattr(self, name) not in choices:
+                raise misfit(name, getattr(self, name), f"one of {', '.join(map(repr, choices))}")
+        for name in self.switches:
+            if not isinstance(getattr(self, name), bool):
+                raise misfit(name, getattr(self, name), "True or False")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not (is_number(value := getattr(self, name)) and 0 <= value < 1):
+                raise misfit(name, value, "a number from 0 up to 1")
+        if not (is_number(self.layer_norm_eps) and self.layer_norm_eps > 0):
+            raise misfit("layer_norm_eps", self.layer_norm_eps, "a number above 0")
+        if not is_number(self.initializer_range):
+            raise misfit("initializer_range", self.initializer_range, "a number")
+        _check_pretrain_loss(self.pretrain_loss)
+        _check_dtype(self.dtype)
+
+    def replace(self, **changes: Any) -> Self:
+        """These settings but for some.
+
+        Raises:
+          ValueError: a field that does not exist or does not fit.
+        """
+        return type(self).from_dict({**self.to_dict(), **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON has them."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """The settings with these fields; the others have their defaults.
+
+        Raises:
+          ValueError: a field that does not exist (all of them are named), or does not fit.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(set(fields) - known):
+            raise ValueError(
+                f"fields has {', '.join(map(repr, unknown))}, expected none but {', '.join(sorted(known))}"
+            )
+        return cls(**fields)
+
+
+def misfit(name: str, value: object, expected: str) -> ValueError:
+    """The error of a field that does not fit."""
+    return ValueError(f"{name} is {value!r}, expected {expected}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number, which True and False are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def expect_integer(name: str, value: object, least: int) -> None:
+    """Raises ValueError unless a field is an integer of at least so much."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise misfit(name, value, f"an integer of at least {least}")
+
+
+def check_buckets(count: int, distance: int) -> None:
+    """Raises ValueError unless T5's buckets can be made of these; see `positions.t5_buckets`."""
+    if count % 4:
+        raise misfit(
+            "relative_attention_num_buckets",
+            count,
+            "a multiple of 4: half of them for either direction, half of those for single distances",
+        )
+    if distance <= count // 4:
+        raise misfit("relative_attention_max_distance", distance, f"more than a fourth of {count} buckets")
+
+
+def _check_pretrain_loss(loss: object) -> None:
+    parts = loss.split(".") if isinstance(loss, str) else [""]
+    if not set(parts) <= {"MLM", "NSP", "SOP"} or len(set(parts)) != len(parts):
+        raise misfit("pretrain_loss", loss, "'MLM', 'NSP', 'SOP', each at most once, with dots between")
+
+
+def _check_dtype(name: object) -> None:
+    try:
+        floating = isinstance(name, str) and jnp.issubdtype(jnp.dtype(name), jnp.floating)
+    except TypeError:
+        floating = False
+    if not floating:
+        raise misfit("dtype", name, "the name of a floating type, such as 'float32' or 'bfloat16'")
