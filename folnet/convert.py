@@ -144,7 +144,7 @@ def to_torch(config: FOLNetConfig, params: Mapping[str, Any]) -> tuple[dict[str,
       ValueError: settings that the released code has not, or parameters that are no model's; all are listed.
     """
     table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
-    model = _class_of(table)
+    model = _class_of(config, table)
     theirs_config = to_torch_config(config)
     built = model(config=config)
     given = {name: array.shape for name, array in table.items()}
@@ -164,6 +164,22 @@ def left_out(
     mine = {_head(name) for name in _names(from_torch_config(config), model)}
     heads = {name: _head(name) for name in _without_prefix(state_dict)}
     return [name for name, head in heads.items() if head is not None and head not in mine]
+
+
+def class_of(config: Mapping[str, Any], state_dict: Mapping[str, np.ndarray]) -> type[nn.Module]:
+    """The class of model a checkpoint is of, by its tensors; a bare encoder if it has no head."""
+    state = _without_prefix(state_dict)
+    heads = {_head(name) for name in state}
+    if "words" in heads:
+        return FOLNetForPreTraining if "sentence" in heads else FOLNetForMaskedLM
+    if "spans" in heads:
+        return FOLNetForQuestionAnswering
+    if "classes" not in heads:
+        return FOLNet
+    # One score for each of several choices, or a score for each class.
+    scores = np.shape(state.get("classifier.weight", ()))[:1]
+    choices = scores == (1,) and config.get("num_classes", 1) > 1
+    return FOLNetForMultipleChoice if choices else FOLNetForSequenceClassification
 
 
 def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
@@ -348,8 +364,8 @@ def _given(names: Names, state: Mapping[str, Any]) -> list[str]:
     return [ours for theirs, (ours, _) in names.items() if theirs in state]
 
 
-def _class_of(table: Mapping[str, Any]) -> type[nn.Module]:
-    """The class whose parameters have these names; classes and choices are one head in their files."""
+def _class_of(config: FOLNetConfig, table: Mapping[str, Any]) -> type[nn.Module]:
+    """The class of model that has these parameters, by our names."""
     for model, name in (
         (FOLNetForPreTraining, "seq_relationship.weight"),
         (FOLNetForMaskedLM, "predictions.bias"),
@@ -357,5 +373,8 @@ def _class_of(table: Mapping[str, Any]) -> type[nn.Module]:
         (FOLNetForSequenceClassification, "classifier.weight"),
     ):
         if name in table:
+            scores = np.shape(table[name])[-1:]
+            if model is FOLNetForSequenceClassification and scores == (1,) and config.num_labels > 1:
+                return FOLNetForMultipleChoice
             return model
     return FOLNet

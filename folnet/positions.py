@@ -34,7 +34,7 @@ def relative_ids(
       columns: positions of y.
       row_types: segments of x.
       column_types: segments of y.
-      max_distance: Delta.
+      max_distance: Delta, at least 2.
     """
     t, tau = rows[:, None], columns[None, :]
     offset = tau - t

@@ -1,0 +1,85 @@
+"""Recorded models of the authors' code, and small ones with every parameter drawn at random."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from folnet import FOLNetConfig, convert, parameters
+
+DATA = Path(__file__).parent / "data"
+RECORDED = ("folnet_full", "folnet_join_assoc")
+# All sizes differ, so that axes cannot be mistaken for one another.
+SIZES: dict[str, Any] = {
+    "vocab_size": 19,
+    "hidden_size": 14,
+    "relation_size": 6,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "head_size": 4,
+    "intermediate_size": 22,
+    "relation_intermediate_size": 10,
+    "max_distance": 3,
+}
+
+
+def config(**fields: Any) -> FOLNetConfig:
+    """Settings of small sizes."""
+    return FOLNetConfig(**{**SIZES, **fields})
+
+
+@functools.cache
+def recorded(name: str) -> dict[str, Any]:
+    """Input, weights and output of the authors' code, by name; "config" as a dictionary."""
+    with np.load(DATA / f"{name}.npz") as archive:
+        return {**archive, "config": json.loads(str(archive["config"]))}
+
+
+def recorded_state(name: str, head: str = "pretraining") -> dict[str, np.ndarray]:
+    """The state dict of a recorded model; the encoder's part of it with another head."""
+    arrays = recorded(name)
+    state = {k.removeprefix("pretraining/"): v for k, v in arrays.items() if k.startswith("pretraining/")}
+    if head == "pretraining":
+        return state
+    state = {k: v for k, v in state.items() if k.startswith("folnet.")}
+    return state | {k.removeprefix(f"{head}/"): v for k, v in arrays.items() if k.startswith(f"{head}/")}
+
+
+def recorded_model(name: str, model: Any, head: str = "pretraining") -> tuple[Any, dict[str, Any]]:
+    """A recorded model, converted."""
+    settings, params = convert.from_torch(recorded(name)["config"], recorded_state(name, head), model=model)
+    return model(settings), params
+
+
+def recorded_inputs(name: str) -> tuple[jax.Array, jax.Array]:
+    """Tokens and segments."""
+    arrays = recorded(name)
+    return tuple(jnp.asarray(arrays[f"input/{key}"], jnp.int32) for key in ("token_ids", "segment_ids"))
+
+
+def draw(model: Any, seed: int = 0, scale: float = 0.4) -> dict[str, Any]:
+    """Parameters from N(0, scale^2), biases too: nothing is 0, so that a missing term shows."""
+    rng = np.random.default_rng(seed)
+    return parameters.nest(
+        {
+            name: jnp.asarray(scale * rng.normal(size=shape), jnp.float32)
+            for name, shape in parameters.shapes(model).items()
+        }
+    )
+
+
+def tokens(batch: int = 2, length: int = 7, seed: int = 0) -> tuple[jax.Array, jax.Array]:
+    """Token ids, and segments: some first, the others second."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, SIZES["vocab_size"], (batch, length))
+    types = (np.arange(length)[None] >= rng.integers(2, length, (batch, 1))).astype(np.int32)
+    return jnp.asarray(ids, jnp.int32), jnp.asarray(types)
+
+
+def quickly(function: Any, **options: Any) -> Any:
+    """The compiled function; compiling is most of what these tests do, so without optimisation."""
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0}, **options)

@@ -1,0 +1,113 @@
+"""Settings: what is refused, what the paper has, there and back."""
+
+import json
+
+import pytest
+
+from folnet.configuration import BASE, LARGE, FOLNetConfig, table3
+from tests.folnet import small
+
+
+@pytest.mark.parametrize(
+    ("operators", "message"),
+    [
+        ("ja", "operators is 'ja', expected letters out of 'jmc', a dot"),
+        ("j.a.t", "operators is 'j.a.t', expected letters out of"),
+        (3, "operators is 3, expected letters"),
+        ("t.a", r"'t' \(trans\) stands before the dot, expected after it; before the dot only 'j' \(join\)"),
+        ("j.am", r"'m' \(mu\) stands after the dot, expected before it; after the dot only 'a' \(assoc\)"),
+        ("jb.a", r"'b' \(bool\) is always there and not written"),
+        ("j.ax", "'x' is no operator; expected after the dot only"),
+        ("jj.a", "expected each letter once"),
+        (".", "expected at least one operator"),
+    ],
+)
+def test_operators_that_cannot_be(operators, message):
+    """What is wrong, and what is possible there."""
+    with pytest.raises(ValueError, match=message):
+        FOLNetConfig(operators=operators)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("vocab_size", 0, "vocab_size is 0, expected an integer of at least 1"),
+        ("hidden_size", 2.0, "hidden_size is 2.0, expected an integer"),
+        ("num_hidden_layers", True, "num_hidden_layers is True"),
+        ("max_distance", 1, "max_distance is 1, expected an integer of at least 2"),
+        ("relation_vocab_size", -1, "relation_vocab_size is -1, expected an integer of at least 0"),
+        (
+            "relative_position",
+            "rotary",
+            "relative_position is 'rotary', expected one of 'folnet', 't5', 'none'",
+        ),
+        ("activation", "swish", "activation is 'swish', expected one of 'gelu'"),
+        ("head_activation", "reglu", "head_activation is 'reglu', expected one of 'gelu', 'relu'"),
+        ("cjoin", "both", "cjoin is 'both'"),
+        ("remat", "all", "remat is 'all', expected one of 'none'"),
+        ("problem_type", "ranking", "problem_type is 'ranking'"),
+        ("diagonal_link", 1, "diagonal_link is 1, expected True or False"),
+        ("hidden_dropout_prob", 1, "hidden_dropout_prob is 1, expected a number from 0 up to 1"),
+        ("attention_probs_dropout_prob", -0.1, "attention_probs_dropout_prob is -0.1"),
+        ("layer_norm_eps", 0, "layer_norm_eps is 0, expected a number above 0"),
+        ("initializer_range", "small", "initializer_range is 'small', expected a number"),
+        ("pretrain_loss", "MLM.SCL", "pretrain_loss is 'MLM.SCL', expected 'MLM', 'NSP', 'SOP'"),
+        ("pretrain_loss", "MLM.MLM", "each at most once"),
+        ("dtype", "int32", "dtype is 'int32', expected the name of a floating type"),
+        ("dtype", "float31", "dtype is 'float31'"),
+    ],
+)
+def test_fields_that_cannot_be(field, value, message):
+    """Name, value and expectation."""
+    with pytest.raises(ValueError, match=message):
+        FOLNetConfig(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("count", "distance", "message"),
+    [(30, 128, "num_buckets is 30, expected a multiple of 4"), (32, 8, "max_distance is 8, expected more")],
+)
+def test_buckets_that_cannot_be(count, distance, message):
+    """Only where there are buckets."""
+    fields = {"relative_attention_num_buckets": count, "relative_attention_max_distance": distance}
+    FOLNetConfig(**fields)
+    with pytest.raises(ValueError, match=message):
+        FOLNetConfig(relative_position="t5", **fields)
+
+
+def test_the_order_of_operators_is_kept():
+    """It is that of sums and of names in checkpoints."""
+    assert FOLNetConfig(operators="cjm.pa").unary_operators == ("cjoin", "join", "mu")
+    assert FOLNetConfig(operators="cjm.pa").binary_operators == ("prod", "assoc")
+    assert FOLNetConfig(operators="j.").binary_operators == ()
+
+
+def test_there_and_back_through_json():
+    """All fields, of settings that are nowhere the defaults."""
+    config = small.config(
+        operators="mj.tp", relative_position="t5", activation="implication", dtype="bfloat16"
+    )
+    assert FOLNetConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert config.replace(dtype="float32").dtype == "float32"
+
+
+def test_unknown_fields_are_all_named():
+    """With what there is."""
+    with pytest.raises(
+        ValueError, match=r"fields has 'heads', 'layers', expected none but absolute_position"
+    ):
+        FOLNetConfig.from_dict({"layers": 3, "heads": 2, "vocab_size": 5})
+    with pytest.raises(ValueError, match="fields has 'depth'"):
+        BASE.replace(depth=3)
+
+
+def test_the_paper_s_settings():
+    """Table 8, and rows of Table 3."""
+    assert table3(13) == BASE
+    assert table3(15) == BASE.replace(pretrain_loss="MLM.SOP")
+    assert (LARGE.num_attention_heads * LARGE.head_size, LARGE.num_hidden_layers) == (1024, 24)
+    assert table3(5) == table3(4).replace(relative_position="t5")
+    assert [table3(row).operators for row in range(9, 14)] == ["j.a", "j.at", "j.atp", "jm.atp", "jmc.atp"]
+    for row in (2, 16, "3"):
+        with pytest.raises(ValueError, match="expected 3 to 15"):
+            table3(row)  # pyrefly: ignore[bad-argument-type]

@@ -1,0 +1,55 @@
+"""Normalisation, affine modules and their initial values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet.linear import Linear, PairLinear, normal, normalize
+from tests.folnet import small
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_normalize(axis):
+    """Mean 0 and variance 1, of numbers whose squares would lose it; zeros stay."""
+    x = 300 + np.random.default_rng(0).normal(size=(2, 5, 3, 4)).astype(np.float32)
+    exact = x.astype(np.float64)
+    exact -= exact.mean(axis=axis, keepdims=True)
+    exact /= np.sqrt(np.square(exact).mean(axis=axis, keepdims=True) + 1e-12)
+    np.testing.assert_allclose(normalize(jnp.asarray(x), 1e-12, axis), exact, atol=3e-4)
+    assert not normalize(jnp.zeros((1, 3)), 1e-12).any()
+
+
+def test_normalize_in_bfloat16():
+    """Sums are float32: a thousand numbers."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 1000)), jnp.bfloat16)
+    got = normalize(x, 1e-12)
+    assert got.dtype == jnp.bfloat16
+    exact = np.asarray(x, np.float64)
+    np.testing.assert_allclose(
+        np.asarray(got, np.float64), (exact - exact.mean()) / exact.std(), rtol=1e-2, atol=1e-4
+    )
+
+
+def test_initial_values():
+    """N(0, .02^2), or by the shape as the released code has it for a negative range."""
+    draw = normal(0.02)(jax.random.key(0), (300, 400))
+    assert abs(float(draw.std()) / 0.02 - 1) < 0.01
+    assert abs(float(draw.mean())) < 3e-4
+    by_shape = normal(-1.0)(jax.random.key(0), (300, 500))
+    assert abs(float(by_shape.std()) / 0.05 - 1) < 0.01
+
+
+@pytest.mark.parametrize("kind", [Linear, PairLinear])
+def test_modules(kind):
+    """A weight [inputs, outputs] and a bias of zeros, on the right axis."""
+    module = kind(small.config(), 3, 5)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 4, 3)), jnp.float32)
+    out, variables = module.init_with_output(jax.random.key(0), x)
+    weight, bias = variables["params"]["weight"], variables["params"]["bias"]
+    assert weight.shape == (3, 5)
+    assert not bias.any()
+    letters = "bixy,io->boxy" if kind is PairLinear else "bxyi,io->bxyo"
+    np.testing.assert_allclose(out, np.einsum(letters, x, weight), atol=1e-6)
+    without = kind(small.config(), 3, 5, use_bias=False).init(jax.random.key(0), x)
+    assert list(without["params"]) == ["weight"]

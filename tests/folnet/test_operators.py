@@ -1,0 +1,258 @@
+"""The operators against Table 2 read literally: loops over heads, features and tokens in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet import operators
+from folnet.affine import Affine, over_features, over_predicates
+
+# B, X, Y, A, H, S, C all differ.
+B, X, Y, A, H, S, C = 2, 5, 3, 4, 3, 6, 7
+RNG = np.random.default_rng(1)
+
+
+def draw(*shape):
+    return RNG.normal(size=shape)
+
+
+def single(*arrays):
+    return [jnp.asarray(array, jnp.float32) for array in arrays]
+
+
+def softmax(row, allowed=None):
+    """Of a vector; over what is allowed only, all 0 where nothing is."""
+    allowed = np.ones(len(row), bool) if allowed is None else allowed
+    if not allowed.any():
+        return np.zeros(len(row))
+    powers = np.where(allowed, np.exp(row - row[allowed].max()), 0)
+    return powers / powers.sum()
+
+
+def at(mask, *index):
+    """A row of a broadcast mask."""
+    return mask[tuple(i if n > 1 else 0 for i, n in zip(index, mask.shape[:-1], strict=True))]
+
+
+def close(got, want):
+    np.testing.assert_allclose(np.asarray(got), want, atol=1e-5)
+
+
+# Padding of the last token, each row its own, each head its own; a row that may look nowhere in each.
+PADDING = np.ones((B, 1, 1, A), bool)
+PADDING[0, ..., -1] = False
+ROWS = RNG.random((B, 1, X, A)) < 0.5
+ROWS[1, 0, 2] = False
+HEADS = RNG.random((1, H, X, A)) < 0.5
+HEADS[0, 1, 0] = False
+MASKS = {"none": np.ones((1, 1, 1, A), bool), "padding": PADDING, "rows": ROWS, "heads": HEADS}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_join(kind):
+    """u_hs(x) = sum_a K_h(x, a) v_hs(a)."""
+    k, v, mask = draw(B, H, X, A), draw(B, A, H, S), MASKS[kind]
+    want = np.zeros((B, X, H, S))
+    for b, x, h, s in np.ndindex(want.shape):
+        kernel = softmax(k[b, h, x], at(mask, b, h, x))
+        want[b, x, h, s] = sum(kernel[a] * v[b, a, h, s] for a in range(A))
+    given = None if kind == "none" else jnp.asarray(mask)
+    close(operators.join(*single(k, v), mask=given), want)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_mu(kind):
+    """u_hs(x) = sum_a K_h(x, a) v_s(x, a)."""
+    k, v, mask = draw(B, H, X, A), draw(B, C, X, A), MASKS[kind]
+    want = np.zeros((B, X, H, C))
+    for b, x, h, s in np.ndindex(want.shape):
+        kernel = softmax(k[b, h, x], at(mask, b, h, x))
+        want[b, x, h, s] = sum(kernel[a] * v[b, s, x, a] for a in range(A))
+    given = None if kind == "none" else jnp.asarray(mask)
+    close(operators.mu(*single(k, v), mask=given), want)
+
+
+def literal_cjoin(k, v, mask):
+    """u_hs(x) = sum_a K_hs(a) v_s(x, a), the softmax over the a that x may see."""
+    rows = v.shape[2]
+    want = np.zeros((B, rows, S, H))
+    for b, x, s, h in np.ndindex(want.shape):
+        kernel = softmax(k[b, s, h], at(mask, b, 0, x))
+        want[b, x, s, h] = sum(kernel[a] * v[b, s, x, a] for a in range(A))
+    return want
+
+
+@pytest.mark.parametrize("kind", ["none", "padding", "rows"])
+def test_cjoin(kind):
+    """The paper's, with one softmax for all rows or one for each."""
+    k, v, mask = draw(B, S, H, A), draw(B, S, X, A), MASKS[kind]
+    given = None if kind == "none" else jnp.asarray(mask)
+    close(operators.cjoin(*single(k, v), mask=given), literal_cjoin(k, v, mask))
+
+
+def test_cjoin_in_several_blocks_of_rows(monkeypatch):
+    """Blocks that divide the rows or do not: the values and the gradients of one block."""
+    k, v = single(draw(B, S, H, A), draw(B, S, X, A))
+    mask, weight = jnp.asarray(ROWS), jnp.asarray(draw(B, X, S, H), jnp.float32)
+
+    def value(rows):
+        monkeypatch.setattr(operators, "CJOIN_ROWS", rows)
+        return jax.value_and_grad(lambda *a: (operators.cjoin(*a, mask=mask) * weight).sum(), (0, 1))(k, v)
+
+    want = value(64)
+    assert all(np.isfinite(grad).all() and np.abs(grad).max() > 0 for grad in want[1])
+    for rows in (1, 2):
+        jax.tree.map(lambda got, one: np.testing.assert_allclose(got, one, atol=1e-5), value(rows), want)
+
+
+def test_cjoin_drops_the_same_for_all_rows():
+    """With a softmax a row, too: the clause that is dropped is a token's."""
+    ones = single(np.zeros((1, S, H, A)), np.ones((1, S, X, A)))
+    key = jax.random.key(0)
+
+    def dropout(kernel):
+        return jnp.where(jax.random.bernoulli(key, 0.5, kernel.shape), kernel / 0.5, 0)
+
+    by_rows = operators.cjoin(*ones, mask=jnp.ones((1, 1, X, A), bool), dropout=dropout)
+    at_once = operators.cjoin(*ones, mask=None, dropout=dropout)
+    np.testing.assert_allclose(by_rows, at_once, atol=1e-6)
+    assert len(np.unique(np.round(np.asarray(at_once), 4))) > 2
+
+
+@pytest.mark.parametrize("kind", ["none", "padding"])
+def test_cjoin_as_released(kind):
+    """u_hs(y) = sum_a K_hs(a) v_s(a, y): the paper's of the converse relation."""
+    k, v, mask = draw(B, S, H, A), draw(B, S, A, Y), MASKS[kind]
+    given = None if kind == "none" else jnp.asarray(mask)
+    want = literal_cjoin(k, v.swapaxes(2, 3), mask)
+    close(operators.cjoin_released(*single(k, v), mask=given), want)
+
+
+def test_assoc():
+    """u_h(x, y) = sum_w K_hw(x) v_hw(y)."""
+    k, v = draw(B, X, H, S), draw(B, Y, H, S)
+    want = np.zeros((B, H, X, Y))
+    for b, h, x, y in np.ndindex(want.shape):
+        want[b, h, x, y] = sum(k[b, x, h, w] * v[b, y, h, w] for w in range(S))
+    close(operators.assoc(*single(k, v)), want)
+
+
+def test_prod():
+    """u_h(x, y) = sum_w K_hw(x) v_w(x, y)."""
+    k, v = draw(B, X, H, C), draw(B, C, X, Y)
+    want = np.zeros((B, H, X, Y))
+    for b, h, x, y in np.ndindex(want.shape):
+        want[b, h, x, y] = sum(k[b, x, h, w] * v[b, w, x, y] for w in range(C))
+    close(operators.prod(*single(k, v)), want)
+
+
+@pytest.mark.parametrize("in_sight", [True, False])
+@pytest.mark.parametrize("kind", MASKS)
+def test_trans(kind, in_sight):
+    """u_h(x, y) = sum_a K_h(x, a) v_h(a, y), by the kernel or, as with dropout, in sight."""
+    k, v, mask = draw(B, H, X, A), draw(B, H, A, Y), MASKS[kind]
+    want = np.zeros((B, H, X, Y))
+    for b, h, x, y in np.ndindex(want.shape):
+        kernel = softmax(k[b, h, x], at(mask, b, h, x))
+        want[b, h, x, y] = sum(kernel[a] * v[b, h, a, y] for a in range(A))
+    given = None if kind == "none" else jnp.asarray(mask)
+    dropout = (lambda kernel: kernel) if in_sight else None
+    close(operators.trans(*single(k, v), mask=given, dropout=dropout), want)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_bool(gated):
+    """u_h(x) = sum_w K_hw v_w(x), twice, with relu or a gate between; tokens and pairs."""
+    first, second, gate = (
+        (draw(C, 4), draw(4)),
+        (draw(4, 5), draw(5)),
+        (draw(C, 4), draw(4)),
+    )
+    v = draw(B, X, C)
+
+    def affine(inputs, w, b):
+        out = np.zeros((B, X, w.shape[1]))
+        for i, x, h in np.ndindex(out.shape):
+            out[i, x, h] = b[h] + sum(w[c, h] * inputs[i, x, c] for c in range(w.shape[0]))
+        return out
+
+    hidden = affine(v, *first)
+    hidden = np.maximum(affine(v, *gate), 0) * hidden if gated else np.maximum(hidden, 0)
+    want = affine(hidden, *second)
+    maps = [Affine(*single(*m)) for m in (first, second, gate)]
+    options = {"activation": "relu", "gate": maps[2] if gated else None}
+    got = operators.boolean(*single(v), *maps[:2], over=over_features, **options)
+    close(got, want)
+    pairs = jnp.asarray(np.moveaxis(v, -1, 1)[..., None], jnp.float32)  # one y for each x
+    got = operators.boolean(pairs, *maps[:2], over=over_predicates, **options)
+    close(got[..., 0], np.moveaxis(want, -1, 1))
+
+
+def test_bool_of_pairs():
+    """Both directions in, and the converse past the activation."""
+    v, w = draw(B, C, X, Y), draw(B, C, X, Y)
+    first, second, skip = (draw(2 * C, 4), draw(4)), (draw(4, 5), draw(5)), (draw(C, 5), draw(5))
+    want = np.zeros((B, 5, X, Y))
+    for b, x, y in np.ndindex(B, X, Y):
+        hidden = np.maximum(np.concatenate((v[b, :, x, y], w[b, :, x, y])) @ first[0] + first[1], 0)
+        want[b, :, x, y] = hidden @ second[0] + second[1] + w[b, :, x, y] @ skip[0] + skip[1]
+    maps = [Affine(*single(*m)) for m in (first, second, skip)]
+    close(operators.boolean_pairs(*single(v, w), *maps, activation="relu"), want)
+    with pytest.raises(ValueError, match=r"converse has shape .* expected the premise's"):
+        operators.boolean_pairs(*single(v, w.swapaxes(2, 3)), *maps)
+
+
+def test_softmax_is_float32_of_what_is_not():
+    """Sums of bfloat16 numbers would stop growing at 256."""
+    kernel = operators.softmax_kernel(jnp.zeros((1, 1000), jnp.bfloat16), dtype=jnp.dtype("float32"))
+    np.testing.assert_allclose(kernel, 1e-3, rtol=1e-6)
+    assert operators.softmax_kernel(jnp.zeros((1, 3), jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+def test_masked_rows_have_no_gradient():
+    """Nor has what is masked; and nothing is nan."""
+    logits = jnp.asarray(draw(2, 4), jnp.float32)
+    mask = jnp.asarray([[True, False, True, False], [False] * 4])
+    grad = jax.grad(lambda z: (operators.softmax_kernel(z, mask) ** 2).sum())(logits)
+    assert np.abs(grad[0, ::2]).min() > 0
+    assert not grad[0, 1::2].any()
+    assert not grad[1].any()
+
+
+@pytest.mark.parametrize(
+    ("operator", "first", "second", "message"),
+    [
+        ("join", (B, H, X, A), (B, X, H, S), r"premise has shape .*expected \[B, A, H, S\] with A = 4 as in"),
+        ("join", (B, H, X), (B, A, H, S), r"kernel_logits has shape \(2, 3, 5\), expected \[B, H, X, A\]"),
+        ("mu", (B, H, X, A), (B, C, A, A), r"premise .* with X = 5"),
+        ("cjoin", (B, S, H, A), (B, S, X, Y), r"premise .* with A = 4"),
+        ("cjoin_released", (B, S, H, A), (B, S, X, Y), r"premise .* with A = 4"),
+        ("assoc", (B, X, H, S), (B, Y, S, H), r"premise .* with H = 3"),
+        ("prod", (B, X, H, C), (B, C, Y, Y), r"premise .* with X = 5"),
+        ("trans", (B, H, X, A), (B, C, A, Y), r"premise has shape"),
+    ],
+)
+def test_shapes_that_do_not_fit(operator, first, second, message):
+    """The argument, its shape and what was expected."""
+    with pytest.raises(ValueError, match=message):
+        getattr(operators, operator)(jnp.zeros(first), jnp.zeros(second))
+
+
+@pytest.mark.parametrize("mask", [jnp.ones((B, 1, X, A)), jnp.ones((B, 1, X, Y), bool)])
+def test_masks_that_do_not_fit(mask):
+    """Of another type or size."""
+    for operator, kernel, premise in (
+        (operators.join, (B, H, X, A), (B, A, H, S)),
+        (operators.cjoin, (B, S, H, A), (B, S, X, A)),
+        (operators.trans, (B, H, X, A), (B, H, A, Y)),
+    ):
+        with pytest.raises(ValueError, match="mask"):
+            operator(jnp.zeros(kernel), jnp.zeros(premise), mask=mask)
+
+
+def test_rows_of_their_own_are_not_for_the_released_cjoin():
+    """Its conclusions are about the other token."""
+    mask = jnp.ones((B, 1, A, A), bool)
+    with pytest.raises(ValueError, match="mask has shape"):
+        operators.cjoin_released(jnp.zeros((B, S, H, A)), jnp.zeros((B, S, A, A)), mask=mask)

@@ -1,0 +1,132 @@
+"""Relative positions against the paper's formula and T5's rule read literally."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet import positions
+
+DELTAS = (2, 4, 7)
+TYPES = np.asarray([[0, 0, 0, 0, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1, 1, 1, 1], [0] * 9])
+
+
+def distance(t, tau, types, delta):
+    """dist_Delta of Appendix A.4, with names for its special distances."""
+    if t == 0 and tau == 0:
+        return 0
+    if t == 0:
+        return "from [CLS]"
+    if tau == 0:
+        return "to [CLS]"
+    if types[t] != types[tau]:
+        return "other"
+    return max(1 - delta, min(tau - t, delta - 1))
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_ids_number_the_paper_s_distances(delta):
+    """Each distance has one id and each id is one distance; all ids are rows of the table."""
+    length = TYPES.shape[1]
+    at = jnp.arange(length)
+    ids = np.asarray(positions.relative_ids(at, at, jnp.asarray(TYPES), jnp.asarray(TYPES), delta))
+    number = {"other": delta, "from [CLS]": 2 * delta, "to [CLS]": 2 * delta + 1}
+    number |= {d: d if d >= 0 else 2 * delta + d for d in range(1 - delta, delta)}
+    assert sorted(number.values()) == list(range(2 * delta + 2))
+    for b, t, tau in np.ndindex(ids.shape):
+        assert ids[b, t, tau] == number[distance(t, tau, TYPES[b], delta)], (b, t, tau)
+
+
+def test_ids_of_some_rows():
+    """A decoder's: row 5 and what is before it, and after the text has gone on."""
+    at, types = jnp.arange(9), jnp.asarray(TYPES)
+    whole = positions.relative_ids(at, at, types, types, 4)
+    row = positions.relative_ids(at[5:6], at[:6], types[:, 5:6], types[:, :6], 4)
+    np.testing.assert_array_equal(row, whole[:, 5:6, :6])
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_atoms_are_rows_of_the_table(delta):
+    """The way by bands is the way by ids, in values and in gradients."""
+    rng = np.random.default_rng(0)
+    table = jnp.asarray(rng.normal(size=(2 * delta + 2, 3)), jnp.float32)
+    at, types = jnp.arange(9), jnp.asarray(TYPES)
+    weight = jnp.asarray(rng.normal(size=(3, 3, 9, 9)), jnp.float32)
+    ids = np.asarray(positions.relative_ids(at, at, types, types, delta))
+
+    def value(table):
+        atoms = positions.relative_atoms(table, types, delta)
+        return (atoms * weight).sum(), atoms
+
+    (_, atoms), grad = jax.jit(jax.value_and_grad(value, has_aux=True))(table)
+    np.testing.assert_array_equal(atoms, np.moveaxis(np.asarray(table)[ids], -1, 1))
+    want = np.zeros(table.shape)
+    np.add.at(want, ids, np.moveaxis(np.asarray(weight, np.float64), 1, -1))
+    np.testing.assert_allclose(grad, want, atol=1e-5)
+
+
+def test_the_gradient_needs_no_scatter():
+    """Which is what the bands are for."""
+    types = jnp.zeros((2, 9), jnp.int32)
+    grad = jax.grad(lambda table: (positions.relative_atoms(table, types, 4) ** 2).sum())
+    text = str(jax.make_jaxpr(grad)(jnp.ones((10, 3))))
+    assert "scatter" not in text
+    assert "gather" not in text
+
+
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_diagonals(length):
+    """Value y - x at [x, y]."""
+    values = np.arange(2 * (2 * length - 1)).reshape(2, -1)
+    got = positions.diagonals(jnp.asarray(values))
+    for x, y in np.ndindex(length, length):
+        np.testing.assert_array_equal(got[:, x, y], values[:, length - 1 + y - x])
+
+
+def t5_bucket(offset, num_buckets, max_distance, bidirectional):
+    """Raffel et al. (2020), Section 2.1 and their code, one distance at a time."""
+    bucket = 0
+    if bidirectional:
+        num_buckets //= 2
+        if offset > 0:
+            bucket = num_buckets
+        distance = abs(offset)
+    else:
+        distance = max(-offset, 0)
+    exact = num_buckets // 2
+    if distance < exact:
+        return bucket + distance
+    # The first k for which exact * (max_distance / exact)^(k / n) is more, by whole numbers.
+    n, k = num_buckets - exact, 0
+    while k < n - 1 and distance**n * exact ** (k + 1) >= exact**n * max_distance ** (k + 1):
+        k += 1
+    return bucket + exact + k
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("count", "distance"), [(32, 128), (8, 20), (12, 1000)])
+def test_buckets(count, distance, bidirectional):
+    """All distances up to well beyond the last bucket's begin."""
+    offsets = np.arange(-2 * distance, 2 * distance + 1)
+    got = positions.t5_buckets(offsets, count, distance, bidirectional=bidirectional)
+    np.testing.assert_array_equal(got, [t5_bucket(int(o), count, distance, bidirectional) for o in offsets])
+    assert (got.min(), got.max()) == (0, count - 1)
+
+
+def test_buckets_by_hand():
+    """T5's own: 8 single distances, then 8-11, 12-15, 16-22, ... 91 and more."""
+    ends = [math.ceil(8 * 16 ** (k / 8)) for k in range(8)]
+    assert ends == [8, 12, 16, 23, 32, 46, 64, 91]
+    got = positions.t5_buckets(-np.asarray([0, 1, 7, *ends, 10_000]), 32, 128)
+    np.testing.assert_array_equal(got, [0, 1, 7, *range(8, 16), 15])
+    np.testing.assert_array_equal(positions.t5_buckets(np.asarray([1, 91]), 32, 128), [17, 31])
+
+
+def test_atoms_of_buckets():
+    """Rows by distance, whatever the text."""
+    table = jnp.arange(16.0).reshape(8, 2)
+    atoms = positions.t5_atoms(table, 5, 20)
+    for x, y in np.ndindex(5, 5):
+        np.testing.assert_array_equal(atoms[0, :, x, y], table[t5_bucket(y - x, 8, 20, True)])
