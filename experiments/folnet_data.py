@@ -116,6 +116,8 @@ def prepare(
         begun = _agree(root, wanted, tokenizer)
         if begun.splits:
             return begun
+        for leftover in [*root.glob(".*.tmp"), *(root / _DONE).glob(".*.tmp")]:  # of what was killed
+            leftover.unlink()
         parts = [_marker(root, shard) for shard in range(wanted.shards)]
         missing = [shard for shard, marker in enumerate(parts) if not marker.is_file()]
         job = _Job(root, documents, tokenizer, wanted)

@@ -6,14 +6,15 @@ from folnet.tokenization import WordPieceTokenizer
 
 documents = pretraining.language_reference()  # or open_documents("wikipedia/20230601.en/1.0.0"), ...
 tokenizer = WordPieceTokenizer.train((document.text for document in documents), vocab_size=4000)
-text = pretraining.prepare(documents, tokenizer, length=128, held_out=0.1)
+text = pretraining.prepare(documents, tokenizer, length=128, held_out=0.15)
 
 train = pretraining.PretrainingBatches(text.train, tokenizer, batch_size=32, objective="sop")
 batch = train(0)  # the batch of any step, at once
 ahead = iter(train.dataset())  # or with Grain, working ahead
-test = pretraining.PretrainingBatches(text.held_out, tokenizer, 32, dynamic=False, shuffle=False,
-repeat=False) line = pretraining.unigram_entropy(pretraining.label_counts(train))  # nats; a model must get
-below ```
+once = {"dynamic": False, "shuffle": False, "repeat": False}
+test = pretraining.PretrainingBatches(text.held_out, tokenizer, batch_size=32, **once)
+line = pretraining.unigram_entropy(pretraining.label_counts(train))  # nats; a model must get below it
+```
 
 What does not fit into memory is prepared once by `python -m experiments.folnet_data` and read with
 `PreparedWindows`. The files in their order: `pretraining_documents` (what a document is, sentences, the

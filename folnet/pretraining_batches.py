@@ -140,7 +140,7 @@ class PretrainingBatches:
             positions = [position for position in positions if position < len(self.windows)]
         return [(position // len(self.windows), int(self._order[position])) for position in positions]
 
-    def __call__(self, step: int) -> PretrainingBatch:
+    def __call__(self, step: int | np.integer) -> PretrainingBatch:
         """The rows this host has of the batch at a step, counted from 0 over all epochs.
 
         Raises:
@@ -235,7 +235,8 @@ class PretrainingBatches:
             steps: how many batches; by default without end, or the one epoch.
             threads: that read and draw at the same time.
             ahead: batches made in advance.
-            workers: processes that do so beside this one; 0: none.
+            workers: processes that do so beside this one; 0: none. Grain wants absl's flags parsed for that,
+                as they are in a program started by `absl.app.run`.
 
         Returns:
             The dataset.

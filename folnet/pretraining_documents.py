@@ -77,16 +77,15 @@ def is_held_out(text: str, fraction: float, *, salt: str = "") -> bool:
     """Whether a document is kept from training, as a function of its text alone.
 
     So the answer does not depend on where it stands, on the other documents, or on the machine; and two
-    copies of a text are never on both sides.
+    copies of a text, be they wrapped differently, are never on both sides.
 
     Args:
         text: of the document.
         fraction: how many of all documents, 0 to 1.
         salt: another one chooses others.
     """
-    digest = hashlib.blake2b(
-        text.encode("utf-8", "surrogatepass"), digest_size=8, person=_person(salt)
-    ).digest()
+    words = " ".join(text.split()).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(words, digest_size=8, person=_person(salt)).digest()
     return int.from_bytes(digest, "little") < fraction * 2**64
 
 

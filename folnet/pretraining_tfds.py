@@ -31,9 +31,6 @@ class TFDSDocuments(Documents):
             raise ValueError(
                 f"directory must have dataset_info.json of a prepared data set, got {self._directory}"
             )
-        self._records: Any = self._open()
-
-    def _open(self) -> Any:
         import tensorflow_datasets as tfds
 
         builder = tfds.builder_from_directory(str(self._directory))
@@ -51,13 +48,7 @@ class TFDSDocuments(Documents):
         if self._split.partition("[")[0] not in builder.info.splits:
             have = ", ".join(builder.info.splits) or "none"
             raise ValueError(f"split must be one of those of {self._directory} ({have}), got {self._split!r}")
-        return builder.as_data_source(
-            split=self._split, decoders=tfds.decode.PartialDecoding(self._needed(builder))
-        )
-
-    def _needed(self, builder: Any) -> dict[str, bool]:
-        """Only the text and the title are read of an example."""
-        return {name: True for name in (self._feature, "title") if name in builder.info.features}
+        self._records: Any = builder.as_data_source(split=self._split)
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -66,10 +57,13 @@ class TFDSDocuments(Documents):
     def _at(self, index: int) -> Document:
         where = f"{self.name}, record {index}"
         record = self._records[index]
+        data = record[self._feature]
+        if not isinstance(data, bytes):
+            raise ValueError(f"{where}: {self._feature} is not a text but {type(data).__name__}")
         try:
-            text = bytes(record[self._feature]).decode("utf-8")
-        except (TypeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{where}: {self._feature} is not a text in UTF-8 ({error})") from error
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where}: {self._feature} is not UTF-8 ({error})") from error
         title = record.get("title", b"")
         if isinstance(title, bytes) and title:
             where += f" ({title.decode('utf-8', 'replace')})"

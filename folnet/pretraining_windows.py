@@ -149,7 +149,7 @@ def make_windows(
         seed: of those.
 
     Yields:
-        The windows, all of a document together. What is left of one and has less than two tokens is dropped.
+        The windows, all of a document together. A rest of a single token is dropped.
 
     Raises:
         ValueError: an argument is wrong.

@@ -1,0 +1,280 @@
+"""WordPiece against its definition in plain Python, and what can be wrong with a vocabulary."""
+
+import itertools
+import pickle
+import unicodedata
+from pydoc_data.topics import topics
+
+import numpy as np
+import pytest
+import tokenizers
+
+from folnet.tokenization import MASK, SPECIAL_TOKENS, WordPieceTokenizer, truncated
+
+TEXTS = [
+    "The unaffable man doesn't RUN; he unaffably walks.",
+    "naïve Ångström café — “quoted” … (brackets) [MASK] under_score a-b",
+    "世界 says hello, and 東京 too",
+    "tabs\tand\nlines\r\n and  no-break\u00a0space, soft\u00adhyphen, nul\x00 and \ufffd gone",
+    "",
+    "   ",
+    "a" * 101 + " " + "a" * 100,
+    "ﬁne ligature, İstanbul, Straße, ½ price $5 + 3^2 ~ `code` =|<>",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return WordPieceTokenizer.train([*TEXTS, *TEXTS], 160)
+
+
+def plain(text: str, vocabulary: set[str], lowercase: bool) -> list[str]:
+    """BERT's tokenizer as its paper and documentation define it."""
+    cleaned = ""
+    for c in text:
+        category = unicodedata.category(c)
+        if ord(c) in (0, 0xFFFD) or (category.startswith("C") and c not in "\t\n\r"):
+            continue
+        if 0x4E00 <= ord(c) <= 0x9FFF:
+            cleaned += f" {c} "
+        else:
+            cleaned += " " if c in "\t\n\r" or category == "Zs" else c
+    if lowercase:
+        # The library strips accents first and lowercases then, so that a dotted capital I is an i.
+        cleaned = "".join(c for c in unicodedata.normalize("NFD", cleaned) if unicodedata.category(c) != "Mn")
+        cleaned = cleaned.lower()
+    words = []
+    for word in cleaned.split():
+        current = ""
+        for c in word:
+            ascii_mark = (
+                33 <= ord(c) <= 47 or 58 <= ord(c) <= 64 or 91 <= ord(c) <= 96 or 123 <= ord(c) <= 126
+            )
+            if ascii_mark or unicodedata.category(c).startswith("P"):
+                words += [current, c] if current else [c]
+                current = ""
+            else:
+                current += c
+        words += [current] if current else []
+    pieces = []
+    for word in words:
+        found, start = [], 0
+        while start < len(word) and len(word) <= 100:
+            for end in range(len(word), start, -1):
+                if (piece := ("##" if start else "") + word[start:end]) in vocabulary:
+                    break
+            else:
+                break
+            found.append(piece)
+            start = end
+        pieces += found if start == len(word) else ["[UNK]"]
+    return pieces
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_pieces_are_those_of_the_definition(tokenizer, lowercase):
+    """Greedy from the left, word by word; for texts it was trained on and for others."""
+    tokenizer = WordPieceTokenizer(tokenizer.vocabulary, lowercase=lowercase)
+    rng = np.random.default_rng(0)
+    letters = np.asarray(list("aehlnorstu  .,-'ABÉ世☃\t"))
+    texts = [*TEXTS, *("".join(rng.choice(letters, 40)) for _ in range(50))]
+    known = set(tokenizer.vocabulary)
+    for text in texts:
+        assert tokenizer.tokenize(text) == plain(text, known, lowercase), text
+    assert any("[UNK]" in tokenizer.tokenize(text) for text in texts)
+    ids = tokenizer.ids(texts)
+    for text, row, found in zip(texts, ids, tokenizer.pieces(texts), strict=True):
+        assert [tokenizer.vocabulary[number] for number in row] == tokenizer.tokenize(text)
+        assert found.ids.tolist() == row
+
+
+def test_offsets_are_characters_of_the_text(tokenizer):
+    """Accents and characters outside the first plane do not shift them."""
+    text = "Ångström 😀 unaffable, 世界"
+    (found,) = tokenizer.pieces([text])
+    assert found.offsets.shape == (len(found.ids), 2)
+    previous = 0
+    for number, (start, end) in zip(found.ids.tolist(), found.offsets.tolist(), strict=True):
+        assert previous <= start < end <= len(text)
+        piece = tokenizer.vocabulary[number].removeprefix("##")
+        covered = unicodedata.normalize("NFD", text[start:end]).lower()
+        covered = "".join(c for c in covered if unicodedata.category(c) != "Mn")
+        assert piece in (covered, "[UNK]")
+        previous = end
+    empty = tokenizer.pieces([""])[0]
+    assert empty.ids.shape == (0,)
+    assert empty.offsets.shape == (0, 2)
+
+
+def test_training_gives_the_same_vocabulary_each_time():
+    """The library alone gives another one each time: its hash tables are seeded anew, also in one process."""
+    texts = [text for _, text in sorted(topics.items())][:8]
+    found = {WordPieceTokenizer.train(order, 900).vocabulary for order in (texts, texts, texts[::-1])}
+    assert len(found) == 1
+    library = tokenizers.Tokenizer(tokenizers.models.WordPiece({}, unk_token="[UNK]"))
+    library.normalizer = tokenizers.normalizers.BertNormalizer()
+    library.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=900, show_progress=False)
+    library.train_from_iterator(texts, trainer)
+    # What it chooses is the same but for ties.
+    (ours,) = found
+    assert len(set(ours) & set(library.get_vocab())) > 850
+
+
+def test_a_trained_vocabulary():
+    """Special tokens, then characters, then pieces; the most frequent pair is joined first."""
+    trained = WordPieceTokenizer.train(["abab abab ab", "abc"], 12)
+    #  a: begins words; b, c go on with them; then a + ##b is the most frequent pair (8 times).
+    assert trained.vocabulary[:5] == SPECIAL_TOKENS
+    assert trained.vocabulary[5:11] == ("a", "b", "c", "##a", "##b", "##c")
+    assert trained.vocabulary[11] == "ab"
+    assert trained.tokenize("ABAB abc") == ["ab", "##a", "##b", "ab", "##c"]
+    rare = WordPieceTokenizer.train(["aaaa bb c"], 20, max_alphabet=2)
+    assert rare.tokenize("c") == ["[UNK]"]
+    assert set(rare.vocabulary) >= {"a", "b"}
+    with pytest.raises(ValueError, match=r"vocab_size must be at least 11 .* got 10"):
+        WordPieceTokenizer.train(["abab abab ab", "abc"], 10)
+    with pytest.raises(ValueError, match="texts must have at least one word"):
+        WordPieceTokenizer.train(["  ", ""], 100)
+    with pytest.raises(ValueError, match="min_frequency must be at least 1, got 0"):
+        WordPieceTokenizer.train(["a"], 100, min_frequency=0)
+
+
+def test_attributes(tokenizer):
+    """Ids by their names, word beginnings, the padded size."""
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        assert tokenizer.vocabulary[getattr(tokenizer, f"{name}_id")] == f"[{name.upper()}]"
+    expected = [not piece.startswith("##") for piece in tokenizer.vocabulary]
+    np.testing.assert_array_equal(tokenizer.starts_word, expected)
+    ordinary = set(tokenizer.ordinary_ids.tolist())
+    assert ordinary == set(range(len(tokenizer))) - set(tokenizer.special_ids.tolist())
+    reserved = WordPieceTokenizer([*SPECIAL_TOKENS, "[unused0]", "a", "[unused", "##a"])
+    assert reserved.ordinary_ids.tolist() == [6, 7, 8]
+
+
+@pytest.mark.parametrize(("size", "padded"), [(30522, 30528), (8, 16), (15, 16), (16, 24)])
+def test_padded_size_is_the_released_one(size, padded):
+    """(V // 8 + 1) * 8: a multiple of 8 grows by 8."""
+    pieces = [*SPECIAL_TOKENS, *(f"p{number}" for number in range(size - len(SPECIAL_TOKENS)))]
+    assert WordPieceTokenizer(pieces).padded_vocab_size == padded
+
+
+def test_pairs_as_the_model_reads_them(tokenizer):
+    """[CLS] A [SEP] B [SEP]; segment 1 for B and its [SEP]; padding has segment 0."""
+    inputs = tokenizer(["the man", ""], ["he walks.", "run"], length=16)
+    assert {array.shape for array in inputs} == {(2, 16)}
+    for row, (first, second) in enumerate([("the man", "he walks."), ("", "run")]):
+        pieces = ["[CLS]", *tokenizer.tokenize(first), "[SEP]", *tokenizer.tokenize(second), "[SEP]"]
+        left = len(tokenizer.tokenize(first)) + 2
+        assert len(pieces) < 16
+        found = [tokenizer.vocabulary[number] for number in inputs.input_ids[row]]
+        assert found == pieces + ["[PAD]"] * (16 - len(pieces))
+        segments = [0] * left + [1] * (len(pieces) - left) + [0] * (16 - len(pieces))
+        assert inputs.token_type_ids[row].tolist() == segments
+        assert inputs.attention_mask[row].tolist() == [place < len(pieces) for place in range(16)]
+    single = tokenizer(["the man", "he"])
+    assert single.input_ids.shape == (2, 2 + len(tokenizer.tokenize("the man")))
+    assert not single.token_type_ids.any()
+    assert tokenizer([], length=5).input_ids.shape == (0, 5)
+
+
+def test_masks_in_a_text_are_special_only_when_asked_for(tokenizer):
+    """A document that talks of [MASK] must not have masks."""
+    text = f"the {MASK} walks{MASK}."
+    assert tokenizer.mask_id not in tokenizer.ids([text])[0]
+    (found,) = tokenizer.ids([text], special_tokens=True)
+    (before, middle, after) = tokenizer.ids(["the", "walks", "."])
+    assert found == [*before, tokenizer.mask_id, *middle, tokenizer.mask_id, *after]
+    assert tokenizer([text], special_tokens=True).input_ids[0, 1:-1].tolist() == found
+
+
+def test_the_longer_one_is_cut_first():
+    """Against taking away one token after the other."""
+    for first, second, room in itertools.product(range(12), range(12), range(14)):
+        a, b = first, second
+        while a + b > room:
+            if a > b:
+                a -= 1
+            else:
+                b -= 1
+        assert truncated(first, second, room) == (a, b)
+
+
+def test_cut_texts_keep_their_beginnings(tokenizer):
+    """And the shape is the one asked for."""
+    inputs = tokenizer(["the man walks the man walks"], ["he"], length=8)
+    pieces = tokenizer.tokenize("the man walks the man walks")
+    kept = 8 - 3 - len(tokenizer.tokenize("he"))
+    expected = ["[CLS]", *pieces[:kept], "[SEP]", *tokenizer.tokenize("he"), "[SEP]"]
+    assert [tokenizer.vocabulary[number] for number in inputs.input_ids[0]] == expected
+    assert inputs.attention_mask.all()
+
+
+def test_decoding(tokenizer):
+    """Words again, without what is not text."""
+    inputs = tokenizer(["Hello, and the man"], ["he walks"], length=30)
+    assert tokenizer.decode(inputs.input_ids[0]) == "hello, and the man he walks"
+    shown = tokenizer.decode(inputs.input_ids[0], skip_special_tokens=False)
+    assert shown.startswith("[CLS] hello, and the man [SEP] he walks [SEP] [PAD]")
+    assert tokenizer.decode([tokenizer.unk_id, tokenizer.mask_id]) == "[UNK]"
+    with pytest.raises(
+        ValueError, match=rf"ids must be in 0 \.\. {len(tokenizer) - 1}, got .{len(tokenizer)}."
+    ):
+        tokenizer.decode([1, len(tokenizer)])
+
+
+def test_saved_read_and_sent_to_another_process(tokenizer, tmp_path):
+    """The same pieces, and a fingerprint that tells vocabularies apart."""
+    tokenizer.save(tmp_path / "vocab.txt")
+    cased = WordPieceTokenizer.load(tmp_path / "vocab.txt", lowercase=False)
+    for other in (WordPieceTokenizer.load(tmp_path / "vocab.txt"), pickle.loads(pickle.dumps(tokenizer))):
+        assert other.vocabulary == tokenizer.vocabulary
+        assert other.fingerprint == tokenizer.fingerprint
+        assert other.ids(TEXTS) == tokenizer.ids(TEXTS)
+    assert cased.fingerprint != tokenizer.fingerprint
+    assert pickle.loads(pickle.dumps(cased)).fingerprint == cased.fingerprint
+    assert [path.name for path in tmp_path.iterdir()] == ["vocab.txt"]
+
+
+def test_lines_end_only_where_lines_end(tmp_path):
+    """BERT's file has pieces that Python's `splitlines` would cut; Windows' line ends are understood."""
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join([*SPECIAL_TOKENS, "a\x1cb", "ok", ""]).encode())
+    # \x1c is a line end for `splitlines`, and white space for `split`: the file is refused for that, in its
+    # line.
+    with pytest.raises(ValueError, match=r"vocab.txt: line 6, 'a\\x1cb', has a space"):
+        WordPieceTokenizer.load(tmp_path / "vocab.txt")
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join([*SPECIAL_TOKENS, "ok", ""]).encode())
+    assert WordPieceTokenizer.load(tmp_path / "vocab.txt").vocabulary == (*SPECIAL_TOKENS, "ok")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"vocab.txt: \[MASK\] is missing"),
+        (b"[PAD]\na\n", r"\[UNK\], \[CLS\], \[SEP\], \[MASK\] are missing"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", r"vocab.txt: line 8, 'a', is also line 6"),
+        (b"[PAD]\n[UNK]\n\n[CLS]\n[SEP]\n[MASK]\n", r"vocab.txt: line 3 is empty"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na b\n", r"vocab.txt: line 6, 'a b', has a space"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\xff\n", r"vocab.txt, line 6: not UTF-8"),
+        (b"", "line 1 is empty"),
+    ],
+)
+def test_damaged_vocabularies(tmp_path, data, message):
+    """The file, the line, what is wrong."""
+    (tmp_path / "vocab.txt").write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        WordPieceTokenizer.from_vocabulary(tmp_path / "vocab.txt")
+
+
+def test_bad_arguments(tokenizer, tmp_path):
+    """By name."""
+    with pytest.raises(ValueError, match=r"path must be a vocabulary file, got .*nothing.txt: No such file"):
+        WordPieceTokenizer.from_vocabulary(tmp_path / "nothing.txt")
+    with pytest.raises(ValueError, match="got a single string"):
+        tokenizer("the man")
+    with pytest.raises(ValueError, match="second must have as many texts as first, got 1 and 2"):
+        tokenizer(["a", "b"], ["c"])
+    with pytest.raises(ValueError, match="length must be at least 3 for the special tokens, got 2"):
+        tokenizer(["a"], ["c"], length=2)
+    with pytest.raises(ValueError, match="second must have as many rows as first, got 0 and 1"):
+        tokenizer.assemble([[7]], [], length=9)
