@@ -74,14 +74,21 @@ class Embeddings(nn.Module):
         return self.finish(unary, relation, deterministic)
 
     def properties(
-        self, input_ids: Int[Array, "B T"] | None, token_type_ids: Int[Array, "B T"], start: int | Array = 0
+        self,
+        input_ids: Int[Array, "B T"] | None,
+        token_type_ids: Int[Array, "B T"],
+        start: Int[Array, "B"] | None = None,
     ) -> Float[Array, "B T D1"]:
-        """Unary base atoms before the normalisation, of tokens that stand from `start` on."""
+        """Unary base atoms before the normalisation, of tokens that stand from `start` on, or from 0."""
         unary = jnp.take(self.type, token_type_ids, axis=0)
         if input_ids is not None:
             unary += jnp.take(self.word, input_ids, axis=0)
         if self.position is not None:
-            unary += jax.lax.dynamic_slice_in_dim(self.position, start, unary.shape[1])[None]
+            length = unary.shape[1]
+            if start is None:
+                unary += self.position[None, :length]
+            else:  # rows of several lengths each go on where they are
+                unary += jnp.take(self.position, start[:, None] + jnp.arange(length)[None], axis=0)
         return unary
 
     def relations(
@@ -102,12 +109,7 @@ class Embeddings(nn.Module):
                 relation = jnp.zeros((1, self.config.relation_size, length, length), self.word.dtype)
         relation = jnp.broadcast_to(relation, (batch, *relation.shape[1:]))
         if relation_ids is not None:
-            given = relation_ids.reshape(batch, length, length, -1)
-            # A product with counts of relations: several may hold of a pair, and the gradient is a product.
-            held = functools.partial(jax.nn.one_hot, num_classes=len(self.relation), axis=1)
-            counts = held(given[..., 0], dtype=relation.dtype)
-            for k in range(1, given.shape[-1]):
-                counts += held(given[..., k], dtype=relation.dtype)
+            counts = relation_counts(relation_ids, len(self.relation), relation.dtype)
             relation += over_predicates(counts, Affine(self.relation))
         if relation_embeds is not None:
             relation += jnp.moveaxis(relation_embeds.astype(relation.dtype), -1, 1)
@@ -124,11 +126,37 @@ class Embeddings(nn.Module):
         )
 
     def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
-        """How much each token is like each word: the table once more, summed in float32 at least."""
-        flat = unary.reshape(-1, unary.shape[-1])
-        product = jnp.matmul(
-            flat,
-            self.word.T.astype(flat.dtype),
-            preferred_element_type=jnp.promote_types(flat.dtype, jnp.float32),
-        )
-        return product.reshape(*unary.shape[:-1], len(self.word))
+        """How much each token is like each word."""
+        return word_logits(self.word, unary)
+
+
+def relation_counts(
+    relation_ids: Int[Array, "B T T *K"], num_relations: int, dtype: Any = jnp.float32
+) -> Float[Array, "B R T T"]:
+    """How often each relation is named for a pair; -1 is none.
+
+    A product with counts gives sums of rows of a table: several may hold of a pair, and the gradient is a
+    product too.
+
+    Args:
+      relation_ids: by number, one or K a pair.
+      num_relations: R.
+      dtype: of the result.
+    """
+    given = relation_ids.reshape(*relation_ids.shape[:3], -1)
+    held = functools.partial(jax.nn.one_hot, num_classes=num_relations, dtype=dtype, axis=1)
+    counts = held(given[..., 0])
+    for k in range(1, given.shape[-1]):
+        counts += held(given[..., k])
+    return counts
+
+
+def word_logits(table: Float[Array, "V D1"], unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
+    """How much each token is like each word: the embedding's table once more, summed in float32 at least."""
+    flat = unary.reshape(-1, unary.shape[-1])
+    product = jnp.matmul(
+        flat,
+        table.T.astype(flat.dtype),
+        preferred_element_type=jnp.promote_types(flat.dtype, jnp.float32),
+    )
+    return product.reshape(*unary.shape[:-1], len(table))

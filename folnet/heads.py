@@ -1,5 +1,6 @@
 """FOLNets with heads: for pretraining, masked words, classes, choices, spans. `objective` has their losses.
 
+The encoder under a head is a FOLNet, or with a `TransformerConfig` the Transformer it is compared with.
 All but the span head read the pooled first token or single tokens, as BERT's do, so that a FOLNet stands
 where a Transformer stood (Appendix A.4).
 
@@ -19,6 +20,9 @@ from folnet.configuration import FOLNetConfig
 from folnet.linear import Linear, normalize
 from folnet.model import FOLNet
 from folnet.pretrained import Pretrained
+from folnet.settings import ModelConfig
+from folnet.transformer import Transformer
+from folnet.transformer_configuration import TransformerConfig
 
 
 @struct.dataclass
@@ -63,6 +67,20 @@ class QuestionAnsweringOutput:
     end_logits: Float[Array, "B T"]
 
 
+def encoder(config: ModelConfig) -> FOLNet | Transformer:
+    """What heads stand on; in their parameters it is called "folnet" either way.
+
+    Raises:
+      ValueError: settings of neither kind.
+    """
+    match config:
+        case FOLNetConfig():
+            return FOLNet(config)
+        case TransformerConfig():
+            return Transformer(config)
+    raise ValueError(f"config is {config!r}, expected a FOLNetConfig or a TransformerConfig")
+
+
 class PredictionHead(nn.Module):
     """Words from properties: affine map, activation, normalisation, the table of words, a bias.
 
@@ -70,7 +88,7 @@ class PredictionHead(nn.Module):
       config: of the model.
     """
 
-    config: FOLNetConfig
+    config: ModelConfig
 
     def setup(self):
         """The map, and the bias of each word; the table is the embedding's."""
@@ -85,13 +103,13 @@ class PredictionHead(nn.Module):
 
 
 class _Headed(nn.Module, Pretrained):
-    """A FOLNet with something after it.
+    """An encoder with something after it.
 
     Attributes:
       config: the settings.
     """
 
-    config: FOLNetConfig
+    config: ModelConfig
 
     @nn.nowrap
     def _linear(self, outputs: int) -> Linear:
@@ -103,7 +121,7 @@ class FOLNetForPreTraining(_Headed):
 
     def setup(self):
         """Two heads."""
-        self.folnet = FOLNet(self.config)
+        self.folnet = encoder(self.config)
         self.predictions = PredictionHead(self.config)
         self.seq_relationship = self._linear(2)
 
@@ -140,7 +158,7 @@ class FOLNetForMaskedLM(_Headed):
 
     def setup(self):
         """One head."""
-        self.folnet = FOLNet(self.config)
+        self.folnet = encoder(self.config)
         self.predictions = PredictionHead(self.config)
 
     def __call__(
@@ -165,7 +183,7 @@ class FOLNetForSequenceClassification(_Headed):
 
     def setup(self):
         """One head."""
-        self.folnet = FOLNet(self.config)
+        self.folnet = encoder(self.config)
         self.classifier = self._linear(self.config.num_labels)
         self.dropout = nn.Dropout(self.config.hidden_dropout_prob)
 
@@ -190,7 +208,7 @@ class FOLNetForMultipleChoice(_Headed):
 
     def setup(self):
         """One head."""
-        self.folnet = FOLNet(self.config)
+        self.folnet = encoder(self.config)
         self.classifier = self._linear(1)
         self.dropout = nn.Dropout(self.config.hidden_dropout_prob)
 
@@ -235,7 +253,7 @@ class FOLNetForQuestionAnswering(_Headed):
 
     def setup(self):
         """Two heads of one number a token each."""
-        self.folnet = FOLNet(self.config)
+        self.folnet = encoder(self.config)
         self.start, self.end = self._linear(1), self._linear(1)
 
     def __call__(

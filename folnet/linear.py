@@ -13,7 +13,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from folnet.affine import Affine, over_features, over_predicates
-from folnet.configuration import FOLNetConfig
+from folnet.settings import ModelConfig
 
 
 def normalize(inputs: Float[Array, "..."], eps: float, axis: int = -1) -> Float[Array, "..."]:
@@ -48,7 +48,7 @@ class Linear(nn.Module):
       use_bias: whether there is a bias.
     """
 
-    config: FOLNetConfig
+    config: ModelConfig
     inputs: int
     outputs: int
     use_bias: bool = True

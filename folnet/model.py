@@ -19,6 +19,7 @@ from folnet.embeddings import Embeddings
 from folnet.layers import BINARY_AXES, UNARY_AXES, Reasoner
 from folnet.linear import Linear
 from folnet.pretrained import Pretrained
+from folnet.settings import ModelConfig
 
 
 @struct.dataclass
@@ -28,7 +29,7 @@ class FOLNetOutput:
     Attributes:
       last_hidden_state: u_L(x).
       pooler_output: tanh of an affine map of the first token's, [CLS].
-      relation_hidden_state: u_L(x, y).
+      relation_hidden_state: u_L(x, y); None of a Transformer.
       hidden_states: u_l(x) of the base atoms and after each layer; None unless asked for. The last is
         normalised, and without the diagonal link.
       relation_hidden_states: u_l(x, y), likewise.
@@ -36,7 +37,7 @@ class FOLNetOutput:
 
     last_hidden_state: Float[Array, "B T D1"]
     pooler_output: Float[Array, "B D1"]
-    relation_hidden_state: Float[Array, "B T T D2"]
+    relation_hidden_state: Float[Array, "B T T D2"] | None
     hidden_states: tuple[Float[Array, "B T D1"], ...] | None = None
     relation_hidden_states: tuple[Float[Array, "B T T D2"], ...] | None = None
 
@@ -94,15 +95,15 @@ class FOLNet(nn.Module, Pretrained):
           ValueError: an argument that does not fit, by its name; ids out of range, unless they are traced.
         """
         check_inputs(self.config, input_ids, token_type_ids, relation_ids=relation_ids)
-        shape = _check_shapes(
+        shape = check_shapes(
             self.config,
             input_ids,
             token_type_ids,
             attention_mask,
-            inputs_embeds,
-            relation_ids,
-            relation_embeds,
+            inputs_embeds=inputs_embeds,
+            relation_ids=relation_ids,
         )
+        _check_relation_embeds(self.config, relation_embeds, shape)
         if token_type_ids is None:
             token_type_ids = jnp.zeros(shape, jnp.int32)
         unary, relation = self.embeddings(
@@ -133,7 +134,7 @@ class FOLNet(nn.Module, Pretrained):
 
 
 def check_inputs(
-    config: FOLNetConfig,
+    config: ModelConfig,
     input_ids: Any = None,
     token_type_ids: Any = None,
     *,
@@ -173,14 +174,14 @@ def check_inputs(
             )
 
 
-def _check_shapes(
-    config: FOLNetConfig,
+def check_shapes(
+    config: ModelConfig,
     input_ids: Any,
-    token_type_ids: Any,
-    attention_mask: Any,
-    inputs_embeds: Any,
-    relation_ids: Any,
-    relation_embeds: Any,
+    token_type_ids: Any = None,
+    attention_mask: Any = None,
+    *,
+    inputs_embeds: Any = None,
+    relation_ids: Any = None,
 ) -> tuple[int, int]:
     """[B, T] of what is given.
 
@@ -198,7 +199,6 @@ def _check_shapes(
         ("token_type_ids", token_type_ids, (batch, length)),
         ("attention_mask", attention_mask, (batch, length)),
         ("inputs_embeds", inputs_embeds, (batch, length, config.hidden_size)),
-        ("relation_embeds", relation_embeds, (batch, length, length, config.relation_size)),
     ):
         if array is not None and jnp.shape(array) != expected:
             raise ValueError(f"{other} has shape {jnp.shape(array)}, expected {expected} by {name}")
@@ -217,3 +217,10 @@ def _check_shapes(
             f"{config.max_position_embeddings}: positions are absolute"
         )
     return batch, length
+
+
+def _check_relation_embeds(config: FOLNetConfig, relation_embeds: Any, shape: tuple[int, int]) -> None:
+    batch, length = shape
+    expected = (batch, length, length, config.relation_size)
+    if relation_embeds is not None and jnp.shape(relation_embeds) != expected:
+        raise ValueError(f"relation_embeds has shape {jnp.shape(relation_embeds)}, expected {expected}")

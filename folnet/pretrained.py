@@ -20,8 +20,10 @@ from flax import linen as nn
 
 from folnet import parameters
 from folnet.configuration import FOLNetConfig
+from folnet.settings import ModelConfig
+from folnet.transformer_configuration import TransformerConfig
 
-MODEL_TYPE = "folnet"
+MODEL_TYPES = {kind.model_type: kind for kind in (FOLNetConfig, TransformerConfig)}
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 
@@ -59,7 +61,7 @@ def save_pretrained(directory: str | os.PathLike[str], model: Any, params: Mappi
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     described = {
-        "model_type": MODEL_TYPE,
+        "model_type": model.config.model_type,
         "architectures": [type(model).__name__],
         **model.config.to_dict(),
     }
@@ -69,7 +71,7 @@ def save_pretrained(directory: str | os.PathLike[str], model: Any, params: Mappi
     _write(directory / CONFIG_FILE, (json.dumps(described, indent=2) + "\n").encode())
 
 
-def read_config(directory: str | os.PathLike[str]) -> tuple[FOLNetConfig, str]:
+def read_config(directory: str | os.PathLike[str]) -> tuple[ModelConfig, str]:
     """The settings in a directory, and the name of the class they were saved from.
 
     Raises:
@@ -80,13 +82,13 @@ def read_config(directory: str | os.PathLike[str]) -> tuple[FOLNetConfig, str]:
         described = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: expected the settings of a FOLNet, but {_reason(error)}") from error
-    if not isinstance(described, dict) or described.get("model_type") != MODEL_TYPE:
+    if not isinstance(described, dict) or described.get("model_type") not in MODEL_TYPES:
         kind = described.get("model_type") if isinstance(described, dict) else described
-        raise ValueError(f"{path}: model_type is {kind!r}, expected {MODEL_TYPE!r}")
+        raise ValueError(f"{path}: model_type is {kind!r}, expected {' or '.join(map(repr, MODEL_TYPES))}")
     fields = {name: value for name, value in described.items() if name not in ("model_type", "architectures")}
     architectures = described.get("architectures") or [""]
     try:
-        return FOLNetConfig.from_dict(fields), str(architectures[0])
+        return MODEL_TYPES[described["model_type"]].from_dict(fields), str(architectures[0])
     except (ValueError, TypeError, LookupError) as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -1,0 +1,257 @@
+"""The Transformers that FOLNet is compared with: called like it, with the same heads on them.
+
+By default BERT (Devlin et al. 2019), normalisations after the residual sums. `TransformerConfig` gives it
+T5's relative positions or the relation-aware attention of Shaw et al. (2018); the latter also takes relations
+of pairs, so that a graph can be fed to it as to FOLNet.
+
+Axis letters: B batch; T tokens; D1 features; H heads; R relations; V vocabulary.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from folnet import parameters, positions
+from folnet.affine import Affine, activate, over_predicates
+from folnet.configuration import FOLNetConfig
+from folnet.embeddings import relation_counts, word_logits
+from folnet.layers import UNARY_AXES
+from folnet.linear import Linear, normal
+from folnet.model import FOLNet, FOLNetOutput, check_inputs, check_shapes
+from folnet.pretrained import Pretrained
+from folnet.settings import ModelConfig
+from folnet.transformer_attention import SelfAttention
+from folnet.transformer_configuration import TransformerConfig
+
+
+class Normalization(nn.Module):
+    """LayerNorm with gain and bias.
+
+    Attributes:
+      config: of the model.
+    """
+
+    config: TransformerConfig
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "B T D1"]) -> Float[Array, "B T D1"]:
+        """Each token's features, in the type of the computation; sums are float32 at least."""
+        norm = nn.LayerNorm(epsilon=self.config.layer_norm_eps, use_fast_variance=False, name="affine")
+        return norm(inputs).astype(self.config.dtype)
+
+
+class TransformerLayer(nn.Module):
+    """Attention, then a feed-forward layer, each with a residual sum that is normalised.
+
+    Attributes:
+      config: of the model.
+    """
+
+    config: TransformerConfig
+
+    def setup(self):
+        """Both parts, and their normalisations."""
+        config = self.config
+        self.attention = SelfAttention(config)
+        self.attention_norm = Normalization(config)
+        self.hidden = Linear(config, config.hidden_size, config.intermediate_size)
+        self.output = Linear(config, config.intermediate_size, config.hidden_size)
+        self.output_norm = Normalization(config)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def __call__(self, unary, bias=None, counts=None, mask=None, deterministic: bool = True):
+        """Features after the layer; arguments are those of `SelfAttention`."""
+        taken = self.attention(unary, bias, counts, mask, deterministic)
+        unary = self.attention_norm(unary + self.dropout(taken, deterministic=deterministic))
+        output = self.output(activate(self.hidden(unary), self.config.activation))
+        unary = self.output_norm(unary + self.dropout(output, deterministic=deterministic))
+        return nn.with_logical_constraint(unary, UNARY_AXES)
+
+
+class TransformerEmbeddings(nn.Module):
+    """Words, segments and positions as vectors, normalised.
+
+    Attributes:
+      config: of the model.
+    """
+
+    config: TransformerConfig
+
+    def setup(self):
+        """Tables, and what follows them."""
+        config = self.config
+        init, width = normal(config.initializer_range), config.hidden_size
+        self.word = self.param("word", init, (config.vocab_size, width))
+        self.type = self.param("type", init, (config.type_vocab_size, width))
+        self.position: Any = (
+            self.param("position", init, (config.max_position_embeddings, width))
+            if config.absolute_position
+            else None
+        )
+        self.norm = Normalization(config)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"] | None,
+        token_type_ids: Int[Array, "B T"],
+        inputs_embeds: Float[Array, "B T D1"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B T D1"]:
+        """Features of the tokens before the first layer, in the type of the computation."""
+        unary = jnp.take(self.type, token_type_ids, axis=0)
+        if input_ids is not None:
+            unary += jnp.take(self.word, input_ids, axis=0)
+        if self.position is not None:
+            unary += self.position[None, : unary.shape[1]]
+        if inputs_embeds is not None:
+            unary += inputs_embeds.astype(unary.dtype)
+        return self.dropout(self.norm(unary), deterministic=deterministic)
+
+    def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
+        """How much each token is like each word."""
+        return word_logits(self.word, unary)
+
+
+class Transformer(nn.Module, Pretrained):
+    """The encoder and the pooled first token.
+
+    Attributes:
+      config: the settings.
+    """
+
+    config: TransformerConfig
+
+    def setup(self):
+        """Embeddings, what heads are told of distances and relations, the layers, the pooler."""
+        config = self.config
+        self.embeddings = TransformerEmbeddings(config)
+        init, heads = normal(config.initializer_range), config.num_attention_heads
+        self.distance_bias: Any = (
+            self.param("distance_bias", init, (config.relative_attention_num_buckets, heads))
+            if config.relative_position == "t5"
+            else None
+        )
+        self.relation_bias: Any = (
+            self.param("relation_bias", init, (config.relation_vocab_size, heads))
+            if config.relation_vocab_size and config.relation_attention == "bias"
+            else None
+        )
+        layer = TransformerLayer
+        if config.remat != "none":
+            policy = getattr(jax.checkpoint_policies, config.remat)
+            layer = nn.remat(TransformerLayer, static_argnums=(5,), policy=policy)
+        self.layers = [layer(config) for _ in range(config.num_hidden_layers)]
+        self.pooler = Linear(config, config.hidden_size, config.hidden_size)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"] | None = None,
+        token_type_ids: Int[Array, "B T"] | None = None,
+        attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
+        deterministic: bool = True,
+        *,
+        inputs_embeds: Float[Array, "B T D1"] | None = None,
+        relation_ids: Int[Array, "B T T *K"] | None = None,
+        output_hidden_states: bool = False,
+    ) -> FOLNetOutput:
+        """Features of a text's tokens. Arguments are those of `FOLNet`, and mean the same.
+
+        Args:
+          input_ids: tokens; may be left out where `inputs_embeds` are given.
+          token_type_ids: segments, 0 by default.
+          attention_mask: true where a token is real. None masks nothing.
+          deterministic: False to drop; needs a key "dropout".
+          inputs_embeds: more features of each token, added before the normalisation.
+          relation_ids: relations of pairs by number, less than `relation_vocab_size`, one or K a pair; -1 for
+            none. What they do is `relation_attention`'s matter.
+          output_hidden_states: whether features after each layer are given out.
+
+        Returns:
+          `FOLNetOutput` without relations: a Transformer keeps none.
+
+        Raises:
+          ValueError: an argument that does not fit, by its name; ids out of range, unless they are traced.
+        """
+        config = self.config
+        check_inputs(config, input_ids, token_type_ids, relation_ids=relation_ids)
+        shape = check_shapes(
+            config,
+            input_ids,
+            token_type_ids,
+            attention_mask,
+            inputs_embeds=inputs_embeds,
+            relation_ids=relation_ids,
+        )
+        if token_type_ids is None:
+            token_type_ids = jnp.zeros(shape, jnp.int32)
+        unary = self.embeddings(
+            None if input_ids is None else jnp.asarray(input_ids),
+            jnp.asarray(token_type_ids),
+            inputs_embeds,
+            deterministic,
+        )
+        counts = None
+        if relation_ids is not None:
+            counts = relation_counts(jnp.asarray(relation_ids), config.relation_vocab_size, unary.dtype)
+        bias = self._bias(shape[1], counts)
+        mask = None if attention_mask is None else jnp.asarray(attention_mask, bool)[:, None, None, :]
+        states = [nn.with_logical_constraint(unary, UNARY_AXES)]
+        for layer in self.layers:
+            states.append(layer(states[-1], bias, counts, mask, deterministic))
+        return FOLNetOutput(
+            last_hidden_state=states[-1],
+            pooler_output=jnp.tanh(self.pooler(states[-1][:, 0])),
+            relation_hidden_state=None,
+            hidden_states=tuple(states) if output_hidden_states else None,
+        )
+
+    def _bias(self, length: int, counts: jax.Array | None) -> jax.Array | None:
+        """What is added to the scores of all layers."""
+        bias = None
+        if self.distance_bias is not None:
+            bias = positions.t5_atoms(self.distance_bias, length, self.config.relative_attention_max_distance)
+        if self.relation_bias is not None and counts is not None:
+            given = over_predicates(counts, Affine(self.relation_bias))
+            bias = given if bias is None else bias + given
+        return bias
+
+
+def num_parameters(model: nn.Module) -> int:
+    """How many numbers a model learns; nothing is computed."""
+    return sum(math.prod(shape) for shape in parameters.shapes(model).values())
+
+
+def matched_to(config: FOLNetConfig, *, multiple_of: int = 1, **changes: Any) -> TransformerConfig:
+    """A Transformer with about as many parameters as a FOLNet, encoder and pooler, by its feed-forward width.
+
+    Vocabulary, D1, layers, attention heads and rates are the same; what FOLNet has in operators and relations
+    goes into the feed-forward layers. One unit of width is L (2 D1 + 1) parameters, so the difference is half
+    of that at most, times `multiple_of`: beside FOLNet Base 4,639 wide, 138,388,596 parameters against
+    138,381,952.
+
+    Args:
+      config: of the FOLNet.
+      multiple_of: what the width is a multiple of; accelerators are slow with others than of 64 or so.
+      **changes: of the Transformer's settings, such as `relative_position="t5"`, to which the width is then
+        fitted.
+
+    Raises:
+      ValueError: settings that do not fit; a FOLNet with fewer parameters than a Transformer of width 1.
+    """
+    common = {field.name: getattr(config, field.name) for field in dataclasses.fields(ModelConfig)}
+    del common["absolute_position"]  # which a FOLNet does without, having relations
+    least = TransformerConfig.from_dict({**common, **changes, "intermediate_size": multiple_of})
+    step = multiple_of * least.num_hidden_layers * (2 * least.hidden_size + 1)
+    missing = num_parameters(FOLNet(config)) - num_parameters(Transformer(least))
+    steps = 1 + round(missing / step)
+    if steps < 1:
+        raise ValueError(
+            f"config has {-missing} parameters fewer than a Transformer of width {multiple_of}, expected more"
+        )
+    return least.replace(intermediate_size=multiple_of * steps)

@@ -1,0 +1,170 @@
+"""Self-attention that may know of pairs of tokens, as T5's and that of Shaw et al. (2018) do.
+
+FOLNet's operators have all of it in them (Chen 2023, Appendix E): assoc makes attention's scores, join sums
+by them, prod and mu are the two terms that Shaw et al. add.
+
+Axis letters: B batch; T, X, Y, A tokens; D1 features; H heads, S features of a head; R relations.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float
+
+from folnet import operators, positions
+from folnet.affine import Affine, over_predicates
+from folnet.linear import Linear, normal
+from folnet.operators import Dropout
+from folnet.transformer_configuration import TransformerConfig
+
+
+def relation_scores(
+    query: Float[Array, "B X H S"], keys: Float[Array, "#B S X Y"]
+) -> Float[Array, "B H X Y"]:
+    """<q_h(x), k(x, y)>: what the vectors of pairs add to the scores, equation (4) of Shaw et al. (2018)."""
+    if keys.shape[0] == 1:  # the same for the whole batch: one product for each x
+        return jnp.einsum("bxhs,sxy->bhxy", query, keys[0])
+    return operators.prod(query, keys)
+
+
+def relation_values(
+    kernel: Float[Array, "B H X A"], values: Float[Array, "#B S X A"]
+) -> Float[Array, "B X H S"]:
+    """sum_a K_h(x, a) v(x, a): what the vectors of pairs add to the result, equation (3) of Shaw et al."""
+    if values.shape[0] == 1:
+        return jnp.einsum("bhxa,sxa->bxhs", kernel, values[0])
+    return jnp.einsum("bhxa,bsxa->bxhs", kernel, values)
+
+
+def attention(
+    query: Float[Array, "B X H S"],
+    key: Float[Array, "B A H S"],
+    value: Float[Array, "B A H S"],
+    *,
+    bias: Float[Array, "#B H X A"] | None = None,
+    relation_keys: Float[Array, "#B S X A"] | None = None,
+    relation_premise: Float[Array, "#B S X A"] | None = None,
+    mask: Bool[Array, "#B #H #X #A"] | None = None,
+    dropout: Dropout | None = None,
+) -> Float[Array, "B X H S"]:
+    """Relation-aware self-attention, equations (3) and (4) of Shaw et al. (2018), with a bias besides.
+
+        z_h(x) = sum_a softmax_a(<q_h(x), k_h(a) + k(x, a)> / sqrt(S) + b_h(x, a)) (v_h(a) + v(x, a))
+
+    Without vectors of pairs and without dropout it is `jax.nn.dot_product_attention`.
+
+    Args:
+      query: of each head.
+      key: of each head.
+      value: of each head.
+      bias: b, added to the scores.
+      relation_keys: k of pairs, with `relation_premise` or not at all.
+      relation_premise: v of pairs.
+      mask: True where x may look at a.
+      dropout: of the weights.
+    """
+    if relation_keys is None and dropout is None:
+        bias = None if bias is None else bias.astype(query.dtype)
+        return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
+    query = query * query.shape[-1] ** -0.5
+    scores = operators.assoc(query, key)
+    if relation_keys is not None:
+        scores += relation_scores(query, relation_keys)
+    if bias is not None:
+        scores += bias.astype(scores.dtype)
+    kernel = operators.softmax_kernel(scores, mask, dropout=dropout)
+    result = jnp.einsum("bhxa,bahs->bxhs", kernel, value)
+    return result if relation_premise is None else result + relation_values(kernel, relation_premise)
+
+
+def pair_vectors(
+    table: Float[Array, "N S"],
+    length: int,
+    max_distance: int | None,
+    counts: Float[Array, "B R T T"] | None,
+) -> Float[Array, "#B S T T"]:
+    """The vectors of all pairs: that of their distance, clipped, and those of their relations.
+
+    Args:
+      table: rows of the distances -k to k, if any, then of relations.
+      length: of the texts.
+      max_distance: k; None without distances.
+      counts: how often each relation holds of a pair; None without relations.
+    """
+    vectors = []
+    if max_distance is not None:
+        offsets = np.clip(np.arange(1 - length, length), -max_distance, max_distance)
+        vectors.append(positions.diagonals(positions.rows_of(table, offsets + max_distance))[None])
+        table = table[2 * max_distance + 1 :]
+    if counts is not None:
+        vectors.append(over_predicates(counts, Affine(table)))
+    return sum(vectors[1:], start=vectors[0])
+
+
+class SelfAttention(nn.Module):
+    """Attention with its projections, which all have biases, as BERT's do.
+
+    Attributes:
+      config: of the model.
+    """
+
+    config: TransformerConfig
+
+    def setup(self):
+        """The projections, and the vectors of pairs."""
+        config = self.config
+        width = config.num_attention_heads * config.head_size
+        self.query, self.key, self.value = (Linear(config, config.hidden_size, width) for _ in range(3))
+        self.output = Linear(config, width, config.hidden_size)
+        shape = (config.num_pair_vectors, config.head_size)
+        init = normal(config.initializer_range)
+        self.pair_keys: Any = self.param("pair_keys", init, shape) if shape[0] else None
+        self.pair_values: Any = self.param("pair_values", init, shape) if shape[0] else None
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def __call__(
+        self,
+        unary: Float[Array, "B T D1"],
+        bias: Float[Array, "#B H T T"] | None = None,
+        counts: Float[Array, "B R T T"] | None = None,
+        mask: Bool[Array, "#B 1 #T #T"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B T D1"]:
+        """What each token takes from the others.
+
+        Args:
+          unary: features.
+          bias: added to the scores.
+          counts: how often each given relation holds of a pair.
+          mask: True where x may look at a.
+          deterministic: False to drop.
+        """
+        batch, length, _ = unary.shape
+        config = self.config
+        drops = not deterministic and config.attention_probs_dropout_prob > 0
+        shape = (batch, length, config.num_attention_heads, config.head_size)
+        query, key, value = (project(unary).reshape(shape) for project in (self.query, self.key, self.value))
+        result = attention(
+            query,
+            key,
+            value,
+            bias=bias,
+            relation_keys=self._vectors(self.pair_keys, unary, counts),
+            relation_premise=self._vectors(self.pair_values, unary, counts),
+            mask=mask,
+            dropout=functools.partial(self.dropout, deterministic=False) if drops else None,
+        )
+        return self.output(result.reshape(batch, length, -1))
+
+    def _vectors(self, table, unary, counts):
+        config = self.config
+        if config.relation_attention != "shaw":
+            counts = None
+        distance = config.max_distance if config.relative_position == "shaw" else None
+        if table is None or (distance is None and counts is None):
+            return None
+        return pair_vectors(table.astype(unary.dtype), unary.shape[1], distance, counts)

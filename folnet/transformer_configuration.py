@@ -1,0 +1,91 @@
+"""The settings of the Transformers that FOLNet is compared with.
+
+Symbols: D1 features of a token, H heads of S features, L layers, R relations given with a text.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
+
+from folnet.settings import ModelConfig, check_buckets, expect_integer
+
+RelativePosition = Literal["none", "t5", "shaw"]
+RelationAttention = Literal["shaw", "bias"]
+Activation = Literal["gelu", "relu"]
+Remat = Literal["none", "nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig(ModelConfig):
+    """What there is to choose about a Transformer. The defaults are BERT base (Devlin et al. 2019).
+
+    Fields that `configuration.FOLNetConfig` has too mean the same there and here.
+
+    Attributes:
+      vocab_size: tokens, V.
+      hidden_size: D1.
+      num_hidden_layers: L.
+      num_attention_heads: H.
+      head_size: S; H * S need not be D1.
+      intermediate_size: hidden width of the feed-forward layers.
+      absolute_position: whether tokens have a learned absolute position.
+      max_position_embeddings: the longest sequence with absolute positions.
+      relative_position: "none"; "t5": a learned number for each head and bucket of distances is added to the
+        attention scores, the same in all layers (Raffel et al. 2020); "shaw": a learned vector for each
+        distance is added to keys, another to values, in each layer its own and the same for all heads
+        (Shaw et al. 2018).
+      relative_attention_num_buckets: of "t5".
+      relative_attention_max_distance: of "t5": from here on one bucket.
+      max_distance: of "shaw": distances are clipped to it, either way. Shaw's k.
+      type_vocab_size: segments.
+      relation_vocab_size: how many relations of pairs may be given with a text as `relation_ids`, R; 0 for
+        none.
+      relation_attention: what these do. "shaw": a vector each for keys and for values, as with distances:
+        the relation-aware self-attention that Shaw et al. (2018) define for any labelled graph. "bias": a
+        number for each head, as T5 has for distances.
+      activation: of the feed-forward layers, "gelu" (exact) or "relu".
+      head_activation: of the masked language model's head.
+      hidden_dropout_prob: of embeddings and of what is added to the residual stream.
+      attention_probs_dropout_prob: of the attention's weights.
+      layer_norm_eps: of all normalisations.
+      initializer_range: standard deviation of matrices and tables; negative for sqrt(2 / (rows + columns)).
+      num_labels: of the classification head; 1 for regression.
+      problem_type: the loss of sequence classification.
+      pretrain_loss: what the heads were pretrained on.
+      dtype: name of the type of the computation. Parameters, softmax and sums stay float32 at least.
+      remat: what the backward pass computes again, layer by layer.
+    """
+
+    model_type: ClassVar[str] = "folnet_transformer"
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "relative_position": get_args(RelativePosition),
+        "relation_attention": get_args(RelationAttention),
+        "activation": get_args(Activation),
+        "remat": get_args(Remat),
+        **ModelConfig.choices,
+    }
+
+    vocab_size: int = 30522
+    absolute_position: bool = True
+    relative_position: RelativePosition = "none"
+    max_distance: int = 16
+    relation_attention: RelationAttention = "shaw"
+    activation: Activation = "gelu"
+    remat: Remat = "none"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: a field that does not fit, with its value and what was expected."""
+        super().__post_init__()
+        expect_integer("max_distance", self.max_distance, 1)
+        if self.relative_position == "t5":
+            check_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
+
+    @property
+    def num_pair_vectors(self) -> int:
+        """Rows of a layer's tables of vectors for pairs: of distances first, then of relations."""
+        distances = 2 * self.max_distance + 1 if self.relative_position == "shaw" else 0
+        return distances + (self.relation_vocab_size if self.relation_attention == "shaw" else 0)
+
+
+BERT_BASE = TransformerConfig()
+"""BERT base, uncased: 109,482,240 parameters with its pooler."""
