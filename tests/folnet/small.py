@@ -83,3 +83,9 @@ def tokens(batch: int = 2, length: int = 7, seed: int = 0) -> tuple[jax.Array, j
 def quickly(function: Any, **options: Any) -> Any:
     """The compiled function; compiling is most of what these tests do, so without optimisation."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0}, **options)
+
+
+def draw_like(tree: Any, seed: int = 0, scale: float = 0.4) -> Any:
+    """A tree of arrays of these shapes from N(0, scale^2)."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(scale * rng.normal(size=leaf.shape), jnp.float32), tree)

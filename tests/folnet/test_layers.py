@@ -1,0 +1,153 @@
+"""A layer's two stages, masks of pairs, what is computed again for gradients, names of axes."""
+
+import functools
+from typing import get_args
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from folnet import configuration
+from folnet.layers import Reasoner, ReasonerLayer
+from tests.folnet import small
+
+LENGTH = 5
+RNG = np.random.default_rng(0)
+U = jnp.asarray(RNG.normal(size=(2, LENGTH, small.SIZES["hidden_size"])), jnp.float32)
+R = jnp.asarray(RNG.normal(size=(2, small.SIZES["relation_size"], LENGTH, LENGTH)), jnp.float32)
+
+
+@functools.cache
+def layer(**fields):
+    """A layer and its parameters."""
+    module = ReasonerLayer(small.config(**fields))
+    shapes = jax.eval_shape(lambda key: module.init(key, U, R), jax.random.key(0))["params"]
+    return module, small.draw_like(shapes)
+
+
+def normalized(x, axis):
+    x = x - x.mean(axis=axis, keepdims=True)
+    return x / np.sqrt(np.square(x).mean(axis=axis, keepdims=True) + 1e-12)
+
+
+def test_two_stages():
+    """Mixers all on the same normalised atoms, added; then the boolean operators on those, added."""
+    module, params = layer()
+    bound = module.bind({"params": params})
+    u, r = normalized(np.asarray(U), -1), normalized(np.asarray(R), 1)
+    unary = U + bound.join(r, u) + bound.mu(r) + bound.cjoin(r, u)
+    relation = R + bound.assoc(u) + bound.trans(r) + bound.prod(u, r)
+    u, r = normalized(np.asarray(unary), -1), normalized(np.asarray(relation), 1)
+    want = unary + bound.bool_unary(u), relation + bound.bool_binary(r, r.swapaxes(2, 3))
+    got = jax.jit(lambda p: module.apply({"params": p}, U, R))(params)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("operators", ["j.", ".t"])
+def test_a_branch_without_mixers(operators):
+    """It has its boolean operator alone, and no parameters of others."""
+    module, params = layer(operators=operators)
+    assert set(params) == {"bool_unary", "bool_binary", "join" if operators == "j." else "trans"}
+    bound = module.bind({"params": params})
+    unary, relation = bound(U, R)
+    if operators == "j.":
+        r = normalized(np.asarray(R), 1)
+        np.testing.assert_allclose(relation, R + bound.bool_binary(r, r.swapaxes(2, 3)), atol=1e-5)
+    else:
+        np.testing.assert_allclose(unary, U + bound.bool_unary(normalized(np.asarray(U), -1)), atol=1e-5)
+
+
+PERTURBED = 3
+CAUSAL = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))[None, None]
+
+
+@functools.cache
+def reasoner(**fields):
+    """Layers and their parameters."""
+    module = Reasoner(small.config(**fields))
+    shapes = jax.eval_shape(lambda key: module.init(key, U, R), jax.random.key(0))["params"]
+    return module, small.draw_like(shapes)
+
+
+@pytest.mark.parametrize("operators", ["j.a", "m.t", "c.p", "jmc.atp"])
+def test_nothing_comes_from_later_tokens(operators):
+    """With a causal mask of kernels and of pairs: all that is about tokens before a change stays, exactly."""
+    module, params = reasoner(operators=operators, cjoin="paper")
+
+    @small.quickly
+    def run(u, r):
+        return module.apply({"params": params}, u, jnp.where(CAUSAL, r, 0), CAUSAL, CAUSAL)[-1]
+
+    unary, relation = run(U, R)
+    change = np.random.default_rng(1).normal(size=R.shape)
+    change[:, :, :PERTURBED, :PERTURBED] = 0
+    other = run(U.at[:, PERTURBED:].set(U[:, PERTURBED:] ** 2), R + jnp.asarray(change, jnp.float32))
+    np.testing.assert_array_equal(other[0][:, :PERTURBED], unary[:, :PERTURBED])
+    np.testing.assert_array_equal(other[1][:, :, :PERTURBED], relation[:, :, :PERTURBED])
+    assert np.abs(other[0] - unary)[:, PERTURBED:].max() > 0.1
+    assert np.abs(relation[..., ~np.asarray(CAUSAL)[0, 0]]).max() == 0
+
+
+def test_pairs_without_relations_have_finite_gradients():
+    """Where all is 0 the normalisation's slope is a million: masks keep it from multiplying."""
+    module, params = reasoner(operators="c.t", cjoin="paper", num_hidden_layers=3)
+
+    @small.quickly
+    @jax.grad
+    def grad(params):
+        u, r = module.apply({"params": params}, U, jnp.where(CAUSAL, R, 0), CAUSAL, CAUSAL)[-1]
+        return (u**2).sum() + jnp.sin(r).sum()
+
+    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grad(params)))
+    assert 0 < largest < 1e3
+
+
+@functools.cache
+def gradients(remat):
+    """Of all parameters of two layers with dropout, and how many parts of it are computed again."""
+    module, params = reasoner(remat=remat, operators="jc.at")
+
+    def loss(params):
+        out = module.apply({"params": params}, U, R, None, None, False, rngs={"dropout": jax.random.key(3)})
+        return (out[-1][0] ** 3).sum() + jnp.sin(out[-1][1]).sum()
+
+    primitives = [equation.primitive.name for equation in jax.make_jaxpr(jax.grad(loss))(params).eqns]
+    again = sum("remat" in name or "checkpoint" in name for name in primitives)
+    return params, small.quickly(jax.grad(loss))(params), again
+
+
+POLICIES = get_args(configuration.Remat)[1:]
+
+
+@pytest.mark.parametrize(
+    "remat",
+    [pytest.param(name, marks=[pytest.mark.slow] if name.startswith("dots") else []) for name in POLICIES],
+)
+def test_what_is_computed_again_is_the_same(remat):
+    """Names of parameters, and gradients with dropout; and in each layer something is computed again."""
+    params, want, none = gradients("none")
+    same, got, again = gradients(remat)
+    chex.assert_trees_all_equal(same, params)
+    chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(got))
+    assert (none, again) == (0, 2)
+
+
+def test_names_of_axes():
+    """Rules on a mesh shard rows of pairs and the batch; without rules nothing is asked for."""
+    module, params = layer(operators="j.a")
+    mesh = jax.make_mesh((1, 1), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+    def constrained():
+        jaxpr = jax.make_jaxpr(lambda params: module.apply({"params": params}, U, R))(params)
+        found = [e.params["sharding"] for e in jaxpr.eqns if e.primitive.name == "sharding_constraint"]
+        return [sharding.spec for sharding in found]
+
+    assert constrained() == []
+    with jax.set_mesh(mesh), nn.logical_axis_rules((("batch", "data"), ("rows", "model"))):
+        unary, relation = jax.P("data", None, None), jax.P("data", None, "model", None)
+        assert constrained() == [unary, relation, unary, relation]

@@ -1,0 +1,156 @@
+"""Operators with their projections against the released code's, in its layout: predicates last, float64.
+
+The released order of things is kept here: pairs are projected, then summed over; what `modules` does in
+another order must come out the same.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet import modules, parameters
+from tests.folnet import small
+
+CONFIG = small.config(operators="jmc.atp")
+D1, D2, H, S = CONFIG.hidden_size, CONFIG.relation_size, CONFIG.num_attention_heads, CONFIG.head_size
+BATCH, LENGTH = 2, 5
+RNG = np.random.default_rng(2)
+U = RNG.normal(size=(BATCH, LENGTH, D1))
+R = RNG.normal(size=(BATCH, LENGTH, LENGTH, D2))  # predicates last
+
+
+def softmax(z, axis):
+    powers = np.exp(z - z.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+def drawn(name, config=CONFIG):
+    """A module, its parameters, and these as float64."""
+    module = modules.MIXERS[name](config) if name in modules.MIXERS else getattr(modules, name)(config)
+    shapes = jax.eval_shape(lambda key: module.init(key, *arguments(name)), jax.random.key(0))["params"]
+    rng = np.random.default_rng(3)
+    table = {key: 0.5 * rng.normal(size=leaf.shape) for key, leaf in parameters.flatten(shapes).items()}
+    params = parameters.nest({key: jnp.asarray(leaf, jnp.float32) for key, leaf in table.items()})
+    return module, params, table
+
+
+def arguments(name, rows=slice(None)):
+    """Atoms of some tokens x, and of all that is summed over."""
+    u, r = jnp.asarray(U, jnp.float32), jnp.asarray(np.moveaxis(R, -1, 1), jnp.float32)
+    return {
+        "join": (r[:, :, rows], u),
+        "mu": (r[:, :, rows],),
+        "cjoin": (r[:, :, rows], u),
+        "assoc": (u[:, rows], u),
+        "trans": (r[:, :, rows], r),
+        "prod": (u[:, rows], r[:, :, rows]),
+        "Boolean": (u[:, rows],),
+        "BooleanPairs": (r[:, :, rows], r.swapaxes(2, 3)[:, :, rows]),
+    }[name]
+
+
+def heads(features):
+    return features.reshape(*features.shape[:-1], H, S)
+
+
+def released(name, p):
+    """The notes' table, row by row; unary [B, T, D1], binary [B, T, T, D2]."""
+
+    def write(conclusion):
+        flat = conclusion.reshape(BATCH, LENGTH, -1) if name in ("join", "mu", "cjoin") else conclusion
+        return flat @ p["writer.weight"] + p["writer.bias"]
+
+    def linear(part, inputs):
+        return inputs @ p[f"{part}.weight"] + p[f"{part}.bias"]
+
+    match name:
+        case "join":
+            kernel = softmax(R @ p["kernel.weight"], 2)
+            return write(np.einsum("bxah,bahs->bxhs", kernel, heads(linear("premise", U))))
+        case "mu":
+            read = R @ p["reader.weight"]
+            return write(np.einsum("bxah,bxas->bxhs", softmax(read[..., :H], 2), read[..., H:]))
+        case "cjoin":
+            kernel = softmax((U @ p["kernel.weight"]).reshape(BATCH, LENGTH, S, H), 1)
+            return write(np.einsum("bxsh,bxys->bysh", kernel, linear("premise", R)))
+        case "assoc":
+            q, k = np.split(linear("reader", U) / S**0.25, 2, axis=-1)
+            return write(np.einsum("bxhs,byhs->bxyh", heads(q), heads(k)))
+        case "trans":
+            kernel, premise = np.split(R @ p["reader.weight"], 2, axis=-1)
+            return write(np.einsum("bxac,bayc->bxyc", softmax(kernel, 2), premise))
+        case "prod":
+            q, k = heads(linear("kernel", U)) / S**0.25, linear("premise", R) / S**0.25
+            return write(np.einsum("bxhs,bxys->bxyh", q, k))
+        case "Boolean":
+            return linear("clause_out", np.maximum(linear("clause_in", U), 0))
+    converse = R.swapaxes(1, 2)
+    hidden = np.maximum(linear("clause_in", np.concatenate((R, converse), axis=-1)), 0)
+    return linear("clause_out", hidden) + linear("clause_skip", converse)
+
+
+NAMES = (*modules.MIXERS, "Boolean", "BooleanPairs")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_as_released(name):
+    """Each with all its biases."""
+    module, params, table = drawn(name, CONFIG.replace(activation="relu"))
+    got = np.asarray(module.apply({"params": params}, *arguments(name)))
+    want = released(name, table)
+    np.testing.assert_allclose(got if got.ndim == 3 else np.moveaxis(got, 1, -1), want, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_some_rows_are_those_of_all(name):
+    """Conclusions about two tokens, from all others: what a decoder asks for."""
+    module, params, _ = drawn(name, CONFIG.replace(cjoin="paper"))
+    rows = slice(1, 3)
+    some = module.apply({"params": params}, *arguments(name, rows))
+    every = module.apply({"params": params}, *arguments(name))
+    np.testing.assert_allclose(some, every[:, rows] if every.ndim == 3 else every[:, :, rows], atol=1e-5)
+
+
+def test_the_paper_s_cjoin_is_the_released_one_of_the_converse():
+    """v(x, a) for v(a, x)."""
+    module, params, table = drawn("cjoin", CONFIG.replace(cjoin="paper"))
+    r, u = arguments("cjoin")
+    got = module.apply({"params": params}, r.swapaxes(2, 3), u)
+    np.testing.assert_allclose(got, released("cjoin", table), atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["Boolean", "BooleanPairs"])
+def test_reglu(name):
+    """relu(gate) times the other map, no activation besides."""
+    module, params, table = drawn(name, CONFIG.replace(activation="reglu"))
+    inputs = U if name == "Boolean" else np.concatenate((R, R.swapaxes(1, 2)), axis=-1)
+    gate, direct = (inputs @ table[f"{k}.weight"] + table[f"{k}.bias"] for k in ("gate", "clause_in"))
+    want = (np.maximum(gate, 0) * direct) @ table["clause_out.weight"] + table["clause_out.bias"]
+    if name == "BooleanPairs":
+        want += R.swapaxes(1, 2) @ table["clause_skip.weight"] + table["clause_skip.bias"]
+    got = np.asarray(module.apply({"params": params}, *arguments(name)))
+    np.testing.assert_allclose(got if got.ndim == 3 else np.moveaxis(got, 1, -1), want, atol=5e-5)
+
+
+@pytest.mark.parametrize("name", ["join", "cjoin", "trans"])
+def test_kernels_drop(name):
+    """With a key, to another value each time; the mean over keys is the value without."""
+    module, params, _ = drawn(name, CONFIG.replace(attention_probs_dropout_prob=0.5))
+
+    @jax.jit
+    def conclude(key):
+        return module.apply({"params": params}, *arguments(name), deterministic=False, rngs={"dropout": key})
+
+    draws = np.asarray(jax.vmap(conclude)(jax.random.split(jax.random.key(0), 3000)), np.float64)
+    whole = np.asarray(module.apply({"params": params}, *arguments(name)))
+    spread = draws.std(axis=0)
+    assert np.median(spread) > 0.05
+    # A mean of 3000: off by five of its standard deviations in none of some hundred numbers.
+    assert (np.abs(draws.mean(axis=0) - whole) <= 5 * spread / np.sqrt(3000) + 1e-6).all()
+
+
+def test_mu_does_not_drop():
+    """It takes no key and has no such argument, as released."""
+    with pytest.raises(TypeError, match="deterministic"):
+        drawn("mu")[0].apply({"params": drawn("mu")[1]}, *arguments("mu"), deterministic=False)
