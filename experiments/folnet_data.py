@@ -6,9 +6,9 @@ r"""Prepares text for pretraining FOLNet: documents to windows of tokens in arra
 
 The source is `python` (the language reference), a folder prepared by TensorFlow Datasets, array_record
 files, or text: a folder of files `*.txt` with a document each, or one file with blank lines between
-documents. With `--new_vocabulary` one is trained on what is not held out. All cores work at it; what was interrupted and is started again
-goes on where it was and ends with the same files, whatever the number of processes. Train on the result with
-`--config.data.directory=OUT`.
+documents. With `--new_vocabulary` one is trained on what is not held out. All cores work at it; what was
+interrupted and is started again goes on where it was and ends with the same files, whatever the number of
+processes. `folnet.pretraining.PreparedWindows` reads them.
 """
 
 import concurrent.futures
@@ -267,16 +267,14 @@ class _Progress:
 
     EVERY = 30.0
 
-    def __init__(self, total: int, done: int, show: bool):
-        self._total, self._done, self._first = total, done, done
+    def __init__(self, total: int, done: int, show: bool, doing: str = "preparing"):
+        self._doing, self._total, self._done, self._first = doing, total, done, done
         self._start = self._last = time.monotonic()
         terminal = show and sys.stderr.isatty()
         self._lines = show and not terminal
         self._bar: Any = None
         if terminal:
-            self._bar = tqdm(
-                total=total, initial=done, desc="preparing", unit="documents", dynamic_ncols=True
-            )
+            self._bar = tqdm(total=total, initial=done, desc=doing, unit="documents", dynamic_ncols=True)
 
     def __enter__(self) -> "_Progress":
         return self
@@ -294,7 +292,7 @@ class _Progress:
         if self._lines and (now - self._last >= self.EVERY or self._done == self._total):
             self._last = now
             left = (self._total - self._done) * (now - self._start) / max(self._done - self._first, 1)
-            told = f"preparing: {self._done:,} of {self._total:,} documents, {left:.0f} s left"
+            told = f"{self._doing}: {self._done:,} of {self._total:,} documents, {left:.0f} s left"
             print(told, file=sys.stderr, flush=True)
 
 
@@ -322,12 +320,16 @@ def _tokenizer(values: Any, documents: Documents) -> WordPieceTokenizer:
     if not values.new_vocabulary:
         raise ValueError("vocabulary must be a file, or new_vocabulary a number of pieces; got neither")
     step = max(1, len(documents) // values.vocabulary_documents)
-    texts = (
-        document.text
-        for document in map(documents.__getitem__, range(0, len(documents), step))
-        if not is_held_out(document.text, values.held_out)
-    )
-    return WordPieceTokenizer.train(texts, values.new_vocabulary, lowercase=values.lowercase)
+    chosen = range(0, len(documents), step)
+
+    def texts(progress: _Progress) -> Iterator[str]:
+        for document in map(documents.__getitem__, chosen):
+            if not is_held_out(document.text, values.held_out):
+                yield document.text
+            progress.add(1)
+
+    with _Progress(len(chosen), 0, not values.quiet, "reading for the vocabulary") as progress:
+        return WordPieceTokenizer.train(texts(progress), values.new_vocabulary, lowercase=values.lowercase)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -354,7 +356,8 @@ def main(arguments: Sequence[str]) -> None:
             show=not values.quiet,
         )
     except (ValueError, RuntimeError, OSError) as error:
-        raise app.UsageError(str(error)) from error
+        print(f"folnet_data: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
     print(summary(values.out, made))
 
 

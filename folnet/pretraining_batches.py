@@ -149,7 +149,8 @@ class PretrainingBatches:
         chosen = self.examples(int(step))
         windows = self.windows.take([index for _, index in chosen])
         draws = np.empty((len(self._rows), 3, self.length))
-        pairs, labels = [], np.full(len(self._rows), NO_LABEL, np.int32)
+        pairs: list[tuple[np.ndarray, np.ndarray | None]] = []
+        labels = np.full(len(self._rows), NO_LABEL, np.int32)
         generators = [self._generator(epoch, index) for epoch, index in chosen]
         for row, (window, rng) in enumerate(zip(windows, generators, strict=True)):
             draws[row] = rng.random((3, self.length))
@@ -157,7 +158,7 @@ class PretrainingBatches:
             pairs.append((first, second))
         if self.objective == "nsp":
             self._replace(chosen, windows, generators, pairs, labels)
-        draws[len(chosen) :] = 0
+        draws[len(chosen) :] = 0  # rows without an example
         ids, segments, mask = self._assemble(pairs)
         masked = self.masking(ids, draws, self.tokenizer)
         return PretrainingBatch(masked.input_ids, segments, mask, masked.positions, masked.labels, labels)
@@ -180,7 +181,14 @@ class PretrainingBatches:
             first, second = second, first
         return first, second, other
 
-    def _replace(self, chosen, windows, generators, pairs, labels) -> None:
+    def _replace(
+        self,
+        chosen: list[tuple[int, int]],
+        windows: list[Window],
+        generators: list[np.random.Generator],
+        pairs: list[tuple[np.ndarray, np.ndarray | None]],
+        labels: Int32[np.ndarray, "B"],
+    ) -> None:
         """Puts text of other documents into the rows whose second segment is not to follow the first."""
         rows = [row for row in range(len(chosen)) if labels[row] == 1]
         found = {
@@ -195,8 +203,9 @@ class PretrainingBatches:
             tokens, starts = drawn[row].tokens, drawn[row].starts.astype(np.int64)
             if row in following:
                 tokens = np.concatenate([tokens, following[row].tokens])
-            first, second = pairs[row]
-            pairs[row] = first, segment_of(tokens, starts, len(second), generators[row])
+            first = pairs[row][0]
+            size = len(windows[row].tokens) - len(first)
+            pairs[row] = first, segment_of(tokens, starts, size, generators[row])
 
     def _assemble(
         self, pairs: list[tuple[np.ndarray, np.ndarray | None]]

@@ -6,6 +6,10 @@
 | `nsp` | a window cut in two (Devlin et al. 2018) | as it was | the second is from another document |
 | `pair` | a window cut in two | never asked: the label is -1 | |
 | `single` | a window in one segment | never asked | |
+
+BERT makes its pairs once, and puts what another document's text replaced back for the next example. Here
+pairs are drawn when they are used: what was replaced in one epoch is seen in another, and the two kinds of
+pairs have the same lengths, so that the amount of padding does not tell them apart.
 """
 
 import numpy as np

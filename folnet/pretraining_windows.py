@@ -6,6 +6,7 @@ which tokens are masked is drawn when it is used, anew in each epoch.
 
 import abc
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ longer
 
 SPECIAL = 3
 """Special tokens of an example, for which a window leaves room: [CLS] and two [SEP]."""
+
+_SENTENCES = 1024  # tokenized at once: a document may be a library
 
 MAX_VOCABULARY = 2**16
 """Windows keep ids in two bytes."""
@@ -183,12 +186,15 @@ def tokenize_document(
     text: str, tokenizer: WordPieceTokenizer
 ) -> tuple[UInt16[np.ndarray, "N"], Bool[np.ndarray, "N"]]:
     """A document's tokens, and whether a sentence begins at each."""
-    rows = [row for row in tokenizer.ids(sentences(text)) if row]
-    tokens = np.fromiter((number for row in rows for number in row), np.uint16, sum(map(len, rows)))
-    begins = np.zeros(len(tokens), bool)
-    if rows:
-        begins[np.cumsum([0, *map(len, rows[:-1])])] = True
-    return tokens, begins
+    tokens, sizes = [np.zeros(0, np.uint16)], [0]
+    for part in itertools.batched(sentences(text), _SENTENCES):
+        rows = [row for row in tokenizer.ids(part) if row]
+        tokens.append(np.fromiter(itertools.chain.from_iterable(rows), np.uint16))
+        sizes += map(len, rows)
+    whole = np.concatenate(tokens)
+    begins = np.zeros(len(whole), bool)
+    begins[np.cumsum(sizes)[:-1]] = True
+    return whole, begins
 
 
 def _running_on(documents: Iterable[Document], tokenizer: WordPieceTokenizer, room: int) -> Iterator[Window]:

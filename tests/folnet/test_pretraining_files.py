@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -94,6 +95,17 @@ def test_batches_are_those_of_memory(prepared):
     memory = PretrainingBatches(split(LENGTH, held_out=0.4).train, corpus()[1], 16, objective="nsp")
     for step in (0, 7):
         assert all(map(np.array_equal, files(step), memory(step)))
+
+
+def test_several_threads_read_at_once(prepared):
+    """As Grain's do."""
+    windows = PreparedWindows(prepared)
+    rng = np.random.default_rng(0)
+    wanted = [rng.integers(0, len(windows), 8).tolist() for _ in range(200)]
+    expected = [windows.take(indices) for indices in wanted]
+    with ThreadPoolExecutor(8) as pool:
+        for found, alone in zip(pool.map(windows.take, wanted), expected, strict=True):
+            assert all(map(same, found, alone))
 
 
 def test_damaged_records():

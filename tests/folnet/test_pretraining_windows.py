@@ -68,6 +68,15 @@ def test_windows_go_through_each_document(packing, length):
     assert sorted(seen) == list(range(len(LENGTHS)))
 
 
+def test_a_document_of_any_length():
+    """Sentences are tokenized some at a time; what comes out does not show it."""
+    tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b", "##b"])
+    text = "\n".join(["a bb", "", "\t", "b"] * 700)
+    tokens, begins = tokenize_document(text, tokenizer)
+    assert tokens.tolist() == [5, 6, 7, 6] * 700
+    assert begins.tolist() == [True, False, False, True] * 700
+
+
 def test_documents_run_on():
     """Full windows but the last; a separator between documents and nowhere else."""
     tokenizer = corpus()[1]
