@@ -1,12 +1,11 @@
-"""Exact match on the Mathematics Dataset: per module, averaged over modules, and counted above 95 % (table
-1).
+"""Exact match on the Mathematics Dataset: per module, averaged, and counted above 95 % (table 1).
 
 An answer is right if all of it is, its end included. Two ways to find out give the same result:
 
 - decode greedily and compare (`exact_match`);
 - give the decoder the answer itself and look whether each next symbol is the likeliest (`forced_match`).
-Greedy
-  decoding goes wrong at the first symbol where this does, and nowhere else. One pass instead of one a symbol.
+  Greedy decoding goes wrong at the first symbol where this does, and nowhere else. One pass instead of one
+  a symbol.
 """
 
 import dataclasses
@@ -33,8 +32,7 @@ def exact_match(
 
     Args:
         predicted: start, then what was decoded [B, P]; only what comes up to the target's end counts. The
-            longest
-            answers of the data set need 31 decoded symbols, 30 and the end.
+            longest answers of the data set need 31 decoded symbols, 30 and the end.
         target: start, answer, end, padding [B, T].
         end: id of the end.
         pad: id of padding.
@@ -159,8 +157,7 @@ def score(
 
     Args:
         right: from a batch to whether each answer is right [B]; made of `exact_match` or `forced_match`. It
-            may
-            return device arrays: the results of a batch are only waited for when the next is under way.
+            may return device arrays: the results of a batch are only waited for when the next is under way.
         batches: of the split, each question once.
         modules: names by `Batch.module`.
         split: name of the split.

@@ -149,8 +149,7 @@ class Batches:
             threads: that read and encode at the same time.
             ahead: batches made in advance.
             workers: processes that do so, beside this one; 0: none. A thread or two are enough unless steps
-                are
-                very short.
+                are very short.
 
         Returns:
             The dataset.

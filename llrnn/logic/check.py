@@ -60,8 +60,7 @@ def check(
 
     Raises:
       LinearityError: a linear variable is used twice, not at all, or inside a promotion; the message names
-      the
-        variable, its type, the place and the repair.
+        the variable, its type, the place and the repair.
       IllTyped: a variable is not bound, or not at the type it is used at.
       ValueError: a name is in both contexts.
     """

@@ -61,8 +61,7 @@ def nonlinear(term: Term) -> Callable[..., Value]:
     Raises:
       IllTyped, LinearityError: the term is not a proof.
       ValueError: its type is not of the form !A -o B, or (on the call) more points are given than it has
-      banged
-        arguments.
+        banged arguments.
     """
     value = _banged_map(term)
 
