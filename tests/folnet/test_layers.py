@@ -30,21 +30,25 @@ def layer(**fields):
 
 def normalized(x, axis):
     x = x - x.mean(axis=axis, keepdims=True)
-    return x / np.sqrt(np.square(x).mean(axis=axis, keepdims=True) + 1e-12)
+    return x / ((x**2).mean(axis=axis, keepdims=True) + 1e-12) ** 0.5
 
 
 def test_two_stages():
     """Mixers all on the same normalised atoms, added; then the boolean operators on those, added."""
     module, params = layer()
-    bound = module.bind({"params": params})
-    u, r = normalized(np.asarray(U), -1), normalized(np.asarray(R), 1)
-    unary = U + bound.join(r, u) + bound.mu(r) + bound.cjoin(r, u)
-    relation = R + bound.assoc(u) + bound.trans(r) + bound.prod(u, r)
-    u, r = normalized(np.asarray(unary), -1), normalized(np.asarray(relation), 1)
-    want = unary + bound.bool_unary(u), relation + bound.bool_binary(r, r.swapaxes(2, 3))
-    got = jax.jit(lambda p: module.apply({"params": p}, U, R))(params)
-    for one, other in zip(got, want, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4)
+
+    @small.quickly
+    def both(params):
+        bound = module.bind({"params": params})
+        u, r = normalized(U, -1), normalized(R, 1)
+        unary = U + bound.join(r, u) + bound.mu(r) + bound.cjoin(r, u)
+        relation = R + bound.assoc(u) + bound.trans(r) + bound.prod(u, r)
+        u, r = normalized(unary, -1), normalized(relation, 1)
+        want = unary + bound.bool_unary(u), relation + bound.bool_binary(r, r.swapaxes(2, 3))
+        return bound(U, R), want
+
+    for got, want in zip(*both(params), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-4)
 
 
 @pytest.mark.parametrize("operators", ["j.", ".t"])
@@ -76,7 +80,7 @@ def reasoner(**fields):
 @pytest.mark.parametrize("operators", ["j.a", "m.t", "c.p", "jmc.atp"])
 def test_nothing_comes_from_later_tokens(operators):
     """With a causal mask of kernels and of pairs: all that is about tokens before a change stays, exactly."""
-    module, params = reasoner(operators=operators, cjoin="paper")
+    module, params = reasoner(operators=operators, cjoin="paper", num_hidden_layers=2)
 
     @small.quickly
     def run(u, r):
@@ -94,7 +98,7 @@ def test_nothing_comes_from_later_tokens(operators):
 
 def test_pairs_without_relations_have_finite_gradients():
     """Where all is 0 the normalisation's slope is a million: masks keep it from multiplying."""
-    module, params = reasoner(operators="c.t", cjoin="paper", num_hidden_layers=3)
+    module, params = reasoner(operators="c.p", cjoin="paper", num_hidden_layers=2)
 
     @small.quickly
     @jax.grad
@@ -108,11 +112,11 @@ def test_pairs_without_relations_have_finite_gradients():
 
 @functools.cache
 def gradients(remat):
-    """Of all parameters of two layers with dropout, and how many parts of it are computed again."""
-    module, params = reasoner(remat=remat, operators="jc.at")
+    """Of all parameters of a layer with dropout, and how many parts of it are computed again."""
+    module, params = reasoner(remat=remat, operators="c.t")
 
     def loss(params):
-        out = module.apply({"params": params}, U, R, None, None, False, rngs={"dropout": jax.random.key(3)})
+        out = module.apply({"params": params}, U, R, None, None, False, rngs={"dropout": small.key(3)})
         return (out[-1][0] ** 3).sum() + jnp.sin(out[-1][1]).sum()
 
     primitives = [equation.primitive.name for equation in jax.make_jaxpr(jax.grad(loss))(params).eqns]
@@ -134,7 +138,7 @@ def test_what_is_computed_again_is_the_same(remat):
     chex.assert_trees_all_equal(same, params)
     chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(got))
-    assert (none, again) == (0, 2)
+    assert (none, again) == (0, 1)
 
 
 def test_names_of_axes():

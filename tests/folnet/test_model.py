@@ -1,0 +1,230 @@
+"""The encoder against the authors' recorded outputs; masks, other types, more atoms, bad input."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet import FOLNet, check_inputs
+from tests.folnet import small
+
+IDS, TYPES = small.tokens()
+LENGTH = IDS.shape[1]
+
+
+@functools.cache
+def drawn(**fields):
+    """A small model with parameters at random."""
+    model = FOLNet(small.config(**fields))
+    return model, small.draw(model)
+
+
+@functools.cache
+def applied(model, **options):
+    """The model, compiled."""
+    return small.quickly(
+        lambda params, *args, **atoms: model.apply({"params": params}, *args, **options, **atoms)
+    )
+
+
+@pytest.mark.parametrize("name", small.RECORDED)
+def test_recorded_outputs(name):
+    """Properties, relations and the pooled token of the authors' code."""
+    model, params = small.recorded_model(name, FOLNet)
+    out = applied(model)(params, *small.recorded_inputs(name))
+    want = small.recorded(name)
+    np.testing.assert_allclose(out.last_hidden_state, want["output/unary"], atol=1e-5)
+    np.testing.assert_allclose(out.relation_hidden_state, want["output/binary"], atol=1e-5)
+    np.testing.assert_allclose(out.pooler_output, want["output/pooled"], atol=1e-5)
+
+
+REAL = np.asarray([[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("cjoin", ["released", "paper"])
+def test_padding_with_a_mask_and_without(cjoin):
+    """With a mask real tokens and their pairs do not see the padding; without one they do, as released."""
+    model, params = drawn(cjoin=cjoin, num_hidden_layers=2)
+    run = applied(model)
+    other = IDS.at[0, 5:].set((IDS[0, 5:] + 7) % 19)
+    mask = jnp.asarray(REAL)
+    plain, changed = (run(params, ids, TYPES, mask) for ids in (IDS, other))
+    np.testing.assert_array_equal(plain.last_hidden_state[0, :5], changed.last_hidden_state[0, :5])
+    np.testing.assert_array_equal(
+        plain.relation_hidden_state[0, :5, :5], changed.relation_hidden_state[0, :5, :5]
+    )
+    assert np.abs(plain.last_hidden_state - changed.last_hidden_state)[0, 5:].max() > 0.1
+    if cjoin == "paper":
+        return
+    plain, changed = (run(params, ids, TYPES) for ids in (IDS, other))
+    assert np.abs(plain.last_hidden_state - changed.last_hidden_state)[0, :5].max() > 1e-3
+    # A text without padding is the same with a mask and without.
+    masked = run(params, IDS, TYPES, jnp.ones(IDS.shape, bool))
+    chex.assert_trees_all_close(masked, plain, atol=1e-5)
+
+
+def test_a_shorter_text_is_a_masked_longer_one():
+    """With the paper's positions, which do not depend on the length."""
+    model, params = drawn()
+    run = applied(model)
+    long = run(params, IDS, TYPES, jnp.asarray(REAL)).last_hidden_state[0, :5]
+    np.testing.assert_allclose(run(params, IDS[:1, :5], TYPES[:1, :5]).last_hidden_state[0], long, atol=1e-5)
+
+
+def test_bfloat16():
+    """Near float32, in its own type, with parameters in float32; with every operator."""
+    name = "folnet_full"
+    model, params = small.recorded_model(name, FOLNet)
+    half = FOLNet(model.config.replace(dtype="bfloat16"))
+    out = applied(half)(params, *small.recorded_inputs(name))
+    assert {leaf.dtype for leaf in jax.tree.leaves(out)} == {jnp.dtype("bfloat16")}
+    for key, value in (("unary", out.last_hidden_state), ("binary", out.relation_hidden_state)):
+        want = small.recorded(name)[f"output/{key}"]
+        error = np.asarray(value, np.float32) - want
+        # bfloat16 has eight bits: each of some ten roundings is off by up to 2^-9 of values of size 1 to 4.
+        assert np.sqrt(np.mean(error**2)) < 0.02
+        assert np.abs(error).max() < 0.2
+
+
+def test_hidden_states():
+    """Base atoms, each layer, the end; nothing unless asked for."""
+    model, params = drawn(operators="j.t", num_hidden_layers=2)
+    out = applied(model, output_hidden_states=True)(params, IDS, TYPES)
+    assert len(out.hidden_states) == len(out.relation_hidden_states) == 3
+    np.testing.assert_array_equal(out.hidden_states[-1], out.last_hidden_state)
+    np.testing.assert_array_equal(out.relation_hidden_states[-1], out.relation_hidden_state)
+    unary, relation = small.quickly(lambda p: model.bind({"params": p}).embeddings(IDS, TYPES))(params)
+    np.testing.assert_allclose(out.hidden_states[0], unary, atol=1e-6)
+    np.testing.assert_allclose(out.relation_hidden_states[0], jnp.moveaxis(relation, 1, -1), atol=1e-6)
+    assert applied(model)(params, IDS, TYPES).hidden_states is None
+
+
+def test_the_diagonal_link():
+    """The last properties get an affine map of the last relation of a token to itself."""
+    model, params = drawn(diagonal_link=True, operators="j.a")
+    out = applied(model, output_hidden_states=True)(params, IDS, TYPES)
+    own = np.asarray(out.relation_hidden_state)[:, np.arange(LENGTH), np.arange(LENGTH)]
+    link = {name: np.asarray(leaf) for name, leaf in params["diagonal"].items()}
+    want = out.hidden_states[-1] + (own @ link["weight"] + link["bias"])
+    np.testing.assert_allclose(out.last_hidden_state, want, atol=1e-5)
+
+
+def test_other_options_run_and_matter():
+    """T5's positions, ReGLU, the implication's activation: each another function of the same text."""
+    results = []
+    for fields in (
+        {"relative_position": "t5", "relative_attention_num_buckets": 8},
+        {"activation": "reglu"},
+        {"activation": "implication"},
+    ):
+        model, params = drawn(operators="j.a", **fields)
+        results.append(np.asarray(applied(model)(params, IDS, TYPES).last_hidden_state))
+        assert np.isfinite(results[-1]).all()
+    assert np.abs(results[0] - results[1]).max() > 0.1
+    assert np.abs(results[1] - results[2]).max() > 0.1
+
+
+def test_a_relation_that_is_given_is_read():
+    """A symbolic graph: what is said of a pair changes what is concluded of its tokens."""
+    model, params = drawn(operators="j.a", relation_vocab_size=3)
+    none = jnp.full((2, LENGTH, LENGTH), -1)
+    run = applied(model)
+    plain = run(params, IDS, TYPES)
+    np.testing.assert_allclose(
+        run(params, IDS, TYPES, relation_ids=none).last_hidden_state, plain.last_hidden_state, atol=1e-6
+    )
+    said = run(params, IDS, TYPES, relation_ids=none.at[0, 2, 4].set(1))
+    assert np.abs(said.last_hidden_state - plain.last_hidden_state)[0, 2].max() > 1e-3
+    np.testing.assert_allclose(said.last_hidden_state[1], plain.last_hidden_state[1], atol=1e-6)
+
+
+def test_dropout_needs_a_key_and_is_its_function():
+    """Off by default."""
+    model, params = drawn(operators="jc.t")
+
+    @small.quickly
+    def run(key):
+        return model.apply({"params": params}, IDS, TYPES, None, False, rngs={"dropout": key})
+
+    one, two, again = (run(small.key(seed)).last_hidden_state for seed in (0, 1, 0))
+    np.testing.assert_array_equal(one, again)
+    assert np.abs(one - two).max() > 0.1
+
+
+def test_traced_once_for_a_shape():
+    """Other ids make no other program."""
+    model, params = drawn(operators="j.a")
+    run = jax.jit(chex.assert_max_traces(lambda ids, types: model.apply({"params": params}, ids, types), 1))
+    run(IDS, TYPES)
+    run((IDS + 1) % 19, TYPES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "atoms", "message"),
+    [
+        ((), {}, "input_ids and inputs_embeds are both None"),
+        ((np.zeros(3, int),), {}, r"input_ids has shape \(3,\), expected \[B, T\]"),
+        ((np.zeros((2, 0), int),), {}, r"input_ids has shape \(2, 0\)"),
+        ((np.zeros((2, 3)),), {}, "input_ids is of type float.*, expected integers"),
+        (
+            (np.zeros((2, 3), int), np.zeros((2, 4), int)),
+            {},
+            r"token_type_ids has shape \(2, 4\), expected \(2, 3\)",
+        ),
+        ((np.zeros((2, 3), int), None, np.ones((3, 3))), {}, r"attention_mask has shape \(3, 3\)"),
+        ((np.asarray([[1, 19]]),), {}, r"input_ids has 19 at \[0, 1\], expected 0 to 18: vocab_size is 19"),
+        ((np.asarray([[-1, 2]]),), {}, r"input_ids has -1 at \[0, 0\]"),
+        ((np.asarray([[1]]), np.asarray([[2]])), {}, r"token_type_ids has 2 .*type_vocab_size is 2"),
+        (
+            (np.zeros((2, 3), int),),
+            {"inputs_embeds": np.zeros((2, 3, 5))},
+            r"inputs_embeds .* expected \(2, 3, 14\)",
+        ),
+        ((), {"inputs_embeds": np.zeros((2, 3))}, r"inputs_embeds has shape \(2, 3\), expected \[B, T, D1\]"),
+        (
+            (np.zeros((2, 3), int),),
+            {"relation_embeds": np.zeros((2, 3, 3, 5))},
+            r"relation_embeds .* expected \(2, 3, 3, 6\)",
+        ),
+        (
+            (np.zeros((2, 3), int),),
+            {"relation_ids": np.zeros((2, 3, 4), int)},
+            r"relation_ids has shape \(2, 3, 4\)",
+        ),
+        (
+            (np.zeros((1, 1), int),),
+            {"relation_ids": np.full((1, 1, 1), 4)},
+            r"relation_ids has 4 at \[0, 0, 0\], expected -1 to 3: relation_vocab_size is 4",
+        ),
+        (
+            (np.zeros((2, 9), int),),
+            {},
+            "input_ids has 9 tokens, expected at most max_position_embeddings = 8",
+        ),
+    ],
+)
+def test_bad_input(arguments, atoms, message):
+    """The argument by name, before anything is computed."""
+    model = FOLNet(small.config(relation_vocab_size=4, absolute_position=True, max_position_embeddings=8))
+    with pytest.raises(ValueError, match=message):
+        model.apply({"params": {}}, *arguments, **atoms)
+
+
+def test_relations_by_number_need_a_table():
+    """Which the settings must have asked for."""
+    with pytest.raises(ValueError, match="relation_ids are given, expected none: relation_vocab_size is 0"):
+        FOLNet(small.config()).apply({"params": {}}, IDS, relation_ids=np.full((2, LENGTH, LENGTH), -1))
+
+
+def test_ids_are_checked_on_the_host_only():
+    """Inside a compiled function there are no values; an id that does not exist then shows as nan."""
+    config = small.config(operators="j.a")
+    with pytest.raises(ValueError, match=r"input_ids has 19 at \[1, 0\]"):
+        check_inputs(config, np.asarray([[0], [19]]))
+    check_inputs(config, np.asarray([[0], [18]]), np.asarray([[0], [1]]))
+    model = FOLNet(config)
+    out = small.quickly(lambda ids: model.apply({"params": small.draw(model)}, ids))(jnp.asarray([[1, 19]]))
+    assert np.isnan(out.last_hidden_state).all()

@@ -1,0 +1,115 @@
+"""Losses against float64 NumPy, sums that add up, labels to be ignored, shapes that do not fit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet import objective
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(size=(4, 3, 5)) * 3
+LABELS = np.asarray([[0, 4, -1], [-100, -100, -1], [2, 2, 2], [1, -1, 3]])
+
+
+def log_softmax(z):
+    z = z - z.max(axis=-1, keepdims=True)
+    return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
+
+
+def test_cross_entropy():
+    """Of real labels only; both signs for those that are not."""
+    got = objective.cross_entropy(jnp.asarray(LOGITS, jnp.float32), jnp.asarray(LABELS))
+    logs, real = log_softmax(LOGITS), LABELS >= 0
+    want = sum(-logs[i, j, LABELS[i, j]] for i, j in np.ndindex(LABELS.shape) if real[i, j])
+    np.testing.assert_allclose(got.sum, want, rtol=1e-6)
+    assert int(got.count) == real.sum() == 7
+    assert int(got.correct) == ((LOGITS.argmax(-1) == LABELS) & real).sum()
+    np.testing.assert_allclose(got.mean, want / 7, rtol=1e-6)
+    np.testing.assert_allclose(got.accuracy, float(got.correct) / 7, rtol=1e-6)
+
+
+def test_batches_add_up():
+    """Sums of parts are those of the whole, also where a part has no label at all."""
+    logits, labels = jnp.asarray(LOGITS, jnp.float32), jnp.asarray(LABELS)
+    parts = [objective.cross_entropy(logits[i : i + 1], labels[i : i + 1]) for i in range(4)]
+    total = parts[0] + parts[1] + parts[2] + parts[3]
+    whole = objective.cross_entropy(logits, labels)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), total, whole)
+    assert float(parts[1].mean) == float(parts[1].accuracy) == 0
+
+
+def test_ignored_labels_have_no_gradient():
+    """And nothing is nan."""
+    labels = jnp.asarray(LABELS)
+    grad = jax.grad(lambda z: objective.cross_entropy(z, labels).sum)(jnp.asarray(LOGITS, jnp.float32))
+    probabilities = np.exp(log_softmax(LOGITS))
+    want = np.where((LABELS >= 0)[..., None], probabilities - np.eye(5)[np.maximum(LABELS, 0)], 0)
+    np.testing.assert_allclose(grad, want, atol=1e-6)
+
+
+def test_half_precision_is_summed_in_float32():
+    """A thousand small losses."""
+    logits = jnp.zeros((1000, 3), jnp.bfloat16)
+    got = objective.cross_entropy(logits, jnp.zeros(1000, jnp.int32))
+    np.testing.assert_allclose(got.sum, 1000 * np.log(3), rtol=1e-5)
+
+
+def test_spans():
+    """Half of the sum of both ends, over texts."""
+    start, end = RNG.normal(size=(2, 3, 6))
+    first, last = np.asarray([0, 5, 2]), np.asarray([1, 5, 4])
+    start[1, 5] = end[1, 5] = 9  # one text has both right
+    got = objective.span(
+        *(jnp.asarray(a, jnp.float32) for a in (start, end)), jnp.asarray(first), jnp.asarray(last)
+    )
+    rows = np.arange(3)
+    want = -0.5 * (log_softmax(start)[rows, first] + log_softmax(end)[rows, last]).sum()
+    np.testing.assert_allclose(got.sum, want, rtol=1e-6)
+    both = (start.argmax(-1) == first) & (end.argmax(-1) == last)
+    assert (int(got.count), int(got.correct)) == (3, both.sum())
+    assert both[1]
+
+
+def test_regression():
+    """Squared errors of one number a text, given as [B] or [B, 1]."""
+    predictions, labels = RNG.normal(size=(4, 1)), RNG.normal(size=4)
+    for given in (labels, labels[:, None]):
+        got = objective.sequence_classification(
+            jnp.asarray(predictions, jnp.float32), jnp.asarray(given, jnp.float32)
+        )
+        np.testing.assert_allclose(got.sum, np.square(predictions[:, 0] - labels).sum(), rtol=1e-5)
+        assert int(got.count) == 4
+
+
+def test_several_labels():
+    """Each by itself."""
+    logits, labels = RNG.normal(size=(4, 3)), RNG.integers(0, 2, (4, 3))
+    got = objective.sequence_classification(
+        jnp.asarray(logits, jnp.float32), jnp.asarray(labels), "multi_label_classification"
+    )
+    p = 1 / (1 + np.exp(-logits))
+    np.testing.assert_allclose(got.sum, -np.log(np.where(labels, p, 1 - p)).sum(), rtol=1e-5)
+    assert (int(got.count), int(got.correct)) == (12, ((p > 0.5) == labels).sum())
+
+
+def test_the_type_of_a_problem():
+    """By the number of logits, unless named."""
+    logits, labels = jnp.asarray(LOGITS[:, 0], jnp.float32), jnp.asarray([1, 2, 3, -1])
+    got = objective.sequence_classification(logits, labels)
+    assert float(got.sum) == float(objective.cross_entropy(logits, labels).sum)
+    assert int(got.count) == 3
+    with pytest.raises(ValueError, match="problem_type is 'ranking', expected 'regression'"):
+        objective.sequence_classification(logits, labels, "ranking")
+
+
+def test_shapes_that_do_not_fit():
+    """Named, with both shapes."""
+    with pytest.raises(ValueError, match=r"labels have shape \(3,\), expected logits' \(4, 5\)"):
+        objective.cross_entropy(jnp.zeros((4, 5)), jnp.zeros(3, jnp.int32))
+    with pytest.raises(ValueError, match=r"labels has shape \(4, 2\), expected \(4, 1\)"):
+        objective.squared_error(jnp.zeros((4, 1)), jnp.zeros((4, 2)))
+    with pytest.raises(ValueError, match=r"end_logits has shape \(4, 2\), expected \(4, 3\)"):
+        objective.span(jnp.zeros((4, 3)), jnp.zeros((4, 2)), *(jnp.zeros(4, jnp.int32),) * 2)
+    with pytest.raises(ValueError, match=r"labels has shape \(4, 2\)"):
+        objective.binary_cross_entropy(jnp.zeros((4, 1)), jnp.zeros((4, 2)))
