@@ -1,11 +1,14 @@
 """FOLNet of Chen (2023): first-order logic as a network, two branches of learned Horn clauses.
 
 `model` and `heads` are the encoder and what stands on it, `operators` the seven neural logic operators,
-`objective` the losses, `convert` the authors' checkpoints; every model class saves and loads itself.
+`decoder` and `encoder_decoder` with `text_heads` what writes text, `generation` how; `objective` and
+`text_objective` the losses, `convert` the authors' checkpoints; every model class saves and loads itself.
 """
 
-from folnet import convert, objective, operators, positions
+from folnet import convert, objective, operators, positions, text_objective
 from folnet.configuration import BASE, LARGE, FOLNetConfig, table3
+from folnet.decoder import DecoderOutput, FOLNetDecoder
+from folnet.generation import Generated, Sampling, generate, generate_from
 from folnet.heads import (
     FOLNetForMaskedLM,
     FOLNetForMultipleChoice,
@@ -14,22 +17,39 @@ from folnet.heads import (
     FOLNetForSequenceClassification,
 )
 from folnet.model import FOLNet, FOLNetOutput, check_inputs
+from folnet.text_heads import (
+    CausalLMOutput,
+    FOLNetForCausalLM,
+    FOLNetForConditionalGeneration,
+    Seq2SeqLMOutput,
+)
 
 __all__ = [
     "BASE",
     "LARGE",
+    "CausalLMOutput",
+    "DecoderOutput",
     "FOLNet",
     "FOLNetConfig",
+    "FOLNetDecoder",
+    "FOLNetForCausalLM",
+    "FOLNetForConditionalGeneration",
     "FOLNetForMaskedLM",
     "FOLNetForMultipleChoice",
     "FOLNetForPreTraining",
     "FOLNetForQuestionAnswering",
     "FOLNetForSequenceClassification",
     "FOLNetOutput",
+    "Generated",
+    "Sampling",
+    "Seq2SeqLMOutput",
     "check_inputs",
     "convert",
+    "generate",
+    "generate_from",
     "objective",
     "operators",
     "positions",
     "table3",
+    "text_objective",
 ]

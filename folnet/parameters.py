@@ -11,6 +11,8 @@ from flax import traverse_util
 
 ENCODER = "folnet."
 """What the names of an encoder's parameters begin with in a model with a head."""
+POOLER = "pooler."
+"""What the names of an encoder's pooler begin with; decoders have none."""
 
 
 def flatten(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,6 +98,8 @@ def missing_heads(expected: Mapping[str, Any], given: Iterable[str]) -> list[str
 def adapted(table: Mapping[str, Any], expected: Iterable[str]) -> dict[str, Any]:
     """The parameters of another class of model by the names of this one; those of other heads are left out.
 
+    So is the pooler, for a class without one.
+
     Args:
       table: arrays by the names of any class.
       expected: names of this class.
@@ -107,6 +111,12 @@ def adapted(table: Mapping[str, Any], expected: Iterable[str]) -> dict[str, Any]
         encoder = {name.removeprefix(ENCODER): array for name, array in table.items() if name not in heads}
     else:
         heads, encoder = {}, dict(table)
+    before = ENCODER if headed else ""
+    encoder = {
+        name: array
+        for name, array in encoder.items()
+        if before + name in expected or not name.startswith(POOLER)
+    }
     if not headed:
         return encoder
     kept = {name: array for name, array in heads.items() if name in expected}
@@ -115,4 +125,4 @@ def adapted(table: Mapping[str, Any], expected: Iterable[str]) -> dict[str, Any]
 
 def _drawn(model: nn.Module, key: jax.Array) -> Mapping[str, Any]:
     dummy = jnp.zeros(getattr(model, "dummy_shape", (1, 1)), jnp.int32)
-    return model.init(key, dummy)["params"]
+    return model.init(key, *[dummy] * getattr(model, "dummy_inputs", 1))["params"]

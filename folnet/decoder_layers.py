@@ -1,0 +1,311 @@
+"""A step of forward chaining in a decoder, for a whole text at once or for its next token alone.
+
+Whatever a token concludes from others it reads off their premises: properties (join, assoc), kernels (cjoin)
+and relations (trans). These are of the others alone, so they can be kept, and a decoder is a loop that makes
+one token's row of relations from the premises of all before. All else is of the row itself (mu, prod, bool).
+
+Appendix A.5 is the same with the premises of an encoder's output before them. So one layer serves a whole
+text, its next token, and both with an input.
+
+Axis letters: B batch; X tokens that conclude; C tokens they may look at: I of an input, then T of the text;
+D1 properties; D2 relations; H heads, S features of a head.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
+
+from folnet.configuration import FOLNetConfig
+from folnet.layers import ReasonerLayer
+from folnet.linear import Linear, PairLinear, normalize
+
+Relation = Float[Array, "B D2 X C"]
+
+
+@struct.dataclass
+class Premises:
+    """What a layer reads off tokens for others to conclude from; None where no operator does.
+
+    Attributes:
+      join: v(a).
+      cjoin: the kernel K(a) before its softmax, over the tokens that somebody may look at.
+      assoc: v(y).
+      trans: v(a, y).
+    """
+
+    join: Float[Array, "B C H S"] | None = None
+    cjoin: Float[Array, "B S H C"] | None = None
+    assoc: Float[Array, "B C H S"] | None = None
+    trans: Float[Array, "B D2 C C"] | None = None
+
+    def combine(self, other: "Premises", **operators: Callable[[Array, Array], Array]) -> "Premises":
+        """A function of both, by operator."""
+        return Premises(
+            **{
+                name: None
+                if getattr(self, name) is None
+                else operator(getattr(self, name), getattr(other, name))
+                for name, operator in operators.items()
+            }
+        )
+
+    def before(self, new: "Premises") -> "Premises":
+        """Those of an input, then those of the text that looks at it.
+
+        An input has no relations to the text, so v(a, y) is 0 there. With it the two-part trans of Appendix
+        A.5 is one sum:
+
+            u(x, y) = sum_(a in T) K(x, a) v_D(a, y)                                         y in T
+            u(x, y) = sum_(a in I) K(x, a) v_E(a, y) + sum_(a in T) K(x, a) v_D(a, y)         y in I
+        """
+
+        def rows(inputs, own):
+            missing = own.shape[3] - inputs.shape[3]
+            inputs = jnp.pad(inputs, ((0, 0), (0, 0), (0, 0), (0, missing)))
+            return jnp.concatenate((inputs, own), axis=2)
+
+        def along(axis):
+            return lambda inputs, own: jnp.concatenate((inputs, own), axis=axis)
+
+        return self.combine(new, join=along(1), cjoin=along(3), assoc=along(1), trans=rows)
+
+    def with_room(self, capacity: int) -> "Premises":
+        """The same, zeros after them up to so many tokens."""
+
+        def after(array, *axes):
+            if array is None:
+                return None
+            return jnp.pad(array, [(0, (capacity - n) * (i in axes)) for i, n in enumerate(array.shape)])
+
+        return Premises(
+            after(self.join, 1), after(self.cjoin, 3), after(self.assoc, 1), after(self.trans, 2, 3)
+        )
+
+    def with_token(self, new: "Premises", slot: Int[Array, ""]) -> "Premises":
+        """The same with a token's at its place."""
+
+        def at(axis):
+            return lambda kept, own: jax.lax.dynamic_update_slice_in_dim(kept, own, slot, axis=axis)
+
+        return self.combine(new, join=at(1), cjoin=at(3), assoc=at(1), trans=at(2))
+
+
+class DecoderLayer(ReasonerLayer):
+    """One step of forward chaining in a decoder. Its operators are the encoder's, with their parameters.
+
+    Attributes:
+      config: of the model, with the paper's cjoin.
+      reads_input: whether there is an encoder to read.
+    """
+
+    reads_input: bool = False
+
+    def setup(self):
+        """The operators, and for an encoder's output a projection for each premise that A.5 concatenates."""
+        super().setup()
+        if not self.reads_input:
+            return
+        config = self.config
+        width = config.num_attention_heads * config.head_size
+        # As for the decoder's own premises: those of join and assoc have biases, those of cjoin and trans none.
+        if "join" in config.unary_operators:
+            self.join_input = Linear(config, config.hidden_size, width)
+        if "cjoin" in config.unary_operators:
+            self.cjoin_input = Linear(config, config.hidden_size, width, use_bias=False)
+        if "assoc" in config.binary_operators:
+            self.assoc_input = Linear(config, config.hidden_size, width)
+        if "trans" in config.binary_operators:
+            self.trans_input = PairLinear(config, config.relation_size, config.relation_size, use_bias=False)
+
+    def __call__(
+        self,
+        unary: Float[Array, "B T D1"],
+        relation: Float[Array, "B D2 T I+T"],
+        mask: Bool[Array, "#B 1 T I+T"],
+        inputs: Premises | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T I+T"], Premises]:
+        """Whole texts: the atoms after one more step, and the premises read on the way.
+
+        Args:
+          unary: u(x).
+          relation: u(x, y), 0 outside the mask.
+          mask: True where x may look at y.
+          inputs: of the encoder's output; None without one.
+          deterministic: False to drop.
+        """
+        unary, relation, premises = self._deduce(
+            unary,
+            relation,
+            mask,
+            collect=(lambda new: new) if inputs is None else inputs.before,
+            converse=_converse_of_text,
+            deterministic=deterministic,
+        )
+        return unary, relation, premises
+
+    def step(
+        self,
+        unary: Float[Array, "B 1 D1"],
+        relation: Float[Array, "B D2 1 C"],
+        mask: Bool[Array, "B 1 1 C"],
+        premises: Premises,
+        slot: Int[Array, ""],
+    ) -> tuple[Float[Array, "B 1 D1"], Float[Array, "B D2 1 C"], Premises]:
+        """The next token alone: its atoms after one more step, and the premises with its own.
+
+        Args:
+          unary: u(x).
+          relation: u(x, y), 0 outside the mask.
+          mask: True where x may look at y.
+          premises: of all tokens before, with room for it.
+          slot: where it stands among them.
+        """
+        # No token before has a relation to this one: r(y, x) is 0 but for r(x, x).
+        own = is_slot(relation.shape[3], slot)
+        return self._deduce(
+            unary,
+            relation,
+            mask,
+            collect=lambda new: premises.with_token(new, slot),
+            converse=lambda r: jnp.where(own, r, 0),
+        )
+
+    def read_input(self, unary: Float[Array, "B I D1"], relation: Float[Array, "B D2 I I"]) -> Premises:
+        """The premises of an encoder's output, by linear projections (Appendix A.5)."""
+        config = self.config
+        sizes = config.num_attention_heads, config.head_size
+        join = cjoin = assoc = trans = None
+        if "join" in config.unary_operators:
+            projected = self.join_input(unary)
+            join = projected.reshape(*projected.shape[:2], *sizes)
+        if "cjoin" in config.unary_operators:
+            projected = self.cjoin_input(unary)
+            cjoin = projected.reshape(*projected.shape[:2], *sizes[::-1]).transpose(0, 2, 3, 1)
+        if "assoc" in config.binary_operators:
+            projected = self.assoc_input(unary)
+            assoc = projected.reshape(*projected.shape[:2], *sizes)
+        if "trans" in config.binary_operators:
+            trans = self.trans_input(relation)
+        return Premises(join, cjoin, assoc, trans)
+
+    def _deduce(self, unary, relation, mask, *, collect, converse, deterministic=True):
+        """The two stages of `ReasonerLayer`, with premises and converses from where they are."""
+        u, r = self.normalized(unary, relation)
+        config, options = self.config, {"mask": mask, "deterministic": deterministic}
+        query, premise = self.assoc.read(u) if "assoc" in config.binary_operators else (None, None)
+        premises = collect(
+            Premises(
+                join=self.join.read(u) if "join" in config.unary_operators else None,
+                cjoin=self.cjoin.read(u) if "cjoin" in config.unary_operators else None,
+                assoc=premise,
+                trans=self.trans.read(r) if "trans" in config.binary_operators else None,
+            )
+        )
+        conclusions = {
+            "join": lambda: self.join.conclude(r, premises.join, **options),
+            "mu": lambda: self.mu(r, mask=mask),
+            "cjoin": lambda: self.cjoin.conclude(r, premises.cjoin, **options),
+            "assoc": lambda: self.assoc.conclude(query, premises.assoc),
+            "trans": lambda: self.trans.conclude(r, premises.trans, **options),
+            "prod": lambda: self.prod(u, r),
+        }
+        mixed = tuple(
+            sum((conclusions[name]() for name in names[1:]), start=conclusions[names[0]]()) if names else None
+            for names in (config.unary_operators, config.binary_operators)
+        )
+        atoms = self.add((unary, relation), mixed, mask, deterministic)
+        u, r = self.normalized(*atoms)
+        concluded = self.bool_unary(u), self.bool_binary(r, converse(r))
+        return *self.add(atoms, concluded, mask, deterministic), premises
+
+
+class DecoderReasoner(nn.Module):
+    """L layers of a decoder, and a normalisation of what they end with.
+
+    cjoin is the paper's, whatever the settings say: as released it reads v(a, x), how others relate to x,
+    and no token before x relates to it.
+
+    Attributes:
+      config: of the model.
+      reads_input: whether there is an encoder to read.
+    """
+
+    config: FOLNetConfig
+    reads_input: bool = False
+
+    def setup(self):
+        """The layers, "layers_0" on."""
+        config = self.config.replace(cjoin="paper")
+        layer = DecoderLayer
+        if config.remat not in ("none", "relation_boolean"):
+            policy = getattr(jax.checkpoint_policies, config.remat)
+            layer = nn.remat(DecoderLayer, static_argnums=(5,), policy=policy)
+        self.layers = [layer(config, self.reads_input) for _ in range(config.num_hidden_layers)]
+
+    def __call__(
+        self,
+        unary: Float[Array, "B T D1"],
+        relation: Float[Array, "B D2 T I+T"],
+        mask: Bool[Array, "#B 1 T I+T"],
+        inputs: tuple[Premises, ...] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T I+T"]]], tuple[Premises, ...]]:
+        """Whole texts: atoms before the first layer and after each, the last normalised; premises by layer.
+
+        Arguments are those of `DecoderLayer`, with the input's premises by layer.
+        """
+        states, premises = [(unary, relation)], []
+        for number, layer in enumerate(self.layers):
+            unary, relation, read = layer(
+                unary, relation, mask, None if inputs is None else inputs[number], deterministic
+            )
+            states.append((unary, relation))
+            premises.append(read)
+        states[-1] = self._finished(unary, relation)
+        return states, tuple(premises)
+
+    def step(
+        self,
+        unary: Float[Array, "B 1 D1"],
+        relation: Float[Array, "B D2 1 C"],
+        mask: Bool[Array, "B 1 1 C"],
+        premises: tuple[Premises, ...],
+        slot: Int[Array, ""],
+    ) -> tuple[Float[Array, "B 1 D1"], Float[Array, "B D2 1 C"], tuple[Premises, ...]]:
+        """The next token alone: its last atoms, normalised, and the premises with its own by layer.
+
+        Arguments are those of `DecoderLayer.step`, with premises by layer.
+        """
+        grown = []
+        for layer, kept in zip(self.layers, premises, strict=True):
+            unary, relation, kept = layer.step(unary, relation, mask, kept, slot)
+            grown.append(kept)
+        return *self._finished(unary, relation), tuple(grown)
+
+    def read_input(
+        self, unary: Float[Array, "B I D1"], relation: Float[Array, "B D2 I I"]
+    ) -> tuple[Premises, ...]:
+        """The premises of an encoder's output, by layer."""
+        return tuple(layer.read_input(unary, relation) for layer in self.layers)
+
+    @nn.nowrap
+    def _finished(self, unary, relation):
+        eps = self.config.layer_norm_eps
+        return normalize(unary, eps), normalize(relation, eps, axis=1)
+
+
+def is_slot(count: int, slot: Int[Array, ""]) -> Bool[Array, "1 1 1 C"]:
+    """Which of so many tokens is the one at `slot`."""
+    return (jnp.arange(count) == slot)[None, None, None]
+
+
+def _converse_of_text(relation: Float[Array, "B D2 T I+T"]) -> Float[Array, "B D2 T I+T"]:
+    """r(y, x) at [x, y]. An input has no relations to the text: for its tokens y there is none, so 0."""
+    rows, columns = relation.shape[2:]
+    own = relation[..., columns - rows :].swapaxes(2, 3)
+    return jnp.pad(own, ((0, 0), (0, 0), (0, 0), (columns - rows, 0)))

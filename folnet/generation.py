@@ -1,0 +1,363 @@
+"""Text, word by word: the most probable next word or a drawn one, with what was read kept from word to word.
+
+    out = generate(model, params, prompts, max_new_tokens=40, eos_token_id=3, pad_token_id=0)
+    out = generate_from(model, params, inputs, decoder_start_token_id=0, max_new_tokens=40, ...)
+    out.sequences, out.lengths
+
+Either is one compiled program: a prompt is read in one pass, then a loop runs until all rows have ended. What
+it keeps is told in `decoder`; `cache=False` keeps nothing and reads all again for each word, for the same
+words (up to rounding, where two words are as probable).
+
+Axis letters: B batch; T tokens of a prompt, I of an input; M new tokens at most; V words.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from folnet import masks
+from folnet.decoder import check_text, lengths_of
+
+Step = Callable[[Int[Array, "B"], Any, Int[Array, ""]], tuple[Float[Array, "B V"], Any]]
+"""step(last tokens, state, how many new ones those are the end of) -> (logits after them, state)."""
+
+
+@struct.dataclass
+class Generated:
+    """Texts.
+
+    Attributes:
+      sequences: the prompt or the start token, what was generated, and padding after its end.
+      lengths: of each text without its padding; an end token belongs to the text.
+    """
+
+    sequences: Int[Array, "B T+M"]
+    lengths: Int[Array, "B"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How to draw a word.
+
+    Attributes:
+      temperature: logits are divided by it; less is nearer to the most probable word.
+      top_k: only so many of the most probable words; None for all.
+      top_p: only the most probable words that together have this probability, one at least.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: a number out of range."""
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}, expected more than 0")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k is {self.top_k}, expected None or at least 1")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}, expected more than 0 and at most 1")
+
+    def __call__(self, logits: Float[Array, "B V"], key: jax.Array) -> Int[Array, "B"]:
+        """A word of each row."""
+        count = logits.shape[-1] if self.top_k is None else min(self.top_k, logits.shape[-1])
+        logits, words = jax.lax.top_k(logits / self.temperature, count)
+        probabilities = jax.nn.softmax(logits)
+        before = jnp.cumsum(probabilities, axis=-1) - probabilities
+        rank = jax.random.categorical(key, jnp.where(before < self.top_p, logits, -jnp.inf))
+        return jnp.take_along_axis(words, rank[:, None], axis=-1)[:, 0]
+
+
+def generate(
+    model: Any,
+    params: Mapping[str, Any],
+    input_ids: Int[Array, "B T"],
+    *,
+    max_new_tokens: int,
+    pad_token_id: int,
+    eos_token_id: int | None = None,
+    token_type_ids: Int[Array, "B T"] | None = None,
+    attention_mask: Array | None = None,
+    prefix_lengths: Int[Array, "B"] | None = None,
+    sampling: Sampling | None = None,
+    key: jax.Array | None = None,
+    cache: bool = True,
+) -> Generated:
+    """Goes on with texts, by a decoder-only model.
+
+    Args:
+      model: a `FOLNetForCausalLM`.
+      params: its parameters.
+      input_ids: the texts' tokens; shorter ones have padding after them.
+      max_new_tokens: M.
+      pad_token_id: what is after a text's end.
+      eos_token_id: ends a text; None: nothing does.
+      token_type_ids: segments; new tokens are of their text's last one.
+      attention_mask: true where a token is real.
+      prefix_lengths: how many first tokens see one another; None: none do. New tokens never do.
+      sampling: how words are drawn; None: the most probable is taken.
+      key: for `sampling`.
+      cache: whether what was read is kept.
+
+    Raises:
+      ValueError: an argument that does not fit, by its name.
+    """
+    batch, length = check_text(
+        model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
+    )
+    lengths = lengths_of("attention_mask", attention_mask, batch, length)
+    masks.check_prefix_lengths(prefix_lengths, batch, length, attention_mask)
+    _check(model.config, length, max_new_tokens)
+    _check_words(model.config, pad_token_id=pad_token_id, eos_token_id=eos_token_id)
+    return _generate(
+        model,
+        params,
+        jnp.asarray(input_ids),
+        None if token_type_ids is None else jnp.asarray(token_type_ids),
+        lengths,
+        None if prefix_lengths is None else jnp.asarray(prefix_lengths),
+        key,
+        max_new_tokens=max_new_tokens,
+        pad=pad_token_id,
+        eos=eos_token_id,
+        sampling=sampling,
+        cache=cache,
+    )
+
+
+def generate_from(
+    model: Any,
+    params: Mapping[str, Any],
+    input_ids: Int[Array, "B I"],
+    *,
+    max_new_tokens: int,
+    decoder_start_token_id: int,
+    pad_token_id: int,
+    eos_token_id: int | None = None,
+    token_type_ids: Int[Array, "B I"] | None = None,
+    attention_mask: Array | None = None,
+    sampling: Sampling | None = None,
+    key: jax.Array | None = None,
+    cache: bool = True,
+) -> Generated:
+    """Writes a target text for each input text, by an encoder-decoder.
+
+    Args:
+      model: a `FOLNetForConditionalGeneration`.
+      params: its parameters.
+      input_ids: the inputs' tokens.
+      max_new_tokens: M, without the start token.
+      decoder_start_token_id: what targets start with.
+      pad_token_id: what is after a target's end.
+      eos_token_id: ends a target; None: nothing does.
+      token_type_ids: segments of the inputs.
+      attention_mask: true where a token of an input is real.
+      sampling: how words are drawn; None: the most probable is taken.
+      key: for `sampling`.
+      cache: whether what was read is kept.
+
+    Raises:
+      ValueError: an argument that does not fit, by its name.
+    """
+    check_text(
+        model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
+    )
+    _check(model.config, 1, max_new_tokens)
+    _check_words(
+        model.config,
+        decoder_start_token_id=decoder_start_token_id,
+        pad_token_id=pad_token_id,
+        eos_token_id=eos_token_id,
+    )
+    return _generate_from(
+        model,
+        params,
+        jnp.asarray(input_ids),
+        None if token_type_ids is None else jnp.asarray(token_type_ids),
+        None if attention_mask is None else jnp.asarray(attention_mask, bool),
+        key,
+        max_new_tokens=max_new_tokens,
+        start=decoder_start_token_id,
+        pad=pad_token_id,
+        eos=eos_token_id,
+        sampling=sampling,
+        cache=cache,
+    )
+
+
+def search(
+    step: Step,
+    state: Any,
+    logits: Float[Array, "B V"],
+    key: jax.Array | None = None,
+    *,
+    max_new_tokens: int,
+    pad: int,
+    eos: int | None = None,
+    sampling: Sampling | None = None,
+) -> tuple[Int[Array, "B M"], Int[Array, "B"]]:
+    """The loop of both, for any `step`: new tokens, padding after their end, and how many there are.
+
+    Args:
+      step: logits after the last tokens.
+      state: what it needs first.
+      logits: of the first new tokens.
+      key: for `sampling`.
+      max_new_tokens: M.
+      pad: what is after an end.
+      eos: ends a row.
+      sampling: how tokens are drawn; None: the most probable is taken.
+
+    Raises:
+      ValueError: sampling without a key.
+    """
+    if sampling is not None and key is None:
+        raise ValueError("key is None, expected a key to draw words with, since sampling is given")
+
+    def choose(logits, count):
+        if sampling is None or key is None:
+            return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        return sampling(logits, jax.random.fold_in(key, count)).astype(jnp.int32)
+
+    def write(tokens, ended, made, logits, count):
+        chosen = jnp.where(ended, pad, choose(logits, count))
+        tokens = jax.lax.dynamic_update_slice_in_dim(tokens, chosen[:, None], count, axis=1)
+        made = made + ~ended
+        return tokens, (ended if eos is None else ended | (chosen == eos)), made
+
+    def goes_on(carry):
+        count, _, ended, *_ = carry
+        return (count < max_new_tokens) & ~jnp.all(ended)
+
+    def body(carry):
+        count, tokens, ended, made, state = carry
+        last = jax.lax.dynamic_index_in_dim(tokens, count - 1, axis=1, keepdims=False)
+        logits, state = step(last, state, count)
+        return count + 1, *write(tokens, ended, made, logits, count), state
+
+    batch = logits.shape[0]
+    tokens = jnp.full((batch, max_new_tokens), pad, jnp.int32)
+    first = write(tokens, jnp.zeros(batch, bool), jnp.zeros(batch, jnp.int32), logits, jnp.int32(0))
+    _, tokens, _, made, _ = jax.lax.while_loop(goes_on, body, (jnp.int32(1), *first, state))
+    return tokens, made
+
+
+_STATIC = ("model", "max_new_tokens", "start", "pad", "eos", "sampling", "cache")
+
+
+@functools.partial(jax.jit, static_argnames=[name for name in _STATIC if name != "start"])
+def _generate(
+    model,
+    params,
+    input_ids,
+    token_type_ids,
+    lengths,
+    prefix_lengths,
+    key,
+    *,
+    cache,
+    max_new_tokens,
+    **options,
+):
+    variables, length = {"params": params}, input_ids.shape[1]
+    if cache:
+        logits, state = model.apply(
+            variables,
+            input_ids,
+            token_type_ids,
+            jnp.arange(length)[None] < lengths[:, None],
+            prefix_lengths=prefix_lengths,
+            capacity=length + max_new_tokens - 1,
+            method="prefill",
+        )
+
+        def step(last, state, count):
+            return model.apply(variables, last, state, method="step")
+    else:
+        read, logits, state = _reads_all(
+            model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens
+        )
+        step = read
+    tokens, made = search(step, state, logits, key, max_new_tokens=max_new_tokens, **options)
+    # A row is its text and then what is new, without the padding that may be between them.
+    places = jnp.arange(length + max_new_tokens)[None]
+    new = jnp.clip(places - lengths[:, None], 0, max_new_tokens - 1)
+    new = jnp.take_along_axis(tokens, new, axis=1)
+    old = jnp.pad(input_ids, ((0, 0), (0, max_new_tokens)))
+    ends = lengths + made
+    sequences = jnp.where(places < lengths[:, None], old, new)
+    sequences = jnp.where(places < ends[:, None], sequences, options["pad"])
+    return Generated(sequences.astype(input_ids.dtype), ends)
+
+
+def _reads_all(model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens):
+    """A step that reads all again; its state is the text so far."""
+    batch, length = input_ids.shape
+    types = jnp.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+    last_type = jnp.take_along_axis(types, lengths[:, None] - 1, axis=1)
+    after = ((0, 0), (0, max_new_tokens - 1))
+    places = jnp.arange(length + max_new_tokens - 1)[None]
+    types = jnp.where(places < lengths[:, None], jnp.pad(types, after), last_type)
+
+    def logits_of(text, ends):
+        out = model.apply(variables, text, types, places < ends[:, None], prefix_lengths=prefix_lengths)
+        return jnp.take_along_axis(out.logits, (ends - 1)[:, None, None], axis=1)[:, 0]
+
+    def read(last, text, count):
+        ends = lengths + count
+        text = text.at[jnp.arange(batch), ends - 1].set(last)
+        return logits_of(text, ends), text
+
+    text = jnp.pad(input_ids, after).astype(jnp.int32)
+    return read, logits_of(text, lengths), text
+
+
+@functools.partial(jax.jit, static_argnames=_STATIC)
+def _generate_from(
+    model, params, input_ids, token_type_ids, real, key, *, cache, start, max_new_tokens, **options
+):
+    variables, inputs = {"params": params}, (input_ids, token_type_ids, real)
+    batch = len(input_ids)
+    first = jnp.full(batch, start, jnp.int32)
+    if cache:
+        state = model.apply(variables, *inputs, capacity=max_new_tokens, method="prefill")
+
+        def step(last, state, count):
+            return model.apply(variables, last, state, method="step")
+    else:
+        encoded = model.apply(variables, *inputs, method="encode")
+        state = jnp.full((batch, max_new_tokens), options["pad"], jnp.int32)
+
+        def step(last, text, count):
+            text = jax.lax.dynamic_update_slice_in_dim(text, last[:, None], count, axis=1)
+            logits = model.apply(variables, encoded, text, method="decode").logits
+            return jax.lax.dynamic_index_in_dim(logits, count, axis=1, keepdims=False), text
+
+    logits, state = step(first, state, jnp.int32(0))
+    tokens, made = search(step, state, logits, key, max_new_tokens=max_new_tokens, **options)
+    sequences = jnp.concatenate((first[:, None], tokens), axis=1)
+    return Generated(sequences.astype(input_ids.dtype), 1 + made)
+
+
+def _check(config, length: int, max_new_tokens: int) -> None:
+    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens is {max_new_tokens!r}, expected an integer of at least 1")
+    # The last new token is not read any more.
+    if config.absolute_position and length + max_new_tokens - 1 > config.max_position_embeddings:
+        most = max(config.max_position_embeddings - length + 1, 0)
+        raise ValueError(
+            f"max_new_tokens is {max_new_tokens}, expected at most {most} after {length} tokens: there are "
+            f"max_position_embeddings = {config.max_position_embeddings} absolute positions"
+        )
+
+
+def _check_words(config, **words: int | None) -> None:
+    for name, word in words.items():
+        if word is not None and not 0 <= word < config.vocab_size:
+            raise ValueError(f"{name} is {word}, expected 0 to {config.vocab_size - 1}: a word")

@@ -1,0 +1,223 @@
+"""FOLNets that write text: decoder-only, and encoder-decoder (Appendix A.5).
+
+Logits are u_L(x) against the table of words, with nothing between. `text_objective` has the losses,
+`generation` the loops.
+
+Axis letters: B batch; T tokens of a text or a target, I of an input; D1 properties; D2 relations; V words.
+"""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from folnet.configuration import FOLNetConfig
+from folnet.decoder import DecodingState, FOLNetDecoder, check_text
+from folnet.encoder_decoder import Encoded, FOLNetTargetDecoder
+from folnet.generation import Generated, generate, generate_from
+from folnet.model import FOLNet
+from folnet.pretrained import Pretrained
+
+
+@struct.dataclass
+class CausalLMOutput:
+    """What a decoder-only model says.
+
+    Attributes:
+      logits: of the word after each token.
+      last_hidden_state: u_L(x).
+      relation_hidden_state: u_L(x, y), 0 where x may not look at y.
+      hidden_states: u_l(x) of all layers; None unless asked for.
+      relation_hidden_states: u_l(x, y) of all layers; None unless asked for.
+    """
+
+    logits: Float[Array, "B T V"]
+    last_hidden_state: Float[Array, "B T D1"]
+    relation_hidden_state: Float[Array, "B T T D2"]
+    hidden_states: tuple[Float[Array, "B T D1"], ...] | None = None
+    relation_hidden_states: tuple[Float[Array, "B T T D2"], ...] | None = None
+
+
+@struct.dataclass
+class Seq2SeqLMOutput:
+    """What an encoder-decoder says.
+
+    Attributes:
+      logits: of the word after each token of the target.
+      last_hidden_state: u_L(x) of the target.
+      relation_hidden_state: u_L(x, y) of the target's tokens to those of the input and then of the target.
+      encoder_last_hidden_state: u_L(x) of the input.
+      encoder_relation_hidden_state: u_L(x, y) of the input.
+    """
+
+    logits: Float[Array, "B T V"]
+    last_hidden_state: Float[Array, "B T D1"]
+    relation_hidden_state: Float[Array, "B T I+T D2"]
+    encoder_last_hidden_state: Float[Array, "B I D1"]
+    encoder_relation_hidden_state: Float[Array, "B I I D2"]
+
+
+class FOLNetForCausalLM(nn.Module, Pretrained):
+    """Language modelling from left to right, with or without a prefix.
+
+    Attributes:
+      config: the settings.
+    """
+
+    config: FOLNetConfig
+
+    def setup(self):
+        """The decoder; its table of words is the head."""
+        self.folnet = FOLNetDecoder(self.config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"],
+        token_type_ids: Int[Array, "B T"] | None = None,
+        attention_mask: Array | None = None,
+        deterministic: bool = True,
+        *,
+        prefix_lengths: Int[Array, "B"] | None = None,
+        output_hidden_states: bool = False,
+    ) -> CausalLMOutput:
+        """Logits of the next word after each token; arguments are those of `FOLNetDecoder`."""
+        out = self.folnet(
+            input_ids,
+            token_type_ids,
+            attention_mask,
+            deterministic,
+            prefix_lengths=prefix_lengths,
+            output_hidden_states=output_hidden_states,
+        )
+        return CausalLMOutput(
+            logits=self.folnet.logits(out.last_hidden_state),
+            last_hidden_state=out.last_hidden_state,
+            relation_hidden_state=out.relation_hidden_state,
+            hidden_states=out.hidden_states,
+            relation_hidden_states=out.relation_hidden_states,
+        )
+
+    def prefill(self, *texts: Any, **options: Any) -> tuple[Float[Array, "B V"], DecodingState]:
+        """Logits after texts, and the state to go on with; arguments are those of `FOLNetDecoder.prefill`."""
+        unary, state = self.folnet.prefill(*texts, **options)
+        last = jnp.take_along_axis(unary, (state.length - 1)[:, None, None], axis=1)
+        return self.folnet.logits(last)[:, 0], state
+
+    def step(self, token: Int[Array, "B"], state: DecodingState) -> tuple[Float[Array, "B V"], DecodingState]:
+        """Logits after one more token of each text, and the state with it."""
+        unary, state = self.folnet.step(token, state)
+        return self.folnet.logits(unary[:, None])[:, 0], state
+
+    @nn.nowrap
+    def generate(self, params: Any, input_ids: Int[Array, "B T"], **options: Any) -> Generated:
+        """Goes on with texts; see `generation.generate`."""
+        return generate(self, params, input_ids, **options)
+
+
+class FOLNetForConditionalGeneration(nn.Module, Pretrained):
+    """A target text given an input text: an encoder, and a decoder that reads it.
+
+    The encoder is a whole `FOLNet`, so that a pretrained one can be loaded; its pooler is not read.
+
+    Attributes:
+      config: the settings of both.
+    """
+
+    config: FOLNetConfig
+    dummy_inputs: ClassVar[int] = 2
+
+    def setup(self):
+        """Both; the encoder's table of words is the decoder's and the head."""
+        self.folnet = FOLNet(self.config)
+        self.decoder = FOLNetTargetDecoder(self.config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B I"],
+        decoder_input_ids: Int[Array, "B T"],
+        token_type_ids: Int[Array, "B I"] | None = None,
+        attention_mask: Array | None = None,
+        decoder_attention_mask: Array | None = None,
+        deterministic: bool = True,
+    ) -> Seq2SeqLMOutput:
+        """Logits of the next word after each token of the target.
+
+        Args:
+          input_ids: tokens of the input.
+          decoder_input_ids: tokens of the target, a start token first; see `text_objective.shift_right`.
+          token_type_ids: segments of the input.
+          attention_mask: true where a token of the input is real: neither encoder nor decoder looks at the
+            others. None: all are.
+          decoder_attention_mask: true where a token of the target is real. Padding after a target needs
+            none: nothing looks at later tokens.
+          deterministic: False to drop; needs a key "dropout".
+
+        Raises:
+          ValueError: an argument that does not fit, by its name.
+        """
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, deterministic)
+        return self.decode(encoded, decoder_input_ids, decoder_attention_mask, deterministic)
+
+    def encode(
+        self,
+        input_ids: Int[Array, "B I"],
+        token_type_ids: Int[Array, "B I"] | None = None,
+        attention_mask: Array | None = None,
+        deterministic: bool = True,
+    ) -> Encoded:
+        """What the decoder reads of inputs."""
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic)
+        shape = jnp.shape(input_ids)
+        real = jnp.ones(shape, bool) if attention_mask is None else jnp.asarray(attention_mask, bool)
+        relation: Any = out.relation_hidden_state  # a FOLNet always has one
+        return Encoded(out.last_hidden_state, jnp.moveaxis(relation, -1, 1), real)
+
+    def decode(
+        self,
+        encoded: Encoded,
+        decoder_input_ids: Int[Array, "B T"],
+        decoder_attention_mask: Array | None = None,
+        deterministic: bool = True,
+    ) -> Seq2SeqLMOutput:
+        """As a call, for inputs that were encoded before."""
+        name, given = "decoder_input_ids", {"decoder_attention_mask": decoder_attention_mask}
+        batch, _ = check_text(self.config, name, decoder_input_ids, **given)
+        if batch != len(encoded.real):
+            raise ValueError(
+                f"{name} has shape {jnp.shape(decoder_input_ids)}, expected [{len(encoded.real)}, T]: as "
+                "many targets as inputs"
+            )
+        seen = None if decoder_attention_mask is None else jnp.asarray(decoder_attention_mask, bool)
+        unary, states = self.decoder(
+            self.folnet.embeddings, encoded, jnp.asarray(decoder_input_ids), seen, deterministic
+        )
+        return Seq2SeqLMOutput(
+            logits=self.folnet.embeddings.logits(unary),
+            last_hidden_state=unary,
+            relation_hidden_state=jnp.moveaxis(states[-1][1], 1, -1),
+            encoder_last_hidden_state=encoded.unary,
+            encoder_relation_hidden_state=jnp.moveaxis(encoded.relation, 1, -1),
+        )
+
+    def prefill(
+        self,
+        input_ids: Int[Array, "B I"],
+        token_type_ids: Int[Array, "B I"] | None = None,
+        attention_mask: Array | None = None,
+        *,
+        capacity: int,
+    ) -> DecodingState:
+        """The state before the first token of a target of at most `capacity` tokens."""
+        return self.decoder.prefill(self.encode(input_ids, token_type_ids, attention_mask), capacity)
+
+    def step(self, token: Int[Array, "B"], state: DecodingState) -> tuple[Float[Array, "B V"], DecodingState]:
+        """Logits after one more token of each target, and the state with it."""
+        unary, state = self.decoder.step(self.folnet.embeddings, token, state)
+        return self.folnet.embeddings.logits(unary[:, None])[:, 0], state
+
+    @nn.nowrap
+    def generate(self, params: Any, input_ids: Int[Array, "B I"], **options: Any) -> Generated:
+        """Writes targets; see `generation.generate_from`."""
+        return generate_from(self, params, input_ids, **options)
