@@ -8,8 +8,9 @@ The first reads `folnet_base.cfg` and `folnet_base.pt`, executing nothing of wha
 authors' two files. Which class of model it is, the tensors tell, or `--model`.
 """
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from absl import app, flags
@@ -62,15 +63,15 @@ def from_authors(prefix: str, directory: str, name: str | None = None) -> str:
         if not path.is_file():
             raise ValueError(f"{path} is not there; expected {settings} and {weights}")
     _refuse_to_replace(Path(directory) / pretrained.CONFIG_FILE, Path(directory) / pretrained.WEIGHTS_FILE)
-    try:
+    with _naming(settings):
         theirs = json.loads(settings.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{settings}: cannot be read as JSON: {error}") from error
-    if not isinstance(theirs, dict):
-        raise ValueError(f"{settings}: holds {theirs!r:.40}, expected settings by name")
+        if not isinstance(theirs, dict):
+            raise ValueError(f"it holds {theirs!r:.40}, expected settings by name")
+        convert.from_torch_config(theirs)
     state = torch_files.read_state_dict(weights)
     cls = MODELS[name] if name else convert.class_of(theirs, state)
-    config, params = convert.from_torch(theirs, state, model=cls)
+    with _naming(weights):
+        config, params = convert.from_torch(theirs, state, model=cls)
     cls(config).save_pretrained(directory, params)
     lines = [f"{directory}: {_described(cls.__name__, params)}"]
     if foreign := convert.left_out(theirs, state, cls):
@@ -110,6 +111,15 @@ def to_authors(directory: str, prefix: str, name: str | None = None) -> str:
 def _refuse_to_replace(*paths: Path) -> None:
     if there := [str(path) for path in paths if path.exists()]:
         raise ValueError(f"{', '.join(there)}: there already, expected a new name")
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What is wrong with a file, with its name."""
+    try:
+        yield
+    except ValueError as error:  # of JSON and of its encoding, too
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _described(name: str, params: dict) -> str:

@@ -1,0 +1,159 @@
+"""Models in a directory: there and back, to another class, and files that are missing or damaged."""
+
+import json
+
+import chex
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import folnet
+from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification
+from tests.folnet import small
+
+CONFIG = small.config(operators="j.a")
+CLASSES = (
+    FOLNet,
+    FOLNetForPreTraining,
+    folnet.FOLNetForMaskedLM,
+    FOLNetForSequenceClassification,
+    folnet.FOLNetForMultipleChoice,
+    folnet.FOLNetForQuestionAnswering,
+)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A directory with a model for pretraining, and its parameters."""
+    model = FOLNetForPreTraining(CONFIG)
+    params = small.draw(model)
+    model.save_pretrained(tmp_path / "model", params)
+    return tmp_path / "model", params
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_there_and_back(cls, tmp_path):
+    """Settings and every number, of each class; nothing else is left in the directory."""
+    model = cls(CONFIG.replace(num_labels=3, relation_vocab_size=2))
+    params = small.draw(model)
+    model.save_pretrained(tmp_path / "new" / "model", params)
+    found, again = cls.from_pretrained(tmp_path / "new" / "model")
+    assert found == model
+    chex.assert_trees_all_equal(again, params)
+    assert sorted(path.name for path in (tmp_path / "new" / "model").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+def test_what_is_written(saved):
+    """Names as Hugging Face has them, and parameters by their path."""
+    directory, params = saved
+    described = json.loads((directory / "config.json").read_text())
+    assert (described["model_type"], described["architectures"]) == ("folnet", ["FOLNetForPreTraining"])
+    assert described["hidden_size"] == 14
+    arrays = safetensors.numpy.load_file(directory / "model.safetensors")
+    np.testing.assert_array_equal(arrays["predictions.bias"], params["predictions"]["bias"])
+    assert "folnet.reasoner.layers_0.join.premise.weight" in arrays
+
+
+def test_another_class_takes_the_encoder(saved):
+    """Its own head is drawn with a key, and an error without; other settings can be given."""
+    directory, params = saved
+    with pytest.raises(ValueError, match=r"model.safetensors does not fit FOLNetForSequence.*\n  classifier"):
+        FOLNetForSequenceClassification.from_pretrained(directory)
+    model, found = FOLNetForSequenceClassification.from_pretrained(
+        directory, key=jax.random.key(0), num_labels=3, dtype="bfloat16"
+    )
+    assert found["classifier"]["weight"].shape == (14, 3)
+    assert model.config.dtype == "bfloat16"
+    chex.assert_trees_all_equal(found["folnet"], params["folnet"])
+    chex.assert_trees_all_equal(FOLNet.from_pretrained(directory)[1], params["folnet"])
+
+
+def test_a_save_over_another_is_whole(saved, monkeypatch):
+    """If the disk fails, what was there is there, and no half of a file."""
+    directory, params = saved
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+
+    def fails(descriptor):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", fails)
+    with pytest.raises(OSError, match="no space left"):
+        FOLNetForPreTraining(CONFIG).save_pretrained(directory, jax.tree.map(lambda leaf: leaf + 1, params))
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
+def test_parameters_of_another_model_are_not_written(tmp_path):
+    """All misfits are told, and there is no directory."""
+    params = small.draw(FOLNet(CONFIG))
+    del params["pooler"]["bias"]
+    params["more"] = params["pooler"]["weight"]
+    with pytest.raises(ValueError, match=r"(?s)pooler.bias is missing.*more \(14, 14\) does not belong"):
+        FOLNet(CONFIG).save_pretrained(tmp_path / "model", params)
+    assert not (tmp_path / "model").exists()
+
+
+def test_misfits_are_told_at_once(saved):
+    """With the file's name."""
+    directory, _ = saved
+    path = directory / "model.safetensors"
+    arrays = safetensors.numpy.load_file(path)
+    del arrays["predictions.bias"], arrays["folnet.pooler.bias"]
+    arrays["folnet.pooler.weight"] = np.zeros((3, 14), np.float32)
+    arrays["folnet.extra"] = np.zeros(2, np.float32)
+    safetensors.numpy.save_file(arrays, path)
+    with pytest.raises(ValueError, match="does not fit") as caught:
+        FOLNetForPreTraining.from_pretrained(directory)
+    for line in (
+        str(path),
+        "predictions.bias is missing, expected (19,)",
+        "folnet.pooler.bias is missing, expected (14,)",
+        "folnet.extra (2,) does not belong",
+        "folnet.pooler.weight has shape (3, 14), expected (14, 14)",
+    ):
+        assert line in str(caught.value)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def scribble(path):
+    path.write_bytes(b"\xff\xfe" * 40)
+
+
+def not_ours(path):
+    path.write_text('{"model_type": "bert"}')
+
+
+def unknown(path):
+    path.write_text('{"model_type": "folnet", "layers": 3}')
+
+
+def empty_list(path):
+    path.write_text("[]")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("config.json", lambda path: path.unlink(), "it is not there"),
+        ("config.json", truncate, "it is damaged"),
+        ("config.json", scribble, "it is damaged"),
+        ("config.json", empty_list, r"model_type is \[\], expected 'folnet'"),
+        ("config.json", not_ours, "model_type is 'bert', expected 'folnet'"),
+        ("config.json", unknown, "fields has 'layers', expected none but"),
+        ("model.safetensors", lambda path: path.unlink(), "it is not there"),
+        ("model.safetensors", truncate, "it is damaged"),
+        ("model.safetensors", scribble, "it is damaged"),
+    ],
+)
+def test_files_that_are_missing_or_damaged(saved, name, damage, message):
+    """The file is named."""
+    directory, _ = saved
+    damage(directory / name)
+    with pytest.raises(ValueError, match=rf"(?s){name}.*{message}"):
+        FOLNetForPreTraining.from_pretrained(directory)
