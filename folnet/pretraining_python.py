@@ -32,18 +32,21 @@ def language_reference() -> Listed:
     documents = []
     for name, text in sorted(topics.topics.items(), key=lambda item: (len(item[1]), item[0])):
         lines = []
-        for block in re.split(r"\n[^\S\n]*\n", text):
-            for line in _lines(block):
-                key = " ".join(line.split())
-                if len(key) < _SHORT or key not in seen:
-                    seen.add(key)
-                    lines.append(line)
+        for line in without_layout(text):
+            if len(line) < _SHORT or line not in seen:
+                seen.add(line)
+                lines.append(line)
         if lines:
             documents.append((f"topic {name}", "\n".join(lines)))
     return Listed(sorted(documents), "the Python language reference")
 
 
 _SHORT = 40  # characters; a shorter line, "For example:", may come again
+
+
+def without_layout(text: str) -> list[str]:
+    """The paragraphs of a topic, a line each, and its lines of code, grammar and tables."""
+    return [line for block in re.split(r"\n[^\S\n]*\n", text) for line in _lines(block)]
 
 
 def _lines(block: str) -> list[str]:

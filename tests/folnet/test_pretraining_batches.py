@@ -226,6 +226,9 @@ def test_a_batch_depends_on_its_step_alone():
         assert equal(pickle.loads(pickle.dumps(made))(step), expected[step])
     assert equal(fresh(np.int64(3)), expected[3])
     assert not equal(batches(16, objective="nsp", seed=1)(3), expected[3])
+    seeds = [batches(16, shuffle=False, seed=seed)(0) for seed in (0, 1)]
+    assert not np.array_equal(seeds[0].mlm_positions, seeds[1].mlm_positions)
+    assert not np.array_equal(seeds[0].next_sentence_label, seeds[1].next_sentence_label)
 
 
 def test_an_example_does_not_depend_on_its_batch():

@@ -8,7 +8,7 @@ from folnet.pretraining_batches import PretrainingBatches
 from folnet.pretraining_documents import Document
 from folnet.pretraining_entropy import label_counts, unigram_cross_entropy, unigram_entropy
 from folnet.pretraining_windows import prepare
-from folnet.tokenization import WordPieceTokenizer
+from folnet.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def made():
     rng = np.random.default_rng(0)
     words = np.minimum(rng.geometric(0.5, 20_000), 8)
     texts = [" ".join(f"w{number}" for number in part) for part in np.split(words, 40)]
-    tokenizer = WordPieceTokenizer.train(texts, 40)
+    tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(1, 9))])
     windows = prepare(
         [Document(str(i), text) for i, text in enumerate(texts)], tokenizer, length=64, held_out=0
     ).train

@@ -104,6 +104,22 @@ def test_80_10_10(masked, tokenizer):
     assert stats.chisquare(counts).pvalue > LEAST_P
 
 
+def test_what_replaces_a_token_is_any_piece(tokenizer):
+    """From the first to the last, and the fates change at 0.8 and 0.9."""
+    ids = np.full((1, 4), tokenizer.ordinary_ids[7], np.int32)
+    below = np.nextafter([0.8, 0.9, 1.0], 0)
+    ordinary = tokenizer.ordinary_ids
+    for fate, other, expected in (
+        (0.0, 0.5, tokenizer.mask_id),
+        (below[0], 0.5, tokenizer.mask_id),
+        (0.8, 0.5, ids[0, 0]),
+        (0.9, 0.0, ordinary[0]),
+        (below[2], below[2], ordinary[-1]),
+    ):
+        draws = np.broadcast_to(np.asarray([0.5, fate, other])[:, None], (1, 3, 4))
+        assert (Masking(1.0, 4)(ids, draws, tokenizer).input_ids == expected).all()
+
+
 def test_every_position_has_the_same_chance(tokenizer):
     """By a chi-squared test over the positions of equal examples without words of several pieces."""
     ids = np.full((4000, 30), tokenizer.ordinary_ids[0], np.int32)

@@ -7,7 +7,7 @@ from pydoc_data import topics
 import pytest
 
 from folnet.pretraining_documents import is_held_out
-from folnet.pretraining_python import language_reference
+from folnet.pretraining_python import language_reference, without_layout
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +37,53 @@ def test_no_layout_is_left(documents):
     assert sum(len(line) > 200 for line in lines) > 300
 
 
-def test_a_topic_reads_as_it_should():
-    """The whole of a short one; checked by eye once."""
-    text = dict(language_reference())["topic assert"]
-    assert text.startswith(
-        'The "assert" statement\n'
-        "Assert statements are a convenient way to insert debugging assertions into a program:\n"
-        'assert_stmt ::= "assert" expression ["," expression]\n'
-        'The simple form, "assert expression", is equivalent to\n'
-    )
-    assert "\nif __debug__: if not expression: raise AssertionError\n" in text
+TOPIC = """\
+The "walk" statement
+********************
+
+A *walk* is **not** a run:  it takes *args and built-
+in legs, and is wrapped
+at some column.
+
+   walk_stmt ::= "walk" expression
+                 | "walk"
+
+* the first item
+  goes on
+
+* the second
+
+   if legs:
+       walk()
+
++---------+-----------+
+| Animal  | Legs      |
+|=========|===========|
+| *Ant*   | six, all  |
+|         | walking   |
++---------+-----------+
+
+   >>> walk(2)
+   True
+"""
+
+
+def test_layout_is_told_from_text():
+    """Headings, emphasis, wrapped paragraphs, grammar, lists, code and tables."""
+    assert without_layout(TOPIC) == [
+        'The "walk" statement',
+        "A walk is not a run: it takes *args and built-in legs, and is wrapped at some column.",
+        'walk_stmt ::= "walk" expression',
+        '| "walk"',
+        "the first item goes on",
+        "the second",
+        "if legs: walk()",
+        "Animal Legs",
+        "Ant six, all",
+        "walking",
+        ">>> walk(2)",
+        "True",
+    ]
 
 
 def test_topics_do_not_repeat_each_other(documents):
