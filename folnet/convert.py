@@ -26,6 +26,7 @@ from folnet.heads import (
     FOLNetForSequenceClassification,
 )
 from folnet.model import FOLNet
+from folnet.settings import ModelConfig
 
 Names = dict[str, tuple[str, bool]]
 """The authors' name -> ours, and whether the array is to be transposed."""
@@ -133,7 +134,7 @@ def from_torch(
     return ours, parameters.nest({name: params[name] for name in expected})
 
 
-def to_torch(config: FOLNetConfig, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def to_torch(config: ModelConfig, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The inverse of `from_torch`: the authors' settings, and arrays by their names.
 
     Args:
@@ -143,6 +144,8 @@ def to_torch(config: FOLNetConfig, params: Mapping[str, Any]) -> tuple[dict[str,
     Raises:
       ValueError: settings that the released code has not, or parameters that are no model's; all are listed.
     """
+    if not isinstance(config, FOLNetConfig):
+        raise ValueError(f"config is a {type(config).__name__}, expected a FOLNetConfig: they have no other")
     table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
     model = _class_of(config, table)
     theirs_config = to_torch_config(config)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -62,7 +63,7 @@ def test_a_checkpoint_is_converted_and_gives_what_was_recorded(theirs, tmp_path)
         jnp.asarray(arrays[f"input/{name}"], jnp.int32)
         for name in ("token_ids", "segment_ids", "mlm_positions")
     )
-    out = model.apply({"params": params}, ids, types, mlm_positions=positions)
+    out: Any = model.apply({"params": params}, ids, types, mlm_positions=positions)
     np.testing.assert_allclose(out.prediction_logits, arrays["output/mlm_logits"], atol=2e-5)
 
 

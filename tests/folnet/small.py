@@ -58,7 +58,13 @@ def recorded_model(name: str, model: Any, head: str = "pretraining") -> tuple[An
 def recorded_inputs(name: str) -> tuple[jax.Array, jax.Array]:
     """Tokens and segments."""
     arrays = recorded(name)
-    return tuple(jnp.asarray(arrays[f"input/{key}"], jnp.int32) for key in ("token_ids", "segment_ids"))
+    ids, types = (arrays[f"input/{key}"] for key in ("token_ids", "segment_ids"))
+    return jnp.asarray(ids, jnp.int32), jnp.asarray(types, jnp.int32)
+
+
+def apply(model: Any, params: Any, *arguments: Any, **options: Any) -> Any:
+    """What a model makes of its arguments."""
+    return model.apply({"params": params}, *arguments, **options)
 
 
 def draw(model: Any, seed: int = 0, scale: float = 0.4) -> dict[str, Any]:

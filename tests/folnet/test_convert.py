@@ -10,6 +10,7 @@ import pytest
 
 import folnet
 from folnet import FOLNet, FOLNetForPreTraining, FOLNetForSequenceClassification, convert, parameters
+from folnet.transformer_configuration import TransformerConfig
 from tests.folnet import small
 
 NAME = "folnet_full"
@@ -183,6 +184,13 @@ def test_settings_that_the_released_code_has_not():
         convert.to_torch(config, small.draw(FOLNet(config)))
     for name in ("relative_position", "activation", "cjoin", "attention_probs_dropout_prob"):
         assert f"{name} is " in str(caught.value)
+
+
+def test_a_transformer_is_none_of_theirs():
+    """Though it may stand under the same heads."""
+    config = TransformerConfig()
+    with pytest.raises(ValueError, match="config is a TransformerConfig, expected a FOLNetConfig"):
+        convert.to_torch(config, {})
 
 
 def test_parameters_of_no_model():

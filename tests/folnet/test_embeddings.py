@@ -29,7 +29,7 @@ def run(config, **atoms):
     params = jax.tree.map(
         lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), variables["params"]
     )
-    unary, relation = module.apply({"params": params}, ids, TYPES, **atoms)
+    unary, relation = small.apply(module, params, ids, TYPES, **atoms)
     return unary, np.moveaxis(np.asarray(relation, np.float64), 1, -1), params
 
 
@@ -111,8 +111,8 @@ def test_the_type_of_the_computation_and_dropout():
     """bfloat16 after the normalisation; some of both kinds dropped."""
     module = Embeddings(small.config(dtype="bfloat16", hidden_dropout_prob=0.5))
     params = small.draw_like(module.init(jax.random.key(0), IDS, TYPES)["params"])
-    unary, relation = module.apply(
-        {"params": params}, IDS, TYPES, deterministic=False, rngs={"dropout": jax.random.key(1)}
+    unary, relation = small.apply(
+        module, params, IDS, TYPES, deterministic=False, rngs={"dropout": jax.random.key(1)}
     )
     for atoms in (unary, relation):
         assert atoms.dtype == jnp.bfloat16

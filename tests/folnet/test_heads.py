@@ -32,7 +32,7 @@ def recorded_logits(name):
     def run(params, ids, types):
         more = {"pretraining": {"mlm_positions": positions}}
         return {
-            head: model.apply({"params": params[head]}, ids, types, **more.get(head, {}))
+            head: small.apply(model, params[head], ids, types, **more.get(head, {}))
             for head, (model, _) in models.items()
         }
 
@@ -146,8 +146,8 @@ def test_words_at_positions_are_those_of_all():
     @small.quickly
     def run(params, mine):
         return (
-            model.apply({"params": params}, IDS, TYPES, mlm_positions=positions),
-            words.apply({"params": mine}, IDS, TYPES),
+            small.apply(model, params, IDS, TYPES, mlm_positions=positions),
+            small.apply(words, mine, IDS, TYPES),
         )
 
     some, every = run(params, mine)
@@ -160,7 +160,7 @@ def test_words_at_positions_are_those_of_all():
     want = np.take_along_axis(np.asarray(every.logits), np.asarray(positions)[..., None], axis=1)
     np.testing.assert_allclose(some.prediction_logits, want, atol=1e-3)
     with pytest.raises(ValueError, match=r"mlm_positions has shape \(1, 2\), expected \[2, M\]"):
-        model.apply({"params": params}, IDS, TYPES, mlm_positions=positions[:1])
+        small.apply(model, params, IDS, TYPES, mlm_positions=positions[:1])
 
 
 def test_choices_are_texts_of_their_own():
@@ -174,14 +174,14 @@ def test_choices_are_texts_of_their_own():
 
     @small.quickly
     def run(params):
-        one = single.apply({"params": params}, ids[:, 1], types[:, 1], mask[:, 1])
-        return model.apply({"params": params}, ids, types, mask).logits, one.logits
+        one = small.apply(single, params, ids[:, 1], types[:, 1], mask[:, 1])
+        return small.apply(model, params, ids, types, mask).logits, one.logits
 
     logits, one = run(params)
     assert logits.shape == (2, 3)
     np.testing.assert_allclose(logits[:, 1], one[:, 0], atol=1e-5)
     with pytest.raises(ValueError, match=r"token_type_ids has shape \(2, 7\), expected \[B, N, T\]"):
-        model.apply({"params": params}, ids, TYPES)
+        small.apply(model, params, ids, TYPES)
 
 
 def test_the_pooled_token_is_dropped_in_training():
@@ -196,7 +196,7 @@ def test_the_pooled_token_is_dropped_in_training():
 
     @small.quickly
     def run(key):
-        return model.apply({"params": params}, IDS, TYPES, None, False, rngs={"dropout": key}).logits
+        return small.apply(model, params, IDS, TYPES, None, False, rngs={"dropout": key}).logits
 
     width = small.SIZES["hidden_size"]
     draws = np.stack([run(small.key(seed)) for seed in range(3)])

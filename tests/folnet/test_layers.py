@@ -84,7 +84,7 @@ def test_nothing_comes_from_later_tokens(operators):
 
     @small.quickly
     def run(u, r):
-        return module.apply({"params": params}, u, jnp.where(CAUSAL, r, 0), CAUSAL, CAUSAL)[-1]
+        return small.apply(module, params, u, jnp.where(CAUSAL, r, 0), CAUSAL, CAUSAL)[-1]
 
     unary, relation = run(U, R)
     change = np.random.default_rng(1).normal(size=R.shape)
@@ -103,7 +103,7 @@ def test_pairs_without_relations_have_finite_gradients():
     @small.quickly
     @jax.grad
     def grad(params):
-        u, r = module.apply({"params": params}, U, jnp.where(CAUSAL, R, 0), CAUSAL, CAUSAL)[-1]
+        u, r = small.apply(module, params, U, jnp.where(CAUSAL, R, 0), CAUSAL, CAUSAL)[-1]
         return (u**2).sum() + jnp.sin(r).sum()
 
     largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grad(params)))
@@ -116,7 +116,7 @@ def gradients(remat):
     module, params = reasoner(remat=remat, operators="c.t")
 
     def loss(params):
-        out = module.apply({"params": params}, U, R, None, None, False, rngs={"dropout": small.key(3)})
+        out = small.apply(module, params, U, R, None, None, False, rngs={"dropout": small.key(3)})
         return (out[-1][0] ** 3).sum() + jnp.sin(out[-1][1]).sum()
 
     primitives = [equation.primitive.name for equation in jax.make_jaxpr(jax.grad(loss))(params).eqns]
@@ -147,7 +147,7 @@ def test_names_of_axes():
     mesh = jax.make_mesh((1, 1), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 
     def constrained():
-        jaxpr = jax.make_jaxpr(lambda params: module.apply({"params": params}, U, R))(params)
+        jaxpr = jax.make_jaxpr(lambda params: small.apply(module, params, U, R))(params)
         found = [e.params["sharding"] for e in jaxpr.eqns if e.primitive.name == "sharding_constraint"]
         return [sharding.spec for sharding in found]
 

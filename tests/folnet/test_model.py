@@ -1,6 +1,7 @@
 """The encoder against the authors' recorded outputs; masks, other types, more atoms, bad input."""
 
 import functools
+from typing import Any
 
 import chex
 import jax
@@ -16,18 +17,16 @@ LENGTH = IDS.shape[1]
 
 
 @functools.cache
-def drawn(**fields):
+def drawn(**fields) -> Any:
     """A small model with parameters at random."""
     model = FOLNet(small.config(**fields))
     return model, small.draw(model)
 
 
 @functools.cache
-def applied(model, **options):
+def applied(model: Any, **options):
     """The model, compiled."""
-    return small.quickly(
-        lambda params, *args, **atoms: model.apply({"params": params}, *args, **options, **atoms)
-    )
+    return small.quickly(lambda params, *args, **atoms: small.apply(model, params, *args, **options, **atoms))
 
 
 @pytest.mark.parametrize("name", small.RECORDED)
@@ -78,7 +77,7 @@ def test_bfloat16():
     """Near float32, in its own type, with parameters in float32; with every operator."""
     name = "folnet_full"
     model, params = small.recorded_model(name, FOLNet)
-    half = FOLNet(model.config.replace(dtype="bfloat16"))
+    half: Any = FOLNet(model.config.replace(dtype="bfloat16"))
     out = applied(half)(params, *small.recorded_inputs(name))
     assert {leaf.dtype for leaf in jax.tree.leaves(out)} == {jnp.dtype("bfloat16")}
     for key, value in (("unary", out.last_hidden_state), ("binary", out.relation_hidden_state)):
@@ -147,7 +146,7 @@ def test_dropout_needs_a_key_and_is_its_function():
 
     @small.quickly
     def run(key):
-        return model.apply({"params": params}, IDS, TYPES, None, False, rngs={"dropout": key})
+        return small.apply(model, params, IDS, TYPES, None, False, rngs={"dropout": key})
 
     one, two, again = (run(small.key(seed)).last_hidden_state for seed in (0, 1, 0))
     np.testing.assert_array_equal(one, again)
@@ -157,7 +156,7 @@ def test_dropout_needs_a_key_and_is_its_function():
 def test_traced_once_for_a_shape():
     """Other ids make no other program."""
     model, params = drawn(operators="j.a")
-    run = jax.jit(chex.assert_max_traces(lambda ids, types: model.apply({"params": params}, ids, types), 1))
+    run = jax.jit(chex.assert_max_traces(lambda ids, types: small.apply(model, params, ids, types), 1))
     run(IDS, TYPES)
     run((IDS + 1) % 19, TYPES)
 
@@ -226,5 +225,5 @@ def test_ids_are_checked_on_the_host_only():
         check_inputs(config, np.asarray([[0], [19]]))
     check_inputs(config, np.asarray([[0], [18]]), np.asarray([[0], [1]]))
     model = FOLNet(config)
-    out = small.quickly(lambda ids: model.apply({"params": small.draw(model)}, ids))(jnp.asarray([[1, 19]]))
+    out = small.quickly(lambda ids: small.apply(model, small.draw(model), ids))(jnp.asarray([[1, 19]]))
     assert np.isnan(out.last_hidden_state).all()

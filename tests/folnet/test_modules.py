@@ -4,6 +4,8 @@ The released order of things is kept here: pairs are projected, then summed over
 another order must come out the same.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +37,7 @@ def drawn(name, config=CONFIG):
     return module, params, table
 
 
-def arguments(name, rows=slice(None)):
+def arguments(name, rows=slice(None)) -> Any:
     """Atoms of some tokens x, and of all that is summed over."""
     u, r = jnp.asarray(U, jnp.float32), jnp.asarray(np.moveaxis(R, -1, 1), jnp.float32)
     return {
@@ -97,7 +99,7 @@ NAMES = (*modules.MIXERS, "Boolean", "BooleanPairs")
 def test_as_released(name):
     """Each with all its biases."""
     module, params, table = drawn(name, CONFIG.replace(activation="relu"))
-    got = np.asarray(module.apply({"params": params}, *arguments(name)))
+    got = np.asarray(small.apply(module, params, *arguments(name)))
     want = released(name, table)
     np.testing.assert_allclose(got if got.ndim == 3 else np.moveaxis(got, 1, -1), want, atol=2e-5)
 
@@ -107,8 +109,8 @@ def test_some_rows_are_those_of_all(name):
     """Conclusions about two tokens, from all others: what a decoder asks for."""
     module, params, _ = drawn(name, CONFIG.replace(cjoin="paper"))
     rows = slice(1, 3)
-    some = module.apply({"params": params}, *arguments(name, rows))
-    every = module.apply({"params": params}, *arguments(name))
+    some = small.apply(module, params, *arguments(name, rows))
+    every = small.apply(module, params, *arguments(name))
     np.testing.assert_allclose(some, every[:, rows] if every.ndim == 3 else every[:, :, rows], atol=1e-5)
 
 
@@ -116,7 +118,7 @@ def test_the_paper_s_cjoin_is_the_released_one_of_the_converse():
     """v(x, a) for v(a, x)."""
     module, params, table = drawn("cjoin", CONFIG.replace(cjoin="paper"))
     r, u = arguments("cjoin")
-    got = module.apply({"params": params}, r.swapaxes(2, 3), u)
+    got = small.apply(module, params, r.swapaxes(2, 3), u)
     np.testing.assert_allclose(got, released("cjoin", table), atol=2e-5)
 
 
@@ -129,7 +131,7 @@ def test_reglu(name):
     want = (np.maximum(gate, 0) * direct) @ table["clause_out.weight"] + table["clause_out.bias"]
     if name == "BooleanPairs":
         want += R.swapaxes(1, 2) @ table["clause_skip.weight"] + table["clause_skip.bias"]
-    got = np.asarray(module.apply({"params": params}, *arguments(name)))
+    got = np.asarray(small.apply(module, params, *arguments(name)))
     np.testing.assert_allclose(got if got.ndim == 3 else np.moveaxis(got, 1, -1), want, atol=5e-5)
 
 
@@ -140,10 +142,10 @@ def test_kernels_drop(name):
 
     @jax.jit
     def conclude(key):
-        return module.apply({"params": params}, *arguments(name), deterministic=False, rngs={"dropout": key})
+        return small.apply(module, params, *arguments(name), deterministic=False, rngs={"dropout": key})
 
     draws = np.asarray(jax.vmap(conclude)(jax.random.split(jax.random.key(0), 3000)), np.float64)
-    whole = np.asarray(module.apply({"params": params}, *arguments(name)))
+    whole = np.asarray(small.apply(module, params, *arguments(name)))
     spread = draws.std(axis=0)
     assert np.median(spread) > 0.05
     # A mean of 3000: off by five of its standard deviations in none of some hundred numbers.
@@ -153,4 +155,4 @@ def test_kernels_drop(name):
 def test_mu_does_not_drop():
     """It takes no key and has no such argument, as released."""
     with pytest.raises(TypeError, match="deterministic"):
-        drawn("mu")[0].apply({"params": drawn("mu")[1]}, *arguments("mu"), deterministic=False)
+        small.apply(drawn("mu")[0], drawn("mu")[1], *arguments("mu"), deterministic=False)

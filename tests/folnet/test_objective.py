@@ -60,9 +60,8 @@ def test_spans():
     start, end = RNG.normal(size=(2, 3, 6))
     first, last = np.asarray([0, 5, 2]), np.asarray([1, 5, 4])
     start[1, 5] = end[1, 5] = 9  # one text has both right
-    got = objective.span(
-        *(jnp.asarray(a, jnp.float32) for a in (start, end)), jnp.asarray(first), jnp.asarray(last)
-    )
+    starts, ends = (jnp.asarray(z, jnp.float32) for z in (start, end))
+    got = objective.span(starts, ends, jnp.asarray(first), jnp.asarray(last))
     rows = np.arange(3)
     want = -0.5 * (log_softmax(start)[rows, first] + log_softmax(end)[rows, last]).sum()
     np.testing.assert_allclose(got.sum, want, rtol=1e-6)

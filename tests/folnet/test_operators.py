@@ -1,5 +1,7 @@
 """The operators against Table 2 read literally: loops over heads, features and tokens in float64."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,7 @@ def draw(*shape):
     return RNG.normal(size=shape)
 
 
-def single(*arrays):
+def single(*arrays) -> Any:
     return [jnp.asarray(array, jnp.float32) for array in arrays]
 
 
