@@ -1,4 +1,4 @@
-"""The optimizer and the schedules that FOLNet was pretrained with: LAMB (You et al. 2020), as it was released.
+"""The optimizer and the schedules that FOLNet was pretrained with: LAMB (You et al. 2020), as released.
 
 For the mean gradient g of a batch, clipped to a global norm, and each parameter p with moments m and v:
 
@@ -6,8 +6,8 @@ For the mean gradient g of a batch, clipped to a global norm, and each parameter
     u = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * p
     p = p - lr * |p| / |u| * u
 
-The norms are those of a whole parameter. What escapes decay has no trust ratio |p| / |u| either; neither has a
-parameter that is 0, or whose update is. This is what the fused implementation does which the authors used;
+The norms are those of a whole parameter. What escapes decay has no trust ratio |p| / |u| either; neither has
+a parameter that is 0, or whose update is. This is what the fused implementation does which the authors used;
 it clips to 1 by default, while the paper's Table 8 says 0.
 """
 
@@ -20,8 +20,9 @@ import optax
 from jaxtyping import Array, Float, Int
 
 SCHEDULES = ("released", "linear", "constant")
-BIAS = "bias"
-"""The name of the parameters that escape decay."""
+ESCAPING = ("bias", "scale")
+"""Names of the parameters that escape decay: FOLNet has biases alone, its normalisations have no parameters;
+the gains of a transformer's escape as in BERT."""
 
 
 def lamb(
@@ -52,7 +53,7 @@ def lamb(
 
 
 def decays(params: Any) -> Any:
-    """Which parameters decay: all but the biases, so the tables of the embeddings too.
+    """Which parameters decay: all but `ESCAPING`, so the tables of the embeddings too.
 
     Args:
         params: nested by names.
@@ -62,7 +63,7 @@ def decays(params: Any) -> Any:
     """
 
     def decays_one(path: tuple[Any, ...], _: Any) -> bool:
-        return getattr(path[-1], "key", None) != BIAS
+        return getattr(path[-1], "key", None) not in ESCAPING
 
     return jax.tree_util.tree_map_with_path(decays_one, params)
 

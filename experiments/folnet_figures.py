@@ -1,0 +1,139 @@
+"""The pictures of `experiments/folnet_pretrain.py`, drawn from the records and results of finished runs."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from experiments import runtime
+from experiments.configs.folnet_parts import FOLNET
+from experiments.configs.folnet_pretrain import Config
+from experiments.folnet_measures import held_out_curve
+
+LINE = "entropy of the words asked for"
+BLANK = "____"
+RIGHT, WRONG = "#00734f", "#b23c00"
+"""Green and red of the house's palette, dark enough for small letters; a sign stands beside them too."""
+_SIGNS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}"}
+_WIDTH = 62  # characters of a line of text
+
+
+def draw(
+    workdir: Path, configs: Mapping[str, Config], results: Mapping[str, runtime.FitResult]
+) -> dict[str, Path]:
+    """Draws what there is to see of a run and its baseline.
+
+    Args:
+        workdir: the run's directory; that of another is below it, by its name.
+        configs: the config of each run, the main one first.
+        results: its result, under the same names.
+
+    Returns:
+        The files written, by the name of the figure.
+    """
+    main = next(iter(configs))
+    curves = {
+        shown(config.model.name): held_out_curve(workdir if name == main else workdir / name)
+        for name, config in configs.items()
+    }
+    line = results[main].results["unigram_entropy"]
+    drawn = {
+        "loss_by_steps": loss(curves, line, seconds=False, last=results[main].step),
+        "loss_by_seconds": loss(curves, line, seconds=True),
+    }
+    answers = {shown(configs[name].model.name): result.results["filled"] for name, result in results.items()}
+    if answers[shown(configs[main].model.name)]:
+        drawn["filled"] = filled(answers)
+    return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in drawn.items()}
+
+
+def shown(model: str) -> str:
+    """What an architecture is called where people read it."""
+    return "FOLNet" if model == FOLNET else "Transformer"
+
+
+def loss(
+    curves: Mapping[str, Sequence[tuple[int, float, float]]],
+    line: float,
+    *,
+    seconds: bool,
+    last: int | None = None,
+) -> Figure:
+    """Held-out loss of masked words during training, and what knowing only how frequent words are would lose.
+
+    Args:
+        curves: steps, seconds and losses, by what the model is called.
+        line: the entropy of the words asked for.
+        seconds: against seconds instead of steps.
+        last: the step up to which steps are drawn; all by default.
+
+    Raises:
+        ValueError: there is nothing to draw.
+    """
+    if not any(curves.values()):
+        raise ValueError("curves must have at least one measurement, got none")
+    drawn = {}
+    for name, points in curves.items():
+        points = [point for point in points if last is None or point[0] <= last]
+        drawn[name] = [point[1 if seconds else 0] for point in points], [point[2] for point in points]
+    longest = max(max(x, default=0) for x, _ in drawn.values())
+    drawn[LINE] = [0, longest], [line, line]
+    return runtime.plots.curve_figure(
+        drawn,
+        title="Held-out loss of masked words",
+        xlabel="seconds of training" if seconds else "steps",
+        ylabel="nats a masked word",
+    )
+
+
+def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Held-out texts with a word masked: what stands there, and what each model puts there.
+
+    Args:
+        answers: for each model the same blanks with its guesses, as a run's results have them.
+
+    Raises:
+        ValueError: models were asked different things.
+    """
+    rows = list(zip(*answers.values(), strict=True))
+    for row in rows:
+        if len({(entry["before"], entry["word"], entry["after"]) for entry in row}) != 1:
+            raise ValueError("answers must be to the same blanks")
+    texts = [textwrap.wrap(f"{row[0]['before']} {BLANK} {row[0]['after']}".strip(), _WIDTH) for row in rows]
+    heights = [len(lines) + 0.8 for lines in texts]
+    columns = ["stands there", *answers]
+    with runtime.plots.style(), matplotlib.rc_context({"axes.grid": False}):
+        figure = Figure(figsize=(5.0 + 1.5 * len(columns), 0.17 * sum(heights) + 0.6))
+        axes = figure.add_subplot()
+        axes.axis("off")
+        places = [_WIDTH + 2 + 17 * column for column in range(len(columns))]
+        axes.set(xlim=(0, places[-1] + 17), ylim=(sum(heights), -1.6))
+        for x, head in zip([0, *places], ["held-out text", *columns], strict=True):
+            axes.text(x, -0.9, head, fontsize=8, weight="bold", va="center")
+        y = 0.0
+        for lines, row, height in zip(texts, rows, heights, strict=True):
+            axes.axhline(y - 0.3, color="#dddddd", linewidth=0.6)
+            for offset, words in enumerate(lines):
+                axes.text(0, y + offset + 0.4, words, fontsize=7, family="monospace", va="center")
+            middle = y + len(lines) / 2
+            axes.text(places[0], middle, row[0]["word"], fontsize=8, va="center")
+            for x, entry in zip(places[1:], row, strict=True):
+                colour = RIGHT if entry["right"] else WRONG
+                axes.text(x, middle, marked(entry), fontsize=8, va="center", color=colour)
+            y += height
+    return figure
+
+
+def marked(entry: Mapping[str, Any]) -> str:
+    """A guess with a sign of whether it is right, and its probability."""
+    return f"{_SIGNS[entry['right']]} {entry['guess']} ({entry['probability']:.0%})"
+
+
+def shortened(before: str, after: str, *, characters: int = 32) -> str:
+    """The text around a blank, at most so many characters to either side."""
+    left = before if len(before) <= characters else "... " + before[-characters:].split(" ", 1)[-1]
+    right = after if len(after) <= characters else after[:characters].rsplit(" ", 1)[0] + " ..."
+    return f"{left} {BLANK} {right}".strip()
