@@ -10,6 +10,8 @@ import chex
 import jax
 import pytest
 
+from tests import compiling
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
@@ -24,3 +26,10 @@ def _compiled_once(tmp_path_factory):
     """Many tests run one small program again and again; compiling it would be most of their time."""
     jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.fixture(scope="module")
+def compiled_quickly():
+    """For a module that says `pytestmark = pytest.mark.usefixtures("compiled_quickly")`."""
+    with compiling.quickly():
+        yield

@@ -84,7 +84,11 @@ def run(arguments):
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        env={
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        },  # compiling is most of it
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -7,7 +7,9 @@ import pytest
 
 from benchmarks import mathematics_learning as learning
 from experiments.mathematics_figures import ALWAYS
-from tests.experiments.small_mathematics import compiled_quickly, small  # noqa: F401
+from tests.experiments.small_mathematics import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def line(model, initialization, seed, right):

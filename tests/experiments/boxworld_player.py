@@ -1,6 +1,5 @@
 """A small untrained agent of bridge BoxWorld, for the tests of what looks at agents."""
 
-import contextlib
 import dataclasses
 import functools
 from typing import Any
@@ -11,15 +10,6 @@ import jax.numpy as jnp
 from experiments import boxworld_episodes as episodes
 from simplicial import Agent, boxworld
 from tests.simplicial.small import perturbed, quickly
-
-
-@contextlib.contextmanager
-def compiled_quickly():
-    """Everything, also what the code under test compiles by itself: small programs that run seldom."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import pytest
 
 from experiments import boxworld
+from tests import compiling
 from tests.experiments.small_boxworld import small
 
 
@@ -10,4 +11,5 @@ from tests.experiments.small_boxworld import small
 def boxworld_run(tmp_path_factory):
     """Workdir and result of the smallest run, without interruption; to be looked at, not continued."""
     workdir = tmp_path_factory.mktemp("boxworld") / "run"
-    return workdir, boxworld.main(small(), workdir=workdir)
+    with compiling.quickly():  # as in all modules that compare it with runs of their own
+        return workdir, boxworld.main(small(), workdir=workdir)

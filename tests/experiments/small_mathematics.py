@@ -1,11 +1,7 @@
 """A run of the mathematics experiment that takes seconds."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
-
-import jax
-import pytest
 
 from experiments.configs.mathematics import Config, DataConfig, ModelConfig
 
@@ -31,11 +27,3 @@ def with_data(**fields: Any) -> Config:
 def with_model(**fields: Any) -> Config:
     """`small` with other fields of its model."""
     return small(model=dataclasses.replace(MODEL, **fields))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_quickly() -> Iterator[None]:
-    """For a test module that imports it: compiling is most of what it does, so without optimisation."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)  # as it is by default

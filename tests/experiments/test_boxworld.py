@@ -17,6 +17,8 @@ from experiments.configs import boxworld as presets
 from experiments.configs.boxworld import AgentConfig, BoardConfig
 from tests.experiments.small_boxworld import small
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 ROOT = Path(__file__).parents[2]
 PRESETS = ("quick", "paper", "paper_standard", "paper_depth", "burst")
 

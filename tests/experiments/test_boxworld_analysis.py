@@ -17,8 +17,10 @@ from experiments.boxworld_engine import Impala
 from experiments.runtime.checkpoints import Checkpoints
 from experiments.runtime.workdir import Workdir
 from simplicial import analysis, boxworld
-from tests.experiments.boxworld_player import compiled_quickly, small_player
+from tests.experiments.boxworld_player import small_player
 from tests.experiments.small_boxworld import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = (
@@ -28,12 +30,6 @@ PICTURES = (
     "landmark_attention",
     "standard_attention",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    with compiled_quickly():
-        yield
 
 
 @pytest.fixture

@@ -1,10 +1,6 @@
 """IMPALA under the runtime: on any number of devices, what it records, what stops it."""
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +11,18 @@ import pytest
 from experiments.boxworld_engine import Impala, make_policy, type_name
 from simplicial import impala, rollout
 from simplicial.learner import Report
+from tests import on_devices
 from tests.experiments.small_boxworld import small
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-
-
-def start(devices, *modes):
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(HERE / "boxworld_parity.py"), *modes],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 @pytest.mark.slow  # four programs to compile
 def test_eight_devices_compute_what_one_does_in_every_mode():
     ways = ("relational,jit", "relational,shard_map", "relational,pmap", "simplicial,jit")
-    processes = [start(8, *ways), start(1, "relational,jit", "simplicial,jit")]
-    try:
-        ends = [process.communicate(timeout=400) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, (_, errors) in zip(processes, ends, strict=True):
-        assert process.returncode == 0, errors
-    eight, one = (json.loads(output.splitlines()[-1]) for output, _ in ends)
-    assert (eight["devices"], one["devices"]) == (8, 1)
+    one_device = ("relational,jit", "simplicial,jit")
+    script = Path(__file__).with_name("boxworld_parity.py")
+    eight, one = on_devices.outcomes(script, (8, ways), (1, one_device))
     for way in ways:
         found, expected = eight[way], one[f"{way.split(',')[0]},jit"]
         assert found["devices_of_the_grid"] == 8

@@ -8,16 +8,12 @@ import pytest
 
 from experiments import boxworld_episodes as episodes
 from simplicial import analysis, apply_with_attention, boxworld
-from tests.experiments.boxworld_player import compiled_quickly, small_episode, small_player
+from tests.experiments.boxworld_player import small_episode, small_player
 from tests.simplicial.small import quickly
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 PUZZLE = (2, 1, 3)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    with compiled_quickly():
-        yield
 
 
 @pytest.fixture(scope="module")

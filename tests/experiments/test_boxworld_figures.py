@@ -15,6 +15,8 @@ from experiments.configs.boxworld import AgentConfig, BoardConfig
 from experiments.runtime.workdir import config_dict
 from tests.experiments.small_boxworld import small
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 ROOT = Path(__file__).parents[2]
 
 

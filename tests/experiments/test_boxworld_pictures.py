@@ -15,16 +15,12 @@ from experiments import boxworld_episodes as episodes
 from experiments import boxworld_pictures as pictures
 from experiments import runtime
 from simplicial import analysis, boxworld
-from tests.experiments.boxworld_player import compiled_quickly, small_episode
+from tests.experiments.boxworld_player import small_episode
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 TYPES = np.asarray(boxworld.puzzles(boxworld.BRIDGE))
 TIMES = [0, 3, 7]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    with compiled_quickly():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,11 @@ from PIL import Image
 from experiments import boxworld_episodes as episodes
 from experiments import boxworld_video as video
 from simplicial import analysis
-from tests.experiments.boxworld_player import compiled_quickly, small_episode
+from tests.experiments.boxworld_player import small_episode
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 SCALE = 24
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    with compiled_quickly():
-        yield
 
 
 @pytest.fixture(scope="module")

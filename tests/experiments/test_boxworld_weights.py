@@ -10,6 +10,8 @@ from experiments.boxworld_engine import Impala
 from experiments.runtime import packing
 from tests.experiments.small_boxworld import small
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 @pytest.fixture(scope="module")
 def workdir(boxworld_run):

@@ -16,6 +16,7 @@ from experiments.configs import llrnn as presets
 from experiments.configs.llrnn import CellConfig, Config, TaskOptions
 from llrnn import model as models
 from llrnn import tasks
+from tests import on_devices
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -230,24 +231,8 @@ def test_figures_of_held_out_pairs(tmp_path):
 @pytest.mark.slow
 def test_eight_devices_train_as_one_in_all_modes():
     """SGD, bit-comparable up to the order of sums; in processes of their own."""
-    started = []
-    for devices, modes in ((8, ("jit", "shard_map", "pmap")), (1, ("jit",))):
-        environment = {
-            **os.environ,
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "PYTHONPATH": str(ROOT),
-        }
-        command = [sys.executable, "-W", "error", str(HERE / "llrnn_parity.py"), *modes]
-        started.append(
-            subprocess.Popen(
-                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-        )
-    ended = [(process.communicate(timeout=300), process.returncode) for process in started]
-    assert [code for _, code in ended] == [0, 0], ended
-    eight, one = (json.loads(output) for (output, _), _ in ended)
-    assert (eight.pop("devices"), one.pop("devices")) == (8, 1)
+    script = HERE / "llrnn_parity.py"
+    eight, one = on_devices.outcomes(script, (8, ("jit", "shard_map", "pmap")), (1, ("jit",)))
     assert set(eight) == {"jit", "shard_map", "pmap"}
     for name, params in eight.items():
         np.testing.assert_allclose(params, one["jit"], rtol=1e-4, atol=1e-6, err_msg=name)

@@ -16,10 +16,28 @@ from experiments import mathematics as experiment
 from experiments import runtime
 from experiments.configs import mathematics as presets
 from experiments.configs.mathematics import ModelConfig
-from tests.experiments.small_mathematics import MODEL, compiled_quickly, small, with_data, with_model  # noqa: F401
+from tests import on_devices
+from tests.experiments.small_mathematics import MODEL, small, with_data, with_model
 from tp_transformer import mathematics
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_eight_devices_train_as_one_in_every_mode():
+    """By SGD on batches whose answers differ in length, copied and split parameters."""
+    ways = ("jit", "shard_map", "pmap", "split")
+    script = Path(__file__).with_name("mathematics_parity.py")
+    eight, one = on_devices.outcomes(script, (8, ways), (1, ("jit",)))
+    expected = one["jit"]
+    for way in ways:
+        found = eight[way]
+        np.testing.assert_allclose(found["params"], expected["params"], rtol=1e-5, atol=1e-6, err_msg=way)
+        for name, value in expected["metrics"].items():
+            if name != "train_seconds":
+                assert found["metrics"][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (way, name)
 
 
 def test_the_preset_paper_is_the_papers():

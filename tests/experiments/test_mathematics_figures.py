@@ -8,9 +8,11 @@ from matplotlib.patches import Rectangle
 from experiments import mathematics as experiment
 from experiments import mathematics_figures as figures
 from experiments import runtime
-from tests.experiments.small_mathematics import compiled_quickly, small  # noqa: F401
+from tests.experiments.small_mathematics import small
 from tp_transformer import TPTransformer, mathematics
 from tp_transformer.evaluation import Scores, Share
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 SCORES = {
     "TP-Transformer": Scores("interpolate", {"numbers__gcd": Share(3, 4), "algebra__linear_1d": Share(1, 4)}),

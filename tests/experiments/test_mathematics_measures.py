@@ -8,8 +8,10 @@ import pytest
 
 from experiments import mathematics as experiment
 from experiments import mathematics_measures as measures
-from tests.experiments.small_mathematics import compiled_quickly, small, with_data  # noqa: F401
+from tests.experiments.small_mathematics import small, with_data
 from tp_transformer import mathematics
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 @pytest.fixture(scope="module")

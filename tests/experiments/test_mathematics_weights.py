@@ -11,8 +11,10 @@ from experiments import mathematics_measures as measures
 from experiments import mathematics_weights as weights
 from experiments import runtime
 from experiments.runtime import packing, torch_files
-from tests.experiments.small_mathematics import MODEL, compiled_quickly, small  # noqa: F401
+from tests.experiments.small_mathematics import MODEL, small
 from tp_transformer import beam_search, convert, mathematics
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 @pytest.fixture(scope="module")

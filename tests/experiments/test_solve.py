@@ -14,8 +14,10 @@ from experiments import mathematics as experiment
 from experiments import mathematics_figures as figures
 from experiments import solve
 from experiments.mathematics_weights import load
-from tests.experiments.small_mathematics import compiled_quickly, small, with_model  # noqa: F401
+from tests.experiments.small_mathematics import small, with_model
 from tp_transformer import TPTransformer, roles
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "Is 6 a factor of 12?"

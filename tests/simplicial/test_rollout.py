@@ -12,6 +12,8 @@ import pytest
 from simplicial import boxworld, rollout
 from tests.simplicial import corridor
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 BATCH = 6
 HORIZON = 150
 

@@ -15,6 +15,8 @@ from simplicial.agent import AgentOutput
 from tests.simplicial import plain_boxworld
 from tests.simplicial.small import quickly
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 BRIDGE, STANDARD = boxworld.BRIDGE, boxworld.STANDARD
 ALL_TYPES = boxworld.puzzles(BRIDGE)
 
@@ -37,15 +39,6 @@ def weights(seed, scale=0.02):
 
 def item(tree, i):
     return jax.tree.map(lambda leaf: leaf[i], tree)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    """In half the time; these programs run for a moment only."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(scope="module")

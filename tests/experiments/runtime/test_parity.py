@@ -1,43 +1,18 @@
 """The three parallel modes on eight devices, and one device, compute the same run."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+from tests import on_devices
 
-
-def start(devices, *arguments):
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "error", str(HERE / "parity.py"), *arguments]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def results_of(*processes):
-    try:
-        ends = [process.communicate(timeout=120) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()  # none outlives a failed test
-    for process, (_, errors) in zip(processes, ends, strict=True):
-        assert process.returncode == 0, errors
-    return [json.loads(output.splitlines()[-1]) for output, _ in ends]
+SCRIPT = Path(__file__).with_name("parity.py")
 
 
 @pytest.fixture(scope="module")
 def outcomes():
-    results = results_of(start(8, "jit", "shard_map", "pmap"), start(1, "jit"))
-    assert [result["devices"] for result in results] == [8, 1]
-    return results
+    return on_devices.outcomes(SCRIPT, (8, ("jit", "shard_map", "pmap")), (1, ("jit",)))
 
 
 @pytest.mark.parametrize("kind", ["drawn", "fed", "carried"])

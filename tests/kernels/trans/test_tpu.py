@@ -20,6 +20,8 @@ from kernels.trans.api import trans
 from kernels.trans.reference import Config
 from tests.kernels.trans import cases
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 STRICT = pltpu.InterpretParams(detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise")
 SMALL_TILES = {"heads": 1, "rows": 128, "columns": 128, "outputs": 128}
 

@@ -19,6 +19,8 @@ from kernels.trilinear.reference import Config
 from kernels.trilinear.shapes import Shape
 from tests.kernels.trilinear import cases
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 STRICT = pltpu.InterpretParams(
     detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise", random_seed=0
 )

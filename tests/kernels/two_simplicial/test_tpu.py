@@ -18,6 +18,8 @@ from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.shapes import Shape
 from tests.kernels.two_simplicial import cases
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 UNSIGNED, TRILINEAR, SIGNED = cases.CONFIGS
 BY_LOGIT = pytest.mark.parametrize("config", cases.CONFIGS, ids=lambda config: config.logit)
 
