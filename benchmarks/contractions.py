@@ -1,0 +1,123 @@
+"""The matrix products of a traced function, counted, and alone: a floor to hold the function against.
+
+Each contraction, whatever the order of its axes, is a batch of products [m, k] x [k, n]. Alone they are run
+as such, in one compiled program, on arrays that lie as a matrix product likes them: what a function needs
+beyond that for layouts, softmaxes, normalisations and sums is its own.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Contraction(NamedTuple):
+    """So many products [m, k] x [k, n] at once.
+
+    Attributes:
+      batch: how many.
+      m: rows.
+      k: summed over.
+      n: columns.
+      dtype: of the factors.
+    """
+
+    batch: int
+    m: int
+    k: int
+    n: int
+    dtype: str = "float32"
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.batch * self.m * self.k * self.n
+
+
+def operations(found: Sequence[Contraction]) -> int:
+    """Multiplications and additions of all of them."""
+    return sum(contraction.operations for contraction in found)
+
+
+def of(function: Callable[..., Any], *args: Any) -> list[Contraction]:
+    """The contractions that a function has when it is traced.
+
+    Args:
+      function: of arrays.
+      *args: arrays or their shapes.
+
+    Raises:
+      ValueError: one in a loop of unknown length or in a branch: they cannot be counted.
+    """
+    return list(_of_jaxpr(jax.make_jaxpr(function)(*args).jaxpr))
+
+
+def _of_jaxpr(jaxpr: Any) -> Iterator[Contraction]:
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield _of_equation(equation)
+            continue
+        inner = [found for sub in _inside(equation.params) for found in _of_jaxpr(sub)]
+        if inner and equation.primitive.name in ("while", "cond"):
+            raise ValueError(
+                f"function has {len(inner)} contractions in a {equation.primitive.name}, expected none there"
+            )
+        yield from inner * equation.params.get("length", 1)
+
+
+def _of_equation(equation: Any) -> Contraction:
+    (contracted, other), (batched, _) = equation.params["dimension_numbers"]
+    left, right = (variable.aval for variable in equation.invars)
+    batch = math.prod(left.shape[axis] for axis in batched)
+    k = math.prod(left.shape[axis] for axis in contracted)
+    assert k == math.prod(right.shape[axis] for axis in other)
+    return Contraction(batch, left.size // batch // k, k, right.size // batch // k, str(left.dtype))
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """Functions in an equation's parameters."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _inside(part)
+    elif hasattr(value, "jaxpr"):
+        yield value.jaxpr
+    elif hasattr(value, "eqns"):
+        yield value
+
+
+def alone(found: Sequence[Contraction]) -> Callable[[], Any]:
+    """A call that does these products and nothing else, in one compiled program.
+
+    Arrays of one shape are shared as far as no product is there twice: a compiler would do that once.
+    """
+    arrays: dict[tuple[Any, ...], list[jax.Array]] = {}
+    seen: dict[tuple[Any, ...], int] = {}
+
+    def array(shape: tuple[int, ...], dtype: str, which: int) -> tuple[tuple[Any, ...], int]:
+        held = arrays.setdefault((shape, dtype), [])
+        while len(held) <= which:
+            key = jax.random.fold_in(jax.random.key(0, impl="rbg"), len(arrays) * 1000 + len(held))
+            held.append(jax.random.uniform(key, shape, dtype))
+        return (shape, dtype), which
+
+    places = []
+    for one in found:
+        left, right = (one.batch, one.m, one.k), (one.batch, one.k, one.n)
+        again = seen[left, right, one.dtype] = seen.get((left, right, one.dtype), -1) + 1
+        places.append((array(left, one.dtype, again), array(right, one.dtype, 0)))
+
+    @jax.jit
+    def products(arrays: Any) -> list[jax.Array]:
+        results = []
+        for (left, i), (right, j) in places:
+            # Only a number of each result is given out, behind a barrier, so that all of it is computed and
+            # its memory used again, as in the function.
+            product = jax.lax.optimization_barrier(jnp.matmul(arrays[left][i], arrays[right][j]))
+            results.append(product[0, 0, 0])
+        return results
+
+    return lambda: products(arrays)
