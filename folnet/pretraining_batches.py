@@ -18,7 +18,7 @@ from folnet.pretraining_pairs import (
     segment_of,
 )
 from folnet.pretraining_windows import SPECIAL, Window, Windows
-from folnet.tokenization import WordPieceTokenizer
+from folnet.tokenization import Inputs, WordPieceTokenizer
 
 _ENDLESS = 2**40  # batches; also examples of an epoch, at most
 
@@ -159,9 +159,16 @@ class PretrainingBatches:
         if self.objective == "nsp":
             self._replace(chosen, windows, generators, pairs, labels)
         draws[len(chosen) :] = 0  # rows without an example
-        ids, segments, mask = self._assemble(pairs)
-        masked = self.masking(ids, draws, self.tokenizer)
-        return PretrainingBatch(masked.input_ids, segments, mask, masked.positions, masked.labels, labels)
+        inputs = self._assemble(pairs)
+        masked = self.masking(inputs.input_ids, draws, self.tokenizer)
+        return PretrainingBatch(
+            masked.input_ids,
+            inputs.token_type_ids,
+            inputs.attention_mask,
+            masked.positions,
+            masked.labels,
+            labels,
+        )
 
     def _generator(self, epoch: int, index: int) -> np.random.Generator:
         """Random numbers of one example, whatever batch or host it is on; one Philox key for each."""
@@ -207,26 +214,20 @@ class PretrainingBatches:
             size = len(windows[row].tokens) - len(first)
             pairs[row] = first, segment_of(tokens, starts, size, generators[row])
 
-    def _assemble(
-        self, pairs: list[tuple[np.ndarray, np.ndarray | None]]
-    ) -> tuple[Int32[np.ndarray, "B T"], Int32[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
-        shape = len(self._rows), self.length
-        ids = np.full(shape, self.tokenizer.pad_id, np.int32)
-        segments, mask = np.zeros(shape, np.int32), np.zeros(shape, bool)
-        for row, (first, second) in enumerate(pairs):
-            middle = len(first) + 2
-            ids[row, 0], ids[row, 1 : middle - 1], ids[row, middle - 1] = (
-                self.tokenizer.cls_id,
-                first,
-                self.tokenizer.sep_id,
+    def _assemble(self, pairs: list[tuple[np.ndarray, np.ndarray | None]]) -> Inputs:
+        """The pairs with their marks; rows of padding where there is no example."""
+        first = [pair[0] for pair in pairs]
+        second = None if self.objective == "single" else [pair[1] for pair in pairs if pair[1] is not None]
+        inputs = self.tokenizer.assemble(first, second, length=self.length)
+        if empty := len(self._rows) - len(pairs):
+            values = (self.tokenizer.pad_id, 0, False)
+            inputs = Inputs(
+                *(
+                    np.pad(array, ((0, empty), (0, 0)), constant_values=value)
+                    for array, value in zip(inputs, values, strict=True)
+                )
             )
-            end = middle
-            if second is not None:
-                end += len(second) + 1
-                ids[row, middle : end - 1], ids[row, end - 1] = second, self.tokenizer.sep_id
-                segments[row, middle:end] = 1
-            mask[row, :end] = True
-        return ids, segments, mask
+        return inputs
 
     def __iter__(self) -> Iterator[PretrainingBatch]:
         """The batches of the first epoch."""

@@ -292,7 +292,11 @@ class WordPieceTokenizer:
         return self.assemble(left, right, length=length)
 
     def assemble(
-        self, first: Sequence[Sequence[int]], second: Sequence[Sequence[int]] | None = None, *, length: int
+        self,
+        first: Sequence[Sequence[int] | np.ndarray],
+        second: Sequence[Sequence[int] | np.ndarray] | None = None,
+        *,
+        length: int,
     ) -> Inputs:
         """Ids as the model reads them; `__call__` for those who have ids already.
 
