@@ -25,8 +25,16 @@ def language_reference() -> Listed:
     Topics repeat each other (one on special names has the one on attribute access whole). Of paragraphs that
     are there more than once only the first is kept, in the shorter topics before the longer ones, so that
     what is held out is not also learned.
+
+    Raises:
+        ValueError: this Python came without it.
     """
-    from pydoc_data import topics
+    try:
+        from pydoc_data import topics
+    except ImportError as error:
+        raise ValueError(
+            "this Python came without pydoc_data, the language reference: give a folder of text instead"
+        ) from error
 
     seen: set[str] = set()
     documents = []

@@ -153,6 +153,11 @@ def open_documents(
             from folnet.pretraining_tfds import TFDSDocuments
 
             return TFDSDocuments(path, split, feature)
+        if versions := [*path.glob("*/dataset_info.json"), *path.glob("*/*/dataset_info.json")]:
+            listed = ", ".join(sorted(str(version.parent.relative_to(path)) for version in versions)[:5])
+            raise ValueError(
+                f"source must be one version of a prepared data set, got {path}, which has {listed}"
+            )
         if record_files(path):
             return ArrayRecordTexts(path)
         return TextFiles(path, blank_lines=bool(blank_lines))

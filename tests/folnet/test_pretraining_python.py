@@ -1,6 +1,7 @@
 """The language reference as documents."""
 
 import re
+import sys
 from collections import Counter
 from pydoc_data import topics
 
@@ -104,3 +105,10 @@ def test_a_part_can_be_held_out(documents):
     total = sum(len(document.text) for document in documents)
     held = sum(len(document.text) for document in documents if is_held_out(document.text, 0.15))
     assert 0.02 < held / total < 0.4
+
+
+def test_a_python_without_it(monkeypatch):
+    """Some distributions leave it out."""
+    monkeypatch.setitem(sys.modules, "pydoc_data", None)
+    with pytest.raises(ValueError, match="this Python came without pydoc_data"):
+        language_reference()

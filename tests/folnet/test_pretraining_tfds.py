@@ -65,6 +65,9 @@ def test_what_it_does_not_have(prepared, tmp_path):
         TFDSDocuments(prepared, feature="number")[0]
     with pytest.raises(ValueError, match=r"directory must have dataset_info\.json"):
         TFDSDocuments(tmp_path)
+    for folder, there in ((prepared.parent, r"1\.0\.0"), (prepared.parents[1], r"20230601\.en/1\.0\.0")):
+        with pytest.raises(ValueError, match=f"source must be one version .* which has {there}"):
+            open_documents(folder)
     copy = tmp_path / "wikipedia" / "20230601.en" / "1.0.0"
     shutil.copytree(prepared, copy)
     info = json.loads((copy / "dataset_info.json").read_text())
