@@ -47,6 +47,7 @@ from folnet.pretraining_sources import open_documents
 from folnet.pretraining_windows import check_packing, make_windows
 from folnet.tokenization import WordPieceTokenizer
 
+_MOST_FILES, _LEAST_DOCUMENTS = 256, 1000
 _DONE = ".done"  # what each finished part has; gone at the end
 
 
@@ -60,7 +61,7 @@ def prepare(
     short_fraction: float = 0.0,
     held_out: float = 0.005,
     seed: int = 0,
-    shard_documents: int = 10_000,
+    shard_documents: int | None = None,
     processes: int | None = None,
     show: bool = True,
 ) -> Manifest:
@@ -78,7 +79,8 @@ def prepare(
         short_fraction: see `folnet.pretraining.make_windows`.
         held_out: how many of the documents are kept from training.
         seed: of the short windows.
-        shard_documents: documents of a part, which one process works at.
+        shard_documents: documents of a part, which one process works at and which becomes a file; by default
+            enough for at most 256 files, since all of them are open while they are read, and at least 1000.
         processes: how many work; all cores by default. With 1 this process does it itself.
         show: show progress on standard error.
 
@@ -91,13 +93,15 @@ def prepare(
     """
     check_packing(packing, length, short_fraction, tokenizer.vocab_size)
     processes = len(os.sched_getaffinity(0)) if processes is None else processes
+    if not len(documents):
+        raise ValueError(f"documents must not be empty, {documents.name} has none")
+    if shard_documents is None:
+        shard_documents = max(_LEAST_DOCUMENTS, -(-len(documents) // _MOST_FILES))
     for name, value in (("processes", processes), ("shard_documents", shard_documents)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     if not 0 <= held_out < 1:
         raise ValueError(f"held_out must be a fraction in 0 .. 1, got {held_out}")
-    if not len(documents):
-        raise ValueError(f"documents must not be empty, {documents.name} has none")
     wanted = Manifest(
         source=documents.name,
         documents=len(documents),
@@ -380,7 +384,7 @@ if __name__ == "__main__":
     flags.DEFINE_float("short_fraction", 0.0, "of the windows, made shorter (BERT: 0.1)")
     flags.DEFINE_float("held_out", 0.005, "of the documents, kept from training")
     flags.DEFINE_integer("seed", 0, "of the short windows")
-    flags.DEFINE_integer("shard_documents", 10_000, "documents of a file")
+    flags.DEFINE_integer("shard_documents", None, "documents of a file; by default for at most 256 files")
     flags.DEFINE_integer("processes", None, "how many work; all cores by default")
     flags.DEFINE_bool("quiet", False, "show no progress")
     app.run(main)

@@ -112,6 +112,22 @@ def test_what_broke_off_goes_on(tmp_path, tokenizer):
     assert again.reads == 0
 
 
+@pytest.mark.parametrize(("documents", "files"), [(10, 1), (1001, 2), (1_000_000, 256), (6_000_001, 256)])
+def test_files_are_few_enough_to_be_open_at_once(monkeypatch, tmp_path, tokenizer, documents, files):
+    """And a part has some work to do. Nothing is made here."""
+
+    class Many(Failing):
+        def __len__(self):
+            return documents
+
+    def stop(job, shards, processes):
+        raise RuntimeError(f"{len(shards)} files, {len(job.range(0))} documents in the first")
+
+    monkeypatch.setattr(folnet_data, "_make", stop)
+    with pytest.raises(RuntimeError, match=rf"^{files} files"):
+        prepare(tmp_path, Many(None), tokenizer, shard_documents=None)
+
+
 def test_other_settings_need_another_directory(tmp_path, tokenizer):
     """All differences at once; what is there stays."""
     prepare(tmp_path / "a", Listed(TEXTS), tokenizer)
