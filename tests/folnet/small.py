@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import folnet
 from folnet import FOLNetConfig, convert, parameters
 
 DATA = Path(__file__).parent / "data"
@@ -60,6 +61,30 @@ def recorded_inputs(name: str) -> tuple[jax.Array, jax.Array]:
     arrays = recorded(name)
     ids, types = (arrays[f"input/{key}"] for key in ("token_ids", "segment_ids"))
     return jnp.asarray(ids, jnp.int32), jnp.asarray(types, jnp.int32)
+
+
+@functools.cache
+def recorded_outputs(name: str) -> dict[str, Any]:
+    """What a recorded encoder and its heads give here, compiled together: the encoder is compiled once."""
+    models = {
+        head: recorded_model(name, model, "pretraining" if head == "encoder" else head)
+        for head, model in (
+            ("encoder", folnet.FOLNet),
+            ("pretraining", folnet.FOLNetForPreTraining),
+            ("classification", folnet.FOLNetForSequenceClassification),
+            ("span", folnet.FOLNetForQuestionAnswering),
+        )
+    }
+    more = {"pretraining": {"mlm_positions": jnp.asarray(recorded(name)["input/mlm_positions"], jnp.int32)}}
+
+    @quickly
+    def run(params, ids, types):
+        return {
+            head: apply(model, params[head], ids, types, **more.get(head, {}))
+            for head, (model, _) in models.items()
+        }
+
+    return run({head: params for head, (_, params) in models.items()}, *recorded_inputs(name))
 
 
 def apply(model: Any, params: Any, *arguments: Any, **options: Any) -> Any:

@@ -20,16 +20,17 @@ def normalized(x):
     return x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + 1e-12)
 
 
+def shapes(module):
+    """Of its parameters."""
+    return jax.eval_shape(lambda key: module.init(key, IDS, TYPES), jax.random.key(0))["params"]
+
+
 def run(config, **atoms):
     """Atoms, and the tables."""
     module = Embeddings(config)
     ids = atoms.pop("input_ids", IDS)
-    variables = module.init(jax.random.key(0), IDS, TYPES)
-    rng = np.random.default_rng(1)
-    params = jax.tree.map(
-        lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), variables["params"]
-    )
-    unary, relation = small.apply(module, params, ids, TYPES, **atoms)
+    params = small.draw_like(shapes(module), scale=1)
+    unary, relation = small.quickly(lambda p: small.apply(module, p, ids, TYPES, **atoms))(params)
     return unary, np.moveaxis(np.asarray(relation, np.float64), 1, -1), params
 
 
@@ -110,10 +111,13 @@ def test_the_diagonal_link():
 def test_the_type_of_the_computation_and_dropout():
     """bfloat16 after the normalisation; some of both kinds dropped."""
     module = Embeddings(small.config(dtype="bfloat16", hidden_dropout_prob=0.5))
-    params = small.draw_like(module.init(jax.random.key(0), IDS, TYPES)["params"])
-    unary, relation = small.apply(
-        module, params, IDS, TYPES, deterministic=False, rngs={"dropout": jax.random.key(1)}
-    )
+    params = small.draw_like(shapes(module))
+
+    @small.quickly
+    def run(key):
+        return small.apply(module, params, IDS, TYPES, deterministic=False, rngs={"dropout": key})
+
+    unary, relation = run(small.key())
     for atoms in (unary, relation):
         assert atoms.dtype == jnp.bfloat16
         assert 0.3 < float((atoms == 0).mean()) < 0.7

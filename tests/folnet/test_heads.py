@@ -1,6 +1,5 @@
 """Heads against the authors' recorded outputs; shapes, parameters, and what they read."""
 
-import functools
 import math
 
 import jax
@@ -15,34 +14,10 @@ from tests.folnet import small
 IDS, TYPES = small.tokens()
 
 
-@functools.cache
-def recorded_logits(name):
-    """Of all heads, compiled together: the encoder is then compiled once."""
-    models = {
-        head: small.recorded_model(name, model, head)
-        for head, model in (
-            ("pretraining", FOLNetForPreTraining),
-            ("classification", folnet.FOLNetForSequenceClassification),
-            ("span", folnet.FOLNetForQuestionAnswering),
-        )
-    }
-    positions = jnp.asarray(small.recorded(name)["input/mlm_positions"], jnp.int32)
-
-    @small.quickly
-    def run(params, ids, types):
-        more = {"pretraining": {"mlm_positions": positions}}
-        return {
-            head: small.apply(model, params[head], ids, types, **more.get(head, {}))
-            for head, (model, _) in models.items()
-        }
-
-    return run({head: params for head, (_, params) in models.items()}, *small.recorded_inputs(name))
-
-
 @pytest.mark.parametrize("name", small.RECORDED)
 def test_recorded_logits(name):
     """Words at the masked positions, the sentence task, classes, spans."""
-    out, want = recorded_logits(name), small.recorded(name)
+    out, want = small.recorded_outputs(name), small.recorded(name)
     for got, key in (
         (out["pretraining"].prediction_logits, "mlm_logits"),
         (out["pretraining"].seq_relationship_logits, "sentence_logits"),
@@ -56,7 +31,7 @@ def test_recorded_logits(name):
 @pytest.mark.parametrize("name", small.RECORDED)
 def test_the_recorded_loss(name):
     """The mean over masked words plus the mean over texts; labels of -1 do not count."""
-    out, want = recorded_logits(name)["pretraining"], small.recorded(name)
+    out, want = small.recorded_outputs(name)["pretraining"], small.recorded(name)
     words = objective.masked_language_model(out.prediction_logits, jnp.asarray(want["input/mlm_labels"]))
     sentences = objective.sentence(out.seq_relationship_logits, jnp.asarray(want["input/nsp_labels"]))
     assert int(words.count) == (want["input/mlm_labels"] != -1).sum()
@@ -136,8 +111,8 @@ def test_parameters_of_each_operator():
 
 
 def test_words_at_positions_are_those_of_all():
-    """Two classes of model, one head of words; logits are float32 of bfloat16 too."""
-    model = FOLNetForPreTraining(small.config(operators="j.a", dtype="bfloat16"))
+    """Two classes of model, one head of words."""
+    model = FOLNetForPreTraining(small.config(operators="j.a"))
     params = small.draw(model)
     words = folnet.FOLNetForMaskedLM(model.config)
     mine = {name: params[name] for name in ("folnet", "predictions")}
@@ -145,22 +120,32 @@ def test_words_at_positions_are_those_of_all():
 
     @small.quickly
     def run(params, mine):
-        return (
-            small.apply(model, params, IDS, TYPES, mlm_positions=positions),
-            small.apply(words, mine, IDS, TYPES),
-        )
+        some = small.apply(model, params, IDS, TYPES, mlm_positions=positions)
+        return some.prediction_logits, small.apply(words, mine, IDS, TYPES).logits
 
     some, every = run(params, mine)
-    assert (
-        every.logits.dtype
-        == some.prediction_logits.dtype
-        == some.seq_relationship_logits.dtype
-        == jnp.float32
-    )
-    want = np.take_along_axis(np.asarray(every.logits), np.asarray(positions)[..., None], axis=1)
-    np.testing.assert_allclose(some.prediction_logits, want, atol=1e-3)
+    want = np.take_along_axis(np.asarray(every), np.asarray(positions)[..., None], axis=1)
+    np.testing.assert_allclose(some, want, atol=1e-5)
     with pytest.raises(ValueError, match=r"mlm_positions has shape \(1, 2\), expected \[2, M\]"):
         small.apply(model, params, IDS, TYPES, mlm_positions=positions[:1])
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        FOLNetForPreTraining,
+        folnet.FOLNetForMaskedLM,
+        folnet.FOLNetForSequenceClassification,
+        folnet.FOLNetForMultipleChoice,
+        folnet.FOLNetForQuestionAnswering,
+    ],
+)
+def test_logits_are_float32(cls):
+    """Of a computation in bfloat16 too: a loss is what they are for."""
+    model = cls(small.config(dtype="bfloat16"))
+    ids = jax.ShapeDtypeStruct((2, 3, 5) if cls is folnet.FOLNetForMultipleChoice else (2, 5), jnp.int32)
+    out = jax.eval_shape(lambda key, ids: model.init_with_output(key, ids)[0], jax.random.key(0), ids)
+    assert {leaf.dtype for leaf in jax.tree.leaves(out)} == {jnp.dtype("float32")}
 
 
 def test_choices_are_texts_of_their_own():
