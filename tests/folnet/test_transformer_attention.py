@@ -1,0 +1,126 @@
+"""Attention against loops over the formula of Shaw et al. (2018), in float64."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet.transformer_attention import attention, pair_vectors
+from tests.folnet import small
+
+BATCH, LENGTH, HEADS, SIZE = 2, 5, 3, 4
+DISTANCE, RELATIONS = 2, 6
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng([seed, *shape]).normal(size=shape)
+
+
+QUERY, KEY, VALUE = (normal(BATCH, LENGTH, HEADS, SIZE, seed=seed) for seed in range(3))
+BIAS = normal(1, HEADS, LENGTH, LENGTH)
+MASK = np.arange(LENGTH)[None, None, None, :] < np.asarray([LENGTH, 3])[:, None, None, None]
+
+
+def looped(bias=None, keys=None, values=None, mask=None, kernel_weights=None):
+    """z_h(x) one number after another; `kernel_weights` multiply the softmax, as dropout does."""
+    out = np.zeros((BATCH, LENGTH, HEADS, SIZE))
+    for b in range(BATCH):
+        for h in range(HEADS):
+            for x in range(LENGTH):
+                scores = np.full(LENGTH, -np.inf)
+                for a in range(LENGTH):
+                    if mask is not None and not mask[b, 0, 0, a]:
+                        continue
+                    key = KEY[b, a, h] + (0 if keys is None else keys[b % len(keys), :, x, a])
+                    scores[a] = QUERY[b, x, h] @ key / np.sqrt(SIZE)
+                    scores[a] += 0 if bias is None else bias[0, h, x, a]
+                kernel = np.exp(scores - scores.max())
+                kernel /= kernel.sum()
+                if kernel_weights is not None:
+                    kernel = kernel * kernel_weights[b, h, x]
+                for a in range(LENGTH):
+                    value = VALUE[b, a, h] + (0 if values is None else values[b % len(values), :, x, a])
+                    out[b, x, h] += kernel[a] * value
+    return out
+
+
+@functools.cache
+def compiled(dropped=False):
+    weights = jnp.asarray(WEIGHTS, jnp.float32)
+    dropout = (lambda kernel: kernel * weights) if dropped else None
+    return small.quickly(functools.partial(attention, dropout=dropout))
+
+
+WEIGHTS = 2.0 * (normal(BATCH, HEADS, LENGTH, LENGTH, seed=9) > 0)
+
+
+@pytest.mark.parametrize("batch", [1, BATCH])
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_attention_is_its_formula(batch, mask, dropped):
+    """With vectors of pairs, the same for the whole batch or not, a bias, padding, and weights dropped."""
+    keys, values = (normal(batch, SIZE, LENGTH, LENGTH, seed=seed) for seed in (3, 4))
+    given = {"bias": BIAS, "relation_keys": keys, "relation_premise": values}
+    given = {name: jnp.asarray(array, jnp.float32) for name, array in given.items()}
+    args = [jnp.asarray(array, jnp.float32) for array in (QUERY, KEY, VALUE)]
+    ours = compiled(dropped)(*args, **given, mask=None if mask is None else jnp.asarray(mask))
+    expected = looped(BIAS, keys, values, mask, WEIGHTS if dropped else None)
+    np.testing.assert_allclose(ours, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("bias", [None, BIAS])
+def test_both_ways_of_plain_attention_are_its_formula(mask, dropped, bias):
+    """Without vectors of pairs it is the library's attention, or where some is dropped the explicit one."""
+    args = [jnp.asarray(array, jnp.float32) for array in (QUERY, KEY, VALUE)]
+    ours = compiled(dropped)(
+        *args,
+        bias=None if bias is None else jnp.asarray(bias, jnp.float32),
+        mask=None if mask is None else jnp.asarray(mask),
+    )
+    np.testing.assert_allclose(
+        ours, looped(bias, mask=mask, kernel_weights=WEIGHTS if dropped else None), atol=2e-6
+    )
+
+
+def test_vectors_of_pairs():
+    """The row of the clipped distance, and those of as many relations as a pair has."""
+    table = normal(2 * DISTANCE + 1 + RELATIONS, SIZE)
+    counts = np.random.default_rng(0).integers(0, 3, (BATCH, RELATIONS, LENGTH, LENGTH))
+    expected = np.zeros((BATCH, SIZE, LENGTH, LENGTH))
+    for x in range(LENGTH):
+        for y in range(LENGTH):
+            distance = min(max(y - x, -DISTANCE), DISTANCE)
+            for b in range(BATCH):
+                expected[b, :, x, y] = table[DISTANCE + distance]
+                for relation in range(RELATIONS):
+                    row = table[2 * DISTANCE + 1 + relation]
+                    expected[b, :, x, y] += counts[b, relation, x, y] * row
+    given = jnp.asarray(table, jnp.float32), LENGTH, DISTANCE, jnp.asarray(counts, jnp.float32)
+    np.testing.assert_allclose(pair_vectors(*given), expected, atol=1e-5)
+    # Neither needs the other.
+    distances = pair_vectors(given[0], LENGTH, DISTANCE, None)
+    relations = pair_vectors(given[0][2 * DISTANCE + 1 :], LENGTH, None, given[3])
+    assert distances.shape == (1, SIZE, LENGTH, LENGTH)
+    np.testing.assert_allclose(distances + np.asarray(relations), expected, atol=1e-5)
+
+
+def test_gradients_of_both_ways_agree():
+    """The library's attention and the explicit one with nothing dropped."""
+    args = tuple(jnp.asarray(array, jnp.float32) for array in (QUERY, KEY, VALUE))
+
+    @small.quickly
+    def gradients(*args):
+        def total(dropout):
+            return lambda *args: jnp.sum(jnp.sin(attention(*args, dropout=dropout)))
+
+        return [
+            jax.grad(total(dropout), argnums=(0, 1, 2))(*args) for dropout in (None, lambda kernel: kernel)
+        ]
+
+    ours, explicit = gradients(*args)
+    for one, other in zip(ours, explicit, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)

@@ -1,0 +1,68 @@
+"""Settings of Transformers: BERT base by default, wrong ones told by name."""
+
+import dataclasses
+
+import pytest
+
+from folnet.configuration import BASE
+from folnet.settings import ModelConfig
+from folnet.transformer_configuration import BERT_BASE, TransformerConfig
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_distance": 0}, "max_distance is 0, expected an integer of at least 1"),
+        ({"hidden_size": 0}, "hidden_size is 0, expected an integer of at least 1"),
+        ({"relation_vocab_size": -1}, "relation_vocab_size is -1, expected an integer of at least 0"),
+        (
+            {"relative_position": "folnet"},
+            "relative_position is 'folnet', expected one of 'none', 't5', 'shaw'",
+        ),
+        ({"relation_attention": "t5"}, "relation_attention is 't5', expected one of 'shaw', 'bias'"),
+        ({"activation": "reglu"}, "activation is 'reglu', expected one of 'gelu', 'relu'"),
+        ({"remat": "relation_boolean"}, "remat is 'relation_boolean', expected one of 'none'"),
+        ({"absolute_position": 1}, "absolute_position is 1, expected True or False"),
+        ({"dtype": "int8"}, "dtype is 'int8', expected the name of a floating type"),
+        (
+            {"relative_position": "t5", "relative_attention_num_buckets": 6},
+            "relative_attention_num_buckets is 6, expected a multiple of 4",
+        ),
+    ],
+)
+def test_fields_that_cannot_be(fields, message):
+    """Name, value and expectation."""
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig(**fields)
+
+
+def test_fields_of_the_other_kind_are_refused():
+    """A Transformer has no operators, a FOLNet no vectors of pairs."""
+    with pytest.raises(ValueError, match="fields has 'operators', expected none but absolute_position"):
+        TransformerConfig.from_dict({"operators": "j.a"})
+    with pytest.raises(ValueError, match="fields has 'relation_attention'"):
+        BASE.replace(relation_attention="bias")
+
+
+def test_there_and_back():
+    """All fields, and what is common to both kinds, are in the dictionary."""
+    config = TransformerConfig(relative_position="shaw", relation_vocab_size=3)
+    assert TransformerConfig.from_dict(config.to_dict()) == config
+    common = {field.name for field in dataclasses.fields(ModelConfig)}
+    assert common <= set(config.to_dict()) & set(BASE.to_dict())
+    assert config.model_type != BASE.model_type
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows"),
+    [
+        ({}, 0),
+        ({"relation_vocab_size": 5}, 5),
+        ({"relation_vocab_size": 5, "relation_attention": "bias"}, 0),
+        ({"relative_position": "shaw"}, 33),
+        ({"relative_position": "shaw", "relation_vocab_size": 5, "max_distance": 2}, 10),
+    ],
+)
+def test_rows_of_the_tables_of_pairs(fields, rows):
+    """One for each clipped distance either way and 0, one for each relation."""
+    assert BERT_BASE.replace(**fields).num_pair_vectors == rows
