@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags
+from absl import app, flags, logging
 from tqdm import tqdm
 
 from folnet.pretraining_documents import Documents, is_held_out
@@ -120,6 +120,7 @@ def prepare(
         begun = _agree(root, wanted, tokenizer)
         if begun.splits:
             return begun
+        (root / _DONE).mkdir(exist_ok=True)
         for leftover in [*root.glob(".*.tmp"), *(root / _DONE).glob(".*.tmp")]:  # of what was killed
             leftover.unlink()
         parts = [_marker(root, shard) for shard in range(wanted.shards)]
@@ -165,7 +166,6 @@ def _agree(root: Path, wanted: Manifest, tokenizer: WordPieceTokenizer) -> Manif
                 have = ", ".join(found[:5])
                 raise ValueError(f"directory must be empty or hold prepared windows, {root} has {have}")
         tokenizer.save(root / VOCABULARY)
-        (root / _DONE).mkdir(exist_ok=True)
         wanted.write(root)
         return wanted
     begun = Manifest.read(root)
@@ -341,6 +341,7 @@ def main(arguments: Sequence[str]) -> None:
     if len(arguments) > 1:
         raise app.UsageError(f"unexpected argument {arguments[1]!r}")
     values = flags.FLAGS
+    logging.set_verbosity(logging.WARNING)  # TensorFlow Datasets tells each file that it opens
     try:
         check_packing(values.packing, values.length, values.short_fraction, 0)
         documents = open_documents(
