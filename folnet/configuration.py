@@ -75,6 +75,9 @@ class FOLNetConfig(ModelConfig):
         policies: "nothing_saveable" (only a layer's inputs are kept), "dots_saveable" or
         "dots_with_no_batch_dims_saveable" (products over tokens are kept, not those over pairs); or
         "relation_boolean" (all is kept but the hidden values of the binary boolean operator, the widest).
+        What XLA allots a layer of FOLNet Base and a text of 512 tokens in float32, on a CPU: 1,785 MiB with
+        "none", 955 with "relation_boolean", 74 with "dots_with_no_batch_dims_saveable", 56 with
+        "nothing_saveable", besides some 2,200 for the one layer at work.
       trans_implementation: of `kernels.trans`; None for the fastest proven.
     """
 
