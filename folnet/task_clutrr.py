@@ -1,0 +1,155 @@
+"""CLUTRR (Sinha et al. 2019): who is whom to whom in a family, from a story (Appendix C, Figure 5).
+
+Trained on chains of 2 and 3 relations, or of 2, 3 and 4, and tested on 2 to 10; the story and the question
+are a pair of sequences, and names are words like others: the brackets around them in the files are taken off.
+
+The data is published twice: by its authors as `1.2,1.3_train.csv` and `1.2_test.csv` to `1.10_test.csv`,
+without a validation split, and in the form of Hugging Face's copy, `train.csv`, `validation.csv` and
+`test.csv`, whose `target` is a number and whose training rows are the authors', parted. It is CC BY-NC.
+
+Neither has a question in words (the column `text_query` is empty), and the paper does not say which it took;
+`question` is ours.
+"""
+
+import csv
+import dataclasses
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from folnet.task_files import damaged, text_of
+from folnet.task_interface import Example, Examples, SequenceTask
+
+RELATIONS = (
+    "aunt",
+    "son-in-law",
+    "grandfather",
+    "brother",
+    "sister",
+    "father",
+    "mother",
+    "grandmother",
+    "uncle",
+    "daughter-in-law",
+    "grandson",
+    "granddaughter",
+    "father-in-law",
+    "mother-in-law",
+    "nephew",
+    "son",
+    "daughter",
+    "niece",
+    "husband",
+    "wife",
+    "sister-in-law",
+)
+"""By their numbers in Hugging Face's copy."""
+
+TEST_LENGTHS = range(2, 11)
+"""Relations in a test chain."""
+
+_TASK = re.compile(r"task_\d+\.(\d+)")
+_QUERY = re.compile(r"\('([^']+)', '([^']+)'\)")
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_COPY = "https://raw.githubusercontent.com/kliang5/CLUTRR_huggingface_dataset/main"
+_ORIGINAL = "https://drive.google.com/file/d/1SEq_e1IVCDDzsBIBhoUQ5pOVH5kxRoZF/view"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClutrrTask(SequenceTask):
+    """One of the two settings of Figure 5."""
+
+    lengths: tuple[int, ...]
+    """Relations in the chains trained on."""
+    folder: str
+    """Of Hugging Face's copy."""
+    original: str
+    """Of the authors' archive."""
+    question: str = "How is {second} related to {first}?"
+    """The second sequence. The answer to (Jason, Lewis) is grandson if Lewis is Jason's grandson."""
+
+    def find(self, directory: Path, split: str) -> tuple[Path, ...] | None:
+        """The file of a split; the authors' test split is nine of them."""
+        for folder in (directory / self.folder, directory / self.original, directory):
+            if (path := folder / f"{split}.csv").is_file():
+                return (path,)
+            paths = tuple(folder / name for name in self._originals(split))
+            if paths and all(path.is_file() for path in paths):
+                return paths
+        return None
+
+    def _originals(self, split: str) -> list[str]:
+        """The authors' names of a split's files."""
+        match split:
+            case "train":
+                return [",".join(f"1.{length}" for length in self.lengths) + "_train.csv"]
+            case "test":
+                return [f"1.{length}_test.csv" for length in TEST_LENGTHS]
+        return []
+
+    def looked_for(self, split: str) -> str:
+        """Both names."""
+        names = [f"{self.folder}/{split}.csv"]
+        if originals := self._originals(split):
+            names.append(f"{self.original}/{originals[0]}" + (" ..." if len(originals) > 1 else ""))
+        return " or ".join(names)
+
+    def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
+        """Reads a split; see `SequenceTask`. An example's group is "k=..", the relations in its chain."""
+        rows = [row for path in self.place(directory, split) for row in self._rows(path)]
+        # The files count their rows each from 0, and have ids that are there twice.
+        return Examples([row._replace(index=str(place)) for place, row in enumerate(rows)])
+
+    def _rows(self, path: Path) -> Iterator[Example]:
+        # Here quotes do quote, and a quoted story may have a line end in it.
+        reader = csv.DictReader(io.StringIO(text_of(path), newline=""), strict=True)
+        header = reader.fieldnames or ()
+        answer = "target_text" if "target_text" in header else "target"
+        if missing := [name for name in ("story", "query", answer, "task_name") if name not in header]:
+            raise damaged(path, 1, f"the header is {list(header)}, expected one with {', '.join(missing)}")
+        try:
+            for row in reader:
+                if None in row or None in row.values():
+                    raise damaged(path, reader.line_num, f"not {len(header)} columns as in the header")
+                yield self._example(path, reader.line_num, row, row[answer])
+        except csv.Error as error:
+            raise damaged(path, reader.line_num, f"not CSV ({error})") from error
+
+    def _example(self, path: Path, line: int, row: Mapping[str, str], relation: str) -> Example:
+        if relation not in RELATIONS:
+            raise damaged(path, line, f"the relation is {relation!r}, expected one of {', '.join(RELATIONS)}")
+        if (query := _QUERY.fullmatch(row["query"].strip())) is None:
+            raise damaged(path, line, f"the query is {row['query']!r}, expected ('name', 'name')")
+        if (task := _TASK.fullmatch(row["task_name"].strip())) is None:
+            raise damaged(path, line, f"the task is {row['task_name']!r}, expected task_1.2 or the like")
+        story = _BRACKETS.sub(r"\1", row["story"]).strip()
+        if not story:
+            raise damaged(path, line, "the story is empty")
+        question = self.question.format(first=query[1], second=query[2])
+        return Example("", story, question, RELATIONS.index(relation), f"k={task[1]}")
+
+
+def _clutrr(name: str, lengths: tuple[int, ...], folder: str, original: str) -> ClutrrTask:
+    files = f"'{_COPY}/{folder}/{{train,validation,test}}.csv'"
+    return ClutrrTask(
+        name=name,
+        splits=("train", "validation", "test"),
+        classes=RELATIONS,
+        metrics=("accuracy",),
+        # The paper does not say; the longest test story has 197 words and signs.
+        max_length=256,
+        download=f"mkdir -p {folder} && cd {folder} && curl -L --remote-name-all {files} "
+        f"(CC BY-NC 4.0); or {original}/ of the authors' archive, {_ORIGINAL}",
+        lengths=lengths,
+        folder=folder,
+        original=original,
+    )
+
+
+CLUTRR: tuple[ClutrrTask, ...] = (
+    _clutrr("clutrr23", (2, 3), "gen_train23_test2to10", "data_089907f8"),
+    _clutrr("clutrr234", (2, 3, 4), "gen_train234_test2to10", "data_db9b8f04"),
+)
+"""The two halves of Figure 5."""

@@ -1,0 +1,122 @@
+"""Files of tasks: lines with numbers, errors that name both, predictions written whole or not at all."""
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+HEADER = ("index", "prediction")
+"""The first line of GLUE's submission files."""
+
+
+def damaged(path: Path, line: int, problem: str) -> ValueError:
+    """The error for a row that cannot be read."""
+    return ValueError(f"{path}, line {line}: {problem}")
+
+
+def text_of(path: Path) -> str:
+    """The text of a file, without a byte order mark.
+
+    Raises:
+        ValueError: it cannot be read, is empty or not UTF-8; the line is named.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    if not data.strip():
+        raise damaged(path, 1, "the file is empty")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise damaged(path, line, f"not UTF-8 ({error.reason})") from error
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a file; line n is at place n - 1.
+
+    Only a line feed ends a line: sentences of these data sets have characters, such as U+0085 or U+2028,
+    that `str.splitlines` would take for ends.
+
+    Raises:
+        ValueError: as for `text_of`.
+    """
+    lines = text_of(path).split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def tab_separated(path: Path, header: Sequence[str] | None = None) -> Iterator[tuple[int, list[str], int]]:
+    """Rows of a table whose columns are separated by tabs. A quote is a character like any other.
+
+    Args:
+        path: the file.
+        header: the names of the columns if the file does not begin with them.
+
+    Yields:
+        First line number, names and count of the columns of the header; then line number, fields and the
+        same count for every row. A row may have another number of fields.
+
+    Raises:
+        ValueError: as for `text_of`.
+    """
+    lines = lines_of(path)
+    names = list(header) if header is not None else lines[0].split("\t")
+    yield (0 if header is not None else 1), names, len(names)
+    for number, line in enumerate(
+        lines[0 if header is not None else 1 :], start=1 if header is not None else 2
+    ):
+        yield number, line.split("\t"), len(names)
+
+
+def write_whole(path: str | os.PathLike[str], text: str) -> Path:
+    """Writes a UTF-8 file that appears at once and whole; its folder is made.
+
+    Returns:
+        Where it is.
+    """
+    path = Path(path).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # mkstemp's file is for its owner only
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def write_predictions(path: str | os.PathLike[str], rows: Iterable[tuple[str, str]]) -> Path:
+    """Writes a table of predictions as GLUE's server reads it: `index` and `prediction`, a tab between.
+
+    Returns:
+        Where it is.
+    """
+    return write_whole(path, "".join("\t".join(row) + "\n" for row in (HEADER, *rows)))
+
+
+def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Reads such a table again.
+
+    Raises:
+        ValueError: another header, a row that is not two fields, or an index that is there twice; by line.
+    """
+    path, found = Path(path).expanduser(), {}
+    for number, fields, _ in tab_separated(path):
+        if number == 1:
+            if tuple(fields) != HEADER:
+                raise damaged(path, 1, f"the header is {fields}, expected {list(HEADER)}")
+            continue
+        if len(fields) != len(HEADER):
+            raise damaged(path, number, f"{len(fields)} fields, expected {len(HEADER)}")
+        if fields[0] in found:
+            raise damaged(path, number, f"index {fields[0]} is there twice")
+        found[fields[0]] = fields[1]
+    return found

@@ -1,0 +1,300 @@
+"""The eight GLUE tasks of the paper (Table 6; WNLI is left out there), read from their published files.
+
+A directory has a folder for each task, as the archives at https://dl.fbaipublicfiles.com/glue/data/ unpack
+(`CoLA/`, `SST-2/`, `MRPC/`, `QQP/`, `STS-B/`, `MNLI/`, `QNLI/`, `RTE/`). A task's own folder will do too, and
+so will TensorFlow Datasets' `glue`. MRPC is not among those archives: its three files are read as others
+publish them (`msr_paraphrase_train.txt`, `msr_paraphrase_test.txt`, `mrpc_dev_ids.tsv`), or as the tables that
+GLUE's download script makes of them.
+
+A quote in these tables is a character, not a way of quoting; CoLA's have no header, but for the test's.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from folnet import task_tfds
+from folnet.task_files import damaged, tab_separated
+from folnet.task_interface import Example, Examples, SequenceTask
+
+_SPLITS = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
+_MNLI_SPLITS = {
+    "train": "train.tsv",
+    "validation_matched": "dev_matched.tsv",
+    "validation_mismatched": "dev_mismatched.tsv",
+    "test_matched": "test_matched.tsv",
+    "test_mismatched": "test_mismatched.tsv",
+}
+_COLA_COLUMNS = ("source", "label", "mark", "sentence")
+_MRPC_TRAIN, _MRPC_TEST, _MRPC_DEV_IDS = (
+    "msr_paraphrase_train.txt",
+    "msr_paraphrase_test.txt",
+    "mrpc_dev_ids.tsv",
+)
+_SENTEVAL = "https://dl.fbaipublicfiles.com/senteval/senteval_data"
+
+_TOLERATED = 10  # misshapen rows that may be left out; or one in a thousand, if that is more
+
+
+class Place(NamedTuple):
+    """Where a split is."""
+
+    kind: str
+    """"tsv", "msr" (MRPC's own files) or "tfds"."""
+    path: Path
+    """The file; the folder for the others."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueTask(SequenceTask):
+    """One of the tasks."""
+
+    folder: str
+    """In the directory; also the name of its submission."""
+    config: str
+    """Of TensorFlow Datasets' `glue`."""
+    columns: tuple[str, ...]
+    """The columns of its one or two texts."""
+    label_column: str = "label"
+    in_files: tuple[str, ...] = ()
+    """How the files write the classes, in our order; by default by their names."""
+    headerless: bool = False
+    """Whether train and dev have no header."""
+    misshapen: bool = False
+    """Whether rows of train and dev with another number of columns are left out, as all do who read them."""
+    tfds_columns: tuple[str, ...] = ()
+    """What TFDS calls the texts, if it calls them something else."""
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The table of each split."""
+        return _MNLI_SPLITS if self.name == "mnli" else _SPLITS
+
+    @property
+    def labels_in_files(self) -> tuple[str, ...]:
+        """How files and submissions write the classes."""
+        return self.in_files or self.classes
+
+    def submission(self, split: str) -> str:
+        """GLUE's name of the file: `MNLI-m.tsv` and `MNLI-mm.tsv`, otherwise the task's; without labels to
+        hand in, so for other splits, it has the split in it.
+        """
+        if split.startswith("test"):
+            ending = {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "")
+            return f"{self.folder}{ending}.tsv"
+        return f"{self.folder}_{split}.tsv"
+
+    def find(self, directory: Path, split: str) -> Place | None:
+        """The table of a split; MRPC's own files; or a prepared copy."""
+        for folder in (directory / self.folder, directory):
+            # The folder of another task has files of the same names: in one that is not called like the
+            # task there must be no folder that is.
+            if folder == directory and (directory / self.folder).is_dir():
+                break
+            if folder == directory and directory.name in _FOLDERS - {self.folder}:
+                break
+            if (path := folder / self.files[split]).is_file():
+                return Place("tsv", path)
+            needed = [_MRPC_TEST] if split == "test" else [_MRPC_TRAIN, _MRPC_DEV_IDS]
+            if self.name == "mrpc" and all((folder / name).is_file() for name in needed):
+                return Place("msr", folder)
+        found = task_tfds.prepared(directory, f"glue/{self.config}")
+        return None if found is None else Place("tfds", found)
+
+    def looked_for(self, split: str) -> str:
+        """The table."""
+        return f"{self.folder}/{self.files[split]}"
+
+    def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
+        """Reads a split; see `SequenceTask`. Labels of test splits are not published: None."""
+        place = self.place(directory, split)
+        match place.kind:
+            case "tsv":
+                return self._from_table(place.path, split)
+            case "msr":
+                return Examples(list(self._from_msr(place.path, split)))
+        return self._from_tfds(place.path, split)
+
+    def _from_table(self, path: Path, split: str) -> Examples:
+        """The rows of a table."""
+        test = split.startswith("test")
+        rows = tab_separated(path, _COLA_COLUMNS if self.headerless and not test else None)
+        _, header, width = next(rows)
+        # Labels of a test table are not those of the benchmark, if it has any.
+        wanted = self.columns if test else (*self.columns, self.label_column)
+        if missing := [name for name in wanted if name not in header]:
+            raise damaged(path, 1, f"the header is {header}, expected one with {', '.join(missing)}")
+        texts = [header.index(name) for name in self.columns]
+        label_at = None if test else header.index(self.label_column)
+        index_at = next((header.index(name) for name in ("index", "id") if test and name in header), None)
+        found, skipped, total = [], [], 0
+        for number, fields, _ in rows:
+            total += 1
+            if len(fields) != width:
+                problem = damaged(path, number, f"{len(fields)} columns, expected {width}")
+                if not self.misshapen or test:
+                    raise problem
+                skipped.append(str(problem))
+                continue
+            label = None
+            if label_at is not None and (label := self.parsed(fields[label_at])) is None:
+                raise damaged(path, number, f"the label is {fields[label_at]!r}, expected {self.expected}")
+            # A few questions of QQP are empty, so one text of a pair may be.
+            if not any(fields[at].strip() for at in texts):
+                raise damaged(path, number, f"{' and '.join(self.columns)} are empty")
+            index = str(total - 1) if index_at is None else fields[index_at]
+            second = fields[texts[1]] if len(texts) > 1 else None
+            found.append(Example(index, fields[texts[0]], second, label))
+        if len(skipped) > max(_TOLERATED, total // 1000):
+            raise ValueError(
+                f"{skipped[0]}; {len(skipped)} of {total} rows are like that, so the file is damaged"
+            )
+        if not found:
+            raise damaged(path, 1, "there is no row")
+        return Examples(found, skipped)
+
+    def _from_msr(self, folder: Path, split: str) -> Iterator[Example]:
+        """MRPC from its own files: dev is what a list of pairs of ids says, the rest is for training.
+
+        The test file has labels; they are left out, as GLUE does.
+        """
+        path = folder / (_MRPC_TEST if split == "test" else _MRPC_TRAIN)
+        ids = set()
+        if split != "test":
+            for number, fields, _ in tab_separated(folder / _MRPC_DEV_IDS, ("#1 ID", "#2 ID")):
+                if len(fields) != 2:
+                    raise damaged(folder / _MRPC_DEV_IDS, number, f"{len(fields)} columns, expected 2")
+                ids.add(tuple(fields))
+        rows = tab_separated(path)
+        _, header, width = next(rows)
+        expected = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
+        if header != expected:
+            raise damaged(path, 1, f"the header is {header}, expected {expected}")
+        for number, fields, _ in rows:
+            if len(fields) != width:
+                raise damaged(path, number, f"{len(fields)} columns, expected {width}")
+            if (label := self.parsed(fields[0])) is None:
+                raise damaged(path, number, f"the label is {fields[0]!r}, expected {self.expected}")
+            if split == "test" or ((fields[1], fields[2]) in ids) == (split == "validation"):
+                yield Example(str(number - 2), fields[3], fields[4], None if split == "test" else label)
+
+    def _from_tfds(self, folder: Path, split: str) -> Examples:
+        """A prepared copy, in the order of the published files."""
+        names = self.tfds_columns or self.columns
+        found = []
+        for where, record in task_tfds.records(folder, split):
+            if missing := [name for name in (*names, "label", "idx") if name not in record]:
+                raise ValueError(f"{where}: there is no {missing[0]}")
+            label = None if split.startswith("test") else record["label"]
+            if label is not None and self.bounds is None and not 0 <= label < len(self.classes):
+                raise ValueError(f"{where}: the label is {label}, expected 0 .. {len(self.classes) - 1}")
+            texts = [record[name] for name in names]
+            second = texts[1] if len(texts) > 1 else None
+            found.append((record["idx"], Example(str(record["idx"]), texts[0], second, label)))
+        return Examples([example for _, example in sorted(found, key=lambda pair: pair[0])])
+
+
+def _glue(name: str, folder: str, archive: str = "", **settings) -> GlueTask:
+    config = settings.pop("config", name)
+    get = f"curl -LO https://dl.fbaipublicfiles.com/glue/data/{archive or folder}.zip && unzip {archive or folder}.zip"
+    if name == "mrpc":
+        get = (
+            f"mkdir -p MRPC && cd MRPC && curl -LO {_SENTEVAL}/{_MRPC_TRAIN} -LO {_SENTEVAL}/{_MRPC_TEST}, and "
+            f"{_MRPC_DEV_IDS} beside them (its address is _MRPC_DEV_IDS in tensorflow_datasets/text/glue.py)"
+        )
+    return GlueTask(
+        name=name,
+        folder=folder,
+        config=config,
+        splits=tuple(_MNLI_SPLITS if name == "mnli" else _SPLITS),
+        max_length=128,
+        download=f"{get}; or {task_tfds.command(f'glue/{config}')}",
+        **settings,
+    )
+
+
+_PAIR = ("sentence1", "sentence2")
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+
+GLUE: tuple[GlueTask, ...] = (
+    _glue(
+        "mnli",
+        "MNLI",
+        columns=_PAIR,
+        tfds_columns=("premise", "hypothesis"),
+        label_column="gold_label",
+        classes=("entailment", "neutral", "contradiction"),
+        metrics=("accuracy",),
+    ),
+    _glue(
+        "qqp",
+        "QQP",
+        columns=("question1", "question2"),
+        label_column="is_duplicate",
+        classes=("not_duplicate", "duplicate"),
+        in_files=_BINARY,
+        metrics=("accuracy", "f1"),
+        misshapen=True,
+    ),
+    _glue(
+        "qnli", "QNLI", "QNLIv2", columns=("question", "sentence"), classes=_ENTAILMENT, metrics=("accuracy",)
+    ),
+    _glue(
+        "sst2",
+        "SST-2",
+        columns=("sentence",),
+        classes=("negative", "positive"),
+        in_files=_BINARY,
+        metrics=("accuracy",),
+    ),
+    _glue(
+        "cola",
+        "CoLA",
+        columns=("sentence",),
+        classes=("unacceptable", "acceptable"),
+        in_files=_BINARY,
+        metrics=("matthews",),
+        headerless=True,
+    ),
+    _glue(
+        "stsb",
+        "STS-B",
+        columns=_PAIR,
+        label_column="score",
+        bounds=(0.0, 5.0),
+        metrics=("spearman", "pearson"),
+    ),
+    _glue(
+        "mrpc",
+        "MRPC",
+        columns=("#1 String", "#2 String"),
+        tfds_columns=_PAIR,
+        label_column="Quality",
+        classes=("not_equivalent", "equivalent"),
+        in_files=_BINARY,
+        metrics=("accuracy", "f1"),
+    ),
+    _glue("rte", "RTE", columns=_PAIR, classes=_ENTAILMENT, metrics=("accuracy",)),
+)
+"""In the order of Table 3. Classes are numbered as TFDS does."""
+
+_FOLDERS = {task.folder for task in GLUE}
+
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "MNLI-m": ("mnli", "validation_matched"),
+    "MNLI-mm": ("mnli", "validation_mismatched"),
+    "QQP": ("qqp", "validation"),
+    "QNLI": ("qnli", "validation"),
+    "SST-2": ("sst2", "validation"),
+    "CoLA": ("cola", "validation"),
+    "STS-B": ("stsb", "validation"),
+    "MRPC": ("mrpc", "validation"),
+    "RTE": ("rte", "validation"),
+}
+"""Task and split of each column of Tables 3, 4 and 10; `task_metrics` has the metric."""
+
+SMALL = ("cola", "stsb", "mrpc", "rte")
+"""Table 9's "GLUE-small"; the other four are "GLUE-big"."""

@@ -1,0 +1,217 @@
+"""SQuAD 2.0 (Rajpurkar et al. 2018): which words of a paragraph answer a question, if any do.
+
+    task = tasks.TASKS["squad2"]
+    questions = task.examples("data", "validation")
+    features = task.features(questions, tokenizer)                   # windows of 384 tokens, stride 128
+    ...                                                               # start and end logits [W, T]
+    answers = task_squad_answers.answers(questions, features, start_logits, end_logits)
+    task_squad_metrics.evaluate(questions, {a.index: a.text for a in answers})
+
+`task_squad_features` cuts the windows, `task_squad_answers` decides between spans and no answer,
+`task_squad_metrics` compares with what people answered.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from folnet import task_tfds
+from folnet.task_files import damaged, text_of, write_whole
+from folnet.task_interface import Task
+from folnet.task_squad_answers import Answer
+from folnet.task_squad_answers import answers as find_answers
+from folnet.task_squad_features import QUERY_LENGTH, STRIDE, SpanFeatures, span_features
+from folnet.task_squad_metrics import evaluate
+from folnet.task_squad_questions import Gold, Question
+from folnet.tokenization import WordPieceTokenizer
+
+_FILES = {"train": "train-v2.0.json", "validation": "dev-v2.0.json"}
+_URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
+_TFDS = "squad/v2.0"
+
+
+class Place(NamedTuple):
+    """Where a split is: a file, or the folder of a prepared copy."""
+
+    path: Path
+    prepared: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadTask(Task):
+    """The task; the test set is not published."""
+
+    stride: int = STRIDE
+    query_length: int = QUERY_LENGTH
+
+    def find(self, directory: Path, split: str) -> Place | None:
+        """The file of a split, or a prepared copy."""
+        for folder in (directory, directory / "squad", directory / "SQuAD"):
+            if (path := folder / _FILES[split]).is_file():
+                return Place(path, False)
+        found = task_tfds.prepared(directory, _TFDS)
+        return None if found is None else Place(found, True)
+
+    def looked_for(self, split: str) -> str:
+        """The file."""
+        return _FILES[split]
+
+    def examples(self, directory: str | os.PathLike[str], split: str) -> tuple[Question, ...]:
+        """Reads a split.
+
+        Raises:
+            ValueError: it is not there or damaged: the file, and the line if it is no JSON, otherwise the
+                question's id.
+        """
+        path, prepared = self.place(directory, split)
+        questions = tuple(_prepared(path, split) if prepared else _published(path))
+        seen: set[str] = set()
+        for question in questions:
+            if question.index in seen:
+                raise ValueError(f"{path}: question {question.index} is there twice")
+            seen.add(question.index)
+        if not questions:
+            raise ValueError(f"{path}: there is no question")
+        return questions
+
+    def features(
+        self, examples: Sequence[Question], tokenizer: WordPieceTokenizer, max_length: int | None = None
+    ) -> SpanFeatures:
+        """Windows over the paragraphs; see `span_features`."""
+        length = self.max_length if max_length is None else max_length
+        return span_features(
+            examples, tokenizer, length=length, stride=self.stride, query_length=self.query_length
+        )
+
+    def answers(
+        self, examples: Sequence[Question], features: SpanFeatures, starts: Any, ends: Any
+    ) -> list[Answer]:
+        """The answer to every question from the logits of all windows; see `task_squad_answers.answers`."""
+        return find_answers(examples, features, starts, ends)
+
+    def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
+        """`exact` and `f1` at the answers' threshold, and by kind of question; see `evaluate`."""
+        return evaluate(examples, {answer.index: answer.text for answer in answers})
+
+    def write_predictions(
+        self, directory: str | os.PathLike[str], split: str, answers: Sequence[Answer]
+    ) -> Path:
+        """Writes what the benchmark's script reads: a JSON object of answers by question id, "" for none; and
+        beside it the null odds, which that script takes for its search for the best threshold.
+
+        Returns:
+            The file of answers.
+        """
+        directory = Path(directory)
+        odds = {answer.index: answer.null_odds for answer in answers}
+        write_whole(directory / f"squad2_{split}_null_odds.json", json.dumps(odds, indent=1) + "\n")
+        texts = {answer.index: answer.text for answer in answers}
+        return write_whole(
+            directory / f"squad2_{split}.json", json.dumps(texts, indent=1, ensure_ascii=False) + "\n"
+        )
+
+
+def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Reads a file of answers.
+
+    Raises:
+        ValueError: it is not an object of texts.
+    """
+    found = _json(Path(path).expanduser())
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ValueError(f"{path}: expected an object of answers by question id")
+    return found
+
+
+def _json(path: Path) -> Any:
+    text = text_of(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise damaged(path, error.lineno, f"not JSON ({error.msg}); the file seems to be cut off") from error
+
+
+def _published(path: Path) -> Iterator[Question]:
+    """The questions of a file as published: articles have paragraphs, paragraphs have questions."""
+    contents = _json(path)
+    where = f"{path}"
+    for a, article in enumerate(_list(contents, "data", where)):
+        title = str(article.get("title", "")) if isinstance(article, dict) else ""
+        for p, paragraph in enumerate(_list(article, "paragraphs", f"{where}, article {a}")):
+            here = f"{where}, article {a} ({title}), paragraph {p}"
+            asked = _list(paragraph, "qas", here)
+            context = _text(paragraph, "context", here)
+            for q, qa in enumerate(asked):
+                index = _text(qa, "id", f"{here}, question {q}")
+                named = f"{here}, question {index}"
+                golds = [
+                    (_text(answer, "text", named), answer.get("answer_start"))
+                    for answer in _list(qa, "answers", named)
+                ]
+                yield _question(
+                    index, title, context, _text(qa, "question", named), qa.get("is_impossible"), golds, named
+                )
+
+
+def _prepared(folder: Path, split: str) -> Iterator[Question]:
+    """Those of a prepared copy, by their ids: TFDS's order is not that of the file."""
+    found = []
+    for where, record in task_tfds.records(folder, split):
+        answers = record.get("answers", {})
+        golds = list(zip(answers.get("text", ()), answers.get("answer_start", ()), strict=True))
+        golds = [(text.decode("utf-8") if isinstance(text, bytes) else text, start) for text, start in golds]
+        index, title, context, asked = (
+            _text(record, name, where) for name in ("id", "title", "context", "question")
+        )
+        impossible = bool(record.get("is_impossible"))
+        found.append(_question(index, title, context, asked, impossible, golds, where))
+    return iter(sorted(found, key=lambda question: question.index))
+
+
+def _question(
+    index: str,
+    title: str,
+    context: str,
+    question: str,
+    impossible: Any,
+    golds: Sequence[tuple[str, Any]],
+    where: str,
+) -> Question:
+    """Checks that the answers are in the paragraph where they are said to be."""
+    if not isinstance(impossible, bool):
+        raise ValueError(
+            f"{where}: is_impossible is {impossible!r}, expected true or false (is this SQuAD 1.1?)"
+        )
+    if impossible == bool(golds):
+        raise ValueError(f"{where}: is_impossible is {impossible}, but there are {len(golds)} answers")
+    for text, start in golds:
+        if not isinstance(start, int) or not text.strip() or context[start : start + len(text)] != text:
+            raise ValueError(f"{where}: the answer {text!r} does not stand at {start!r} in the context")
+    return Question(index, question, context, tuple(Gold(text, start) for text, start in golds), title)
+
+
+def _list(owner: Any, name: str, where: str) -> Sequence[Any]:
+    found = owner.get(name) if isinstance(owner, Mapping) else None
+    if not isinstance(found, list):
+        raise ValueError(f"{where}: there is no list {name!r}")
+    return found
+
+
+def _text(owner: Any, name: str, where: str) -> str:
+    found = owner.get(name) if isinstance(owner, Mapping) else None
+    if not isinstance(found, str):
+        raise ValueError(f"{where}: there is no text {name!r}")
+    return found
+
+
+SQUAD = SquadTask(
+    name="squad2",
+    splits=tuple(_FILES),
+    metrics=("f1", "exact"),
+    max_length=384,
+    download=f"curl -LO {_URL}/train-v2.0.json -LO {_URL}/dev-v2.0.json; or {task_tfds.command(_TFDS)}",
+)
+"""The task of Table 4."""

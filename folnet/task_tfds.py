@@ -1,0 +1,76 @@
+"""Data sets prepared by TensorFlow Datasets, read without TensorFlow."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_CHUNK = 4096  # records read at once
+
+
+def prepared(directory: Path, name: str) -> Path | None:
+    """The newest prepared version of a data set.
+
+    Args:
+        directory: TFDS's data folder, or the data set's folder in it.
+        name: such as "glue/rte".
+
+    Returns:
+        The folder with dataset_info.json; None if there is none.
+    """
+    dataset, _, config = name.partition("/")
+    for folder in (directory / dataset / config, directory / config):
+        versions = [path.parent for path in folder.glob("*/dataset_info.json")]
+        if versions:
+            return max(
+                versions, key=lambda path: [int(n) if n.isdigit() else -1 for n in path.name.split(".")]
+            )
+    return None
+
+
+def command(name: str) -> str:
+    """How to prepare it."""
+    return f"tfds build {name} --file_format=array_record"
+
+
+def records(folder: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """All records of a split, each with its name for errors.
+
+    They come in TFDS's order, which is not that of the published files; texts are decoded.
+
+    Raises:
+        ValueError: it is not prepared as array_record, has no such split, or a text is not UTF-8.
+    """
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder_from_directory(str(folder))
+    if split not in builder.info.splits:
+        have = ", ".join(builder.info.splits) or "none"
+        raise ValueError(f"split must be one of those of {folder} ({have}), got {split!r}")
+    kind = builder.info.file_format
+    if kind is None or kind.value != "array_record":
+        raise ValueError(
+            f"{folder} is prepared as {kind and kind.value}, expected array_record "
+            "(tfds build ... --file_format=array_record)"
+        )
+    source: Any = builder.as_data_source(split=split)
+    for start in range(0, len(source), _CHUNK):
+        rows = range(start, min(start + _CHUNK, len(source)))
+        for number, record in zip(rows, source.__getitems__(list(rows)), strict=True):
+            where = f"{folder}, {split}, record {number}"
+            yield where, {key: _plain(value, f"{where}: {key}") for key, value in record.items()}
+
+
+def _plain(value: Any, where: str) -> Any:
+    """Texts as `str`, numbers as Python's, sequences as lists."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where} is not UTF-8 ({error.reason})") from error
+    if isinstance(value, Mapping):
+        return {key: _plain(item, where) for key, item in value.items()}
+    if isinstance(value, np.ndarray) and value.ndim:
+        return [_plain(item, where) for item in value.tolist()]
+    return value.item() if isinstance(value, np.generic | np.ndarray) else value
