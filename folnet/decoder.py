@@ -78,6 +78,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
 
     def setup(self):
         """Base atoms, the layers, and the diagonal link back."""
+        check_config(self.config)
         self.embeddings = Embeddings(self.config)
         self.reasoner = DecoderReasoner(self.config)
         self.diagonal = diagonal_link(self.config)
@@ -178,6 +179,12 @@ class FOLNetDecoder(nn.Module, Pretrained):
         unary, relation = base_atoms(self.embeddings, jnp.asarray(input_ids), types, mask, 0, deterministic)
         states, premises = self.reasoner(unary, relation, mask, None, deterministic)
         return linked_back(self.diagonal, *states[-1], 0), states, premises
+
+
+def check_config(config: Any) -> None:
+    """Raises ValueError: settings of another model, such as a directory may have."""
+    if not isinstance(config, FOLNetConfig):
+        raise ValueError(f"config is {config!r}, expected a FOLNetConfig: only a FOLNet has these decoders")
 
 
 def diagonal_link(config: FOLNetConfig) -> Linear | None:

@@ -111,7 +111,7 @@ class DecoderLayer(ReasonerLayer):
             return
         config = self.config
         width = config.num_attention_heads * config.head_size
-        # As for the decoder's own premises: those of join and assoc have biases, those of cjoin and trans none.
+        # As of the decoder's own premises: those of join and assoc have biases, cjoin's and trans' none.
         if "join" in config.unary_operators:
             self.join_input = Linear(config, config.hidden_size, width)
         if "cjoin" in config.unary_operators:

@@ -114,6 +114,7 @@ def generate(
     lengths = lengths_of("attention_mask", attention_mask, batch, length)
     masks.check_prefix_lengths(prefix_lengths, batch, length, attention_mask)
     _check(model.config, length, max_new_tokens)
+    _check_key(sampling, key)
     _check_words(model.config, pad_token_id=pad_token_id, eos_token_id=eos_token_id)
     return _generate(
         model,
@@ -169,6 +170,7 @@ def generate_from(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
     )
     _check(model.config, 1, max_new_tokens)
+    _check_key(sampling, key)
     _check_words(
         model.config,
         decoder_start_token_id=decoder_start_token_id,
@@ -217,8 +219,7 @@ def search(
     Raises:
       ValueError: sampling without a key.
     """
-    if sampling is not None and key is None:
-        raise ValueError("key is None, expected a key to draw words with, since sampling is given")
+    _check_key(sampling, key)
 
     def choose(logits, count):
         if sampling is None or key is None:
@@ -355,6 +356,11 @@ def _check(config, length: int, max_new_tokens: int) -> None:
             f"max_new_tokens is {max_new_tokens}, expected at most {most} after {length} tokens: there are "
             f"max_position_embeddings = {config.max_position_embeddings} absolute positions"
         )
+
+
+def _check_key(sampling: Sampling | None, key: jax.Array | None) -> None:
+    if sampling is not None and key is None:
+        raise ValueError("key is None, expected a key to draw words with, since sampling is given")
 
 
 def _check_words(config, **words: int | None) -> None:

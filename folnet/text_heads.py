@@ -14,7 +14,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from folnet.configuration import FOLNetConfig
-from folnet.decoder import DecodingState, FOLNetDecoder, check_text
+from folnet.decoder import DecodingState, FOLNetDecoder, check_config, check_text
 from folnet.encoder_decoder import Encoded, FOLNetTargetDecoder
 from folnet.generation import Generated, generate, generate_from
 from folnet.model import FOLNet
@@ -130,6 +130,7 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
 
     def setup(self):
         """Both; the encoder's table of words is the decoder's and the head."""
+        check_config(self.config)
         self.folnet = FOLNet(self.config)
         self.decoder = FOLNetTargetDecoder(self.config)
 
@@ -157,6 +158,9 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         Raises:
           ValueError: an argument that does not fit, by its name.
         """
+        others = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
+        batch, _ = check_text(self.config, "input_ids", input_ids, **others)
+        self._check_target(batch, decoder_input_ids, decoder_attention_mask)
         encoded = self.encode(input_ids, token_type_ids, attention_mask, deterministic)
         return self.decode(encoded, decoder_input_ids, decoder_attention_mask, deterministic)
 
@@ -182,13 +186,7 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         deterministic: bool = True,
     ) -> Seq2SeqLMOutput:
         """As a call, for inputs that were encoded before."""
-        name, given = "decoder_input_ids", {"decoder_attention_mask": decoder_attention_mask}
-        batch, _ = check_text(self.config, name, decoder_input_ids, **given)
-        if batch != len(encoded.real):
-            raise ValueError(
-                f"{name} has shape {jnp.shape(decoder_input_ids)}, expected [{len(encoded.real)}, T]: as "
-                "many targets as inputs"
-            )
+        self._check_target(len(encoded.real), decoder_input_ids, decoder_attention_mask)
         seen = None if decoder_attention_mask is None else jnp.asarray(decoder_attention_mask, bool)
         unary, states = self.decoder(
             self.folnet.embeddings, encoded, jnp.asarray(decoder_input_ids), seen, deterministic
@@ -221,3 +219,13 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
     def generate(self, params: Any, input_ids: Int[Array, "B I"], **options: Any) -> Generated:
         """Writes targets; see `generation.generate_from`."""
         return generate_from(self, params, input_ids, **options)
+
+    @nn.nowrap
+    def _check_target(self, batch: int, target: Any, attention_mask: Any) -> None:
+        """Raises ValueError: a target that does not fit, or not as many as there are inputs."""
+        name = "decoder_input_ids"
+        given, _ = check_text(self.config, name, target, decoder_attention_mask=attention_mask)
+        if given != batch:
+            raise ValueError(
+                f"{name} has shape {jnp.shape(target)}, expected [{batch}, T]: as many targets as inputs"
+            )

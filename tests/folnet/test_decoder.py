@@ -1,0 +1,237 @@
+"""Decoder-only: nothing depends on what comes after it, and the next token alone is as in the whole text."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet import FOLNetDecoder, masks
+from folnet.decoder_layers import DecoderReasoner
+from folnet.transformer_configuration import TransformerConfig
+from tests.folnet import small
+from tests.folnet.small_decoders import ALONE, OTHER, SUBSETS, VOCAB, causal, first, method, words
+
+LENGTH = 6
+PREFIXES = (0, 3, LENGTH)
+
+
+def sees(prefix):
+    """[x, t]: whether token x may depend on token t, by the definition."""
+    x, t = np.arange(LENGTH)[:, None], np.arange(LENGTH)[None]
+    return (t <= x) | ((x < prefix) & (t < prefix))
+
+
+def changes(model, params):
+    """How much each token's changing changes properties [prefix, t, x] and relations [prefix, t, x, y].
+
+    All in one batch: for each prefix a text, and that text with one token changed.
+    """
+    text = words(1, LENGTH)
+    changed = (text + 7 * jnp.eye(LENGTH, dtype=jnp.int32)) % VOCAB
+    batch = jnp.tile(jnp.concatenate((text, changed)), (len(PREFIXES), 1))
+    prefixes = jnp.repeat(jnp.asarray(PREFIXES), LENGTH + 1)
+    out = method(model)(params, batch, prefix_lengths=prefixes)
+    unary, relation = (
+        np.asarray(x).reshape(len(PREFIXES), LENGTH + 1, *x.shape[1:])
+        for x in (out.last_hidden_state, out.relation_hidden_state)
+    )
+    for prefix, r in zip(PREFIXES, relation, strict=True):
+        np.testing.assert_array_equal((r != 0).any(axis=-1), np.tile(sees(prefix), (LENGTH + 1, 1, 1)))
+    return tuple(np.abs(x[:, 1:] - x[:, :1]).max(axis=-1) for x in (unary, relation))
+
+
+def depends(operators):
+    """Whether properties of a token depend on other tokens, with these operators in two layers."""
+    unary, binary = operators.split(".")
+    return bool(set(unary) & {"j", "c"}) or ("m" in unary and "a" in binary)
+
+
+def check_causality(operators, **fields):
+    unary, relation = changes(*causal(operators, **fields))
+    for prefix, du, dr in zip(PREFIXES, unary, relation, strict=True):
+        seen = sees(prefix).T  # [t, x]
+        # To the bit: a weight of 0 is 0, whatever it weighs.
+        np.testing.assert_array_equal(du[~seen], 0)
+        np.testing.assert_array_equal(dr[~seen], 0)
+        # And what may be seen is: of a prefix also later tokens.
+        own = np.eye(LENGTH, dtype=bool)
+        assert (du[seen] > 1e-4).all() if depends(operators) else (du[own] > 1e-4).all()
+        if "a" in operators:
+            for t, x, y in np.ndindex(LENGTH, LENGTH, LENGTH):
+                assert dr[t, x, y] > 1e-5 or t not in (x, y) or not sees(prefix)[x, y]
+
+
+@pytest.mark.parametrize("operators", [*ALONE, "m.at", "jmc.atp"])
+def test_causality(operators):
+    """Changing a token changes nothing that may not see it, and all that may; zeros stay outside the mask."""
+    check_causality(operators, num_hidden_layers=1 if operators in ALONE else 2)
+
+
+def test_causality_of_other_settings():
+    """An activation that is not 0 at 0, another kind of distances, and the diagonal links."""
+    check_causality("jmc.atp", activation="implication", **OTHER)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operators", SUBSETS)
+def test_causality_of_all_subsets(operators):
+    """The same for every model there is."""
+    check_causality(operators, num_hidden_layers=2)
+
+
+def test_gradients_have_the_pattern_of_the_mask():
+    """What a token's properties make of atoms that it may not see is exactly 0; finite everywhere."""
+    config = small.config(num_hidden_layers=2)
+    length, width = 4, config.hidden_size
+    rng = np.random.default_rng(0)
+    u = jnp.asarray(rng.normal(size=(2, length, width)), jnp.float32)
+    r = jnp.asarray(rng.normal(size=(2, config.relation_size, length, length)), jnp.float32)
+    mask = masks.decoder(length, jnp.asarray([0, 3]))
+    module = DecoderReasoner(config)
+    params = small.draw_like(jax.eval_shape(module.init, jax.random.key(0), u, r, mask)["params"])
+    along = jnp.asarray(rng.normal(size=width), jnp.float32)
+
+    def properties(u, r):
+        states, _ = module.apply({"params": params}, u, jnp.where(mask, r, 0), mask)
+        return (states[-1][0] @ along[:, None]).sum(axis=(0, 2))  # [x]; texts do not depend on each other
+
+    du, dr = small.quickly(jax.jacrev(properties, argnums=(0, 1)))(u, r)
+    chex.assert_tree_all_finite((du, dr))
+    du = np.abs(du).max(axis=-1)  # [x, b, t]
+    dr = np.abs(dr).max(axis=2)  # [x, b, a, y]
+    for x, b in np.ndindex(length, 2):
+        seen = np.asarray(mask[b, 0])
+        np.testing.assert_array_equal(du[x, b] != 0, seen[x])
+        np.testing.assert_array_equal(dr[x, b] != 0, seen & seen[x][:, None])
+
+
+def check_steps(operators, **fields):
+    """Texts of several lengths: read in one pass up to there, and on token by token, as in the whole."""
+    model, params = causal(operators, **fields)
+    text = words(3, LENGTH + 3, seed=2)
+    types = jnp.asarray(np.random.default_rng(3).integers(0, 2, text.shape), jnp.int32)
+    lengths, prefixes = np.asarray([LENGTH, 2, 4]), jnp.asarray([LENGTH, 2, 0])
+    types = jnp.where(first(lengths, 9), types, types[jnp.arange(3), lengths - 1][:, None])
+    whole = method(model)(params, text, types, prefix_lengths=prefixes)
+    start = (text[:, :LENGTH], types[:, :LENGTH], first(lengths, LENGTH))
+    logits, state = method(model, "prefill", capacity=LENGTH + 3)(params, *start, prefix_lengths=prefixes)
+    for more in range(4):
+        want = np.asarray(whole.logits)[np.arange(3), lengths + more - 1]
+        np.testing.assert_allclose(logits, want, atol=2e-5, rtol=1e-5)
+        if more < 3:
+            logits, state = method(model, "step")(params, text[np.arange(3), lengths + more], state)
+
+
+@pytest.mark.parametrize(
+    ("operators", "fields"),
+    [("jmc.atp", {}), ("jmc.atp", OTHER)],
+)
+def test_token_by_token(operators, fields):
+    """The state keeps all that later tokens need."""
+    check_steps(operators, **fields)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operators", SUBSETS)
+def test_token_by_token_of_all_subsets(operators):
+    """The same for every model there is, without base atoms of distance."""
+    check_steps(operators, num_hidden_layers=2, relative_position="none")
+
+
+def test_padding_is_not_seen_and_no_token_is_the_first():
+    """With padding before or after it, whatever that is, a text is what it is alone."""
+    model, params = causal()
+    run, text = method(model), jnp.tile(words(1, 4, seed=5), (2, 1))
+    prefixes = jnp.asarray([3, 0])
+    alone = run(params, text, None, jnp.ones((2, 4), bool), prefix_lengths=prefixes)
+    for at in (0, 3):
+        here, prefix = slice(at, at + 4), jnp.asarray([3 + at, 0])
+        real = jnp.zeros((2, 7), bool).at[:, here].set(True)
+        for seed in (6, 7):
+            padded = words(2, 7, seed).at[:, here].set(text)
+            out = run(params, padded, None, real, prefix_lengths=prefix)
+            np.testing.assert_allclose(out.logits[:, here], alone.logits, atol=1e-5)
+            relation = out.relation_hidden_state[:, here]
+            np.testing.assert_allclose(relation[:, :, here], alone.relation_hidden_state, atol=1e-5)
+            assert not np.delete(relation, np.arange(at, at + 4), axis=2).any()
+    # That is the mask's doing: padding before a text is seen without it.
+    seen = run(params, padded, None, jnp.ones((2, 7), bool), prefix_lengths=prefix)
+    assert np.abs(seen.logits[:, here] - alone.logits).max() > 1e-2
+
+
+def test_no_prefix_is_causal():
+    """None, 0 and 1 are the same."""
+    model, params = causal("c.", num_hidden_layers=1)
+    text = words(3, 4)
+    none = method(model)(params, text)
+    given = method(model)(params, text, prefix_lengths=jnp.asarray([0, 1, 0]))
+    np.testing.assert_array_equal(none.logits, given.logits)
+
+
+@pytest.mark.slow
+def test_dropout_and_remat():
+    """Dropping is of the key; what is computed again for the gradient is the same."""
+    text = words(2, 4)
+    gradients = []
+    for remat in ("none", "nothing_saveable"):
+        model, params = causal("jc.t", remat=remat, num_hidden_layers=1)
+
+        def loss(params, key, model=model):
+            out: Any = model.apply({"params": params}, text, deterministic=False, rngs={"dropout": key})
+            return (out.logits**2).sum()
+
+        gradients.append(small.quickly(jax.value_and_grad(loss))(params, jax.random.key(0)))
+    (kept, dkept), (again, dagain) = gradients
+    np.testing.assert_allclose(kept, again, rtol=1e-5)
+    chex.assert_trees_all_close(dkept, dagain, rtol=1e-3, atol=1e-4 * float(abs(kept)))
+    plain = (method(model)(params, text).logits ** 2).sum()
+    assert abs(float(plain) - float(kept)) > 1e-3
+
+
+def test_atoms_of_all_layers():
+    """On request; the last are the output, relations are 0 outside the mask in every layer."""
+    model: Any = FOLNetDecoder(small.config(operators=".a"))
+    out = method(model, output_hidden_states=True)(small.draw(model), words(2, 4))
+    assert len(out.hidden_states) == len(out.relation_hidden_states) == 1 + model.config.num_hidden_layers
+    np.testing.assert_array_equal(out.hidden_states[-1], out.last_hidden_state)
+    np.testing.assert_array_equal(out.relation_hidden_states[-1], out.relation_hidden_state)
+    for relation in out.relation_hidden_states:
+        outside = np.asarray(relation)[:, ~np.tril(np.ones((4, 4), bool))]
+        np.testing.assert_array_equal(outside, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "fields", "message"),
+    [
+        ({"input_ids": jnp.zeros(3, jnp.int32)}, {}, r"input_ids has shape \(3,\), expected \[B, T\]"),
+        ({"input_ids": jnp.full((1, 3), 19)}, {}, r"input_ids has 19 at \[0, 0\], expected 0 to 18"),
+        ({"token_type_ids": jnp.full((2, 3), 2)}, {}, r"token_type_ids has 2 at \[0, 0\]"),
+        ({"token_type_ids": jnp.zeros((2, 4), jnp.int32)}, {}, r"token_type_ids has shape \(2, 4\)"),
+        ({"attention_mask": jnp.ones((1, 3))}, {}, r"attention_mask has shape \(1, 3\)"),
+        ({"prefix_lengths": jnp.asarray([4, 0])}, {}, r"prefix_lengths has 4 at \[0\], expected 0 to 3"),
+        ({}, {"absolute_position": True, "max_position_embeddings": 2}, "3 tokens, expected at most"),
+    ],
+)
+def test_bad_input(given, fields, message):
+    """Refused by name before anything is computed."""
+    model = FOLNetDecoder(small.config(**fields))
+    arguments: Any = {"input_ids": jnp.zeros((2, 3), jnp.int32), **given}
+    with pytest.raises(ValueError, match=message):
+        model.init(jax.random.key(0), **arguments)
+
+
+def test_a_state_without_room():
+    """Fewer places than tokens."""
+    model = FOLNetDecoder(small.config())
+    with pytest.raises(ValueError, match="capacity is 2, expected at least the 3 tokens"):
+        model.init(jax.random.key(0), jnp.zeros((1, 3), jnp.int32), capacity=2, method="prefill")
+
+
+def test_a_transformer_is_no_decoder():
+    """Settings of the encoder that FOLNets are compared with."""
+    cls: Any = FOLNetDecoder
+    with pytest.raises(ValueError, match="expected a FOLNetConfig"):
+        cls(TransformerConfig()).init(jax.random.key(0), jnp.zeros((1, 3), jnp.int32))

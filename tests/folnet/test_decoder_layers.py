@@ -1,0 +1,59 @@
+"""Premises: an input's before a text's, room for more, one more token."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from folnet.decoder_layers import Premises, is_slot
+from folnet.operators import softmax_kernel
+
+RNG = np.random.default_rng(0)
+
+
+def premises(tokens: int, columns: int | None = None) -> Any:
+    """Of some tokens, at random."""
+    shapes = ((2, tokens, 3, 4), (2, 4, 3, tokens), (2, tokens, 3, 4), (2, 5, tokens, columns or tokens))
+    return Premises(*(jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in shapes))
+
+
+def test_an_input_before_a_text():
+    """With 0 for the relations that it has not, one sum is the two parts of Appendix A.5."""
+    inputs, text = premises(3), premises(2, 5)
+    both: Any = inputs.before(text)
+    np.testing.assert_array_equal(both.join, np.concatenate((inputs.join, text.join), 1))
+    np.testing.assert_array_equal(both.cjoin, np.concatenate((inputs.cjoin, text.cjoin), 3))
+    np.testing.assert_array_equal(both.assoc, np.concatenate((inputs.assoc, text.assoc), 1))
+    kernel = softmax_kernel(jnp.asarray(RNG.normal(size=(2, 5, 2, 5)), jnp.float32))
+    of_input, of_text = kernel[..., :3], kernel[..., 3:]
+    found = jnp.einsum("bhxa,bhay->bhxy", kernel, both.trans)
+    want = jnp.einsum("bhxa,bhay->bhxy", of_input, inputs.trans)
+    want += jnp.einsum("bhxa,bhay->bhxy", of_text, text.trans[..., :3])
+    np.testing.assert_allclose(found[..., :3], want, atol=1e-6)
+    want = jnp.einsum("bhxa,bhay->bhxy", of_text, text.trans[..., 3:])
+    np.testing.assert_allclose(found[..., 3:], want, atol=1e-6)
+
+
+def test_room_and_one_more_token():
+    """A token at its place after the others is as if it had been there; what no operator reads stays None."""
+    whole = premises(3)
+    start = Premises(whole.join[:, :2], whole.cjoin[..., :2], whole.assoc[:, :2], whole.trans[:, :, :2, :2])
+    token = Premises(whole.join[:, 2:], whole.cjoin[..., 2:], whole.assoc[:, 2:], whole.trans[:, :, 2:])
+    room = start.with_room(3)
+    for name in ("join", "cjoin", "assoc"):
+        axis = 3 if name == "cjoin" else 1
+        assert not np.take(np.asarray(getattr(room, name)), 2, axis=axis).any()
+    grown: Any = room.with_token(token, jnp.int32(2))
+    for name in ("join", "cjoin", "assoc"):
+        np.testing.assert_array_equal(getattr(grown, name), getattr(whole, name))
+    np.testing.assert_array_equal(grown.trans[:, :, 2], whole.trans[:, :, 2])
+    np.testing.assert_array_equal(grown.trans[:, :, :2, :2], whole.trans[:, :, :2, :2])
+    assert not np.asarray(grown.trans[:, :, :2, 2]).any()
+    few: Any = Premises(join=start.join).with_room(3).with_token(Premises(join=token.join), jnp.int32(2))
+    assert few.cjoin is few.assoc is few.trans is None
+    np.testing.assert_array_equal(few.join, whole.join)
+
+
+def test_slots():
+    """One token of many."""
+    np.testing.assert_array_equal(is_slot(4, jnp.int32(2))[0, 0, 0], [False, False, True, False])

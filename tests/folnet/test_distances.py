@@ -1,0 +1,82 @@
+"""Base atoms of decoders: numbers of distances, whole texts, single tokens, other texts."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet import distances, positions
+from tests.folnet import small
+from tests.folnet.small_decoders import OTHER
+
+TYPES = jnp.asarray([[0, 0, 0, 1, 1, 1, 0], [0] * 7])
+LENGTH = 7
+KINDS = {"folnet": {}, "t5": OTHER, "none": {"relative_position": "none"}}
+
+
+def configured(kind: str) -> tuple[Any, Any]:
+    """Settings, a table whose rows differ, and its rows for offsets -9..9 by the definitions."""
+    config = small.config(**KINDS[kind])
+    count = config.num_relative_positions
+    if not count:
+        return config, None
+    return config, jnp.asarray(
+        np.random.default_rng(0).normal(size=(count, config.relation_size)), jnp.float32
+    )
+
+
+def test_distances_are_the_encoders_without_cls():
+    """`positions.relative_ids` two tokens on, where nothing is the first token."""
+    config = small.config()
+    places = jnp.arange(2, 2 + LENGTH)
+    want = positions.relative_ids(places, places, TYPES[1:], TYPES[1:], config.max_distance)[0]
+    offsets = np.arange(LENGTH)[None] - np.arange(LENGTH)[:, None]
+    np.testing.assert_array_equal(distances.offset_ids(config, offsets), want)
+    assert not np.isin(distances.offset_ids(config, np.arange(-99, 99)), (6, 7)).any()  # [CLS]'s numbers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_texts(kind):
+    """A row of the table for each pair; between segments the one of other texts, but not with T5's."""
+    config, table = configured(kind)
+    found = distances.of_texts(config, table, TYPES)
+    found = np.broadcast_to(found, (2, config.relation_size, LENGTH, LENGTH))
+    for b, x, y in np.ndindex(2, LENGTH, LENGTH):
+        if table is None:
+            want = np.zeros(config.relation_size)
+        elif kind == "folnet" and TYPES[b, x] != TYPES[b, y]:
+            want = table[config.max_distance]
+        else:
+            want = table[distances.offset_ids(config, np.asarray(y - x))]
+        np.testing.assert_array_equal(found[b, :, x, y], want)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_token_has_its_row_of_the_whole(kind):
+    """Also when the columns before it belong to another text, and beyond the last distance."""
+    config, table = configured(kind)
+    whole = distances.of_texts(config, table, TYPES)
+    across = distances.to_other_text(config, table, 2, LENGTH, 2)
+    whole = np.concatenate((across, np.broadcast_to(whole, (2, *whole.shape[1:]))), axis=3)
+    ahead = ((0, 0), (2, 0))
+    columns = distances.Columns(
+        positions=jnp.pad(jnp.broadcast_to(jnp.arange(LENGTH)[None], TYPES.shape), ahead),
+        types=jnp.pad(TYPES, ahead, constant_values=distances.OTHER_TEXT),
+        seen=jnp.ones((2, LENGTH + 2), bool),
+    )
+    for x in range(LENGTH):
+        row = distances.of_token(config, table, jnp.full(2, x), TYPES[:, x], columns)
+        np.testing.assert_array_equal(row[:, :, 0], whole[:, :, x])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_texts(kind):
+    """One atom for all of their tokens: row Delta, or zeros."""
+    config, table = configured(kind)
+    found = distances.to_other_text(config, table, 2, 3, 4)
+    assert found.shape == (2, config.relation_size, 3, 4)
+    want = table[config.max_distance] if kind == "folnet" else np.zeros(config.relation_size)
+    np.testing.assert_array_equal(
+        np.moveaxis(np.asarray(found), 1, 3), np.broadcast_to(want, (2, 3, 4, len(want)))
+    )

@@ -1,0 +1,219 @@
+"""The encoder-decoder against Appendix A.5 written as loops; its own token by token; padding of inputs."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from folnet import parameters
+from tests.folnet.small import SIZES
+from tests.folnet.small_decoders import OTHER, SUBSETS, conditional, first, method, words
+
+D1, D2 = SIZES["hidden_size"], SIZES["relation_size"]
+H, S = SIZES["num_attention_heads"], SIZES["head_size"]
+DELTA = SIZES["max_distance"]
+SOURCES, TARGETS = words(2, 4), words(2, 3, seed=1)
+REAL = first([4, 2], 4)
+
+
+class Loops:
+    """One text, in loops over tokens and heads, float64: what the decoder's operators are by the formulas."""
+
+    def __init__(self, params: Any, layer: int, seen: np.ndarray, own: int):
+        table = parameters.flatten(params["decoder"]["reasoner"][f"layers_{layer}"])
+        self.weights = {name: np.asarray(array, np.float64) for name, array in table.items()}
+        self.seen, self.own, self.inputs = seen, own, seen.shape[1] - own
+
+    def map(self, name: str, x: np.ndarray) -> np.ndarray:
+        """An affine map, by its name."""
+        return x @ self.weights[f"{name}.weight"] + self.weights.get(f"{name}.bias", 0.0)
+
+    def kernel(self, x: int, logits: Any) -> dict[int, float]:
+        """Softmax over all a that x may look at, in input and target together."""
+        powers = {a: math.exp(logits(a)) for a in np.flatnonzero(self.seen[x]).tolist()}
+        return {a: power / sum(powers.values()) for a, power in powers.items()}
+
+    def pairs(self):
+        """All (x, y) that have relations."""
+        return [(int(x), int(y)) for x, y in np.argwhere(self.seen)]
+
+    def read(self, name: str, part: slice, u: np.ndarray, encoder_u: np.ndarray) -> np.ndarray:
+        """The encoder's u_L by a projection for it, then the decoder's u by the operator's own."""
+        inputs = self.map(f"{name}_input", encoder_u)
+        own = {"join": "join.premise", "cjoin": "cjoin.kernel", "assoc": "assoc.reader"}[name]
+        return np.concatenate((inputs, self.map(own, u)[:, part]))
+
+    def join(self, u, r, encoder_u):
+        premise = self.read("join", slice(None), u, encoder_u).reshape(-1, H, S)
+        out = np.zeros((self.own, H, S))
+        for x, h in np.ndindex(self.own, H):
+            for a, k in self.kernel(x, lambda a, x=x, h=h: self.map("join.kernel", r[x, a])[h]).items():
+                out[x, h] += k * premise[a, h]
+        return self.map("join.writer", out.reshape(self.own, -1))
+
+    def mu(self, r):
+        out = np.zeros((self.own, H, S))
+        for x, h in np.ndindex(self.own, H):
+            for a, k in self.kernel(x, lambda a, x=x, h=h: self.map("mu.reader", r[x, a])[h]).items():
+                out[x, h] += k * self.map("mu.reader", r[x, a])[H:]
+        return self.map("mu.writer", out.reshape(self.own, -1))
+
+    def cjoin(self, u, r, encoder_u):
+        logits = self.read("cjoin", slice(None), u, encoder_u).reshape(-1, S, H)
+        out = np.zeros((self.own, S, H))
+        for x, s, h in np.ndindex(self.own, S, H):
+            for a, k in self.kernel(x, lambda a, s=s, h=h: logits[a, s, h]).items():
+                out[x, s, h] += k * self.map("cjoin.premise", r[x, a])[s]
+        return self.map("cjoin.writer", out.reshape(self.own, -1))
+
+    def assoc(self, u, encoder_u):
+        kernel = self.map("assoc.reader", u)[:, : H * S].reshape(-1, H, S) / math.sqrt(S)
+        premise = self.read("assoc", slice(H * S, None), u, encoder_u).reshape(-1, H, S)
+        out = np.zeros((*self.seen.shape, D2))
+        for x, y in self.pairs():
+            out[x, y] = self.map("assoc.writer", np.asarray([kernel[x, h] @ premise[y, h] for h in range(H)]))
+        return out
+
+    def prod(self, u, r):
+        kernel = self.map("prod.kernel", u).reshape(-1, H, S) / math.sqrt(S)
+        out = np.zeros((*self.seen.shape, D2))
+        for x, y in self.pairs():
+            out[x, y] = self.map("prod.writer", kernel[x] @ self.map("prod.premise", r[x, y]))
+        return out
+
+    def trans(self, r, encoder_r):
+        """The two cases of A.5, as they stand there."""
+        weight, n = self.weights["trans.reader.weight"], self.inputs
+        decoder_v, encoder_v = r @ weight[:, D2:], self.map("trans_input", encoder_r)
+        out = np.zeros((*self.seen.shape, D2))
+        for x, y in self.pairs():
+            for h in range(D2):
+                kernel = self.kernel(x, lambda a, x=x, h=h: (r[x, a] @ weight[:, :D2])[h])
+                of_input = [(a, k) for a, k in kernel.items() if a < n]
+                of_target = [(a - n, k) for a, k in kernel.items() if a >= n]
+                if y >= n:
+                    out[x, y, h] = sum(k * decoder_v[a, y, h] for a, k in of_target)
+                else:
+                    out[x, y, h] = sum(k * encoder_v[a, y, h] for a, k in of_input)
+                    out[x, y, h] += sum(k * decoder_v[a, y, h] for a, k in of_target)
+        return np.where(self.seen[..., None], self.map("trans.writer", out), 0)
+
+    def bool_unary(self, u):
+        return self.map("bool_unary.clause_out", gelu(self.map("bool_unary.clause_in", u)))
+
+    def bool_binary(self, r):
+        out = np.zeros((*self.seen.shape, D2))
+        for x, y in self.pairs():
+            y_x = y >= self.inputs and self.seen[y - self.inputs, x + self.inputs]
+            converse = r[y - self.inputs, x + self.inputs] if y_x else np.zeros(D2)
+            hidden = gelu(self.map("bool_binary.clause_in", np.concatenate((r[x, y], converse))))
+            out[x, y] = self.map("bool_binary.clause_out", hidden)
+            out[x, y] += self.map("bool_binary.clause_skip", converse)
+        return out
+
+
+def gelu(x):
+    return x * np.vectorize(lambda z: 0.5 * (1 + math.erf(z / math.sqrt(2))))(x)
+
+
+def norm(x):
+    x = x - x.mean(axis=-1, keepdims=True)
+    return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-12)
+
+
+def decoded(params, target, real, encoder_u, encoder_r, layers):
+    """u_L, u_L of pairs and logits of a target."""
+    inputs, length = len(real), len(target)
+    seen = np.zeros((length, inputs + length), bool)
+    for x, c in np.ndindex(*seen.shape):
+        seen[x, c] = real[c] if c < inputs else c - inputs <= x
+    tables = {k: np.asarray(v, np.float64) for k, v in params["folnet"]["embeddings"].items()}
+    u, r = norm(tables["word"][target] + tables["type"][0]), np.zeros((*seen.shape, D2))
+    for x, c in np.argwhere(seen):
+        back = x - (c - inputs)
+        number = DELTA if c < inputs else 0 if back == 0 else 2 * DELTA - min(back, DELTA - 1)
+        r[x, c] = norm(tables["relative"][number])
+    for number in range(layers):
+        loops = Loops(params, number, seen, length)
+        nu, nr = norm(u), norm(r)
+        u = u + loops.join(nu, nr, encoder_u) + loops.mu(nr) + loops.cjoin(nu, nr, encoder_u)
+        r = r + loops.assoc(nu, encoder_u) + loops.trans(nr, encoder_r) + loops.prod(nu, nr)
+        nu, nr = norm(u), norm(r)
+        u, r = u + loops.bool_unary(nu), r + loops.bool_binary(nr)
+    u = norm(u)
+    return u, norm(r), u @ tables["word"].T
+
+
+def test_the_appendix_in_loops():
+    """Two layers of all operators, an input with padding and one without."""
+    model, params = conditional(num_hidden_layers=2)
+    out = method(model)(params, SOURCES, TARGETS, None, REAL)
+    for b in range(2):
+        encoder_u, encoder_r = (
+            np.asarray(x[b], np.float64)
+            for x in (out.encoder_last_hidden_state, out.encoder_relation_hidden_state)
+        )
+        u, r, logits = decoded(
+            params,
+            np.asarray(TARGETS[b]),
+            np.asarray(REAL[b]),
+            encoder_u,
+            encoder_r,
+            layers=2,
+        )
+        np.testing.assert_allclose(out.last_hidden_state[b], u, atol=1e-4)
+        np.testing.assert_allclose(out.relation_hidden_state[b], r, atol=1e-4)
+        np.testing.assert_allclose(out.logits[b], logits, atol=1e-4)
+
+
+def test_padding_of_the_input_is_not_seen():
+    """Whatever it is; and the input is."""
+    model, params = conditional()
+    run = method(model)
+    out = run(params, SOURCES, TARGETS, None, REAL)
+    other = run(params, SOURCES.at[1, 2:].add(-3) % 19, TARGETS, None, REAL)
+    np.testing.assert_array_equal(out.logits, other.logits)
+    np.testing.assert_array_equal(out.relation_hidden_state, other.relation_hidden_state)
+    seen = run(params, SOURCES.at[:, 1].add(-3) % 19, TARGETS, None, REAL)
+    assert (np.abs(out.logits - seen.logits).max(axis=-1) > 1e-4).all()
+
+
+def test_the_target_is_causal():
+    """A later token of the target changes nothing before it."""
+    model, params = conditional()
+    for t in range(3):
+        changed = method(model)(params, SOURCES, TARGETS.at[:, t].add(-5) % 19, None, REAL)
+        out = method(model)(params, SOURCES, TARGETS, None, REAL)
+        same = np.abs(out.logits - changed.logits).max(axis=-1) == 0
+        np.testing.assert_array_equal(same, np.tile(np.arange(3) < t, (2, 1)))
+
+
+def check_steps(operators, **fields):
+    model, params = conditional(operators, **fields)
+    whole = method(model)(params, SOURCES, TARGETS, None, REAL)
+    state = method(model, "prefill", capacity=4)(params, SOURCES, None, REAL)
+    for t in range(3):
+        logits, state = method(model, "step")(params, TARGETS[:, t], state)
+        np.testing.assert_allclose(logits, whole.logits[:, t], atol=2e-5, rtol=1e-5)
+
+
+def test_token_by_token():
+    """The state keeps all that later tokens need, of input and target."""
+    check_steps("jmc.atp")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operators", SUBSETS)
+def test_token_by_token_of_all_subsets(operators):
+    """The same for every model there is, with other base atoms."""
+    check_steps(operators, num_hidden_layers=2, **OTHER)
+
+
+@pytest.mark.parametrize("operators", ["j.", "c.", ".a", "m.t"])
+def test_only_what_is_read_of_the_input_has_a_projection(operators):
+    """One for each premise that A.5 concatenates."""
+    model, _ = conditional(operators)
+    names = {name.split(".")[3] for name in parameters.shapes(model) if name.startswith("decoder.")}
+    want = {"j.": {"join_input"}, "c.": {"cjoin_input"}, ".a": {"assoc_input"}, "m.t": {"trans_input"}}
+    assert {name for name in names if name.endswith("_input")} == want[operators]

@@ -1,0 +1,166 @@
+"""Models that write text: their logits, their files, what they learn and what they cannot know."""
+
+import functools
+import math
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from folnet import (
+    FOLNet,
+    FOLNetForCausalLM,
+    FOLNetForConditionalGeneration,
+    FOLNetForMaskedLM,
+    parameters,
+    text_objective,
+)
+from tests.folnet import small
+from tests.folnet.small_decoders import causal, conditional, method, words
+
+
+def test_logits_are_by_the_table_of_words():
+    """Nothing is between, and there is no other table."""
+    model, params = causal()
+    out = method(model)(params, words(2, 4))
+    table = params["folnet"]["embeddings"]["word"]
+    np.testing.assert_allclose(out.logits, np.asarray(out.last_hidden_state) @ np.asarray(table).T, atol=1e-5)
+    assert out.hidden_states is None
+    assert out.relation_hidden_state.shape == (2, 4, 4, small.SIZES["relation_size"])
+    names = parameters.shapes(model)
+    assert all(name.startswith(("folnet.embeddings.", "folnet.reasoner.")) for name in names)
+    both = parameters.shapes(conditional()[0])
+    assert [name for name in both if both[name] == table.shape] == ["folnet.embeddings.word"]
+
+
+@pytest.mark.parametrize("build", [causal, conditional])
+def test_saved_and_loaded(build, tmp_path):
+    """As they were."""
+    model, params = build()
+    model.save_pretrained(tmp_path, params)
+    loaded, again = type(model).from_pretrained(tmp_path)
+    assert loaded == model
+    chex.assert_trees_all_equal(again, params)
+
+
+def test_an_encoder_starts_them(tmp_path):
+    """A causal model takes an encoder without its pooler; an encoder-decoder all, and draws its decoder."""
+    encoder = FOLNetForMaskedLM(small.config(operators="j."))
+    params = small.draw(encoder)
+    encoder.save_pretrained(tmp_path / "headed", params)
+    FOLNet(small.config(operators="j.")).save_pretrained(tmp_path / "bare", params["folnet"])
+    body = {name: value for name, value in params["folnet"].items() if name != "pooler"}
+    for name in ("headed", "bare"):
+        _, found = FOLNetForCausalLM.from_pretrained(tmp_path / name)
+        chex.assert_trees_all_equal(found["folnet"], body)
+    model, found = FOLNetForConditionalGeneration.from_pretrained(tmp_path / "headed", key=jax.random.key(0))
+    chex.assert_trees_all_equal(found["folnet"], params["folnet"])
+    shapes = {name: value.shape for name, value in parameters.flatten(found).items()}
+    assert not parameters.misfits(parameters.shapes(model), shapes)
+    with pytest.raises(ValueError, match=r"decoder\.reasoner\.layers_0\.join_input\.weight is missing"):
+        FOLNetForConditionalGeneration.from_pretrained(tmp_path / "bare")
+
+
+def test_cjoin_as_released_makes_no_difference():
+    """Decoders have the paper's, whatever the settings say."""
+    model, params = causal()
+    other, _ = causal(cjoin="paper")
+    out, want = (method(m)(params, words(2, 4)).logits for m in (model, other))
+    np.testing.assert_array_equal(out, want)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"decoder_input_ids": jnp.zeros((3, 2), jnp.int32)}, r"decoder_input_ids has shape \(3, 2\)"),
+        ({"decoder_input_ids": jnp.full((2, 2), 19)}, r"decoder_input_ids has 19 at \[0, 0\]"),
+        ({"decoder_attention_mask": jnp.ones((2, 3))}, r"decoder_attention_mask has shape \(2, 3\)"),
+        ({"input_ids": jnp.zeros(3, jnp.int32)}, r"input_ids has shape \(3,\)"),
+        ({"decoder_input_ids": jnp.zeros((2, 5), jnp.int32)}, "decoder_input_ids has 5 tokens"),
+    ],
+)
+def test_bad_input(given, message):
+    """Refused by name before anything is computed."""
+    config = small.config(absolute_position=True, max_position_embeddings=4)
+    zeros: Any = {name: jnp.zeros((2, 2), jnp.int32) for name in ("input_ids", "decoder_input_ids")}
+    with pytest.raises(ValueError, match=message):
+        FOLNetForConditionalGeneration(config).init(jax.random.key(0), **{**zeros, **given})
+
+
+# Learning: a model that saw what it predicts would know random words too.
+LENGTH, VOCAB, BATCH, STEPS = 8, 12, 32, 250
+
+
+def drawn(key, copies):
+    """Texts: random words, and in copies the second half is the first again."""
+    words_ = jax.random.randint(key, (BATCH, LENGTH), 0, VOCAB)
+    return jnp.where(copies, jnp.tile(words_[:, : LENGTH // 2], (1, 2)), words_)
+
+
+def trained(model: Any, loss_of: Any, copies: bool, steps: int = STEPS) -> np.ndarray:
+    """The mean loss of each step on texts never seen before."""
+    optimizer = optax.adam(optax.linear_schedule(4e-3, 4e-4, steps))
+    params = parameters.nest(parameters.draw(model, jax.random.key(0), parameters.shapes(model)))
+
+    def step(state, key):
+        params, moments = state
+        text = drawn(key, copies)
+        loss, gradient = jax.value_and_grad(lambda p: loss_of(model, p, text))(params)
+        change, moments = optimizer.update(gradient, moments)
+        return (optax.apply_updates(params, change), moments), loss
+
+    run = jax.jit(functools.partial(jax.lax.scan, step))
+    _, losses = run((params, optimizer.init(params)), jax.random.split(jax.random.key(1), steps))
+    return np.asarray(losses)
+
+
+def causal_loss(model, params, text):
+    """Of the second half given the first."""
+    out = model.apply({"params": params}, text)
+    return text_objective.next_word(out.logits, text, None, jnp.full(BATCH, LENGTH // 2)).mean
+
+
+def prefix_loss(model, params, text):
+    """Of the second half given the first, as a prefix."""
+    prefix = jnp.full(BATCH, LENGTH // 2)
+    out = model.apply({"params": params}, text, prefix_lengths=prefix)
+    return text_objective.next_word(out.logits, text, None, prefix).mean
+
+
+def conditional_loss(model, params, text):
+    """Of the second half as the target of the first."""
+    source, labels = text[:, : LENGTH // 2], text[:, LENGTH // 2 :]
+    read = text_objective.shift_right(labels, decoder_start_token_id=0, pad_token_id=0)
+    return text_objective.target(model.apply({"params": params}, source, read).logits, labels).mean
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize("kind", ["causal", "prefix", "conditional"])
+def test_copies_are_learned_and_random_words_stay_at_chance(kind, copies):
+    """Nearly no loss on copies; on random words not less than the logarithm of their number."""
+    cls = FOLNetForConditionalGeneration if kind == "conditional" else FOLNetForCausalLM
+    config = small.config(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        relation_size=8,
+        num_attention_heads=4,
+        head_size=8,
+        intermediate_size=64,
+        relation_intermediate_size=16,
+        max_distance=8,
+        num_hidden_layers=2,
+        absolute_position=kind == "conditional",
+        max_position_embeddings=LENGTH,
+    )
+    losses = trained(cls(config), globals()[f"{kind}_loss"], copies)
+    last = losses[-25:].mean()
+    if copies:
+        assert last < 0.05
+    else:
+        # The mean of 25 batches of 128 words that nothing tells: a model's loss on them is no less.
+        assert math.log(VOCAB) - 0.02 < last < math.log(VOCAB) + 0.2

@@ -1,0 +1,55 @@
+"""Losses of the next word against loops, and what a decoder reads."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet import text_objective
+from tests.folnet.small_decoders import first
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(size=(3, 4, 7)).astype(np.float32)
+IDS = RNG.integers(0, 7, (3, 4))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("prefixes", [None, [0, 2, 3]])
+def test_next_words_in_loops(padded, prefixes):
+    """Each real word but the first and those of the prefix, by the logits one token before."""
+    lengths = [4, 3, 4] if padded else [4, 4, 4]
+    total, count, correct = 0.0, 0, 0
+    for b in range(3):
+        for t in range(1, lengths[b]):
+            if prefixes is None or t >= prefixes[b]:
+                logits = LOGITS[b, t - 1].astype(np.float64)
+                total += np.log(np.exp(logits).sum()) - logits[IDS[b, t]]
+                count += 1
+                correct += logits.argmax() == IDS[b, t]
+    loss = text_objective.next_word(
+        jnp.asarray(LOGITS),
+        jnp.asarray(IDS),
+        first(lengths, 4) if padded else None,
+        None if prefixes is None else jnp.asarray(prefixes),
+    )
+    np.testing.assert_allclose(loss.sum, total, rtol=1e-5)
+    assert (int(loss.count), int(loss.correct)) == (count, correct)
+
+
+def test_targets():
+    """What a decoder reads for labels, and that their loss is at the same places."""
+    labels = jnp.asarray([[5, 6, 2, -100], [3, 2, -100, -100]])
+    read = text_objective.shift_right(labels, decoder_start_token_id=1, pad_token_id=0)
+    np.testing.assert_array_equal(read, [[1, 5, 6, 2], [1, 3, 2, 0]])
+    loss = text_objective.target(jnp.asarray(LOGITS[:2]), labels)
+    want = sum(
+        np.log(np.exp(LOGITS[b, t]).sum()) - LOGITS[b, t, labels[b, t]]
+        for b, t in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1))
+    )
+    np.testing.assert_allclose(loss.sum, want, rtol=1e-5)
+    assert int(loss.count) == 5
+
+
+def test_bad_shapes():
+    """Tokens of another batch."""
+    with pytest.raises(ValueError, match=r"input_ids has shape \(2, 4\), expected logits' \(3, 4\)"):
+        text_objective.next_word(jnp.asarray(LOGITS), jnp.asarray(IDS[:2]))
