@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from folnet import positions
 from folnet.affine import Affine, over_predicates
 from folnet.configuration import FOLNetConfig
+from folnet.dropout import Dropout
 from folnet.linear import Linear, normal, normalize
 
 
@@ -42,7 +43,7 @@ class Embeddings(nn.Module):
         self.diagonal = (
             Linear(config, config.hidden_size, config.relation_size) if config.diagonal_link else None
         )
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def __call__(
         self,

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from folnet.affine import activate
 from folnet.configuration import FOLNetConfig
+from folnet.dropout import Dropout
 from folnet.linear import Linear, normalize
 from folnet.model import FOLNet
 from folnet.pretrained import Pretrained
@@ -185,7 +186,7 @@ class FOLNetForSequenceClassification(_Headed):
         """One head."""
         self.folnet = encoder(self.config)
         self.classifier = self._linear(self.config.num_labels)
-        self.dropout = nn.Dropout(self.config.hidden_dropout_prob)
+        self.dropout = Dropout(self.config.hidden_dropout_prob)
 
     def __call__(
         self,
@@ -210,7 +211,7 @@ class FOLNetForMultipleChoice(_Headed):
         """One head."""
         self.folnet = encoder(self.config)
         self.classifier = self._linear(1)
-        self.dropout = nn.Dropout(self.config.hidden_dropout_prob)
+        self.dropout = Dropout(self.config.hidden_dropout_prob)
 
     def __call__(
         self,

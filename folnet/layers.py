@@ -13,6 +13,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
 from folnet.configuration import FOLNetConfig
+from folnet.dropout import Dropout
 from folnet.linear import normalize
 from folnet.modules import MIXERS, Boolean, BooleanPairs
 
@@ -38,7 +39,7 @@ class ReasonerLayer(nn.Module):
         self.bool_unary = Boolean(self.config)
         pairs = nn.remat(BooleanPairs) if self.config.remat == "relation_boolean" else BooleanPairs
         self.bool_binary = pairs(self.config)
-        self.dropout = nn.Dropout(self.config.hidden_dropout_prob)
+        self.dropout = Dropout(self.config.hidden_dropout_prob)
 
     def __call__(
         self,

@@ -6,9 +6,9 @@ Axis letters: B batch; T tokens; X, Y, A tokens of the conclusion, and summed ov
 relations; H heads, S features of a head.
 """
 
+import functools
 from collections.abc import Mapping
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float
 from folnet import operators
 from folnet.affine import Affine, over_features, over_predicates
 from folnet.configuration import FOLNetConfig
+from folnet.dropout import drop
 from folnet.linear import Linear, PairLinear
 from folnet.operators import Dropout
 
@@ -63,13 +64,7 @@ class _Operator(nn.Module):
         rate = self.config.attention_probs_dropout_prob
         if deterministic or rate == 0:
             return None
-        key = self.make_rng("dropout")
-
-        def drop(kernel):
-            kept = jax.random.bernoulli(key, 1 - rate, kernel.shape)
-            return jnp.where(kept, kernel / jnp.asarray(1 - rate, kernel.dtype), 0)
-
-        return drop
+        return functools.partial(drop, self.make_rng("dropout"), rate)
 
 
 class Join(_Operator):

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from folnet import parameters, positions
 from folnet.affine import Affine, activate, over_predicates
 from folnet.configuration import FOLNetConfig
+from folnet.dropout import Dropout
 from folnet.embeddings import relation_counts, word_logits
 from folnet.layers import UNARY_AXES
 from folnet.linear import Linear, normal
@@ -62,7 +63,7 @@ class TransformerLayer(nn.Module):
         self.hidden = Linear(config, config.hidden_size, config.intermediate_size)
         self.output = Linear(config, config.intermediate_size, config.hidden_size)
         self.output_norm = Normalization(config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def __call__(self, unary, bias=None, counts=None, mask=None, deterministic: bool = True):
         """Features after the layer; arguments are those of `SelfAttention`."""
@@ -94,7 +95,7 @@ class TransformerEmbeddings(nn.Module):
             else None
         )
         self.norm = Normalization(config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def __call__(
         self,

@@ -17,8 +17,8 @@ from jaxtyping import Array, Bool, Float
 
 from folnet import operators, positions
 from folnet.affine import Affine, over_predicates
+from folnet.dropout import Dropout
 from folnet.linear import Linear, normal
-from folnet.operators import Dropout
 from folnet.transformer_configuration import TransformerConfig
 
 
@@ -49,7 +49,7 @@ def attention(
     relation_keys: Float[Array, "#B S X A"] | None = None,
     relation_premise: Float[Array, "#B S X A"] | None = None,
     mask: Bool[Array, "#B #H #X #A"] | None = None,
-    dropout: Dropout | None = None,
+    dropout: operators.Dropout | None = None,
 ) -> Float[Array, "B X H S"]:
     """Relation-aware self-attention, equations (3) and (4) of Shaw et al. (2018), with a bias besides.
 
@@ -124,7 +124,7 @@ class SelfAttention(nn.Module):
         init = normal(config.initializer_range)
         self.pair_keys: Any = self.param("pair_keys", init, shape) if shape[0] else None
         self.pair_values: Any = self.param("pair_values", init, shape) if shape[0] else None
-        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def __call__(
         self,

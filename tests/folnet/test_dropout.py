@@ -1,0 +1,71 @@
+"""Dropout: as much as the rate says, each number by itself, expectations exact."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet.dropout import LEVELS, Dropout, drop, kept, kept_levels
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 2**-10])
+def test_as_many_as_the_rate_says(rate):
+    """Within five deviations, everywhere alike and for neighbours, who share a word, independently."""
+    rows, columns = 400, 501
+    mask = np.asarray(kept(jax.random.key(3), rate, (rows, columns)))
+    assert mask.dtype == bool
+    assert mask.shape == (rows, columns)
+    deviation = np.sqrt(rate * (1 - rate) / mask.size)
+    assert abs(mask.mean() - (1 - rate)) < 5 * deviation
+    for half in (mask[:, ::2], mask[:, 1::2], mask[:, -1:]):
+        assert abs(half.mean() - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / half.size)
+    both = (~mask[:, :-1:2] & ~mask[:, 1::2]).mean()
+    expected = rate**2
+    assert abs(both - expected) < 5 * np.sqrt(expected / mask[:, 1::2].size)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (2, 3), (2, 2, 8), (0, 3)])
+def test_any_shape(shape):
+    """A scalar, odd and even lengths, nothing at all; another key draws otherwise."""
+    inputs = jnp.ones(shape)
+    outputs = drop(jax.random.key(0), 0.5, inputs)
+    assert outputs.shape == shape
+    assert outputs.dtype == inputs.dtype
+    assert set(np.unique(outputs)) <= {0.0, 2.0}
+    np.testing.assert_array_equal(outputs, drop(jax.random.key(0), 0.5, inputs))
+
+
+def test_expectations_are_exact():
+    """The scale is that of the rounded rate: 6,554 of 65,536 for a tenth."""
+    assert kept_levels(0.1) == LEVELS - 6554
+    outputs = np.unique(drop(jax.random.key(0), 0.1, jnp.ones(1000)))
+    np.testing.assert_allclose(outputs, [0, LEVELS / (LEVELS - 6554)], rtol=1e-6)
+
+
+def test_rates_at_the_ends():
+    """A rate of less than half a level drops nothing, one near 1 keeps one level, 1 is none."""
+    np.testing.assert_array_equal(drop(jax.random.key(0), 1e-6, jnp.arange(5.0)), jnp.arange(5.0))
+    assert kept_levels(1 - 1e-6) == 1
+    for rate in (1.0, -0.1):
+        with pytest.raises(ValueError, match=f"rate is {rate}, expected a number from 0 up to 1"):
+            kept_levels(rate)
+
+
+def test_gradients_are_dropped_alike():
+    """What is 0 has no gradient, what is kept has the scale."""
+    inputs = jnp.linspace(1, 2, 50)
+    outputs, gradient = jax.value_and_grad(lambda x: drop(jax.random.key(1), 0.3, x).sum())(inputs)
+    np.testing.assert_allclose(gradient, drop(jax.random.key(1), 0.3, jnp.ones(50)))
+    assert outputs == pytest.approx(float(jnp.sum(gradient * inputs)), rel=1e-5)
+
+
+def test_module():
+    """Nothing happens, and no key is needed, when deterministic or at rate 0; each call draws anew."""
+    inputs = jnp.ones((4, 8))
+    np.testing.assert_array_equal(Dropout(0.5).apply({}, inputs, deterministic=True), inputs)
+    np.testing.assert_array_equal(Dropout(0.0).apply({}, inputs, deterministic=False), inputs)
+    rngs = {"dropout": jax.random.key(0)}
+    dropped = np.asarray(Dropout(0.5).apply({}, inputs, deterministic=False, rngs=rngs))
+    assert set(np.unique(dropped)) == {0.0, 2.0}
+    rngs = {"dropout": jax.random.key(1)}
+    assert (np.asarray(Dropout(0.5).apply({}, inputs, deterministic=False, rngs=rngs)) != dropped).any()
