@@ -83,7 +83,7 @@ FOLIO = FolioTask(
     classes=("True", "False", "Unknown"),
     metrics=("accuracy",),
     max_length=512,
-    download=f"curl -LO {_RAW}/folio-train.jsonl -LO {_RAW}/folio-validation.jsonl (CC BY-SA 4.0); or v2 from "
-    "https://huggingface.co/datasets/yale-nlp/FOLIO",
+    download=f"curl -LO {_RAW}/folio-train.jsonl -LO {_RAW}/folio-validation.jsonl (CC BY-SA 4.0); or "
+    "v2 from https://huggingface.co/datasets/yale-nlp/FOLIO",
 )
 """The task of Table 4."""

@@ -3,8 +3,8 @@
 A directory has a folder for each task, as the archives at https://dl.fbaipublicfiles.com/glue/data/ unpack
 (`CoLA/`, `SST-2/`, `MRPC/`, `QQP/`, `STS-B/`, `MNLI/`, `QNLI/`, `RTE/`). A task's own folder will do too, and
 so will TensorFlow Datasets' `glue`. MRPC is not among those archives: its three files are read as others
-publish them (`msr_paraphrase_train.txt`, `msr_paraphrase_test.txt`, `mrpc_dev_ids.tsv`), or as the tables that
-GLUE's download script makes of them.
+publish them (`msr_paraphrase_train.txt`, `msr_paraphrase_test.txt`, `mrpc_dev_ids.tsv`), or as the tables
+that GLUE's download script makes of them.
 
 A quote in these tables is a character, not a way of quoting; CoLA's have no header, but for the test's.
 """
@@ -198,10 +198,12 @@ class GlueTask(SequenceTask):
 
 def _glue(name: str, folder: str, archive: str = "", **settings) -> GlueTask:
     config = settings.pop("config", name)
-    get = f"curl -LO https://dl.fbaipublicfiles.com/glue/data/{archive or folder}.zip && unzip {archive or folder}.zip"
+    archive = f"{archive or folder}.zip"
+    get = f"curl -LO https://dl.fbaipublicfiles.com/glue/data/{archive} && unzip {archive}"
     if name == "mrpc":
         get = (
-            f"mkdir -p MRPC && cd MRPC && curl -LO {_SENTEVAL}/{_MRPC_TRAIN} -LO {_SENTEVAL}/{_MRPC_TEST}, and "
+            f"mkdir -p MRPC && cd MRPC && curl -LO {_SENTEVAL}/{_MRPC_TRAIN} "
+            f"-LO {_SENTEVAL}/{_MRPC_TEST}, and "
             f"{_MRPC_DEV_IDS} beside them (its address is _MRPC_DEV_IDS in tensorflow_datasets/text/glue.py)"
         )
     return GlueTask(

@@ -135,7 +135,7 @@ class Task(abc.ABC):
         missing = [split for split in wanted if self.find(directory, split) is None]
         if missing:
             what = "; ".join(f"{split}: {self.looked_for(split)}" for split in missing)
-            state = "has not got" if directory.is_dir() else "does not exist, so it has not got"
+            state = "lacks" if directory.is_dir() else "does not exist; it lacks"
             raise ValueError(f"directory {directory} {state} {self.name}'s {what}. Get it: {self.download}")
 
 

@@ -172,9 +172,7 @@ def label_ids(prompt: Prompt, tokenizer: WordPieceTokenizer) -> Int32[np.ndarray
         if len(ids) != 1 or ids[0] == tokenizer.unk_id
     ]
     if wrong:
-        raise ValueError(
-            f"words must be one piece of the vocabulary each, {', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not"
-        )
+        raise ValueError(f"words must each be one piece of the vocabulary, got others: {', '.join(wrong)}")
     ids = np.asarray([row[0] for row in found], np.int32)
     if len(set(ids.tolist())) != len(ids):
         raise ValueError(f"words must be different pieces, {prompt.words} are not")

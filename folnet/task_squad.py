@@ -162,7 +162,6 @@ def _prepared(folder: Path, split: str) -> Iterator[Question]:
     for where, record in task_tfds.records(folder, split):
         answers = record.get("answers", {})
         golds = list(zip(answers.get("text", ()), answers.get("answer_start", ()), strict=True))
-        golds = [(text.decode("utf-8") if isinstance(text, bytes) else text, start) for text, start in golds]
         index, title, context, asked = (
             _text(record, name, where) for name in ("id", "title", "context", "question")
         )

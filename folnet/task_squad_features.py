@@ -61,7 +61,7 @@ def span_features(
     """Cuts questions and paragraphs into windows.
 
     Args:
-        questions: N of them; those of one paragraph should stand together, it is then cut once.
+        questions: N of them; a paragraph that several are about is cut once.
         tokenizer: the checkpoint's.
         length: T.
         stride: tokens from window to window.

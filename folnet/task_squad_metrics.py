@@ -83,7 +83,7 @@ def scores(
 
 
 def evaluate(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Mean `exact` and `f1`, of all questions and of those with (`/answerable`) and without (`/unanswerable`).
+    """Mean `exact` and `f1`: of all, of those with an answer (`/answerable`), of others (`/unanswerable`).
 
     Args:
         questions: with gold answers.

@@ -71,6 +71,6 @@ def _plain(value: Any, where: str) -> Any:
             raise ValueError(f"{where} is not UTF-8 ({error.reason})") from error
     if isinstance(value, Mapping):
         return {key: _plain(item, where) for key, item in value.items()}
-    if isinstance(value, np.ndarray) and value.ndim:
-        return [_plain(item, where) for item in value.tolist()]
+    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim):
+        return [_plain(item, where) for item in value]
     return value.item() if isinstance(value, np.generic | np.ndarray) else value
