@@ -6,14 +6,17 @@
 2. values and gradients of every kernel there against float64 (`benchmarks.kernel_checks`);
 3. their speed against the plain path (`benchmarks.kernels`);
 4. training of both agents in BoxWorld (`benchmarks.boxworld_training`): steps a second;
-5. the long runs of BoxWorld, continued (`benchmarks.boxworld_bursts`): `boxworld/AGENT` replaces that folder
-   of `results/boxworld`;
-6. block sizes (`benchmarks.tune_kernels`), into a folder beside the others.
+5. training steps of FOLNet Base (`benchmarks.folnet --accelerator`) and of the TP-Transformer
+   (`benchmarks.mathematics_training`): tokens a second, utilisation, memory;
+6. the long runs of BoxWorld, continued (`benchmarks.boxworld_bursts`): `boxworld/AGENT` replaces that folder
+   of `results/boxworld`; those of the preset `modules` (`benchmarks.mathematics_learning`), in the folder
+   given by `--runs`, where they are continued;
+7. block sizes (`benchmarks.tune_kernels`), into a folder beside the others.
 
 Each part runs in a process of its own, an operation at a time, so that a kernel that hangs or takes its
 process down loses only its own rows; every file is complete whenever the budget ends. A table comes last on
 standard output. `python -m benchmarks.collect_kernels FOLDER` then carries the folder into `results/` and
-into the tables of `kernels/`. Parts 1 to 3 and 6 need nothing but this repository and JAX, the others the
+into the tables of `kernels/`. Parts 1 to 3 and 7 need nothing but this repository and JAX, the others the
 packages of `pyproject.toml`.
 """
 
@@ -29,8 +32,11 @@ OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
 SHARES = {
     "checks": 0.15,
     "kernels": 0.35,
-    "training": 0.5,
-    "bursts": 0.92,
+    "training": 0.45,
+    "folnet": 0.58,
+    "mathematics": 0.65,
+    "bursts": 0.8,
+    "modules": 0.93,
     "tuning": 1.0,
 }  # of the budget, when a part must have ended
 LEAST = 12.0  # seconds under which a process is not worth starting
@@ -65,8 +71,14 @@ def part(command: list[str], seconds: float, log: Path) -> str:
     return f"{ended}, {time.monotonic() - start:.0f} s"
 
 
-def run(budget: Budget, out: Path) -> dict[str, str]:
-    """All parts; how each ended, by name."""
+def run(budget: Budget, out: Path, runs: Path) -> dict[str, str]:
+    """All parts; how each ended, by name.
+
+    Args:
+        budget: what there is.
+        out: where records go.
+        runs: where the runs are kept that are continued from one call to the next.
+    """
     ended = {}
 
     def do(name: str, share: float, command: list[str]) -> None:
@@ -86,9 +98,25 @@ def run(budget: Budget, out: Path) -> dict[str, str]:
     left, path = budget.until(SHARES["training"]), out / "training.json"
     command = ["benchmarks.boxworld_training", f"--out={path}", f"--budget={left / 2}"]
     do("training", SHARES["training"], command)
+    left = budget.until(SHARES["folnet"])
+    path = out / "folnet.json"
+    do(
+        "folnet",
+        SHARES["folnet"],
+        ["benchmarks.folnet", "--accelerator", f"--out={path}", f"--budget={left / 2}"],
+    )
+    left, path = budget.until(SHARES["mathematics"]), out / "mathematics.json"
+    do(
+        "mathematics",
+        SHARES["mathematics"],
+        ["benchmarks.mathematics_training", f"--out={path}", f"--budget={left / 2}"],
+    )
     left = budget.until(SHARES["bursts"])
     command = ["benchmarks.boxworld_bursts", f"--out={out / 'boxworld'}", f"--seconds={left - LEAST}"]
     do("bursts", SHARES["bursts"], command)
+    left = budget.until(SHARES["modules"])
+    command = ["benchmarks.mathematics_learning", f"--workdir={runs}", f"--out={out / 'modules'}"]
+    do("modules", SHARES["modules"], [*command, f"--seconds={left - LEAST}"])
     left = budget.until(SHARES["tuning"])
     command = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}", f"--budget={left - LEAST}"]
     do("tuning", SHARES["tuning"], command)
@@ -113,7 +141,22 @@ def table(out: Path) -> list[str]:
         for row in json.loads((out / "training.json").read_text(encoding="utf-8"))["rows"]:
             rate, ratio = row["steps_per_second"]["median"], row["times_the_authors"]
             lines.append(f"{row['case']:42} {rate:12,.0f} steps/s {ratio:6.1f}x the authors'")
+    for name in ("folnet", "mathematics"):
+        if (out / f"{name}.json").exists():
+            for row in json.loads((out / f"{name}.json").read_text(encoding="utf-8"))["rows"]:
+                lines.append(f"{name}: {_training_line(row)}")
     return lines
+
+
+def _training_line(row: dict[str, Any]) -> str:
+    sizes = [f"{row[key]}" for key in ("source", "target") if key in row]
+    head = " x ".join([str(row.get("name", row.get("model"))), *sizes])[:60]
+    if "tokens_per_second" in row:
+        rate = f"{row['tokens_per_second']:12,.0f} tokens/s"
+        return f"{head:60} {rate} {100 * row['utilisation']:5.1f} % of the matrix rate"
+    if "operations_per_second" in row:
+        return f"{head:60} {row['operations_per_second'] / 1e12:12.2f} TFLOP/s"
+    return f"{head:60} {row.get('failed', '')[:60]}"
 
 
 def _count(rows: list[dict[str, Any]]) -> str:
@@ -141,6 +184,9 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("accelerator"), help="a folder, made when it is not there"
     )
+    parser.add_argument(
+        "--runs", type=Path, help="where runs of `modules` are continued; OUT/runs when nothing is said"
+    )
     arguments = parser.parse_args()
     if not arguments.budget >= LEAST:
         parser.error(f"--budget={arguments.budget}: expected at least {LEAST:.0f} seconds")
@@ -150,7 +196,7 @@ def main() -> int:
         parser.error(f"--out={arguments.out} has records of another run in it, such as {old[0].name}")
     here = part(["benchmarks.machine"], budget.until(1), arguments.out / "machine.json")
     print((arguments.out / "machine.json").read_text(encoding="utf-8"), f"({here})", flush=True)
-    ended = run(budget, arguments.out)
+    ended = run(budget, arguments.out, arguments.runs or arguments.out / "runs")
     (arguments.out / "parts.json").write_text(json.dumps(ended, indent=1) + "\n", encoding="utf-8")
     text = "\n".join(table(arguments.out))
     (arguments.out / "summary.txt").write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,47 @@
+"""The benchmark of training at the paper's size: what it counts, and a small run of it."""
+
+import dataclasses
+
+import pytest
+
+from benchmarks import mathematics_training as benchmark
+from experiments.configs import mathematics as presets
+from tests.experiments.small_mathematics import small, with_data
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+def test_what_is_counted_is_the_paper_s_arithmetic():
+    """Matrix products by hand: those of the weights, and the attention's own; three times, with gradients."""
+    config = presets.paper()
+    source, target, d, f = 40, 20, 512, 2048
+    config = dataclasses.replace(config, batch_size=2)
+    layer = 5 * d * d + 2 * d * f  # query, key, value, role, output; the filter
+    weights = 2 * 6 * (source * layer + target * layer)
+    weights += 2 * 6 * (target * 3 * d * d + source * 2 * d * d)  # cross-attention, its keys of the question
+    attention = 2 * 6 * 2 * d * (source**2 + target**2 + target * source)
+    logits = 2 * target * d * 72
+    # The last symbol of an answer is not given to the decoder, only asked for.
+    found = benchmark._counted(config, source, target + 1)
+    assert found == pytest.approx(6 * (weights + attention + logits), rel=0.02)
+
+
+def test_a_row_and_what_cannot_run(monkeypatch):
+    config = with_data(buckets=("54x8",))
+    found = list(benchmark.rows(config, matrix=32, seconds=0.01, budget=0))
+    assert [row["model"] for row in found[1:]] == list(benchmark.MODELS)
+    for row in found[1:]:
+        assert row["tokens_per_second"] > 0
+        assert row["utilisation"] > 0
+        assert "tokens/s" in benchmark.told(row)
+    assert "TFLOP/s" in benchmark.told(found[0])
+
+    def fails(*args, **options):
+        raise RuntimeError("RESOURCE_EXHAUSTED: no room\nand more")
+
+    monkeypatch.setattr(benchmark, "_run", fails)
+    row = benchmark.measure(config, 54, 8, 1.0, 0.01)
+    assert row["failed"] == "RuntimeError: RESOURCE_EXHAUSTED: no room"
+    assert row["failed"] in benchmark.told(row)
+    late = list(benchmark.rows(small(), matrix=32, seconds=0.01, budget=1e-9))
+    assert {row["failed"] for row in late[1:]} == {"the budget is spent"}
