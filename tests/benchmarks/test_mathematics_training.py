@@ -26,6 +26,7 @@ def test_what_is_counted_is_the_paper_s_arithmetic():
     assert found == pytest.approx(6 * (weights + attention + logits), rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_row_and_what_cannot_run(monkeypatch):
     config = with_data(buckets=("54x8",))
     found = list(benchmark.rows(config, matrix=32, seconds=0.01, budget=0))
