@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 import folnet
 from experiments import convert_folnet
 from experiments.runtime import torch_files
+from tests.folnet import small
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests" / "folnet" / "data" / "folnet_join_assoc.npz"
@@ -63,7 +63,7 @@ def test_a_checkpoint_is_converted_and_gives_what_was_recorded(theirs, tmp_path)
         jnp.asarray(arrays[f"input/{name}"], jnp.int32)
         for name in ("token_ids", "segment_ids", "mlm_positions")
     )
-    out: Any = model.apply({"params": params}, ids, types, mlm_positions=positions)
+    out = small.quickly(lambda p: small.apply(model, p, ids, types, mlm_positions=positions))(params)
     np.testing.assert_allclose(out.prediction_logits, arrays["output/mlm_logits"], atol=2e-5)
 
 

@@ -4,6 +4,7 @@ The released order of things is kept here: pairs are projected, then summed over
 another order must come out the same.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -50,6 +51,11 @@ def arguments(name, rows=slice(None)) -> Any:
         "Boolean": (u[:, rows],),
         "BooleanPairs": (r[:, :, rows], r.swapaxes(2, 3)[:, :, rows]),
     }[name]
+
+
+def run(module, params, name, rows=slice(None)):
+    """The module's conclusion about some rows, compiled."""
+    return small.quickly(functools.partial(small.apply, module))(params, *arguments(name, rows))
 
 
 def heads(features):
@@ -99,7 +105,7 @@ NAMES = (*modules.MIXERS, "Boolean", "BooleanPairs")
 def test_as_released(name):
     """Each with all its biases."""
     module, params, table = drawn(name, CONFIG.replace(activation="relu"))
-    got = np.asarray(small.apply(module, params, *arguments(name)))
+    got = np.asarray(run(module, params, name))
     want = released(name, table)
     np.testing.assert_allclose(got if got.ndim == 3 else np.moveaxis(got, 1, -1), want, atol=2e-5)
 
@@ -109,8 +115,7 @@ def test_some_rows_are_those_of_all(name):
     """Conclusions about two tokens, from all others: what a decoder asks for."""
     module, params, _ = drawn(name, CONFIG.replace(cjoin="paper"))
     rows = slice(1, 3)
-    some = small.apply(module, params, *arguments(name, rows))
-    every = small.apply(module, params, *arguments(name))
+    some, every = run(module, params, name, rows), run(module, params, name)
     np.testing.assert_allclose(some, every[:, rows] if every.ndim == 3 else every[:, :, rows], atol=1e-5)
 
 
