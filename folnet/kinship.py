@@ -24,7 +24,7 @@ from those that can be had, so a guess is right one time in about eighteen.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 import numpy as np
 
@@ -184,7 +184,7 @@ class Kinship:
         """The most people a problem of these settings has."""
         return max(self.lengths) + 1 + self.supporting + self.irrelevant + 2 * self.disconnected
 
-    def __getitem__(self, index: int) -> Problem:
+    def __getitem__(self, index: int | np.integer) -> Problem:
         """The problem of a number.
 
         Args:
@@ -208,11 +208,11 @@ class Kinship:
             f"expected larger families, fewer distractors or another held_out, got {self}"
         )
 
-    def draw(self, indices: Iterable[int]) -> list[Problem]:
+    def draw(self, indices: Iterable[int | np.integer]) -> list[Problem]:
         """The problems of some numbers."""
         return [self[index] for index in indices]
 
-    def story(self, index: int, *, shuffle: bool = True) -> Story:
+    def story(self, index: int | np.integer, *, shuffle: bool = True) -> Story:
         """The problem of a number as text, with names and wording drawn for the same number.
 
         Args:
@@ -296,10 +296,10 @@ def _targets(held_out: HeldOut, part: Part, length: int) -> list[int]:
     return reachable(length)
 
 
-def _is_integer(value: object) -> bool:
+def _is_integer(value: object) -> TypeGuard[int | np.integer]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _check_number(name: str, value: object) -> None:
-    if not _is_integer(value) or not 0 <= value < _WORD:  # pyrefly: ignore
+    if not _is_integer(value) or not 0 <= value < _WORD:
         raise ValueError(f"{name} is {value!r}, expected a whole number from 0 to 2^32 - 1")

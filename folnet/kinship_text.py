@@ -160,7 +160,7 @@ def question(problem: Problem, names: tuple[str, ...]) -> str:
         names: of its people.
     """
     x, y = problem.query
-    return f"What is {names[y]} to {names[x]}?"
+    return f"How is {names[y]} related to {names[x]}?"
 
 
 def answer_sentence(problem: Problem, names: tuple[str, ...]) -> str:
