@@ -18,7 +18,8 @@ BLANK = "____"
 RIGHT, WRONG = "#00734f", "#b23c00"
 """Green and red of the house's palette, dark enough for small letters; a sign stands beside them too."""
 _SIGNS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}"}
-_WIDTH = 62  # characters of a line of text
+_WIDTH = 82  # characters of a line of text
+_TEXT, _WORD = 64, 17  # how wide the column of text is, and each of the others
 
 
 def draw(
@@ -102,15 +103,15 @@ def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     for row in rows:
         if len({(entry["before"], entry["word"], entry["after"]) for entry in row}) != 1:
             raise ValueError("answers must be to the same blanks")
-    texts = [textwrap.wrap(f"{row[0]['before']} {BLANK} {row[0]['after']}".strip(), _WIDTH) for row in rows]
+    texts = [textwrap.wrap(blank(row[0]["before"], row[0]["after"]), _WIDTH) for row in rows]
     heights = [len(lines) + 0.8 for lines in texts]
     columns = ["stands there", *answers]
     with runtime.plots.style(), matplotlib.rc_context({"axes.grid": False}):
         figure = Figure(figsize=(5.0 + 1.5 * len(columns), 0.17 * sum(heights) + 0.6))
         axes = figure.add_subplot()
         axes.axis("off")
-        places = [_WIDTH + 2 + 17 * column for column in range(len(columns))]
-        axes.set(xlim=(0, places[-1] + 17), ylim=(sum(heights), -1.6))
+        places = [_TEXT + _WORD * column for column in range(len(columns))]
+        axes.set(xlim=(0, places[-1] + _WORD), ylim=(sum(heights), -1.6))
         for x, head in zip([0, *places], ["held-out text", *columns], strict=True):
             axes.text(x, -0.9, head, fontsize=8, weight="bold", va="center")
         y = 0.0
@@ -132,8 +133,13 @@ def marked(entry: Mapping[str, Any]) -> str:
     return f"{_SIGNS[entry['right']]} {entry['guess']} ({entry['probability']:.0%})"
 
 
+def blank(before: str, after: str) -> str:
+    """A text with a gap in it; dots where it begins within a word."""
+    return f"{before.replace('##', '...', 1) if before.startswith('##') else before} {BLANK} {after}".strip()
+
+
 def shortened(before: str, after: str, *, characters: int = 32) -> str:
     """The text around a blank, at most so many characters to either side."""
     left = before if len(before) <= characters else "... " + before[-characters:].split(" ", 1)[-1]
     right = after if len(after) <= characters else after[:characters].rsplit(" ", 1)[0] + " ..."
-    return f"{left} {BLANK} {right}".strip()
+    return blank(left, right)

@@ -136,11 +136,11 @@ def lines(config: Config, text: Text) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Blank:
-    """A held-out window with one word masked.
+    """A held-out window with one piece masked.
 
     Attributes:
         before: the text before it.
-        word: what stands there.
+        word: the piece that stands there.
         after: the text after it.
         ids: the window's tokens as a model reads them [T], the word masked.
         segments: their segments [T].
@@ -170,30 +170,25 @@ class Guess:
     right: bool
 
 
-def blanks(config: Config, text: Text, count: int, *, least_letters: int = 2) -> list[Blank]:
-    """Blanks in as many held-out windows, evenly spaced; chosen before any model has seen them.
+def blanks(config: Config, text: Text, count: int) -> list[Blank]:
+    """Blanks in as many held-out windows, evenly spaced: in each a piece drawn at random, for all models.
 
-    Of a window's words that are one piece of letters, one is drawn. Windows without any are passed over.
+    Pieces that are no text ([UNK], [SEP] between documents) are not asked for.
 
     Args:
-        config: of the run; the seed draws the words.
+        config: of the run; the seed draws the pieces.
         text: the text.
         count: how many, at most.
-        least_letters: of a word.
     """
     tokenizer, rng = text.tokenizer, np.random.default_rng(config.seed)
-    whole = np.asarray([p.isalpha() and len(p) >= least_letters for p in tokenizer.vocabulary])
-    whole[tokenizer.special_ids] = False
+    special = np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
     found = []
-    for index in dict.fromkeys((np.arange(4 * count) * len(text.held_out) // (4 * count)).tolist()):
+    for index in dict.fromkeys((np.arange(count) * len(text.held_out) // max(count, 1)).tolist()):
         (window,) = text.held_out.take([index])
         tokens = window.tokens.astype(np.int32)
-        alone = np.append(tokenizer.starts_word[tokens[1:]], False)  # the last may go on in the next window
-        if not (places := np.flatnonzero(whole[tokens] & alone)).size:
-            continue
-        found.append(_blank(tokenizer, tokens, int(rng.choice(places)), config.data.length))
-    step = max(1, len(found) // count) if count else 1
-    return found[::step][:count]
+        if (places := np.flatnonzero(~special[tokens])).size:
+            found.append(_blank(tokenizer, tokens, int(rng.choice(places)), config.data.length))
+    return found
 
 
 def _blank(tokenizer: WordPieceTokenizer, tokens: np.ndarray, place: int, length: int) -> Blank:

@@ -212,6 +212,8 @@ def tour_stop(directory: Path) -> runtime.Stop:
     if equal is not None:
         told += f"; {other} {equal:.2f} after as many steps"
     told += f" and {beside.metrics['eval/mlm_loss']:.2f} after as many seconds, {beside.step} steps."
+    shares = [result.metrics["eval/mlm_accuracy"] for result in (first, beside)]
+    told += f" Of the masked words {name} fills in {shares[0]:.0%} rightly, {other} {shares[1]:.0%}."
     pictures = {
         "loss_by_steps": "Held-out loss of masked words against steps.",
         "loss_by_seconds": "The same against seconds of training.",
@@ -228,8 +230,8 @@ def tour_stop(directory: Path) -> runtime.Stop:
         figures={directory / f"{figure}.png": caption for figure, caption in pictures.items()},
         caveat=(
             f"{first.results['parameters']:,} and {beside.results['parameters']:,} parameters, eighty "
-            "thousand pieces of text, one seed, a learning rate that was chosen for FOLNet: nothing follows "
-            "about which is better. The words in the table were drawn before any model had seen them."
+            "thousand pieces of text, one seed, the best of three learning rates each: nothing follows about "
+            "which is better. The words in the table were drawn before any model had seen them."
         ),
     )
 

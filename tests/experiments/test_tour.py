@@ -8,8 +8,10 @@ from absl import app
 
 from experiments import boxworld_figures, llrnn, runtime, tour
 from experiments.configs import boxworld as boxworld_presets
+from experiments.configs import folnet_pretrain as folnet_presets
 from experiments.configs import llrnn as presets
 from experiments.configs import mathematics as mathematics_presets
+from tests.experiments import small_folnet
 from tests.experiments.small_boxworld import small
 from tests.experiments.small_mathematics import small as small_mathematics
 
@@ -66,12 +68,15 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(boxworld_presets, "get_config", lambda preset: {"quick": small}[preset](seeds=1))
     monkeypatch.setattr(boxworld_figures, "LEAST_EPISODES", 5)
     monkeypatch.setattr(mathematics_presets, "get_config", lambda _: small_mathematics())
+    pretraining = small_folnet.small(small_folnet.write_text(tmp_path), baseline="transformer")
+    monkeypatch.setattr(folnet_presets, "get_config", lambda _: pretraining)
     out = tmp_path / "tour"
     tour.make(out)
     page = Page((out / "index.html").read_text())
     assert page.images == [
         "boxworld/solved.png", "boxworld/episode/episode.gif", "boxworld/episode/virtual_attention.png",
         "mathematics/learning.png", "mathematics/accuracy_interpolate.png", "mathematics/roles.png",
+        "folnet/loss_by_steps.png", "folnet/loss_by_seconds.png", "folnet/filled.png",
         "llrnn/held_out.png", "llrnn/error_by_length.png",
     ]  # fmt: skip
     assert all((out / image).exists() for image in page.images)
@@ -86,7 +91,7 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         tour,
         "STOPS",
-        {"boxworld": lambda _: nothing, "mathematics": lambda _: nothing, "llrnn": llrnn.tour_stop},
+        {name: lambda _: nothing for name in tour.STOPS} | {"llrnn": llrnn.tour_stop},
     )
     (out / "index.html").unlink()
     monkeypatch.setattr(presets, "get_config", lambda preset: dataclasses.replace(tiny(), seed=1))
