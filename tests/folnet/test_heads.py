@@ -169,6 +169,7 @@ def test_choices_are_texts_of_their_own():
         small.apply(model, params, ids, TYPES)
 
 
+@pytest.mark.slow
 def test_the_pooled_token_is_dropped_in_training():
     """Before the classifier, as released: one text, several logits."""
     model = folnet.FOLNetForSequenceClassification(

@@ -81,7 +81,9 @@ def reasoner(**fields):
     return module, small.draw_like(shapes)
 
 
-@pytest.mark.parametrize("operators", ["j.a", "m.t", "c.p", "jmc.atp"])
+@pytest.mark.parametrize(
+    "operators", [pytest.param(name, marks=pytest.mark.slow) for name in ("j.a", "m.t", "c.p")] + ["jmc.atp"]
+)
 def test_nothing_comes_from_later_tokens(operators):
     """With a causal mask of kernels and of pairs: all that is about tokens before a change stays, exactly."""
     module, params = reasoner(operators=operators, cjoin="paper", num_hidden_layers=2)
@@ -100,6 +102,7 @@ def test_nothing_comes_from_later_tokens(operators):
     assert np.abs(relation[..., ~np.asarray(CAUSAL)[0, 0]]).max() == 0
 
 
+@pytest.mark.slow
 def test_pairs_without_relations_have_finite_gradients():
     """Where all is 0 the normalisation's slope is a million: masks keep it from multiplying."""
     module, params = reasoner(operators="m.p", num_hidden_layers=2)
@@ -133,7 +136,7 @@ POLICIES = get_args(configuration.Remat)[1:]
 
 @pytest.mark.parametrize(
     "remat",
-    [pytest.param(name, marks=[pytest.mark.slow] if name.startswith("dots") else []) for name in POLICIES],
+    [pytest.param(name, marks=[] if name == "nothing_saveable" else [pytest.mark.slow]) for name in POLICIES],
 )
 def test_what_is_computed_again_is_the_same(remat):
     """Names of parameters, and gradients with dropout; and in each layer something is computed again."""

@@ -63,6 +63,7 @@ def test_padding_with_a_mask_and_without(cjoin):
     chex.assert_trees_all_close(masked, plain, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_shorter_text_is_a_masked_longer_one():
     """With the paper's positions, which do not depend on the length."""
     model, params = drawn()
@@ -109,6 +110,7 @@ def test_the_diagonal_link():
     np.testing.assert_allclose(out.last_hidden_state, want, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_other_options_run_and_matter():
     """T5's positions, ReGLU, the implication's activation: each another function of the same text."""
     results = []
@@ -138,6 +140,7 @@ def test_a_relation_that_is_given_is_read():
     np.testing.assert_allclose(said.last_hidden_state[1], plain.last_hidden_state[1], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_dropout_needs_a_key_and_is_its_function():
     """Off by default."""
     model, params = drawn(operators="jc.t")
