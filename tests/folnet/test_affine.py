@@ -44,6 +44,21 @@ def test_gelu_is_exact(dtype):
     np.testing.assert_allclose(np.asarray(activate(z, "gelu"), np.float64), want, **tolerance)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_derivative_of_gelu(dtype):
+    """The normal distribution plus z times its density, also far out, where both are 0 or 1."""
+    z = jnp.asarray([-30.0, -4.0, -1.0, -0.0, 0.25, 2.0, 30.0], dtype)
+    slope = jax.jit(jax.vmap(jax.grad(lambda z: activate(z, "gelu"))))(z)
+    assert slope.dtype == dtype
+    expected = [
+        0.5 * math.erfc(-x / math.sqrt(2)) + x * math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+        for x in np.asarray(z, np.float64)
+    ]
+    np.testing.assert_allclose(
+        np.asarray(slope, np.float64), expected, atol=1e-6 if dtype == jnp.float32 else 4e-3
+    )
+
+
 def test_implication_is_modus_ponens():
     """Equation (24): the head is true if the body is, and in half the cases if it is not."""
     z = jnp.linspace(-30, 30, 41)

@@ -31,6 +31,26 @@ def test_normalize_in_bfloat16():
     )
 
 
+@pytest.mark.parametrize("axis", [1, -1])
+def test_derivatives_of_normalize(axis):
+    """Differences in float64, along a line; forward and reverse mode are of one map."""
+    rng = np.random.default_rng(1)
+    x, line, out = (rng.normal(size=(2, 5, 3)) for _ in range(3))
+
+    def exact(x):
+        x = x - x.mean(axis=axis, keepdims=True)
+        return x / np.sqrt(np.square(x).mean(axis=axis, keepdims=True) + 0.1)
+
+    expected = (exact(x + 1e-6 * line) - exact(x - 1e-6 * line)) / 2e-6
+    x, line, out = (jnp.asarray(array, jnp.float32) for array in (x, line, out))
+    _, tangent = jax.jvp(lambda x: normalize(x, 0.1, axis), (x,), (line,))
+    np.testing.assert_allclose(tangent, expected, atol=2e-6)
+    _, back = jax.vjp(lambda x: normalize(x, 0.1, axis), x)
+    np.testing.assert_allclose(jnp.sum(back(out)[0] * line), jnp.sum(out * tangent), rtol=1e-4)
+    # Where nothing varies it is finite too.
+    assert np.isfinite(jax.grad(lambda x: normalize(x, 1e-12).sum())(jnp.zeros((1, 4)))).all()
+
+
 def test_initial_values():
     """N(0, .02^2), or by the shape as the released code has it for a negative range."""
     draw = normal(0.02)(jax.random.key(0), (300, 400))
