@@ -183,6 +183,7 @@ def test_summary_of_counts():
     assert low < 10 / 12 < high
 
 
+@pytest.mark.slow
 def test_a_run_cut_short_and_continued_is_the_run_that_was_not(tmp_path):
     config = short(
         task="word_problem",

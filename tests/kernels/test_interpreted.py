@@ -30,10 +30,16 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+LONG = (("trilinear", "gpu_interpret"), ("two_simplicial", "gpu_interpret"), ("trilinear", "tpu_interpret"))
+
+
 @pytest.mark.parametrize(
-    ("implementation", "dtype", "tolerance"),
-    [("tpu_interpret", jnp.float32, 1e-5), ("gpu_interpret", jnp.bfloat16, 2e-2)],
+    ("name", "implementation", "dtype", "tolerance"),
+    [
+        pytest.param(name, *how, marks=pytest.mark.slow if (name, how[0]) in LONG else ())
+        for name in CALLS
+        for how in (("tpu_interpret", jnp.float32, 1e-5), ("gpu_interpret", jnp.bfloat16, 2e-2))
+    ],
 )
 def test_by_name(name, implementation, dtype, tolerance):
     function, arrays = CALLS[name]

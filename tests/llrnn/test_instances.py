@@ -450,7 +450,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", list(CASES))
+LONG = ("multiple pattern", "polynomial step", "operators", "pattern", "pattern, previous memory")
+"""Half of the time; `make test-slow` runs them too."""
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow) if case in LONG else case for case in CASES]
+)
 def test_named_cell_is_the_cell_of_its_proof(case):
     named, general, mapped = CASES[case]()
     general = general.copy(param_dtype=jnp.float64)

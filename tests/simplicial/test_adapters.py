@@ -125,6 +125,7 @@ def test_misuse_of_the_envs_is_told():
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.slow
 def test_a_vector_env_is_many_envs(mode):
     """Against Gymnasium's loop over single environments, until the first end in each; infos included."""
     config, count = SHORT, 6

@@ -174,6 +174,7 @@ def on_devices(count):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_the_number_of_devices_changes_nothing():
     """Eight groups on one device without a mesh and on a mesh of four, two seeds side by side."""
     one, other = [on_devices(count) for count in (1, 4)]

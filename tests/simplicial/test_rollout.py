@@ -187,6 +187,7 @@ def walked(request):
     return config, actors, *run(actors, key=jax.random.key(1))
 
 
+@pytest.mark.slow
 def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
     """Up to the first end, every environment shows and gives what the plain environment does."""
     config, actors, _, trajectories, _ = walked

@@ -125,6 +125,7 @@ def test_one_program_does_all_the_work(monkeypatch):
 
 
 @pytest.mark.parametrize("warpgroups", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_no_races(monkeypatch, warpgroups):
     """Every read of shared memory is ordered with the copies before and after it, fences included.
 

@@ -57,6 +57,7 @@ TILED = (
 
 
 @pytest.mark.parametrize("shape", TILED, ids=str)
+@pytest.mark.slow
 def test_several_tiles(shape):
     compare(shape, blocks=SMALL_BLOCKS)
 

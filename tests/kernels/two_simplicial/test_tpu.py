@@ -109,6 +109,7 @@ def test_keys_and_values_of_different_types():
 
 
 @pytest.mark.parametrize("config", [UNSIGNED, TRILINEAR], ids=lambda config: config.logit)
+@pytest.mark.slow
 def test_neither_races_nor_reads_out_of_bounds_nor_uses_what_was_not_written(config, capfd):
     """Several tiles both ways, with every check of the TPU interpreter, parallel steps in random order."""
     careful = pltpu.InterpretParams(

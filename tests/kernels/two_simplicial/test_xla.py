@@ -204,6 +204,7 @@ def attention(config, mask, blocks):
 @pytest.mark.parametrize(
     "config", [UNSIGNED, pytest.param(SIGNED, marks=pytest.mark.slow)], ids=lambda c: c.logit
 )
+@pytest.mark.slow
 def test_first_and_second_derivatives(config):
     """By finite differences in float64: the backward pass, and derivatives of the backward pass."""
     arrays = cases.arrays(Shape("small", 1, 1, 4, 3, 6, 2, 2), mask="some rows", dtype=np.float64)
