@@ -186,8 +186,8 @@ def quick() -> Config:
     were tried.
 
     After 600 steps FOLNet loses 4.98 nats a masked word of held-out text, and 22 % are filled in rightly; it
-    is below the line of word frequencies alone, 5.67, from step 200 on. The transformer loses 5.25 after as many
-    steps, and after as many seconds, three times as many steps, 4.92. Which of both is better cannot be seen
+    is below the line of word frequencies alone, 5.67, from step 200 on. The transformer loses 5.25 after as
+    many steps; after as many seconds, three times as many steps, 4.92. Which of both is better cannot be seen
     from one run of this size.
 
     It took TRAIN; under 3 minutes in all where nothing else runs.

@@ -9,6 +9,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -51,7 +52,7 @@ def long(source):
     program = Program(task, runtime.Layout("jit", data=1, model=jax.device_count()))
     state = program.place(program.initial())
     batch = program.place_batch(experiment.feed(config, measures.training_batches(config, text)(0)))
-    step = program.compile_step(state, batch)
+    step: Any = program.compile_step(state, batch)
     temporary = step.memory_analysis().temp_size_in_bytes
     pairs = f"f32[2,{config.model.relation_size},{LONG},{LONG}]"
     whole = step.as_text().count(pairs)

@@ -1,12 +1,15 @@
 """Held-out measurements against plain Python; blanks as a reader would make them."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from experiments import folnet_measures as measures
+from folnet.heads import PreTrainingOutput
 from tests.experiments.small_folnet import small, with_data, write_text
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -17,18 +20,18 @@ def source(tmp_path_factory):
     return write_text(tmp_path_factory.mktemp("text"))
 
 
-class Uniform:
-    """Stands for a model: every word is as likely, but for one, which it prefers by `more`."""
+class Uniform(nn.Module):
+    """Every word is as likely as another, but for one that is preferred by `more`."""
 
-    def __init__(self, favourite, more, words=104):
-        self.favourite, self.more, self.words = favourite, more, words
+    favourite: int
+    more: float
+    words: int = 104
 
-    def apply(self, variables, ids, segments, mask, deterministic, *, mlm_positions, rngs=None):
-        logits = np.zeros((*mlm_positions.shape, self.words), np.float32)
-        logits[..., self.favourite] = self.more
-        out = {"prediction_logits": jax.numpy.asarray(logits)}
-        out["seq_relationship_logits"] = jax.numpy.zeros((len(ids), 2))
-        return type("Output", (), out)
+    def __call__(self, ids, segments, mask, deterministic, *, mlm_positions):
+        """Takes what the models take."""
+        logits = self.more * jax.nn.one_hot(self.favourite, self.words)
+        logits = jnp.broadcast_to(logits, (*mlm_positions.shape, self.words))
+        return PreTrainingOutput(logits, jnp.zeros((len(ids), 2)))
 
 
 def test_evaluation_is_the_mean_over_all_held_out_predictions(source):
@@ -84,7 +87,7 @@ def test_unigram_lines_are_entropies(source):
         for part, of in parts.items()
     }
     share = len(text.held_out) / (len(text.train) + len(text.held_out))
-    chances = Counter()
+    chances: dict[int, float] = defaultdict(float)
     for part, weight in (("train", 1 - share), ("held_out", share)):
         for piece, count in counts[part].items():
             chances[piece] += weight * count / sum(counts[part].values())

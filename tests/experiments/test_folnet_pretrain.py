@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import folnet_data, runtime
 from experiments import folnet_measures as measures
 from experiments import folnet_pretrain as experiment
-from experiments import runtime
 from experiments.configs import folnet_pretrain as presets
-from folnet import FOLNetConfig, table3
+from folnet import FOLNetConfig, pretraining, table3
 from tests.experiments.small_folnet import MODEL, small, with_data, with_model, write_text
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -223,6 +223,33 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert told in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_a_prepared_directory_is_the_same_text(source, tmp_path):
+    """And what it was not prepared for is told."""
+    config = small(source)
+    memory = config.data.open()
+    documents = pretraining.open_documents(source)
+    made = folnet_data.prepare(
+        tmp_path,
+        documents,
+        memory.tokenizer,
+        length=16,
+        held_out=config.data.held_out,
+        processes=1,
+        show=False,
+    )
+    assert made.documents == len(documents)
+    prepared = with_data(source.with_name("none.txt"), directory=str(tmp_path))
+    text = experiment.open_text(prepared)
+    assert text.tokenizer.fingerprint == memory.tokenizer.fingerprint
+    for step in (0, 5):
+        ours, theirs = (measures.training_batches(config, of)(step) for of in (text, memory))
+        chex.assert_trees_all_equal(tuple(ours), tuple(theirs))
+    assert measures.lines(prepared, text) == measures.lines(config, memory)
+    for name, value in (("length", 32), ("lowercase", False)):
+        with pytest.raises(runtime.WorkdirError, match=f"data.{name}={value} must be that of data.directory"):
+            experiment.open_text(with_data(source, directory=str(tmp_path), **{name: value}))
 
 
 def test_the_vocabulary_of_a_workdir_stays(source, tmp_path):

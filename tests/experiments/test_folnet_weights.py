@@ -1,5 +1,7 @@
 """Pretrained models read back: from a run, a released folder, and as a directory to fine-tune from."""
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -58,10 +60,10 @@ def test_fine_tuning_starts_from_it(folnet_run, tmp_path, name):
     chex.assert_trees_all_equal(tuned["folnet"], params["folnet"])
     tokenizer = WordPieceTokenizer.load(tmp_path / "model" / "vocab.txt")
     inputs = tokenizer(["The cat sees the dog."], length=12)
-    logits = jax.eval_shape(
-        lambda params: classifier.apply({"params": params}, jnp.asarray(inputs.input_ids)).logits, tuned
+    out: Any = jax.eval_shape(
+        lambda params: classifier.apply({"params": params}, jnp.asarray(inputs.input_ids)), tuned
     )
-    assert logits.shape == (1, 3)
+    assert out.logits.shape == (1, 3)
 
 
 def test_what_holds_no_run_is_told(folnet_run, tmp_path):
