@@ -115,7 +115,8 @@ def test_prompts_of_many_models_go_on(operators):
     check_prompts(model, params, np.asarray([5, 2, 3]), None, [True, False])
 
 
-def test_new_words_are_of_their_texts_last_segment():
+@pytest.mark.parametrize("cache", [True, False])
+def test_new_words_are_of_their_texts_last_segment(cache):
     """As if they had been given with it."""
     model, params = causal("j.")
     text, types = words(2, 3), jnp.asarray([[0, 0, 1], [0, 1, 0]])
@@ -128,6 +129,7 @@ def test_new_words_are_of_their_texts_last_segment():
             max_new_tokens=3,
             pad_token_id=PAD,
             eos_token_id=None,
+            cache=cache,
         )
     )
     longer = jnp.asarray([[0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]])
