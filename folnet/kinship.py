@@ -45,6 +45,7 @@ from folnet.kinship_rules import (
     compose,
     deduce,
 )
+from folnet.kinship_runs import by_length, expand_with_run
 from folnet.kinship_splits import (
     NOTHING,
     HeldOut,
@@ -174,8 +175,8 @@ class Kinship:
         for length in self.lengths:
             if not self._targets(length):
                 raise ValueError(
-                    f"held_out leaves no problem of {length} facts in lengths: part is {self.part!r}, "
-                    f"{len(self.held_out.pairs)} of {len(COMPOSITIONS)} pairs and "
+                    f"held_out leaves no problem of {length} facts, as lengths asks for: part is "
+                    f"{self.part!r}, {len(self.held_out.pairs)} of {len(COMPOSITIONS)} pairs and "
                     f"{len(self.held_out.chains)} chains are held out"
                 )
 
@@ -194,7 +195,7 @@ class Kinship:
             ValueError: `index` is out of range, or the settings ask for what hardly any family has.
         """
         _check_number("index", index)
-        uniform = stream(np.random.default_rng((self.seed, index)))
+        uniform = stream(np.random.default_rng((self.seed, int(index))))
         length = self.lengths[int(uniform() * len(self.lengths))]
         targets = self._targets(length)
         for _ in range(_TARGETS):
@@ -204,8 +205,10 @@ class Kinship:
                 if problem is not None:
                     return problem
         raise ValueError(
-            f"no problem of {length} facts was found for index {index} in {_TARGETS * _ATTEMPTS} attempts: "
-            f"expected larger families, fewer distractors or another held_out, got {self}"
+            f"index {index} has no problem of {length} facts that was found in {_TARGETS * _ATTEMPTS} "
+            f"attempts; expected larger families (generations={self.generations}, "
+            f"children={self.children}), fewer distractors, or less held_out "
+            f"({len(self.held_out.pairs)} pairs, {len(self.held_out.chains)} chains, part {self.part!r})"
         )
 
     def draw(self, indices: Iterable[int | np.integer]) -> list[Problem]:
@@ -219,7 +222,7 @@ class Kinship:
             index: below 2^32.
             shuffle: whether its sentences stand in a random order, or in that of its facts.
         """
-        return tell(self[index], np.random.default_rng((self.seed, index, 1)), shuffle=shuffle)
+        return tell(self[index], np.random.default_rng((self.seed, int(index), 1)), shuffle=shuffle)
 
     def _attempt(self, uniform: Callable[[], float], relation: int, length: int) -> Problem | None:
         """One family and one chain; None if that came to nothing, or to something ambiguous."""
@@ -229,9 +232,11 @@ class Kinship:
             return None
         avoid = self.held_out.pair_numbers if self.part == "seen" else frozenset()
         include = self.held_out.pair_numbers if self.part == "held_out" else frozenset()
-        if include and self.held_out.chains and uniform() < 0.5:  # this one is for the chains
-            include = frozenset()
-        chain = expand(uniform, self._tree, family, target, length, avoid=avoid, include=include)
+        runs = self.held_out.chain_numbers if self.part == "held_out" else frozenset()
+        if runs and (not include or uniform() < 0.5):
+            chain = expand_with_run(uniform, self._tree, family, target, length, runs)
+        else:
+            chain = expand(uniform, self._tree, family, target, length, avoid=avoid, include=include)
         if chain is None:
             return None
         facts, kinds, people = chain.facts, ["chain"] * length, chain.people
@@ -291,8 +296,11 @@ def _targets(held_out: HeldOut, part: Part, length: int) -> list[int]:
         return reachable(length, avoid=held_out.pair_numbers)
     if part == "held_out" and not held_out.chains:
         return reachable(length, include=held_out.pair_numbers)
-    if part == "held_out" and not held_out.pairs and length < min(map(len, held_out.chains)):
-        return []
+    if part == "held_out" and not held_out.pairs:
+        runs = by_length(held_out.chain_numbers)
+        shorter = {result for size in runs if size < length for result in runs[size]}
+        if not any(result < NUM_EDGES for result in shorter):  # only a whole chain can be one held out
+            return sorted(runs.get(length, ()))
     return reachable(length)
 
 

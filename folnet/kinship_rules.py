@@ -134,6 +134,8 @@ _TABLE = tuple(
     tuple(COMPOSITIONS.get((a, b), -1) for b in range(len(RELATIONS))) for a in range(len(RELATIONS))
 )
 
+_COLUMNS = tuple(zip(*_TABLE, strict=True))
+
 
 def number(name: str) -> int:
     """A relation's number by its name.
@@ -160,55 +162,56 @@ class Deduction(NamedTuple):
     """All that follows from some facts.
 
     Attributes:
-        facts: those given and those concluded.
+        facts: those given and those concluded, as (x, relation, y).
         used: pairs of relations that were composed on the way: those of every two facts or conclusions that
             meet and that a rule composes.
     """
 
-    facts: frozenset[Fact] | set[Fact]
-    used: set[Pair]
+    facts: Set[tuple[int, int, int]]
+    used: Set[Pair]
 
     def between(self, x: int, y: int) -> list[int]:
         """What y is to x: relations by number, sorted."""
-        return sorted(relation for a, relation, b in self.facts if a == x and b == y)
+        return [relation for relation in range(len(RELATIONS)) if (x, relation, y) in self.facts]
 
 
-def deduce(facts: Iterable[Fact], without: Set[Pair] = frozenset()) -> Deduction:
+def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset()) -> Deduction:
     """Composes until nothing new follows.
 
     Every two facts that meet are looked at once, when the later of them comes up. Nobody is their own
     relative.
 
     Args:
-        facts: what is known.
+        facts: what is known, as (x, relation, y).
         without: pairs that are not to be composed.
 
     Returns:
         Everything that follows, in any order of composition.
     """
-    queue: list[Fact] = list(dict.fromkeys(facts))
-    known: set[Fact] = set(queue)
+    queue = list(dict.fromkeys(facts))
+    known = set(queue)
     used: set[Pair] = set()
     after: dict[int, list[tuple[int, int]]] = {}
     before: dict[int, list[tuple[int, int]]] = {}
     for x, relation, y in queue:  # grows on the way
-        found = []
         row = _TABLE[relation]
         for following, z in after.get(y, ()):
             result = row[following]
             if result >= 0 and z != x and (relation, following) not in without:
                 used.add((relation, following))
-                found.append((x, result, z))
+                conclusion = (x, result, z)
+                if conclusion not in known:
+                    known.add(conclusion)
+                    queue.append(conclusion)
+        column = _COLUMNS[relation]
         for preceding, w in before.get(x, ()):
-            result = _TABLE[preceding][relation]
+            result = column[preceding]
             if result >= 0 and w != y and (preceding, relation) not in without:
                 used.add((preceding, relation))
-                found.append((w, result, y))
+                conclusion = (w, result, y)
+                if conclusion not in known:
+                    known.add(conclusion)
+                    queue.append(conclusion)
         after.setdefault(x, []).append((relation, y))
         before.setdefault(y, []).append((relation, x))
-        for conclusion in found:
-            if conclusion not in known:  # a plain tuple is equal to a fact, and cheaper to make
-                fact = Fact(*conclusion)
-                known.add(fact)
-                queue.append(fact)
     return Deduction(known, used)
