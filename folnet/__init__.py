@@ -5,7 +5,7 @@
 `text_objective` the losses, `convert` the authors' checkpoints; every model class saves and loads itself.
 """
 
-from folnet import convert, objective, operators, positions, text_objective
+from folnet import convert, kinship, objective, operators, positions, text_objective
 from folnet.configuration import BASE, LARGE, FOLNetConfig, table3
 from folnet.decoder import DecoderOutput, FOLNetDecoder
 from folnet.generation import Generated, Sampling, generate, generate_from
@@ -47,6 +47,7 @@ __all__ = [
     "convert",
     "generate",
     "generate_from",
+    "kinship",
     "objective",
     "operators",
     "positions",
