@@ -25,8 +25,8 @@ class Config(runtime.RunConfig):
     """A model, its text, and how it is trained; the defaults are Table 8's for FOLNet Base on 16 GB.
 
     Attributes:
-        steps: number of updates. Unless `schedule_steps` is given the learning rate depends on it, and it
-            cannot be raised later.
+        steps: number of updates. It can be raised later where the learning rate does not depend on it: with
+            a `schedule_steps`, and a constant rate.
         data: the text.
         model: what is trained.
         baseline: "transformer" also trains one with about as many parameters, on the same batches: for as
@@ -51,7 +51,7 @@ class Config(runtime.RunConfig):
         shown: words to fill in at the end, each in a held-out window of its own.
     """
 
-    steps: int = 8000
+    steps: int = runtime.resumable(8000)
     batch_size: int = 131_072
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
@@ -97,6 +97,11 @@ class Config(runtime.RunConfig):
         for name in ("accumulate", "eval_batch_size", "eval_masks"):
             runtime.at_least(name, getattr(self, name), 1)
         runtime.one_of("schedule", self.schedule, folnet_optimizer.SCHEDULES)
+        if self.schedule != "constant" and 0 < self.schedule_steps < self.steps:
+            raise ValueError(
+                f"steps={self.steps} must be at most schedule_steps={self.schedule_steps}: after those the "
+                f"rate of schedule={self.schedule!r} is 0"
+            )
         runtime.one_of("baseline", self.baseline, (NONE, TRANSFORMER))
         resolved = self.resolved()
         resolved.data.validate()
@@ -121,9 +126,15 @@ class Config(runtime.RunConfig):
             )
 
     def resolved(self) -> "Config":
-        """The same with the row of Table 3 filled in; ValueError for a row that is not there."""
-        if not self.row:
-            return self
+        """The same with `schedule_steps` and the row of Table 3 filled in.
+
+        Raises:
+            ValueError: there is no such row.
+        """
+        config = dataclasses.replace(self, schedule_steps=self.schedule_steps or self.steps)
+        return config._with_row() if self.row else config
+
+    def _with_row(self) -> "Config":
         if self.row == BERT_ROW:
             data = dataclasses.replace(self.data, objective="nsp")
             return dataclasses.replace(self, model=self.model.as_transformer(), data=data)
@@ -214,9 +225,9 @@ def quick() -> Config:
         schedule="constant",
         warmup=0.05,
         batch_size=32,
-        steps=600,
+        steps=500,
         log_every=50,
-        checkpoint_every=300,
+        checkpoint_every=250,
         eval_every=100,
     )
 

@@ -22,7 +22,7 @@ def test_a_run_its_baseline_and_its_release_hold_the_trained_parameters(folnet_r
     config, workdir, results = folnet_run
     trained = weights.load(workdir)
     chex.assert_trees_all_equal(trained.params, results["folnet"].params)
-    assert (trained.step, trained.config) == (4, config)
+    assert (trained.step, trained.config) == (4, config.resolved())
     assert weights.load(workdir, step=2).step == 2
     beside = weights.load(workdir / "baseline")
     chex.assert_trees_all_equal(beside.params, results["baseline"].params)
