@@ -109,13 +109,18 @@ class ClutrrTask(SequenceTask):
         answer = "target_text" if "target_text" in header else "target"
         if missing := [name for name in ("story", "query", answer, "task_name") if name not in header]:
             raise damaged(path, 1, f"the header is {list(header)}, expected one with {', '.join(missing)}")
+        line = 1
         try:
-            for row in reader:
+            while True:
+                # A row may have several lines; named is the one that it begins with.
+                line = reader.line_num + 1
+                if (row := next(reader, None)) is None:
+                    return
                 if None in row or None in row.values():
-                    raise damaged(path, reader.line_num, f"not {len(header)} columns as in the header")
-                yield self._example(path, reader.line_num, row, row[answer])
+                    raise damaged(path, line, f"not {len(header)} columns as in the header")
+                yield self._example(path, line, row, row[answer])
         except csv.Error as error:
-            raise damaged(path, reader.line_num, f"not CSV ({error})") from error
+            raise damaged(path, line, f"not CSV ({error})") from error
 
     def _example(self, path: Path, line: int, row: Mapping[str, str], relation: str) -> Example:
         if relation not in RELATIONS:

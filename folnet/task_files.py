@@ -2,8 +2,9 @@
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 HEADER = ("index", "prediction")
 """The first line of GLUE's submission files."""
@@ -48,27 +49,27 @@ def lines_of(path: Path) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def tab_separated(path: Path, header: Sequence[str] | None = None) -> Iterator[tuple[int, list[str], int]]:
-    """Rows of a table whose columns are separated by tabs. A quote is a character like any other.
+class Table(NamedTuple):
+    """A table whose columns are separated by tabs."""
+
+    names: list[str]
+    """Of the columns."""
+    rows: list[tuple[int, list[str]]]
+    """Line number and fields of each; they may be more or fewer than the names."""
+
+
+def tab_separated(path: Path, names: Sequence[str] | None = None) -> Table:
+    """Reads a table. A quote is a character like any other.
 
     Args:
         path: the file.
-        header: the names of the columns if the file does not begin with them.
-
-    Yields:
-        First line number, names and count of the columns of the header; then line number, fields and the
-        same count for every row. A row may have another number of fields.
+        names: those of the columns, if its first line does not have them.
 
     Raises:
         ValueError: as for `text_of`.
     """
-    lines = lines_of(path)
-    names = list(header) if header is not None else lines[0].split("\t")
-    yield (0 if header is not None else 1), names, len(names)
-    for number, line in enumerate(
-        lines[0 if header is not None else 1 :], start=1 if header is not None else 2
-    ):
-        yield number, line.split("\t"), len(names)
+    rows = [(number, line.split("\t")) for number, line in enumerate(lines_of(path), start=1)]
+    return Table(rows[0][1], rows[1:]) if names is None else Table(list(names), rows)
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> Path:
@@ -109,11 +110,10 @@ def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
         ValueError: another header, a row that is not two fields, or an index that is there twice; by line.
     """
     path, found = Path(path).expanduser(), {}
-    for number, fields, _ in tab_separated(path):
-        if number == 1:
-            if tuple(fields) != HEADER:
-                raise damaged(path, 1, f"the header is {fields}, expected {list(HEADER)}")
-            continue
+    table = tab_separated(path)
+    if tuple(table.names) != HEADER:
+        raise damaged(path, 1, f"the header is {table.names}, expected {list(HEADER)}")
+    for number, fields in table.rows:
         if len(fields) != len(HEADER):
             raise damaged(path, number, f"{len(fields)} fields, expected {len(HEADER)}")
         if fields[0] in found:

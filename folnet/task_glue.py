@@ -88,13 +88,12 @@ class GlueTask(SequenceTask):
 
     def find(self, directory: Path, split: str) -> Place | None:
         """The table of a split; MRPC's own files; or a prepared copy."""
-        for folder in (directory / self.folder, directory):
-            # The folder of another task has files of the same names: in one that is not called like the
-            # task there must be no folder that is.
-            if folder == directory and (directory / self.folder).is_dir():
-                break
-            if folder == directory and directory.name in _FOLDERS - {self.folder}:
-                break
+        folders = [directory / self.folder]
+        # The tables of all tasks are called the same, so the directory itself is not looked into if it has
+        # the task's folder or is another task's.
+        if not folders[0].is_dir() and directory.name not in _FOLDERS - {self.folder}:
+            folders.append(directory)
+        for folder in folders:
             if (path := folder / self.files[split]).is_file():
                 return Place("tsv", path)
             needed = [_MRPC_TEST] if split == "test" else [_MRPC_TRAIN, _MRPC_DEV_IDS]
@@ -104,8 +103,12 @@ class GlueTask(SequenceTask):
         return None if found is None else Place("tfds", found)
 
     def looked_for(self, split: str) -> str:
-        """The table."""
-        return f"{self.folder}/{self.files[split]}"
+        """The table; MRPC's own files."""
+        table = f"{self.folder}/{self.files[split]}"
+        if self.name != "mrpc":
+            return table
+        own = _MRPC_TEST if split == "test" else f"{_MRPC_TRAIN} with {_MRPC_DEV_IDS}"
+        return f"{table} or {self.folder}/{own}"
 
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
         """Reads a split; see `SequenceTask`. Labels of test splits are not published: None."""
@@ -120,8 +123,7 @@ class GlueTask(SequenceTask):
     def _from_table(self, path: Path, split: str) -> Examples:
         """The rows of a table."""
         test = split.startswith("test")
-        rows = tab_separated(path, _COLA_COLUMNS if self.headerless and not test else None)
-        _, header, width = next(rows)
+        header, rows = tab_separated(path, _COLA_COLUMNS if self.headerless and not test else None)
         # Labels of a test table are not those of the benchmark, if it has any.
         wanted = self.columns if test else (*self.columns, self.label_column)
         if missing := [name for name in wanted if name not in header]:
@@ -129,11 +131,10 @@ class GlueTask(SequenceTask):
         texts = [header.index(name) for name in self.columns]
         label_at = None if test else header.index(self.label_column)
         index_at = next((header.index(name) for name in ("index", "id") if test and name in header), None)
-        found, skipped, total = [], [], 0
-        for number, fields, _ in rows:
-            total += 1
-            if len(fields) != width:
-                problem = damaged(path, number, f"{len(fields)} columns, expected {width}")
+        found, skipped = [], []
+        for place, (number, fields) in enumerate(rows):
+            if len(fields) != len(header):
+                problem = damaged(path, number, f"{len(fields)} columns, expected {len(header)}")
                 if not self.misshapen or test:
                     raise problem
                 skipped.append(str(problem))
@@ -144,12 +145,12 @@ class GlueTask(SequenceTask):
             # A few questions of QQP are empty, so one text of a pair may be.
             if not any(fields[at].strip() for at in texts):
                 raise damaged(path, number, f"{' and '.join(self.columns)} are empty")
-            index = str(total - 1) if index_at is None else fields[index_at]
+            index = str(place) if index_at is None else fields[index_at]
             second = fields[texts[1]] if len(texts) > 1 else None
             found.append(Example(index, fields[texts[0]], second, label))
-        if len(skipped) > max(_TOLERATED, total // 1000):
+        if len(skipped) > max(_TOLERATED, len(rows) // 1000):
             raise ValueError(
-                f"{skipped[0]}; {len(skipped)} of {total} rows are like that, so the file is damaged"
+                f"{skipped[0]}; {len(skipped)} of {len(rows)} rows are like that, so the file is damaged"
             )
         if not found:
             raise damaged(path, 1, "there is no row")
@@ -163,18 +164,17 @@ class GlueTask(SequenceTask):
         path = folder / (_MRPC_TEST if split == "test" else _MRPC_TRAIN)
         ids = set()
         if split != "test":
-            for number, fields, _ in tab_separated(folder / _MRPC_DEV_IDS, ("#1 ID", "#2 ID")):
+            for number, fields in tab_separated(folder / _MRPC_DEV_IDS, ("#1 ID", "#2 ID")).rows:
                 if len(fields) != 2:
                     raise damaged(folder / _MRPC_DEV_IDS, number, f"{len(fields)} columns, expected 2")
                 ids.add(tuple(fields))
-        rows = tab_separated(path)
-        _, header, width = next(rows)
+        header, rows = tab_separated(path)
         expected = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
         if header != expected:
             raise damaged(path, 1, f"the header is {header}, expected {expected}")
-        for number, fields, _ in rows:
-            if len(fields) != width:
-                raise damaged(path, number, f"{len(fields)} columns, expected {width}")
+        for number, fields in rows:
+            if len(fields) != len(header):
+                raise damaged(path, number, f"{len(fields)} columns, expected {len(header)}")
             if (label := self.parsed(fields[0])) is None:
                 raise damaged(path, number, f"the label is {fields[0]!r}, expected {self.expected}")
             if split == "test" or ((fields[1], fields[2]) in ids) == (split == "validation"):

@@ -13,7 +13,7 @@ N examples, T tokens, C classes.
 import abc
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -83,8 +83,8 @@ class Features(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task(abc.ABC):
-    """A data set with its files, metrics and format of predictions."""
+class Task[E, F](abc.ABC):
+    """A data set with its files, metrics and format of predictions: examples E, features F."""
 
     name: str
     """How it is called on a command line."""
@@ -106,6 +106,26 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def looked_for(self, split: str) -> str:
         """What `find` looks for, to be told to those who have not got it."""
+
+    @abc.abstractmethod
+    def examples(self, directory: str | os.PathLike[str], split: str) -> Sequence[E]:
+        """Reads a split.
+
+        Raises:
+            ValueError: it is not there, or a row is damaged: the file and the line.
+        """
+
+    @abc.abstractmethod
+    def features(
+        self, examples: Sequence[E], tokenizer: WordPieceTokenizer, max_length: int | None = None
+    ) -> F:
+        """Arrays of fixed shape for the model.
+
+        Args:
+            examples: of any split.
+            tokenizer: the checkpoint's.
+            max_length: T; by default the paper's.
+        """
 
     def place(self, directory: str | os.PathLike[str], split: str) -> Any:
         """Where a split is.
@@ -140,7 +160,7 @@ class Task(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SequenceTask(Task):
+class SequenceTask(Task[Example, Features]):
     """A task that puts a text, or a pair, into a class or gives it a number."""
 
     bounds: tuple[float, float] | None = None
@@ -148,11 +168,7 @@ class SequenceTask(Task):
 
     @abc.abstractmethod
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
-        """Reads a split.
-
-        Raises:
-            ValueError: it is not there, or a row is damaged: the file and the line.
-        """
+        """Reads a split; see `Task`."""
 
     def features(
         self, examples: Sequence[Example], tokenizer: WordPieceTokenizer, max_length: int | None = None
@@ -315,8 +331,3 @@ class SequenceTask(Task):
         except ValueError:
             return None
         return number if self.bounds[0] <= number <= self.bounds[1] else None
-
-
-def by_name(tasks: Sequence[Task]) -> Mapping[str, Task]:
-    """Tasks by their names."""
-    return {task.name: task for task in tasks}

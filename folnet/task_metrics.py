@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Num
+from numpy.typing import ArrayLike
 
 GLUE_COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE")
 """The columns of Tables 3, 4 and 10, in their order."""
@@ -44,51 +44,53 @@ def _sklearn() -> Any:
         import sklearn.metrics
     except ImportError as error:
         raise ImportError(
-            "GLUE's metrics need scikit-learn: install the extra `metrics` (pip install 'logic-zoo[metrics]')"
+            "GLUE's metrics need scikit-learn: install the extra `metrics` (pip install -e '.[metrics]')"
         ) from error
     return sklearn.metrics
 
 
-def accuracy(labels: Int[np.ndarray, "N"], predictions: Int[np.ndarray, "N"]) -> float:
+def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
     """The fraction that is right."""
     labels, predictions = _pair(labels, predictions)
     return float(_sklearn().accuracy_score(labels, predictions))
 
 
-def f1(labels: Int[np.ndarray, "N"], predictions: Int[np.ndarray, "N"]) -> float:
+def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """The harmonic mean of precision and recall of class 1; 0 where nothing is in it."""
     labels, predictions = _pair(labels, predictions)
     return float(_sklearn().f1_score(labels, predictions, zero_division=0.0))
 
 
-def matthews(labels: Int[np.ndarray, "N"], predictions: Int[np.ndarray, "N"]) -> float:
+def matthews(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Matthews' correlation coefficient; 0 where one side has only one class."""
     labels, predictions = _pair(labels, predictions)
+    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
+        return 0.0  # scikit-learn says so too, but warns
     return float(_sklearn().matthews_corrcoef(labels, predictions))
 
 
-def pearson(labels: Num[np.ndarray, "N"], predictions: Num[np.ndarray, "N"]) -> float:
+def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Pearson's correlation; 0 where it is not defined because one side is constant, as with Matthews'."""
     import scipy.stats
 
     return _correlation(scipy.stats.pearsonr, labels, predictions)
 
 
-def spearman(labels: Num[np.ndarray, "N"], predictions: Num[np.ndarray, "N"]) -> float:
+def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Spearman's rank correlation, equal values having their mean rank; 0 where one side is constant."""
     import scipy.stats
 
     return _correlation(scipy.stats.spearmanr, labels, predictions)
 
 
-METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
+METRICS: Mapping[str, Callable[[ArrayLike, ArrayLike], float]] = {
     "accuracy": accuracy,
     "f1": f1,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,
 }
-"""By name; each takes labels and predictions."""
+"""By name; each takes labels [N] and predictions [N]."""
 
 
 def glue_average(columns: Mapping[str, float]) -> float:
@@ -144,7 +146,7 @@ def _known(columns: Mapping[str, float], optional: Sequence[str] = ()) -> None:
         )
 
 
-def _pair(labels: Any, predictions: Any) -> tuple[np.ndarray, np.ndarray]:
+def _pair(labels: ArrayLike, predictions: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     if labels.ndim != 1 or labels.shape != predictions.shape or not labels.size:
         raise ValueError(
@@ -153,15 +155,10 @@ def _pair(labels: Any, predictions: Any) -> tuple[np.ndarray, np.ndarray]:
     return labels, predictions
 
 
-def _correlation(function: Callable[..., Any], labels: Any, predictions: Any) -> float:
+def _correlation(function: Callable[..., Any], labels: ArrayLike, predictions: ArrayLike) -> float:
     labels, predictions = _pair(labels, predictions)
     # float64: the default of a model's numbers would leave six digits.
     labels, predictions = labels.astype(np.float64), predictions.astype(np.float64)
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0
     return float(function(labels, predictions).statistic)
-
-
-def glue_columns(scores: Mapping[str, Float[np.ndarray, ""] | float]) -> dict[str, float]:
-    """A row of a table as plain floats in the table's order."""
-    return {name: float(scores[name]) for name in GLUE_COLUMNS if name in scores}

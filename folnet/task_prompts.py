@@ -96,16 +96,16 @@ class Prompt:
 _INFERENCE, _SIMILARITY = "{first-}? [MASK], {second~}", "{first} [MASK], {second~}"
 
 PROMPTS: Mapping[str, Prompt] = {
-    "mnli": Prompt(_INFERENCE, ("yes", "maybe", "no")),
-    "qqp": Prompt(_SIMILARITY, ("no", "yes")),
-    "qnli": Prompt(_INFERENCE, ("yes", "no")),
+    "mnli": Prompt(_INFERENCE, ("Yes", "Maybe", "No")),
+    "qqp": Prompt(_SIMILARITY, ("No", "Yes")),
+    "qnli": Prompt(_INFERENCE, ("Yes", "No")),
     "sst2": Prompt("{first} It was [MASK].", ("terrible", "great")),
     "cola": Prompt("{first} This is [MASK].", ("incorrect", "correct")),
-    "stsb": Prompt(_SIMILARITY, ("no", "yes")),
-    "mrpc": Prompt(_SIMILARITY, ("no", "yes")),
-    "rte": Prompt(_INFERENCE, ("yes", "no")),
+    "stsb": Prompt(_SIMILARITY, ("No", "Yes")),
+    "mrpc": Prompt(_SIMILARITY, ("No", "Yes")),
+    "rte": Prompt(_INFERENCE, ("Yes", "No")),
 }
-"""By the task's name; words in the order of its classes, in lower case as the vocabulary is."""
+"""By the task's name; words in the order of its classes. An uncased vocabulary makes them lower case."""
 
 
 class PromptFeatures(NamedTuple):

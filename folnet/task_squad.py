@@ -18,13 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from folnet import task_tfds
 from folnet.task_files import damaged, text_of, write_whole
 from folnet.task_interface import Task
 from folnet.task_squad_answers import Answer
 from folnet.task_squad_answers import answers as find_answers
 from folnet.task_squad_features import QUERY_LENGTH, STRIDE, SpanFeatures, span_features
-from folnet.task_squad_metrics import evaluate
+from folnet.task_squad_metrics import best_threshold, evaluate
 from folnet.task_squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
 
@@ -41,7 +43,7 @@ class Place(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadTask(Task):
+class SquadTask(Task[Question, SpanFeatures]):
     """The task; the test set is not published."""
 
     stride: int = STRIDE
@@ -93,8 +95,16 @@ class SquadTask(Task):
         return find_answers(examples, features, starts, ends)
 
     def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
-        """`exact` and `f1` at the answers' threshold, and by kind of question; see `evaluate`."""
-        return evaluate(examples, {answer.index: answer.text for answer in answers})
+        """`exact` and `f1` at the answers' threshold and by kind of question (see `evaluate`), and what they
+        would be at the best threshold of these questions: `f1/best`, `f1/best_threshold`.
+        """
+        found = evaluate(examples, {answer.index: answer.text for answer in answers})
+        spans = {answer.index: answer.at(np.inf).text for answer in answers}
+        odds = {answer.index: answer.null_odds for answer in answers}
+        for metric in self.metrics:
+            best = best_threshold(examples, spans, odds, metric)
+            found |= {f"{metric}/best": best.score, f"{metric}/best_threshold": best.value}
+        return found
 
     def write_predictions(
         self, directory: str | os.PathLike[str], split: str, answers: Sequence[Answer]

@@ -121,7 +121,7 @@ def best_threshold(
         metric: "f1" or "exact".
 
     Returns:
-        The least of the best: minus infinity if it is best never to answer.
+        The least of the best: just below all odds if it is best never to answer.
 
     Raises:
         ValueError: as for `scores`; or odds are missing.
@@ -138,7 +138,7 @@ def best_threshold(
     totals = np.concatenate([[0.0], gains[ends]])
     # Sums of thirds are not exact; of totals that are equal but for that the first is meant.
     best = int(np.flatnonzero(totals >= totals.max() - 1e-9)[0])
-    value = float(odds[ends[best - 1]]) if best else -np.inf
+    value = float(odds[ends[best - 1]]) if best else float(np.nextafter(odds[0], -np.inf))
     return Threshold(value, (sum(silent.values()) + float(totals[best])) / len(order))
 
 

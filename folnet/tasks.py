@@ -13,6 +13,7 @@ a prepared copy. Nothing is downloaded; `task.download` says how.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from folnet.task_clutrr import CLUTRR, ClutrrTask
 from folnet.task_folio import FOLIO, FolioTask
@@ -25,7 +26,10 @@ from folnet.task_squad_answers import Answer, Candidate
 from folnet.task_squad_features import SpanFeatures
 from folnet.task_squad_questions import Gold, Question
 
-TASKS: Mapping[str, Task] = {task.name: task for task in (*GLUE, SQUAD, FOLIO, *CLUTRR)}
+SEQUENCE_TASKS: Mapping[str, SequenceTask] = {task.name: task for task in (*GLUE, FOLIO, *CLUTRR)}
+"""Those that put one or two texts into a class or give them a number, by name."""
+
+TASKS: Mapping[str, Task[Any, Any]] = {**SEQUENCE_TASKS, SQUAD.name: SQUAD}
 """All of them, by name."""
 
 __all__ = [
@@ -36,6 +40,7 @@ __all__ = [
     "GLUE",
     "NO_LABEL",
     "PROMPTS",
+    "SEQUENCE_TASKS",
     "SMALL",
     "SQUAD",
     "TASKS",
@@ -64,7 +69,7 @@ __all__ = [
 ]
 
 
-def open_task(name: str) -> Task:
+def open_task(name: str) -> Task[Any, Any]:
     """A task by its name.
 
     Raises:
