@@ -83,6 +83,8 @@ class ModelConfig:
     def as_transformer(self, **changes: Any) -> "ModelConfig":
         """A transformer as BERT is, of the same widths and layers but for the changes."""
         bert = {"name": TRANSFORMER, "relative_position": "none", "absolute_position": True}
+        if self.remat == "relation_boolean":
+            bert["remat"] = "none"  # it has no relations to compute again
         return dataclasses.replace(self, **(bert | changes))
 
 

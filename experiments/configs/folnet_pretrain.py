@@ -77,17 +77,9 @@ class Config(runtime.RunConfig):
     def validate(self) -> None:
         """See `RunConfig.validate`; makes the models' settings, so that what they refuse is refused."""
         super().validate()
-        for name in (
-            "lr",
-            "baseline_lr",
-            "eps",
-            "weight_decay",
-            "clip",
-            "eval_batches",
-            "shown",
-            "schedule_steps",
-            "row",
-        ):
+        for name in ("lr", "baseline_lr", "eps", "weight_decay", "clip"):
+            runtime.at_least(name, getattr(self, name), 0)
+        for name in ("eval_batches", "shown", "schedule_steps", "row"):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("b1", "b2"):
             if not 0 <= getattr(self, name) < 1:
@@ -182,11 +174,8 @@ class Config(runtime.RunConfig):
         horizon = self.schedule_steps or self.steps
         # So many steps that the seconds are over first.
         return dataclasses.replace(
-            config, schedule_steps=horizon, steps=_MANY * self.steps, max_seconds=seconds
+            config, schedule_steps=horizon, steps=1000 * self.steps, max_seconds=seconds
         )
-
-
-_MANY = 1000
 
 
 def quick() -> Config:
@@ -295,8 +284,7 @@ def bert() -> Config:
     parameters, 110 million; `--config.model.intermediate_size=4639` has as many as FOLNet Base.
     """
     config = base_16gb()
-    model = config.model.as_transformer(remat="none")
-    return dataclasses.replace(config, model=model, accumulate=128)
+    return dataclasses.replace(config, model=config.model.as_transformer(), accumulate=128)
 
 
 def ablation() -> Config:
