@@ -17,14 +17,17 @@ The files in their order: `kinship_rules` (relatives and how they compose), `_fa
 `_chains` (expanding a question into facts, and distractors), `_problems`, `_splits` (what training never
 shows), `_text` (stories and proofs), `_symbols` (arrays).
 
-Numbers: a problem is a function of (seed, index) and of the settings. Relations asked for are drawn evenly
+As text, a model reads `WordPieceTokenizer([*SPECIAL_TOKENS, *kinship.WORDS])(stories, questions)`, or any
+other vocabulary's.
+
+A problem is a function of (seed, index) and of the settings. Relations asked for are drawn evenly
 from those that can be had, so a guess is right one time in about eighteen.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
-from typing import Literal, TypeGuard, get_args
+from typing import TypeGuard, get_args
 
 import numpy as np
 
@@ -45,17 +48,18 @@ from folnet.kinship_rules import (
     compose,
     deduce,
 )
-from folnet.kinship_runs import by_length, expand_with_run
+from folnet.kinship_runs import expand_with_run
 from folnet.kinship_splits import (
     NOTHING,
     HeldOut,
+    Part,
     all_chains,
     check_disjoint,
     compositions,
     needs,
     occurs,
-    reachable,
     relations_of,
+    targets,
 )
 from folnet.kinship_symbols import (
     QUERY,
@@ -64,7 +68,7 @@ from folnet.kinship_symbols import (
     Symbols,
     symbols,
 )
-from folnet.kinship_text import NAMES, TEMPLATES, Story, answer_sentence, explain, question, tell
+from folnet.kinship_text import NAMES, TEMPLATES, WORDS, Story, answer_sentence, explain, question, tell
 
 __all__ = [
     "COMPOSITIONS",
@@ -72,6 +76,7 @@ __all__ = [
     "EDGES",
     "LENGTHS",
     "NAMES",
+    "NOTHING",
     "NUM_EDGES",
     "QUERY",
     "RELATIONS",
@@ -81,6 +86,7 @@ __all__ = [
     "TARGET_NAMES",
     "TEMPLATES",
     "VOCAB_SIZE",
+    "WORDS",
     "Deduction",
     "Fact",
     "HeldOut",
@@ -103,8 +109,6 @@ __all__ = [
     "symbols",
     "tell",
 ]
-
-Part = Literal["all", "seen", "held_out"]
 
 LENGTHS = range(2, 11)
 """Facts a chain may have."""
@@ -173,7 +177,7 @@ class Kinship:
         if self.part != "all" and not self.held_out:
             raise ValueError(f"held_out is empty, expected pairs or chains: part is {self.part!r}")
         for length in self.lengths:
-            if not self._targets(length):
+            if not targets(self.held_out, self.part, length):
                 raise ValueError(
                     f"held_out leaves no problem of {length} facts, as lengths asks for: part is "
                     f"{self.part!r}, {len(self.held_out.pairs)} of {len(COMPOSITIONS)} pairs and "
@@ -197,9 +201,9 @@ class Kinship:
         _check_number("index", index)
         uniform = stream(np.random.default_rng((self.seed, int(index))))
         length = self.lengths[int(uniform() * len(self.lengths))]
-        targets = self._targets(length)
+        options = targets(self.held_out, self.part, length)
         for _ in range(_TARGETS):
-            relation = targets[int(uniform() * len(targets))]
+            relation = options[int(uniform() * len(options))]
             for _ in range(_ATTEMPTS):
                 problem = self._attempt(uniform, relation, length)
                 if problem is not None:
@@ -281,27 +285,9 @@ class Kinship:
             return None
         return problem
 
-    def _targets(self, length: int) -> list[int]:
-        """Relations that may be asked for with chains of a length."""
-        return _targets(self.held_out, self.part, length)
-
     @functools.cached_property
     def _tree(self) -> Tree:
         return tree(self.generations, self.children)
-
-
-@functools.cache
-def _targets(held_out: HeldOut, part: Part, length: int) -> list[int]:
-    if part == "seen":
-        return reachable(length, avoid=held_out.pair_numbers)
-    if part == "held_out" and not held_out.chains:
-        return reachable(length, include=held_out.pair_numbers)
-    if part == "held_out" and not held_out.pairs:
-        runs = by_length(held_out.chain_numbers)
-        shorter = {result for size in runs if size < length for result in runs[size]}
-        if not any(result < NUM_EDGES for result in shorter):  # only a whole chain can be one held out
-            return sorted(runs.get(length, ()))
-    return reachable(length)
 
 
 def _is_integer(value: object) -> TypeGuard[int | np.integer]:

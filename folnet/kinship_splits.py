@@ -9,7 +9,7 @@ a row, anywhere.
 import dataclasses
 import functools
 from collections.abc import Iterable, Set
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -25,7 +25,10 @@ from folnet.kinship_rules import (
     deduce,
     number,
 )
-from folnet.kinship_runs import Run, bracketings, possible
+from folnet.kinship_runs import Run, bracketings, by_length, possible
+
+Part = Literal["all", "seen", "held_out"]
+"""Which problems: whatever comes; those that show nothing held out; those that ask for something held out."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +76,18 @@ class HeldOut:
     def chain_numbers(self) -> frozenset[Run]:
         """The chains, by number."""
         return frozenset(tuple(map(number, chain)) for chain in self.chains)
+
+    def has_chain(self, relations: Run) -> bool:
+        """Whether one of the chains is somewhere in a row of relations."""
+        return any(
+            relations[start : start + size] in self.chain_numbers
+            for size in self._sizes
+            for start in range(len(relations) - size + 1)
+        )
+
+    @functools.cached_property
+    def _sizes(self) -> frozenset[int]:
+        return frozenset(map(len, self.chains))
 
     @classmethod
     def draw_pairs(cls, seed: int, count: int) -> Self:
@@ -141,7 +156,7 @@ def occurs(problem: Problem, held_out: HeldOut, deduction: Deduction | None = No
         deduction = deduction or deduce(problem.facts)
         if not deduction.used.isdisjoint(held_out.pair_numbers):
             return True
-    return bool(held_out.chains) and _has_run(relations_of(problem), held_out.chain_numbers)
+    return held_out.has_chain(relations_of(problem))
 
 
 def needs(problem: Problem, held_out: HeldOut) -> bool:
@@ -150,7 +165,7 @@ def needs(problem: Problem, held_out: HeldOut) -> bool:
         left = deduce(problem.facts, without=held_out.pair_numbers)
         if Fact(problem.query[0], problem.answer, problem.query[1]) not in left.facts:
             return True
-    return bool(held_out.chains) and _has_run(relations_of(problem), held_out.chain_numbers)
+    return held_out.has_chain(relations_of(problem))
 
 
 def compositions(problem: Problem) -> set[tuple[str, str]]:
@@ -237,12 +252,32 @@ def reachable(length: int, avoid: Set[Pair] = frozenset(), include: Set[Pair] = 
     return sorted(marked[length] if include else plain[length])
 
 
-def _has_run(relations: Run, runs: Set[Run]) -> bool:
-    return any(
-        relations[start : start + len(run)] == run
-        for run in runs
-        for start in range(len(relations) - len(run) + 1)
-    )
+@functools.cache
+def targets(held_out: HeldOut, part: Part, length: int) -> tuple[int, ...]:
+    """Relations that may be asked for with chains of a length, as far as the rules alone say.
+
+    Args:
+        held_out: pairs and chains.
+        part: "all"; "seen": without what is held out; "held_out": with some of it.
+        length: facts, k.
+
+    Returns:
+        Relations by number, sorted; none if there is no such problem.
+    """
+    if part == "seen":
+        found = set(reachable(length, avoid=held_out.pair_numbers))
+        if held_out.chains and length <= 3:  # few enough to list; of more facts some are always left
+            left = [run for run in all_chains(length) if not held_out.has_chain(run)]
+            found &= {result for run in left for result in bracketings(run)}
+        return tuple(sorted(found))
+    if part == "held_out" and not held_out.chains:
+        return tuple(reachable(length, include=held_out.pair_numbers))
+    if part == "held_out" and not held_out.pairs:
+        runs = by_length(held_out.chain_numbers)
+        shorter = {result for size in runs if size < length for result in runs[size]}
+        if not any(result < NUM_EDGES for result in shorter):  # only a whole chain can be one held out
+            return tuple(sorted(runs.get(length, ())))
+    return tuple(reachable(length))
 
 
 def _named(relations: Run) -> str:

@@ -5,6 +5,8 @@ all that is told. A fact (x, r, y) is told as "y is the r of x", in one of sever
 """
 
 import dataclasses
+import itertools
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -80,6 +82,26 @@ TEMPLATES = tuple(
     for relation, name in enumerate(RELATIONS[:NUM_EDGES])
 )
 """[relation]: sentences with places for {x} and {y}."""
+
+
+_OTHER = "How is related to? and so the of."  # what only questions and proofs have
+
+WORDS = tuple(
+    sorted(
+        {
+            word
+            for text in (
+                *NAMES,
+                *RELATIONS,
+                *itertools.chain(*TEMPLATES),
+                "How is related to? so and the of.",
+            )
+            for word in re.findall(r"\w+|[^\w\s]", text.format(x="", y="").lower())
+        }
+    )
+)
+"""Everything that stories, questions, answers and proofs are made of, in lower case: a vocabulary without its
+special tokens, in which each word is one piece."""
 
 
 class Sentence(NamedTuple):

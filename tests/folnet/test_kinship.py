@@ -17,6 +17,7 @@ HELD = kinship.HeldOut.draw_pairs(seed=0, count=12)
 SEEN = kinship.Kinship(seed=7, lengths=(2, 3, 4), held_out=HELD, part="seen")
 ASKED = kinship.Kinship(seed=8, lengths=(2, 3, 4), held_out=HELD, part="held_out")
 EVERY_PAIR = kinship.HeldOut(frozenset((a, b) for a, b, _ in kinship_solver.rules()))
+EVERY_CHAIN = kinship.HeldOut(chains=EVERY_PAIR.pairs)
 SETS = {"plain": (PLAIN, 5000), "noisy": (NOISY, 2000), "seen": (SEEN, 1500), "held out": (ASKED, 1500)}
 
 
@@ -199,6 +200,10 @@ def test_settings_bound_the_people():
                 "held_out": kinship.HeldOut(frozenset((a, b) for a, b, _ in kinship_solver.rules())),
             },
             "held_out leaves no problem of 2 facts, as lengths asks for: part is 'seen', 62 of 62 pairs",
+        ),
+        (
+            {"part": "seen", "held_out": EVERY_CHAIN},
+            "held_out leaves no problem of 2 facts, as lengths asks for: part is 'seen', 0 of 62 pairs",
         ),
         (
             {
