@@ -28,11 +28,9 @@ _MNLI_SPLITS = {
     "test_mismatched": "test_mismatched.tsv",
 }
 _COLA_COLUMNS = ("source", "label", "mark", "sentence")
-_MRPC_TRAIN, _MRPC_TEST, _MRPC_DEV_IDS = (
-    "msr_paraphrase_train.txt",
-    "msr_paraphrase_test.txt",
-    "mrpc_dev_ids.tsv",
-)
+_MRPC_TRAIN = "msr_paraphrase_train.txt"
+_MRPC_TEST = "msr_paraphrase_test.txt"
+_MRPC_DEV_IDS = "mrpc_dev_ids.tsv"
 _SENTEVAL = "https://dl.fbaipublicfiles.com/senteval/senteval_data"
 
 _TOLERATED = 10  # misshapen rows that may be left out; or one in a thousand, if that is more
@@ -78,8 +76,10 @@ class GlueTask(SequenceTask):
         return self.in_files or self.classes
 
     def submission(self, split: str) -> str:
-        """GLUE's name of the file: `MNLI-m.tsv` and `MNLI-mm.tsv`, otherwise the task's; without labels to
-        hand in, so for other splits, it has the split in it.
+        """GLUE's name of the file: `MNLI-m.tsv` and `MNLI-mm.tsv`, otherwise the task's. Those of splits that
+        are not handed in have the split in them.
+
+        The server wants all tables in one archive, and two that are not made here: WNLI.tsv and AX.tsv.
         """
         if split.startswith("test"):
             ending = {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "")
@@ -115,10 +115,14 @@ class GlueTask(SequenceTask):
         place = self.place(directory, split)
         match place.kind:
             case "tsv":
-                return self._from_table(place.path, split)
+                found = self._from_table(place.path, split)
             case "msr":
-                return Examples(list(self._from_msr(place.path, split)))
-        return self._from_tfds(place.path, split)
+                found = Examples(list(self._from_msr(place.path, split)))
+            case _:
+                found = self._from_tfds(place.path, split)
+        if not found:
+            raise ValueError(f"{place.path}: there is no row of {split}")
+        return found
 
     def _from_table(self, path: Path, split: str) -> Examples:
         """The rows of a table."""
@@ -152,8 +156,6 @@ class GlueTask(SequenceTask):
             raise ValueError(
                 f"{skipped[0]}; {len(skipped)} of {len(rows)} rows are like that, so the file is damaged"
             )
-        if not found:
-            raise damaged(path, 1, "there is no row")
         return Examples(found, skipped)
 
     def _from_msr(self, folder: Path, split: str) -> Iterator[Example]:

@@ -50,7 +50,7 @@ class Examples(Sequence[Example]):
         """Takes them."""
         self._rows = tuple(rows)
         self.skipped: tuple[str, ...] = tuple(skipped)
-        """Rows that were left out as those who published the data do: file, line and what is wrong."""
+        """Rows that are left out, as by all who read these files: file, line and what is wrong."""
 
     def __len__(self) -> int:
         """How many."""
@@ -204,17 +204,21 @@ class SequenceTask(Task[Example, Features]):
         return np.asarray([none if e.label is None else e.label for e in examples], dtype)
 
     def predict(self, logits: Float[np.ndarray, "N C"]) -> np.ndarray:
-        """Predictions [N] from a model's logits: the class of the greatest, or the number within its bounds.
+        """Predictions [N] from a model's logits: the class of the greatest, or the number as it is.
+
+        A number may be out of its bounds: cut off there, numbers would become equal in rank.
 
         Raises:
-            ValueError: the logits are of another number of classes.
+            ValueError: the logits are of another number of classes, or not finite.
         """
         logits = np.asarray(logits)
         count = len(self.classes) or 1
         if logits.ndim != 2 or logits.shape[1] != count:
             raise ValueError(f"logits have shape {logits.shape}, expected [N, {count}] for {self.name}")
+        if not np.isfinite(logits).all():
+            raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]} for {self.name}")
         if self.bounds is not None:
-            return np.clip(logits[:, 0].astype(np.float32), *self.bounds)
+            return logits[:, 0].astype(np.float32)
         return np.argmax(logits, axis=1).astype(np.int32)
 
     def score(self, examples: Sequence[Example], predictions: np.ndarray) -> dict[str, float]:
@@ -309,7 +313,7 @@ class SequenceTask(Task[Example, Features]):
         return " or ".join(self.labels_in_files)
 
     def written(self, prediction: int | float | np.generic) -> str:
-        """How a submission writes a prediction.
+        """How a submission writes a prediction; a number at the nearest of its bounds if it is out of them.
 
         Raises:
             ValueError: no such class.

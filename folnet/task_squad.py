@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from folnet import task_tfds
 from folnet.task_files import damaged, text_of, write_whole
@@ -89,10 +90,16 @@ class SquadTask(Task[Question, SpanFeatures]):
         )
 
     def answers(
-        self, examples: Sequence[Question], features: SpanFeatures, starts: Any, ends: Any
+        self,
+        examples: Sequence[Question],
+        features: SpanFeatures,
+        start_logits: Float[np.ndarray, "W T"],
+        end_logits: Float[np.ndarray, "W T"],
+        *,
+        threshold: float = 0.0,
     ) -> list[Answer]:
         """The answer to every question from the logits of all windows; see `task_squad_answers.answers`."""
-        return find_answers(examples, features, starts, ends)
+        return find_answers(examples, features, start_logits, end_logits, threshold=threshold)
 
     def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
         """`exact` and `f1` at the answers' threshold and by kind of question (see `evaluate`), and what they

@@ -95,7 +95,7 @@ def test_a_row_of_qqp_that_a_line_end_has_cut(root, tmp_path):
             r"line 1: the header is .* expected one with sentence2",
         ),
         ("rte", "RTE/train.tsv", "", r"train\.tsv, line 1: the file is empty"),
-        ("rte", "RTE/train.tsv", "index\tsentence1\tsentence2\tlabel\n", "there is no row"),
+        ("rte", "RTE/train.tsv", "index\tsentence1\tsentence2\tlabel\n", "there is no row of train"),
         (
             "rte",
             "RTE/train.tsv",
@@ -181,6 +181,9 @@ def test_mrpc_from_its_own_files(root, tmp_path):
     ]
     assert list(mrpc.examples(tmp_path, "validation")) == [Example("1", "A cat.", "A man.", 0)]
     assert [example.label for example in mrpc.examples(tmp_path, "test")] == [None, None]
+    small_tasks.write(tmp_path / "MRPC/mrpc_dev_ids.tsv", "13\t12\n")
+    with pytest.raises(ValueError, match="MRPC: there is no row of validation"):
+        mrpc.examples(tmp_path, "validation")
     small_tasks.write(tmp_path / "MRPC/mrpc_dev_ids.tsv", "12\n")
     with pytest.raises(ValueError, match=r"mrpc_dev_ids\.tsv, line 1: 1 columns, expected 2"):
         mrpc.examples(tmp_path, "train")

@@ -80,13 +80,15 @@ def test_examples_are_a_sequence():
 
 
 def test_predictions_and_scores():
-    """The greatest logit, or the number within bounds; a group is scored alone too."""
+    """The greatest logit, or the number as it is; a group is scored alone too."""
     np.testing.assert_array_equal(RTE.predict(np.asarray([[0.1, 0.2], [3, -1]])), [1, 0])
     np.testing.assert_array_equal(
-        STSB.predict(np.asarray([[-1.0], [2.5], [9]])), np.asarray([0, 2.5, 5], np.float32)
+        STSB.predict(np.asarray([[-1.0], [2.5], [9]])), np.asarray([-1, 2.5, 9], np.float32)
     )
     with pytest.raises(ValueError, match=r"logits have shape \(3, 1\), expected \[N, 2\] for rte"):
         RTE.predict(np.zeros((3, 1)))
+    with pytest.raises(ValueError, match="logits must be finite, got nan for rte"):
+        RTE.predict(np.asarray([[0, np.nan]]))
     examples = [
         Example(str(i), "a", "b", label, group)
         for i, (label, group) in enumerate(zip((0, 1, 1, 1), "aabb", strict=True))

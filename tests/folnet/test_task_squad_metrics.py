@@ -106,8 +106,8 @@ RECORDED = json.loads((Path(__file__).parent / "data" / "squad_script.json").rea
 
 
 def test_the_benchmarks_own_script():
-    """What evaluate-v2.0.py gave for 150 sets of gold answers and predictions: articles within words, signs in
-    and outside of ASCII, spaces of all kinds, several golds and none.
+    """What evaluate-v2.0.py gave for 150 sets of gold answers and a prediction: articles within words, signs
+    in and outside of ASCII, spaces of all kinds, several golds and none.
     """
     assert len(RECORDED["answers"]) == 150
     for golds, prediction, exact, f1 in RECORDED["answers"]:

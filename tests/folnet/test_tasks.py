@@ -4,8 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from folnet import objective, tasks
-from tests.folnet import small_tasks
+import folnet
+from folnet import objective, task_prompts, tasks
+from tests.folnet import small, small_tasks
 
 
 def test_names():
@@ -53,3 +54,43 @@ def test_what_glue_gives_is_what_the_losses_take(tmp_path):
     cola = tasks.SEQUENCE_TASKS["cola"]
     hidden = cola.features(cola.examples(tmp_path, "test"), tokenizer, 16).label
     assert int(cross_entropy(np.zeros((len(hidden), 2), np.float32), hidden).count) == 0
+
+
+@pytest.mark.slow
+def test_from_files_through_models_to_scores(tmp_path):
+    """Features fit the heads and the heads' outputs fit the scores, for a class, a span and a masked word."""
+    small_tasks.glue(tmp_path)
+    small_tasks.write_squad(tmp_path)
+    tokenizer = small_tasks.tokenizer()
+    config = small.config(vocab_size=tokenizer.padded_vocab_size, num_labels=3)
+
+    def run(model, features, **more):
+        inputs = (features.input_ids, features.token_type_ids, features.attention_mask)
+        params = model.init(jax.random.key(0), *inputs)["params"]
+        return jax.jit(lambda params: model.apply({"params": params}, *inputs, **more))(params)
+
+    mnli = tasks.SEQUENCE_TASKS["mnli"]
+    dev = mnli.examples(tmp_path, "validation_matched")
+    logits = run(folnet.FOLNetForSequenceClassification(config), mnli.features(dev, tokenizer, 32)).logits
+    guesses = mnli.predict(np.asarray(logits))
+    scores = mnli.score(dev, guesses)
+    path = mnli.write_predictions(tmp_path, "validation_matched", dev, guesses)
+    assert mnli.score(dev, mnli.read_predictions(path, dev)) == scores
+
+    questions = tasks.SQUAD.examples(tmp_path, "validation")
+    windows = tasks.SQUAD.features(questions, tokenizer, 200)
+    out = run(folnet.FOLNetForQuestionAnswering(config), windows)
+    answers = tasks.SQUAD.answers(
+        questions, windows, np.asarray(out.start_logits), np.asarray(out.end_logits)
+    )
+    assert len(answers) == len(questions)
+    assert tasks.SQUAD.score(questions, answers)["f1/best"] >= tasks.SQUAD.score(questions, answers)["f1"]
+
+    prompt = tasks.PROMPTS["mnli"]
+    prompts = tasks.prompt_features(prompt, dev, tokenizer, 32)
+    masked = folnet.FOLNetForMaskedLM(config)
+    words = run(masked, prompts, mlm_positions=prompts.mask_position[:, None]).logits[:, 0]
+    found = task_prompts.class_logits(np.asarray(words), task_prompts.label_ids(prompt, tokenizer))
+    assert 0 <= mnli.score(dev, task_prompts.predict(mnli, found))["accuracy"] <= 1
+    everywhere = run(masked, prompts).logits[np.arange(len(dev)), prompts.mask_position]
+    np.testing.assert_allclose(everywhere, words, atol=1e-5)
