@@ -15,6 +15,8 @@ import pytest
 from flax import linen as nn
 
 from experiments.runtime import torch_files
+from folnet import FOLNetConfig, FOLNetForPreTraining
+from folnet import convert as folnet_convert
 from llrnn import logic
 from tp_transformer import TPTransformer, convert
 
@@ -34,6 +36,11 @@ SHORT = {
         "model.filter_features=16", "model.num_heads=2",
         "model.num_layers=1", "eval_batch_size=4", "role_questions=4", "role_clusters=2",
     ),
+    "experiments.folnet_pretrain": (
+        *STEPS, "batch_size=8", "data.length=16", "model.hidden_size=16", "model.num_hidden_layers=1",
+        "model.relation_size=4", "model.num_attention_heads=2", "model.head_size=4",
+        "model.intermediate_size=16", "model.relation_intermediate_size=8", "baseline.name=none",
+    ),
 }  # fmt: skip
 """What makes a training run short."""
 
@@ -42,10 +49,11 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
+@pytest.mark.usefixtures("compiled_quickly")
 def test_python_blocks_run_and_say_what_is_true(capsys, tmp_path, monkeypatch):
     x, v = jax.random.normal(jax.random.key(1), (2, 5, 5))
     names: dict[str, object] = {"key": jax.random.key(0), "x": jnp.ones((2, 3, 4)), "v": v}
-    pairs, entities, roles, board, one_module, proof, programs = blocks("python")
+    pairs, entities, roles, relations, board, one_module, proof, programs = blocks("python")
     exec(pairs, {"jax": jax, **names}, attended := {})
     assert jnp.shape(attended["attended"]) == (2, 40, 1, 48)
     tokens = jnp.ones((2, 5, 64))
@@ -59,6 +67,23 @@ def test_python_blocks_run_and_say_what_is_true(capsys, tmp_path, monkeypatch):
     torch_files.save("best_eval_model.pt", convert.to_torch(model, params))
     exec(roles, {"source": source}, answered := {})
     assert jnp.shape(answered["answer"]) == (1, 32)
+    small = FOLNetConfig(
+        vocab_size=8,
+        hidden_size=8,
+        relation_size=4,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        head_size=4,
+        intermediate_size=8,
+        relation_intermediate_size=8,
+    )
+    texts = jnp.asarray([[1, 2, 3]])
+    params = FOLNetForPreTraining(small).init(names["key"], texts)["params"]
+    config, weights = folnet_convert.to_torch(small, params)
+    released = {"released_config": config, "released_weights": weights, "input_ids": texts}
+    exec(relations, {**names, **released}, deduced := {})
+    assert jnp.shape(deduced["out"].prediction_logits) == (1, 3, 8)
+    assert jnp.shape(deduced["text"].sequences) == (1, 7)
     exec(board, dict(names), played := {})
     assert (played["picture"].shape, played["picture"].dtype) == ((7, 10, 3), jnp.uint8)
     exec(one_module, names)
@@ -101,7 +126,8 @@ def marked():
     """Every command; those whose program another one has run already, or other tests run, are slow."""
     programs = [command.split()[2] for command in commands()]
     for index, command in enumerate(commands()):
-        again = programs[index] in programs[:index] or programs[index] == "experiments.boxworld_analysis"
+        tested = programs[index] in ("experiments.boxworld_analysis", "experiments.folnet_pretrain")
+        again = programs[index] in programs[:index] or tested
         yield pytest.param(command, marks=pytest.mark.slow) if again else command
 
 
@@ -140,7 +166,8 @@ def test_links_lead_somewhere():
 
 def test_files_named_in_the_tables_exist():
     named = re.findall(
-        r"`((?:llrnn|simplicial|tp_transformer|kernels|docs|experiments|benchmarks|results)/[\w/.]+)`", README
+        r"`((?:llrnn|simplicial|tp_transformer|folnet|kernels|docs|experiments|benchmarks|results)/[\w/.]+)`",
+        README,
     )
     assert len(named) > 5
     assert [name for name in named if not (ROOT / name).exists()] == []
