@@ -222,7 +222,7 @@ def _first(inputs: tuple[Any, ...]) -> tuple[int, int]:
 def _stepping(of: Programs, params: Any, inputs: Any, cotangents: Any) -> Callable[[], Any]:
     """Calls of the training step, each on the last one's parameters, which it may overwrite."""
     compiled = jax.jit(once(of.step), donate_argnums=(0, 1))
-    held = [jax.tree.map(jnp.copy, params), of.optimizer.init(params)]
+    held = [jax.tree.map(jnp.copy, params), jax.jit(of.optimizer.init)(params)]
     key = jax.random.key(0)
 
     def call():

@@ -142,7 +142,9 @@ def numpy_model(name, params, text, length):
     return u, pooled
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("t5", "shaw"))) for name in VARIANTS]
+)
 def test_it_is_its_formulas(name):
     """Every variant, in float64; a text with padding as the shorter text without."""
     out, params = ran(name)
@@ -171,6 +173,7 @@ def test_without_positions_tokens_have_no_order():
     assert np.abs(features(IDS[:, order], TYPES[:, order], with_one_moved) - plain[:, order]).max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["shaw", "bias"])
 def test_no_relation_is_no_relation(kind):
     """-1 throughout is as if none were given, exactly."""
@@ -198,6 +201,7 @@ def test_dropout_drops_what_the_rates_say():
         assert np.abs(one - other).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_gradients_computed_again_are_the_same():
     """With a policy of `jax.checkpoint`, under the same names; and none of them is 0 or not finite."""
 
@@ -219,6 +223,7 @@ def test_gradients_computed_again_are_the_same():
         assert (np.abs(leaf).max() > 1e-4) or "['key']['bias']" in jax.tree_util.keystr(path), path
 
 
+@pytest.mark.slow
 def test_half_precision_is_near():
     """bfloat16 features near float32's; parameters are float32 in both."""
     transformer, params = model(**VARIANTS["relations"])
@@ -232,7 +237,7 @@ def test_half_precision_is_near():
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype("float32")}
 
 
-@pytest.mark.parametrize("name", ["bert", "relations"])
+@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.slow), "relations"])
 def test_heads_stand_on_it(name, tmp_path):
     """Saved and read by its own settings; a head is put on the encoder of another."""
     transformer, _ = model(**VARIANTS[name])
