@@ -14,8 +14,8 @@ test = kinship.Kinship(seed=1, lengths=(3, 4), held_out=held_out, part="held_out
 ```
 
 The files in their order: `kinship_rules` (relatives and how they compose), `_families` (who is what to whom),
-`_chains` (expanding a question into facts, and distractors), `_problems`, `_splits` (what training never
-shows), `_text` (stories and proofs), `_symbols` (arrays).
+`_chains` (expanding a question into facts, and distractors), `_runs` (chains with given relations),
+`_problems`, `_splits` (what training never shows), `_text` (stories and proofs), `_symbols` (arrays).
 
 As text, a model reads `WordPieceTokenizer([*SPECIAL_TOKENS, *kinship.WORDS])(stories, questions)`, or any
 other vocabulary's.

@@ -17,7 +17,6 @@ from folnet.kinship_rules import KINDS, RULES
 People = int
 """A set of people: bit i for person i."""
 
-
 _BITS = 53  # of a random number that are random
 
 

@@ -83,19 +83,13 @@ TEMPLATES = tuple(
 )
 """[relation]: sentences with places for {x} and {y}."""
 
-
-_OTHER = "How is related to? and so the of."  # what only questions and proofs have
+_OTHER = "How is related to? and so the of."  # questions and proofs
 
 WORDS = tuple(
     sorted(
         {
             word
-            for text in (
-                *NAMES,
-                *RELATIONS,
-                *itertools.chain(*TEMPLATES),
-                "How is related to? so and the of.",
-            )
+            for text in (*NAMES, *RELATIONS, *itertools.chain(*TEMPLATES), _OTHER)
             for word in re.findall(r"\w+|[^\w\s]", text.format(x="", y="").lower())
         }
     )
