@@ -118,17 +118,30 @@ def test_windows_cover_everything(tokenizer, pieces, length, stride, asked, seed
             assert labels == (0, 0)
     assert covered[: len(covered) // 2] == covered[len(covered) // 2 :]
     assert sorted(covered) == sorted([*range(pieces), *range(pieces)])
+    assert_best_windows(features, 0, pieces)
+
+
+def assert_best_windows(features: SpanFeatures, number: int, pieces: int) -> None:
+    """Every piece has its best in one window: by the definition of BERT's, the lesser context of both sides
+    and a hundredth of the window, the first of equal ones.
+    """
+    best = features.best()
+    rows = np.flatnonzero(features.question == number).tolist()
     for piece in range(pieces):
-        scores = [
-            min(piece - s, s + c - 1 - piece) + 0.01 * c if s <= piece < s + c else -1
-            for s, c in zip(features.first[:count].tolist(), features.count[:count].tolist(), strict=True)
-        ]
-        (window,) = (
-            w
-            for w in range(count)
-            if scores[w] >= 0 and best[w, features.column[w] + piece - features.first[w]]
-        )
-        assert scores[window] == max(scores)
+        scores = {}
+        for row in rows:
+            start, size = int(features.first[row]), int(features.count[row])
+            if start <= piece < start + size:
+                scores[row] = min(piece - start, start + size - 1 - piece) + 0.01 * size
+        found = [row for row in scores if best[row, features.column[row] + piece - features.first[row]]]
+        assert found == [max(scores, key=lambda row: scores[row])]
+
+
+def test_the_best_windows_of_long_paragraphs(tokenizer):
+    """At the paper's length the last window may be so short that its length decides."""
+    for pieces in (381, 500, 511, 640):
+        items = questions(" ".join(["dog"] * pieces), "dog", [None])
+        assert_best_windows(span_features(items, tokenizer, length=384), 0, pieces)
 
 
 def test_an_answer_across_two_windows(tokenizer):

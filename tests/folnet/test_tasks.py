@@ -66,7 +66,7 @@ def test_from_files_through_models_to_scores(tmp_path):
 
     def run(model, features, **more):
         inputs = (features.input_ids, features.token_type_ids, features.attention_mask)
-        params = model.init(jax.random.key(0), *inputs)["params"]
+        params = jax.jit(model.init)(jax.random.key(0), *inputs)["params"]
         return jax.jit(lambda params: model.apply({"params": params}, *inputs, **more))(params)
 
     mnli = tasks.SEQUENCE_TASKS["mnli"]
