@@ -18,6 +18,8 @@ BLANK = "____"
 RIGHT, WRONG = "#00734f", "#b23c00"
 """Green and red of the house's palette, dark enough for small letters; a sign stands beside them too."""
 _SIGNS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}"}
+ROWS = 12
+"""Texts in a picture of words filled in, and in the tour's table."""
 _WIDTH = 82  # characters of a line of text
 _TEXT, _WORD = 64, 17  # how wide the column of text is, and each of the others
 
@@ -93,27 +95,27 @@ def loss(
 def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     """Held-out texts with a word masked: what stands there, and what each model puts there.
 
+    `chosen` says which; how many are right is told of all.
+
     Args:
         answers: for each model the same blanks with its guesses, as a run's results have them.
 
     Raises:
         ValueError: models were asked different things.
     """
-    rows = list(zip(*answers.values(), strict=True))
-    for row in rows:
-        if len({(entry["before"], entry["word"], entry["after"]) for entry in row}) != 1:
-            raise ValueError("answers must be to the same blanks")
+    rows = chosen(list(answers.values()))
     texts = [textwrap.wrap(blank(row[0]["before"], row[0]["after"]), _WIDTH) for row in rows]
     heights = [len(lines) + 0.8 for lines in texts]
-    columns = ["stands there", *answers]
+    shares = [f"{sum(e['right'] for e in of)} of {len(of)} right" for of in answers.values()]
+    columns = ["stands there", *(f"{name}\n{share}" for name, share in zip(answers, shares, strict=True))]
     with runtime.plots.style(), matplotlib.rc_context({"axes.grid": False}):
-        figure = Figure(figsize=(5.0 + 1.5 * len(columns), 0.17 * sum(heights) + 0.6))
+        figure = Figure(figsize=(5.0 + 1.5 * len(columns), 0.17 * sum(heights) + 0.75))
         axes = figure.add_subplot()
         axes.axis("off")
         places = [_TEXT + _WORD * column for column in range(len(columns))]
-        axes.set(xlim=(0, places[-1] + _WORD), ylim=(sum(heights), -1.6))
+        axes.set(xlim=(0, places[-1] + _WORD), ylim=(sum(heights), -2.4))
         for x, head in zip([0, *places], ["held-out text", *columns], strict=True):
-            axes.text(x, -0.9, head, fontsize=8, weight="bold", va="center")
+            axes.text(x, -1.4, head, fontsize=8, weight="bold", va="center")
         y = 0.0
         for lines, row, height in zip(texts, rows, heights, strict=True):
             axes.axhline(y - 0.3, color="#dddddd", linewidth=0.6)
@@ -126,6 +128,30 @@ def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
                 axes.text(x, middle, marked(entry), fontsize=8, va="center", color=colour)
             y += height
     return figure
+
+
+def chosen(
+    answers: Sequence[Sequence[Mapping[str, Any]]], count: int = ROWS
+) -> list[tuple[Mapping[str, Any], ...]]:
+    """Some blanks with the guesses of all models, in order: to one half such as any model got right.
+
+    Which model it was makes no difference, so none is flattered; where there are too few of a kind, there are
+    fewer.
+
+    Args:
+        answers: each model's to the same blanks.
+        count: how many, at most.
+
+    Raises:
+        ValueError: models were asked different things.
+    """
+    rows = list(zip(*answers, strict=True))
+    for row in rows:
+        if len({(entry["before"], entry["word"], entry["after"]) for entry in row}) != 1:
+            raise ValueError("answers must be to the same blanks")
+    right = [index for index, row in enumerate(rows) if any(entry["right"] for entry in row)]
+    wrong = [index for index in range(len(rows)) if index not in right]
+    return [rows[index] for index in sorted(right[: count - count // 2] + wrong[: count // 2])]
 
 
 def marked(entry: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ def small(source: Path, **fields: Any) -> Config:
         "schedule": "constant",
     }
     chosen |= {"batch_size": 8, "steps": 4, "log_every": 2, "checkpoint_every": 2, "eval_every": 2}
-    chosen |= {"eval_batch_size": 16, "shown": 4}
+    chosen |= {"eval_batch_size": 16, "blanks": 4}
     return Config(**(chosen | fields))
 
 

@@ -36,9 +36,23 @@ def test_words_filled_in_are_marked():
     texts = {text.get_text(): to_hex(text.get_color()) for text in figure.axes[0].texts}
     assert texts["\N{CHECK MARK} sees (50%)"] == figures.RIGHT
     assert texts["\N{BALLOT X} the (25%)"] == figures.WRONG
-    assert {"the cat ____ the dog.", "sees", "stands there", "FOLNet", "Transformer"} <= set(texts)
+    assert {"the cat ____ the dog.", "sees", "stands there"} <= set(texts)
+    assert {"FOLNet\n1 of 1 right", "Transformer\n0 of 1 right"} <= set(texts)
     with pytest.raises(ValueError, match="answers must be to the same blanks"):
         figures.filled({"FOLNet": [right], "Transformer": [right | {"word": "hears"}]})
+
+
+def test_a_picture_has_right_and_wrong_answers_of_either_model():
+    """Half of them such as any model got right, whichever; all in order."""
+
+    def answers(right):
+        return [ANSWER | {"word": str(index), "right": index in right} for index in range(20)]
+
+    rows = figures.chosen([answers({3, 9, 17, 19}), answers({9, 12, 18})], 8)
+    assert [row[0]["word"] for row in rows] == ["0", "1", "2", "3", "4", "9", "12", "17"]
+    assert [[entry["right"] for entry in row] for row in rows if row[0]["word"] == "12"] == [[False, True]]
+    assert len(figures.chosen([answers({3})], 8)) == 5
+    assert figures.chosen([answers(set())], 0) == []
 
 
 def test_long_texts_are_shortened_at_words():

@@ -332,7 +332,7 @@ def test_a_run_leaves_its_record_results_and_pictures(folnet_run):
         assert row["loss"] == pytest.approx(row["mlm_loss"] + row["sentence_loss"], rel=0.02)
     for result in results.values():
         assert result.results["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(result.params))
-        assert len(result.results["filled"]) == config.shown
+        assert len(result.results["filled"]) == config.blanks
         assert result.step == config.steps
     # A table that can be looked at: both were asked the same.
     asked = [[(e["before"], e["word"], e["after"]) for e in r.results["filled"]] for r in results.values()]
@@ -390,7 +390,7 @@ def test_its_stop_on_the_tour_shows_filled_in_words(source, tmp_path, monkeypatc
     )
     assert beside["train_seconds"] >= first["train_seconds"]
     assert f"{beside['step']} steps" in stop.meaning
-    assert len(stop.rows) == config.shown
+    assert len(stop.rows) == config.blanks
     assert all(set(row) == {"held-out text", "stands there", "FOLNet", "Transformer"} for row in stop.rows)
     assert [path.name for path in stop.figures] == ["loss_by_steps.png", "loss_by_seconds.png", "filled.png"]
     assert all(path.is_file() for path in stop.figures)
