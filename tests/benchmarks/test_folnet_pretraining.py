@@ -49,7 +49,7 @@ def test_what_does_not_run_here_is_told():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", benchmark.cases(8, 16, 2)[:4], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", benchmark.cases(8, 16, 2)[:6:5], ids=lambda case: case.name)
 def test_a_row(case):
     """In bfloat16, with dropout and without: numbers that fit together."""
     row = benchmark.measure(SMALL.replace(dtype="bfloat16"), case, 1e9, 1e-3)
