@@ -23,8 +23,6 @@ from folnet.configuration import FOLNetConfig
 from folnet.layers import ReasonerLayer
 from folnet.linear import Linear, PairLinear, normalize
 
-Relation = Float[Array, "B D2 X C"]
-
 
 @struct.dataclass
 class Premises:
@@ -42,15 +40,11 @@ class Premises:
     assoc: Float[Array, "B C H S"] | None = None
     trans: Float[Array, "B D2 C C"] | None = None
 
-    def combine(self, other: "Premises", **operators: Callable[[Array, Array], Array]) -> "Premises":
-        """A function of both, by operator."""
+    def combine(self, other: "Premises", **how: Callable[[Array, Array], Array]) -> "Premises":
+        """A function of both, by operator; None where there is nothing."""
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in how}
         return Premises(
-            **{
-                name: None
-                if getattr(self, name) is None
-                else operator(getattr(self, name), getattr(other, name))
-                for name, operator in operators.items()
-            }
+            **{name: how[name](*pair) for name, pair in pairs.items() if not any(p is None for p in pair)}
         )
 
     def before(self, new: "Premises") -> "Premises":

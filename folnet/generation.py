@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from folnet import masks
 from folnet.decoder import check_text, lengths_of
+from folnet.model import check_inputs
 
 Step = Callable[[Int[Array, "B"], Any, Int[Array, ""]], tuple[Float[Array, "B V"], Any]]
 """step(last tokens, state, how many new ones those are the end of) -> (logits after them, state)."""
@@ -111,6 +112,7 @@ def generate(
     batch, length = check_text(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
     )
+    check_inputs(model.config, None, token_type_ids)
     lengths = lengths_of("attention_mask", attention_mask, batch, length)
     masks.check_prefix_lengths(prefix_lengths, batch, length, attention_mask)
     _check(model.config, length, max_new_tokens)
@@ -169,6 +171,7 @@ def generate_from(
     check_text(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
     )
+    check_inputs(model.config, None, token_type_ids)
     _check(model.config, 1, max_new_tokens)
     _check_key(sampling, key)
     _check_words(
@@ -281,10 +284,9 @@ def _generate(
         def step(last, state, count):
             return model.apply(variables, last, state, method="step")
     else:
-        read, logits, state = _reads_all(
+        step, logits, state = _reading_all(
             model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens
         )
-        step = read
     tokens, made = search(step, state, logits, key, max_new_tokens=max_new_tokens, **options)
     # A row is its text and then what is new, without the padding that may be between them.
     places = jnp.arange(length + max_new_tokens)[None]
@@ -297,8 +299,8 @@ def _generate(
     return Generated(sequences.astype(input_ids.dtype), ends)
 
 
-def _reads_all(model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens):
-    """A step that reads all again; its state is the text so far."""
+def _reading_all(model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens):
+    """A step that reads all again, the first logits, and the step's state: the text so far."""
     batch, length = input_ids.shape
     types = jnp.zeros_like(input_ids) if token_type_ids is None else token_type_ids
     last_type = jnp.take_along_axis(types, lengths[:, None] - 1, axis=1)

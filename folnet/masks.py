@@ -88,7 +88,7 @@ def check_prefix_lengths(prefix_lengths: Any, batch: int, length: int, attention
       prefix_lengths: of each text; None is fine.
       batch: how many texts.
       length: of the texts.
-      attention_mask: of the texts; a prefix is real all through.
+      attention_mask: of the texts; a prefix ends where its text ends or before.
 
     Raises:
       ValueError: lengths that are no integers [B], or not those of a prefix: which, and of what text.
@@ -106,7 +106,7 @@ def check_prefix_lengths(prefix_lengths: Any, batch: int, length: int, attention
         return
     real = np.ones((batch, length), bool) if attention_mask is None else np.asarray(attention_mask, bool)
     for row, (count, mask) in enumerate(zip(np.asarray(prefix_lengths), real, strict=True)):
-        longest = length if mask.all() else int(np.argmin(mask))
+        longest = int(np.max(np.flatnonzero(mask), initial=-1)) + 1
         if not 0 <= count <= longest:
             raise ValueError(
                 f"prefix_lengths has {count} at [{row}], expected 0 to {longest}, the tokens of that text"

@@ -108,7 +108,7 @@ def test_prompts_go_on():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operators", SUBSETS[::4])
+@pytest.mark.parametrize("operators", SUBSETS[2::8])
 def test_prompts_of_many_models_go_on(operators):
     """The same with fewer operators and other base atoms, and with nothing kept."""
     model, params = causal(operators, num_hidden_layers=2, **OTHER)
@@ -163,10 +163,26 @@ def test_targets_are_written():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operators", SUBSETS[::4])
+@pytest.mark.parametrize("operators", SUBSETS[2::8])
 def test_targets_of_many_models_are_written(operators):
     """The same with fewer operators and other base atoms, and with nothing kept."""
     check_targets(*conditional(operators, num_hidden_layers=2, **OTHER), [True, False])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_other_types(dtype):
+    """The loop's state keeps its types, and they are the computation's."""
+    inputs, options = words(2, 3), {"max_new_tokens": 3, "pad_token_id": PAD}
+    model, params = causal(dtype=dtype, **OTHER)
+    prefill = lambda p: model.apply({"params": p}, inputs, capacity=5, method="prefill")  # noqa: E731
+    logits, state = jax.eval_shape(prefill, params)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.premises)} == {jnp.dtype(dtype)}
+    assert logits.dtype == jnp.float32
+    out = jax.eval_shape(lambda p: model.generate(p, inputs, **options), params)
+    assert out.sequences.shape == (2, 6)
+    model, params = conditional(dtype=dtype, **OTHER)
+    generate = lambda p: model.generate(p, inputs, decoder_start_token_id=1, **options)  # noqa: E731
+    assert jax.eval_shape(generate, params).sequences.shape == (2, 4)
 
 
 def test_drawing_is_as_probable_as_the_model_says():
@@ -240,6 +256,7 @@ def test_bad_sampling(given, message):
         ({"attention_mask": [[0, 1, 1], [1, 1, 1]]}, {}, r"attention_mask is \[0, 1, 1\] at \[0\]"),
         ({"attention_mask": [[1, 1, 1], [1, 0, 1]]}, {}, r"attention_mask is \[1, 0, 1\] at \[1\]"),
         ({"attention_mask": [[1, 1], [1, 1]]}, {}, r"attention_mask has shape \(2, 2\)"),
+        ({"token_type_ids": [[0, 0, 0], [0, 1, 2]]}, {}, r"token_type_ids has 2 at \[1, 2\]"),
         ({"prefix_lengths": [1, 4]}, {}, r"prefix_lengths has 4 at \[1\], expected 0 to 3"),
         ({"sampling": Sampling()}, {}, "key is None"),
     ],

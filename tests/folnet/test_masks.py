@@ -23,6 +23,12 @@ def test_decoder_masks_by_definition(padded):
             assert mask[b, 0, x, y] == ((y <= x or both) and (not padded or y < lengths[b]))
 
 
+def test_a_prefix_of_none_or_one_is_causal():
+    """There is nothing in it that comes later."""
+    mask = np.asarray(masks.prefix(jnp.asarray([0, 1]), 4))
+    np.testing.assert_array_equal(mask, np.broadcast_to(masks.decoder(4), mask.shape))
+
+
 def test_the_prefix_does_not_see_the_target():
     """As the figure draws it, for a prefix of two in four."""
     want = [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
