@@ -11,12 +11,13 @@ Neither has a question in words (the column `text_query` is empty), and the pape
 `question` is ours.
 """
 
+import ast
 import csv
 import dataclasses
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from folnet.task_files import damaged, text_of
@@ -51,7 +52,6 @@ TEST_LENGTHS = range(2, 11)
 """Relations in a test chain."""
 
 _TASK = re.compile(r"task_\d+\.(\d+)")
-_QUERY = re.compile(r"\('([^']+)', '([^']+)'\)")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _COPY = "https://raw.githubusercontent.com/kliang5/CLUTRR_huggingface_dataset/main"
 _ORIGINAL = "https://drive.google.com/file/d/1SEq_e1IVCDDzsBIBhoUQ5pOVH5kxRoZF/view"
@@ -98,11 +98,18 @@ class ClutrrTask(SequenceTask):
 
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
         """Reads a split; see `SequenceTask`. An example's group is "k=..", the relations in its chain."""
-        rows = [row for path in self.place(directory, split) for row in self._rows(path)]
-        # The files count their rows each from 0, and have ids that are there twice.
+        paths = self.place(directory, split)
+        rows = [
+            row
+            for path in paths
+            for row in self._rows(path, TEST_LENGTHS if split == "test" else self.lengths)
+        ]
+        if not rows:
+            raise damaged(paths[0], 1, "there is no row")
+        # The authors' files each count their rows from 0.
         return Examples([row._replace(index=str(place)) for place, row in enumerate(rows)])
 
-    def _rows(self, path: Path) -> Iterator[Example]:
+    def _rows(self, path: Path, lengths: Sequence[int]) -> Iterator[Example]:
         # Here quotes do quote, and a quoted story may have a line end in it.
         reader = csv.DictReader(io.StringIO(text_of(path), newline=""), strict=True)
         header = reader.fieldnames or ()
@@ -118,22 +125,39 @@ class ClutrrTask(SequenceTask):
                     return
                 if None in row or None in row.values():
                     raise damaged(path, line, f"not {len(header)} columns as in the header")
-                yield self._example(path, line, row, row[answer])
+                yield self._example(path, line, row, row[answer], lengths)
         except csv.Error as error:
             raise damaged(path, line, f"not CSV ({error})") from error
 
-    def _example(self, path: Path, line: int, row: Mapping[str, str], relation: str) -> Example:
+    def _example(
+        self, path: Path, line: int, row: Mapping[str, str], relation: str, lengths: Sequence[int]
+    ) -> Example:
         if relation not in RELATIONS:
             raise damaged(path, line, f"the relation is {relation!r}, expected one of {', '.join(RELATIONS)}")
-        if (query := _QUERY.fullmatch(row["query"].strip())) is None:
+        if (names := _names(row["query"])) is None:
             raise damaged(path, line, f"the query is {row['query']!r}, expected ('name', 'name')")
         if (task := _TASK.fullmatch(row["task_name"].strip())) is None:
             raise damaged(path, line, f"the task is {row['task_name']!r}, expected task_1.2 or the like")
+        if int(task[1]) not in lengths:
+            wanted = ", ".join(map(str, lengths))
+            raise damaged(path, line, f"a chain of {task[1]} relations, expected {wanted} for {self.name}")
         story = _BRACKETS.sub(r"\1", row["story"]).strip()
         if not story:
             raise damaged(path, line, "the story is empty")
-        question = self.question.format(first=query[1], second=query[2])
+        question = self.question.format(first=names[0], second=names[1])
         return Example("", story, question, RELATIONS.index(relation), f"k={task[1]}")
+
+
+def _names(query: str) -> tuple[str, str] | None:
+    """The two names of a query, which is written as Python writes a tuple of them."""
+    try:
+        found = ast.literal_eval(query.strip())
+    except (SyntaxError, ValueError):
+        return None
+    two = (
+        isinstance(found, tuple) and len(found) == 2 and all(isinstance(name, str) and name for name in found)
+    )
+    return found if two else None
 
 
 def _clutrr(name: str, lengths: tuple[int, ...], folder: str, original: str) -> ClutrrTask:

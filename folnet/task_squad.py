@@ -4,8 +4,8 @@
     questions = task.examples("data", "validation")
     features = task.features(questions, tokenizer)                   # windows of 384 tokens, stride 128
     ...                                                               # start and end logits [W, T]
-    answers = task_squad_answers.answers(questions, features, start_logits, end_logits)
-    task_squad_metrics.evaluate(questions, {a.index: a.text for a in answers})
+    answers = task.answers(questions, features, start_logits, end_logits)
+    task.score(questions, answers)                                    # {"exact": ..., "f1": ..., ...}
 
 `task_squad_features` cuts the windows, `task_squad_answers` decides between spans and no answer,
 `task_squad_metrics` compares with what people answered.

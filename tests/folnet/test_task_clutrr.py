@@ -53,6 +53,11 @@ def test_the_copy(tmp_path):
             Example("0", story, question, RELATIONS.index("grandson"), "k=2"),
             Example("1", "Jason sat.", question, RELATIONS.index("mother-in-law"), "k=3"),
         ]
+    small_tasks.write(tmp_path / "train.csv", csv(COPY, copy_row(0, query='"(""O\'Neil"", \'Jo\')"')))
+    assert LONG.examples(tmp_path, "train")[0].second == "How is Jo related to O'Neil?"
+    small_tasks.write(tmp_path / "train.csv", csv(COPY))
+    with pytest.raises(ValueError, match=r"train\.csv, line 1: there is no row"):
+        LONG.examples(tmp_path, "train")
     SHORT.check(tmp_path / "gen_train23_test2to10")
     examples = SHORT.examples(tmp_path, "test")
     scores = SHORT.score(examples, np.asarray([RELATIONS.index("grandson"), 0]))
@@ -100,6 +105,8 @@ def test_the_authors_files(tmp_path):
         ),
         (COPY, copy_row(1, "cousin"), "line 5: the relation is 'cousin', expected one of aunt"),
         (COPY, copy_row(1, query="Jason"), r"line 5: the query is 'Jason', expected \('name', 'name'\)"),
+        (COPY, copy_row(1, query="\"('Jason', 'Lewis', 'Scott')\""), "line 5: the query is"),
+        (COPY, copy_row(1, k=4), "line 5: a chain of 4 relations, expected 2, 3 for clutrr23"),
         (COPY, copy_row(1, k="x"), r"line 5: the task is 'task_1\.x'"),
         (COPY, copy_row(1, story="[]"), "line 5: the story is empty"),
         (COPY, "1,id1,[Jason] sat.", "line 5: not 13 columns"),

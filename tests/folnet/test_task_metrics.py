@@ -142,4 +142,9 @@ def test_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
     with pytest.raises(ImportError, match="install the extra `metrics`"):
         METRICS["accuracy"]([1], [1])
+    with pytest.raises(ImportError, match="install the extra `metrics`"):
+        task_metrics.require(["pearson", "matthews"])
+    task_metrics.require(["pearson", "spearman"])
+    with pytest.raises(ValueError, match=r"metric must be one of accuracy, .*, got 'auc'"):
+        task_metrics.require(["auc"])
     assert METRICS["spearman"]([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
