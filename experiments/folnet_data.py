@@ -31,8 +31,8 @@ from typing import Any
 from absl import app, flags, logging
 from tqdm import tqdm
 
-from folnet.pretraining_documents import Documents, is_held_out
-from folnet.pretraining_files import (
+from folnet.pretraining.documents import Documents, is_held_out
+from folnet.pretraining.files import (
     HELD_OUT,
     MANIFEST,
     SPLITS,
@@ -43,8 +43,8 @@ from folnet.pretraining_files import (
     write_json,
     write_windows,
 )
-from folnet.pretraining_sources import open_documents
-from folnet.pretraining_windows import check_packing, make_windows
+from folnet.pretraining.sources import open_documents
+from folnet.pretraining.windows import check_packing, make_windows
 from folnet.tokenization import WordPieceTokenizer
 
 _MOST_FILES, _LEAST_DOCUMENTS = 256, 1000
@@ -65,7 +65,7 @@ def prepare(
     processes: int | None = None,
     show: bool = True,
 ) -> Manifest:
-    """Writes the windows of documents; see `folnet.pretraining_files` for the layout.
+    """Writes the windows of documents; see `folnet.pretraining.files` for the layout.
 
     Started from a script, it needs `if __name__ == "__main__":` around it, as all of Python's
     multiprocessing does.

@@ -22,7 +22,7 @@ from experiments import runtime
 from experiments.configs.folnet_pretrain import Config
 from experiments.runtime import releasing
 from folnet import FOLNetForPreTraining
-from folnet.pretraining_files import VOCABULARY
+from folnet.pretraining.files import VOCABULARY
 from folnet.tokenization import WordPieceTokenizer
 
 

@@ -78,7 +78,7 @@ def test_python_blocks_run_and_say_what_is_true(capsys, tmp_path, monkeypatch):
         relation_intermediate_size=8,
     )
     texts = jnp.asarray([[1, 2, 3]])
-    params = FOLNetForPreTraining(small).init(names["key"], texts)["params"]
+    params = FOLNetForPreTraining(small).init(jax.random.key(0), texts)["params"]
     config, weights = folnet_convert.to_torch(small, params)
     released = {"released_config": config, "released_weights": weights, "input_ids": texts}
     exec(relations, {**names, **released}, deduced := {})

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from experiments import runtime
 from folnet import FOLNetConfig, FOLNetForPreTraining, pretraining
-from folnet.pretraining_files import MANIFEST, Manifest
+from folnet.pretraining.files import MANIFEST, Manifest
 from folnet.tokenization import WordPieceTokenizer
 from folnet.transformer_configuration import TransformerConfig
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from experiments import folnet_data
-from folnet.pretraining_documents import Document, Documents, Listed, is_held_out
-from folnet.pretraining_files import MANIFEST, VOCABULARY, PreparedWindows
-from folnet.pretraining_windows import make_windows
+from folnet.pretraining.documents import Document, Documents, Listed, is_held_out
+from folnet.pretraining.files import MANIFEST, VOCABULARY, PreparedWindows
+from folnet.pretraining.windows import make_windows
 from folnet.tokenization import WordPieceTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,8 +4,8 @@ import functools
 
 import numpy as np
 
-from folnet.pretraining_documents import Listed
-from folnet.pretraining_windows import Split, prepare
+from folnet.pretraining.documents import Listed
+from folnet.pretraining.windows import Split, prepare
 from folnet.tokenization import CONTINUATION, SPECIAL_TOKENS, WordPieceTokenizer
 
 LENGTHS = (400, 37, 230, 118, 5, 700, 61, 333, 129, 250)

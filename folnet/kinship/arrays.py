@@ -1,0 +1,94 @@
+"""Kinship problems as arrays: people as tokens, facts as binary base atoms (Appendix A.4 of Chen 2023).
+
+Row 0 of a problem is [CLS], for models that answer from their first token; person p is token 1 + p. A token
+says only that it is a person, and whether the question is about it; who is who stands in `relation_ids`. So
+the model should have no positions: `relative_position="none"`, `absolute_position=False`,
+`vocab_size=VOCAB_SIZE`, `relation_vocab_size=RELATION_VOCAB_SIZE`.
+
+Axis letters: B batch; T tokens, 1 + people.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from folnet.kinship.problems import Problem
+from folnet.kinship.rules import NUM_EDGES
+
+PAD, CLS, PERSON, FIRST, SECOND = range(5)
+"""Tokens: nobody; [CLS]; somebody; the person x and the person y of the question "what is y to x?"."""
+
+VOCAB_SIZE = 5
+"""How many tokens there are."""
+
+QUERY = NUM_EDGES
+"""The binary atom that marks the pair (x, y) of the question; the relations of facts are 0 to 13."""
+
+RELATION_VOCAB_SIZE = NUM_EDGES + 1
+"""How many binary atoms there are."""
+
+
+class Symbols(NamedTuple):
+    """Problems as a model reads them.
+
+    Attributes:
+        input_ids: what each token is, a number of `VOCAB_SIZE`.
+        relation_ids: of a fact (x, r, y), r at [1 + x, 1 + y]; `QUERY` at the pair asked about; -1 elsewhere.
+            A fact is entered in its own direction only.
+        attention_mask: true where there is somebody, and at [CLS].
+        query: tokens x and y, to answer from the last binary atom of the pair.
+        labels: classes, places in `TARGETS`.
+        lengths: facts of the chain, k.
+    """
+
+    input_ids: Int32[np.ndarray, "B T"]
+    relation_ids: Int32[np.ndarray, "B T T"]
+    attention_mask: Bool[np.ndarray, "B T"]
+    query: Int32[np.ndarray, "B 2"]
+    labels: Int32[np.ndarray, "B"]
+    lengths: Int32[np.ndarray, "B"]
+
+
+def symbols(problems: Sequence[Problem], *, num_people: int | None = None) -> Symbols:
+    """Problems as arrays.
+
+    Args:
+        problems: some.
+        num_people: people there is room for, T - 1; by default as many as the largest problem has.
+
+    Raises:
+        ValueError: there is no problem, or one with more people, by its place.
+    """
+    if not problems:
+        raise ValueError("problems is empty, expected at least one")
+    sizes = [problem.num_people for problem in problems]
+    num_people = max(sizes) if num_people is None else num_people
+    if max(sizes) > num_people:
+        place = next(place for place, size in enumerate(sizes) if size > num_people)
+        raise ValueError(
+            f"num_people is {num_people}, expected at least the {sizes[place]} of problems[{place}]"
+        )
+    batch, tokens = len(problems), 1 + num_people
+    query = 1 + np.array([problem.query for problem in problems], np.int32)
+    rows = np.arange(batch)
+    mask = np.arange(tokens)[None] <= np.array(sizes)[:, None]
+    input_ids = np.where(mask, PERSON, PAD).astype(np.int32)
+    input_ids[:, 0] = CLS
+    input_ids[rows, query[:, 0]] = FIRST
+    input_ids[rows, query[:, 1]] = SECOND
+    facts = np.array(
+        [(row, x, y, r) for row, problem in enumerate(problems) for x, r, y in problem.facts], np.int32
+    )
+    relation_ids = np.full((batch, tokens, tokens), -1, np.int32)
+    relation_ids[facts[:, 0], 1 + facts[:, 1], 1 + facts[:, 2]] = facts[:, 3]
+    relation_ids[rows, query[:, 0], query[:, 1]] = QUERY
+    return Symbols(
+        input_ids,
+        relation_ids,
+        mask,
+        query,
+        np.array([problem.label for problem in problems], np.int32),
+        np.array([problem.length for problem in problems], np.int32),
+    )

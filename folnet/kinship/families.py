@@ -1,0 +1,256 @@
+"""Random families: generations, marriages, children, and what everyone is to everyone.
+
+A family is what is left of one large family tree, the `Tree`, when some marriages are not made and some
+children are not born. So whoever two people of it are, their relation without gender is the same in every
+family and is a table; a family is two sets of people, `members` and `women`. Sets are the bits of an
+integer, and "who could stand between x and y" is one intersection. That is what makes thousands of problems
+a second.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from folnet.kinship.rules import KINDS, RULES
+
+People = int
+"""A set of people: bit i for person i."""
+
+_BITS = 53  # of a random number that are random
+
+
+class Family(NamedTuple):
+    """Who is there.
+
+    Attributes:
+        members: everybody.
+        women: those who are women.
+    """
+
+    members: People
+    women: People
+
+
+class Between(NamedTuple):
+    """Who can stand between x and y by one rule, in the whole tree.
+
+    Attributes:
+        first: kind of x to them.
+        second: kind of them to y.
+        people: those.
+    """
+
+    first: int
+    second: int
+    people: People
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """The largest family: a couple, its descendants, and everyone's spouse.
+
+    Spouses come from outside, without parents, as in CLUTRR.
+
+    Attributes:
+        generations: after the first couple.
+        children: of each couple.
+    """
+
+    generations: int
+    children: int
+
+    @functools.cached_property
+    def parents(self) -> tuple[tuple[int, int] | None, ...]:
+        """The two parents of each person; None of those who came from outside. Person i + 1 is the spouse of
+        person i for every even i, and parents stand before their children.
+        """
+        parents: list[tuple[int, int] | None] = [None, None]
+        level = [0]
+        for _ in range(self.generations):
+            following = []
+            for person in level:
+                for _ in range(self.children):
+                    following.append(len(parents))
+                    parents += [(person, person + 1), None]
+            level = following
+        return tuple(parents)
+
+    @functools.cached_property
+    def kinds(self) -> tuple[tuple[int, ...], ...]:
+        """[x][y]: what y is to x, a number of `KINDS`; -1 for no relation that has a name here.
+
+        By definition and not by the rules: from parents and marriages alone.
+        """
+        return tuple(
+            tuple(
+                -1 if kind is None else KINDS.index(kind)
+                for kind in (self._kind(x, y) for y in self._everyone)
+            )
+            for x in self._everyone
+        )
+
+    @functools.cached_property
+    def relatives(self) -> tuple[tuple[People, ...], ...]:
+        """[x][kind]: who is that to x."""
+        table = [[0] * len(KINDS) for _ in self._everyone]
+        for x, row in enumerate(self.kinds):
+            for y, kind in enumerate(row):
+                if kind >= 0:
+                    table[x][kind] |= 1 << y
+        return tuple(map(tuple, table))
+
+    @functools.cached_property
+    def between(self) -> tuple[tuple[tuple[Between, ...], ...], ...]:
+        """[x][y]: the ways in which a rule derives what y is to x, from true relations to a third person."""
+        towards = [[0] * len(KINDS) for _ in self._everyone]  # [y][kind]: to whom y is that
+        for x, row in enumerate(self.kinds):
+            for y, kind in enumerate(row):
+                if kind >= 0:
+                    towards[y][kind] |= 1 << x
+        rules: dict[int, list[tuple[int, int]]] = {}
+        for (first, second), result in RULES.items():
+            rules.setdefault(KINDS.index(result), []).append((KINDS.index(first), KINDS.index(second)))
+
+        def ways(x: int, y: int) -> Iterator[Between]:
+            for first, second in rules.get(self.kinds[x][y], ()):
+                people = self.relatives[x][first] & towards[y][second]
+                if people:
+                    yield Between(first, second, people)
+
+        return tuple(tuple(tuple(ways(x, y)) for y in self._everyone) for x in self._everyone)
+
+    @functools.cached_property
+    def room(self) -> tuple[tuple[People, ...], ...]:
+        """[x][y]: x, y, and everybody who can come between them, between them and those, and so on."""
+        room = [[1 << x | 1 << y for y in self._everyone] for x in self._everyone]
+        ways = [
+            (x, y, [z for way in some for z in listed(way.people)])
+            for x, row in enumerate(self.between)
+            for y, some in enumerate(row)
+            if some
+        ]
+        ways.sort(key=lambda way: len(way[2]))
+        grown = True
+        while grown:
+            grown = False
+            for x, y, thirds in ways:
+                people = room[x][y]
+                for z in thirds:
+                    people |= room[x][z] | room[z][y]
+                if people != room[x][y]:
+                    room[x][y] = people
+                    grown = True
+        return tuple(map(tuple, room))
+
+    def relation(self, x: int, y: int, family: Family) -> int:
+        """What y is to x, by number with gender; negative for nothing that has a name here."""
+        kind = self.kinds[x][y]
+        return -1 if kind < 0 else 2 * kind + (family.women >> y & 1)
+
+    def draw(self, uniform: Callable[[], float], marriage: float) -> Family:
+        """A random family.
+
+        Args:
+            uniform: gives numbers in [0, 1), one a call.
+            marriage: how often a child marries. Every couple has between one child and all of the tree's.
+        """
+        members, couples = 3, [0]
+        for _ in range(self.generations):
+            married = []
+            for couple in couples:
+                born = self.offspring[couple]
+                for person in born[: int(uniform() * len(born)) + 1]:
+                    if uniform() < marriage:
+                        members |= 3 << person
+                        married.append(person)
+                    else:
+                        members |= 1 << person
+            couples = married
+        chosen = 0
+        for _ in range(0, len(self.parents), _BITS):
+            chosen = chosen << _BITS | int(uniform() * 2**_BITS)
+        chosen &= self._descendants
+        women = chosen | (chosen ^ self._descendants) << 1
+        return Family(members, members & women)
+
+    @functools.cached_property
+    def offspring(self) -> tuple[tuple[int, ...], ...]:
+        """The children of each person."""
+        return tuple(
+            tuple(child for child in self._everyone if person in (self.parents[child] or ()))
+            for person in self._everyone
+        )
+
+    @functools.cached_property
+    def _descendants(self) -> People:
+        """Everyone but those who came from outside: even numbers."""
+        return sum(1 << person for person in self._everyone if person % 2 == 0)
+
+    @property
+    def _everyone(self) -> range:
+        return range(len(self.parents))
+
+    def _kind(self, x: int, y: int) -> str | None:
+        """What y is to x."""
+        parents = self.parents
+
+        def siblings(a: int, b: int) -> bool:
+            return a != b and parents[a] is not None and parents[a] == parents[b]
+
+        above_x, above_y = parents[x] or (), parents[y] or ()
+        if x == y:
+            return None
+        if x in above_y:
+            return "child"
+        if y in above_x:
+            return "parent"
+        if x // 2 == y // 2:
+            return "spouse"
+        if siblings(x, y):
+            return "sibling"
+        if any(x in (parents[p] or ()) for p in above_y):
+            return "grandchild"
+        if any(y in (parents[p] or ()) for p in above_x):
+            return "grandparent"
+        if any(siblings(p, y) for p in above_x):
+            return "parent's sibling"
+        if x in (parents[y ^ 1] or ()):
+            return "child-in-law"
+        if y in (parents[x ^ 1] or ()):
+            return "parent-in-law"
+        if any(siblings(x, p) for p in above_y):
+            return "sibling's child"
+        return None
+
+
+@functools.cache
+def tree(generations: int, children: int) -> Tree:
+    """A tree, whose tables are made once.
+
+    Args:
+        generations: after the first couple.
+        children: of each couple at most.
+    """
+    return Tree(generations, children)
+
+
+def pick(people: People, chance: float) -> int:
+    """One of some people, each as likely.
+
+    Args:
+        people: at least one.
+        chance: in [0, 1), which of them.
+    """
+    for _ in range(int(chance * people.bit_count())):
+        people &= people - 1
+    return (people & -people).bit_length() - 1
+
+
+def listed(people: People) -> list[int]:
+    """The people of a set, by number."""
+    found = []
+    while people:
+        found.append((people & -people).bit_length() - 1)
+        people &= people - 1
+    return found

@@ -1,0 +1,217 @@
+"""Relatives, and which two relations compose to a third (the setting of CLUTRR, Sinha et al. 2019).
+
+A fact (x, r, y) says that y is the r of x: (Kim, son, Lee) is "Lee is the son of Kim". Composition follows
+a path: (x, r, z) and (z, s, y) give (x, compose(r, s), y). A relation carries the gender of y alone, so the
+gender of a conclusion is that of its second premise.
+
+The rules are those of CLUTRR. They are rules of thumb and not theorems: "child, then grandparent, is
+parent" is wrong for a parent-in-law. What is true in a family is defined in `families`, by parents
+and marriages alone.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import NamedTuple
+
+KINDS = (
+    "child",
+    "parent",
+    "spouse",
+    "sibling",
+    "grandchild",
+    "grandparent",
+    "parent's sibling",
+    "child-in-law",
+    "parent-in-law",
+    "sibling's child",
+)
+"""Relations without gender. The first seven may stand in a story; all but "spouse" may be asked for."""
+
+RELATIONS = (
+    "son",
+    "daughter",
+    "father",
+    "mother",
+    "husband",
+    "wife",
+    "brother",
+    "sister",
+    "grandson",
+    "granddaughter",
+    "grandfather",
+    "grandmother",
+    "uncle",
+    "aunt",
+    "son-in-law",
+    "daughter-in-law",
+    "father-in-law",
+    "mother-in-law",
+    "nephew",
+    "niece",
+)
+"""Relations by number: 2 * kind + 1 if y is a woman."""
+
+NUM_EDGES = 14
+"""Relations that may stand in a story: the first so many, those that some rule has as a premise."""
+
+EDGES = RELATIONS[:NUM_EDGES]
+"""Their names."""
+
+TARGETS = tuple(number for number, name in enumerate(RELATIONS) if name not in ("husband", "wife"))
+"""Relations that may be asked for, by number: all conclusions of rules. The place in here is the class."""
+
+TARGET_NAMES = tuple(RELATIONS[number] for number in TARGETS)
+"""Names of the classes."""
+
+RULES: Mapping[tuple[str, str], str] = {
+    ("child", "child"): "grandchild",
+    ("child", "spouse"): "child-in-law",
+    ("child", "sibling"): "child",
+    ("child", "parent's sibling"): "sibling",
+    ("child", "grandparent"): "parent",
+    ("parent", "child"): "sibling",
+    ("parent", "parent"): "grandparent",
+    ("parent", "sibling"): "parent's sibling",
+    ("spouse", "parent"): "parent-in-law",
+    ("spouse", "grandchild"): "grandchild",
+    ("spouse", "child"): "child",
+    ("sibling", "sibling"): "sibling",
+    ("sibling", "grandparent"): "grandparent",
+    ("sibling", "child"): "sibling's child",
+    ("sibling", "parent"): "parent",
+    ("grandchild", "sibling"): "grandchild",
+}
+"""Composition without gender: the relation of x to z, of z to y, and so of x to y."""
+
+Pair = tuple[int, int]
+"""Two relations by number, in the order of composition."""
+
+
+class Fact(NamedTuple):
+    """y is the `relation` of x.
+
+    Attributes:
+        x: a person, by number.
+        relation: by number.
+        y: another person.
+    """
+
+    x: int
+    relation: int
+    y: int
+
+
+class Step(NamedTuple):
+    """One composition of a proof.
+
+    Attributes:
+        first: what is known of x and z.
+        second: what is known of z and y.
+        conclusion: what follows of x and y.
+    """
+
+    first: Fact
+    second: Fact
+    conclusion: Fact
+
+
+def _gendered() -> dict[Pair, int]:
+    """The rules with gender: 64 pairs, less a son's husband and a daughter's wife, who do not occur."""
+    pairs = {}
+    for (first, second), result in RULES.items():
+        a, b, c = (2 * KINDS.index(kind) for kind in (first, second, result))
+        for z in (0, 1):
+            for y in (0, 1):
+                # A spouse is of the other gender, as in CLUTRR; the first premise says whose spouse it is.
+                if second != "spouse" or z != y:
+                    pairs[a + z, b + y] = c + y
+    return pairs
+
+
+COMPOSITIONS: Mapping[Pair, int] = _gendered()
+"""The 62 pairs that compose, and to what."""
+
+_TABLE = tuple(
+    tuple(COMPOSITIONS.get((a, b), -1) for b in range(len(RELATIONS))) for a in range(len(RELATIONS))
+)
+
+_COLUMNS = tuple(zip(*_TABLE, strict=True))
+
+
+def number(name: str) -> int:
+    """A relation's number by its name.
+
+    Raises:
+        ValueError: there is no such relation.
+    """
+    if name not in RELATIONS:
+        raise ValueError(f"relation is {name!r}, expected one of {', '.join(RELATIONS)}")
+    return RELATIONS.index(name)
+
+
+def compose(first: str, second: str) -> str | None:
+    """What two relations compose to, by name; None where no rule says.
+
+    Raises:
+        ValueError: there is no such relation.
+    """
+    result = _TABLE[number(first)][number(second)]
+    return None if result < 0 else RELATIONS[result]
+
+
+class Deduction(NamedTuple):
+    """All that follows from some facts.
+
+    Attributes:
+        facts: those given and those concluded, as (x, relation, y).
+        used: pairs of relations that were composed on the way: those of every two facts or conclusions that
+            meet and that a rule composes.
+    """
+
+    facts: Set[tuple[int, int, int]]
+    used: Set[Pair]
+
+    def between(self, x: int, y: int) -> list[int]:
+        """What y is to x: relations by number, sorted."""
+        return [relation for relation in range(len(RELATIONS)) if (x, relation, y) in self.facts]
+
+
+def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset()) -> Deduction:
+    """Composes until nothing new follows.
+
+    Every two facts that meet are looked at once, when the later of them comes up. Nobody is their own
+    relative.
+
+    Args:
+        facts: what is known, as (x, relation, y).
+        without: pairs that are not to be composed.
+
+    Returns:
+        Everything that follows, in any order of composition.
+    """
+    queue = list(dict.fromkeys(facts))
+    known = set(queue)
+    used: set[Pair] = set()
+    after: dict[int, list[tuple[int, int]]] = {}
+    before: dict[int, list[tuple[int, int]]] = {}
+    for x, relation, y in queue:  # grows on the way
+        row = _TABLE[relation]
+        for following, z in after.get(y, ()):
+            result = row[following]
+            if result >= 0 and z != x and (relation, following) not in without:
+                used.add((relation, following))
+                conclusion = (x, result, z)
+                if conclusion not in known:
+                    known.add(conclusion)
+                    queue.append(conclusion)
+        column = _COLUMNS[relation]
+        for preceding, w in before.get(x, ()):
+            result = column[preceding]
+            if result >= 0 and w != y and (preceding, relation) not in without:
+                used.add((preceding, relation))
+                conclusion = (w, result, y)
+                if conclusion not in known:
+                    known.add(conclusion)
+                    queue.append(conclusion)
+        after.setdefault(x, []).append((relation, y))
+        before.setdefault(y, []).append((relation, x))
+    return Deduction(known, used)

@@ -1,0 +1,149 @@
+"""Chains that have given relations in a row, for tests of chains held out.
+
+One in thousands of chains has a given run of relations, too few to wait for. So a chain that is shorter is
+drawn, and a fact of it that the run composes to is replaced by the run: people of the family who are one
+another's as it says.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+
+from folnet.kinship.chains import Chain, expand
+from folnet.kinship.families import Family, People, Tree, listed
+from folnet.kinship.rules import COMPOSITIONS, KINDS, Fact, Step
+
+Run = tuple[int, ...]
+"""Relations of a chain, by number."""
+
+Composed = tuple[int, int, int]
+"""One composition of a run: the facts of it from the first number to the third, in two parts that the
+second parts."""
+
+
+@functools.cache
+def bracketings(run: Run) -> dict[int, tuple[Composed, ...]]:
+    """What a run composes to, each with the compositions of one way to it, in order.
+
+    Args:
+        run: relations, one at least.
+    """
+    found: dict[tuple[int, int], dict[int, tuple[Composed, ...]]] = {
+        (place, place + 1): {relation: ()} for place, relation in enumerate(run)
+    }
+    for size in range(2, len(run) + 1):
+        for start in range(len(run) - size + 1):
+            end = start + size
+            ways = found.setdefault((start, end), {})
+            for middle in range(start + 1, end):
+                for first, before in found[start, middle].items():
+                    for second, after in found[middle, end].items():
+                        result = COMPOSITIONS.get((first, second))
+                        if result is not None:
+                            ways.setdefault(result, (*before, *after, (start, middle, end)))
+    return found[0, len(run)]
+
+
+def possible(run: Run) -> bool:
+    """Whether a family may have such a chain, as far as two facts in a row say: a spouse's spouse is
+    oneself, and a spouse is of the other gender.
+
+    Args:
+        run: relations, by number.
+    """
+    return not any(
+        KINDS[second // 2] == "spouse" and (KINDS[first // 2] == "spouse" or first % 2 == second % 2)
+        for first, second in itertools.pairwise(run)
+    )
+
+
+@functools.cache
+def by_length(runs: frozenset[Run]) -> dict[int, dict[int, list[Run]]]:
+    """[length][relation]: the runs that compose to it."""
+    found: dict[int, dict[int, list[Run]]] = {}
+    for run in sorted(runs):
+        for relation in bracketings(run):
+            found.setdefault(len(run), {}).setdefault(relation, []).append(run)
+    return found
+
+
+def expand_with_run(
+    uniform: Callable[[], float],
+    tree: Tree,
+    family: Family,
+    target: Fact,
+    length: int,
+    runs: frozenset[Run],
+) -> Chain | None:
+    """A chain that composes to `target` and has one of some runs of relations in it.
+
+    Args:
+        uniform: gives numbers in [0, 1).
+        tree: what the family is part of.
+        family: whose facts these are.
+        target: what the chain shall compose to.
+        length: facts, k.
+        runs: relations in a row; first the length of one is drawn, each as likely, then one that fits.
+
+    Returns:
+        The chain, in which all that the proof concludes is true; None if this family, or the run drawn, has
+        none.
+    """
+    lengths = [size for size in by_length(runs) if size <= length]
+    if not lengths:
+        return None
+    size = lengths[int(uniform() * len(lengths))]
+    composing = by_length(runs)[size]
+    chain = expand(uniform, tree, family, target, length - size + 1)
+    if chain is None:
+        return None
+    places = [place for place, fact in enumerate(chain.facts) if fact.relation in composing]
+    if not places:
+        return None
+    place = places[int(uniform() * len(places))]
+    replaced = chain.facts[place]
+    fitting = composing[replaced.relation]
+    run = fitting[int(uniform() * len(fitting))]
+    path = _path(uniform, tree, family, (replaced.x,), replaced.y, run, chain.people)
+    if path is None:
+        return None
+
+    def fact(start: int, end: int) -> Fact:
+        x, y = path[start], path[end]
+        return Fact(x, tree.relation(x, y, family), y)
+
+    steps = []
+    for start, middle, end in bracketings(run)[replaced.relation]:
+        step = Step(fact(start, middle), fact(middle, end), fact(start, end))
+        if COMPOSITIONS.get((step.first.relation, step.second.relation)) != step.conclusion.relation:
+            return None  # a rule of thumb that is wrong here
+        steps.append(step)
+    facts = [fact(start, start + 1) for start in range(len(run))]
+    people = chain.people
+    for person in path:
+        people |= 1 << person
+    return Chain([*chain.facts[:place], *facts, *chain.facts[place + 1 :]], [*steps, *chain.proof], people)
+
+
+def _path(
+    uniform: Callable[[], float],
+    tree: Tree,
+    family: Family,
+    path: tuple[int, ...],
+    end: int,
+    run: Run,
+    people: People,
+) -> tuple[int, ...] | None:
+    """A path carried on to `end`, by the relations of a run, over people not taken; None if there is none."""
+    relation = run[len(path) - 1]
+    if len(path) == len(run):
+        return (*path, end) if tree.relation(path[-1], end, family) == relation else None
+    members, women = family
+    ahead = tree.relatives[path[-1]][relation >> 1] & members & ~people
+    options = listed(ahead & women if relation & 1 else ahead & ~women)
+    while options:
+        person = options.pop(int(uniform() * len(options)))
+        found = _path(uniform, tree, family, (*path, person), end, run, people | 1 << person)
+        if found is not None:
+            return found
+    return None

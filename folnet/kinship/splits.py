@@ -1,0 +1,284 @@
+"""Which compositions a training set never shows, so that a test can ask for them.
+
+Two things can be held out. A *pair* of relations: it occurs in a problem if the pair is composed anywhere
+on the way to everything that follows from the story, in whatever order. A *chain* of relations: it occurs
+in a problem if the facts on the way from the question's first person to its second have these relations, in
+a row, anywhere.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Set
+from typing import Literal, Self
+
+import numpy as np
+
+from folnet.kinship.problems import Problem
+from folnet.kinship.rules import (
+    COMPOSITIONS,
+    NUM_EDGES,
+    RELATIONS,
+    TARGETS,
+    Deduction,
+    Fact,
+    Pair,
+    deduce,
+    number,
+)
+from folnet.kinship.runs import Run, bracketings, by_length, possible
+
+Part = Literal["all", "seen", "held_out"]
+"""Which problems: whatever comes; those that show nothing held out; those that ask for something held out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """What training never shows, by names of relations.
+
+    Attributes:
+        pairs: such as ("son", "sister"): z is the son of x and y the sister of z.
+        chains: two relations or more, such as ("husband", "son", "sister").
+    """
+
+    pairs: frozenset[tuple[str, str]] = frozenset()
+    chains: frozenset[tuple[str, ...]] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: a pair that no rule composes, a chain that says nothing; by name."""
+        for name in ("pairs", "chains"):
+            given = getattr(self, name)
+            if isinstance(given, str) or not all(isinstance(run, tuple) for run in given):
+                raise ValueError(
+                    f"held_out.{name} is {given!r}, expected a set of tuples of names of relations"
+                )
+            object.__setattr__(self, name, frozenset(given))
+        for pair in sorted(self.pairs):
+            if len(pair) != 2 or tuple(map(number, pair)) not in COMPOSITIONS:
+                raise ValueError(f"held_out.pairs has {pair}, expected two relations that a rule composes")
+        for chain in sorted(self.chains):
+            run = tuple(map(number, chain))
+            if len(run) < 2 or max(run) >= NUM_EDGES or not bracketings(run) or not possible(run):
+                raise ValueError(
+                    f"held_out.chains has {chain}, expected two relations or more that may stand in "
+                    "stories, that the rules compose and that a family may have"
+                )
+
+    def __bool__(self) -> bool:
+        """Whether anything is held out."""
+        return bool(self.pairs or self.chains)
+
+    @functools.cached_property
+    def pair_numbers(self) -> frozenset[Pair]:
+        """The pairs, by number."""
+        return frozenset((number(first), number(second)) for first, second in self.pairs)
+
+    @functools.cached_property
+    def chain_numbers(self) -> frozenset[Run]:
+        """The chains, by number."""
+        return frozenset(tuple(map(number, chain)) for chain in self.chains)
+
+    def has_chain(self, relations: Run) -> bool:
+        """Whether one of the chains is somewhere in a row of relations."""
+        return any(
+            relations[start : start + size] in self.chain_numbers
+            for size in self._sizes
+            for start in range(len(relations) - size + 1)
+        )
+
+    @functools.cached_property
+    def _sizes(self) -> frozenset[int]:
+        return frozenset(map(len, self.chains))
+
+    @classmethod
+    def draw_pairs(cls, seed: int, count: int) -> Self:
+        """Random pairs, at most so many that every relation is still concluded from some other pair.
+
+        Args:
+            seed: which.
+            count: how many, 1 to 44.
+
+        Raises:
+            ValueError: `count` is out of range.
+        """
+        most = len(COMPOSITIONS) - len(TARGETS)
+        if not 1 <= count <= most:
+            raise ValueError(f"count is {count}, expected 1 to {most}: every conclusion keeps one pair")
+        pairs = sorted(COMPOSITIONS)
+        left = {result: list(COMPOSITIONS.values()).count(result) for result in TARGETS}
+        chosen: list[Pair] = []
+        for place in np.random.default_rng(seed).permutation(len(pairs)):
+            result = COMPOSITIONS[pairs[place]]
+            if len(chosen) < count and left[result] > 1:
+                left[result] -= 1
+                chosen.append(pairs[place])
+        return cls(pairs=frozenset((RELATIONS[a], RELATIONS[b]) for a, b in chosen))
+
+    @classmethod
+    def draw_chains(cls, seed: int, length: int, fraction: float) -> Self:
+        """A random part of all chains of some length, as CLUTRR keeps some for its test.
+
+        Args:
+            seed: which.
+            length: relations in each; 2 to 4, beyond which there are too many to list.
+            fraction: of them, above 0 and below 1.
+
+        Raises:
+            ValueError: `length` or `fraction` is out of range.
+        """
+        if not 2 <= length <= 4:
+            raise ValueError(f"length is {length}, expected 2 to 4")
+        if not 0 < fraction < 1:
+            raise ValueError(f"fraction is {fraction}, expected above 0 and below 1")
+        every = all_chains(length)
+        order = np.random.default_rng(seed).permutation(len(every))
+        chosen = order[: max(1, round(fraction * len(every)))]
+        return cls(chains=frozenset(tuple(RELATIONS[r] for r in every[place]) for place in chosen))
+
+
+NOTHING = HeldOut()
+"""Nothing is held out."""
+
+
+def relations_of(problem: Problem) -> Run:
+    """The relations on the way from the question's first person to its second, by number."""
+    return tuple(fact.relation for fact in problem.chain)
+
+
+def occurs(problem: Problem, held_out: HeldOut, deduction: Deduction | None = None) -> bool:
+    """Whether anything that is held out occurs in a problem.
+
+    Args:
+        problem: a problem.
+        held_out: what to look for.
+        deduction: what follows from its facts, if that is known already.
+    """
+    if held_out.pairs:
+        deduction = deduction or deduce(problem.facts)
+        if not deduction.used.isdisjoint(held_out.pair_numbers):
+            return True
+    return held_out.has_chain(relations_of(problem))
+
+
+def needs(problem: Problem, held_out: HeldOut) -> bool:
+    """Whether a problem asks for what is held out: without the pairs no answer follows, or a chain occurs."""
+    if held_out.pairs:
+        left = deduce(problem.facts, without=held_out.pair_numbers)
+        if Fact(problem.query[0], problem.answer, problem.query[1]) not in left.facts:
+            return True
+    return held_out.has_chain(relations_of(problem))
+
+
+def compositions(problem: Problem) -> set[tuple[str, str]]:
+    """Every pair that is composed on the way to all that follows from a problem's facts, by names."""
+    return {(RELATIONS[a], RELATIONS[b]) for a, b in deduce(problem.facts).used}
+
+
+def check_disjoint(train: Iterable[Problem], test: Iterable[Problem], held_out: HeldOut) -> None:
+    """Checks that training shows nothing of what is held out, and that every test problem asks for it.
+
+    Args:
+        train: problems to train on.
+        test: problems to test with.
+        held_out: what keeps them apart.
+
+    Raises:
+        ValueError: the first problem that is on the wrong side, and why.
+    """
+    if not held_out:
+        raise ValueError("held_out is empty, expected pairs or chains")
+    for place, problem in enumerate(train):
+        if occurs(problem, held_out):
+            raise ValueError(f"train[{place}] shows what is held out: {_named(relations_of(problem))}")
+    for place, problem in enumerate(test):
+        if not needs(problem, held_out):
+            raise ValueError(
+                f"test[{place}] can do without what is held out: {_named(relations_of(problem))}"
+            )
+
+
+@functools.cache
+def all_chains(length: int) -> tuple[Run, ...]:
+    """Every chain of so many relations that a family may have and the rules compose to exactly one; by
+    number.
+
+    Args:
+        length: at least 2. There are 62 of two, 356 of three and 2,392 of four. Not all can be had: a child's
+            father's father is no father, whatever the rules say, and three brothers in a row need a family of
+            four children.
+    """
+    if length == 2:
+        return tuple(sorted(pair for pair in COMPOSITIONS if max(pair) < NUM_EDGES))
+    runs: dict[int, set[Run]] = {1: {(relation,) for relation in range(NUM_EDGES)}}
+    expand: dict[int, list[Pair]] = {}
+    for pair, result in COMPOSITIONS.items():
+        expand.setdefault(result, []).append(pair)
+    for size in range(2, length + 1):  # a run of `size` is one of a relation less, with a relation made two
+        shorter = runs[size - 1] | ({(target,) for target in TARGETS} if size == 2 else set())
+        runs[size] = {
+            (*run[:place], *pair, *run[place + 1 :])
+            for run in shorter
+            for place, relation in enumerate(run)
+            for pair in expand.get(relation, ())
+        }
+    return tuple(sorted(run for run in runs[length] if len(bracketings(run)) == 1 and possible(run)))
+
+
+def reachable(length: int, avoid: Set[Pair] = frozenset(), include: Set[Pair] = frozenset()) -> list[int]:
+    """Relations that some chain of a length can be expanded from, whatever families have.
+
+    Args:
+        length: facts, k.
+        avoid: pairs no expansion may come from.
+        include: pairs one expansion must come from; empty for any.
+
+    Returns:
+        Relations by number, sorted.
+    """
+    plain: list[set[int]] = [set(), set(range(NUM_EDGES))]
+    marked: list[set[int]] = [set(), set()]
+    for size in range(2, length + 1):
+        now, with_one = set(), set()
+        for (first, second), result in COMPOSITIONS.items():
+            if (first, second) in avoid:
+                continue
+            for left in range(1, size):
+                right = size - left
+                if first in plain[left] and second in plain[right]:
+                    now.add(result)
+                    if (first, second) in include or first in marked[left] or second in marked[right]:
+                        with_one.add(result)
+        plain.append(now)
+        marked.append(with_one)
+    return sorted(marked[length] if include else plain[length])
+
+
+@functools.cache
+def targets(held_out: HeldOut, part: Part, length: int) -> tuple[int, ...]:
+    """Relations that may be asked for with chains of a length, as far as the rules alone say.
+
+    Args:
+        held_out: pairs and chains.
+        part: "all"; "seen": without what is held out; "held_out": with some of it.
+        length: facts, k.
+
+    Returns:
+        Relations by number, sorted; none if there is no such problem.
+    """
+    if part == "seen":
+        found = set(reachable(length, avoid=held_out.pair_numbers))
+        if held_out.chains and length <= 3:  # few enough to list; of more facts some are always left
+            left = [run for run in all_chains(length) if not held_out.has_chain(run)]
+            found &= {result for run in left for result in bracketings(run)}
+        return tuple(sorted(found))
+    if part == "held_out" and not held_out.chains:
+        return tuple(reachable(length, include=held_out.pair_numbers))
+    if part == "held_out" and not held_out.pairs:
+        runs = by_length(held_out.chain_numbers)
+        shorter = {result for size in runs if size < length for result in runs[size]}
+        if not any(result < NUM_EDGES for result in shorter):  # only a whole chain can be one held out
+            return tuple(sorted(runs.get(length, ())))
+    return tuple(reachable(length))
+
+
+def _named(relations: Run) -> str:
+    return ", ".join(RELATIONS[relation] for relation in relations)

@@ -1,0 +1,168 @@
+"""Documents in files: text, array_record, and what lies at a place on disk."""
+
+import bisect
+import os
+from pathlib import Path
+
+import numpy as np
+
+from folnet.pretraining.documents import Document, Documents, unwrap
+from folnet.pretraining.python import language_reference
+from folnet.pretraining.records import Records, is_record_file, record_files
+
+PYTHON = "python"
+"""Says "the language reference" where a path is expected."""
+
+
+class TextFiles(Documents):
+    """UTF-8 text: a document is a file, or what stands between blank lines of a file.
+
+    Files with a document each may be wrapped at some column, as books are. With blank lines between
+    documents a line is a paragraph or a sentence, as in the files that BERT's own programs read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, blank_lines: bool = False):
+        """Finds the documents; reads the files once only if they have several.
+
+        Args:
+            path: a file, or a folder in which all files `*.txt` count, those of subfolders too.
+            blank_lines: whether blank lines stand between documents; otherwise a file is one, and blank lines
+                stand between its paragraphs.
+
+        Raises:
+            ValueError: nothing is there.
+        """
+        path = Path(path).expanduser()
+        self.files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+        if not self.files or not self.files[0].is_file():
+            raise ValueError(f"path must be a text file or a folder with files *.txt, got {path}")
+        self.name = str(path)
+        self._blank_lines = blank_lines
+        self._spans = [_spans(file) for file in self.files] if blank_lines else None
+        counts = [1] * len(self.files) if self._spans is None else [len(spans) for spans in self._spans]
+        self._ends = np.cumsum(counts).tolist()
+        if not len(self):
+            raise ValueError(f"path must have some text, {path} is empty")
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return self._ends[-1]
+
+    def _at(self, index: int) -> Document:
+        number = bisect.bisect_right(self._ends, index)
+        file = self.files[number]
+        if self._spans is None:
+            return Document(str(file), unwrap(_text(file, 0, None)))
+        place = index - (self._ends[number - 1] if number else 0)
+        start, end = self._spans[number][place].tolist()
+        return Document(f"{file}, document {place}", _text(file, start, end))
+
+
+def _spans(file: Path) -> np.ndarray:
+    """Where the documents of a file begin and end, in bytes [N, 2]; a large file is not taken into memory."""
+    spans, start, position, content_end, inside = [], 0, 0, 0, False
+    with open(file, "rb") as lines:
+        for line in lines:
+            blank = not line.strip()
+            if not blank and not inside:
+                start, inside = position, True
+            elif blank and inside:
+                spans.append((start, content_end))
+                inside = False
+            position += len(line)
+            if not blank:
+                content_end = position
+    if inside:
+        spans.append((start, content_end))
+    return np.asarray(spans, np.int64).reshape(-1, 2)
+
+
+def _text(file: Path, start: int, end: int | None) -> str:
+    with open(file, "rb") as stream:
+        stream.seek(start)
+        data = stream.read(-1 if end is None else end - start)
+    try:
+        return data.decode("utf-8-sig" if start == 0 else "utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        with open(file, "rb") as stream:
+            line = stream.read(start + error.start).count(b"\n") + 1
+        raise ValueError(f"{file}, line {line}: not UTF-8 ({error.reason})") from error
+
+
+class ArrayRecordTexts(Documents):
+    """array_record files with a text in each record, as UTF-8."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        """Finds them.
+
+        Args:
+            path: a file, or a folder with files `*.array_record*`.
+
+        Raises:
+            ValueError: none is there, or one is damaged.
+        """
+        path = Path(path).expanduser()
+        self.files = record_files(path) if path.is_dir() else [path]
+        if not self.files:
+            raise ValueError(f"path must be an array_record file or a folder with some, got {path}")
+        self.name = str(path)
+        self._records = Records(self.files)
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self._records)
+
+    def _at(self, index: int) -> Document:
+        where = self._records.where(index)
+        (data,) = self._records.read([index])
+        try:
+            return Document(where, data.decode("utf-8").replace("\r\n", "\n"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+def open_documents(
+    source: str | os.PathLike[str],
+    *,
+    split: str = "train",
+    feature: str = "text",
+    blank_lines: bool | None = None,
+) -> Documents:
+    """The documents at a place, by what lies there.
+
+    Args:
+        source: `python` (the language reference); a folder that TensorFlow Datasets has prepared, such as
+            `tensorflow_datasets/wikipedia/20230601.en/1.0.0`; a folder with array_record files, or one of
+            them; a folder with files `*.txt`; or one file.
+        split: of a prepared data set.
+        feature: of a prepared data set, which one is the text.
+        blank_lines: whether blank lines of text files stand between documents; by default so if it is one
+            file.
+
+    Returns:
+        The documents.
+
+    Raises:
+        ValueError: it is nothing of that.
+    """
+    if source == PYTHON:
+        return language_reference()
+    path = Path(source).expanduser()
+    if path.is_dir():
+        if (path / "dataset_info.json").is_file():
+            from folnet.pretraining.tfds import TFDSDocuments
+
+            return TFDSDocuments(path, split, feature)
+        if versions := [*path.glob("*/dataset_info.json"), *path.glob("*/*/dataset_info.json")]:
+            listed = ", ".join(sorted(str(version.parent.relative_to(path)) for version in versions)[:5])
+            raise ValueError(
+                f"source must be one version of a prepared data set, got {path}, which has {listed}"
+            )
+        if record_files(path):
+            return ArrayRecordTexts(path)
+        return TextFiles(path, blank_lines=bool(blank_lines))
+    if path.is_file() and is_record_file(path):
+        return ArrayRecordTexts(path)
+    if not path.is_file():
+        raise ValueError(f"source must be {PYTHON!r}, a folder or a file, got {path}: nothing is there")
+    return TextFiles(path, blank_lines=blank_lines is None or blank_lines)

@@ -1,0 +1,70 @@
+"""Documents of a data set prepared by TensorFlow Datasets, such as `wikipedia`, read without TensorFlow."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from folnet.pretraining.documents import Document, Documents
+
+
+class TFDSDocuments(Documents):
+    """One split of a prepared data set that has a text in each example.
+
+    Prepare it once, where TensorFlow is installed: `tfds build wikipedia/20230601.en
+    --file_format=array_record`.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], split: str = "train", feature: str = "text"):
+        """Opens it.
+
+        Args:
+            directory: the folder of one version, which has `dataset_info.json`.
+            split: which, "train" or "train[:1000]", as TFDS writes it.
+            feature: the name of the text; a feature `title`, if there is one, names the document.
+
+        Raises:
+            ValueError: it is not prepared as array_record, or has no such split or no such text.
+        """
+        self._directory, self._split, self._feature = Path(directory).expanduser(), split, feature
+        self.name = f"{self._directory}, {split}"
+        if not (self._directory / "dataset_info.json").is_file():
+            raise ValueError(
+                f"directory must have dataset_info.json of a prepared data set, got {self._directory}"
+            )
+        import tensorflow_datasets as tfds
+
+        builder = tfds.builder_from_directory(str(self._directory))
+        kind = builder.info.file_format
+        if kind is None or kind.value != "array_record":
+            raise ValueError(
+                f"{self._directory} is prepared as {kind and kind.value}, expected array_record "
+                "(tfds build ... --file_format=array_record)"
+            )
+        if self._feature not in (builder.info.features or {}):
+            have = ", ".join(builder.info.features or {}) or "none"
+            raise ValueError(
+                f"feature must be one of those of {self._directory} ({have}), got {self._feature!r}"
+            )
+        if self._split.partition("[")[0] not in builder.info.splits:
+            have = ", ".join(builder.info.splits) or "none"
+            raise ValueError(f"split must be one of those of {self._directory} ({have}), got {self._split!r}")
+        self._records: Any = builder.as_data_source(split=self._split)
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self._records)
+
+    def _at(self, index: int) -> Document:
+        where = f"{self.name}, record {index}"
+        record = self._records[index]
+        data = record[self._feature]
+        if not isinstance(data, bytes):
+            raise ValueError(f"{where}: {self._feature} is not a text but {type(data).__name__}")
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{where}: {self._feature} is not UTF-8 ({error})") from error
+        title = record.get("title", b"")
+        if isinstance(title, bytes) and title:
+            where += f" ({title.decode('utf-8', 'replace')})"
+        return Document(where, text.replace("\r\n", "\n"))

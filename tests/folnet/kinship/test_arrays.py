@@ -1,0 +1,89 @@
+"""Arrays say what the problems say, and are what the model takes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from folnet import FOLNet, FOLNetConfig, check_inputs, kinship
+from folnet.kinship.arrays import (
+    CLS,
+    FIRST,
+    PAD,
+    PERSON,
+    QUERY,
+    RELATION_VOCAB_SIZE,
+    SECOND,
+    VOCAB_SIZE,
+    symbols,
+)
+
+SOURCE = kinship.Kinship(seed=2, lengths=(2, 3, 5), irrelevant=1)
+PROBLEMS = SOURCE.draw(range(40))
+ARRAYS = symbols(PROBLEMS, num_people=9)
+
+
+def test_problems_can_be_read_back():
+    """Facts, question, people and class, from the arrays alone."""
+    assert ARRAYS.input_ids.shape == (40, 10)
+    for row, problem in enumerate(PROBLEMS):
+        pairs = np.argwhere(ARRAYS.relation_ids[row] >= 0)
+        facts = {(x - 1, int(ARRAYS.relation_ids[row, x, y]), y - 1) for x, y in pairs.tolist()}
+        question = {fact for fact in facts if fact[1] == QUERY}
+        assert facts - question == set(problem.facts)
+        assert question == {(problem.query[0], QUERY, problem.query[1])}
+        kinds = ARRAYS.input_ids[row].tolist()
+        assert kinds[0] == CLS
+        assert (kinds.index(FIRST) - 1, kinds.index(SECOND) - 1) == problem.query
+        assert tuple(ARRAYS.query[row] - 1) == problem.query
+        assert kinds.count(PERSON) == problem.num_people - 2
+        assert kinds[problem.num_people + 1 :] == [PAD] * (9 - problem.num_people)
+        assert np.array_equal(ARRAYS.attention_mask[row], ARRAYS.input_ids[row] != PAD)
+        assert kinship.TARGET_NAMES[ARRAYS.labels[row]] == problem.answer_name
+        assert ARRAYS.lengths[row] == problem.length
+
+
+def test_room_is_made_for_the_largest():
+    """Unless it is given."""
+    assert symbols(PROBLEMS).input_ids.shape[1] == 1 + max(problem.num_people for problem in PROBLEMS)
+    assert symbols(PROBLEMS[:1], num_people=30).relation_ids.shape == (1, 31, 31)
+
+
+def test_what_does_not_fit_is_named():
+    """By its place."""
+    place = next(i for i, problem in enumerate(PROBLEMS) if problem.num_people > 4)
+    with pytest.raises(
+        ValueError, match=rf"num_people is 4, expected at least the \d of problems\[{place}\]"
+    ):
+        symbols(PROBLEMS, num_people=4)
+    with pytest.raises(ValueError, match="problems is empty"):
+        symbols([])
+
+
+def test_the_model_takes_them():
+    """As its ids and binary base atoms, all in range."""
+    config = FOLNetConfig(
+        vocab_size=VOCAB_SIZE,
+        relation_vocab_size=RELATION_VOCAB_SIZE,
+        hidden_size=8,
+        relation_size=4,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        head_size=4,
+        intermediate_size=8,
+        relation_intermediate_size=8,
+        relative_position="none",
+        absolute_position=False,
+    )
+    check_inputs(config, ARRAYS.input_ids, relation_ids=ARRAYS.relation_ids)
+    model = FOLNet(config)
+
+    def run(key):
+        arrays = [jnp.asarray(array) for array in (ARRAYS.input_ids, ARRAYS.attention_mask)]
+        return model.init_with_output(
+            key, arrays[0], None, arrays[1], relation_ids=jnp.asarray(ARRAYS.relation_ids)
+        )[0]
+
+    output = jax.eval_shape(run, jax.random.key(0))
+    assert output.pooler_output.shape == (40, 8)
+    assert output.relation_hidden_state.shape == (40, 10, 10, 4)

@@ -1,0 +1,133 @@
+"""The rules are CLUTRR's, and deducing is applying them to a fixed point."""
+
+import collections
+import re
+
+import numpy as np
+import pytest
+
+from folnet.kinship import rules
+from folnet.kinship.rules import (
+    COMPOSITIONS,
+    EDGES,
+    RELATIONS,
+    RULES,
+    TARGET_NAMES,
+    Fact,
+    compose,
+    deduce,
+    number,
+)
+from tests.folnet import kinship_solver
+
+
+def facts(*words: tuple[int, str, int]) -> list[Fact]:
+    """Facts with relations by name."""
+    return [Fact(x, number(name), y) for x, name, y in words]
+
+
+def test_the_rules_are_the_published_ones():
+    """Every one of the table in CLUTRR's words and no other: 16 without gender, 62 with."""
+    published = set(kinship_solver.rules())
+    ours = {(RELATIONS[a], RELATIONS[b], RELATIONS[c]) for (a, b), c in COMPOSITIONS.items()}
+    assert ours == published
+    assert (len(RULES), len(COMPOSITIONS)) == (16, 62)
+
+
+def test_relations_are_fourteen_to_tell_and_eighteen_to_ask_for():
+    """The premises of rules, and their conclusions."""
+    premises = {relation for pair in COMPOSITIONS for relation in pair}
+    assert {RELATIONS[relation] for relation in premises} == set(EDGES)
+    assert {RELATIONS[relation] for relation in COMPOSITIONS.values()} == set(TARGET_NAMES)
+    assert (len(EDGES), len(TARGET_NAMES), len(set(RELATIONS))) == (14, 18, 20)
+
+
+def test_the_gender_of_a_conclusion_is_that_of_its_second_premise():
+    """Odd numbers are women, by the words."""
+    women = re.compile("daughter|mother|wife|sister|aunt|niece")
+    assert all(bool(women.search(name)) == bool(place % 2) for place, name in enumerate(RELATIONS))
+    assert all(pair[1] % 2 == result % 2 for pair, result in COMPOSITIONS.items())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "result"),
+    [
+        ("daughter", "brother", "son"),
+        ("brother", "daughter", "niece"),
+        ("wife", "father", "father-in-law"),
+        ("mother", "brother", "uncle"),
+        ("uncle", "son", None),
+        ("son", "husband", None),
+    ],
+)
+def test_compose(first, second, result):
+    """By name."""
+    assert compose(first, second) == result
+
+
+def test_unknown_relations_are_named():
+    """A cousin has no name here."""
+    with pytest.raises(ValueError, match="relation is 'cousin', expected one of son, daughter"):
+        compose("cousin", "son")
+
+
+def test_a_grandmother_of_a_wifes_son_is_a_mother_or_a_mother_in_law():
+    """The order of composition decides, so both follow."""
+    found = deduce(facts((0, "wife", 1), (1, "son", 2), (2, "grandmother", 3)))
+    assert [RELATIONS[r] for r in found.between(0, 3)] == ["mother", "mother-in-law"]
+    pairs = {(RELATIONS[a], RELATIONS[b]) for a, b in found.used}
+    assert pairs == {("wife", "son"), ("son", "grandmother"), ("wife", "mother")}
+
+
+def test_without_a_pair_what_needs_it_does_not_follow():
+    """And it is not counted as used."""
+    chain = facts((0, "wife", 1), (1, "son", 2), (2, "grandmother", 3))
+    found = deduce(chain, without={(number("wife"), number("son"))})
+    assert [RELATIONS[r] for r in found.between(0, 3)] == ["mother-in-law"]
+    assert (number("wife"), number("son")) not in found.used
+
+
+def test_nobody_is_their_own_relative():
+    """A circle of facts: a father's son is a brother, unless he is oneself."""
+    found = deduce(facts((0, "father", 1), (1, "son", 0), (1, "son", 2)))
+    assert not any(x == y for x, _, y in found.facts)
+    assert [RELATIONS[r] for r in found.between(0, 2)] == ["brother"]
+
+
+def test_deduction_is_the_closure():
+    """On random graphs, circles and contradictions among them, all that the solver finds and nothing else."""
+    generator = np.random.default_rng(0)
+    graphs = []
+    for _ in range(150):
+        count = int(generator.integers(3, 11))
+        people = generator.integers(0, 7, (count, 2))
+        graphs.append([Fact(int(x), int(generator.integers(14)), int(y)) for x, y in people if x != y])
+    known = kinship_solver.closure(graphs, 7)
+    sizes = collections.Counter()
+    for row, graph in enumerate(graphs):
+        expected = {
+            Fact(x, relation, y)
+            for relation in range(20)
+            for x in range(7)
+            for y in range(7)
+            if known[relation, row, x] >> y & 1
+        }
+        found = deduce(graph)
+        assert found.facts == expected
+        met = {
+            (first.relation, second.relation)
+            for first in expected
+            for second in expected
+            if first.y == second.x and first.x != second.y
+        }
+        assert found.used == met & set(COMPOSITIONS)
+        sizes[len(expected) > len(set(graph))] += 1
+    assert min(sizes[True], sizes[False]) > 10
+
+
+def test_kinds_and_relations_agree():
+    """A relation's number is twice its kind's, plus one for women."""
+    for first, second in rules.RULES:
+        assert {first, second} <= set(rules.KINDS[:7])
+    assert rules.KINDS[number("uncle") // 2] == "parent's sibling"
+    assert rules.KINDS[number("niece") // 2] == "sibling's child"

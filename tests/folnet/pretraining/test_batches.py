@@ -1,0 +1,328 @@
+"""Batches against the text, step by step, on one host and on several."""
+
+import itertools
+import pickle
+
+import grain
+import numpy as np
+import pytest
+from absl import flags
+from scipy import stats
+
+from folnet.pretraining.batches import PretrainingBatch, PretrainingBatches
+from folnet.pretraining.windows import MemoryWindows, Window
+from folnet.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.folnet.small_text import corpus, split
+
+LENGTH = 32
+LEAST_P = 1e-4
+
+
+def batches(batch_size=16, *, packing="document", length=LENGTH, **arguments):
+    return PretrainingBatches(split(length, packing).train, corpus()[1], batch_size, **arguments)
+
+
+def equal(first: PretrainingBatch, second: PretrainingBatch) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def unmasked(batch):
+    """The ids before they were masked."""
+    ids = batch.input_ids.copy()
+    rows, places = np.nonzero(batch.mlm_labels >= 0)
+    ids[rows, batch.mlm_positions[rows, places]] = batch.mlm_labels[rows, places]
+    return ids
+
+
+def segments(batch):
+    """Document and place of the tokens of both segments, row by row, with their marks checked."""
+    tokenizer, where = corpus()[1], corpus()[2]
+    for ids, types, mask in zip(unmasked(batch), batch.token_type_ids, batch.attention_mask, strict=True):
+        size = int(mask.sum())
+        assert mask[:size].all()
+        assert (ids[size:] == tokenizer.pad_id).all()
+        assert ids[0] == tokenizer.cls_id
+        assert ids[size - 1] == tokenizer.sep_id
+        ends = np.flatnonzero(ids == tokenizer.sep_id)
+        assert types.tolist() == [0] * (ends[0] + 1) + [1] * (size - ends[0] - 1) + [0] * (len(ids) - size)
+        first = [where[int(number)] for number in ids[1 : ends[0]]]
+        second = [where[int(number)] for number in ids[ends[0] + 1 : size - 1]]
+        assert len(ends) == (1 if ends[0] == size - 1 else 2)
+        yield first, second
+
+
+def follows(tokens):
+    """Whether tokens stand one after the other in one document."""
+    return all(b == (a[0], a[1] + 1) for a, b in itertools.pairwise(tokens))
+
+
+def test_shapes_are_fixed():
+    """And types, whatever the objective."""
+    for objective in ("sop", "nsp", "pair", "single"):
+        batch = batches(8, objective=objective)(3)
+        assert [array.shape for array in batch] == [(8, 32)] * 3 + [(8, 5)] * 2 + [(8,)]
+        kinds = ["int32", "int32", "bool", "int32", "int32", "int32"]
+        assert [str(array.dtype) for array in batch] == kinds
+
+
+@pytest.mark.parametrize("packing", ["document", "sentences"])
+@pytest.mark.parametrize("cut", ["middle", "sentence"])
+def test_sentence_order(packing, cut):
+    """Two halves of a window, in the order that the label says; both labels equally often."""
+    found, begins = [], corpus()[3]
+    made = batches(32, packing=packing, objective="sop", cut=cut)
+    at_sentence = []
+    for step in range(2 * len(made)):
+        batch = made(step)
+        windows = made.windows.take([index for _, index in made.examples(step)])
+        rows = zip(segments(batch), batch.next_sentence_label, windows, strict=True)
+        for (first, second), label, window in rows:
+            assert first
+            assert second
+            halves = (second, first) if label else (first, second)
+            assert follows(halves[0] + halves[1])
+            assert not follows(halves[1] + halves[0])
+            document, place = halves[1][0]
+            if window.starts.any():  # there is a beginning inside
+                at_sentence.append(place in begins[document])
+            found.append(int(label))
+    assert stats.binomtest(sum(found), len(found)).pvalue > LEAST_P
+    if cut == "sentence":
+        assert all(at_sentence)
+        assert len(at_sentence) > 0.6 * len(found)
+    else:
+        assert np.mean(at_sentence) < 0.3
+
+
+def test_next_sentence():
+    """The label says whether the second segment follows; one that does not is of another document, begins
+    with a sentence and is as long as the one it stands for.
+    """
+    made, begins = batches(32, objective="nsp"), corpus()[3]
+    found, sizes, elsewhere = [], [], 0
+    for step in range(3 * len(made)):
+        batch = made(step)
+        examples = made.examples(step)
+        windows = made.windows.take([index for _, index in examples])
+        for (first, second), label, window in zip(
+            segments(batch), batch.next_sentence_label, windows, strict=True
+        ):
+            assert follows(first)
+            assert follows(second)
+            if label == 0:
+                assert follows(first + second)
+                assert len(first) + len(second) == len(window.tokens)
+            else:
+                assert second[0][0] != first[0][0]
+                elsewhere += second[0][1] in begins[second[0][0]]
+                sizes.append(len(first) + len(second) == len(window.tokens))
+            found.append(int(label))
+    assert stats.binomtest(sum(found), len(found)).pvalue > LEAST_P
+    assert np.mean(sizes) > 0.9
+    assert elsewhere > 0.7 * sum(found)
+
+
+def test_pairs_and_single_segments_have_no_label():
+    """But the text is there, in order and whole."""
+    for objective in ("pair", "single"):
+        made = batches(16, objective=objective)
+        batch = made(0)
+        assert (batch.next_sentence_label == -1).all()
+        windows = made.windows.take([index for _, index in made.examples(0)])
+        for (first, second), window in zip(segments(batch), windows, strict=True):
+            assert follows(first + second)
+            assert len(first + second) == len(window.tokens)
+            assert bool(second) == (objective == "pair")
+
+
+def test_full_windows_across_documents():
+    """A separator between documents is neither masked nor padded."""
+    made = batches(16, packing="corpus", objective="sop")
+    tokenizer, separated = corpus()[1], 0
+    for step in range(len(made)):
+        batch = made(step)
+        windows = made.windows.take([index for _, index in made.examples(step)])
+        inside = [int((window.tokens == tokenizer.sep_id).sum()) for window in windows]
+        assert ((unmasked(batch) == tokenizer.sep_id).sum(axis=1) - 2).tolist() == inside
+        assert tokenizer.sep_id not in batch.mlm_labels
+        separated += sum(inside)
+    assert separated >= 5
+
+
+def test_no_special_token_is_masked():
+    """For all objectives, with words masked whole or not; the rate is 15 %."""
+    tokenizer = corpus()[1]
+    for objective in ("sop", "nsp", "single"):
+        for whole_words in (False, True):
+            made = batches(64, objective=objective, whole_words=whole_words)
+            batch = made(1)
+            labels = batch.mlm_labels[batch.mlm_labels >= 0]
+            assert not np.isin(labels, tokenizer.special_ids).any()
+            tokens = batch.attention_mask.sum() - 64 * (2 if objective == "single" else 3)
+            assert abs(len(labels) / tokens - 0.15) < 0.02
+
+
+def test_each_window_once_an_epoch():
+    """In another order in each epoch, whatever the batch size; a batch may reach into the next epoch."""
+    windows = split(LENGTH).train
+    for batch_size in (9, 16, 200):
+        made = batches(batch_size)
+        total = 3 * len(windows) // batch_size + 1
+        examples = [example for step in range(total) for example in made.examples(step)]
+        orders = [[index for epoch, index in examples if epoch == wanted] for wanted in range(3)]
+        assert [epoch for epoch, _ in examples] == sorted(epoch for epoch, _ in examples)
+        for order in orders:
+            assert sorted(order) == list(range(len(windows)))
+        assert orders[0] != orders[1] != orders[2]
+    assert len(windows) % 9
+    # Another order from a newer library would break the continuation of runs without a word.
+    assert [index for _, index in batches(6).examples(0)] == [49, 83, 10, 45, 39, 69]
+    plain = batches(7, shuffle=False)
+    assert [index for _, index in plain.examples(0) + plain.examples(1)] == list(range(14))
+
+
+@pytest.mark.parametrize("process_count", [1, 2, 3])
+@pytest.mark.parametrize("repeat", [True, False])
+def test_hosts_share_each_batch(process_count, repeat):
+    """Their rows together are the batch of one host; each window is with one of them, once."""
+    whole = batches(18, repeat=repeat, objective="nsp")
+    parts = [
+        batches(18, repeat=repeat, objective="nsp", process_index=index, process_count=process_count)
+        for index in range(process_count)
+    ]
+    seen = []
+    for step in range(len(whole)):
+        rows = [np.concatenate(arrays) for arrays in zip(*(part(step) for part in parts), strict=True)]
+        assert equal(PretrainingBatch(*rows), whole(step))
+        seen += [example for part in parts for example in part.examples(step)]
+    first_epoch = [index for epoch, index in seen if epoch == 0]
+    assert sorted(first_epoch) == list(range(len(whole.windows)))
+    assert len(set(seen)) == len(seen)
+
+
+def test_one_epoch():
+    """Every window once; what is left of the last batch is empty, and no step follows."""
+    made = batches(64, repeat=False, shuffle=False)
+    rows = sum(int(batch.attention_mask.any(axis=1).sum()) for batch in made)
+    assert rows == len(made.windows)
+    last = made(len(made) - 1)
+    empty = ~last.attention_mask.any(axis=1)
+    assert empty.any()
+    assert (last.input_ids[empty] == corpus()[1].pad_id).all()
+    assert (last.mlm_labels[empty] == -1).all()
+    assert (last.next_sentence_label[empty] == -1).all()
+    assert sum(1 for _ in made.dataset()) == len(made)
+    with pytest.raises(ValueError, match=rf"step must be in 0 \.\. {len(made) - 1}, got {len(made)}"):
+        made(len(made))
+
+
+def test_a_batch_depends_on_its_step_alone():
+    """Not on what was asked before, on this object, or on the process; and the seed changes it."""
+    made = batches(16, objective="nsp")
+    expected = [made(step) for step in range(30)]
+    fresh = batches(16, objective="nsp")
+    for step in (29, 3, 17):
+        assert equal(fresh(step), expected[step])
+        assert equal(pickle.loads(pickle.dumps(made))(step), expected[step])
+    assert equal(fresh(np.int64(3)), expected[3])
+    assert not equal(batches(16, objective="nsp", seed=1)(3), expected[3])
+    seeds = [batches(16, shuffle=False, seed=seed)(0) for seed in (0, 1)]
+    assert not np.array_equal(seeds[0].mlm_positions, seeds[1].mlm_positions)
+    assert not np.array_equal(seeds[0].next_sentence_label, seeds[1].next_sentence_label)
+
+
+def test_an_example_does_not_depend_on_its_batch():
+    """The same window in the same epoch is the same example, whatever stands beside it."""
+    large, small = batches(60), batches(7)
+    rows = {}
+    for made in (large, small):
+        for step in range(60 // made.batch_size):
+            batch = made(step)
+            for row, example in enumerate(made.examples(step)):
+                rows.setdefault(example, []).append(tuple(array[row].tobytes() for array in batch))
+    twice = [found for found in rows.values() if len(found) == 2]
+    assert len(twice) == 56
+    assert all(first == second for first, second in twice)
+
+
+def test_dynamic_and_static():
+    """Drawn anew in each epoch, or as in the first for ever."""
+    for dynamic in (True, False):
+        made = batches(len(split(LENGTH).train), shuffle=False, dynamic=dynamic)
+        first, second = made(0), made(1)
+        assert made.examples(1)[0] == (1, 0)
+        assert equal(first, second) != dynamic
+        changed = [
+            not np.array_equal(a, b) for a, b in zip(first.mlm_positions, second.mlm_positions, strict=True)
+        ]
+        assert np.mean(changed) > 0.9 if dynamic else not any(changed)
+
+
+def test_grain_goes_on_where_it_was():
+    """The dataset gives the batches of the steps, and an iterator's position can be kept."""
+    made = batches(16)
+    dataset = made.dataset()
+    assert isinstance(dataset, grain.IterDataset)
+    iterator = iter(dataset)
+    for step in range(3):
+        assert equal(next(iterator), made(step))
+    state = iterator.get_state()
+    again = iter(batches(16).dataset(threads=1, ahead=1))
+    again.set_state(state)
+    assert equal(next(again), made(3))
+    assert sum(1 for _ in made.dataset(5)) == 5
+    for arguments, message in (
+        ({"threads": 0}, "threads must be at least 1"),
+        ({"ahead": 0}, "ahead must be at least 1"),
+        ({"workers": -1}, "workers must be at least 0"),
+        ({"steps": -1}, "steps must be at least 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made.dataset(**arguments)
+
+
+@pytest.mark.slow
+def test_grain_in_other_processes():
+    """The batches are the same. Grain reads absl's flags there, which a program has parsed."""
+    flags.FLAGS(["test"])
+    made = batches(16, objective="nsp")
+    for step, batch in enumerate(made.dataset(6, workers=2)):
+        assert equal(batch, made(step))
+    flags.FLAGS.unparse_flags()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"seed": -1}, r"seed must be in 0 \.\. 4294967295, got -1"),
+        ({"process_index": 2, "process_count": 2}, r"process_index must be in 0 \.\. 1, got 2"),
+        ({"process_count": 3}, "batch_size=16 must be a multiple of process_count=3"),
+        ({"objective": "mlm"}, "objective must be one of"),
+        ({"cut": "end"}, "cut must be one of"),
+        ({"mask_rate": 0.0}, "rate must be in 0"),
+        ({"predictions": 0}, "places must be at least 1"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    """By name."""
+    with pytest.raises(ValueError, match=message):
+        batches(**arguments)
+
+
+def test_windows_and_tokenizer_must_belong_together():
+    """And there must be some."""
+    tokenizer = corpus()[1]
+    other = WordPieceTokenizer([*SPECIAL_TOKENS, "a"])
+    with pytest.raises(ValueError, match="tokenizer must be the one that made the windows"):
+        PretrainingBatches(split(LENGTH).train, other, 4)
+    none = MemoryWindows([], room=9, packing="document", vocabulary=tokenizer.fingerprint)
+    with pytest.raises(ValueError, match="windows must have at least one window, got none"):
+        PretrainingBatches(none, tokenizer, 4)
+    bare = WordPieceTokenizer(SPECIAL_TOKENS)
+    one = Window(np.asarray([1, 1], np.uint16), np.asarray([0], np.uint16), 0, 1)
+    unknown = MemoryWindows([one], room=9, packing="document", vocabulary=bare.fingerprint)
+    with pytest.raises(ValueError, match="tokenizer must have pieces beside the special tokens"):
+        PretrainingBatches(unknown, bare, 4)
+    with pytest.raises(ValueError, match="step must be in 0 and above, got -1"):
+        batches()(-1)

@@ -1,0 +1,172 @@
+"""Windows on disk: what is written is read, and damage is found."""
+
+import dataclasses
+import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from folnet.pretraining.batches import PretrainingBatches
+from folnet.pretraining.files import (
+    MANIFEST,
+    SPLITS,
+    VOCABULARY,
+    Manifest,
+    PreparedWindows,
+    decode,
+    encode,
+    shard_path,
+    write_windows,
+)
+from folnet.pretraining.records import write_records
+from folnet.pretraining.windows import Window
+from tests.folnet.small_text import LENGTHS, corpus, split
+
+LENGTH = 32
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """A directory as the program makes it: the training windows in two files, cut between documents."""
+    parts = dict(zip(SPLITS, split(LENGTH, held_out=0.4), strict=True))
+    tokenizer = corpus()[1]
+    made = {}
+    for name, windows in parts.items():
+        every = windows.take(range(len(windows)))
+        border = next(i for i, window in enumerate(every) if i > len(every) / 2 and window.place == 0)
+        pieces = (every[:border], every[border:])
+        made[name] = [
+            {"shard": shard, **write_windows(shard_path(tmp_path, name, shard), piece)}
+            for shard, piece in enumerate(pieces)
+        ]
+    tokenizer.save(tmp_path / VOCABULARY)
+    manifest = Manifest(
+        source="a test",
+        documents=len(LENGTHS),
+        shard_documents=5,
+        vocabulary=tokenizer.fingerprint,
+        lowercase=True,
+        length=LENGTH,
+        packing="document",
+        short_fraction=0.0,
+        held_out=0.4,
+        seed=0,
+        splits=made,
+    )
+    manifest.write(tmp_path)
+    return tmp_path
+
+
+def same(first, second):
+    return (
+        np.array_equal(first.tokens, second.tokens)
+        and np.array_equal(first.starts, second.starts)
+        and first[2:] == second[2:]
+    )
+
+
+def test_records_are_windows():
+    """All ids and numbers that there can be."""
+    for window in (
+        Window(np.asarray([0, 65535], np.uint16), np.asarray([], np.uint16), 0, 0),
+        Window(np.arange(125, dtype=np.uint16), np.asarray([0, 124], np.uint16), 2**32 - 2, 2**32 - 1),
+    ):
+        assert same(decode(encode(window), 125), window)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_what_was_written_is_read(prepared, name):
+    """In the same order over several files, in any order, and in another process."""
+    expected = split(LENGTH, held_out=0.4)[SPLITS.index(name)]
+    windows = pickle.loads(pickle.dumps(PreparedWindows(prepared, name)))
+    assert len(windows) == len(expected)
+    assert windows.num_tokens == expected.num_tokens
+    assert (windows.room, windows.packing, windows.vocabulary) == (29, "document", expected.vocabulary)
+    order = np.random.default_rng(0).permutation(len(windows)).tolist()
+    assert all(map(same, windows.take(order), expected.take(order)))
+
+
+def test_batches_are_those_of_memory(prepared):
+    """Bit by bit; with the tokenizer that lies beside the windows."""
+    windows = PreparedWindows(prepared)
+    files = PretrainingBatches(windows, windows.tokenizer(), 16, objective="nsp")
+    memory = PretrainingBatches(split(LENGTH, held_out=0.4).train, corpus()[1], 16, objective="nsp")
+    for step in (0, 7):
+        assert all(map(np.array_equal, files(step), memory(step)))
+
+
+def test_several_threads_read_at_once(prepared):
+    """As Grain's do."""
+    windows = PreparedWindows(prepared)
+    rng = np.random.default_rng(0)
+    wanted = [rng.integers(0, len(windows), 8).tolist() for _ in range(200)]
+    expected = [windows.take(indices) for indices in wanted]
+    with ThreadPoolExecutor(8) as pool:
+        for found, alone in zip(pool.map(windows.take, wanted), expected, strict=True):
+            assert all(map(same, found, alone))
+
+
+def test_damaged_records():
+    """Told by what they should have been."""
+    record = encode(Window(np.arange(9, dtype=np.uint16), np.asarray([0, 4], np.uint16), 1, 2))
+    for data, message in (
+        (record[:5], "5 bytes, expected at least 12"),
+        (record[:-1], "33 bytes, expected those of 9 tokens and 2 sentences"),
+        (encode(Window(np.arange(9, dtype=np.uint16), np.asarray([], np.uint16), 2, 2)), "window 2 of 2"),
+        (encode(Window(np.arange(1, dtype=np.uint16), np.asarray([], np.uint16), 0, 1)), "with 1 tokens"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            decode(data, 9)
+    with pytest.raises(ValueError, match="with 9 tokens, expected 2 to 8 tokens"):
+        decode(record, 8)
+
+
+def test_damaged_directories(prepared):
+    """Every file that can be missing, wrong or of something else, by its name."""
+    manifest = Manifest.read(prepared)
+    first = shard_path(prepared, "train", 0)
+    good = first.read_bytes()
+    count = manifest.splits["train"][0]["windows"]
+
+    write_records(first, [b"short"] * count)
+    with pytest.raises(ValueError, match=r"train-00000\.array_record, record 3: damaged \(5 bytes, expected"):
+        PreparedWindows(prepared).take([3])
+    write_records(first, [b"short"])
+    with pytest.raises(ValueError, match=rf"train-00000\.array_record: 1 windows, expected {count}"):
+        PreparedWindows(prepared)
+    first.write_bytes(good[: len(good) // 2])
+    with pytest.raises(ValueError, match=r"train-00000\.array_record: not an array_record file, or damaged"):
+        PreparedWindows(prepared)
+    first.unlink()
+    with pytest.raises(ValueError, match=r"train-00000\.array_record: there is no such file"):
+        PreparedWindows(prepared)
+    first.write_bytes(good)
+
+    with pytest.raises(ValueError, match="split must be one of train, held_out, got 'test'"):
+        PreparedWindows(prepared, "test")
+    lines = (prepared / VOCABULARY).read_text(encoding="utf-8").splitlines()
+    (prepared / VOCABULARY).write_text("\n".join(lines[:-1]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"vocab\.txt: vocabulary \w+, expected"):
+        PreparedWindows(prepared).tokenizer()
+
+    none = {**manifest.splits, "held_out": [{"shard": 0, "windows": 0, "tokens": 0, "documents": 0}]}
+    dataclasses.replace(manifest, splits=none).write(prepared)
+    with pytest.raises(ValueError, match="has no windows of held_out"):
+        PreparedWindows(prepared, "held_out")
+    dataclasses.replace(manifest, splits={}).write(prepared)
+    with pytest.raises(ValueError, match="its preparation is not finished"):
+        PreparedWindows(prepared)
+    values = json.loads((prepared / MANIFEST).read_text(encoding="utf-8"))
+    for text, message in (
+        ("{", "not JSON"),
+        (json.dumps({**values, "extra": 1}), "expected the fields documents, "),
+        ("[]", "expected the fields"),
+    ):
+        (prepared / MANIFEST).write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=rf"pretraining\.json: {message}"):
+            PreparedWindows(prepared)
+    (prepared / MANIFEST).unlink()
+    with pytest.raises(ValueError, match=r"directory must hold prepared windows, .*pretraining\.json"):
+        PreparedWindows(prepared)

@@ -1,0 +1,114 @@
+"""The language reference as documents."""
+
+import re
+import sys
+from collections import Counter
+from pydoc_data import topics
+
+import pytest
+
+from folnet.pretraining.documents import is_held_out
+from folnet.pretraining.python import language_reference, without_layout
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return language_reference()
+
+
+def test_the_text_is_there(documents):
+    """Most topics, most of their words, and nothing that is not in them."""
+    assert len(documents) > 60
+    assert len({document.name for document in documents}) == len(documents)
+    whole = Counter(re.findall(r"\w+", " ".join(topics.topics.values())))
+    kept = Counter(re.findall(r"\w+", " ".join(document.text for document in documents)))
+    # A word broken at its hyphen, `built-` and `in`, is two words on both sides.
+    assert not kept - whole
+    assert sum(kept.values()) > 0.7 * sum(whole.values())
+
+
+def test_no_layout_is_left(documents):
+    """No underlines, borders, bullets or wrapped lines."""
+    text = "\n".join(document.text for document in documents)
+    lines = text.split("\n")
+    assert not [line for line in lines if not re.search(r"\w", line)]
+    assert not [line for line in lines if line.startswith(("* ", "+--", " ")) or line.endswith(" ")]
+    assert "\n\n" not in text
+    # A paragraph is one line: the reference is wrapped at 72, and has paragraphs of hundreds of characters.
+    assert sum(len(line) > 200 for line in lines) > 300
+
+
+TOPIC = """\
+The "walk" statement
+********************
+
+A *walk* is **not** a run:  it takes *args and built-
+in legs, and is wrapped
+at some column.
+
+   walk_stmt ::= "walk" expression
+                 | "walk"
+
+* the first item
+  goes on
+
+* the second
+
+   if legs:
+       walk()
+
++---------+-----------+
+| Animal  | Legs      |
+|=========|===========|
+| *Ant*   | six, all  |
+|         | walking   |
++---------+-----------+
+
+   >>> walk(2)
+   True
+"""
+
+
+def test_layout_is_told_from_text():
+    """Headings, emphasis, wrapped paragraphs, grammar, lists, code and tables."""
+    assert without_layout(TOPIC) == [
+        'The "walk" statement',
+        "A walk is not a run: it takes *args and built-in legs, and is wrapped at some column.",
+        'walk_stmt ::= "walk" expression',
+        '| "walk"',
+        "the first item goes on",
+        "the second",
+        "if legs: walk()",
+        "Animal Legs",
+        "Ant six, all",
+        "walking",
+        ">>> walk(2)",
+        "True",
+    ]
+
+
+def test_topics_do_not_repeat_each_other(documents):
+    """Of paragraphs, none is in two documents, so none is both held out and learned."""
+    seen = Counter(line for document in documents for line in document.text.split("\n") if len(line) >= 40)
+    assert max(seen.values()) == 1
+    repeated = Counter(
+        " ".join(paragraph.split())
+        for text in topics.topics.values()
+        for paragraph in set(text.split("\n\n"))
+        if len(paragraph) > 100
+    )
+    assert sum(count > 1 for count in repeated.values()) > 50  # as they do in the reference
+
+
+def test_a_part_can_be_held_out(documents):
+    """At 15 % of the topics there is enough to measure with."""
+    total = sum(len(document.text) for document in documents)
+    held = sum(len(document.text) for document in documents if is_held_out(document.text, 0.15))
+    assert 0.02 < held / total < 0.4
+
+
+def test_a_python_without_it(monkeypatch):
+    """Some distributions leave it out."""
+    monkeypatch.setitem(sys.modules, "pydoc_data", None)
+    with pytest.raises(ValueError, match="this Python came without pydoc_data"):
+        language_reference()

@@ -1,0 +1,162 @@
+"""Windows against the text they are of."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from folnet.pretraining.documents import Document, is_held_out
+from folnet.pretraining.windows import MemoryWindows, Windows, make_windows, prepare, tokenize_document
+from folnet.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.folnet.small_text import LENGTHS, corpus, split
+
+
+def places(tokens) -> list[Any]:
+    """Document and place of each token."""
+    where = corpus()[2]
+    return [where.get(int(token)) for token in tokens]
+
+
+def take_all(windows):
+    return windows.take(range(len(windows)))
+
+
+def test_tokens_of_a_document():
+    """All of them, in their order, with the beginnings of sentences."""
+    documents, tokenizer, _, begins = corpus()
+    for number, document in enumerate(documents):
+        tokens, starts = tokenize_document(document.text, tokenizer)
+        assert places(tokens) == [(number, place) for place in range(LENGTHS[number])]
+        assert np.flatnonzero(starts).tolist() == begins[number]
+
+
+@pytest.mark.parametrize("packing", ["document", "sentences"])
+@pytest.mark.parametrize("length", [8, 32, 128])
+def test_windows_go_through_each_document(packing, length):
+    """Every token once and in order, but for a rest of one; place and count are right; sentences too."""
+    begins = corpus()[3]
+    windows = split(length, packing).train
+    assert isinstance(windows, Windows)
+    assert windows.room == length - 3
+    seen: dict[int, list] = {}
+    for window in take_all(windows):
+        found = places(window.tokens)
+        document, first = found[0]
+        assert 2 <= len(found) <= windows.room
+        assert found == [(document, first + step) for step in range(len(found))]
+        assert (window.starts + first).tolist() == [
+            start for start in begins[document] if first <= start < first + len(found)
+        ]
+        seen.setdefault(document, []).append((window.place, window.count, first, len(found)))
+    for document, parts in seen.items():
+        assert [place for place, *_ in parts] == list(range(len(parts)))
+        assert {count for _, count, *_ in parts} == {len(parts)}
+        firsts = [first for *_, first, _ in parts]
+        ends = [first + size for *_, first, size in parts]
+        dropped = np.asarray(firsts) - [0, *ends[:-1]]  # a sentence's last token, alone in its window
+        assert set(dropped.tolist()) <= ({0, 1} if packing == "sentences" and length == 8 else {0})
+        assert LENGTHS[document] - ends[-1] in (0, 1)
+        sizes = [size for *_, size in parts[:-1]]
+        if packing == "document":
+            assert set(sizes) <= {windows.room}
+        else:  # whole sentences, as many as fit; one that is too long is cut
+            for first, size in zip(firsts, sizes, strict=False):
+                following = [start for start in begins[document] if start > first]
+                fitting = [start - first for start in following if start - first <= windows.room]
+                assert size == (max(fitting) if fitting else windows.room)
+    assert sorted(seen) == list(range(len(LENGTHS)))
+
+
+def test_a_document_of_any_length():
+    """Sentences are tokenized some at a time; what comes out does not show it."""
+    tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b", "##b"])
+    text = "\n".join(["a bb", "", "\t", "b"] * 700)
+    tokens, begins = tokenize_document(text, tokenizer)
+    assert tokens.tolist() == [5, 6, 7, 6] * 700
+    assert begins.tolist() == [True, False, False, True] * 700
+
+
+def test_documents_run_on():
+    """Full windows but the last; a separator between documents and nowhere else."""
+    tokenizer = corpus()[1]
+    windows = take_all(split(32, "corpus").train)
+    assert {len(window.tokens) for window in windows[:-1]} == {29}
+    assert {(window.place, window.count) for window in windows} == {(0, 0)}
+    stream = np.concatenate([window.tokens for window in windows])
+    expected = []
+    for document, length in enumerate(LENGTHS):
+        expected += [None] * (document > 0) + [(document, place) for place in range(length)]
+    assert places(stream) == expected[: len(stream)]
+    assert len(expected) - len(stream) < 2
+    assert [stream[i] for i, place in enumerate(expected[: len(stream)]) if place is None] == [
+        tokenizer.sep_id
+    ] * (len(LENGTHS) - 1)
+
+
+def test_short_windows_are_a_function_of_seed_and_text():
+    """About as many as asked for, the same for a document wherever it stands, and no token is lost."""
+    documents, tokenizer, *_ = corpus()
+
+    def made(chosen, seed):
+        arguments = {"length": 16, "short_fraction": 0.3, "seed": seed}
+        return [window.tokens.tolist() for window in make_windows(chosen, tokenizer, **arguments)]
+
+    every = made(documents, 0)
+    inside = [tokens for tokens, following in itertools.pairwise(every) if following]
+    short = np.mean([len(tokens) < 13 for tokens in inside])
+    assert 0.15 < short < 0.45
+    assert made([documents[5]], 0) == [tokens for tokens in every if places(tokens)[0][0] == 5]
+    assert made(documents, 1) != every
+    lost = sum(LENGTHS) - sum(map(len, every))
+    assert 0 <= lost <= len(LENGTHS)
+
+
+def test_held_out_documents_are_kept_apart():
+    """No token on both sides, and the sides are those of the texts' hash."""
+    documents = corpus()[0]
+    train, held_out = split(32, held_out=0.4)
+    sides = [{places(w.tokens)[0][0] for w in take_all(part)} for part in (train, held_out)]
+    assert sides[0] | sides[1] == set(range(len(LENGTHS)))
+    assert sides[1] == {n for n, document in enumerate(documents) if is_held_out(document.text, 0.4)}
+    assert sides[0].isdisjoint(sides[1])
+    assert len(sides[1]) > 1
+    assert train.num_tokens + held_out.num_tokens <= sum(LENGTHS)
+    assert train.vocabulary == held_out.vocabulary == corpus()[1].fingerprint
+
+
+def test_texts_without_text():
+    """Empty documents, and ones of a single token, have no window."""
+    tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, "a"])
+    documents = [Document("x", ""), Document("y", " \n"), Document("z", "a"), Document("v", "a a\n\na")]
+    (window,) = make_windows(documents, tokenizer, length=8)
+    assert window.tokens.tolist() == [5, 5, 5]
+    assert window.starts.tolist() == [0, 2]
+    with pytest.raises(ValueError, match="documents must have some text to train on"):
+        prepare(documents[:3], tokenizer, held_out=0)
+    empty = MemoryWindows([], room=5, packing="document", vocabulary="")
+    assert (len(empty), empty.num_tokens, empty.take([])) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"packing": "full"}, "packing must be one of document, sentences, corpus, got 'full'"),
+        ({"length": 4}, r"length must be in 5 \.\. 65535 tokens, got 4"),
+        ({"length": 2**16}, r"length must be in 5 \.\. 65535"),
+        ({"short_fraction": -0.1}, r"short_fraction must be in 0 \.\. 1, got -0.1"),
+        ({"short_fraction": 0.1, "packing": "corpus"}, "short_fraction must be 0 where packing is 'corpus'"),
+        ({"held_out": 1.0}, "held_out must be a fraction"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    """By name, before anything is read."""
+    with pytest.raises(ValueError, match=message):
+        prepare(iter([Document("x", "text")]), corpus()[1], **arguments)
+
+
+def test_vocabularies_that_are_too_large():
+    """Ids have two bytes."""
+    large = WordPieceTokenizer([*SPECIAL_TOKENS, *map(str, range(2**16))])
+    with pytest.raises(ValueError, match="tokenizer must have at most 65536 pieces, got 65541"):
+        prepare([Document("x", "1 2 3")], large)
