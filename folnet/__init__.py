@@ -23,9 +23,12 @@ from folnet.text_heads import (
     FOLNetForConditionalGeneration,
     Seq2SeqLMOutput,
 )
+from folnet.transformer import Transformer, matched_to
+from folnet.transformer_configuration import BERT_BASE, TransformerConfig
 
 __all__ = [
     "BASE",
+    "BERT_BASE",
     "LARGE",
     "CausalLMOutput",
     "DecoderOutput",
@@ -43,11 +46,14 @@ __all__ = [
     "Generated",
     "Sampling",
     "Seq2SeqLMOutput",
+    "Transformer",
+    "TransformerConfig",
     "check_inputs",
     "convert",
     "generate",
     "generate_from",
     "kinship",
+    "matched_to",
     "objective",
     "operators",
     "positions",
