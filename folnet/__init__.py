@@ -5,7 +5,7 @@
 `text_objective` the losses, `convert` the authors' checkpoints; every model class saves and loads itself.
 """
 
-from folnet import convert, kinship, objective, operators, positions, text_objective
+from folnet import convert, kinship, objective, operators, positions, tasks, text_objective
 from folnet.configuration import BASE, LARGE, FOLNetConfig, table3
 from folnet.decoder import DecoderOutput, FOLNetDecoder
 from folnet.generation import Generated, Sampling, generate, generate_from
@@ -58,5 +58,6 @@ __all__ = [
     "operators",
     "positions",
     "table3",
+    "tasks",
     "text_objective",
 ]

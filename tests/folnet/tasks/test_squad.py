@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from folnet.task_squad import SQUAD, read_predictions
-from folnet.task_squad_questions import Gold
+from folnet.tasks.squad import SQUAD, read_predictions
+from folnet.tasks.squad_questions import Gold
 from tests.folnet import small_tasks
 
 

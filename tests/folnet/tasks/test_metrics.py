@@ -9,8 +9,8 @@ import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from folnet import task_metrics
-from folnet.task_metrics import GLUE_COLUMNS, METRICS
+from folnet.tasks import metrics as task_metrics
+from folnet.tasks.metrics import GLUE_COLUMNS, METRICS
 
 # Lines 2 to 15 of Table 3, its columns and its average.
 TABLE_3 = """

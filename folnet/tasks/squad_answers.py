@@ -2,7 +2,7 @@
 
 A span's score is start + end of its tokens' logits; that of no answer is start[0] + end[0], the least over
 the windows, since one window that sees an answer is enough. No answer is given if it is better than the best
-span by more than a threshold, which is found on the validation split (`task_squad_metrics.best_threshold`).
+span by more than a threshold, which is found on the validation split (`squad_metrics.best_threshold`).
 
 W windows, T tokens.
 """
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from folnet.task_squad_features import SpanFeatures
-from folnet.task_squad_questions import Question
+from folnet.tasks.squad_features import SpanFeatures
+from folnet.tasks.squad_questions import Question
 
 BEST = 20
 """Starts and ends that are combined in a window, and answers that are kept."""

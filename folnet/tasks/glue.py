@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from folnet import task_tfds
-from folnet.task_files import damaged, tab_separated
-from folnet.task_interface import Example, Examples, SequenceTask
+from folnet.tasks import tfds as task_tfds
+from folnet.tasks.files import damaged, tab_separated
+from folnet.tasks.interface import Example, Examples, SequenceTask
 
 _SPLITS = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 _MNLI_SPLITS = {
@@ -298,7 +298,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "MRPC": ("mrpc", "validation"),
     "RTE": ("rte", "validation"),
 }
-"""Task and split of each column of Tables 3, 4 and 10; `task_metrics` has the metric."""
+"""Task and split of each column of Tables 3, 4 and 10; `metrics` has the metric."""
 
 SMALL = ("cola", "stsb", "mrpc", "rte")
 """Table 9's "GLUE-small"; the other four are "GLUE-big"."""

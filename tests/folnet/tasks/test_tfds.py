@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from folnet import task_tfds
+from folnet.tasks import tfds as task_tfds
 
 with tfds.core.registered.skip_registration():
 

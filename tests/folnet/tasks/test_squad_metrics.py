@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from folnet import task_squad_metrics as metrics
-from folnet.task_squad_questions import Gold, Question
+from folnet.tasks import squad_metrics as metrics
+from folnet.tasks.squad_questions import Gold, Question
 
 
 def question(index, *golds):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from folnet.task_folio import FOLIO
-from folnet.task_interface import Example
+from folnet.tasks.folio import FOLIO
+from folnet.tasks.interface import Example
 from tests.folnet import small_tasks
 
 # As in v0.0: blanks at the ends, a blank premise, other keys in each file, another name of the third class.

@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from folnet.task_files import damaged, lines_of
-from folnet.task_interface import Example, Examples, SequenceTask
+from folnet.tasks.files import damaged, lines_of
+from folnet.tasks.interface import Example, Examples, SequenceTask
 
 _FILES = {
     "train": ("folio-train.jsonl", "folio_v2_train.jsonl"),

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int32
 
-from folnet.task_interface import Example, SequenceTask
+from folnet.tasks.interface import Example, SequenceTask
 from folnet.tokenization import MASK, WordPieceTokenizer, truncated
 
 GAO = "Gao, Fisch, Chen (ACL 2021), Table 1 (manual templates and label words)"

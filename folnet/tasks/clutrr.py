@@ -20,8 +20,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from folnet.task_files import damaged, text_of
-from folnet.task_interface import Example, Examples, SequenceTask
+from folnet.tasks.files import damaged, text_of
+from folnet.tasks.interface import Example, Examples, SequenceTask
 
 RELATIONS = (
     "aunt",

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from folnet import tasks
-from folnet.task_interface import Example
-from folnet.task_prompts import PROMPTS, Prompt, class_logits, label_ids, predict, prompt_features
+from folnet.tasks.interface import Example
+from folnet.tasks.prompts import PROMPTS, Prompt, class_logits, label_ids, predict, prompt_features
 from tests.folnet import small_tasks
 
 PAIR = Example("0", "The man sat.", "The dog [MASK] ran.", 0)

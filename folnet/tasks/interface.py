@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from jaxtyping import Bool, Float, Int32
 
-from folnet import task_files, task_metrics
+from folnet.tasks import files as task_files
+from folnet.tasks import metrics as task_metrics
 from folnet.tokenization import WordPieceTokenizer
 
 NO_LABEL = -1

@@ -1,6 +1,6 @@
 """A question knows whether it has an answer."""
 
-from folnet.task_squad_questions import Gold, Question
+from folnet.tasks.squad_questions import Gold, Question
 
 
 def test_answerable():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from folnet import task_files
+from folnet.tasks import files as task_files
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from folnet.task_clutrr import CLUTRR, RELATIONS, TEST_LENGTHS
-from folnet.task_interface import Example
+from folnet.tasks.clutrr import CLUTRR, RELATIONS, TEST_LENGTHS
+from folnet.tasks.interface import Example
 from tests.folnet import small_tasks
 
 SHORT, LONG = CLUTRR

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from folnet.task_squad_questions import Question
+from folnet.tasks.squad_questions import Question
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)

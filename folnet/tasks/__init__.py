@@ -8,23 +8,23 @@
 Each reads its data set's own files from a directory and, where TensorFlow Datasets has it (GLUE, SQuAD 2.0),
 a prepared copy. Nothing is downloaded; `task.download` says how.
 
-`task_interface` is what they share, `task_glue`, `task_folio`, `task_clutrr` and `task_squad` read the files,
-`task_metrics` and `task_squad_metrics` score, `task_prompts` asks a language model without any training.
+`interface` is what they share, `glue`, `folio`, `clutrr` and `squad` read the files,
+`metrics` and `squad_metrics` score, `prompts` asks a language model without any training.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from folnet.task_clutrr import CLUTRR, ClutrrTask
-from folnet.task_folio import FOLIO, FolioTask
-from folnet.task_glue import COLUMNS, GLUE, SMALL, GlueTask
-from folnet.task_interface import NO_LABEL, Example, Examples, Features, SequenceTask, Task
-from folnet.task_metrics import FINE_TUNED, ZERO_SHOT, glue_average, median_over_seeds, zero_shot_average
-from folnet.task_prompts import PROMPTS, Prompt, PromptFeatures, prompt_features
-from folnet.task_squad import SQUAD, SquadTask
-from folnet.task_squad_answers import Answer, Candidate
-from folnet.task_squad_features import SpanFeatures
-from folnet.task_squad_questions import Gold, Question
+from folnet.tasks.clutrr import CLUTRR, ClutrrTask
+from folnet.tasks.folio import FOLIO, FolioTask
+from folnet.tasks.glue import COLUMNS, GLUE, SMALL, GlueTask
+from folnet.tasks.interface import NO_LABEL, Example, Examples, Features, SequenceTask, Task
+from folnet.tasks.metrics import FINE_TUNED, ZERO_SHOT, glue_average, median_over_seeds, zero_shot_average
+from folnet.tasks.prompts import PROMPTS, Prompt, PromptFeatures, prompt_features
+from folnet.tasks.squad import SQUAD, SquadTask
+from folnet.tasks.squad_answers import Answer, Candidate
+from folnet.tasks.squad_features import SpanFeatures
+from folnet.tasks.squad_questions import Gold, Question
 
 SEQUENCE_TASKS: Mapping[str, SequenceTask] = {task.name: task for task in (*GLUE, FOLIO, *CLUTRR)}
 """Those that put one or two texts into a class or give them a number, by name."""

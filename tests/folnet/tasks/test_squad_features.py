@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from folnet.task_squad_features import SpanFeatures, piece_span, span_features
-from folnet.task_squad_questions import Gold, Question
+from folnet.tasks.squad_features import SpanFeatures, piece_span, span_features
+from folnet.tasks.squad_questions import Gold, Question
 from tests.folnet import small_tasks
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from folnet.task_glue import COLUMNS, GLUE, SMALL
-from folnet.task_interface import Example
-from folnet.task_metrics import FINE_TUNED, GLUE_COLUMNS, ZERO_SHOT
+from folnet.tasks.glue import COLUMNS, GLUE, SMALL
+from folnet.tasks.interface import Example
+from folnet.tasks.metrics import FINE_TUNED, GLUE_COLUMNS, ZERO_SHOT
 from tests.folnet import small_tasks
 
 TASKS = {task.name: task for task in GLUE}

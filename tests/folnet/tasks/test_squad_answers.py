@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from folnet.task_squad_answers import NO_SPAN, Answer, Candidate, answers, inside
-from folnet.task_squad_features import SpanFeatures, span_features
-from folnet.task_squad_questions import Question
+from folnet.tasks.squad_answers import NO_SPAN, Answer, Candidate, answers, inside
+from folnet.tasks.squad_features import SpanFeatures, span_features
+from folnet.tasks.squad_questions import Question
 from tests.folnet import small_tasks
 
 LENGTH = 20

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import folnet
-from folnet import objective, task_prompts, tasks
+from folnet import objective, tasks
+from folnet.tasks import prompts as task_prompts
 from tests.folnet import small, small_tasks
 
 

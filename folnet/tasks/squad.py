@@ -7,8 +7,8 @@
     answers = task.answers(questions, features, start_logits, end_logits)
     task.score(questions, answers)                                    # {"exact": ..., "f1": ..., ...}
 
-`task_squad_features` cuts the windows, `task_squad_answers` decides between spans and no answer,
-`task_squad_metrics` compares with what people answered.
+`squad_features` cuts the windows, `squad_answers` decides between spans and no answer,
+`squad_metrics` compares with what people answered.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from folnet import task_tfds
-from folnet.task_files import damaged, text_of, write_whole
-from folnet.task_interface import Task
-from folnet.task_squad_answers import Answer
-from folnet.task_squad_answers import answers as find_answers
-from folnet.task_squad_features import QUERY_LENGTH, STRIDE, SpanFeatures, span_features
-from folnet.task_squad_metrics import best_threshold, evaluate
-from folnet.task_squad_questions import Gold, Question
+from folnet.tasks import tfds as task_tfds
+from folnet.tasks.files import damaged, text_of, write_whole
+from folnet.tasks.interface import Task
+from folnet.tasks.squad_answers import Answer
+from folnet.tasks.squad_answers import answers as find_answers
+from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE, SpanFeatures, span_features
+from folnet.tasks.squad_metrics import best_threshold, evaluate
+from folnet.tasks.squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
 
 _FILES = {"train": "train-v2.0.json", "validation": "dev-v2.0.json"}
@@ -98,7 +98,7 @@ class SquadTask(Task[Question, SpanFeatures]):
         *,
         threshold: float = 0.0,
     ) -> list[Answer]:
-        """The answer to every question from the logits of all windows; see `task_squad_answers.answers`."""
+        """The answer to every question from the logits of all windows; see `squad_answers.answers`."""
         return find_answers(examples, features, start_logits, end_logits, threshold=threshold)
 
     def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from folnet.task_squad_questions import Gold, Question
+from folnet.tasks.squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
 
 STRIDE = 128

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from folnet import tasks
-from folnet.task_interface import NO_LABEL, Example, Examples
+from folnet.tasks.interface import NO_LABEL, Example, Examples
 from tests.folnet import small_tasks
 
 RTE, STSB, COLA = (tasks.SEQUENCE_TASKS[name] for name in ("rte", "stsb", "cola"))
@@ -56,7 +56,7 @@ def test_features_of_single_texts_and_numbers(tokenizer, monkeypatch):
     singles = [Example(str(i), "The dog " * i, None, i % 2) for i in range(1, 8)]
     whole = COLA.features(singles, tokenizer, 16)
     assert not whole.token_type_ids.any()
-    monkeypatch.setattr("folnet.task_interface._CHUNK", 3)
+    monkeypatch.setattr("folnet.tasks.interface._CHUNK", 3)
     for one, other in zip(whole, COLA.features(singles, tokenizer, 16), strict=True):
         np.testing.assert_array_equal(one, other)
     numbers = STSB.features([Example("0", "a", "b", 3.2), Example("1", "a", "b", None)], tokenizer)
