@@ -39,7 +39,7 @@ SHORT = {
     "experiments.folnet_pretrain": (
         *STEPS, "batch_size=8", "data.length=16", "model.hidden_size=16", "model.num_hidden_layers=1",
         "model.relation_size=4", "model.num_attention_heads=2", "model.head_size=4",
-        "model.intermediate_size=16", "model.relation_intermediate_size=8", "baseline.name=none",
+        "model.intermediate_size=16", "model.relation_intermediate_size=8", "baseline=none",
     ),
 }  # fmt: skip
 """What makes a training run short."""
