@@ -14,10 +14,10 @@ timed = start=$$SECONDS; echo "== $(1)"; $(2); echo "== done in $$((SECONDS - st
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY)  ## build .venv with the pinned versions (about a minute, 1.3 GB)
+setup: $(READY)  ## build .venv with the pinned versions (about a minute, 1.5 GB)
 
 $(READY): pyproject.toml constraints.txt .python-version
-	@$(call timed,setting up .venv with the versions of constraints.txt (about a minute, 1.3 GB),\
+	@$(call timed,setting up .venv with the versions of constraints.txt (about a minute, 1.5 GB),\
 	  python=$$(./.ci/find-python); echo "   using $$python"; \
 	  if ! [ -x $(PYTHON) ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then \
 	    rm -rf .venv; "$$python" -m venv .venv; fi; \
@@ -39,15 +39,17 @@ lint: setup  ## style (ruff) and types (pyrefly)
 format: setup  ## let ruff mend what it can
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 
-bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 15 minutes)
-	@$(call timed,benchmarks (about 15 minutes on two cores),\
+bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about half an hour)
+	@$(call timed,benchmarks (about half an hour on two cores),\
 	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn; \
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.boxworld_training; \
-	  $(PYTHON) -m benchmarks.tp_transformer)
+	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet)
 
-results: setup  ## train every claim of results/ again, with its seeds and baselines (about 30 minutes)
-	@$(call timed,the claims about learning (about 30 minutes on two cores),\
-	  $(PYTHON) -m benchmarks.llrnn_learning; $(PYTHON) -m benchmarks.boxworld_learning)
+results: setup  ## train every claim of results/ again, with its seeds and baselines (about an hour)
+	@$(call timed,the claims about learning (about an hour on two cores),\
+	  $(PYTHON) -m benchmarks.llrnn_learning; $(PYTHON) -m benchmarks.boxworld_learning; \
+	  $(PYTHON) -m benchmarks.mathematics_learning --preset=quick --workdir=runs/mathematics-claims; \
+	  $(PYTHON) -m benchmarks.folnet_learning)
 
 $(AOT)/.ready: constraints.txt constraints-aot.txt .python-version
 	@$(call timed,setting up $(AOT): compilers for TPUs and NVIDIA GPUs (about a minute, 2.5 GB),\

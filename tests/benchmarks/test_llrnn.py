@@ -23,7 +23,7 @@ SMALL = {
 }
 
 
-ALWAYS = ("ntm", "higher_order")
+ALWAYS = ("ntm",)
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ def test_a_relational_agent_gets_what_makes_sense(tmp_path, few_types, monkeypat
     assert "no episode.mp4: an MP4 needs imageio-ffmpeg" in told
 
 
+@pytest.mark.slow
 def test_measured_is_what_is_played(few_types):
     """Shares are those of `analysis.evaluate`; overall is as the environment draws its boards."""
     player = few_types()

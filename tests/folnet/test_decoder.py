@@ -70,6 +70,7 @@ def test_causality(operators):
     check_causality(operators, num_hidden_layers=1 if operators in ALONE else 2)
 
 
+@pytest.mark.slow
 def test_causality_of_other_settings():
     """An activation that is not 0 at 0, another kind of distances, and the diagonal links."""
     check_causality("jmc.atp", activation="implication", **OTHER)
@@ -82,6 +83,7 @@ def test_causality_of_all_subsets(operators):
     check_causality(operators, num_hidden_layers=2)
 
 
+@pytest.mark.slow
 def test_gradients_have_the_pattern_of_the_mask():
     """What a token's properties make of atoms that it may not see is exactly 0; finite everywhere."""
     config = small.config(num_hidden_layers=2)

@@ -51,7 +51,12 @@ def primitives(jaxpr):
     return names
 
 
-@pytest.mark.parametrize("name", list(model.CELLS))
+LONG = ("dihedral_ntm", "pattern_ntm", "multiple_pattern_ntm", "polynomial_ntm", "operator_ntm")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in model.CELLS]
+)
 def test_every_cell_trains_in_one_scan_and_its_past_is_its_past(name):
     net = model.RecurrentModel(made(name), num_outputs=4)
     x = jax.random.normal(jax.random.key(0), (2, 6, 5))

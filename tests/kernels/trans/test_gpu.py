@@ -47,7 +47,11 @@ def check(shape: Shape, dtype: str = "bfloat16", mask: str = "none", **options) 
     return got
 
 
-@pytest.mark.parametrize("shape", [RECTANGULAR, CAUSAL, UNSEEN], ids=lambda shape: shape.name)
+@pytest.mark.parametrize(
+    "shape",
+    [RECTANGULAR, pytest.param(CAUSAL, marks=pytest.mark.slow), UNSEEN],
+    ids=lambda shape: shape.name,
+)
 def test_values_and_gradients(shape):
     got = check(shape)
     if shape is UNSEEN:  # the first 70 rows have no column behind them
