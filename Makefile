@@ -48,7 +48,8 @@ bench: setup  ## side-by-side measurements of speed on this machine, into result
 results: setup  ## train every claim of results/ again, with its seeds and baselines (about an hour)
 	@$(call timed,the claims about learning (about an hour on two cores),\
 	  $(PYTHON) -m benchmarks.llrnn_learning; $(PYTHON) -m benchmarks.boxworld_learning; \
-	  $(PYTHON) -m benchmarks.mathematics_learning --preset=quick --workdir=runs/mathematics-claims; \
+	  $(PYTHON) -m benchmarks.mathematics_learning --preset=quick --workdir=runs/mathematics-claims \
+	    --models=tp_transformer --initializations=uniform; \
 	  $(PYTHON) -m benchmarks.folnet_learning)
 
 $(AOT)/.ready: constraints.txt constraints-aot.txt .python-version

@@ -136,7 +136,15 @@ def draw(lines: Sequence[Mapping[str, Any]], preset: str, out: Path) -> None:
 
 
 def compare(
-    base: Config, preset: str, seeds: int, workdir: Path, out: Path, *, seconds: float = 0.0
+    base: Config,
+    preset: str,
+    seeds: int,
+    workdir: Path,
+    out: Path,
+    *,
+    seconds: float = 0.0,
+    models: Sequence[str] = MODELS,
+    initializations: Sequence[str] = INITIALIZATIONS,
 ) -> list[dict[str, Any]]:
     """Runs what is missing of the comparison, records each finished run at once, draws all there are.
 
@@ -147,6 +155,8 @@ def compare(
         workdir: has a directory for each run.
         out: where lines, table and figures go.
         seconds: start or continue no run for longer than this altogether; 0 is no limit.
+        models: which of `MODELS`.
+        initializations: which of `INITIALIZATIONS`.
 
     Returns:
         The lines of all runs that are finished.
@@ -156,7 +166,7 @@ def compare(
     file = out / "learning.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     # Seed by seed, so that what is there when time is up can be compared.
-    for seed, initialization, name in itertools.product(range(seeds), INITIALIZATIONS, MODELS):
+    for seed, initialization, name in itertools.product(range(seeds), initializations, models):
         if (preset, name, initialization, seed) in map(key_of, lines):
             continue
         left = seconds - (time.monotonic() - began)
@@ -187,7 +197,9 @@ def main(arguments: Sequence[str]) -> None:
         base.validate()
         seeds = 0 if values.draw_only else values.seeds
         out = Path(values.out)
-        lines = compare(base, values.preset, seeds, Path(values.workdir), out, seconds=values.seconds)
+        which = {"models": values.models, "initializations": values.initializations}
+        workdir = Path(values.workdir)
+        lines = compare(base, values.preset, seeds, workdir, out, seconds=values.seconds, **which)
     except ValueError as error:
         raise app.UsageError(str(error)) from error
     if grouped(lines, values.preset):
@@ -199,6 +211,8 @@ if __name__ == "__main__":
     flags.DEFINE_string("preset", "modules", "of experiments/configs/mathematics.py")
     flags.DEFINE_string("data", None, "directory of questions, in the place of the preset's")
     flags.DEFINE_integer("seeds", 3, "of each model and initialisation", lower_bound=0)
+    flags.DEFINE_multi_enum("models", MODELS, MODELS, "which architectures; said once for each")
+    flags.DEFINE_multi_enum("initializations", INITIALIZATIONS, INITIALIZATIONS, "which, likewise")
     flags.DEFINE_string("workdir", "runs/mathematics-modules", "directory of the runs")
     flags.DEFINE_string("out", "results/mathematics", "directory of lines, table and figures")
     flags.DEFINE_float("seconds", 0.0, "end this session after so many seconds; 0: when all is done")
