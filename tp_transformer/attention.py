@@ -55,6 +55,29 @@ def dot_product_weights(
     return jax.nn.softmax(logits)
 
 
+def single_query_fillers(
+    query: Float[Array, "*B 1 H D"],
+    key: Float[Array, "*B S H D"],
+    value: Float[Array, "*B S H D"],
+    mask: Bool[Array, "*#B #H 1 #S"] | None = None,
+) -> Float[Array, "*B 1 H D"]:
+    """v-bar of equation (4) for one query a row, as in decoding: the same numbers, as sums.
+
+    There is nothing to gain from a matrix unit here: the time is that of reading keys and values, and what
+    XLA makes of a product with one row turns them around first, which takes as long again.
+    """
+    key, value = jnp.swapaxes(key, -3, -2), jnp.swapaxes(value, -3, -2)  # [*B, H, S, D], as a cache has them
+    dtype = jnp.promote_types(query.dtype, jnp.float32)
+    logits = jnp.sum(jnp.swapaxes(query, -3, -2) * key, axis=-1, dtype=dtype)
+    logits = logits / np.sqrt(query.shape[-1]).astype(dtype)
+    if mask is not None:
+        allowed = mask[..., 0, :]
+        logits = jnp.where(jnp.expand_dims(allowed, range(logits.ndim - allowed.ndim)), logits, MASKED)
+    weights = jax.nn.softmax(logits).astype(value.dtype)
+    filler = jnp.sum(weights[..., None] * value, axis=-2, dtype=dtype)
+    return filler[..., None, :, :].astype(query.dtype)
+
+
 def bind(filler: Float[Array, "*B T H D"], role: Float[Array, "*B T H D"]) -> Float[Array, "*B T H D"]:
     """The diagonal of the tensor product of filler and role: the binding of equation (6)."""
     return filler * role
@@ -215,6 +238,8 @@ class MultiHeadAttention(nn.Module):
             if plainly:
                 weights = self.dropout(weights, deterministic=deterministic).astype(values.dtype)
                 return jnp.einsum("...hts,...shd->...thd", weights, values)
+        if query.shape[-3] == 1 and not is_causal and self.implementation != "cudnn":
+            return single_query_fillers(query, keys, values, mask)
         flat = [x.reshape(-1, *x.shape[-3:]) for x in (query, keys, values)]
         if mask is not None and mask.ndim > 3:
             mask = jnp.broadcast_to(mask, (*query.shape[:-3], *mask.shape[-3:])).reshape(-1, *mask.shape[-3:])

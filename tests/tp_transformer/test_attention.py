@@ -12,7 +12,7 @@ from flax import linen as nn
 from tests.tp_transformer import plain
 from tests.tp_transformer.small import quickly
 from tp_transformer import MultiHeadAttention, TPMultiHeadAttention
-from tp_transformer.attention import dot_product_weights
+from tp_transformer.attention import dot_product_weights, single_query_fillers
 
 HEADS = 2
 
@@ -117,6 +117,21 @@ def test_causal_and_masked_weights():
     with jax.enable_x64(True):
         exact = dot_product_weights(query.astype(jnp.float64), key.astype(jnp.float64), mask)
         assert exact.dtype == jnp.float64
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("masked", [None, (3, 1, 1, 5), (1, 1, 5)])
+def test_a_single_query_gets_what_one_of_many_gets(dtype, masked):
+    """As sums and as JAX's products, with masks of any rank; in bfloat16 both round the weights."""
+    query, keys, values = (cells(3, n, HEADS, 4, seed=n).astype(dtype) for n in (1, 5, 5))
+    mask = None if masked is None else jnp.asarray(np.random.default_rng(0).random(masked) < 0.6)
+    found = quickly(single_query_fillers)(query, keys, values, mask)
+    broadcast = None if mask is None else jnp.expand_dims(mask, range(4 - mask.ndim))
+    want = quickly(jax.nn.dot_product_attention)(query, keys, values, mask=broadcast)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(
+        found.astype(jnp.float32), want.astype(jnp.float32), atol=1e-6 if dtype == jnp.float32 else 2e-2
+    )
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
