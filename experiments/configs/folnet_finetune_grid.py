@@ -1,0 +1,73 @@
+"""Table 9: the hyper-parameters that were searched for fine-tuning, as data."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from folnet import tasks
+
+NO_SWEEP, SWEEP_16GB, SWEEP_160GB = "none", "16gb", "160gb"
+SWEEPS = (NO_SWEEP, SWEEP_16GB, SWEEP_160GB)
+
+
+class Setting(NamedTuple):
+    """What Table 9 has more than one value of."""
+
+    lr: float
+    batch_size: int
+    epochs: int
+    warmup: float
+
+    def __str__(self):
+        """The name of a folder."""
+        return f"lr{self.lr:g}-batch{self.batch_size}-epochs{self.epochs}-warmup{self.warmup:g}"
+
+
+class Searched(NamedTuple):
+    """A column of Table 9."""
+
+    epochs: tuple[int, ...]
+    lr_16gb: tuple[float, ...]
+    """Of models pretrained on 16 GB."""
+    lr_160gb: tuple[float, ...]
+    """Of Base and Large pretrained on 160 GB."""
+    batch_size: tuple[int, ...]
+    warmup: tuple[float, ...]
+
+
+_GLUE_16GB, _160GB = (6e-5, 8e-5, 1e-4, 2e-4), (1e-5, 2e-5, 3e-5, 4e-5)
+
+TABLE_9: Mapping[str, Searched] = {
+    "glue_small": Searched((5, 10, 20), _GLUE_16GB, _160GB, (16, 32), (0.06, 0.25)),
+    "glue_big": Searched((2, 3, 5), _GLUE_16GB, _160GB, (32,), (0.06,)),
+    "squad2": Searched((2, 3), (8e-5, 9e-5, 1e-4), _160GB, (16, 32), (0.06,)),
+    "folio": Searched((60, 80), (6e-5, 7e-5, 8e-5), (1e-5, 2e-5, 3e-5), (16, 32), (0.06, 0.25)),
+    # Not in the table: Appendix C has one setting, and one size of model.
+    "clutrr": Searched((100,), (5e-5,), (5e-5,), (16,), (0.06,)),
+}
+
+
+def column(task: str) -> str:
+    """The column of Table 9 that a task is in."""
+    if task in ("squad2", "folio"):
+        return task
+    if task.startswith("clutrr"):
+        return "clutrr"
+    return "glue_small" if task in tasks.SMALL else "glue_big"
+
+
+@dataclasses.dataclass
+class GridConfig:
+    """What a sweep goes through instead of Table 9's values; `()` leaves those.
+
+    Attributes:
+        lr: peaks of the learning rate.
+        batch_size: examples of an update.
+        epochs: times through the training split.
+        warmup: parts of the steps.
+    """
+
+    lr: tuple[float, ...] = ()
+    batch_size: tuple[int, ...] = ()
+    epochs: tuple[int, ...] = ()
+    warmup: tuple[float, ...] = ()

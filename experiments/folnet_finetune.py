@@ -1,0 +1,159 @@
+r"""Fine-tuning of FOLNet (Chen 2023, Section 4, Appendices B and C) on GLUE, SQuAD 2.0, FOLIO, CLUTRR.
+
+    python -m experiments.folnet_finetune --config=experiments/configs/folnet_finetune.py:rte \
+        --config.data_dir=data --config.checkpoint=models/folnet --workdir=runs/rte
+    python -m experiments.folnet_finetune --config=experiments/configs/folnet_finetune.py:rte \
+        --config.sweep=16gb --config.seeds=5 --workdir=runs/rte-sweep
+
+The first trains a model from a directory, as `experiments.folnet_weights --pretrained` and
+`experiments.convert_folnet` make them, or with `--config.checkpoint=` from scratch. A run keeps its last
+checkpoints, the best model (`best/`, again a directory to start from) and the best one's predictions
+(`predictions/`). The second goes through Table 9's settings, five seeds each, a run in a directory of its
+own, and writes `sweep.md` and `sweep.json` with the medians; started again, it goes on where it was.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from experiments import folnet_finetune_data as finetune_data
+from experiments import folnet_finetune_measures as measures
+from experiments import folnet_finetune_model as finetune_model
+from experiments import folnet_finetune_sweep as sweep
+from experiments import runtime
+from experiments.configs.folnet_finetune import Config
+from experiments.folnet_finetune_data import Data
+from experiments.runtime.feeding import Fed
+from experiments.runtime.fit import Descent
+from experiments.runtime.training import Program, PyTree, Task, TrainState
+
+BEST = "best"
+"""In a run's directory, the best model."""
+
+
+def main(
+    config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
+) -> dict[str, runtime.FitResult] | sweep.Report:
+    """Trains one model, or several and compares them.
+
+    Args:
+        config: see `experiments.configs.folnet_finetune`.
+        workdir: where the run is kept, or below it all runs; None keeps nothing of a single run.
+        parallel: see `runtime.fit`.
+
+    Returns:
+        The result of a single run, under its task's name; the report of several.
+
+    Raises:
+        runtime.WorkdirError: files or libraries are missing (all of them are named, and how to get them), or
+            do not fit; nothing was compiled yet.
+    """
+    data = open_data(config)
+    if config.seeds == 1 and not config.sweeps:
+        return {config.task: train(config, data, workdir, parallel)}
+    if workdir is None:
+        raise ValueError("workdir must be given for several runs, got None")
+
+    def run(of: Config, directory: Path) -> dict[str, Any]:
+        return train(of, data, directory, parallel).summary
+
+    return sweep.run_all(config, data.train.rows, Path(workdir), run)
+
+
+def open_data(config: Config) -> Data:
+    """The task's splits, when all is there that a run needs.
+
+    Raises:
+        runtime.WorkdirError: something is missing, damaged or does not fit; all that is missing is told at
+            once.
+    """
+    if missing := [*finetune_data.missing(config), *finetune_model.misfits(config)]:
+        raise runtime.WorkdirError("; ".join(missing))
+    try:
+        tokenizer = finetune_data.open_tokenizer(config)
+        finetune_model.check_vocabulary(finetune_model.make(config), tokenizer)
+        return finetune_data.open_data(config, tokenizer)
+    except ValueError as error:
+        raise runtime.WorkdirError(str(error)) from error
+
+
+def train(
+    config: Config,
+    data: Data,
+    workdir: str | os.PathLike[str] | None,
+    parallel: str | runtime.Layout = "jit",
+) -> runtime.FitResult:
+    """One run."""
+    config = config.resolved(data.train.rows)
+    config.validate()
+    model = finetune_model.make(config)
+    task = Task(
+        config.seed,
+        config.batch_size,
+        finetune_model.make_init(model),
+        finetune_model.make_loss(config, model),
+        config.make_optimizer(),
+        accumulate=config.accumulate,
+    )
+    program = Program(task, parallel)
+    tuning = Tuning(program, finetune_data.Batches(data.train.features, config), config, model)
+    measure = measures.Measure(config, model, data, parallel)
+    best = measures.Best(None if workdir is None else Path(workdir) / BEST, model, data)
+    latest: dict[int, dict[str, float]] = {}
+
+    def evaluate(params):
+        with program.naming():
+            found = measure.development(params)
+        latest.clear()
+        latest[tuning.step] = found
+        # Not where a session's time was up: what is kept must not depend on how often a run was stopped.
+        if found and (tuning.step % config.eval_every == 0 or tuning.step == config.steps):
+            best.offer(tuning.step, found, params)
+        return found
+
+    def conclude(params):
+        with program.naming():
+            found = latest[tuning.step] if tuning.step in latest else measure.development(params)
+            last = {"step": tuning.step, **found}
+            return measures.conclude(config, measure, best, data, params, last, workdir)
+
+    return runtime.loop(
+        config, tuning, evaluate=evaluate, conclude=conclude, workdir=workdir, name=config.task
+    )
+
+
+class Tuning(Descent):
+    """Gradient descent that begins at a checkpoint, and knows which step is measured."""
+
+    def __init__(self, program: Program, batches: finetune_data.Batches, config: Config, model: Any):
+        """Takes what `runtime.fit` makes an engine of, and where the parameters come from."""
+        super().__init__(program, Fed(program, batches, config.steps))
+        self._config, self._model = config, model
+        self.step = 0
+        """Updates behind the parameters that were given out last."""
+        if config.checkpoint:
+            self.initial = self._pretrained
+
+    def unplace(self, state: TrainState) -> TrainState:
+        """See `Descent.unplace`."""
+        unplaced = super().unplace(state)
+        self.step = int(unplaced.step)
+        return unplaced
+
+    def params_of(self, state: TrainState) -> PyTree:
+        """See `Descent.params_of`."""
+        return self.unplace(state).params
+
+    def _pretrained(self) -> TrainState:
+        """The state before the first step. The parameters are put where they will live, not compiled in."""
+        where = jax.tree.map(lambda leaf: leaf.sharding, self._program.abstract_state())
+        params = jax.device_put(finetune_model.begin(self._config, self._model), where.params)
+        optimizer = self._program.task.optimizer
+        opt_state = jax.jit(optimizer.init, out_shardings=where.opt_state)(params)
+        return TrainState(jax.device_put(jax.numpy.int32(0), where.step), params, opt_state)
+
+
+if __name__ == "__main__":
+    runtime.launch(main, config="experiments/configs/folnet_finetune.py:rte")
