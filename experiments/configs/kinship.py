@@ -1,0 +1,430 @@
+r"""Configs of `experiments/kinship.py`: who reasons from the kin they are told of to those they are not.
+
+    python -m experiments.kinship --config=experiments/configs/kinship.py:PRESET \
+        --config.FIELD=VALUE --workdir=DIR
+
+Each preset's docstring says what it should reach, on which hardware, in how long.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+
+from experiments import kinship_inputs, runtime
+from folnet import (
+    FOLNet,
+    FOLNetConfig,
+    FOLNetForSequenceClassification,
+    TransformerConfig,
+    kinship,
+    matched_to,
+)
+from folnet.kinship.splits import targets
+from folnet.transformer import num_parameters
+
+BERT, T5, RELATION_AWARE = "bert", "t5", "relation_aware"
+TRANSFORMERS = (BERT, T5, RELATION_AWARE)
+WITHOUT_RELATIONS = (BERT, T5)
+"""Models that a graph must be written out for."""
+GRAPH, TEXT = FORMS = ("graph", "text")
+TEST_SEED = 2**31
+"""Test problems are those of this seed and above, training problems those of seeds below it."""
+
+
+@dataclasses.dataclass
+class SizeConfig:
+    """Sizes that all models have in common; `folnet.FOLNetConfig` says what each field does.
+
+    Attributes:
+        hidden_size: D1.
+        relation_size: D2, of a FOLNet.
+        num_hidden_layers: L.
+        num_attention_heads: H.
+        head_size: S.
+        intermediate_size: of the unary boolean operator, or the feed-forward layers; of a model that is
+            matched in parameters it is what makes them match.
+        relation_intermediate_size: of the binary boolean operator, of a FOLNet.
+        max_distance: of text: from here on all distances are alike.
+        initializer_range: standard deviation of matrices and tables at the start.
+        hidden_dropout_prob: dropout of base atoms and conclusions.
+        attention_probs_dropout_prob: dropout of kernels.
+        dtype: of the computation; parameters are float32.
+    """
+
+    hidden_size: int = 48
+    relation_size: int = 24
+    num_hidden_layers: int = 3
+    num_attention_heads: int = 4
+    head_size: int = 12
+    intermediate_size: int = 96
+    relation_intermediate_size: int = 48
+    max_distance: int = 16
+    initializer_range: float = 0.02
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    dtype: str = "float32"
+
+
+@dataclasses.dataclass
+class DataConfig:
+    """Which problems, and how models read them.
+
+    Attributes:
+        form: "graph": people are tokens and facts are relations of pairs, in no order; for models that take
+            no relations the facts are written out as tokens. "text": stories, for all models.
+        train_lengths: facts of a chain, k, in training, each as likely.
+        test_lengths: k of the tests, a set of problems each.
+        supporting: distractors in every problem, as `folnet.kinship.Kinship` has them, and so the next two.
+        irrelevant: facts that lead to somebody who is of no use.
+        disconnected: facts about other people.
+        held_out_pairs: how many compositions of two relations training never shows. Problems that cannot be
+            solved without them are then tests of their own.
+        held_out_chains: part of all chains of three relations that training never shows; likewise.
+        held_out_seed: which.
+        inverses: of a graph, whether each fact also stands at the pair turned round, as a relation of its
+            own. All models that take relations are given the same.
+        spread: of facts written out and of text: whether there are gaps of random length between facts, so
+            that a test has no positions and distances that were never met in training.
+        test_problems: in each test.
+    """
+
+    form: str = GRAPH
+    train_lengths: tuple[int, ...] = (2, 3)
+    test_lengths: tuple[int, ...] = tuple(kinship.LENGTHS)
+    supporting: int = 0
+    irrelevant: int = 0
+    disconnected: int = 0
+    held_out_pairs: int = 0
+    held_out_chains: float = 0.0
+    held_out_seed: int = 0
+    inverses: bool = False
+    spread: bool = True
+    test_problems: int = 200
+
+    @property
+    def distractors(self) -> dict[str, int]:
+        """How many facts of each kind are not needed."""
+        return {kind: getattr(self, kind) for kind in kinship.DISTRACTORS}
+
+    def held_out(self) -> kinship.HeldOut:
+        """What training never shows; ValueError for a number out of range."""
+        found = kinship.NOTHING
+        try:
+            if self.held_out_pairs:
+                found = kinship.HeldOut.draw_pairs(self.held_out_seed, self.held_out_pairs)
+        except ValueError as error:
+            raise ValueError(f"data.held_out_pairs: {error}") from error
+        try:
+            if self.held_out_chains:
+                chains = kinship.HeldOut.draw_chains(self.held_out_seed, 3, self.held_out_chains)
+                found = dataclasses.replace(found, chains=chains.chains)
+        except ValueError as error:
+            raise ValueError(f"data.held_out_chains: {error}") from error
+        return found
+
+    def train(self, seed: int) -> kinship.Kinship:
+        """Endless problems to learn from; ValueError naming what does not fit."""
+        return self._source("train_lengths", seed, self.train_lengths, "seen")
+
+    def tests(self) -> Iterator[tuple[str, kinship.Kinship]]:
+        """For each k its problems, "k"; where anything is held out, also those that ask for it,
+        "held_out/k".
+
+        Raises:
+            ValueError: what does not fit, by name.
+        """
+        held_out = self.held_out()
+        for length in self.test_lengths:
+            yield str(length), self._source("test_lengths", TEST_SEED + length, (length,), "seen")
+        for length in self.test_lengths if held_out else ():
+            if targets(held_out, "held_out", length):
+                seed = TEST_SEED + 100 + length
+                yield f"held_out/{length}", self._source("test_lengths", seed, (length,), "held_out")
+
+    def _source(self, name: str, seed: int, lengths: tuple[int, ...], part: kinship.Part) -> kinship.Kinship:
+        held_out = self.held_out()
+        part = part if held_out else "all"
+        try:
+            return kinship.Kinship(seed, lengths, **self.distractors, held_out=held_out, part=part)
+        except ValueError as error:
+            raise ValueError(f"data.{name}={lengths}, with the rest of data: {error}") from error
+
+    def validate(self) -> None:
+        """Checks all fields; ValueError naming what is wrong."""
+        runtime.one_of("data.form", self.form, FORMS)
+        runtime.at_least("data.test_problems", self.test_problems, 1)
+        runtime.at_least("data.held_out_seed", self.held_out_seed, 0)
+        for name in ("train_lengths", "test_lengths"):
+            lengths = getattr(self, name)
+            if not lengths or sorted(set(lengths)) != list(lengths):
+                raise ValueError(f"data.{name}={lengths} must be some lengths, growing, such as (2, 3)")
+        self.train(0)
+        for _ in self.tests():
+            pass
+
+    def room(self, source: kinship.Kinship) -> kinship_inputs.Room:
+        """What the largest of some problems takes."""
+        facts = max(source.lengths) + 2 * self.supporting + self.irrelevant + self.disconnected
+        return kinship_inputs.Room(source.max_people, facts)
+
+    def largest(self) -> kinship_inputs.Room:
+        """What the largest problem of all takes."""
+        rooms = [self.room(source) for source in (self.train(0), *(source for _, source in self.tests()))]
+        return kinship_inputs.Room(max(room.people for room in rooms), max(room.facts for room in rooms))
+
+
+@dataclasses.dataclass
+class Config(runtime.RunConfig):
+    """Models to be compared on the same problems, each with as many steps and as much time as allowed.
+
+    A model is named by a word: a FOLNet by its operators, such as "jmc.atp" or "j.at" (letters as in Table 3
+    of the paper); "bert"; "t5", with T5's relative positions; "relation_aware", the attention of Shaw et al.
+    (2018), which takes the graph as relations of pairs.
+
+    Every model runs until `steps` or `max_seconds` are over, whichever comes first; the curves compare them
+    after equal steps and after equal time. What counts is the mean accuracy over `metric_lengths` at the
+    last step, not at the best.
+
+    Attributes:
+        steps: number of updates at most.
+        model: what is trained.
+        baselines: others to be trained on the same batches, each in a directory of its own below.
+        match: the FOLNet that all models are matched to in parameters by the width of their feed-forward
+            layers, by its operators; "" leaves widths as they are.
+        data: the problems.
+        sizes: of all models.
+        metric_lengths: the lengths k of the metric.
+        lr: Adam's learning rate, after the warmup.
+        lrs: those of the baselines, in their order; () for `lr`.
+        warmup_steps: over which the rate rises in a line.
+        decay_steps: at which the rate has fallen to 0 in a line; 0 leaves it constant, so that a run may be
+            longer or shorter and is the same up to there.
+        b1: Adam's beta 1.
+        b2: Adam's beta 2.
+        weight_decay: decoupled; 0 for none.
+        clip: the gradient's global norm at most; 0 leaves it.
+        eval_batch_size: problems of an evaluation's batch.
+    """
+
+    steps: int = runtime.resumable(1_000_000)
+    model: str = "jmc.atp"
+    baselines: tuple[str, ...] = ()
+    match: str = "jmc.atp"
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    sizes: SizeConfig = dataclasses.field(default_factory=SizeConfig)
+    metric_lengths: tuple[int, ...] = (4, 5, 6, 7, 8, 9, 10)
+    lr: float = 2e-3
+    lrs: tuple[float, ...] = ()
+    warmup_steps: int = 100
+    decay_steps: int = 0
+    b1: float = 0.9
+    b2: float = 0.999
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    eval_batch_size: int = 300
+
+    def validate(self) -> None:
+        """See `RunConfig.validate`; also makes the settings of all models, so that what they refuse is
+        refused.
+        """
+        super().validate()
+        if self.seed >= TEST_SEED:
+            raise ValueError(f"seed={self.seed} must be below {TEST_SEED}: the others are for tests")
+        for name in ("lr", "weight_decay", "clip", "warmup_steps", "decay_steps"):
+            runtime.at_least(name, getattr(self, name), 0)
+        for name in ("b1", "b2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be from 0 up to 1")
+        runtime.at_least("eval_batch_size", self.eval_batch_size, 1)
+        if self.steps * self.batch_size > 2**32:
+            raise ValueError(
+                f"steps={self.steps} of batch_size={self.batch_size} must be at most 2^32 problems"
+            )
+        if self.decay_steps and not self.warmup_steps < self.decay_steps >= self.steps:
+            raise ValueError(
+                f"decay_steps={self.decay_steps} must be at least steps={self.steps}, and more than "
+                f"warmup_steps={self.warmup_steps}"
+            )
+        if len(self.lrs) not in (0, len(self.baselines)):
+            raise ValueError(
+                f"lrs={self.lrs} must be one for each of the {len(self.baselines)} baselines, or ()"
+            )
+        if len(set(self.models)) != len(self.models):
+            raise ValueError(
+                f"baselines={self.baselines} must differ from each other and from {self.model!r}"
+            )
+        self.data.validate()
+        if not self.metric_lengths or set(self.metric_lengths) - set(self.data.test_lengths):
+            raise ValueError(
+                f"metric_lengths={self.metric_lengths} must be some of data.test_lengths="
+                f"{self.data.test_lengths}"
+            )
+        if self.match:
+            self._folnet("match", self.match)
+        for name in self.models:
+            self.settings(name)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model and its baselines."""
+        return (self.model, *self.baselines)
+
+    @property
+    def metric(self) -> str:
+        """What counts, in words."""
+        lengths = ", ".join(map(str, self.metric_lengths))
+        return f"mean accuracy over k = {lengths}, at the last step"
+
+    def for_model(self, name: str) -> "Config":
+        """The config of one model's own run."""
+        rates = dict(zip(self.baselines, self.lrs, strict=False))
+        return dataclasses.replace(self, model=name, baselines=(), lrs=(), lr=rates.get(name, self.lr))
+
+    def takes_relations(self, name: str) -> bool:
+        """Whether a model is given the graph as relations of pairs."""
+        return self.data.form == GRAPH and name not in WITHOUT_RELATIONS
+
+    def settings(self, name: str) -> FOLNetConfig | TransformerConfig:
+        """A model's own settings, matched in parameters; ValueError for what does not fit."""
+        field = "model" if name == self.model else "baselines"
+        reference = self._folnet("match", self.match) if self.match else None
+        if name not in TRANSFORMERS:
+            settings = self._folnet(field, name)
+            return settings if reference is None else matched_folnet(settings, num_of(reference))
+        changes: dict[str, Any] = self._inputs(name) | {"absolute_position": name == BERT}
+        if name == T5:
+            changes["relative_position"] = "t5"
+        elif name == RELATION_AWARE and self.data.form == TEXT:
+            changes |= {"relative_position": "shaw", "max_distance": self.sizes.max_distance}
+        try:
+            if reference is not None:
+                return matched_to(reference, **changes)
+            sizes = dataclasses.asdict(self.sizes)
+            known = {key.name for key in dataclasses.fields(TransformerConfig)}
+            common = {key: value for key, value in sizes.items() if key in known}
+            return TransformerConfig(**{**common, **changes}, num_labels=len(kinship.TARGETS))
+        except ValueError as error:
+            raise ValueError(f"{field}={name!r}: {error}") from error
+
+    def make(self, name: str) -> FOLNetForSequenceClassification:
+        """A model; it answers from its first token, as all do."""
+        return FOLNetForSequenceClassification(self.settings(name))
+
+    def reader(self, name: str, source: kinship.Kinship) -> kinship_inputs.Reader:
+        """What turns problems into what a model reads."""
+        if self.takes_relations(name):
+            return kinship_inputs.Graph(self.data.room(source).people, inverses=self.data.inverses)
+        written = kinship_inputs.Text if self.data.form == TEXT else kinship_inputs.WrittenGraph
+        if self.data.spread:
+            return written(self.data.largest(), self.data.largest().people, spread=True)
+        return written(self.data.room(source), self.data.largest().people, spread=False)
+
+    def make_optimizer(self) -> optax.GradientTransformation:
+        """Adam, with what is asked for."""
+        steps = max(self.warmup_steps, 1)
+
+        def rate(count):
+            t = jnp.asarray(count, jnp.float32)
+            rising = jnp.minimum((t + 1) / steps, 1)
+            if not self.decay_steps:
+                return self.lr * rising
+            left = (self.decay_steps - t) / max(self.decay_steps - steps, 1)
+            return self.lr * jnp.minimum(rising, jnp.maximum(left, 0))
+
+        parts = [optax.clip_by_global_norm(self.clip)] if self.clip else []
+        return optax.chain(*parts, optax.adamw(rate, b1=self.b1, b2=self.b2, weight_decay=self.weight_decay))
+
+    def _inputs(self, name: str) -> dict[str, Any]:
+        """The settings that say what a model reads."""
+        if self.takes_relations(name):
+            relations = kinship.RELATION_VOCAB_SIZE * (1 + self.data.inverses)
+            return {"vocab_size": kinship.VOCAB_SIZE, "relation_vocab_size": relations}
+        room = self.data.largest()
+        if self.data.form == TEXT:
+            reader: kinship_inputs.Written = kinship_inputs.Text(room, room.people, spread=self.data.spread)
+        else:
+            reader = kinship_inputs.WrittenGraph(room, room.people, spread=self.data.spread)
+        return {
+            "vocab_size": reader.vocab_size,
+            "relation_vocab_size": 0,
+            "max_position_embeddings": reader.length,
+        }
+
+    def _folnet(self, field: str, operators: str) -> FOLNetConfig:
+        """A FOLNet with the sizes as they are."""
+        if "." not in operators:
+            raise ValueError(
+                f"{field}={operators!r} is no model: expected a FOLNet's operators, such as 'jmc.atp'"
+                + (f", or one of {', '.join(TRANSFORMERS)}" if field != "match" else "")
+            )
+        relative = "folnet" if self.data.form == TEXT else "none"
+        try:
+            return FOLNetConfig(
+                **dataclasses.asdict(self.sizes),
+                **self._inputs(operators),
+                operators=operators,
+                relative_position=relative,
+                num_labels=len(kinship.TARGETS),
+            )
+        except ValueError as error:
+            raise ValueError(f"{field}={operators!r}: {error}") from error
+
+
+@functools.cache
+def num_of(settings: FOLNetConfig) -> int:
+    """Parameters of a FOLNet without its head; nothing is computed."""
+    return num_parameters(FOLNet(settings))
+
+
+@functools.cache
+def matched_folnet(settings: FOLNetConfig, parameters: int) -> FOLNetConfig:
+    """A FOLNet with about so many parameters, by the width of its unary boolean operator.
+
+    As `folnet.matched_to` does it for transformers.
+
+    Args:
+        settings: of the FOLNet.
+        parameters: wanted.
+
+    Raises:
+        ValueError: even with a width of 1 there are more.
+    """
+    one, two = (num_of(settings.replace(intermediate_size=width)) for width in (1, 2))
+    width = 1 + round((parameters - one) / (two - one))  # they grow by as many with each
+    if width < 1:
+        raise ValueError(
+            f"match gives {parameters} parameters, expected at least the {one} of {settings.operators!r} "
+            "with a boolean operator of width 1"
+        )
+    return settings.replace(intermediate_size=width)
+
+
+def quick() -> Config:
+    """FOLNet with all operators beside one with fewer, on chains of 2 and 3 facts, tested to 10."""
+    return Config(
+        baselines=("j.at",),
+        steps=100_000,
+        max_seconds=30.0,
+        log_every=50,
+        checkpoint_every=500,
+        eval_every=100,
+    )
+
+
+def ablation() -> Config:
+    """`quick` for longer."""
+    config = quick()
+    return dataclasses.replace(
+        config,
+        max_seconds=180.0,
+        log_every=100,
+        eval_every=200,
+        data=dataclasses.replace(config.data, test_problems=500),
+    )
+
+
+get_config = runtime.presets(quick=quick, ablation=ablation)
