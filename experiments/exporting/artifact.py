@@ -1,0 +1,106 @@
+"""A model as one file: programs that `jax.export` made, weights, and a manifest that says what they are.
+
+The file is a zip archive without compression, of `manifest.json`, a program for each length, the weights as
+safetensors, and `experiments/run_exported.py` as `__main__.py`: Python runs such an archive as it is. Nothing
+has to be unpacked, any zip program shows what is in it, and every member's SHA-256 is in the manifest.
+"""
+
+import datetime
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import safetensors.numpy
+
+from experiments import run_exported
+from experiments.exporting import manifest as manifests
+from experiments.exporting import programs
+from experiments.exporting.interface import Exportable
+from experiments.exporting.options import BESIDE, CONSTANTS, INSIDE, Options
+from experiments.run_exported import MANIFEST, WEIGHTS
+
+SUFFIX = ".jaxmodel"
+MAIN = "__main__.py"
+
+
+def export_model(
+    model: Exportable, target: Path, options: Options | None = None, *, today: datetime.date | None = None
+) -> dict[str, Any]:
+    """Writes an artifact, whole or not at all.
+
+    Args:
+        model: what is exported.
+        target: the file; weights beside it have its name with another ending.
+        options: how.
+        today: the date of the manifest.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        ValueError: what the model cannot be exported as.
+    """
+    options = options or Options()
+    made = programs.export_programs(model, options)
+    weights = {} if options.weights == CONSTANTS else programs.named_weights(model)
+    packed = safetensors.numpy.save(weights, {"format": "flax"})
+    members = {MAIN: Path(run_exported.__file__).read_bytes()}
+    for length, exported in made.items():
+        members[manifests.member_of(length)] = bytes(exported.serialize(vjp_order=int(options.derivative)))
+    if options.weights == INSIDE:
+        members[WEIGHTS] = packed
+    beside = target.with_suffix(".safetensors") if options.weights == BESIDE else None
+    manifest = {
+        **manifests.describe(model, options, made, today or datetime.datetime.now(datetime.UTC).date()),
+        "weights": {
+            "where": options.weights,
+            "file": beside and beside.name,
+            "sha256": hashlib.sha256(packed).hexdigest(),
+            "numbers": sum(leaf.size for leaf in jax.tree.leaves(model.params)),
+            "split": programs.splits_of(weights, options),
+        },
+        "members": {
+            name: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+            for name, content in members.items()
+        },
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if beside is not None:
+        write_whole(beside, packed)  # first: an artifact that is there has its weights
+    write_artifact(target, manifest, members)
+    return manifest
+
+
+def write_artifact(target: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+    """Writes the archive, whole or not at all; the same content gives the same bytes."""
+    told = json.dumps(manifest, indent=1, allow_nan=False).encode()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+            for name, content in {MANIFEST: told, **members}.items():
+                archive.writestr(zipfile.ZipInfo(name), content)
+        sync_and_rename(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """Writes a file, whole or not at all."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        sync_and_rename(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync_and_rename(temporary: Path, target: Path) -> None:
+    """Makes a finished file the target, also if the machine stops right afterwards."""
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(target)

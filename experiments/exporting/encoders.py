@@ -1,0 +1,177 @@
+"""FOLNets with their heads, and the Transformers under the same heads, as functions of named arrays."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from experiments import folnet_weights
+from experiments.exporting.interface import (
+    BATCH,
+    LENGTH,
+    Exportable,
+    Function,
+    Input,
+    Output,
+    describe_source,
+)
+from folnet import (
+    FOLNet,
+    FOLNetConfig,
+    FOLNetForMaskedLM,
+    FOLNetForMultipleChoice,
+    FOLNetForPreTraining,
+    FOLNetForQuestionAnswering,
+    FOLNetForSequenceClassification,
+    Transformer,
+    pretrained,
+)
+from folnet.pretraining.files import VOCABULARY
+from folnet.tokenization import WordPieceTokenizer
+
+LONGEST_BY_DEFAULT = 128
+CHOICES = "choices"
+WORDS = "prediction_logits"
+
+ENCODERS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        FOLNet,
+        Transformer,
+        FOLNetForPreTraining,
+        FOLNetForMaskedLM,
+        FOLNetForSequenceClassification,
+        FOLNetForMultipleChoice,
+        FOLNetForQuestionAnswering,
+    )
+}
+
+
+def of_pretraining(trained: folnet_weights.Trained) -> Exportable:
+    """A FOLNet with its two heads, of a run of `experiments.folnet_pretrain`."""
+    exportable = of_encoder(
+        trained.model, trained.params, trained.tokenizer, masks_padding=trained.config.mask_padding
+    )
+    return dataclasses.replace(
+        exportable,
+        source=describe_source(trained.params, trained.step),
+        lengths=(trained.config.data.length,),
+    )
+
+
+def of_pretrained(path: Path) -> Exportable:
+    """A FOLNet, or a Transformer under its heads, that `save_pretrained` wrote.
+
+    Raises:
+        ValueError: a file that is damaged or missing, or a class that is not exported.
+    """
+    _, name = pretrained.read_config(path)
+    if name not in ENCODERS:
+        raise ValueError(f"{path} holds a {name!r}, expected one of {', '.join(ENCODERS)}")
+    model, params = ENCODERS[name].from_pretrained(path)
+    file = path / VOCABULARY
+    tokenizer = WordPieceTokenizer.load(file) if file.is_file() else None
+    exportable = of_encoder(model, params, tokenizer)
+    source = {"pretrained": str(path), "class": name, **describe_source(params, None)}
+    return dataclasses.replace(exportable, source=source | {"config": model.config.to_dict()})
+
+
+def of_encoder(
+    model: Any, params: Any, tokenizer: WordPieceTokenizer | None = None, *, masks_padding: bool = True
+) -> Exportable:
+    """Tokens to what the model's class gives, by the names it has there.
+
+    Args:
+        model: of one of `ENCODERS`.
+        params: its parameters.
+        tokenizer: of the text that it reads; None leaves text out.
+        masks_padding: whether what `run_exported` makes of a text says which tokens are padding.
+    """
+    config, name = model.config, type(model).__name__
+    choices = (CHOICES,) if isinstance(model, FOLNetForMultipleChoice) else ()
+    shape = (BATCH, *choices, LENGTH)
+    outputs = _outputs(name, config)
+
+    def make(model) -> Function:
+        def function(params, inputs):
+            found = model.apply(
+                {"params": params}, inputs["input_ids"], inputs["token_type_ids"], inputs["attention_mask"]
+            )
+            return {name: getattr(found, field) for name, (field, _) in outputs.items()}
+
+        return function
+
+    def with_kernels(names: tuple[str, ...]) -> Function:
+        return make(model.clone(config=config.replace(trans_implementation=names)))
+
+    function = make(model)
+    has_kernels = isinstance(config, FOLNetConfig) and "trans" in config.binary_operators
+    return Exportable(
+        kind=f"encoder ({name})",
+        function=function,
+        params=params,
+        inputs={
+            "input_ids": Input(shape, "int32", "tokens", pad=0, range=(0, config.vocab_size - 1)),
+            "token_type_ids": Input(
+                shape, "int32", "segments", default=0, pad=0, range=(0, config.type_vocab_size - 1)
+            ),
+            "attention_mask": Input(shape, "bool", "true where a token is real", default=1, pad=0),
+        },
+        outputs={name: output for name, (_, output) in outputs.items()},
+        source={},
+        lengths=(min(LONGEST_BY_DEFAULT, config.max_position_embeddings),),
+        longest=config.max_position_embeddings if config.absolute_position else None,
+        text=_text(tokenizer, config, masks_padding, name) if tokenizer and not choices else None,
+        derivable=function,
+        with_kernels=with_kernels if has_kernels else None,
+    )
+
+
+def _outputs(name: str, config: Any) -> dict[str, tuple[str, Output]]:
+    """For each output the field of the model's output that it is, and what it means."""
+    classes = Output((BATCH, config.num_labels), "of the classes")
+    words = Output((BATCH, LENGTH, config.vocab_size), "of the words at each token")
+    tokens = Output((BATCH, LENGTH, config.hidden_size), "of each token")
+    pooled = Output((BATCH, config.hidden_size), "of the first token, for the whole text")
+    encoded = {
+        "last_hidden_state": ("last_hidden_state", tokens),
+        "pooler_output": ("pooler_output", pooled),
+    }
+    places = Output((BATCH, LENGTH), "of each token")
+    if isinstance(config, FOLNetConfig):
+        pairs = Output((BATCH, LENGTH, LENGTH, config.relation_size), "of each pair of tokens")
+        encoded_pairs = {"relation_hidden_state": ("relation_hidden_state", pairs)}
+    else:
+        encoded_pairs = {}
+    return {
+        "FOLNet": encoded | encoded_pairs,
+        "Transformer": encoded,
+        "FOLNetForPreTraining": {
+            WORDS: ("prediction_logits", words),
+            "seq_relationship_logits": (
+                "seq_relationship_logits",
+                Output((BATCH, 2), "of the question about sentences"),
+            ),
+        },
+        "FOLNetForMaskedLM": {WORDS: ("logits", words)},
+        "FOLNetForSequenceClassification": {"logits": ("logits", classes)},
+        "FOLNetForMultipleChoice": {"logits": ("logits", Output((BATCH, CHOICES), "of the choices"))},
+        "FOLNetForQuestionAnswering": {
+            "start_logits": ("start_logits", places),
+            "end_logits": ("end_logits", places),
+        },
+    }[name]
+
+
+def _text(
+    tokenizer: WordPieceTokenizer, config: Any, masks_padding: bool, name: str
+) -> dict[str, Any] | None:
+    if tokenizer.vocab_size > config.vocab_size:
+        return None  # a vocabulary of another model
+    return {
+        "kind": "wordpieces",
+        "vocabulary": list(tokenizer.vocabulary),
+        "lowercase": tokenizer.lowercase,
+        "inputs": {"ids": "input_ids", "types": "token_type_ids", "mask": "attention_mask"},
+        "masks_padding": masks_padding,
+        "fills": WORDS if name in ("FOLNetForPreTraining", "FOLNetForMaskedLM") else None,
+    }

@@ -1,0 +1,110 @@
+"""What an artifact says about itself, as JSON."""
+
+import calendar
+import dataclasses
+import datetime
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from jax import export
+
+from experiments.exporting.interface import BATCH, LENGTH, Exportable
+from experiments.exporting.options import Options
+from experiments.exporting.programs import sizes, split_of_input
+from experiments.run_exported import FORMAT, FORMAT_VERSION
+
+MONTHS_BACKWARD, WEEKS_FORWARD = 6, 3
+"""What JAX promises: https://docs.jax.dev/en/latest/501/export.html#compatibility-guarantees"""
+
+
+def describe(
+    model: Exportable,
+    options: Options,
+    made: Mapping[int | None, export.Exported],
+    today: datetime.date,
+) -> dict[str, Any]:
+    """All that does not depend on where the weights are.
+
+    Args:
+        model: what was exported.
+        options: how.
+        made: its programs by length.
+        today: the date.
+    """
+    first = next(iter(made.values()))
+    types = {name: str(aval.dtype) for name, aval in zip(sorted(model.outputs), first.out_avals, strict=True)}
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "kind": model.kind,
+        "source": dict(model.source),
+        "inputs": [
+            {
+                "name": name,
+                **{field.name: getattr(told, field.name) for field in dataclasses.fields(told)},
+                "shape": sizes(told.shape, options),
+                "split": split_of_input(options),
+            }
+            for name, told in model.inputs.items()
+        ],
+        "outputs": [
+            {
+                "name": name,
+                "shape": sizes(told.shape, options),
+                "dtype": types[name],
+                "meaning": told.meaning,
+                "labels": list(told.labels),
+            }
+            for name, told in model.outputs.items()
+        ],
+        "symbols": symbols_of(model),
+        "programs": [{"member": member_of(length), "length": length} for length in made],
+        "platforms": list(options.platforms),
+        "kernels": {"names": list(options.kernels), "chips": [chip.kind for chip in options.chips]},
+        "derivative": options.derivative,
+        "sharding": {"axes": dict(options.sharding), "devices": first.nr_devices},
+        "compatibility": window(today) | {"calling_convention": first.calling_convention_version},
+        "versions": versions(),
+        "text": None if model.text is None else {**model.text, "length": list(made)[-1]},
+    }
+
+
+def member_of(length: int | None) -> str:
+    """What the program for a length is called in the archive."""
+    return "program.bin" if length is None else f"program-{length}.bin"
+
+
+def symbols_of(model: Exportable) -> dict[str, tuple[int, int | None]]:
+    """The least and the greatest size of each symbol, None for any."""
+    named = {size for told in model.inputs.values() for size in told.shape if isinstance(size, str)}
+    return {name: (1, model.longest if name == LENGTH else None) for name in (*sorted(named | {BATCH}),)}
+
+
+def window(today: datetime.date) -> dict[str, Any]:
+    """Which versions of JAX run what is exported today.
+
+    JAX counts from the day its release was built, which nothing on this machine tells: today's version was
+    built by today.
+    """
+    month = today.month - 1 + MONTHS_BACKWARD
+    year, month = today.year + month // 12, month % 12 + 1
+    until = datetime.date(year, month, min(today.day, calendar.monthrange(year, month)[1]))
+    return {
+        "jax": jax.__version__,
+        "exported": today.isoformat(),
+        "until": until.isoformat(),
+        "months_backward": MONTHS_BACKWARD,
+        "weeks_forward": WEEKS_FORWARD,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what has to do with the programs."""
+    packages = ("jax", "jaxlib", "flax", "numpy", "flatbuffers")
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
