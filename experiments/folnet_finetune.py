@@ -73,7 +73,7 @@ def open_data(config: Config) -> Data:
         raise runtime.WorkdirError("; ".join(missing))
     try:
         tokenizer = finetune_data.open_tokenizer(config)
-        finetune_model.check_vocabulary(finetune_model.make(config), tokenizer)
+        finetune_data.check_rows(tokenizer, finetune_model.make(config).config.vocab_size)
         return finetune_data.open_data(config, tokenizer)
     except ValueError as error:
         raise runtime.WorkdirError(str(error)) from error

@@ -85,8 +85,8 @@ def missing(config: Config) -> list[str]:
         found.append(f"data_dir: {error}")
     if config.checkpoint and not Path(config.checkpoint).expanduser().is_dir():
         found.append(
-            f"checkpoint: there is no directory {config.checkpoint}. Make it, of a run: python -m "
-            f"experiments.folnet_weights --pretrained=RUN --to={config.checkpoint}, or of the authors' files: "
+            f"checkpoint: there is no directory {config.checkpoint}. Make it: python -m "
+            f"experiments.folnet_weights --pretrained=RUN --to={config.checkpoint}, or of the authors' files "
             f"python -m experiments.convert_folnet FILES {config.checkpoint}. Or begin from scratch: "
             "--config.checkpoint= --config.vocabulary=FILE"
         )
@@ -115,6 +115,15 @@ def _needed(task: AnyTask) -> list[str]:
 def open_tokenizer(config: Config) -> WordPieceTokenizer:
     """The vocabulary; ValueError if the file is damaged."""
     return WordPieceTokenizer.load(vocabulary(config), lowercase=config.lowercase)
+
+
+def check_rows(tokenizer: WordPieceTokenizer, rows: int) -> None:
+    """ValueError if there are pieces that a model's table of words has no row for."""
+    if tokenizer.vocab_size > rows:
+        raise ValueError(
+            f"vocabulary has {tokenizer.vocab_size} pieces, the model's table of words only {rows} rows "
+            "(model.vocab_size)"
+        )
 
 
 def open_data(config: Config, tokenizer: WordPieceTokenizer) -> Data:

@@ -23,10 +23,9 @@ from folnet import (
     tasks,
 )
 from folnet.settings import ModelConfig
-from folnet.tokenization import WordPieceTokenizer
 
 
-def make(config: Config) -> nn.Module:
+def make(config: Config) -> FOLNetForSequenceClassification | FOLNetForQuestionAnswering:
     """The module; nothing is computed, and of a checkpoint no more than its settings read.
 
     Raises:
@@ -77,15 +76,6 @@ def misfits(config: Config) -> list[str]:
         return []
     more = f" and {len(wrong) - 2} more" if len(wrong) > 2 else ""
     return [f"checkpoint: {path} does not fit its {pretrained.CONFIG_FILE}: {'; '.join(wrong[:2])}{more}"]
-
-
-def check_vocabulary(model: Any, tokenizer: WordPieceTokenizer) -> None:
-    """ValueError if there are pieces that the model has no row for."""
-    pieces, rows = tokenizer.vocab_size, model.config.vocab_size
-    if pieces > rows:
-        raise ValueError(
-            f"vocabulary has {pieces} pieces, the model's table only {rows} rows (model.vocab_size)"
-        )
 
 
 def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
