@@ -70,8 +70,8 @@ def misfits(config: Config) -> list[str]:
     except (OSError, safetensors.SafetensorError) as error:
         what = "there is none" if isinstance(error, FileNotFoundError) else f"it is damaged: {error}"
         return [f"checkpoint: {path} should have the parameters of a model, but {what}"]
-    expected = _encoder(parameters.shapes(model))
-    wrong = parameters.misfits(expected, _encoder(parameters.adapted(shapes, parameters.shapes(model))))
+    expected = parameters.shapes(model)
+    wrong = parameters.misfits(_encoder(expected), _encoder(parameters.adapted(shapes, expected)))
     if not wrong:
         return []
     more = f" and {len(wrong) - 2} more" if len(wrong) > 2 else ""

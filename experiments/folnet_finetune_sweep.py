@@ -1,6 +1,9 @@
 """Several fine-tuning runs as one: settings, seeds, medians, the table and the setting that is chosen."""
 
+import dataclasses
+import itertools
 import json
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,35 +54,57 @@ def run_all(
     Raises:
         runtime.WorkdirError: a directory belongs to a run with another config.
     """
-    runs = []
-    for setting in config.settings():
-        for seed in range(config.seed, config.seed + config.seeds):
-            one, name = config.for_run(setting, seed), f"{setting}/seed{seed}"
-            directory = workdir / name
-            results = _finished(one.resolved(examples), directory)
-            if results is None and not (directory / DIVERGED).exists():
-                try:
-                    summary = run(one, directory)
-                except runtime.NonFiniteLoss as error:
-                    write_json(directory / DIVERGED, {"step": error.step, "what": str(error)})
-                else:
-                    results = summary["results"]
-                    if summary["step"] < one.resolved(examples).steps:
-                        return _report(config, runs, workdir)  # this session's time is up
-            runs.append(Run(setting, seed, name, results))
-            _report(config, runs, workdir)
+    began, runs = time.monotonic(), []
+    for setting, seed in itertools.product(config.settings(), range(config.seed, config.seed + config.seeds)):
+        name = f"{setting}/seed{seed}"
+        one, directory = config.for_run(setting, seed).resolved(examples), workdir / name
+        results = _finished(one, directory)
+        if results is None and not _diverged(one, directory):
+            if config.session_seconds:  # of all runs together
+                left = config.session_seconds - (time.monotonic() - began)
+                if left <= 0:
+                    break
+                one = dataclasses.replace(one, session_seconds=left)
+            try:
+                summary = run(one, directory)
+            except runtime.NonFiniteLoss as error:
+                write_json(directory / DIVERGED, {"step": error.step, "what": str(error)})
+            else:
+                if not _is_over(one, summary):
+                    break
+                results = summary["results"]
+        runs.append(Run(setting, seed, name, results))
+        _report(config, runs, workdir)
     return _report(config, runs, workdir)
+
+
+def _is_over(config: Config, summary: dict[str, Any]) -> bool:
+    """Whether a run has nothing left to do, not whether a session's time was up."""
+    return summary["step"] >= config.steps or 0 < config.max_seconds <= summary["train_seconds"]
 
 
 def _finished(config: Config, directory: Path) -> dict[str, Any] | None:
     """The results of a run that has nothing left to do; None of any other, which will say what is wrong."""
+    summary = _read(directory / "summary.json")
+    done = summary is not None and _is_over(config, summary) and _is_of(config, directory)
+    return summary["results"] if summary is not None and done else None
+
+
+def _diverged(config: Config, directory: Path) -> bool:
+    """Whether it is known how this run ends; it would end so again."""
+    return (directory / DIVERGED).exists() and _is_of(config, directory)
+
+
+def _is_of(config: Config, directory: Path) -> bool:
+    before = _read(directory / "config.json")
+    return before is not None and not config_difference(before, config)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
     try:
-        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
-        before = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    done = summary["step"] == config.steps and not config_difference(before, config)
-    return summary["results"] if done else None
 
 
 def tabulate(runs: Iterable[Run]) -> list[dict[str, Any]]:
@@ -117,12 +142,19 @@ def _report(config: Config, runs: list[Run], workdir: Path) -> Report:
         "checkpoint": config.checkpoint,
         "sweep": config.sweep,
         "runs": {"finished": len(runs), "planned": planned},
-        "chosen": {name: table[0][name] for name in Setting._fields} if table else None,
+        "chosen": _chosen(table),
         "table": table,
     }
     write_json(workdir / "sweep.json", described)
     write_whole(workdir / "sweep.md", markdown(config, table, len(runs), planned))
     return Report(runs, table)
+
+
+def _chosen(table: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The setting of the greatest median; None if there is nothing to choose by."""
+    if not table or MAIN not in table[0].get("best", {}):
+        return None
+    return {name: table[0][name] for name in Setting._fields}
 
 
 def markdown(config: Config, table: list[dict[str, Any]], finished: int, planned: int) -> str:

@@ -11,8 +11,9 @@ written. The paper reports an average of 51.5 for Large of 160 GB; it was not me
 """
 
 import dataclasses
+import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,22 @@ class Reader:
     batch_size: int = 64
     mask_padding: bool = False
 
+    @functools.cached_property
+    def _read(self) -> Callable[[Any, Any], jax.Array]:
+        """From parameters and a batch to the logits of all words at the mask [B, V]; compiled once."""
+
+        def read(params, batch):
+            out: Any = self.model.apply(
+                {"params": params},
+                batch["input_ids"],
+                batch["token_type_ids"],
+                batch.get("attention_mask"),
+                mlm_positions=batch["mask_position"],
+            )
+            return out.logits[:, 0]
+
+        return jax.jit(read)
+
     def logits(self, prompt: tasks.Prompt, examples: Sequence[tasks.Example]) -> Float[np.ndarray, "N C"]:
         """Logits of the prompt's words at the mask, for each example.
 
@@ -76,22 +93,12 @@ class Reader:
         if not self.mask_padding:
             del table["attention_mask"]
 
-        @jax.jit
-        def read(params, batch):
-            out: Any = self.model.apply(
-                {"params": params},
-                batch["input_ids"],
-                batch["token_type_ids"],
-                batch.get("attention_mask"),
-                mlm_positions=batch["mask_position"],
-            )
-            return out.logits[:, 0]
-
         found = []
         for start in range(0, len(examples), self.batch_size):
             rows = np.arange(start, min(start + self.batch_size, len(examples)))
             batch = finetune_data.take(table, rows, self.batch_size, self.length)
-            found.append(prompts.class_logits(jax.device_get(read(self.params, batch))[: len(rows)], words))
+            at_mask = jax.device_get(self._read(self.params, batch))
+            found.append(prompts.class_logits(at_mask[: len(rows)], words))
         return np.concatenate(found)
 
 
@@ -172,8 +179,8 @@ def markdown(checkpoint: str, columns: Sequence[Column]) -> str:
         (checkpoint, [column.score for column in columns] + ([] if mean is None else [mean])),
         ("the same answer to all", [column.constant for column in columns]),
     ]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    lines.append("| metric | " + " | ".join(column.metric for column in columns) + " |")
+    metrics = ["metric", *(column.metric for column in columns), *([] if mean is None else [""])]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), f"| {' | '.join(metrics)} |"]
     for name, values in rows:
         cells = [f"{100 * value:.1f}" for value in values]
         cells += [""] * (len(head) - 1 - len(cells))

@@ -10,7 +10,14 @@ import pytest
 from safetensors import numpy as safetensors_numpy
 
 from experiments import folnet_finetune_model as finetune_model
-from folnet import FOLNet, FOLNetForQuestionAnswering, FOLNetForSequenceClassification, parameters, pretrained
+from folnet import (
+    FOLNet,
+    FOLNetForPreTraining,
+    FOLNetForQuestionAnswering,
+    FOLNetForSequenceClassification,
+    parameters,
+    pretrained,
+)
 from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
 from tests.experiments import small_finetune
 
@@ -46,11 +53,10 @@ def test_each_task_has_its_head(checkpoint, task, cls, labels, kind):
     assert (model.config.hidden_dropout_prob, model.config.dtype) == (0.3, "bfloat16")
 
 
-@pytest.mark.parametrize("headed", [True, False])
-def test_it_begins_with_the_checkpoints_encoder(checkpoint, tmp_path, headed):
+@pytest.mark.parametrize("saved", [FOLNet, pytest.param(FOLNetForPreTraining, marks=pytest.mark.slow)])
+def test_it_begins_with_the_checkpoints_encoder(tmp_path, saved):
     """Also of an encoder saved alone. The head is new, and the seed's."""
-    if not headed:
-        checkpoint = small_finetune.checkpoint(tmp_path, FOLNet)
+    checkpoint = small_finetune.checkpoint(tmp_path, saved)
     config = small(checkpoint)
     model = finetune_model.make(config)
     assert finetune_model.misfits(config) == []
@@ -63,11 +69,11 @@ def test_it_begins_with_the_checkpoints_encoder(checkpoint, tmp_path, headed):
         np.testing.assert_array_equal(params[name], encoder[name.removeprefix("folnet.")])
     heads = {name: value for name, value in params.items() if name not in names}
     assert set(heads) == {"classifier.weight", "classifier.bias"}
-    if headed:
-        other = finetune_model.begin(dataclasses.replace(config, seed=1), model)["classifier"]["weight"]
-        assert (np.asarray(heads["classifier.weight"]) != np.asarray(other)).all()
+    other = finetune_model.begin(dataclasses.replace(config, seed=1), model)["classifier"]["weight"]
+    assert (np.asarray(heads["classifier.weight"]) != np.asarray(other)).all()
 
 
+@pytest.mark.slow
 def test_a_head_that_is_there_is_not_gone_on_with(checkpoint, tmp_path):
     """A model fine-tuned on three classes starts one of two."""
     config = small(checkpoint, task="mnli")

@@ -52,7 +52,10 @@ def rate(count):
     return jnp.asarray(RATES)[count]
 
 
-@pytest.mark.parametrize("fields", [{"decay": 0.3, "clip": 0.0}, {"decay": 0.0, "clip": 0.5}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"decay": 0.3, "clip": 0.0}, pytest.param({"decay": 0.0, "clip": 0.5}, marks=pytest.mark.slow)],
+)
 def test_the_first_steps_are_those_of_the_definition(problem, fields):
     params, gradients = problem
     wanted = reference(params, gradients, b1=0.9, b2=0.99, eps=1e-3, **fields)
