@@ -3,24 +3,29 @@ r"""FOLNet and Transformers on kinship problems: trained on short chains of fact
     python -m experiments.kinship --config=experiments/configs/kinship.py:quick --workdir=runs/kinship
 
 The setting of CLUTRR (Sinha et al. 2019), which Chen (2023) has in Figure 5, on problems of our own
-(`folnet.kinship`). Trains the model, then each baseline (in a directory of its name below the workdir), all
-on the same batches. Accuracy by the length of the chain is measured all along; at the end figures are drawn, and
+(`folnet.kinship`). Trains the model, then each baseline (in a directory of its name below the workdir), on
+the same batches. Accuracy by the length of the chain is measured all along; at the end figures are drawn, and
 each model's answer to every test problem is in `predictions.jsonl`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from experiments import kinship_figures, runtime
 from experiments import kinship_measures as measures
+from experiments.configs import kinship as presets
 from experiments.configs.kinship import Config
 from experiments.runtime.training import Program, Task
 from folnet import objective
+
+PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "kinship" / "learning.jsonl"
+"""What `benchmarks.kinship_learning` has written."""
 
 
 def main(
@@ -91,13 +96,22 @@ def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:
     """`batches(step)` of `runtime.fit`: this process's rows of the problems of a step."""
     source = config.data.train(config.seed)
     read = config.reader(config.model, source)
-    rows = config.batch_size // jax.process_count()
+    rows, first = config.batch_size // jax.process_count(), jax.process_index()
+    if not config.data.pool:
 
-    def batches(step: int) -> dict[str, Any]:
-        start = step * config.batch_size + jax.process_index() * rows
-        return read(source, range(start, start + rows))
+        def batches(step: int) -> dict[str, Any]:
+            start = step * config.batch_size + first * rows
+            return read(source, range(start, start + rows))
 
-    return batches
+        return batches
+    pool = read(source, range(config.data.pool))
+
+    def chosen(step: int) -> dict[str, Any]:
+        generator = np.random.default_rng((config.seed, step))
+        places = generator.integers(config.data.pool, size=config.batch_size)[first * rows :][:rows]
+        return {name: array[places] for name, array in pool.items()}
+
+    return chosen
 
 
 def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
@@ -136,27 +150,74 @@ def draw(config: Config, workdir: Path, results: dict[str, runtime.FitResult]) -
     Returns:
         The files written, by the name of the figure.
     """
-    accuracies, curves = {}, {}
-    for name, result in results.items():
-        tests = result.results["tests"]
-        accuracies[name] = [{k: tests[str(k)]["accuracy"] for k in config.data.test_lengths}]
-        curves[name] = [measures.curve(workdir if name == config.model else workdir / name)]
-    trained = " and ".join(map(str, config.data.train_lengths))
-    title, ylabel = f"Trained on chains of {trained} facts", f"mean accuracy, {_range(config.metric_lengths)}"
-    figures = {
-        "by_length": kinship_figures.by_length(
-            accuracies, longest_trained=max(config.data.train_lengths), title=title
-        ),
-        "by_steps": kinship_figures.learning(curves, seconds=False, title=title, ylabel=ylabel),
-        "by_seconds": kinship_figures.learning(curves, seconds=True, title=title, ylabel=ylabel),
+    lines = {
+        name: [measures.line(config, result, workdir if name == config.model else workdir / name)]
+        for name, result in results.items()
     }
+    figures = kinship_figures.of_lines(lines)
     return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in figures.items()}
 
 
-def _range(lengths: tuple[int, ...]) -> str:
-    if list(lengths) == list(range(lengths[0], lengths[-1] + 1)):
-        return f"k = {lengths[0]} to {lengths[-1]}"
-    return f"k = {', '.join(map(str, lengths))}"
+def tour_stop(directory: Path) -> runtime.Stop:
+    """The `quick` preset, and the ablation over seeds as it was published, for the tour."""
+    config = presets.get_config("quick")
+    results = main(config, workdir=directory)
+    lengths, first = config.metric_lengths, results[config.model]
+    parameters = " and ".join(f"{result.results['parameters']:,}" for result in results.values())
+    rows = [
+        _row(name, "here", {k: test["accuracy"] for k, test in result.results["tests"].items()}, lengths)
+        for name, result in results.items()
+    ]
+    pictures = {
+        directory / "by_length.png": "This run: accuracy on new problems by the length of their chain.",
+        directory / "by_seconds.png": "This run: what counts, during training.",
+    }
+    given = published()
+    for name, lines in given.items():
+        means = {k: float(np.mean([line["accuracies"][k] for line in lines])) for k in lines[0]["accuracies"]}
+        rows.append(_row(name, f"{len(lines)} seeds, mean", means, lengths))
+    if given:
+        seconds = max(line["train_seconds"] for lines in given.values() for line in lines)
+        path = directory / "published.png"
+        runtime.plots.save(kinship_figures.of_lines(given)["by_length"], path)
+        pictures[path] = f"Published: mean over seeds with its 95 % interval, {seconds:.0f} s a model."
+    tests = first.results["tests"]
+    longest = str(config.data.test_lengths[-1])
+    return runtime.Stop(
+        title="FOLNet: kinship, from short chains of facts to long ones",
+        meaning=(
+            "Who is Kim to Lee, when all that is told is who is whose son, sister or wife? Facts stand "
+            "between people as relations; the model concludes others from them. It is trained on problems of "
+            f"{' and '.join(map(str, config.data.train_lengths))} facts and asked about longer ones. After "
+            f"{first.train_seconds:.0f} s of training {kinship_figures.shown(config.model)} answers "
+            f"{tests[str(config.data.train_lengths[-1])]['accuracy']:.0%} of the new problems of "
+            f"{config.data.train_lengths[-1]} facts, {tests['4']['accuracy']:.0%} of 4 and "
+            f"{tests[longest]['accuracy']:.0%} of {longest}; a guess is right one time in eighteen."
+        ),
+        rows=rows,
+        figures=pictures,
+        caveat=(
+            f"{parameters} parameters, as many seconds of training each; the run made here is one seed, "
+            f"{config.data.test_problems} problems of each length. What counts was named before: "
+            f"{config.metric}."
+        ),
+    )
+
+
+def published() -> dict[str, list[dict[str, Any]]]:
+    """The lines of the ablation in results/kinship, by model; none where the results are not at hand."""
+    return measures.of_preset(PUBLISHED, "ablation")
+
+
+def _row(name: str, run: str, accuracies: Mapping[str, float], lengths: Sequence[int]) -> dict[str, str]:
+    shown = {f"k = {k}": f"{accuracies[str(k)]:.0%}" for k in (2, 3, 4, 6, 8, 10)}
+    mean = float(np.mean([accuracies[str(k)] for k in lengths]))
+    return {
+        "model": kinship_figures.shown(name),
+        "run": run,
+        **shown,
+        f"mean, {kinship_figures.spelt(lengths)}": f"{mean:.1%}",
+    }
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """The pictures of `experiments/kinship.py`: of one run of each model, or of several seeds with intervals."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import runtime
 from experiments.configs.kinship import BERT, RELATION_AWARE, T5
-from experiments.kinship_measures import Point
+from experiments.kinship_measures import Point, points
 
 Lines = dict[str, tuple]
 
@@ -16,6 +17,38 @@ def shown(model: str) -> str:
     """What a model is called where people read it."""
     names = {BERT: "BERT", T5: "T5's positions", RELATION_AWARE: "relation-aware"}
     return names.get(model, f"FOLNet {model}")
+
+
+def spelt(lengths: Sequence[int]) -> str:
+    """Lengths in few words."""
+    if list(lengths) == list(range(lengths[0], lengths[-1] + 1)) and len(lengths) > 2:
+        return f"k = {lengths[0]} to {lengths[-1]}"
+    return f"k = {', '.join(map(str, lengths))}"
+
+
+def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Figure]:
+    """All figures of some runs.
+
+    Args:
+        lines: of each model, for each seed its line (`kinship_measures.line`), all of one preset.
+    """
+    one = next(iter(lines.values()))[0]
+    trained = " and ".join(map(str, one["train_lengths"]))
+    count = max(map(len, lines.values()))
+    title = f"Trained on chains of {trained} facts"
+    if count > 1:
+        title += f"; mean of {count} seeds, 95 %"
+    accuracies = {
+        model: [{int(k): share for k, share in run["accuracies"].items() if k.isdigit()} for run in runs]
+        for model, runs in lines.items()
+    }
+    curves = {model: [points(run) for run in runs] for model, runs in lines.items()}
+    ylabel = f"mean accuracy, {spelt(one['metric_lengths'])}"
+    return {
+        "by_length": by_length(accuracies, longest_trained=max(one["train_lengths"]), title=title),
+        "by_steps": learning(curves, seconds=False, title=title, ylabel=ylabel),
+        "by_seconds": learning(curves, seconds=True, title=title, ylabel=ylabel),
+    }
 
 
 def by_length(
@@ -57,7 +90,6 @@ def learning(
     seconds: bool,
     title: str,
     ylabel: str,
-    hardware: str = "",
 ) -> Figure:
     """The metric during training, a line a model.
 
@@ -69,7 +101,6 @@ def learning(
         seconds: against seconds of training, as far as all models came; else against steps.
         title: what the figure shows.
         ylabel: what was measured.
-        hardware: what the seconds were taken on.
 
     Raises:
         ValueError: there is nothing to draw.
@@ -81,11 +112,10 @@ def learning(
             lines[shown(model)] = _by_seconds(seeds) if seconds else _by_steps(seeds)
     if not lines:
         raise ValueError("curves must have at least one measurement, got none")
-    unit = f"seconds of training{f' on {hardware}' if hardware else ''}"
     return runtime.plots.curve_figure(
         lines,
         title=title,
-        xlabel=unit if seconds else "steps",
+        xlabel="seconds of training" if seconds else "steps",
         ylabel=ylabel,
         ylim=(-0.03, 1.03),
         size=(5.4, 3.4),
@@ -105,7 +135,7 @@ def _by_seconds(seeds: Sequence[Sequence[Point]]) -> tuple:
     last = min(points[-1].seconds for points in seeds)
     grid = np.linspace(first, max(first, last), 50)
     rows = [
-        np.interp(grid, [point.seconds for point in points], [point.value for point in points])
+        np.interp(grid, [point.seconds for point in points], [point.value for point in points]).tolist()
         for points in seeds
     ]
     return grid, *_band(rows)

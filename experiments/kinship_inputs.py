@@ -2,9 +2,9 @@
 
 Models without relations of pairs read [CLS], the facts in a random order, and [SEP] question [SEP]. Of a
 graph a fact is three tokens, x, r and y; people have names drawn from as many as the largest problem needs,
-so that none is new in a test. Where facts are spread, all inputs are as long as the longest, with gaps of random
-length before each fact that nobody sees (they are masked): a model trained on short chains has then met all
-positions and distances that a long chain has.
+so that none is new in a test. Where facts are spread, all inputs are as long as the longest, with gaps of
+random length before each fact that nobody sees (they are masked): a model trained on short chains has then
+met all positions and distances that a long chain has.
 
 Axis letters: B batch; T tokens.
 """

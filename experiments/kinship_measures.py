@@ -145,14 +145,44 @@ def curve(workdir: Path, name: str = METRIC) -> list[Point]:
     return [Point(row["step"], row["train_seconds"], row[key]) for row in rows if row.get(key) is not None]
 
 
+def line(config: Config, result: runtime.FitResult, workdir: Path) -> dict[str, Any]:
+    """A finished run as a line of a record: what it was, what it reached, and how."""
+    return {
+        "model": result.results["model"],
+        "seed": config.seed,
+        "parameters": result.results["parameters"],
+        "form": config.data.form,
+        "train_lengths": list(config.data.train_lengths),
+        "metric_lengths": list(config.metric_lengths),
+        "metric": result.results["metric"],
+        "accuracies": {name: test["accuracy"] for name, test in result.results["tests"].items()},
+        "test_problems": config.data.test_problems,
+        "steps": result.step,
+        "train_seconds": round(result.train_seconds, 1),
+        "curve": [[point.step, point.seconds, round(point.value, 5)] for point in curve(workdir)],
+    }
+
+
+def points(of_line: Mapping[str, Any]) -> list[Point]:
+    """The curve of a line."""
+    return [Point(*point) for point in of_line["curve"]]
+
+
+def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
+    """The lines of a preset in a record, by model, seeds in order; none if there is no record."""
+    if not file.exists():
+        return {}
+    lines = [json.loads(text) for text in file.read_text(encoding="utf-8").splitlines()]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for of_run in sorted(lines, key=lambda of_run: of_run["seed"]):
+        if of_run["preset"] == preset:
+            found.setdefault(of_run["model"], []).append(of_run)
+    return found
+
+
 def after_steps(points: Sequence[Point], step: int) -> float | None:
     """What was measured at a step; None if nothing was."""
     return {point.step: point.value for point in points}.get(step)
-
-
-def after_seconds(points: Sequence[Point], seconds: float) -> float | None:
-    """What had been measured last after so many seconds; None if nothing had."""
-    return next((point.value for point in reversed(points) if point.seconds <= seconds), None)
 
 
 def write_predictions(path: Path, tests: Tests, answers: np.ndarray) -> None:
