@@ -4,7 +4,9 @@
     echo '{"text": "What is 2 + 2?"}' | python -m experiments.run_exported solver.jaxmodel
     python -m experiments.run_exported agent.jaxmodel --input=boards.npz --output=answers.npz
 
-This file imports nothing of its project, so it also runs as a plain script, copied to wherever the model is.
+This is one file, and imports nothing of its project: it also runs as a plain script, copied to wherever the
+model is, and is part of every model, so that `python agent.jaxmodel` is the same program.
+
 A line of standard input is a request as JSON, and a line of standard output is its answer; a request that
 cannot be answered gets a line with "error", and the process goes on. `{"inputs": {NAME: array}}` is answered
 by `{"outputs": {NAME: array}}`, for a batch or, without its axis, for one example; `{"text": ...}`, for a
@@ -236,8 +238,9 @@ class Model:
             raise Refused("the weights are constants of the program: export it with --weights=inside")
         program, arrays, room = self.prepare(inputs)
         if room:
-            raise Refused("inputs are shorter than the program, which derivatives cannot be")
-        outputs, pullback = jax.vjp(lambda weights: program.call(weights, arrays), self.weights)
+            raise Refused(f"length is {room[0]}, expected {room[1]}: a derivative is of no shorter text")
+        _, placed = self.arguments(arrays)
+        outputs, pullback = jax.vjp(lambda weights: program.call(weights, placed), self.weights)
         if set(cotangents) != set(outputs):
             raise Refused(f"cotangents are {sorted(cotangents)}, expected {sorted(outputs)}")
         for name, array in outputs.items():
@@ -269,20 +272,20 @@ class Model:
         self, inputs: Mapping[str, Any]
     ) -> tuple[Program, dict[str, np.ndarray], tuple[int, int] | None]:
         """The program for some inputs, its arguments, and, if they were padded, their length and its own."""
-        arrays = self._checked(inputs)
-        sizes = self._bind(arrays)
-        room = None
-        program = self.programs[0]
-        if "length" in sizes and program.length is not None:
-            program, length = self._fitting(sizes["length"])
-            if length != sizes["length"]:
-                room = (sizes["length"], length)
-                arrays = {name: self._padded(name, array, *room) for name, array in arrays.items()}
-                sizes["length"] = length
+        given = self._checked(inputs)
+        sizes = self._bind(given)
+        arrays = {}
         for name, told in self.inputs.items():
-            if name not in arrays:
-                arrays[name] = np.full(shape_of(told["shape"], sizes), told["default"], told["dtype"])
-        return program, {name: arrays[name] for name in self.inputs}, room
+            shape = [size if isinstance(size, int) else sizes[size] for size in told["shape"]]
+            arrays[name] = given[name] if name in given else np.full(shape, told["default"], told["dtype"])
+        program, length = self.programs[0], sizes.get("length")
+        if length is None or program.length is None:
+            return program, arrays, None
+        program, longer = self._fitting(length)
+        if longer == length:
+            return program, arrays, None
+        room = (length, longer)
+        return program, {name: self._padded(name, array, *room) for name, array in arrays.items()}, room
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         needed = [name for name, told in self.inputs.items() if told["default"] is None]
@@ -302,25 +305,26 @@ class Model:
         return arrays
 
     def _bind(self, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-        """The value of each symbol of the shapes."""
+        """The sizes that the manifest has symbols for: those of "batch", or of "4*batch"."""
         sizes: dict[str, int] = {}
         for name, array in arrays.items():
             shape = self.inputs[name]["shape"]
-            shown = "[" + ", ".join(map(str, shape)) + "]"
-            fits = len(shape) == array.ndim
-            for wanted, size in zip(shape, array.shape, strict=False):
-                if isinstance(wanted, int):
-                    fits &= wanted == size
-                    continue
-                factor, symbol = split_symbol(wanted)
-                fits &= size % factor == 0 and sizes.setdefault(symbol, size // factor) == size // factor
+            known = dict(sizes)
+            fits = len(shape) == array.ndim and all(
+                (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)) == size
+                for wanted, size in zip(shape, array.shape, strict=True)
+            )
             if not fits:
-                told = "".join(f", with {symbol} = {size}" for symbol, size in sizes.items())
-                raise Refused(f"input {name} has shape {list(array.shape)}, expected {shown}{told}")
-        for symbol, size in sizes.items():
+                shown = ", ".join(map(str, shape))
+                told = "".join(f", with {symbol} = {size}" for symbol, size in known.items())
+                raise Refused(f"input {name} has shape {list(array.shape)}, expected [{shown}]{told}")
+        for expression, size in sizes.items():
+            factor, symbol = split_symbol(expression)
             least, most = self.manifest["symbols"][symbol]
-            if size < least or (most is not None and size > most):
-                room = f"{least} or more" if most is None else f"{least} to {most}"
+            if size % factor:
+                raise Refused(f"{symbol} is {size}, expected a multiple of {factor}, the devices along data")
+            if size < factor * least or (most is not None and size > most):
+                room = f"{factor * least} or more" if most is None else f"{least} to {most}"
                 raise Refused(f"{symbol} is {size}, expected {room}")
         return sizes
 
@@ -351,15 +355,6 @@ def split_symbol(expression: str) -> tuple[int, str]:
     """A size such as "batch" or "4*batch" as its factor and its symbol."""
     *factor, symbol = expression.split("*")
     return int(factor[0]) if factor else 1, symbol
-
-
-def shape_of(shape: Sequence[int | str], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """A shape with numbers for its symbols."""
-    found = []
-    for size in shape:
-        factor, symbol = (size, None) if isinstance(size, int) else split_symbol(size)
-        found.append(factor * (1 if symbol is None else sizes[symbol]))
-    return tuple(found)
 
 
 def load(path: Path | str, *, any_version: bool = False, today: datetime.date | None = None) -> Model:
@@ -597,23 +592,26 @@ def in_even_batches(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str,
 
     JAX compiles a program for every shape: so there are few.
     """
-    batch = next(iter(inputs.values())).shape[0] if inputs else 0
-    if not batch:
-        raise Refused("inputs have no rows")
-    step, room = model.batch_step, model.batch_room
-    wanted = room or step
-    while wanted < batch and not room:
+    batch = rows_of(inputs)
+    wanted = model.batch_room or model.batch_step
+    while wanted < batch and not model.batch_room:
         wanted *= 2
     if wanted < batch:
         raise Refused(f"there are {batch} rows, expected at most {wanted}")
-    if any(array.ndim == 0 or array.shape[0] != batch for array in inputs.values()):
-        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
-        raise Refused(f"inputs must have as many rows, got {shapes}")
     filled = {
         name: np.concatenate([array, np.repeat(array[:1], wanted - batch, 0)])
         for name, array in inputs.items()
     }
     return {name: array[:batch] for name, array in model(filled).items()}
+
+
+def rows_of(inputs: Mapping[str, np.ndarray]) -> int:
+    """The size of the first axis, which all inputs share; Refused if they do not, or have nothing."""
+    counts = {array.shape[0] if array.ndim else 0 for array in inputs.values()}
+    if len(counts) != 1 or counts == {0}:
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
+        raise Refused(f"inputs must have as many rows each, and some; got {shapes or 'none'}")
+    return counts.pop()
 
 
 def from_json(model: Model, given: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], bool]:
@@ -628,13 +626,11 @@ def from_json(model: Model, given: Mapping[str, Any]) -> tuple[dict[str, np.ndar
             array = np.asarray(value)
         except ValueError as error:
             raise Refused(f"input {name} has rows of different lengths") from error
-        kinds = {"b": "b", "i": "iu", "u": "iu"}.get(dtype.kind, "iuf")
+        kinds = {"b": "biu", "i": "iu", "u": "iu"}.get(dtype.kind, "iuf")
         if array.dtype.kind not in kinds:
             raise Refused(f"input {name} is not an array of {dtype}")
-        if dtype.kind in "iu" and array.size:
-            limits = np.iinfo(dtype)
-            if array.min() < limits.min or array.max() > limits.max:
-                raise Refused(f"input {name} has numbers that {dtype} has not")
+        if dtype.kind in "iub" and array.size and (array.astype(dtype) != array).any():
+            raise Refused(f"input {name} has numbers that {dtype} has not")
         single.add(array.ndim == len(told["shape"]) - 1)
         arrays[name] = array.astype(dtype)
     if single == {True}:
@@ -708,11 +704,9 @@ def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
                 serve(model, requests, out)
             count = len(requests)
         else:
-            with np.load(source, allow_pickle=False) as archive:
+            with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-            count = min((array.shape[0] if array.ndim else 0 for array in arrays.values()), default=0)
-            if not count or any(len(array) != count for array in arrays.values()):
-                raise Refused(f"{source} must have arrays with as many rows each, and some")
+            count = rows_of(arrays)
             batch = model.batch_room or -(-min(batch, count) // model.batch_step) * model.batch_step
             parts = []
             for begin in range(0, count, batch):
@@ -749,6 +743,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if values.describe:
             manifest, _ = read_artifact(artifact)
+            if "vocabulary" in (manifest["text"] or {}):  # thirty thousand lines, of most models
+                manifest["text"]["vocabulary"] = f"{len(manifest['text']['vocabulary'])} pieces"
             print(json.dumps(manifest, indent=1))
             return 0
         model = load(artifact, any_version=values.any_version)

@@ -119,6 +119,7 @@ def of_encoder(
         outputs={name: output for name, (_, output) in outputs.items()},
         source={},
         lengths=(min(LONGEST_BY_DEFAULT, config.max_position_embeddings),),
+        shortest=2,  # the special tokens
         longest=config.max_position_embeddings if config.absolute_position else None,
         text=_text(tokenizer, config, masks_padding, name) if tokenizer and not choices else None,
         derivable=function,

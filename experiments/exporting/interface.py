@@ -62,6 +62,7 @@ class Exportable:
         outputs: by name.
         source: where the parameters come from.
         lengths: of the programs it is exported as; None if `length` is free, empty if there is none.
+        shortest: the least length.
         longest: the greatest length; None if any will do.
         text: how text becomes inputs and outputs text, for `experiments.run_exported`; None without text.
         derivable: the function to use where a derivative is asked for; None if there is no derivative.
@@ -75,6 +76,7 @@ class Exportable:
     outputs: Mapping[str, Output]
     source: Mapping[str, Any]
     lengths: tuple[int, ...] | None = ()
+    shortest: int = 1
     longest: int | None = None
     text: Mapping[str, Any] | None = None
     derivable: Function | None = None

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax import export
 
-from experiments.exporting.interface import BATCH, LENGTH, Exportable
+from experiments.exporting.interface import LENGTH, Exportable
 from experiments.exporting.options import Options
 from experiments.exporting.programs import sizes, split_of_input
 from experiments.run_exported import FORMAT, FORMAT_VERSION
@@ -80,7 +80,8 @@ def member_of(length: int | None) -> str:
 def symbols_of(model: Exportable) -> dict[str, tuple[int, int | None]]:
     """The least and the greatest size of each symbol, None for any."""
     named = {size for told in model.inputs.values() for size in told.shape if isinstance(size, str)}
-    return {name: (1, model.longest if name == LENGTH else None) for name in (*sorted(named | {BATCH}),)}
+    bounds = {LENGTH: (model.shortest, model.longest)}
+    return {name: bounds.get(name, (1, None)) for name in sorted(named)}
 
 
 def window(today: datetime.date) -> dict[str, Any]:

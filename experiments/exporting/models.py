@@ -158,14 +158,19 @@ def of_solver(trained: mathematics_weights.Trained) -> Exportable:
         outputs={"tokens": Output((BATCH, longest + 1), "the answer's symbols, the start symbol first")},
         source=describe_source(trained.params, trained.step),
         lengths=tuple(sorted({source for source, _ in mathematics.BUCKETS})),
-        text={
-            "kind": "characters",
-            "input": "source",
-            "output": "tokens",
-            "characters": vocabulary.characters,
-            **{name: getattr(vocabulary, name) for name in ("pad", "start", "end", "first")},
-        },
+        text=describe_characters(vocabulary),
     )
+
+
+def describe_characters(vocabulary: mathematics.Vocabulary) -> dict[str, Any]:
+    """How `run_exported` reads questions and writes answers."""
+    return {
+        "kind": "characters",
+        "input": "source",
+        "output": "tokens",
+        "characters": vocabulary.characters,
+        **{name: getattr(vocabulary, name) for name in ("pad", "start", "end", "first")},
+    }
 
 
 def load_recurrent(path: Path, step: int | None = None) -> tuple[llrnn_configs.Config, Restored]:

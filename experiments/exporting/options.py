@@ -76,7 +76,8 @@ class Options:
                 )
         if not set(self.sharding) <= {mesh_lib.AXIS, mesh_lib.MODEL_AXIS}:
             raise ValueError(f"sharding={dict(self.sharding)} must be of the axes data and model")
-        if any(size < 1 for size in (*self.sharding.values(), *(self.lengths or ()), self.batch or 1)):
+        batch = 1 if self.batch is None else self.batch
+        if any(size < 1 for size in (*self.sharding.values(), *(self.lengths or ()), batch)):
             raise ValueError("sharding, lengths and batch must be numbers of at least 1")
         if self.batch is not None and self.batch % self.rows:
             raise ValueError(f"batch={self.batch} must be a multiple of the {self.rows} devices along data")

@@ -26,7 +26,7 @@ def choose_function(model: Exportable, options: Options) -> Function:
     if options.derivative:
         if model.derivable is None:
             raise ValueError(
-                f"derivative: a {model.kind} has none, its outputs are symbols chosen one by one"
+                f"derivative: this {model.kind} has none, its outputs are symbols chosen one by one"
             )
         if options.chips:
             raise ValueError("derivative: exported with --kernels=portable only")
@@ -48,7 +48,7 @@ def choose_lengths(model: Exportable, options: Options) -> tuple[int | None, ...
     """
     has_length = any(LENGTH in told.shape for told in model.inputs.values())
     if not has_length and options.lengths:
-        raise ValueError(f"length={options.lengths[0]}: a {model.kind} has no length")
+        raise ValueError(f"length={options.lengths[0]}: this {model.kind} has no length")
     lengths = model.lengths if options.lengths == () else options.lengths
     if not lengths:
         return (None,)
@@ -83,7 +83,7 @@ def _export(model: Exportable, function: Function, options: Options, length: int
         sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(*split))
         return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=sharding)
 
-    scope = export.SymbolicScope()
+    scope = export.SymbolicScope(bounds_of(model) if length is None else ())
     inputs = {}
     for name, told in model.inputs.items():
         shape = ",".join(map(str, sizes(told.shape, options, length)))
@@ -109,6 +109,12 @@ def _export(model: Exportable, function: Function, options: Options, length: int
         raise ValueError(
             f"this model cannot be exported for any {' and '.join(free)}, give a number: {first_line(error)}"
         ) from error
+
+
+def bounds_of(model: Exportable) -> list[str]:
+    """What may be taken for granted of a length that is free."""
+    bounds = [f"{LENGTH} >= {model.shortest}"] if model.shortest > 1 else []
+    return bounds if model.longest is None else [*bounds, f"{LENGTH} <= {model.longest}"]
 
 
 @contextlib.contextmanager

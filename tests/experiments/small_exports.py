@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from experiments import boxworld_weights, folnet_weights, mathematics_weights, run_exported
 from experiments.configs import llrnn as llrnn_configs
-from experiments.exporting import Exportable, encoders, models
+from experiments.exporting import Exportable, Input, Output, encoders, models
 from folnet.tokenization import WordPieceTokenizer
 from tests.experiments import small_boxworld, small_folnet, small_mathematics
 
@@ -30,6 +30,28 @@ OTHERS = (
     "jaxtyping",
 )
 RUNNER = Path(run_exported.__file__)
+
+
+def weigh(params, inputs):
+    """2 ids where the mask is true, and 10 more than their sum."""
+    values = jnp.where(inputs["mask"], inputs["ids"] * params["scale"], 0.0)
+    return {"each": values, "total": jnp.sum(values, axis=1) + params["offset"]}
+
+
+SUMS = Exportable(
+    kind="sum",
+    function=weigh,
+    params={"scale": jnp.full((1, 1), 2.0), "offset": jnp.full((1,), 10.0)},
+    inputs={
+        "ids": Input(("batch", "length"), "int32", "numbers", pad=0, range=(0, 99)),
+        "mask": Input(("batch", "length"), "bool", "which count", default=1, pad=0),
+    },
+    outputs={"total": Output(("batch",), "of all"), "each": Output(("batch", "length"), "of each number")},
+    source={"step": None},
+    lengths=(4, 8),
+    derivable=weigh,
+)
+"""A model of a line, compiled in no time, whose answers are found by hand."""
 
 
 @functools.cache

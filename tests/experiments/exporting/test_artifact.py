@@ -1,0 +1,51 @@
+import dataclasses
+import datetime
+import hashlib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from experiments import run_exported
+from experiments.exporting import Options, artifact, export_model
+from tests.experiments.small_exports import SUMS
+
+MODEL = dataclasses.replace(SUMS, lengths=(2,))
+DAY = datetime.date(2026, 11, 21)
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        export_model(MODEL, tmp_path / name / "m.jaxmodel", today=DAY)
+    first, second = ((tmp_path / name / "m.jaxmodel").read_bytes() for name in ("a", "b"))
+    assert first == second
+
+
+def test_the_file_is_a_zip_archive_of_what_its_manifest_lists(tmp_path):
+    told = export_model(MODEL, tmp_path / "m.jaxmodel", today=DAY)
+    with zipfile.ZipFile(tmp_path / "m.jaxmodel") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+        assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+    assert set(members) == {"manifest.json", "__main__.py", "program-2.bin", "weights.safetensors"}
+    assert members["__main__.py"] == Path(run_exported.__file__).read_bytes()
+    for name, one in told["members"].items():
+        assert one == {
+            "sha256": hashlib.sha256(members[name]).hexdigest(),
+            "bytes": len(members[name]),
+        }
+    assert told["weights"]["numbers"] == 2
+
+
+@pytest.mark.parametrize("where", ["inside", "beside"])
+def test_a_failure_leaves_nothing_new_and_the_old_as_it_was(where, tmp_path, monkeypatch):
+    target = tmp_path / "m.jaxmodel"
+    export_model(MODEL, target, Options(weights=where), today=DAY)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(artifact.os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        export_model(MODEL, target, Options(weights=where), today=datetime.date(2030, 1, 1))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

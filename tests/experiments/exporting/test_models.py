@@ -1,0 +1,146 @@
+"""Each paper's model gives through its artifact what it gives itself."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import run_exported
+from experiments.exporting import Exportable, Input, Options, export_model, models, open_model
+from experiments.runtime import params_sha256
+from experiments.runtime.workdir import write_json
+from tests.experiments import small_exports
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+RELEASED = Path(__file__).parents[3] / "results" / "boxworld" / "quick_simplicial"
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
+
+
+def exported(model: Exportable, folder, options: Options | None = None) -> run_exported.Model:
+    export_model(model, folder / "m.jaxmodel", options)
+    return run_exported.load(folder / "m.jaxmodel")
+
+
+def live(model: Exportable, inputs) -> dict[str, Any]:
+    return jax.device_get(jax.jit(model.function)(model.params, inputs))
+
+
+def compare(model: Exportable, loaded: run_exported.Model, inputs) -> None:
+    found, wanted = loaded(inputs), live(model, inputs)
+    assert found.keys() == wanted.keys() == model.outputs.keys()
+    for name, array in wanted.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_allclose(found[name], array, **TOLERANCE, err_msg=name)
+
+
+def compare_gradients(model: Exportable, loaded: run_exported.Model, inputs) -> None:
+    rng = np.random.default_rng(1)
+    outputs, pullback = jax.vjp(lambda params: dict(model.function(params, inputs)), model.params)
+    cotangents = {name: rng.normal(size=array.shape).astype(array.dtype) for name, array in outputs.items()}
+    wanted = jax.device_get(pullback(cotangents)[0])
+    found = loaded.gradient(inputs, cotangents)
+    largest = 0.0
+    for path, array in jax.tree_util.tree_leaves_with_path(wanted):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        scale = np.abs(array).max()
+        np.testing.assert_allclose(
+            found.pop(name), array, rtol=1e-4, atol=1e-4 * max(scale, 1e-3), err_msg=name
+        )
+        largest = max(largest, scale)
+    assert not found
+    assert largest > 1e-3
+
+
+def boards(model: Exportable, count: int) -> dict[str, np.ndarray]:
+    return {"observation": drawn(model.inputs["observation"], count)}
+
+
+def tokens(model: Exportable, batch: int, length: int) -> dict[str, np.ndarray]:
+    return {"tokens": drawn(model.inputs["tokens"], batch, length)}
+
+
+def drawn(told: Input, *free: int) -> np.ndarray:
+    """Random numbers; `free` are the sizes that are symbols, from the first."""
+    _, most = told.range or (0, 255)
+    shape = (*free, *(size for size in told.shape if isinstance(size, int)))
+    return np.random.default_rng(0).integers(0, most + 1, shape).astype(told.dtype)
+
+
+def test_a_recurrent_cell_at_any_batch_and_length(tmp_path):
+    model = small_exports.recurrent()
+    loaded = exported(model, tmp_path, Options(derivative=True))
+    for shape in ((3, 7), (1, 1)):
+        compare(model, loaded, tokens(model, *shape))
+    compare_gradients(model, loaded, tokens(model, 2, 5))
+    assert loaded.manifest["source"] == {"step": 5, "params_sha256": params_sha256(model.params)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", ["elman", "multiplicative", "ntm", "multiple_pattern_ntm", "lstm"])
+def test_other_cells(cell, tmp_path):
+    model = small_exports.recurrent(cell)
+    compare(model, exported(model, tmp_path), tokens(model, 3, 7))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["simplicial", "relational"])
+def test_an_agent_at_any_batch_with_its_derivative(kind, tmp_path):
+    model = small_exports.agent(kind)
+    loaded = exported(model, tmp_path, Options(derivative=True))
+    for count in (1, 5):
+        compare(model, loaded, boards(model, count))
+    compare_gradients(model, loaded, boards(model, 3))
+    compare(model, exported(model, tmp_path), boards(model, 4))
+    assert [told["labels"] for told in loaded.manifest["outputs"]] == [list(models.ACTIONS), []]
+
+
+@pytest.mark.slow
+def test_answers_to_questions_are_those_of_the_live_model(tmp_path):
+    trained, model = small_exports.trained_solver(), small_exports.solver()
+    loaded = exported(model, tmp_path)
+    questions = ["What is 2 + 2?", "Is 3 a factor of 12345?" * 3, "x" * 160, ""]
+    for question in questions:
+        compare(model, loaded, {"source": np.asarray(trained.encode([question]))})
+        found = run_exported.answer(loaded, {"text": question})
+        assert found == {"text": trained.answer([question])[0]}
+    found = run_exported.answer(loaded, {"text": questions[:2], "id": 0})
+    answers = [{"text": answer} for answer in trained.answer(questions[:2])]
+    assert found == {"id": 0, "answers": answers}
+    with pytest.raises(run_exported.Refused, match=r"length is 163, expected at most 162"):
+        run_exported.answer(loaded, {"text": "x" * 161})
+
+
+@pytest.mark.slow
+def test_symbols_chosen_one_by_one_have_no_derivative(tmp_path):
+    with pytest.raises(ValueError, match="derivative: this sequence to sequence has none"):
+        export_model(small_exports.solver(), tmp_path / "m.jaxmodel", Options(derivative=True))
+
+
+def test_a_released_agent_is_opened_with_where_it_comes_from():
+    model = open_model(RELEASED)
+    assert model.kind == "agent"
+    assert model.source["experiment"] == "experiments.boxworld"
+    assert model.source["step"] == 480
+    assert model.source["run"] == str(RELEASED)
+    assert model.source["config"]["agent"]["features"] == 32
+    assert model.source["params_sha256"] == params_sha256(model.params)
+    assert model.inputs["observation"].shape == ("batch", 5, 7, 3)
+
+
+def test_directories_without_a_model_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no trained model"):
+        open_model(tmp_path)
+    write_json(tmp_path / "config.json", {"seed": 0, "nonsense": 1})
+    with pytest.raises(ValueError, match=r"is of no experiment here; there are experiments\.boxworld"):
+        open_model(tmp_path)
+    write_json(tmp_path / "config.json", [1])
+    with pytest.raises(ValueError, match="expected the settings of a run or of a model"):
+        open_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(models.KINDS))
+def test_a_run_s_config_tells_its_experiment(name, tmp_path):
+    fields = dict.fromkeys(models.KINDS[name].__dataclass_fields__)
+    assert models.experiment_of(tmp_path, fields) == name

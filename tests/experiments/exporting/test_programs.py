@@ -1,0 +1,110 @@
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.exporting import Options, Output, programs
+from tests.experiments import small_exports
+from tests.experiments.small_exports import SUMS
+
+
+def test_a_program_for_each_length_with_a_free_batch():
+    made = programs.export_programs(SUMS, Options(lengths=(6, 2, 6)))
+    assert list(made) == [2, 6]
+    for length, exported in made.items():
+        assert exported.platforms == ("cpu", "cuda", "tpu")
+        shapes = [str(aval.shape).replace(" ", "") for aval in exported.out_avals]
+        assert shapes == [f"(batch,{length})", "(batch,)"]
+
+
+def test_a_length_may_be_free_within_bounds():
+    def compares(params, inputs):
+        if inputs["ids"].shape[1] > 16:
+            raise ValueError("there are 16 positions")
+        return small_exports.weigh(params, inputs)
+
+    bounded = dataclasses.replace(SUMS, function=compares, longest=16)
+    assert list(programs.export_programs(bounded, Options(lengths=None))) == [None]
+    unbounded = dataclasses.replace(SUMS, function=compares)
+    with pytest.raises(ValueError, match="cannot be exported for any batch and length, give a number: Symb"):
+        programs.export_programs(unbounded, Options(lengths=None))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (dataclasses.replace(SUMS, derivable=None), Options(derivative=True), "derivative: this sum has none"),
+        (
+            dataclasses.replace(SUMS, with_kernels=lambda _: small_exports.weigh),
+            Options(derivative=True, kernels=("h200",), platforms=("cuda",)),
+            "derivative: exported with --kernels=portable only",
+        ),
+        (SUMS, Options(kernels=("h200",), platforms=("cuda",)), "kernels=h200: this sum has none"),
+        (dataclasses.replace(SUMS, longest=7), Options(), "length=8 must be at most 7"),
+        (
+            dataclasses.replace(SUMS, outputs={**SUMS.outputs, "total": Output(("batch", 1), "of all")}),
+            Options(),
+            r"output total has shape \(batch,\), expected \[batch, 1\]",
+        ),
+        (
+            dataclasses.replace(SUMS, inputs={name: dataclasses.replace(told, shape=("batch", 3))
+                                              for name, told in SUMS.inputs.items()}),
+            Options(lengths=(3,)),
+            "length=3: this sum has no length",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_model_cannot_be_exported_as_is_told(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        programs.export_programs(model, options)
+
+
+def test_a_kernel_that_does_not_fit_is_told_by_its_reason():
+    def refuses(names):
+        assert names == ("gpu", "tpu")
+
+        def function(*_):
+            raise NotImplementedError("gpu: float32")
+
+        return function
+
+    model = dataclasses.replace(SUMS, with_kernels=refuses)
+    with pytest.raises(ValueError, match="kernels=h200,v5e: gpu: float32"):
+        programs.export_programs(model, Options(kernels=("h200", "v5e"), platforms=("cuda", "tpu")))
+
+
+def test_errors_of_the_model_itself_are_its_own():
+    def broken(*_):
+        raise KeyError("ids")
+
+    with pytest.raises(KeyError):
+        programs.export_programs(dataclasses.replace(SUMS, function=broken), Options(batch=2))
+
+
+def test_weights_are_named_by_their_place_and_split_along_model():
+    model = dataclasses.replace(SUMS, params={"b": {"kernel": jnp.ones((6, 8))}, "a": jnp.ones(8)})
+    weights = programs.named_weights(model)
+    assert {name: array.shape for name, array in weights.items()} == {"a": (8,), "b/kernel": (6, 8)}
+    options = Options(sharding={"data": 2, "model": 4})
+    assert programs.splits_of(weights, options) == {"b/kernel": [None, "model"]}
+    assert programs.split_of((8, 8), options) == ["model", None]
+    assert programs.split_of((6, 6), options) == []
+    assert programs.splits_of(weights, Options(sharding={"data": 2})) == {}
+    assert programs.split_of_input(options) == ["data"]
+    assert programs.sizes(("batch", "length", 3), options, 5) == ["2*batch", 5, 3]
+    assert programs.sizes(("batch", "length"), Options(batch=4)) == [4, "length"]
+
+
+def test_weights_keep_their_places_whatever_their_names():
+    """A flat dict is in another order than the tree: "-" comes before "/", and the tree does not see it."""
+    params = {"a": {"x": jnp.full((1, 1), 2.0)}, "a-b": jnp.full((1,), 10.0)}
+
+    def function(params, inputs):
+        return small_exports.weigh({"scale": params["a"]["x"], "offset": params["a-b"]}, inputs)
+
+    model = dataclasses.replace(SUMS, function=function, params=params, lengths=(3,))
+    (exported,) = programs.export_programs(model, Options()).values()
+    ids = np.array([[1, 2, 3]], np.int32)
+    found = exported.call(programs.named_weights(model), {"ids": ids, "mask": ids > 0})
+    assert found["total"] == 22

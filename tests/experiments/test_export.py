@@ -1,0 +1,171 @@
+"""The program, and exports for more devices than there are."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import boxworld, export, llrnn, run_exported
+from experiments.configs import llrnn as llrnn_configs
+from experiments.exporting import Options, export_model
+from experiments.exporting.options import PLATFORMS
+from tests.experiments import small_exports
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+ROOT = Path(__file__).parents[2]
+RELEASED = ROOT / "results" / "boxworld" / "quick_simplicial"
+
+
+class Flags(SimpleNamespace):
+    """Values of flags, and which were given."""
+
+    def __getitem__(self, name):
+        return SimpleNamespace(present=name in self.given)
+
+
+def flags(**given: Any) -> Flags:
+    values = {
+        "platforms": list(PLATFORMS), "kernels": ["portable"], "weights": "inside", "derivative": False,
+        "sharding": "", "length": "", "batch": None,
+    }  # fmt: skip
+    return Flags(**(values | given), given=given)
+
+
+def test_flags_are_read():
+    assert export.read_options(flags()) == Options()
+    options = export.read_options(flags(sharding="data:64,model:4", length="any", batch=128))
+    assert (dict(options.sharding), options.lengths, options.batch) == ({"data": 64, "model": 4}, None, 128)
+    assert export.read_options(flags(length="34,128")).lengths == (34, 128)
+
+
+def test_the_platforms_are_those_of_the_chips_unless_they_are_given():
+    assert export.read_options(flags(kernels=["h200", "v5e", "v6e"])).platforms == ("cuda", "tpu")
+    with pytest.raises(ValueError, match="platforms=cpu must be those of kernels=h200"):
+        export.read_options(flags(kernels=["h200"], platforms=["cpu"]))
+    with pytest.raises(ValueError, match="kernels=h100 must be portable, or of"):
+        export.read_options(flags(kernels=["h100"]))
+
+
+@pytest.mark.parametrize("given", ["x", "34,", "0", "34;35", "any,3"])
+def test_other_lengths_are_refused(given):
+    if given == "34,":
+        assert export.read_lengths(given) == (34,)
+        return
+    with pytest.raises(ValueError, match=f"length={given} must be any, or numbers like 34,128"):
+        export.read_lengths(given)
+
+
+def test_the_file_is_named_after_the_run_in_a_directory(tmp_path):
+    assert export.target_of("runs/one", "x/agent.jaxmodel") == Path("x/agent.jaxmodel")
+    assert export.target_of("runs/one/", str(tmp_path)) == tmp_path / "one.jaxmodel"
+
+
+def program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.export", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+
+
+@pytest.mark.slow
+def test_the_program_exports_a_released_agent(tmp_path):
+    done = program(f"--run={RELEASED}", f"--to={tmp_path}", "--derivative", "--weights=beside")
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "quick_simplicial.jaxmodel"
+    assert str(path) in done.stdout
+    alone = small_exports.run_alone(path, "--describe")
+    assert json.loads(alone.stdout)["source"]["step"] == 480
+    for wrong, message in (
+        ([f"--run={tmp_path}", f"--to={path}"], "holds no trained model"),
+        ([f"--run={RELEASED}", f"--to={path}", "--sharding=rows:2"], "mesh='rows:2' must be like"),
+        ([f"--run={RELEASED}", f"--to={path}", "--kernels=h200"], "has none to choose, expected portable"),
+        ([f"--run={RELEASED}", f"--to={path}", "--length=7"], "has no length"),
+    ):
+        done = program(*wrong)
+        assert done.returncode != 0
+        assert message in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_runs_of_other_experiments_are_opened(tmp_path, boxworld_run, folnet_run):
+    """From a run's directory, by its config alone: the parameters are those of the summary."""
+    config = llrnn_configs.get_config("quick")
+    for name, value in {"steps": 2, "log_every": 1, "checkpoint_every": 1, "eval_every": 0}.items():
+        setattr(config, name, value)
+    config.eval_examples = config.final_examples = 2
+    config.baseline.name = "none"
+    llrnn.main(config, workdir=tmp_path / "llrnn")
+    for run in (tmp_path / "llrnn", folnet_run[1], folnet_run[1] / "baseline"):
+        model = export.open_model(run)
+        summary = json.loads((run / "summary.json").read_text())
+        assert model.source["params_sha256"] == summary["params_sha256"]
+        assert model.source["step"] == summary["step"]
+    model = export.open_model(boxworld_run[0], seed=1, step=2)
+    assert model.source["step"] == 2
+    assert boxworld.__name__ == model.source["experiment"]
+
+
+# ---- devices that are not here
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["inside", "constants"])
+@pytest.mark.parametrize("name", ["agent", "solver", "recurrent", "encoder"])
+def test_eight_devices_give_what_one_gives(name, weights, tmp_path):
+    exportable = {
+        "agent": small_exports.agent,
+        "solver": small_exports.solver,
+        "recurrent": small_exports.recurrent,
+        "encoder": lambda: small_exports.encoder(operators="jmc.atp"),
+    }[name]()
+    lengths = {"solver": (40,), "recurrent": None}.get(name, ())
+    sharding = {"data": 4, "model": 2}
+    path = tmp_path / "m.jaxmodel"
+    told = export_model(exportable, path, Options(sharding=sharding, lengths=lengths, weights=weights))
+    assert told["sharding"] == {"axes": sharding, "devices": 8}
+    assert weights == "constants" or len(told["weights"]["split"]) > 3
+    rng = np.random.default_rng(0)
+    inputs = {}
+    for name, one in exportable.inputs.items():
+        sizes = {"batch": 8, "length": 40 if lengths else 16}
+        shape = [sizes[size] if isinstance(size, str) else size for size in one.shape]
+        low, high = one.range or ((0, 255) if one.dtype == "uint8" else (1, 1))
+        inputs[name] = rng.integers(low, high + 1, shape).astype(one.dtype)
+    np.savez(tmp_path / "in.npz", **inputs)
+    ran = small_exports.run_alone(path, "--input=in.npz", "--output=out.npz", devices=8)
+    assert ran.returncode == 0, ran.stderr
+    wanted = jax.device_get(jax.jit(exportable.function)(exportable.params, inputs))
+    with np.load(tmp_path / "out.npz") as found:
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
+    five = json.dumps({"inputs": {name: array[:5].tolist() for name, array in inputs.items()}})
+    ran = small_exports.run_alone(path, stdin=five, devices=8)
+    for name, array in json.loads(ran.stdout)["outputs"].items():
+        np.testing.assert_allclose(array, wanted[name][:5], rtol=1e-4, atol=1e-5)
+    ran = small_exports.run_alone(path, stdin=five, devices=4)
+    assert ran.returncode == 2
+    assert "exported for 8 devices (data:4,model:2), and there are 4" in ran.stderr
+
+
+def test_a_batch_that_the_devices_do_not_divide_is_refused(tmp_path):
+    path = tmp_path / "m.jaxmodel"
+    told = export_model(small_exports.SUMS, path, Options(sharding={"data": 64, "model": 4}))
+    assert told["sharding"]["devices"] == 256
+    with pytest.raises(run_exported.Refused, match=r"for 256 devices \(data:64,model:4\), and there are 1"):
+        run_exported.load(path)
+    model = run_exported.Model.__new__(run_exported.Model)
+    model.manifest, model.inputs = told, {one["name"]: one for one in told["inputs"]}
+    with pytest.raises(run_exported.Refused, match="batch is 96, expected a multiple of 64"):
+        model.prepare({"ids": np.ones((96, 4), np.int32)})
+    assert (model.batch_step, model.batch_room) == (64, None)
