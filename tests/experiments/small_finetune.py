@@ -28,12 +28,12 @@ def checkpoint(folder: Path, model: type[Any] = FOLNetForPreTraining, **fields: 
     return folder
 
 
-def small(data_dir: Path, checkpoint: Path, **fields: Any) -> Config:
+def small(data_dir: Path, checkpoint: Path | None, **fields: Any) -> Config:
     """RTE in batches of two for three epochs; nothing is dropped."""
     chosen: dict[str, Any] = {
         "task": "rte",
         "data_dir": str(data_dir),
-        "checkpoint": str(checkpoint),
+        "checkpoint": str(checkpoint or ""),
         "batch_size": 2,
         "epochs": 3,
         "length": 16,

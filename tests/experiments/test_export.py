@@ -136,7 +136,7 @@ def test_eight_devices_give_what_one_gives(name, weights, tmp_path):
     assert told["sharding"] == {"axes": sharding, "devices": 8}
     assert weights == "constants" or len(told["weights"]["split"]) > 3
     rng = np.random.default_rng(0)
-    inputs = {}
+    inputs: dict[str, Any] = {}
     for name, one in exportable.inputs.items():
         sizes = {"batch": 8, "length": 40 if lengths else 16}
         shape = [sizes[size] if isinstance(size, str) else size for size in one.shape]

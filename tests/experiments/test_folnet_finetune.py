@@ -37,7 +37,7 @@ def rte(checkpoint, tmp_path_factory):
     """Three examples in batches of two: two steps an epoch, the second of one example; without a break."""
     folder = tmp_path_factory.mktemp("rte")
     config = small(small_finetune.write_rte(folder), checkpoint, epochs=2)
-    return config, folder / "run", experiment.main(config, workdir=folder / "run")["rte"]
+    return config, folder / "run", experiment.train_one(config, workdir=folder / "run")
 
 
 @pytest.mark.parametrize("task", tasks.TASKS)
@@ -213,14 +213,14 @@ def test_a_run_that_is_killed_goes_on_as_one_that_was_not(rte, tmp_path, monkeyp
         experiment.main(config, workdir=tmp_path / "run")
     monkeypatch.setattr(measures.Best, "offer", offer)
     assert sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir()) == [2]
-    again = experiment.main(config, workdir=tmp_path / "run")["rte"]
+    again = experiment.train_one(config, workdir=tmp_path / "run")
     chex.assert_trees_all_equal(straight.params, again.params)
     assert again.summary["params_sha256"] == straight.summary["params_sha256"]
     assert again.results == straight.results
     for name in ("best/model.safetensors", "best/metrics.json", "predictions/RTE.tsv"):
         assert (tmp_path / "run" / name).read_bytes() == (workdir / name).read_bytes()
     monkeypatch.setattr(measures, "conclude", None)  # a finished run returns at once
-    assert experiment.main(config, workdir=tmp_path / "run")["rte"].summary == json.loads(
+    assert experiment.train_one(config, workdir=tmp_path / "run").summary == json.loads(
         json.dumps(again.summary)
     )
 
@@ -232,7 +232,7 @@ def test_squad_is_answered(checkpoint, tmp_path):
         tmp_path, checkpoint, task="squad2", length=80, stride=24, query_length=16, batch_size=8, epochs=1
     )
     config.eval_batch_size = 8
-    result = experiment.main(config, workdir=tmp_path / "run")["squad2"]
+    result = experiment.train_one(config, workdir=tmp_path / "run")
     found = result.results
     assert result.step == 2
     assert 9 < found["rows"]["train"] <= 16  # windows, of nine questions
@@ -257,7 +257,7 @@ def test_every_task_is_learned_from(checkpoint, tmp_path, task):
     small_finetune.write_folio(tmp_path)
     small_finetune.write_clutrr(tmp_path)
     config = small(tmp_path, checkpoint, task=task, epochs=2)
-    result = experiment.main(config, workdir=tmp_path / "run")[task]
+    result = experiment.train_one(config, workdir=tmp_path / "run")
     assert result.step == config.resolved(result.results["rows"]["train"]).steps
     assert np.isfinite(result.metrics["loss"])
     assert all((tmp_path / "run" / name).is_file() for name in result.results["predictions"])
@@ -278,12 +278,12 @@ def test_it_learns_from_scratch_and_with_shorter_lengths(tmp_path):
     small_finetune.write_rte(tmp_path, train=64, dev=16, test=4)
     small_tasks.tokenizer().save(tmp_path / "vocab.txt")
     config = small(
-        tmp_path, "", vocabulary=str(tmp_path / "vocab.txt"), epochs=12, batch_size=8, lr=0.01,
+        tmp_path, None, vocabulary=str(tmp_path / "vocab.txt"), epochs=30, batch_size=8, lr=0.001,
         lengths=(24,), length=32, mask_padding=True, weight_decay=0.0,
     )  # fmt: skip
     config.model = dataclasses.replace(small_finetune.MODEL, vocab_size=small_finetune.ROWS)
     config.model.hidden_dropout_prob = 0.1
-    result = experiment.main(config, workdir=tmp_path / "run")["rte"]
+    result = experiment.train_one(config, workdir=tmp_path / "run")
     assert result.results["best"]["accuracy"] == 1.0
     text = (tmp_path / "run/predictions/RTE.tsv").read_text()
     assert text == "index\tprediction\n" + "".join(
@@ -298,7 +298,7 @@ def test_several_seeds_and_settings_are_one_command(tmp_path, checkpoint):
         small_finetune.write_rte(tmp_path), checkpoint, sweep="16gb", seeds=2, epochs=1,
         grid=GridConfig(lr=(0.01, 0.02), batch_size=(2,), epochs=(1,), warmup=(0.06,)),
     )  # fmt: skip
-    report = experiment.main(config, workdir=tmp_path / "runs")
+    report = experiment.train_all(config, workdir=tmp_path / "runs")
     assert len(report.runs) == 4
     first, second = (tmp_path / "runs" / report.runs[place].directory for place in (0, 1))
     hashes = [json.loads((of / "summary.json").read_text())["params_sha256"] for of in (first, second)]
@@ -315,5 +315,5 @@ def test_several_seeds_and_settings_are_one_command(tmp_path, checkpoint):
 @pytest.mark.slow
 def test_a_batch_in_parts_is_the_batch(rte, tmp_path):
     config, _, whole = rte
-    parts = experiment.main(dataclasses.replace(config, accumulate=2), workdir=tmp_path / "run")["rte"]
+    parts = experiment.train_one(dataclasses.replace(config, accumulate=2), workdir=tmp_path / "run")
     chex.assert_trees_all_close(whole.params, parts.params, rtol=2e-3, atol=2e-5)

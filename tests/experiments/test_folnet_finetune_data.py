@@ -128,9 +128,9 @@ def test_what_is_missing_is_told(tmp_path):
     assert "experiments.convert_folnet" in found
     (found,) = finetune_data.missing(small_finetune.small(small_tasks.glue(tmp_path), tmp_path))
     assert found.startswith(f"vocabulary: there is no file {tmp_path / 'vocab.txt'}")
-    (found,) = finetune_data.missing(small_finetune.small(tmp_path, ""))
+    (found,) = finetune_data.missing(small_finetune.small(tmp_path, None))
     assert found.startswith("vocabulary: a model from scratch needs a file")
-    (found,) = finetune_data.missing(small_finetune.small(tmp_path, "", vocabulary=str(tmp_path / "v.txt")))
+    (found,) = finetune_data.missing(small_finetune.small(tmp_path, None, vocabulary=str(tmp_path / "v.txt")))
     assert "v.txt" in found
     for split in ("dev", "train"):
         (tmp_path / f"RTE/{split}.tsv").unlink()

@@ -2,6 +2,7 @@
 
 import json
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,16 +34,19 @@ def checkpoint(tmp_path_factory):
 
 def values(checkpoint, data_dir, out, **fields):
     """The flags' values."""
-    chosen = {
-        "checkpoint": str(checkpoint), "data_dir": str(data_dir), "out": str(out), "vocabulary": "",
-        "tasks": [], "length": 24, "batch_size": 2, "mask_padding": False, "lowercase": True, "dtype": "float32",
-    }  # fmt: skip
-    return chosen | fields
+    chosen: dict[str, Any] = {
+        "checkpoint": str(checkpoint),
+        "data_dir": str(data_dir),
+        "out": str(out),
+        "vocabulary": "",
+    }
+    chosen |= {"tasks": [], "length": 24, "batch_size": 2, "mask_padding": False, "lowercase": True}
+    return chosen | {"dtype": "float32"} | fields
 
 
-def reader(apply, **fields):
-    model = types.SimpleNamespace(apply=apply)
-    return zero_shot.Reader(model, {}, small_tasks.tokenizer(), **({"length": 40, "batch_size": 3} | fields))
+def reader(apply):
+    model: Any = types.SimpleNamespace(apply=apply)
+    return zero_shot.Reader(model, {}, small_tasks.tokenizer(), length=40, batch_size=3)
 
 
 def test_the_likeliest_word_at_the_mask_decides(glue):

@@ -34,7 +34,7 @@ def test_a_length_may_be_free_within_bounds():
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (dataclasses.replace(SUMS, derivable=None), Options(derivative=True), "derivative: this sum has none"),
+        (dataclasses.replace(SUMS, derivable=None), Options(derivative=True), "derivative: this sum has"),
         (
             dataclasses.replace(SUMS, with_kernels=lambda _: small_exports.weigh),
             Options(derivative=True, kernels=("h200",), platforms=("cuda",)),
