@@ -35,31 +35,48 @@ BEST = "best"
 
 def main(
     config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
-) -> dict[str, runtime.FitResult] | sweep.Report:
-    """Trains one model, or several and compares them.
+) -> runtime.FitResult | sweep.Report:
+    """Trains one model, or several if the config has seeds or a sweep; see `train_one` and `train_all`."""
+    if config.seeds == 1 and not config.sweeps:
+        return train_one(config, workdir=workdir, parallel=parallel)
+    if workdir is None:
+        raise ValueError("workdir must be given for several runs, got None")
+    return train_all(config, workdir=workdir, parallel=parallel)
+
+
+def train_one(
+    config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
+) -> runtime.FitResult:
+    """Trains one model.
 
     Args:
         config: see `experiments.configs.folnet_finetune`.
-        workdir: where the run is kept, or below it all runs; None keeps nothing of a single run.
+        workdir: where the run is kept; None keeps nothing.
         parallel: see `runtime.fit`.
 
-    Returns:
-        The result of a single run, under its task's name; the report of several.
+    Raises:
+        runtime.WorkdirError: as `open_data`; or the workdir is another run's.
+    """
+    return train(config, open_data(config), workdir, parallel)
+
+
+def train_all(config: Config, *, workdir: Path, parallel: str | runtime.Layout = "jit") -> sweep.Report:
+    """Trains a model for each setting and seed, and compares them.
+
+    Args:
+        config: with several seeds, a sweep, or both.
+        workdir: above all runs.
+        parallel: see `runtime.fit`.
 
     Raises:
-        runtime.WorkdirError: files or libraries are missing (all of them are named, and how to get them), or
-            do not fit; nothing was compiled yet.
+        runtime.WorkdirError: as `open_data`; or a run's directory is another run's.
     """
     data = open_data(config)
-    if config.seeds == 1 and not config.sweeps:
-        return {config.task: train(config, data, workdir, parallel)}
-    if workdir is None:
-        raise ValueError("workdir must be given for several runs, got None")
 
     def run(of: Config, directory: Path) -> dict[str, Any]:
         return train(of, data, directory, parallel).summary
 
-    return sweep.run_all(config, data.train.rows, Path(workdir), run)
+    return sweep.run_all(config, data.train.rows, workdir, run)
 
 
 def open_data(config: Config) -> Data:
