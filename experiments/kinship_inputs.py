@@ -109,7 +109,7 @@ class Written:
                 ids[row, place : place + len(piece)] = piece
                 mask[row, place : place + len(piece)] = True
                 place += len(piece)
-            segments[row, place - len(pieces[-1]) : place] = 1
+            segments[row, place - len(question) - 1 : place] = 1
         return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask, "labels": labels}
 
     def _write(

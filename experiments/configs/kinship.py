@@ -156,7 +156,8 @@ class DataConfig:
         try:
             return kinship.Kinship(seed, lengths, **self.distractors, held_out=held_out, part=part)
         except ValueError as error:
-            raise ValueError(f"data.{name}={lengths}, with the rest of data: {error}") from error
+            shown = getattr(self, name)
+            raise ValueError(f"data.{name}={shown}, with the rest of data: {error}") from error
 
     def validate(self) -> None:
         """Checks all fields; ValueError naming what is wrong."""
