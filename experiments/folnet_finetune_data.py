@@ -28,6 +28,8 @@ def task_of(config: Config) -> AnyTask:
     task = tasks.open_task(config.task)
     if isinstance(task, tasks.SquadTask):
         return dataclasses.replace(task, stride=config.stride, query_length=config.query_length)
+    if isinstance(task, tasks.ClutrrTask):
+        return dataclasses.replace(task, released=config.released_text)
     if not isinstance(task, tasks.SequenceTask):
         raise ValueError(f"task={config.task} has no head here, expected texts into classes, or SQuAD")
     return task

@@ -65,6 +65,8 @@ class Config(runtime.RunConfig):
         length: tokens of an example, T; 0: the task's, as in Table 9.
         stride: of SQuAD: tokens from the beginning of a window to that of the next.
         query_length: of SQuAD: tokens of a question, at most.
+        released_text: of CLUTRR: whether story and query are read as they stand in the files, as the released
+            program does; else without brackets, and the query as a question in words.
         mask_padding: whether tokens do not see padding; as released, they do.
         lengths: shorter lengths, such as (32, 64): a batch has the least that its longest example fits into,
             and examples that are about as long come together. Needs `mask_padding`, since else what a model
@@ -102,6 +104,7 @@ class Config(runtime.RunConfig):
     length: int = 0
     stride: int = STRIDE
     query_length: int = QUERY_LENGTH
+    released_text: bool = True
     mask_padding: bool = False
     lengths: tuple[int, ...] = ()
     eval_batch_size: int = 64

@@ -1,14 +1,16 @@
 """CLUTRR (Sinha et al. 2019): who is whom to whom in a family, from a story (Appendix C, Figure 5).
 
 Trained on chains of 2 and 3 relations, or of 2, 3 and 4, and tested on 2 to 10; the story and the question
-are a pair of sequences, and names are words like others: the brackets around them in the files are taken off.
+are a pair of sequences, and names are words like others.
 
 The data is published twice: by its authors as `1.2,1.3_train.csv` and `1.2_test.csv` to `1.10_test.csv`,
 without a validation split, and in the form of Hugging Face's copy, `train.csv`, `validation.csv` and
 `test.csv`, whose `target` is a number and whose training rows are the authors', parted. It is CC BY-NC.
 
-Neither has a question in words (the column `text_query` is empty), and the paper does not say which it took;
-`question` is ours.
+Neither has a question in words (the column `text_query` is empty). The paper does not say what it took; the
+program that was released with it takes both columns as they are, with brackets around the story's names and
+a query such as ('Jason', 'Lewis'): that is `released`. Otherwise brackets are taken off, and `question`,
+which is ours, is asked.
 """
 
 import ast
@@ -69,6 +71,8 @@ class ClutrrTask(SequenceTask):
     """Of the authors' archive."""
     question: str = "How is {second} related to {first}?"
     """The second sequence. The answer to (Jason, Lewis) is grandson if Lewis is Jason's grandson."""
+    released: bool = False
+    """Whether story and query stay as they stand in the file."""
 
     def find(self, directory: Path, split: str) -> tuple[Path, ...] | None:
         """The file of a split; the authors' test split is nine of them."""
@@ -145,6 +149,8 @@ class ClutrrTask(SequenceTask):
         if not story:
             raise damaged(path, line, "the story is empty")
         question = self.question.format(first=names[0], second=names[1])
+        if self.released:
+            story, question = row["story"].strip(), row["query"].strip()
         return Example("", story, question, RELATIONS.index(relation), f"k={task[1]}")
 
 

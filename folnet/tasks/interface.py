@@ -92,7 +92,7 @@ class Task[E, F](abc.ABC):
     splits: tuple[str, ...]
     """Published parts: train, validation, test."""
     metrics: tuple[str, ...]
-    """What is reported; the first decides between checkpoints. All are fractions, not percents."""
+    """What is reported; the first is that of Tables 3 and 4. All are fractions, not percents."""
     max_length: int
     """Tokens, as in Table 9."""
     download: str

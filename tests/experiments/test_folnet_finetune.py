@@ -18,6 +18,7 @@ from experiments import runtime
 from experiments.configs import folnet_finetune as presets
 from experiments.configs.folnet_finetune_grid import GridConfig
 from folnet import FOLNetForQuestionAnswering, FOLNetForSequenceClassification, tasks
+from tests import on_devices
 from tests.experiments import small_finetune
 from tests.experiments.small_finetune import small
 from tests.folnet import small_tasks
@@ -317,3 +318,15 @@ def test_a_batch_in_parts_is_the_batch(rte, tmp_path):
     config, _, whole = rte
     parts = experiment.train_one(dataclasses.replace(config, accumulate=2), workdir=tmp_path / "run")
     chex.assert_trees_all_close(whole.params, parts.params, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_four_devices_fine_tune_as_one_in_every_mode():
+    """By SGD, from a checkpoint, with a batch that is not full; measured and written alike."""
+    ways = ("jit", "split", "shard_map", "pmap")
+    four, one = on_devices.outcomes(Path(__file__).with_name("finetune_parity.py"), (4, ways), (1, ("jit",)))
+    expected = one["jit"]
+    for way in ways:
+        found = four[way]
+        np.testing.assert_allclose(found["params"], expected["params"], rtol=1e-5, atol=1e-6, err_msg=way)
+        assert (found["best"], found["predictions"]) == (expected["best"], expected["predictions"]), way

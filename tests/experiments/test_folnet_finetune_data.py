@@ -116,6 +116,16 @@ def test_which_splits_a_run_has(tmp_path):
     assert splits(task="mnli") == (halves, [("test_matched", False), ("test_mismatched", False)])
     assert splits(task="mnli", predict=False) == (halves, [])
     assert splits(task="clutrr23", predict=False) == ([], [("test", True)])
+    texts = [
+        finetune_data.task_of(
+            small_finetune.small(tmp_path, tmp_path, task="clutrr23", released_text=released)
+        ).examples(tmp_path, "train")[0][1:3]
+        for released in (True, False)
+    ]
+    assert texts == [
+        ("[Jason] sat. [Lewis] ran.", "('Jason', 'Lewis')"),
+        ("Jason sat. Lewis ran.", "How is Lewis related to Jason?"),
+    ]
     (tmp_path / "RTE/test.tsv").unlink()
     assert splits() == (["validation"], [])
 

@@ -1,5 +1,7 @@
 """CLUTRR's files in both forms, accuracy by length, and damage."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,17 @@ def test_the_copy(tmp_path):
     path = SHORT.write_predictions(tmp_path, "test", examples, np.asarray([3, 20]))
     assert path.name == "clutrr23_test.tsv"
     assert path.read_text() == "index\tprediction\n0\tbrother\n1\tsister-in-law\n"
+
+
+def test_texts_as_the_released_program_takes_them(tmp_path):
+    """As they stand in the file, brackets and all."""
+    small_tasks.write(tmp_path / "train.csv", csv(COPY, copy_row(0)))
+    (example,) = dataclasses.replace(SHORT, released=True).examples(tmp_path, "train")
+    story = '[Scott] is the brother of [Lewis], and [Jason] said "my\n[Lewis]\'s father is a man".'
+    assert (example.first, example.second) == (story, "('Jason', 'Lewis')")
+    assert example._replace(first="", second="") == SHORT.examples(tmp_path, "train")[0]._replace(
+        first="", second=""
+    )
 
 
 def test_the_authors_files(tmp_path):
