@@ -1,0 +1,188 @@
+"""What exporting costs, and whether an exported model is as fast as the live one.
+
+    python -m benchmarks.export --out=results/export/speed.json
+
+For a model of each paper, not trained: seconds to export it for cpu, cuda and tpu with a free batch, the size
+of the file and of its weights, seconds to load it, seconds to compile it against the live function, and the
+cost of a call against that of the live jitted function. Both get the same arrays, parameters on the device; a
+call of `exported` is the program's alone, one of `checked` is `run_exported`'s, which looks at the inputs'
+names, types, shapes and values, puts them on the device and fetches the outputs, and is compared with the
+live function with the same transfers. All take turns in one process; ratios are medians over neighbouring
+blocks, with the least and the greatest. That both give the same is checked first.
+"""
+
+import dataclasses
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags, logging
+
+from benchmarks import timing
+from experiments import boxworld_weights, mathematics_weights, run_exported
+from experiments.configs import boxworld, folnet_pretrain, llrnn, mathematics
+from experiments.exporting import Exportable, Options, encoders, export_model, models
+
+TARGET = 1.05
+"""How many times the live function's cost is allowed."""
+
+
+def agent(preset: str = "paper") -> Exportable:
+    """The simplicial agent of a preset of BoxWorld."""
+    config = boxworld.get_config(preset)
+    board, module = config.board.make(), config.agent.make()
+    picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
+    params = jax.jit(module.init)(jax.random.key(0), picture)["params"]
+    return models.of_agent(boxworld_weights.Trained(module, params, board, 0, 0, "agent", config))
+
+
+def solver(preset: str = "quick") -> Exportable:
+    """The TP-Transformer of a preset of mathematics, with its loop; for questions of one length."""
+    config = mathematics.get_config(preset)
+    module, tokens = config.model.make(), jnp.zeros((1, 2), jnp.int32)
+    params = jax.jit(module.init)(jax.random.key(0), tokens, tokens)["params"]
+    return dataclasses.replace(
+        models.of_solver(mathematics_weights.Trained(module, params, config=config)), lengths=(64,)
+    )
+
+
+def encoder(preset: str = "quick") -> Exportable:
+    """The FOLNet of a preset of pretraining, with its heads."""
+    config = folnet_pretrain.get_config(preset)
+    module = config.model.make(config.data.pretrain_loss)
+    params = jax.jit(module.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
+    return dataclasses.replace(encoders.of_encoder(module, params), lengths=(config.data.length,))
+
+
+def recurrent(preset: str = "quick") -> Exportable:
+    """The cell of a preset of the linear logic RNN, with its scan."""
+    config = llrnn.get_config(preset)
+    task = config.make_task()
+    inputs = jnp.zeros((1, task.steps(task.train_lengths[0]), sum(task.fields)))
+    params = jax.jit(config.make_model(task).init)(jax.random.key(0), inputs)["params"]
+    return models.of_recurrent(config, params)
+
+
+CASES: dict[str, tuple[Callable[[], Exportable], int, int]] = {
+    "simplicial agent": (agent, 32, 0),
+    "TP-Transformer": (solver, 8, 64),
+    "FOLNet": (encoder, 8, 0),
+    "higher-order cell": (recurrent, 32, 16),
+    "Neural Turing Machine": (lambda: recurrent("copy"), 32, 40),
+}
+"""For each: the model, the batch, and the length where it is free or one of several."""
+
+
+def draw_inputs(model: Exportable, batch: int, length: int) -> dict[str, np.ndarray]:
+    """Random arrays of the model's shapes."""
+    sizes = {"batch": batch, "length": length or (model.lengths or (0,))[0]}
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for name, told in model.inputs.items():
+        shape: Any = tuple(sizes[size] if isinstance(size, str) else size for size in told.shape)
+        low, high = told.range or ((1, 1) if told.dtype == "bool" else (0, 255))
+        arrays[name] = rng.integers(low, high + 1, shape).astype(told.dtype)
+    return arrays
+
+
+def measure(name: str, *, blocks: int, seconds: float) -> dict[str, Any]:
+    """One row of the record.
+
+    Args:
+        name: of `CASES`.
+        blocks: of each function.
+        seconds: of a block, about.
+
+    Raises:
+        RuntimeError: the exported model gives something else than the live one.
+    """
+    make, batch, length = CASES[name]
+    model = make()
+    inputs = draw_inputs(model, batch, length)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.jaxmodel"
+        exporting, manifest = clock(lambda: export_model(model, path, Options()))
+        size = path.stat().st_size
+        loading, loaded = clock(lambda: run_exported.load(path))
+    program, arrays, _ = loaded.prepare(inputs)
+    arguments = loaded.arguments(arrays)
+    params, placed = jax.device_put(model.params), jax.device_put(inputs)
+    live = jax.jit(lambda params, inputs: dict(model.function(params, inputs)))
+    compiling_live, wanted = clock(lambda: jax.block_until_ready(live(params, placed)))
+    compiling, found = clock(lambda: jax.block_until_ready(program.call(*arguments)))
+    for output, array in wanted.items():
+        if not np.allclose(found[output], array, rtol=1e-4, atol=1e-5):
+            raise RuntimeError(f"{name}: the exported model gives another {output} than the live one")
+    functions = {
+        "live": lambda: live(params, placed),
+        "exported": lambda: program.call(*arguments),
+        "fetched": lambda: jax.device_get(live(params, jax.device_put(inputs))),
+        "checked": lambda: loaded(inputs),
+    }
+    times = timing.alternate(functions, blocks=blocks, block_seconds=seconds)
+    weights = sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
+    return {
+        "model": name,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(model.params)),
+        "inputs": {name: list(array.shape) for name, array in inputs.items()},
+        "export_seconds": exporting,
+        "file_bytes": size,
+        "weight_bytes": weights,
+        "program_bytes": sum(manifest["members"][one["member"]]["bytes"] for one in manifest["programs"]),
+        "load_seconds": loading,
+        "compile_seconds": {"live": compiling_live, "exported": compiling},
+        "call_seconds": {name: float(np.median(seconds)) for name, seconds in times.items()},
+        "exported_over_live": timing.ratio(times["exported"], times["live"]),
+        "checked_over_fetched": timing.ratio(times["checked"], times["fetched"]),
+    }
+
+
+def clock[Result](function: Callable[[], Result]) -> tuple[float, Result]:
+    """Seconds that a call takes, and what it gives."""
+    start = time.perf_counter()
+    result = function()
+    return time.perf_counter() - start, result
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row as a line."""
+    over, checked = row["exported_over_live"], row["checked_over_fetched"]
+    return (
+        f"{row['model']}: exported in {row['export_seconds']:.2f} s, {row['file_bytes'] / 1e6:.2f} MB; "
+        f"a call {1e3 * row['call_seconds']['exported']:.3f} ms, {over['median']:.3f} "
+        f"({over['least']:.3f} to {over['greatest']:.3f}) of the live function's, "
+        f"checked {checked['median']:.3f}"
+        f"{'' if over['median'] <= TARGET else '; ABOVE THE TARGET'}"
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The program."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+    values = flags.FLAGS
+    if unknown := sorted(set(values.models) - set(CASES)):
+        raise app.UsageError(f"--models={unknown[0]} is not one of {', '.join(CASES)}")
+    rows = []
+    for name in values.models:
+        rows.append(measure(name, blocks=values.blocks, seconds=values.seconds))
+        print(told(rows[-1]), flush=True)
+    if values.out:
+        record = {**timing.where_and_when(), "command": "python -m benchmarks.export", "rows": rows}
+        Path(values.out).parent.mkdir(parents=True, exist_ok=True)
+        Path(values.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)
+    flags.DEFINE_string("out", "results/export/speed.json", "where the record goes; empty: nowhere")
+    flags.DEFINE_list("models", list(CASES), "which models")
+    flags.DEFINE_integer("blocks", 15, "blocks of each function", lower_bound=1)
+    flags.DEFINE_float("seconds", 0.5, "of a block, about", lower_bound=0.0)
+    app.run(main)
