@@ -199,7 +199,7 @@ class Kinship:
             ValueError: `index` is out of range, or the settings ask for what hardly any family has.
         """
         _check_number("index", index)
-        uniform = stream(np.random.default_rng((self.seed, int(index))))
+        uniform = stream(np.random.default_rng(np.array((self.seed, index), np.uint32)))
         length = self.lengths[int(uniform() * len(self.lengths))]
         options = targets(self.held_out, self.part, length)
         for _ in range(_TARGETS):
@@ -237,14 +237,17 @@ class Kinship:
         avoid = self.held_out.pair_numbers if self.part == "seen" else frozenset()
         include = self.held_out.pair_numbers if self.part == "held_out" else frozenset()
         runs = self.held_out.chain_numbers if self.part == "held_out" else frozenset()
-        if runs and (not include or uniform() < 0.5):
+        alone = not (self.supporting or self.irrelevant or self.disconnected)
+        by_run = bool(runs) and (not include or uniform() < 0.5)
+        if by_run:
             chain = expand_with_run(uniform, self._tree, family, target, length, runs)
         else:
-            chain = expand(uniform, self._tree, family, target, length, avoid=avoid, include=include)
+            rules = {"avoid": avoid, "include": include}
+            chain = expand(uniform, self._tree, family, target, length, **rules, unique=alone)
         if chain is None:
             return None
         facts, kinds, people = chain.facts, ["chain"] * length, chain.people
-        if self.supporting or self.irrelevant or self.disconnected:
+        if not alone:
             added = add_distractors(
                 uniform,
                 self._tree,
@@ -261,23 +264,24 @@ class Kinship:
                 kinds += [kind] * len(new)
             for fact in facts[length:]:
                 people |= 1 << fact.x | 1 << fact.y
-        deduction = deduce(facts)
-        if deduction.between(target.x, target.y) != [relation]:
+        deduction = deduce(facts) if by_run or not alone else None  # else `expand` has seen to it
+        if deduction is not None and deduction.between(target.x, target.y) != [relation]:
             return None
         ranks = [uniform() for _ in range(people.bit_count())]
         order = sorted(range(len(ranks)), key=ranks.__getitem__)
         number = dict(zip(listed(people), order, strict=True))
 
-        def renamed(fact: Fact) -> Fact:
-            return Fact(number[fact.x], fact.relation, number[fact.y])
-
+        # Each fact once: most of those in a proof are conclusions, and premises further on.
+        renamed = {fact: Fact(number[fact.x], fact.relation, number[fact.y]) for fact in facts}
+        for _, _, fact in chain.proof:
+            renamed[fact] = Fact(number[fact.x], fact.relation, number[fact.y])
         problem = Problem(
             num_people=len(number),
-            facts=tuple(map(renamed, facts)),
+            facts=tuple([renamed[fact] for fact in facts]),
             kinds=tuple(kinds),
             query=(number[target.x], number[target.y]),
             answer=relation,
-            proof=tuple(Step(*map(renamed, step)) for step in chain.proof),
+            proof=tuple([Step(renamed[a], renamed[b], renamed[c]) for a, b, c in chain.proof]),
         )
         if self.part == "seen" and occurs(problem, self.held_out, deduction):
             return None

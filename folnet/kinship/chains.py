@@ -12,7 +12,7 @@ from collections.abc import Callable, Set
 import numpy as np
 
 from folnet.kinship.families import Family, People, Tree, listed, pick
-from folnet.kinship.rules import NUM_EDGES, Fact, Pair, Step
+from folnet.kinship.rules import NUM_EDGES, Fact, Pair, Step, conclusions
 
 _AHEAD = 128  # numbers drawn at once: one costs a tenth of what it would cost alone
 
@@ -63,9 +63,11 @@ def draw_target(
     members, women = family
     wanted = members & women if relation & 1 else members & ~women
     found = []
-    for x in listed(members):
+    for x, possible in tree.roomy(kind, length):
+        others = possible & wanted
+        if not others or not members >> x & 1:
+            continue
         room = tree.room[x]
-        others = tree.relatives[x][kind] & wanted
         while others:  # `listed`, written out: half the time of a problem would be spent here
             y = (others & -others).bit_length() - 1
             others &= others - 1
@@ -86,6 +88,7 @@ def expand(
     *,
     avoid: Set[Pair] = frozenset(),
     include: Set[Pair] = frozenset(),
+    unique: bool = False,
 ) -> Chain | None:
     """A chain that composes to `target`.
 
@@ -100,43 +103,58 @@ def expand(
         length: facts, k.
         avoid: pairs of relations no expansion may come from.
         include: pairs that one expansion, at a step drawn at random, must come from; empty for any.
+        unique: whether it may compose to nothing else besides.
 
     Returns:
-        The chain; None if one has been begun that cannot be carried on.
+        The chain; None if one has been begun that cannot be carried on, or that may not be.
     """
-    facts: list[Triple] = [tuple(target)]  # plain ones: most long chains come to nothing
-    proof: list[tuple[Triple, Triple, Triple]] = []
+    members, women = family
+    thirds, kinds = tree.thirds, tree.kinds
+    root: Triple = tuple(target)  # plain ones: most long chains come to nothing
+    parts: dict[Triple, tuple[Triple, Triple]] = {}
     people = 1 << target.x | 1 << target.y
+    free = members & ~people
     step_included = int(uniform() * (length - 1)) if include else -1
-    open_facts = facts.copy()  # what cannot be expanded once cannot be later: who is in the chain stays in it
+    open_facts = [root]  # what cannot be expanded once cannot be later: who is in the chain stays in it
     for step in range(length - 1):
         included = step == step_included
-        found = _expansion(
-            uniform,
-            tree,
-            family,
-            open_facts.copy() if included else open_facts,
-            people,
-            avoid,
-            include if included else None,
-        )
-        if found is None:
+        untried = open_facts.copy() if included else open_facts
+        while untried:
+            place = int(uniform() * len(untried))
+            x, _, y = fact = untried[place]
+            anybody, sets = thirds[x][y]
+            if anybody & free:
+                if avoid or included:
+                    ways = _ways(tree, women, x, y, free, avoid, include if included else None)
+                else:
+                    ways = [some for way in sets if (some := way & free)]
+                if ways:
+                    break
+            del untried[place]
+        else:
             return None
-        fact, z = found
-        x, _, y = fact
-        first = (x, tree.relation(x, z, family), z)
-        second = (z, tree.relation(z, y, family), y)
-        place = facts.index(fact)
-        facts[place : place + 1] = first, second
+        z = pick(ways[int(uniform() * len(ways))] if len(ways) > 1 else ways[0], uniform())
+        first = (x, 2 * kinds[x][z] + (women >> z & 1), z)
+        second = (z, 2 * kinds[z][y] + (women >> y & 1), y)
+        parts[fact] = first, second
         open_facts.remove(fact)
         open_facts += first, second
-        proof.append((first, second, fact))
+        free &= ~(1 << z)
         people |= 1 << z
-    return Chain(
-        [Fact(*fact) for fact in facts],
-        [Step(Fact(*first), Fact(*second), Fact(*fact)) for first, second, fact in reversed(proof)],
-        people,
-    )
+    leaves, waiting = [], [root]
+    while waiting:
+        fact = waiting.pop()
+        if fact in parts:
+            first, second = parts[fact]
+            waiting += second, first
+        else:
+            leaves.append(fact)
+    if unique and conclusions([relation for _, relation, _ in leaves]) != [target.relation]:
+        return None
+    facts = [Fact(*fact) for fact in leaves]
+    named = {fact: fact for fact in facts} | {fact: Fact(*fact) for fact in parts}
+    proof = [Step(named[first], named[second], named[fact]) for fact, (first, second) in parts.items()]
+    return Chain(facts, proof[::-1], people)
 
 
 def add_distractors(
@@ -201,51 +219,43 @@ def add_distractors(
 
 
 def _expansion(
-    uniform: Callable[[], float],
-    tree: Tree,
-    family: Family,
-    facts: list[Triple],
-    people: People,
-    avoid: Set[Pair] = frozenset(),
-    wanted: Set[Pair] | None = None,
+    uniform: Callable[[], float], tree: Tree, family: Family, facts: list[Triple], people: People
 ) -> tuple[Triple, int] | None:
     """One of some facts that can be expanded, and over whom; those tried in vain are taken off the list."""
+    free = family.members & ~people
     while facts:
         place = int(uniform() * len(facts))
-        z = _third(uniform, tree, family, facts[place], people, avoid, wanted)
-        if z >= 0:
-            return facts[place], z
+        fact = facts[place]
+        _, sets = tree.thirds[fact[0]][fact[2]]
+        ways = [some for way in sets if (some := way & free)]
+        if ways:
+            chosen = ways[int(uniform() * len(ways))] if len(ways) > 1 else ways[0]
+            return fact, pick(chosen, uniform())
         del facts[place]
     return None
 
 
-def _third(
-    uniform: Callable[[], float],
+def _ways(
     tree: Tree,
-    family: Family,
-    fact: Triple,
-    people: People,
+    women: People,
+    x: int,
+    y: int,
+    free: People,
     avoid: Set[Pair],
     wanted: Set[Pair] | None,
-) -> int:
-    """Somebody new over whom two facts compose to this one; -1 for nobody."""
-    members, women = family
-    x, _, y = fact
-    free = members & ~people
+) -> list[People]:
+    """Somebody free over whom two facts compose to that of x and y, by each rule that has any."""
     ways = []
     for first, second, between in tree.between[x][y]:
         possible = between & free
-        if possible and (avoid or wanted is not None):
-            following = 2 * second + (women >> y & 1)
-            for woman in (0, 1):
-                pair = (2 * first + woman, following)
-                if pair in avoid or (wanted is not None and pair not in wanted):
-                    possible &= ~women if woman else women
+        following = 2 * second + (women >> y & 1)
+        for woman in (0, 1):
+            pair = (2 * first + woman, following)
+            if pair in avoid or (wanted is not None and pair not in wanted):
+                possible &= ~women if woman else women
         if possible:
             ways.append(possible)
-    if not ways:
-        return -1
-    return pick(ways[int(uniform() * len(ways))] if len(ways) > 1 else ways[0], uniform())
+    return ways
 
 
 def _told(uniform: Callable[[], float], tree: Tree, starts: People, ends: People) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ a second.
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -121,6 +122,32 @@ class Tree:
         return tuple(tuple(tuple(ways(x, y)) for y in self._everyone) for x in self._everyone)
 
     @functools.cached_property
+    def thirds(self) -> tuple[tuple[tuple[People, tuple[People, ...]], ...], ...]:
+        """[x][y]: everybody who can stand between x and y, and those of each way of `between`."""
+
+        def of(ways: tuple[Between, ...]) -> tuple[People, tuple[People, ...]]:
+            sets = tuple(way.people for way in ways)
+            return functools.reduce(operator.or_, sets, 0), sets
+
+        return tuple(tuple(map(of, row)) for row in self.between)
+
+    @functools.cached_property
+    def roomy(self) -> Callable[[int, int], tuple[tuple[int, People], ...]]:
+        """(kind, length): the people who are somebody's x of that kind, and those who are theirs, with room
+        for a chain of that length if the whole tree were there.
+        """
+
+        @functools.cache
+        def found(kind: int, length: int) -> tuple[tuple[int, People], ...]:
+            pairs = (
+                (x, sum(1 << y for y in listed(kinds[kind]) if self.room[x][y].bit_count() > length))
+                for x, kinds in enumerate(self.relatives)
+            )
+            return tuple((x, others) for x, others in pairs if others)
+
+        return found
+
+    @functools.cached_property
     def room(self) -> tuple[tuple[People, ...], ...]:
         """[x][y]: x, y, and everybody who can come between them, between them and those, and so on."""
         room = [[1 << x | 1 << y for y in self._everyone] for x in self._everyone]
@@ -155,12 +182,12 @@ class Tree:
             uniform: gives numbers in [0, 1), one a call.
             marriage: how often a child marries. Every couple has between one child and all of the tree's.
         """
-        members, couples = 3, [0]
+        members, couples, offspring, children = 3, [0], self.offspring, self.children
         for _ in range(self.generations):
             married = []
             for couple in couples:
-                born = self.offspring[couple]
-                for person in born[: int(uniform() * len(born)) + 1]:
+                born = offspring[couple]
+                for person in born[: int(uniform() * children) + 1]:
                     if uniform() < marriage:
                         members |= 3 << person
                         married.append(person)
@@ -168,10 +195,11 @@ class Tree:
                         members |= 1 << person
             couples = married
         chosen = 0
-        for _ in range(0, len(self.parents), _BITS):
+        for _ in range(0, len(offspring), _BITS):
             chosen = chosen << _BITS | int(uniform() * 2**_BITS)
-        chosen &= self._descendants
-        women = chosen | (chosen ^ self._descendants) << 1
+        descendants = self._descendants
+        chosen &= descendants
+        women = chosen | (chosen ^ descendants) << 1
         return Family(members, members & women)
 
     @functools.cached_property

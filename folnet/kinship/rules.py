@@ -9,7 +9,8 @@ parent" is wrong for a parent-in-law. What is true in a family is defined in `fa
 and marriages alone.
 """
 
-from collections.abc import Iterable, Mapping, Set
+import functools
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 KINDS = (
@@ -215,3 +216,39 @@ def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset
         after.setdefault(x, []).append((relation, y))
         before.setdefault(y, []).append((relation, x))
     return Deduction(known, used)
+
+
+def conclusions(chain: Sequence[int]) -> list[int]:
+    """What a chain of facts composes to, in any order of composition.
+
+    The same as `deduce` finds between its ends if everyone on it is a different person and nothing else is
+    known, in a fraction of the time.
+
+    Args:
+        chain: relations by number, in a row.
+
+    Returns:
+        Relations by number, sorted.
+    """
+    length = len(chain)
+    after: list[list[tuple[int, int]]] = [[] for _ in chain]  # [start]: ends, and what composes up to there
+    for start in range(length - 1, -1, -1):
+        found = [0] * (length + 1)  # [end]: a set of relations, as bits
+        found[start + 1] = 1 << chain[start]
+        for middle in range(start + 1, length):
+            if firsts := found[middle]:
+                for end, seconds in after[middle]:
+                    found[end] |= _composed(firsts, seconds)
+        after[start] = [(end, some) for end, some in enumerate(found) if some]
+    last = dict(after[0]).get(length, 0)
+    return [relation for relation in range(len(RELATIONS)) if last >> relation & 1]
+
+
+@functools.cache
+def _composed(firsts: int, seconds: int) -> int:
+    """All that one of some relations and one of others compose to; sets as bits."""
+    found = 0
+    for (first, second), result in COMPOSITIONS.items():
+        if firsts >> first & 1 and seconds >> second & 1:
+            found |= 1 << result
+    return found

@@ -134,7 +134,7 @@ def test_the_rate_rises_then_stays_or_falls():
         state, found = optimizer.init(params), []
         for _ in range(10):  # with b1 = b2 = 0 an update is the rate
             update, state = optimizer.update(jnp.float32(3), state, params)
-            found.append(-float(update))
+            found.append(-np.asarray(update).item())
             params = optax.apply_updates(params, update)
         return found
 

@@ -7,7 +7,7 @@ import pytest
 
 from folnet.kinship.chains import Chain, add_distractors, draw_target, expand, stream
 from folnet.kinship.families import Family, listed, tree
-from folnet.kinship.rules import COMPOSITIONS, RELATIONS, TARGETS, Fact, Step, number
+from folnet.kinship.rules import COMPOSITIONS, RELATIONS, TARGETS, Fact, Step, deduce, number
 
 TREE = tree(3, 3)
 
@@ -130,3 +130,24 @@ def test_distractors_are_true_and_dead_ends_go_both_ways(chains):
             if kind == "irrelevant":
                 ways[facts[0].x in listed(chain.people)] += 1
     assert min(ways[True], ways[False]) > 20
+
+
+def test_unique_chains_compose_to_nothing_else():
+    """And nothing but that differs: those that are ambiguous are left out, the others are the same."""
+    found = collections.Counter()
+    for seed in range(120):
+        drawn = []
+        for unique in (False, True):
+            uniform = stream(np.random.default_rng(seed))
+            family = TREE.draw(uniform, 0.8)
+            target = draw_target(uniform, TREE, family, TARGETS[seed % 18], 5)
+            drawn.append(expand(uniform, TREE, family, target, 5, unique=unique) if target else None)
+        plain, unique_one = drawn
+        if plain is None:
+            assert unique_one is None
+            continue
+        ends = plain.facts[0].x, plain.facts[-1].y
+        alone = len(deduce(plain.facts).between(*ends)) == 1
+        assert (unique_one == plain) if alone else (unique_one is None)
+        found[alone] += 1
+    assert min(found[True], found[False]) > 5

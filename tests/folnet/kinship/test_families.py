@@ -165,3 +165,26 @@ def test_pick_reaches_everybody_alike(people):
     assert listed(people) == expected
     size = len(expected)
     assert [pick(people, (place + 0.5) / size) for place in range(size)] == expected
+
+
+def test_thirds_are_the_people_between():
+    """Those of each way, and all of them."""
+    for x, y in ((0, 2), (2, 3), (3, 30), (40, 0), (5, 60)):
+        anybody, sets = TREE.thirds[x][y]
+        assert list(sets) == [way.people for way in TREE.between[x][y]]
+        assert set(listed(anybody)) == {person for people in sets for person in listed(people)}
+
+
+def test_the_roomy_have_room_in_the_whole_tree():
+    """Of every kind and some lengths: neither more people nor fewer, in order."""
+    for kind in range(len(KINDS)):
+        for length in (2, 7, 10):
+            wanted = {
+                (x, y)
+                for x in range(len(TREE.parents))
+                for y in listed(TREE.relatives[x][kind])
+                if len(listed(TREE.room[x][y])) > length
+            }
+            found = TREE.roomy(kind, length)
+            assert {(x, y) for x, others in found for y in listed(others)} == wanted
+            assert [x for x, _ in found] == sorted({x for x, _ in wanted})

@@ -15,6 +15,7 @@ from folnet.kinship.rules import (
     TARGET_NAMES,
     Fact,
     compose,
+    conclusions,
     deduce,
     number,
 )
@@ -131,3 +132,21 @@ def test_kinds_and_relations_agree():
         assert {first, second} <= set(rules.KINDS[:7])
     assert rules.KINDS[number("uncle") // 2] == "parent's sibling"
     assert rules.KINDS[number("niece") // 2] == "sibling's child"
+
+
+def test_conclusions_of_a_chain_are_what_is_deduced_between_its_ends():
+    """Of random rows of relations: most compose to nothing, some to one, some to several."""
+    generator, counts = np.random.default_rng(5), collections.Counter()
+    starts = sorted(COMPOSITIONS)
+    for _ in range(600):
+        chain = list(starts[generator.integers(len(starts))])
+        for _ in range(generator.integers(5)):  # so that more than a few compose at all
+            place = int(generator.integers(len(chain)))
+            pairs = [pair for pair in starts if COMPOSITIONS[pair] == chain[place]] or [(0, 1)]
+            chain[place : place + 1] = pairs[generator.integers(len(pairs))]
+        told = [Fact(x, relation, x + 1) for x, relation in enumerate(chain)]
+        found = conclusions(chain)
+        assert found == deduce(told).between(0, len(chain))
+        counts[len(found)] += 1
+    assert min(counts[0], counts[1], counts[2]) > 5
+    assert conclusions([3]) == [3]
