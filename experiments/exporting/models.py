@@ -23,10 +23,12 @@ from experiments import (
 )
 from experiments.configs import boxworld as boxworld_configs
 from experiments.configs import folnet_pretrain as folnet_configs
+from experiments.configs import kinship as kinship_configs
 from experiments.configs import llrnn as llrnn_configs
 from experiments.configs import mathematics as mathematics_configs
 from experiments.exporting.encoders import of_pretrained, of_pretraining
 from experiments.exporting.interface import BATCH, LENGTH, Exportable, Input, Output, describe_source
+from experiments.exporting.kinship import EXPERIMENT, open_kinship
 from experiments.runtime import releasing
 from experiments.runtime.checkpoints import Restored
 from experiments.runtime.training import Program, Task
@@ -38,14 +40,18 @@ KINDS: dict[str, type[runtime.RunConfig]] = {
     "experiments.mathematics": mathematics_configs.Config,
     "experiments.folnet_pretrain": folnet_configs.Config,
     "experiments.llrnn": llrnn_configs.Config,
+    EXPERIMENT: kinship_configs.Config,
 }
+BEST = "best"
+"""Below a run of `experiments.folnet_finetune`, a directory for `from_pretrained`."""
 
 
 def open_model(path: Path | str, *, step: int | None = None, seed: int = 0) -> Exportable:
     """A trained model.
 
     Args:
-        path: a run's directory, a released folder or a directory for `from_pretrained`.
+        path: a run's directory, a released folder or a directory for `from_pretrained`; of a run that
+            fine-tuned, the best model.
         step: of which checkpoint of a run; the last by default.
         seed: which of the run's seeds, for agents.
 
@@ -57,12 +63,15 @@ def open_model(path: Path | str, *, step: int | None = None, seed: int = 0) -> E
     found = read_settings(path)
     if "model_type" in found:
         return of_pretrained(path)
+    if (path / BEST / "config.json").is_file():
+        return of_pretrained(path / BEST)
     experiment = experiment_of(path, found)
     opened = {
         "experiments.boxworld": lambda: of_agent(boxworld_weights.load(path, step=step, seed=seed)),
         "experiments.mathematics": lambda: of_solver(mathematics_weights.load(path, step=step)),
         "experiments.folnet_pretrain": lambda: of_pretraining(folnet_weights.load(path, step=step)),
         "experiments.llrnn": lambda: open_recurrent(path, step),
+        EXPERIMENT: lambda: open_kinship(path, step),
     }[experiment]()
     source = {"experiment": experiment, "run": str(path), **opened.source, "config": found}
     return dataclasses.replace(opened, source=source)
