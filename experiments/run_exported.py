@@ -223,7 +223,7 @@ class Model:
             Refused: an input that does not fit, by name.
         """
         program, arrays, room = self.prepare(inputs)
-        outputs = jax.device_get(program.call(*self.arguments(arrays)))
+        outputs = fetch(program.call(*self.arguments(arrays)))
         return {name: self._without_padding(name, array, room) for name, array in outputs.items()}
 
     def gradient(self, inputs: Mapping[str, Any], cotangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -249,7 +249,7 @@ class Model:
                     f"cotangent {name} has shape {np.shape(cotangents[name])}, expected {array.shape}"
                 )
         given = {name: jax.numpy.asarray(cotangents[name], array.dtype) for name, array in outputs.items()}
-        return jax.device_get(pullback(given)[0])
+        return fetch(pullback(given)[0])
 
     @functools.cached_property
     def batch_step(self) -> int:
@@ -349,6 +349,15 @@ class Model:
             return array
         shape = next(told["shape"] for told in self.manifest["outputs"] if told["name"] == name)
         return array[tuple(slice(room[0]) if axis == "length" else slice(None) for axis in shape)]
+
+
+def fetch(arrays: Any) -> Any:
+    """Arrays on this host; of several processes each gets the whole."""
+    if all(array.is_fully_addressable for array in jax.tree.leaves(arrays)):
+        return jax.device_get(arrays)
+    from jax.experimental import multihost_utils  # pods only
+
+    return multihost_utils.process_allgather(arrays, tiled=True)
 
 
 def split_symbol(expression: str) -> tuple[int, str]:

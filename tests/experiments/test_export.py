@@ -1,6 +1,8 @@
 """The program, and exports for more devices than there are."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -156,6 +158,42 @@ def test_eight_devices_give_what_one_gives(name, weights, tmp_path):
     ran = small_exports.run_alone(path, stdin=five, devices=4)
     assert ran.returncode == 2
     assert "exported for 8 devices (data:4,model:2), and there are 4" in ran.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_run_one_artifact_together(tmp_path):
+    exportable = small_exports.agent()
+    path = tmp_path / "m.jaxmodel"
+    export_model(exportable, path, Options(sharding={"data": 4, "model": 2}))
+    shape: Any = (8, *exportable.inputs["observation"].shape[1:])
+    boards = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    np.savez(tmp_path / "in.npz", observation=boards)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    script = [sys.executable, str(Path(__file__).parent / "exported_on_processes.py"), str(path)]
+    flags = "--xla_force_host_platform_device_count=4"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    processes = [
+        subprocess.Popen(
+            [*script, str(tmp_path / "in.npz"), address, "2", str(number)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    try:
+        ends = [process.communicate(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    wanted = jax.device_get(jax.jit(exportable.function)(exportable.params, {"observation": boards}))
+    for process, (output, errors) in zip(processes, ends, strict=True):
+        assert process.returncode == 0, errors
+        for name, array in json.loads(output.splitlines()[-1]).items():
+            np.testing.assert_allclose(array, wanted[name], rtol=1e-4, atol=1e-5)
 
 
 def test_a_batch_that_the_devices_do_not_divide_is_refused(tmp_path):

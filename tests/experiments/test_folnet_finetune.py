@@ -100,6 +100,8 @@ def test_steps_follow_from_examples():
         ({"grid.lr": (1e-4,)}, "needs sweep=16gb"),
         ({"sweep": "16gb", "steps": 5}, "steps=5 must be 0 in a sweep"),
         ({"sweep": "16gb", "grid.batch_size": (0,)}, "batch_size=0 must be at least 1"),
+        ({"accumulate": 3}, "accumulate=3 must divide batch_size=2"),
+        ({"keep": "none"}, "keep='none' is not one of chosen, all"),
         ({"lengths": (8,)}, "need mask_padding=True"),
         ({"lengths": (12, 8), "mask_padding": True}, "must rise, all of them below 16"),
         ({"lengths": (8, 16), "mask_padding": True}, "must rise, all of them below 16"),

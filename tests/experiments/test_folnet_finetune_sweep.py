@@ -40,6 +40,8 @@ class Trainer:
         if (config.lr, config.seed) in self._diverging:
             raise runtime.NonFiniteLoss("the loss is nan", 3, None)
         step = config.steps - ((config.lr, config.seed) in self._short)
+        for name in ("checkpoints", "best", "predictions"):
+            (directory / name).mkdir(exist_ok=True)
         best = {"step": 2, "accuracy": score(config), "main": score(config)}
         last = {"step": step, "accuracy": 0.25, "main": 0.25}
         results = {"best": best, "last": last, "test": {"accuracy": score(config) / 2}}
@@ -84,6 +86,28 @@ def test_medians_decide(config, tmp_path):
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
 
 
+@pytest.mark.parametrize("keep", ["chosen", "all"])
+def test_what_is_kept_of_finished_runs(config, tmp_path, keep):
+    """Results and predictions of all, models of the chosen setting; nothing of it is needed again."""
+    config.keep = keep
+    report = sweep.run_all(config, 5, tmp_path, Trainer())
+    for run in report.runs:
+        left = {path.name for path in (tmp_path / run.directory).iterdir() if path.is_dir()}
+        model = {"best"} if keep == "all" or run.setting.lr == 0.1 else set()
+        assert left == {"predictions"} | model | ({"checkpoints"} if keep == "all" else set())
+    again = Trainer()
+    assert sweep.run_all(config, 5, tmp_path, again) == report
+    assert again.asked == []
+
+
+def test_models_wait_for_all_seeds_of_a_setting(config, tmp_path):
+    """The first seed of the second rate is better than all of the first, whose median wins in the end."""
+    config.session_seconds = 60.0
+    report = sweep.run_all(config, 5, tmp_path, Trainer(short=[(0.2, 1)]))
+    assert report.table[0]["lr"] == 0.2
+    assert all((tmp_path / run.directory / "best").exists() for run in report.runs)
+
+
 def test_a_setting_that_diverges_is_not_chosen(config, tmp_path):
     """Nor is it tried again."""
     report = sweep.run_all(config, 5, tmp_path, Trainer(diverging=[(0.1, 1)]))
@@ -124,4 +148,7 @@ def test_without_a_development_split_nothing_is_chosen_by(config, tmp_path):
     (row,) = sweep.tabulate(runs)
     assert (row["best"], row["last"], row["test"]) == ({}, {}, {"accuracy/k=2": 0.5})
     text = sweep.markdown(config, [row], 3, 3)
+    gone = {**setting._asdict(), "seeds": [0], "diverged": 1}
+    lines = sweep.markdown(config, [gone, row], 4, 4).splitlines()
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
     assert text.splitlines()[-1] == "| 0.1 | 2 | 4 | 0.25 | 3 |  |  | 50.0 |"
