@@ -9,9 +9,11 @@ The first trains a model from a directory, as `experiments.folnet_weights --pret
 `experiments.convert_folnet` make them, or with `--config.checkpoint=` from scratch. A run keeps its last
 checkpoints, the best model (`best/`, again a directory to start from) and the best one's predictions
 (`predictions/`). The second goes through Table 9's settings, five seeds each, a run in a directory of its
-own, and writes `sweep.md` and `sweep.json` with the medians; started again, it goes on where it was.
+own, and writes `sweep.md` and `sweep.json` with the medians; started again, it goes on where it was. Of
+finished runs only the chosen setting's models are kept, unless `--config.keep=all`.
 """
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,10 @@ from experiments.folnet_finetune_data import Data
 from experiments.runtime.feeding import Fed
 from experiments.runtime.fit import Descent
 from experiments.runtime.training import Program, PyTree, Task, TrainState
+from experiments.runtime.workdir import write_json
 
-BEST = "best"
-"""In a run's directory, the best model."""
+DATA = ".data.json"
+"""In a run's directory, what its data was: hidden, so that a workdir that has nothing else is still free."""
 
 
 def main(
@@ -102,9 +105,15 @@ def train(
     workdir: str | os.PathLike[str] | None,
     parallel: str | runtime.Layout = "jit",
 ) -> runtime.FitResult:
-    """One run."""
+    """One run.
+
+    Raises:
+        runtime.WorkdirError: the workdir is another run's, or was begun with other data.
+    """
     config = config.resolved(data.train.rows)
     config.validate()
+    if workdir is not None:
+        _keep_data(finetune_data.fingerprint(data), Path(workdir))
     model = finetune_model.make(config)
     task = Task(
         config.seed,
@@ -117,7 +126,7 @@ def train(
     program = Program(task, parallel)
     tuning = Tuning(program, finetune_data.Batches(data.train.features, config), config, model)
     measure = measures.Measure(config, model, data, parallel)
-    best = measures.Best(None if workdir is None else Path(workdir) / BEST, model, data)
+    best = measures.Best(None if workdir is None else Path(workdir) / measures.BEST, model, data)
     latest: dict[int, dict[str, float]] = {}
 
     def evaluate(params):
@@ -139,6 +148,21 @@ def train(
     return runtime.loop(
         config, tuning, evaluate=evaluate, conclude=conclude, workdir=workdir, name=config.task
     )
+
+
+def _keep_data(fingerprint: dict[str, Any], workdir: Path) -> None:
+    """Refuses a workdir that was begun with other texts or pieces: its steps would not fit those to come."""
+    path = workdir / DATA
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if changed := [name for name in fingerprint if before.get(name) != fingerprint[name]]:
+            raise runtime.WorkdirError(
+                f"workdir {workdir} was begun with other data: {', '.join(changed)} changed since; choose "
+                "another workdir"
+            )
+    elif not workdir.exists() or not any(workdir.iterdir()):  # else it is for the loop to say whose it is
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_json(path, fingerprint)
 
 
 class Tuning(Descent):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,6 +152,13 @@ def open_data(config: Config, tokenizer: WordPieceTokenizer) -> Data:
         tuple(split(name) for name in there if name.startswith("validation")),
         tuple(split(name) for name in there if name.startswith("test")),
     )
+
+
+def fingerprint(data: Data) -> dict[str, Any]:
+    """What of the data a run depends on, in a few numbers: pieces, rows, the training split's tokens."""
+    found = {f"rows of {split.name}": split.rows for split in (data.train, *data.measured)}
+    tokens = zlib.crc32(np.ascontiguousarray(data.train.features.input_ids))
+    return {"vocabulary": data.tokenizer.fingerprint, **found, "tokens of train": tokens}
 
 
 def columns(features: Any, mask_padding: bool) -> dict[str, np.ndarray]:

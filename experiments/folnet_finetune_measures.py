@@ -24,7 +24,8 @@ from folnet.tasks.files import write_whole
 MAIN = "main"
 """The number that decides between checkpoints, and between settings of a sweep."""
 THRESHOLD = "f1/best_threshold"
-PREDICTIONS = "predictions"
+BEST, PREDICTIONS = "best", "predictions"
+"""In a run's directory, the best model and what it says."""
 
 
 class Measured(NamedTuple):

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import runtime
-from experiments.configs.folnet_finetune import Config
+from experiments.configs.folnet_finetune import KEEP_ALL, Config
 from experiments.configs.folnet_finetune_grid import Setting
-from experiments.folnet_finetune_measures import MAIN
+from experiments.folnet_finetune_measures import BEST, MAIN
 from experiments.runtime.workdir import config_difference, write_json
 from folnet.tasks import median_over_seeds
 from folnet.tasks.files import write_whole
@@ -75,7 +76,22 @@ def run_all(
                 results = summary["results"]
         runs.append(Run(setting, seed, name, results))
         _report(config, runs, workdir)
+        if config.keep != KEEP_ALL:
+            _clear(runs, config.seeds, workdir)
     return _report(config, runs, workdir)
+
+
+def _clear(runs: list[Run], seeds: int, workdir: Path) -> None:
+    """Removes what only going on needs, and the models of settings that others are better than.
+
+    Settings are compared when they have all of their seeds; the median of fewer might still fall.
+    """
+    whole = [run for run in runs if sum(other.setting == run.setting for other in runs) == seeds]
+    chosen = _chosen(tabulate(whole))
+    for run in runs:
+        shutil.rmtree(workdir / run.directory / "checkpoints", ignore_errors=True)
+        if chosen is not None and run in whole and run.setting != Setting(**chosen):
+            shutil.rmtree(workdir / run.directory / BEST, ignore_errors=True)
 
 
 def _is_over(config: Config, summary: dict[str, Any]) -> bool:
@@ -159,26 +175,16 @@ def _chosen(table: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def markdown(config: Config, table: list[dict[str, Any]], finished: int, planned: int) -> str:
     """The table for reading: medians in percent."""
-    shown = [name for name in (table[0].get("best", {}) if table else {}) if name.count("/") < 2]
-    shown = [name for name in shown if "threshold" not in name]
-    tested = list(table[0].get("test", {})) if table else []
-    head = [
-        "lr",
-        "batch",
-        "epochs",
-        "warmup",
-        "seeds",
-        *shown,
-        f"{MAIN}, least to greatest",
-        f"{MAIN} at the end",
-    ]
-    head += [f"test {name}" for name in tested]
+    whole = next((row for row in table if "best" in row), {"best": {}, "test": {}})
+    shown, tested = [name for name in whole["best"] if "threshold" not in name], list(whole["test"])
+    head = ["lr", "batch", "epochs", "warmup", "seeds", *shown]
+    head += [f"{MAIN}, least to greatest", f"{MAIN} at the end", *(f"test {name}" for name in tested)]
     lines = [
         f"# {config.task}: {finished} of {planned} runs",
         "",
         f"From {config.checkpoint or 'scratch'}. Medians of the seeds in percent, on the development split "
         "at each run's best checkpoint. Checkpoint, setting and, of SQuAD, threshold are chosen on the split "
-        "that they are reported on, as in the paper: what they give elsewhere is less.",
+        "that they are reported on, as the authors do: what they give elsewhere is less.",
         "",
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),

@@ -34,6 +34,7 @@ from experiments.configs.folnet_parts import ModelConfig
 from folnet import tasks
 from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE
 
+KEEP_CHOSEN, KEEP_ALL = "chosen", "all"
 OF_ANY_MODEL = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dtype", "remat")
 """The fields of `model` that hold for a checkpoint, too."""
 
@@ -81,6 +82,9 @@ class Config(runtime.RunConfig):
         sweep: "16gb" or "160gb" goes through Table 9's values for models pretrained on so much; "none" does
             not.
         grid: other values for a sweep.
+        keep: of several runs: "all" keeps what each leaves, for FOLNet Base about 4 GB; "chosen" removes the
+            checkpoints of a run when it is finished, and its best model when a setting with better seeds is.
+            Records, results and predictions stay, and no run is repeated.
     """
 
     task: str = "rte"
@@ -115,12 +119,14 @@ class Config(runtime.RunConfig):
     seeds: int = 1
     sweep: str = NO_SWEEP
     grid: GridConfig = dataclasses.field(default_factory=GridConfig)
+    keep: str = runtime.resumable(KEEP_CHOSEN)
 
     def validate(self) -> None:
         """See `RunConfig.validate`; also for steps not known yet, and for all settings of a sweep."""
         runtime.config.check_types(self)
         runtime.one_of("task", self.task, tasks.TASKS)
         runtime.one_of("sweep", self.sweep, SWEEPS)
+        runtime.one_of("keep", self.keep, (KEEP_CHOSEN, KEEP_ALL))
         for name in ("steps", "eval_every", "checkpoint_every", "length"):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("epochs", "batch_size", "log_every", "accumulate", "eval_batch_size", "seeds"):
@@ -130,6 +136,8 @@ class Config(runtime.RunConfig):
         for name in ("b1", "b2", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be from 0 up to 1")
+        if self.batch_size % self.accumulate:
+            raise ValueError(f"accumulate={self.accumulate} must divide batch_size={self.batch_size}")
         self._check_lengths()
         self._check_model()
         if self.sweep == NO_SWEEP and self.grid != GridConfig():

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    return small_finetune.checkpoint(tmp_path_factory.mktemp("checkpoint"))
+    return small_finetune.checkpoint(tmp_path_factory.mktemp("checkpoint"), operators="j.a")
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +196,21 @@ def test_a_run_leaves_its_record_the_best_model_and_predictions(rte):
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == found["parameters"]
 
 
+def test_a_workdir_stays_with_its_data(rte, tmp_path):
+    """A finished run, asked to go on with a table of which a row has changed."""
+    config, workdir, _ = rte
+    small_finetune.write_rte(tmp_path)
+    path = tmp_path / "RTE/train.tsv"
+    path.write_text(path.read_text().replace("it is a book", "it is a car", 1))
+    data = experiment.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
+    with pytest.raises(runtime.WorkdirError, match="begun with other data: tokens of train changed since"):
+        experiment.train(config, data, workdir)
+    (tmp_path / "RTE/test.tsv").unlink()
+    data = experiment.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
+    with pytest.raises(runtime.WorkdirError, match=r"has no config\.json but is not empty"):
+        experiment.train(config, data, tmp_path)
+
+
 class Killed(BaseException):
     """Nothing catches it."""
 
@@ -260,6 +275,7 @@ def test_every_task_is_learned_from(checkpoint, tmp_path, task):
     small_finetune.write_folio(tmp_path)
     small_finetune.write_clutrr(tmp_path)
     config = small(tmp_path, checkpoint, task=task, epochs=2)
+    config.model.dtype = "bfloat16" if task == "folio" else "float32"  # the presets' and the tests'
     result = experiment.train_one(config, workdir=tmp_path / "run")
     assert result.step == config.resolved(result.results["rows"]["train"]).steps
     assert np.isfinite(result.metrics["loss"])
@@ -273,6 +289,21 @@ def test_every_task_is_learned_from(checkpoint, tmp_path, task):
         )
     splits = tasks.TASKS[task].splits
     assert len(result.results["predictions"]) == len(splits) - 1 - (task == "clutrr23")
+
+
+@pytest.mark.slow
+def test_a_transformer_stands_under_the_same_heads(tmp_path):
+    """The one that FOLNet is compared with, absolute positions and all."""
+    bert = {"name": "transformer", "relative_position": "none", "absolute_position": True}
+    checkpoint = small_finetune.checkpoint(tmp_path / "checkpoint", **bert)
+    config = small(small_finetune.write_rte(tmp_path), checkpoint, epochs=1)
+    result = experiment.train_one(config, workdir=None)
+    assert result.step == 2
+    names = jax.tree_util.tree_leaves_with_path(result.params["folnet"])
+    assert any("position" in jax.tree_util.keystr(path) for path, _ in names)
+    longer = dataclasses.replace(config, length=17)
+    with pytest.raises(runtime.WorkdirError, match="length=17 must be at most the checkpoint's 16"):
+        experiment.train_one(longer, workdir=None)
 
 
 @pytest.mark.slow

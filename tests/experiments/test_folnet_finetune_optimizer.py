@@ -93,7 +93,7 @@ def authors_rate(lr, update, steps, warmup):
 
 @pytest.mark.parametrize(("steps", "warmup"), [(100, 0.06), (7, 0.25), (3, 0.0), (1, 0.06)])
 def test_the_schedule_is_the_released_one(steps, warmup):
-    found = optimizers.linear(2e-4, steps, warmup)(np.arange(steps))
+    found = optimizers.linear(2e-4, steps, warmup)(np.arange(100))[:steps]
     wanted = [authors_rate(2e-4, update, steps, warmup) for update in range(1, steps + 1)]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-10)
     assert found[-1] == 0

@@ -49,7 +49,7 @@ def reader(apply):
     return zero_shot.Reader(model, {}, small_tasks.tokenizer(), length=40, batch_size=3)
 
 
-def test_the_likeliest_word_at_the_mask_decides(glue):
+def test_the_likeliest_word_at_the_mask_decides(glue, tmp_path):
     """By a model that says "terrible" where the text does, else "great", but "no" where there is no mask."""
     tokenizer = small_tasks.tokenizer()
     terrible, great, no = (tokenizer.ids([name])[0][0] for name in ("terrible", "great", "no"))
@@ -66,8 +66,13 @@ def test_the_likeliest_word_at_the_mask_decides(glue):
     logits = reader(apply).logits(tasks.PROMPTS["sst2"], examples)
     assert logits.shape == (len(examples), 2)
     assert prompts.predict(SST2, logits).tolist() == wanted == [1, 0]
+    (column,) = zero_shot.measure(reader(apply), glue, ["sst2"], tmp_path)
+    assert (column.name, column.metric, column.score, column.constant) == ("SST-2", "accuracy", 1.0, 1.0)
+    path = tmp_path / "predictions/SST-2_validation.tsv"
+    assert path.read_text() == "index\tprediction\n0\t1\n"
 
 
+@pytest.mark.slow
 def test_a_real_models_words(checkpoint, glue, tmp_path):
     """In batches of two, against one example at a time, word by word; all nine columns, average and files."""
     told = zero_shot.run(values(checkpoint, glue, tmp_path, length=32))
