@@ -16,6 +16,7 @@ from absl import app, flags, logging
 from experiments import runtime
 from experiments.exporting import Options, export_model, open_model
 from experiments.exporting.artifact import SUFFIX
+from experiments.exporting.models import NEW_TOKENS
 from experiments.exporting.options import CHIPS, PLATFORMS, PORTABLE, WHERE
 from experiments.runtime.mesh import Layout
 
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str]) -> None:
     values = flags.FLAGS
     try:
         options = read_options(values)
-        model = open_model(values.run, step=values.step, seed=values.seed)
+        model = open_model(values.run, step=values.step, seed=values.seed, new_tokens=values.new_tokens)
         target = target_of(values.run, values.to)
         manifest = export_model(model, target, options)
     except (ValueError, OSError, runtime.CheckpointError) as error:
@@ -95,6 +96,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("to", None, f"the file, *{SUFFIX}, or a directory for it", required=True)
     flags.DEFINE_integer("step", None, "which checkpoint of a run; the last by default", lower_bound=0)
     flags.DEFINE_integer("seed", 0, "which of a run's seeds, from 0; of agents", lower_bound=0)
+    flags.DEFINE_integer("new_tokens", NEW_TOKENS, "that a FOLNet which writes texts writes at most")
     flags.DEFINE_list("platforms", list(PLATFORMS), "what it runs on")
     flags.DEFINE_list(
         "kernels", [PORTABLE], f"{PORTABLE}, or chips whose own kernels are used: {', '.join(CHIPS)}"

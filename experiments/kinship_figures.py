@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import runtime
-from experiments.configs.kinship import BERT, RELATION_AWARE, T5
+from experiments.configs.kinship_parts import BERT, RELATION_AWARE, T5
 from experiments.kinship_measures import Point, points
 
 Lines = dict[str, tuple]

@@ -500,24 +500,43 @@ class WordPieces:
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP]; Refused if that is too long."""
-        ids, types = [], []
+        ids, types, end = [], [], [self.ids["[SEP]"]]
+        if pairs and not self.told["inputs"]["types"]:
+            raise Refused("this model reads no pairs")
         for index, text in enumerate(texts):
-            first = [self.ids["[CLS]"], *self.tokens(text), self.ids["[SEP]"]]
-            second = [*self.tokens(pairs[index]), self.ids["[SEP]"]] if pairs else []
+            first = [self.ids["[CLS]"], *self.tokens(text), *(end if self.told["closes"] else [])]
+            second = [*self.tokens(pairs[index]), *end] if pairs else []
             ids.append(first + second)
             types.append([0] * len(first) + [1] * len(second))
         names = self.told["inputs"]
         room = self.told["length"]
-        found = {names["ids"]: padded(ids, self.ids["[PAD]"], room), names["types"]: padded(types, 0, room)}
+        found = {names["ids"]: padded(ids, self.ids["[PAD]"], room)}
+        if names["types"]:
+            found[names["types"]] = padded(types, 0, room)
         if self.told["masks_padding"]:
             found[names["mask"]] = padded([[1] * len(row) for row in ids], 0, room).astype(bool)
         return found
 
+    def join(self, ids: Iterable[int]) -> str:
+        """Pieces as text, up to the first end or padding."""
+        text = ""
+        for number in ids:
+            piece = self.pieces[number] if number < len(self.pieces) else "[UNK]"
+            if piece in ("[SEP]", "[PAD]"):
+                break
+            text += piece[2:] if piece.startswith("##") and text else f" {piece}"
+        return text.strip()
+
     def decode(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        """For each text its outputs; of logits of words only the likeliest words of each `[MASK]`."""
-        fills = self.told["fills"]
+        """For each text its outputs; of logits of words only the likeliest words of each `[MASK]`.
+
+        Of a model that writes, what it wrote.
+        """
+        fills, writes = self.told["fills"], self.told["writes"]
+        if writes:
+            return [{"text": self.join(row)} for row in outputs[writes].tolist()]
         answers: list[dict[str, Any]] = []
         for row, ids in enumerate(inputs[self.told["inputs"]["ids"]]):
             answer: dict[str, Any] = {name: array[row] for name, array in outputs.items() if name != fills}

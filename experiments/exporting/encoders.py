@@ -1,7 +1,6 @@
 """FOLNets with their heads, and the Transformers under the same heads, as functions of named arrays."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from experiments import folnet_weights
@@ -23,9 +22,7 @@ from folnet import (
     FOLNetForQuestionAnswering,
     FOLNetForSequenceClassification,
     Transformer,
-    pretrained,
 )
-from folnet.pretraining.files import VOCABULARY
 from folnet.tokenization import WordPieceTokenizer
 
 LONGEST_BY_DEFAULT = 128
@@ -56,23 +53,6 @@ def of_pretraining(trained: folnet_weights.Trained) -> Exportable:
         source=describe_source(trained.params, trained.step),
         lengths=(trained.config.data.length,),
     )
-
-
-def of_pretrained(path: Path) -> Exportable:
-    """A FOLNet, or a Transformer under its heads, that `save_pretrained` wrote.
-
-    Raises:
-        ValueError: a file that is damaged or missing, or a class that is not exported.
-    """
-    _, name = pretrained.read_config(path)
-    if name not in ENCODERS:
-        raise ValueError(f"{path} holds a {name!r}, expected one of {', '.join(ENCODERS)}")
-    model, params = ENCODERS[name].from_pretrained(path)
-    file = path / VOCABULARY
-    tokenizer = WordPieceTokenizer.load(file) if file.is_file() else None
-    exportable = of_encoder(model, params, tokenizer)
-    source = {"pretrained": str(path), "class": name, **describe_source(params, None)}
-    return dataclasses.replace(exportable, source=source | {"config": model.config.to_dict()})
 
 
 def of_encoder(
@@ -173,6 +153,8 @@ def _text(
         "vocabulary": list(tokenizer.vocabulary),
         "lowercase": tokenizer.lowercase,
         "inputs": {"ids": "input_ids", "types": "token_type_ids", "mask": "attention_mask"},
+        "closes": True,
         "masks_padding": masks_padding,
         "fills": WORDS if name in ("FOLNetForPreTraining", "FOLNetForMaskedLM") else None,
+        "writes": None,
     }

@@ -26,12 +26,16 @@ from experiments.configs import folnet_pretrain as folnet_configs
 from experiments.configs import kinship as kinship_configs
 from experiments.configs import llrnn as llrnn_configs
 from experiments.configs import mathematics as mathematics_configs
-from experiments.exporting.encoders import of_pretrained, of_pretraining
+from experiments.exporting.encoders import ENCODERS, of_encoder, of_pretraining
 from experiments.exporting.interface import BATCH, LENGTH, Exportable, Input, Output, describe_source
 from experiments.exporting.kinship import EXPERIMENT, open_kinship
+from experiments.exporting.writers import WRITERS, of_writer
 from experiments.runtime import releasing
 from experiments.runtime.checkpoints import Restored
 from experiments.runtime.training import Program, Task
+from folnet import pretrained
+from folnet.pretraining.files import VOCABULARY
+from folnet.tokenization import WordPieceTokenizer
 from tp_transformer import greedy_decode, mathematics
 
 ACTIONS = ("left", "up", "right", "down")
@@ -42,11 +46,14 @@ KINDS: dict[str, type[runtime.RunConfig]] = {
     "experiments.llrnn": llrnn_configs.Config,
     EXPERIMENT: kinship_configs.Config,
 }
+NEW_TOKENS = 32
 BEST = "best"
 """Below a run of `experiments.folnet_finetune`, a directory for `from_pretrained`."""
 
 
-def open_model(path: Path | str, *, step: int | None = None, seed: int = 0) -> Exportable:
+def open_model(
+    path: Path | str, *, step: int | None = None, seed: int = 0, new_tokens: int = NEW_TOKENS
+) -> Exportable:
     """A trained model.
 
     Args:
@@ -54,6 +61,7 @@ def open_model(path: Path | str, *, step: int | None = None, seed: int = 0) -> E
             fine-tuned, the best model.
         step: of which checkpoint of a run; the last by default.
         seed: which of the run's seeds, for agents.
+        new_tokens: how many a FOLNet that writes texts writes at most.
 
     Raises:
         ValueError: there is no model; the path and what was wrong.
@@ -62,9 +70,9 @@ def open_model(path: Path | str, *, step: int | None = None, seed: int = 0) -> E
     path = Path(path)
     found = read_settings(path)
     if "model_type" in found:
-        return of_pretrained(path)
+        return of_pretrained(path, new_tokens)
     if (path / BEST / "config.json").is_file():
-        return of_pretrained(path / BEST)
+        return of_pretrained(path / BEST, new_tokens)
     experiment = experiment_of(path, found)
     opened = {
         "experiments.boxworld": lambda: of_agent(boxworld_weights.load(path, step=step, seed=seed)),
@@ -102,6 +110,27 @@ def experiment_of(path: Path, settings: Mapping[str, Any]) -> str:
         if set(settings) <= {field.name for field in dataclasses.fields(kind)}:
             return name
     raise ValueError(f"{path}/config.json is of no experiment here; there are {', '.join(KINDS)}")
+
+
+def of_pretrained(path: Path, new_tokens: int = NEW_TOKENS) -> Exportable:
+    """What `save_pretrained` wrote: a FOLNet, or a Transformer under its heads.
+
+    Raises:
+        ValueError: a file that is damaged or missing, or a class that is not exported.
+    """
+    _, name = pretrained.read_config(path)
+    known = ENCODERS | WRITERS
+    if name not in known:
+        raise ValueError(f"{path} holds a {name!r}, expected one of {', '.join(known)}")
+    model, params = known[name].from_pretrained(path)
+    file = path / VOCABULARY
+    tokenizer = WordPieceTokenizer.load(file) if file.is_file() else None
+    if name in WRITERS:
+        exportable = of_writer(model, params, tokenizer, new_tokens)
+    else:
+        exportable = of_encoder(model, params, tokenizer)
+    source = {"pretrained": str(path), "class": name, **describe_source(params, None)}
+    return dataclasses.replace(exportable, source=source | {"config": model.config.to_dict()})
 
 
 # ---- one function a paper

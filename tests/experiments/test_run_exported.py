@@ -309,6 +309,7 @@ def test_word_pieces_are_those_of_the_tokenizer(lowercase):
     ]
     tokenizer = WordPieceTokenizer.train([*texts, *texts], 400, lowercase=lowercase)
     told = {"kind": "wordpieces", "vocabulary": list(tokenizer.vocabulary), "lowercase": lowercase}
+    told |= {"closes": True, "writes": None}
     names = {"ids": "input_ids", "types": "token_type_ids", "mask": "attention_mask"}
     codec = run_exported.make_text(
         {**told, "inputs": names, "fills": None, "length": None, "masks_padding": True}

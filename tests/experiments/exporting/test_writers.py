@@ -1,0 +1,79 @@
+"""FOLNets that write, through their artifacts."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from experiments import run_exported
+from experiments.exporting import Options, export_model, open_model, writers
+from folnet import generate, generate_from
+from folnet.tokenization import WordPieceTokenizer
+from tests.experiments.exporting.test_models import compare, exported
+from tests.folnet import small_decoders
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "##s"]
+TOKENIZER = WordPieceTokenizer(
+    [*VOCABULARY, *map(str, range(10, 10 + small_decoders.VOCAB - len(VOCABULARY)))]
+)
+TEXTS = ["the cat", "dogs 10 11 the cats"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["causal", "conditional"])
+def test_it_writes_what_the_live_model_writes(name, tmp_path):
+    model, params = getattr(small_decoders, name)()
+    model.save_pretrained(tmp_path / "saved", params)
+    TOKENIZER.save(tmp_path / "saved" / "vocab.txt")
+    exportable = open_model(tmp_path / "saved", new_tokens=5)
+    batch = None if name == "causal" else 2
+    loaded = exported(exportable, tmp_path, Options(lengths=(9,), batch=batch))
+    codec = loaded.text
+    assert isinstance(codec, run_exported.WordPieces)
+    inputs = codec.encode(TEXTS)
+    compare(exportable, loaded, {key: array[:, :9] for key, array in inputs.items()})
+    ids, mask = map(jnp.asarray, (inputs["input_ids"], inputs["attention_mask"]))
+    options: dict[str, Any] = {
+        "max_new_tokens": 5,
+        "pad_token_id": 0,
+        "eos_token_id": 3,
+        "attention_mask": mask,
+    }
+    if name == "causal":
+        lengths = mask.sum(1)
+        assert all(row[length - 1] != 3 for row, length in zip(ids, lengths, strict=True))
+        found = generate(model, params, ids, **options)
+        new = [row[length:] for row, length in zip(found.sequences, lengths, strict=True)]
+    else:
+        new = generate_from(model, params, ids, decoder_start_token_id=2, **options).sequences[:, 1:]
+    answers = run_exported.answer(loaded, {"text": TEXTS})["answers"]
+    assert [answer["text"] for answer in answers] == [codec.join(row.tolist()) for row in new]
+    with pytest.raises(run_exported.Refused, match="this model reads no pairs"):
+        run_exported.answer(loaded, {"text": "the", "pair": "cat"})
+    with pytest.raises(ValueError, match="derivative: this writer"):
+        export_model(exportable, tmp_path / "m.jaxmodel", Options(derivative=True))
+
+
+def test_pieces_are_joined_to_words_up_to_the_end():
+    told = {"vocabulary": VOCABULARY, "lowercase": True, "fills": None}
+    codec = run_exported.WordPieces(told)
+    assert codec.join([8, 6, 8, 5, 7, 8, 8, 3, 6]) == "##s cats the dogss"
+    assert codec.join([6, 0, 6]) == "cat"
+    assert codec.join([3]) == ""
+    assert codec.join([99, 6]) == "[UNK] cat"
+
+
+def test_a_vocabulary_and_room_are_needed():
+    model = writers.FOLNetForCausalLM(
+        small_decoders.small.config(absolute_position=True, max_position_embeddings=12)
+    )
+    with pytest.raises(ValueError, match=r"needs its vocab.txt"):
+        writers.of_writer(model, {}, None, 5)
+    for count in (0, 13):
+        with pytest.raises(
+            ValueError, match=f"new_tokens={count} must be at least 1, and fit the model's 12"
+        ):
+            writers.of_writer(model, {}, TOKENIZER, count)
+    exportable = writers.of_writer(model, {}, TOKENIZER, 5)
+    assert (exportable.longest, exportable.lengths) == (8, (8,))
