@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Any
 
-from experiments.configs.kinship import Config, DataConfig, SizeConfig
+from experiments.configs.kinship import Config
+from experiments.configs.kinship_parts import DataConfig, SizeConfig
 
 SIZES = SizeConfig(
     hidden_size=8,
