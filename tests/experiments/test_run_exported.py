@@ -332,6 +332,8 @@ def test_masks_are_filled_with_the_likeliest_words():
         "fills": "words",
         "length": 6,
         "masks_padding": False,
+        "closes": True,
+        "writes": None,
     }
     codec = run_exported.WordPieces({**told, "inputs": {"ids": "ids", "types": "types", "mask": "mask"}})
     inputs = codec.encode(["the [MASK]", "[MASK] [MASK]"])
