@@ -121,13 +121,13 @@ def check_window(told: Mapping[str, Any], *, here: str = jax.__version__, today:
         return
     if ours < theirs and ours[:3] != theirs[:3]:
         raise Refused(
-            f"exported with JAX {made}, this is the older {here}; it is promised to run only what a version "
-            f"built up to {told['weeks_forward']} weeks later has exported: {advice}"
+            f"exported with JAX {made}, this is the older {here}; JAX promises to run what a version built "
+            f"up to {told['weeks_forward']} weeks later exports, no more: {advice}"
         )
     if ours > theirs and today > datetime.date.fromisoformat(told["until"]):
         raise Refused(
-            f"exported with JAX {made}, this is {here}; the window of {told['months_backward']} months "
-            f"in which that is promised ended on {told['until']}: {advice}"
+            f"exported with JAX {made}, this is {here}, and the {told['months_backward']} months for which "
+            f"JAX promises to run it ended on {told['until']}: {advice}"
         )
 
 
@@ -168,11 +168,13 @@ class Program:
         length: of the axis `length`; None if that is free or there is none.
         exported: as JAX reads it.
         call: compiled for each shape it is called with.
+        pullback: from weights, inputs and cotangents of the outputs to those of the weights; likewise.
     """
 
     length: int | None
     exported: export.Exported
     call: Callable[..., Any]
+    pullback: Callable[..., Any]
 
 
 class Model:
@@ -204,7 +206,12 @@ class Model:
 
     def _program(self, length: int | None, content: bytes) -> Program:
         exported = export.deserialize(bytearray(content))
-        return Program(length, exported, jax.jit(exported.call))
+
+        def pullback(weights, inputs, cotangents):
+            _, pull = jax.vjp(lambda weights: exported.call(weights, inputs), weights)
+            return pull(cotangents)[0]
+
+        return Program(length, exported, jax.jit(exported.call), jax.jit(pullback))
 
     def _place(self, array: np.ndarray, split: Sequence[str | None]) -> jax.Array:
         if self._mesh is None:
@@ -239,8 +246,8 @@ class Model:
         program, arrays, room = self.prepare(inputs)
         if room:
             raise Refused(f"length is {room[0]}, expected {room[1]}: a derivative is of no shorter text")
-        _, placed = self.arguments(arrays)
-        outputs, pullback = jax.vjp(lambda weights: program.call(weights, placed), self.weights)
+        arguments = self.arguments(arrays)
+        outputs = jax.eval_shape(program.call, *arguments)
         if set(cotangents) != set(outputs):
             raise Refused(f"cotangents are {sorted(cotangents)}, expected {sorted(outputs)}")
         for name, array in outputs.items():
@@ -249,7 +256,7 @@ class Model:
                     f"cotangent {name} has shape {np.shape(cotangents[name])}, expected {array.shape}"
                 )
         given = {name: jax.numpy.asarray(cotangents[name], array.dtype) for name, array in outputs.items()}
-        return fetch(pullback(given)[0])
+        return fetch(program.pullback(*arguments, given))
 
     @functools.cached_property
     def batch_step(self) -> int:

@@ -1,7 +1,9 @@
 """What goes into a trained model and what comes out: for each of the four papers, by name.
 
-exportable = open_model("results/boxworld/quick_simplicial")
-exportable.function(exportable.params, {"observation": boards})["logits"]
+    exportable = open_model("results/boxworld/quick_simplicial")
+    exportable.function(exportable.params, {"observation": boards})["logits"]
+
+Whatever has left a `config.json` is recognised by its fields.
 """
 
 import dataclasses
@@ -75,7 +77,7 @@ def open_model(
         return of_pretrained(path / BEST, new_tokens)
     experiment = experiment_of(path, found)
     opened = {
-        "experiments.boxworld": lambda: of_agent(boxworld_weights.load(path, step=step, seed=seed)),
+        "experiments.boxworld": lambda: of_agent(boxworld_weights.load(path, step=step, seed=seed), seed),
         "experiments.mathematics": lambda: of_solver(mathematics_weights.load(path, step=step)),
         "experiments.folnet_pretrain": lambda: of_pretraining(folnet_weights.load(path, step=step)),
         "experiments.llrnn": lambda: open_recurrent(path, step),
@@ -136,8 +138,8 @@ def of_pretrained(path: Path, new_tokens: int = NEW_TOKENS) -> Exportable:
 # ---- one function a paper
 
 
-def of_agent(trained: boxworld_weights.Trained) -> Exportable:
-    """Boards to logits of the actions and values."""
+def of_agent(trained: boxworld_weights.Trained, seed: int = 0) -> Exportable:
+    """Boards to logits of the actions and values; `seed` is which of the run's the parameters are of."""
     shape = (trained.config.rows, trained.config.cols + 1, 3)
 
     def outputs(params, observation) -> dict[str, jax.Array]:
@@ -163,7 +165,7 @@ def of_agent(trained: boxworld_weights.Trained) -> Exportable:
             "logits": Output((BATCH, 4), "of the actions", ACTIONS),
             "value": Output((BATCH,), "expected discounted return"),
         },
-        source=describe_source(trained.params, trained.step, seed=trained.run.seed),
+        source=describe_source(trained.params, trained.step, seed=trained.run.seed + seed),
         derivable=one_by_one,
     )
 

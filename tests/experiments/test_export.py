@@ -13,11 +13,11 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import boxworld, export, llrnn, run_exported
+from experiments import export, llrnn, run_exported
 from experiments.configs import llrnn as llrnn_configs
 from experiments.exporting import Options, export_model
 from experiments.exporting.options import PLATFORMS
-from tests.experiments import small_exports
+from tests.experiments import small_boxworld, small_exports
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 ROOT = Path(__file__).parents[2]
@@ -114,8 +114,8 @@ def test_runs_of_other_experiments_are_opened(tmp_path, boxworld_run, folnet_run
         assert model.source["params_sha256"] == summary["params_sha256"]
         assert model.source["step"] == summary["step"]
     model = export.open_model(boxworld_run[0], seed=1, step=2)
-    assert model.source["step"] == 2
-    assert boxworld.__name__ == model.source["experiment"]
+    assert (model.source["step"], model.source["seed"]) == (2, small_boxworld.CONFIG.seed + 1)
+    assert model.source["experiment"] == "experiments.boxworld"
 
 
 # ---- devices that are not here
