@@ -20,7 +20,6 @@ VOCABULARY = "vocab.txt"
 POOL = 32
 """Batches whose examples are put together by length, where batches have several lengths."""
 
-
 AnyTask = tasks.SequenceTask | tasks.SquadTask
 
 

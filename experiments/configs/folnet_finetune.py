@@ -241,17 +241,8 @@ class Config(runtime.RunConfig):
             return [Setting(self.lr, self.batch_size, self.epochs, self.warmup)]
         searched = TABLE_9[column(self.task)]
         lr = self.grid.lr or (searched.lr_16gb if self.sweep == SWEEP_16GB else searched.lr_160gb)
-        return list(
-            itertools.starmap(
-                Setting,
-                itertools.product(
-                    lr,
-                    self.grid.batch_size or searched.batch_size,
-                    self.grid.epochs or searched.epochs,
-                    self.grid.warmup or searched.warmup,
-                ),
-            )
-        )
+        others = [getattr(self.grid, name) or getattr(searched, name) for name in Setting._fields[1:]]
+        return list(itertools.starmap(Setting, itertools.product(lr, *others)))
 
     def for_run(self, setting: Setting, seed: int) -> "Config":
         """The config of one run of a sweep, or of one of several seeds."""

@@ -10,6 +10,7 @@ import pytest
 from safetensors import numpy as safetensors_numpy
 
 from experiments import folnet_finetune_model as finetune_model
+from experiments.configs import folnet_finetune as presets
 from folnet import (
     FOLNet,
     FOLNetForPreTraining,
@@ -51,6 +52,22 @@ def test_each_task_has_its_head(checkpoint, task, cls, labels, kind):
     assert (model.config.num_labels, model.config.problem_type) == (labels, kind)
     assert (model.config.hidden_size, model.config.operators) == (16, "j.at")
     assert (model.config.hidden_dropout_prob, model.config.dtype) == (0.3, "bfloat16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["rte", "squad2"])
+def test_the_papers_model_can_be_traced(task):
+    """FOLNet Base with a head: the notes' number of parameters and the head's; a loss comes out."""
+    config = dataclasses.replace(presets.get_config(task), checkpoint="")
+    model = finetune_model.make(config)
+    params = jax.eval_shape(finetune_model.make_init(model), jax.random.key(0))
+    head = 2 * (768 + 1)  # two classes, or where an answer begins and ends
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 138_381_952 + head
+    ids = jax.ShapeDtypeStruct((2, config.tokens), jnp.int32)
+    batch = {"input_ids": ids, "token_type_ids": ids, "weight": jax.ShapeDtypeStruct((2,), jnp.float32)}
+    batch |= dict.fromkeys(("label", "start", "end"), jax.ShapeDtypeStruct((2,), jnp.int32))
+    sums = jax.eval_shape(finetune_model.make_loss(config, model), params, batch, jax.random.key(0))
+    assert (sums.numerator.shape, sums.numerator.dtype) == ((), jnp.float32)
 
 
 @pytest.mark.parametrize("saved", [FOLNet, pytest.param(FOLNetForPreTraining, marks=pytest.mark.slow)])
