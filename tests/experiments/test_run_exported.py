@@ -148,6 +148,26 @@ def test_the_artifact_is_a_program_itself(sums):
     assert json.loads(done.stdout)["kind"] == "sum"
 
 
+@pytest.mark.slow
+def test_an_answer_comes_before_the_next_question(sums):
+    """Whoever asks may wait for it: nothing is kept back until the input ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", str(sums)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        for number in (1, 2):
+            process.stdin.write(json.dumps({"inputs": {"ids": [number]}}) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["outputs"]["total"] == 10 + 2 * number
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
 # ---- answers
 
 
