@@ -681,9 +681,7 @@ def to_json(model: Model, outputs: Mapping[str, Any]) -> dict[str, Any]:
         if name not in told:
             found[name] = value
             continue
-        array = np.asarray(value)
-        if array.dtype.kind == "V" or array.dtype.name == "bfloat16":
-            array = array.astype(np.float32)
+        array = plain(np.asarray(value))
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise Refused(f"output {name} has numbers that are not finite, which JSON cannot say")
         found["outputs"][name] = array.tolist()
@@ -693,6 +691,11 @@ def to_json(model: Model, outputs: Mapping[str, Any]) -> dict[str, Any]:
                 np.asarray(labels, object)[best].tolist() if best.ndim else labels[int(best)]
             )
     return found
+
+
+def plain(array: np.ndarray) -> np.ndarray:
+    """bfloat16, which NumPy's files and JSON do not know, as float32."""
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def serve(model: Model, requests: Iterable[str], out: Any) -> None:
@@ -747,7 +750,7 @@ def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
             for begin in range(0, count, batch):
                 part = {name: array[begin : begin + batch] for name, array in arrays.items()}
                 parts.append(in_even_batches(model, part))
-            joined: Any = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            joined: Any = {name: plain(np.concatenate([part[name] for part in parts])) for name in parts[0]}
             with temporary.open("wb") as out:
                 np.savez(out, **joined)
         temporary.replace(target)

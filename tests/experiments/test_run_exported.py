@@ -261,6 +261,18 @@ def test_what_json_cannot_say_is_an_error(model):
         run_exported.to_json(model, {"total": np.array([1.0, np.nan])})
 
 
+def test_bfloat16_is_told_as_float32(model, tmp_path, monkeypatch):
+    """NumPy would write it as bytes of no type."""
+    total = np.asarray(jnp.arange(3, dtype=jnp.bfloat16))
+    assert run_exported.to_json(model, {"total": total}) == {"outputs": {"total": [0.0, 1.0, 2.0]}}
+    monkeypatch.setattr(run_exported, "in_even_batches", lambda *_: {"total": total})
+    np.savez(tmp_path / "in.npz", ids=IDS)
+    run_exported.answer_file(model, tmp_path / "in.npz", tmp_path / "out.npz", batch=3)
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["total"].dtype == np.float32
+        assert found["total"].tolist() == [0, 1, 2]
+
+
 def test_few_sizes_of_batches_are_compiled(model, monkeypatch):
     seen = []
     monkeypatch.setattr(type(model), "__call__", lambda self, inputs: seen.append(len(inputs["ids"])) or {})
