@@ -46,7 +46,7 @@ def main(
     """
     config.validate()
     result = train(config, workdir, parallel)
-    if workdir is not None:
+    if workdir is not None and runtime.is_first():
         boxworld_figures.draw_run(Path(workdir), config, result.results)
     return result
 

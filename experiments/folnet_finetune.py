@@ -15,6 +15,7 @@ finished runs only the chosen setting's models are kept, unless `--config.keep=a
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from experiments import folnet_finetune_sweep as sweep
 from experiments import runtime
 from experiments.configs.folnet_finetune import Config
 from experiments.folnet_finetune_data import Data
+from experiments.runtime import processes
 from experiments.runtime.feeding import Fed
 from experiments.runtime.fit import Descent
 from experiments.runtime.training import Program, PyTree, Task, TrainState
@@ -113,7 +115,8 @@ def train(
     config = config.resolved(data.train.rows)
     config.validate()
     if workdir is not None:
-        _keep_data(finetune_data.fingerprint(data), Path(workdir))
+        told = finetune_data.fingerprint(data)
+        processes.first_before_others(lambda: _keep_data(told, Path(workdir)), runtime.WorkdirError)
     model = finetune_model.make(config)
     task = Task(
         config.seed,
@@ -124,13 +127,14 @@ def train(
         accumulate=config.accumulate,
     )
     program = Program(task, parallel)
-    tuning = Tuning(program, finetune_data.Batches(data.train.features, config), config, model)
+    batches = finetune_data.Batches(data.train.features, config)
+    tuning = Tuning(program, lambda step: processes.own_rows(batches(step)), config, model)
     measure = measures.Measure(config, model, data, parallel)
     best = measures.Best(None if workdir is None else Path(workdir) / measures.BEST, model, data)
     latest: dict[int, dict[str, float]] = {}
 
     def evaluate(params):
-        with program.naming():
+        with program.measuring():
             found = measure.development(params)
         latest.clear()
         latest[tuning.step] = found
@@ -140,7 +144,7 @@ def train(
         return found
 
     def conclude(params):
-        with program.naming():
+        with program.measuring():
             found = latest[tuning.step] if tuning.step in latest else measure.development(params)
             last = {"step": tuning.step, **found}
             return measures.conclude(config, measure, best, data, params, last, workdir)
@@ -168,7 +172,7 @@ def _keep_data(fingerprint: dict[str, Any], workdir: Path) -> None:
 class Tuning(Descent):
     """Gradient descent that begins at a checkpoint, and knows which step is measured."""
 
-    def __init__(self, program: Program, batches: finetune_data.Batches, config: Config, model: Any):
+    def __init__(self, program: Program, batches: Callable[[int], Any], config: Config, model: Any):
         """Takes what `runtime.fit` makes an engine of, and where the parameters come from."""
         super().__init__(program, Fed(program, batches, config.steps))
         self._config, self._model = config, model

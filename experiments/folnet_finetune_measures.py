@@ -16,7 +16,7 @@ from experiments import folnet_finetune_model as finetune_model
 from experiments import runtime
 from experiments.configs.folnet_finetune import Config
 from experiments.folnet_finetune_data import AnyTask, Data, Split
-from experiments.runtime import mesh
+from experiments.runtime import mesh, processes
 from experiments.runtime.workdir import write_json
 from folnet import tasks
 from folnet.tasks.files import write_whole
@@ -45,7 +45,7 @@ class Measure:
     def __init__(self, config: Config, model: Any, data: Data, parallel: str | runtime.Layout = "jit"):
         """Takes them; compiles at the first use."""
         self._config, self._data = config, data
-        devices = runtime.Layout.of(parallel).mesh()
+        devices = runtime.Layout.of(parallel).mesh_to_measure()
         even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
         self._split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
         self._apply = jax.jit(functools.partial(finetune_model.apply, model))
@@ -136,7 +136,7 @@ class Best:
         record = {"step": step, **metrics}
         if self._directory is None:
             self._held = jax.device_get(params)
-        else:
+        elif runtime.is_first():
             self._model.save_pretrained(self._directory, params)
             self._data.tokenizer.save(self._directory / finetune_data.VOCABULARY)
             write_json(self._directory / self.RECORD, record)
@@ -204,13 +204,14 @@ def conclude(
     if record is None:
         record = last
     elif record["step"] != last["step"]:
+        processes.gathered(0)  # the first process has written it
         chosen = best.params()
     tested, files = {}, []
     for split in data.measured if config.predict else [s for s in data.test if s.labelled]:
         found = measure(chosen, split)
         if split in data.test and split.labelled:
             tested[split.name] = found.metrics
-        if config.predict and workdir is not None:
+        if config.predict and workdir is not None and runtime.is_first():
             files += write_predictions(Path(workdir) / PREDICTIONS, data.task, split, found)
     return {
         "task": config.task,

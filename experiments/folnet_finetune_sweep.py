@@ -69,14 +69,15 @@ def run_all(
             try:
                 summary = run(one, directory)
             except runtime.NonFiniteLoss as error:
-                write_json(directory / DIVERGED, {"step": error.step, "what": str(error)})
+                if runtime.is_first():
+                    write_json(directory / DIVERGED, {"step": error.step, "what": str(error)})
             else:
                 if not _is_over(one, summary):
                     break
                 results = summary["results"]
         runs.append(Run(setting, seed, name, results))
         _report(config, runs, workdir)
-        if config.keep != KEEP_ALL:
+        if config.keep != KEEP_ALL and runtime.is_first():
             _clear(runs, config.seeds, workdir)
     return _report(config, runs, workdir)
 
@@ -151,6 +152,8 @@ def tabulate(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 def _report(config: Config, runs: list[Run], workdir: Path) -> Report:
     table = tabulate(runs)
+    if not runtime.is_first():
+        return Report(runs, table)
     workdir.mkdir(parents=True, exist_ok=True)
     planned = len(config.settings()) * config.seeds
     described = {

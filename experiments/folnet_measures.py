@@ -1,13 +1,11 @@
 """What is measured of a pretrained model: held-out text, the lines it must get below, words filled in."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jax.sharding import NamedSharding, PartitionSpec
@@ -15,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from experiments import runtime
 from experiments.configs.folnet_parts import DataConfig, Text
 from experiments.configs.folnet_pretrain import Config
-from experiments.runtime import mesh
+from experiments.runtime import mesh, processes
 from folnet import objective, pretraining
 from folnet.tokenization import WordPieceTokenizer
 
@@ -23,9 +21,12 @@ COUNTED = 200
 """Batches whose predictions are counted for the unigram lines, at most."""
 
 
-def training_batches(config: Config, text: Text) -> pretraining.PretrainingBatches:
-    """The batches that a run trains on; ValueError for what does not fit together."""
-    return _batches(config.data, text.train, text.tokenizer, config.batch_size, seed=config.seed)
+def training_batches(
+    config: Config, text: Text, *, of_process: bool = False
+) -> pretraining.PretrainingBatches:
+    """The batches that a run trains on, whole or this process's rows; ValueError for what does not fit."""
+    of = (jax.process_index(), jax.process_count()) if of_process else (0, 1)
+    return _batches(config.data, text.train, text.tokenizer, config.batch_size, seed=config.seed, of=of)
 
 
 def held_out_batches(config: Config, text: Text) -> Iterator[pretraining.PretrainingBatch]:
@@ -46,6 +47,7 @@ def _batches(
     *,
     seed: int,
     repeat: bool = True,
+    of: tuple[int, int] = (0, 1),
 ) -> pretraining.PretrainingBatches:
     return pretraining.PretrainingBatches(
         windows,
@@ -58,6 +60,8 @@ def _batches(
         dynamic=data.dynamic,
         seed=seed,
         repeat=repeat,
+        process_index=of[0],
+        process_count=of[1],
     )
 
 
@@ -92,7 +96,7 @@ def make_evaluate(
     """`evaluate(params)` of `runtime.fit`: the means over held-out text."""
     batches = [arrays(config, batch) for batch in held_out_batches(config, text)]
     layout = runtime.Layout.of(parallel)
-    devices = layout.mesh()
+    devices = layout.mesh_to_measure()
     even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
     split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
 
@@ -101,8 +105,9 @@ def make_evaluate(
         return losses(model, params, batch)
 
     def evaluate(params):
-        parts = [measured(params, jax.device_put(batch, split)) for batch in batches]
-        words, sentences = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), parts)
+        words, sentences = processes.summed(
+            lambda batch: measured(params, jax.device_put(batch, split)), batches
+        )
         found = {"mlm_loss": float(words.mean), "mlm_accuracy": float(words.accuracy)}
         if config.data.asks_about_sentences:
             found["sentence_accuracy"] = float(sentences.accuracy)

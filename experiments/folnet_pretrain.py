@@ -9,13 +9,12 @@ many seconds. Measures held-out text all along, lets the models fill in masked w
 draws both. What was trained is read by `experiments.folnet_weights`, also as a directory to fine-tune from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 
 from experiments import folnet_figures, runtime
@@ -23,8 +22,8 @@ from experiments import folnet_measures as measures
 from experiments.configs import folnet_pretrain as presets
 from experiments.configs.folnet_parts import NONE, Text
 from experiments.configs.folnet_pretrain import Config
+from experiments.runtime import processes
 from experiments.runtime.training import Program, Scalar, Task
-from folnet import pretraining
 from folnet.tokenization import WordPieceTokenizer
 
 BASELINE = "baseline"
@@ -58,7 +57,7 @@ def main(
         configs[BASELINE] = config.for_baseline(first.train_seconds)
         below = None if workdir is None else Path(workdir) / BASELINE
         results[BASELINE] = train(configs[BASELINE], text, below, parallel)
-    if workdir is not None:
+    if workdir is not None and runtime.is_first():
         folnet_figures.draw(Path(workdir), configs, results)
     return results
 
@@ -79,7 +78,7 @@ def open_text(config: Config, workdir: Path | None = None) -> Text:
             )
         measures.training_batches(config, text)
         if workdir is not None:
-            _keep(text.tokenizer, Path(workdir))
+            processes.first_before_others(lambda: _keep(text.tokenizer, Path(workdir)), ValueError)
     except (ValueError, RuntimeError) as error:
         raise runtime.WorkdirError(f"the text: {error}") from error
     return text
@@ -104,7 +103,7 @@ def train(
 ) -> runtime.FitResult:
     """Trains one model."""
     model = config.model.make(config.data.pretrain_loss)
-    batches = measures.training_batches(config, text)
+    batches = measures.training_batches(config, text, of_process=True)
 
     def conclude(params):
         asked = measures.blanks(config, text, config.blanks)
@@ -118,26 +117,23 @@ def train(
         config,
         init=make_init(model),
         loss=make_loss(config, model),
-        batches=lambda step: feed(config, batches(step)),
+        batches=lambda step: measures.arrays(config, batches(step)),
         optimizer=config.make_optimizer(),
         evaluate=measures.make_evaluate(config, model, text, parallel),
         conclude=conclude,
         workdir=workdir,
         accumulate=config.accumulate,
+        totals=totals,
         parallel=parallel,
         name=folnet_figures.shown(config.model.name),
     )
 
 
-def feed(config: Config, batch: pretraining.PretrainingBatch) -> dict[str, Any]:
-    """A batch as the loss takes it.
-
-    Besides the arrays it has, as scalars, how many predictions and sentences are asked for in the whole of
-    it: a device that sees some of its rows, or a part that is gone through by itself, cannot know.
-    """
-    return measures.arrays(config, batch) | {
-        "predictions": np.asarray((batch.mlm_labels >= 0).sum(), np.float32),
-        "sentences": np.asarray((batch.next_sentence_label >= 0).sum(), np.float32),
+def totals(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """`totals(batch)` of `runtime.fit`: what is asked for in the whole of it, by kind."""
+    return {
+        "predictions": jnp.sum(batch["mlm_labels"] >= 0, dtype=jnp.float32),
+        "sentences": jnp.sum(batch["next_sentence_label"] >= 0, dtype=jnp.float32),
     }
 
 

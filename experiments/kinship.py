@@ -48,7 +48,7 @@ def main(
         results[name] = train(config if name == config.model else config.for_model(name), below, parallel)
         if config.session_seconds and not is_finished(config, results[name]):
             return results  # this process's time is up; the same command goes on
-    if workdir is not None:
+    if workdir is not None and runtime.is_first():
         draw(config, Path(workdir), results)
     return results
 
@@ -85,7 +85,7 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
         parallel=parallel,
         name=kinship_figures.shown(config.model),
     )
-    if workdir is not None and jax.process_index() == 0:
+    if workdir is not None and runtime.is_first():
         path = Path(workdir) / measures.PREDICTIONS
         if not path.exists():
             measures.write_predictions(path, tests, answer(result.params))

@@ -94,7 +94,7 @@ def make_answer(
     config: Config, model: nn.Module, tests: Tests, parallel: str | runtime.Layout = "jit"
 ) -> Callable[[Any], np.ndarray]:
     """`answer(params)`: the class that the model gives each test problem [N]."""
-    devices = runtime.Layout.of(parallel).mesh()
+    devices = runtime.Layout.of(parallel).mesh_to_measure()
     even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
     split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
 

@@ -49,7 +49,7 @@ def main(
         configs[BASELINE] = config.for_baseline(max_seconds=max(0.1, math.ceil(10 * seconds) / 10))
         below = None if workdir is None else Path(workdir) / BASELINE
         results[BASELINE] = train(configs[BASELINE], below, parallel)
-    if workdir is not None:
+    if workdir is not None and runtime.is_first():
         llrnn_figures.draw(Path(workdir), configs, results)
     return results
 

@@ -19,6 +19,7 @@ from experiments import mathematics_figures, runtime
 from experiments import mathematics_measures as measures
 from experiments.configs import mathematics as presets
 from experiments.configs.mathematics import Config
+from experiments.runtime import processes
 from experiments.runtime.training import Program, Task
 from tp_transformer import mathematics, objective
 from tp_transformer.model import EncoderDecoder
@@ -46,7 +47,7 @@ def main(
         runtime.WorkdirError: questions that are not there, do not fit, or are another set's.
     """
     try:
-        source = open_questions(config, workdir)
+        source = processes.first_before_others(lambda: open_questions(config, workdir), ValueError)
         training_batches(config, source)  # so that questions that do not fit are told before anything is done
     except (ValueError, RuntimeError) as error:
         raise runtime.WorkdirError(f"the questions: {error}") from error
@@ -59,7 +60,7 @@ def main(
         results[name] = train(of_model, source, below, parallel)
         if config.session_seconds and results[name].step < config.steps:
             break  # this process's time is up; the same command goes on
-    if workdir is not None:
+    if workdir is not None and runtime.is_first():
         trained = {name: configs[name] for name in results}
         mathematics_figures.draw(Path(workdir), trained, results, source)
     return results
@@ -127,7 +128,11 @@ def train(
 
 
 def training_batches(config: Config, source: mathematics.Source) -> mathematics.Batches:
-    """The batches that a run trains on; ValueError if there are none, or questions that fit no bucket."""
+    """The rows of this process of the batches that a run trains on.
+
+    Raises:
+        ValueError: there are none, or questions that fit no bucket.
+    """
     return mathematics.Batches(
         source,
         config.data.split,
@@ -135,6 +140,8 @@ def training_batches(config: Config, source: mathematics.Source) -> mathematics.
         batch_size=config.batch_size,
         buckets=config.data.shapes(),
         seed=config.seed,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
     )
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from experiments import runtime
 from experiments.configs.mathematics import Config
-from experiments.runtime import mesh
+from experiments.runtime import mesh, processes
 from tp_transformer import decoding, evaluation, mathematics, objective
 from tp_transformer.mathematics_sources import Listed
 from tp_transformer.model import EncoderDecoder
@@ -110,7 +110,7 @@ def by_decoding(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax
 
 def spread(batch: mathematics.Batch) -> tuple[jax.Array, jax.Array]:
     """Source and target, split over the devices if they can be."""
-    devices = mesh.data_mesh()
+    devices = runtime.Layout().mesh_to_measure()
     even = len(batch.source) % devices.size == 0
     spec = jax.sharding.PartitionSpec(mesh.AXIS) if even else jax.sharding.PartitionSpec()
     return tuple(jax.device_put((batch.source, batch.target), NamedSharding(devices, spec)))
@@ -121,11 +121,22 @@ def measure(
     params: Any,
     batches: Mapping[str, mathematics.Batches],
 ) -> dict[str, evaluation.Scores]:
-    """Exact match by split and module."""
-    return {
-        split: evaluation.score(functools.partial(right, params), of_split, of_split.modules, split=split)
-        for split, of_split in batches.items()
-    }
+    """Exact match by split and module; in several processes, each answers its share of the batches."""
+
+    def score(split, of_split):
+        mine = processes.share(of_split)
+        found = evaluation.score(functools.partial(right, params), mine, of_split.modules, split=split)
+        none = evaluation.Share(0, 0)
+        shares = [found.modules.get(module, none) for module in of_split.modules]
+        counts = processes.total(np.asarray([(one.right, one.total) for one in shares], np.int64))
+        whole = {
+            module: evaluation.Share(int(right), int(count))
+            for module, (right, count) in zip(of_split.modules, counts, strict=True)
+            if count
+        }
+        return evaluation.Scores(split, whole)
+
+    return {split: score(split, of_split) for split, of_split in batches.items()}
 
 
 def commonest_answers(config: Config, source: mathematics.Source) -> dict[str, str]:

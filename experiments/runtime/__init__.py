@@ -69,6 +69,7 @@ from experiments.runtime.fit import fit
 from experiments.runtime.launching import launch
 from experiments.runtime.looping import Engine, FitResult, NonFiniteLoss, Preempted, loop
 from experiments.runtime.mesh import Layout
+from experiments.runtime.processes import is_first
 from experiments.runtime.stops import Stop
 from experiments.runtime.training import Sums, TrainState
 from experiments.runtime.workdir import WorkdirError, params_sha256, read_config
@@ -91,6 +92,7 @@ __all__ = [
     "at_least",
     "fit",
     "intervals",
+    "is_first",
     "launch",
     "loop",
     "metrics",

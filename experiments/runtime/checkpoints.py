@@ -25,6 +25,8 @@ from absl import logging
 from jaxtyping import Array, UInt32
 from orbax.checkpoint import v1 as ocp
 
+from experiments.runtime import processes
+
 
 class CheckpointError(RuntimeError):
     """No checkpoint of a run could be restored although there are some."""
@@ -163,7 +165,9 @@ class Checkpoints:
             CheckpointError: if there are checkpoints and none could be restored; all stay where they are.
         """
         damaged = {}
-        for step in self.steps():
+        steps = self.steps()
+        processes.check_alike([f"the checkpoints {steps} in {self.directory}"], CheckpointError)
+        for step in steps:
             path = self.directory / str(step)
             with _quiet_reader() as reasons:
                 try:
@@ -171,6 +175,9 @@ class Checkpoints:
                 except Exception as error:  # what a torn file raises depends on which one it is
                     restored = None
                     reasons.append(_first_line(error))
+            if processes.gathered(restored is None).any():
+                restored = None
+                reasons.append("another process could not read it")
             if restored is None:
                 damaged[path] = reasons[0]
                 logging.warning("checkpoint %s is damaged and will not be used: %s", path, damaged[path])
@@ -229,7 +236,7 @@ class Checkpoints:
         """Moves damaged checkpoints out, so that the run can save these steps again and they do not count as
         kept.
         """
-        if jax.process_index() == 0:
+        if processes.is_first():
             aside = self.directory.with_name(f"{self.directory.name}_damaged")
             for path in damaged:
                 target = aside / path.name

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 
@@ -69,6 +68,7 @@ def fit(
     conclude: Callable[[PyTree], Mapping[str, Any]] | None = None,
     workdir: str | os.PathLike | None = None,
     accumulate: int = 1,
+    totals: Callable[[PyTree], dict[str, Any]] | None = None,
     parallel: str | Layout = "jit",
     name: str | None = None,
     quiet: bool = False,
@@ -102,7 +102,9 @@ def fit(
             they go into the summary as `results`.
         accumulate: into how many parts a batch is cut whose gradients are added up, so that a batch need not
             fit in memory at once; a device's rows of it must be a multiple. The step stays that of the whole.
-        workdir: where the run is kept; None keeps nothing.
+        totals: `totals(batch) -> {name: sum over its rows}`, pure: what the loss needs to know of the whole
+            batch, however it is cut into parts; it finds the sums in the batch (a dictionary) by their names.
+        workdir: where the run is kept; None keeps nothing (and several processes need one).
         parallel: `jit`, `shard_map` or `pmap`, over all devices; or a `Layout`, which may also split the
             state, or what is large in one example.
         name: what the progress bar calls the run; the workdir's name by default.
@@ -116,20 +118,15 @@ def fit(
         NonFiniteLoss: when the loss or a parameter stops being finite; no such state is ever saved.
         Preempted: after a SIGTERM, when the log interval under way is finished and saved.
         CheckpointError: if there are checkpoints and all are damaged.
-        NotImplementedError: if JAX runs in several processes.
     """
     config.validate()
     if (sample is None) == (batches is None):
         raise ValueError("exactly one of sample and batches must be given")
-    if jax.process_count() > 1:
-        # Each process would stop by its own clock and Orbax's barriers would cross the steps' collectives.
-        raise NotImplementedError(
-            "fit runs in one process, on all of its devices; several are not supported yet"
-        )
     if init_extra is not None and sample is None:
         raise ValueError("init_extra is for sample to carry on; it cannot be given with batches")
     program = Program(
-        Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra, accumulate), parallel
+        Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra, accumulate, totals),
+        parallel,
     )
     program.check(program.abstract_state())
     feed = Drawn(program) if batches is None else Fed(program, batches, config.steps)
@@ -150,7 +147,7 @@ def _named(program: Program, measure: Callable[[PyTree], Any] | None) -> Callabl
         return None
 
     def measured(params):
-        with program.naming():
+        with program.measuring():
             return measure(params)
 
     return measured

@@ -8,18 +8,20 @@ import difflib
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import jax
 from absl import app, flags, logging
 from ml_collections import config_flags
 from ml_collections.config_flags import config_flags as config_file_parser
 
-from experiments.runtime import mesh
+from experiments.runtime import mesh, processes
 from experiments.runtime.checkpoints import CheckpointError
 from experiments.runtime.looping import NonFiniteLoss, Preempted
-from experiments.runtime.workdir import WorkdirError
+from experiments.runtime.workdir import WorkdirError, config_lines
 
 flags.disclaim_key_flags()  # --help shows an experiment's flags as its own
 _ROOT = Path(__file__).resolve().parents[2]
@@ -29,10 +31,11 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
     """Runs an experiment from the command line, then exits.
 
     Defines `--config=FILE.py:PRESET` (with `--config.field=value` for each of its fields), `--workdir`,
-    `--parallel`, `--mesh` and `--fsdp`. What is wrong with them is told in one line, with exit status 2,
-    before anything is computed or written; so is a workdir that belongs to another run. A run that stops
-    because its loss is not finite exits with 1, one stopped by SIGTERM with 143, both with a line that names
-    the checkpoint to go on from.
+    `--parallel`, `--mesh` and `--fsdp`, and for several processes `--distributed`, `--coordinator_address`,
+    `--num_processes` and `--process_id` (see `processes.connect`). What is wrong with them is told in one
+    line, with exit status 2, before anything is computed or written; so is a workdir that belongs to another
+    run. A run that stops because its loss is not finite exits with 1, one stopped by SIGTERM with 143, both
+    with a line that names the checkpoint to go on from.
 
     Args:
         main: `main(config, workdir=Path, parallel=Layout)`.
@@ -53,11 +56,24 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
     )
     flags.DEFINE_bool("fsdp", False, "split parameters and moments along data instead of copying them")
 
+    flags.DEFINE_enum(
+        "distributed", "auto", processes.DISTRIBUTED, "whether this is one of several processes of a run"
+    )
+    flags.DEFINE_string("coordinator_address", None, "HOST:PORT of process 0, where processes meet")
+    flags.DEFINE_integer("num_processes", None, "how many processes the run has")
+    flags.DEFINE_integer("process_id", None, "which of them this is, from 0")
+
     def parse(argv: list[str]) -> list[str]:
         with _told_in_one_line(argv, config):
             rest = flags.FLAGS(argv)
             if len(rest) > 1:
                 raise flags.Error(f"unexpected argument {rest[1]!r}")
+            processes.connect(
+                flags.FLAGS.distributed,
+                flags.FLAGS.coordinator_address,
+                flags.FLAGS.num_processes,
+                flags.FLAGS.process_id,
+            )
             flags.FLAGS.config.validate()
         if flags.FLAGS["verbosity"].using_default_value:
             logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell much at the level below
@@ -72,6 +88,8 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
             _fail(str(error))
         workdir = Path(workdir or _default_workdir(config_flags.get_config_filename(flags.FLAGS["config"])))
         try:
+            lines = [f"workdir={workdir}", f"parallel={parallel}", *config_lines(chosen)]
+            processes.check_alike(lines, WorkdirError)
             main(chosen, workdir=workdir, parallel=parallel)
         except (WorkdirError, CheckpointError) as error:
             _fail(str(error))
@@ -79,6 +97,12 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
             _fail(str(error), status=1)
         except Preempted as error:
             _fail(str(error), status=143)  # 128 + SIGTERM, as a shell reports it
+        except Exception:
+            if jax.process_count() == 1:
+                raise
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)  # the ordinary end would wait for the other processes, which wait for this one
 
     app.run(run, argv=argv, flags_parser=parse)
 

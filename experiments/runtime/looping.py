@@ -15,12 +15,15 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import jax
+
+from experiments.runtime import processes
 from experiments.runtime.checkpoints import Checkpoints
 from experiments.runtime.config import RunConfig
 from experiments.runtime.metrics import MetricsWriter, plain
 from experiments.runtime.progress import Progress
 from experiments.runtime.training import PyTree
-from experiments.runtime.workdir import Workdir, params_sha256, surroundings
+from experiments.runtime.workdir import Workdir, WorkdirError, config_lines, params_sha256, surroundings
 
 
 class NonFiniteLoss(FloatingPointError):
@@ -50,6 +53,7 @@ class FitResult:
 
     Attributes:
         state: the final state, a `TrainState` after `fit`.
+        params: its parameters; of several processes, each has them on its own devices.
         step: number of updates.
         metrics: the last line of the record.
         results: what `conclude` returned.
@@ -58,16 +62,12 @@ class FitResult:
     """
 
     state: Any
+    params: PyTree
     step: int
     metrics: dict[str, Any]
     results: dict[str, Any]
     train_seconds: float
     summary: dict[str, Any]
-
-    @property
-    def params(self) -> PyTree:
-        """The final parameters."""
-        return self.state.params
 
 
 class Engine(Protocol):
@@ -157,11 +157,17 @@ def loop(
         stack.callback(engine.close)
         config.validate()
         abstract = engine.abstract_state()
+        processes.check_alike(config_lines(config), WorkdirError)
         if workdir is None:
+            if jax.process_count() > 1:
+                raise ValueError(
+                    "workdir must be given: several processes keep their checkpoints in one place"
+                )
             workdir = stack.enter_context(tempfile.TemporaryDirectory())
             name = name or "run"
         directory = Workdir(workdir, config)
         stack.callback(directory.close)
+        stack.enter_context(processes.last_words(directory.path, unless=(NonFiniteLoss, Preempted)))
         checkpoints = Checkpoints(
             directory.path / "checkpoints", every=config.checkpoint_every, keep=config.keep_checkpoints
         )
@@ -175,12 +181,12 @@ def loop(
         def over() -> bool:
             return step >= config.steps or 0 < config.max_seconds <= train_seconds
 
-        def session_over() -> bool:
-            return 0 < config.session_seconds <= time.monotonic() - began
-
         summary = directory.read_summary()
         if over() and summary is not None and summary["step"] == step:
-            return FitResult(state, step, summary["metrics"], summary["results"], train_seconds, summary)
+            params = processes.on_own_devices(state.params)
+            return FitResult(
+                state, params, step, summary["metrics"], summary["results"], train_seconds, summary
+            )
         directory.drop_summary()
 
         writer = MetricsWriter(directory.path, step, tensorboard=config.tensorboard)
@@ -207,6 +213,8 @@ def loop(
             state, trace = engine.advance(state, step, length)
             late = engine.compile_seconds - compiled  # for batches of a shape that was not met before
             train_seconds += time.monotonic() - start - late
+            # Several processes go by the first one's clock: all must stop at the same step.
+            train_seconds, elapsed = processes.gathered([train_seconds, time.monotonic() - began])[0].tolist()
             if late:
                 shown.note(f"compiled for another shape in {late:.1f} s")
             if bad := engine.first_bad(trace):
@@ -214,22 +222,22 @@ def loop(
             step += length
             # Asked once, since the clock goes on and a run may only end with its state saved; and after an
             # interval, so that every session gets on, however long it took to begin.
-            ended = over() or session_over()
+            ended = over() or 0 < config.session_seconds <= elapsed
 
             metrics = {**engine.metrics(trace, step), "train_seconds": round(train_seconds, 3)}
             if evaluate is not None and (ended or (config.eval_every and step % config.eval_every == 0)):
-                measured = evaluate(engine.params_of(state))
+                measured = evaluate(processes.on_own_devices(engine.params_of(state)))
                 metrics |= {f"eval/{key}": value for key, value in measured.items()}
             writer.write(step, metrics)
             shown.update(step, plain(metrics), train_seconds - seconds_before)
-            stopping = preemption.is_set()
+            stopping = bool(processes.gathered(preemption.is_set()).any())
             if checkpoints.due(step, force=ended or stopping):
                 # The line first: a checkpoint presumes that the record up to its step is complete.
                 writer.sync()
                 checkpoints.save(
                     step,
                     engine.unplace(state),
-                    {"train_seconds": train_seconds, "wall_seconds": wall_before + time.monotonic() - began},
+                    {"train_seconds": train_seconds, "wall_seconds": wall_before + elapsed},
                 )
             if stopping and not ended:
                 raise Preempted(
@@ -239,7 +247,8 @@ def loop(
 
         state = engine.unplace(state)
         last = {key: value for key, value in (writer.last or {}).items() if key != "step"}
-        results = dict(conclude(state.params)) if conclude is not None else {}
+        params = processes.on_own_devices(state.params)
+        results = dict(conclude(params)) if conclude is not None else {}
         checkpoints.latest_path()  # the summary presumes the last checkpoint
         summary = {
             "step": step,
@@ -250,10 +259,10 @@ def loop(
             "wall_seconds": round(wall_before + time.monotonic() - began, 3),
             "parallel": engine.parallel,
             **surroundings(),
-            "params_sha256": params_sha256(state.params),
+            "params_sha256": params_sha256(params),
         }
         directory.write_summary(summary)
-        return FitResult(state, step, last, results, train_seconds, summary)
+        return FitResult(state, params, step, last, results, train_seconds, summary)
 
 
 def _seconds_left(config: RunConfig, train_seconds: float) -> float:

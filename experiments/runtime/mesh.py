@@ -10,6 +10,8 @@ import jax
 from flax import linen as nn
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
+from experiments.runtime import processes
+
 AXIS = "data"
 MODEL_AXIS = "model"
 PARALLEL = ("jit", "shard_map", "pmap")
@@ -97,9 +99,19 @@ class Layout:
                 f"mesh={AXIS}:{data},{MODEL_AXIS}:{self.model} needs {data * self.model} devices, "
                 f"there are {devices}"
             )
+        own = devices // jax.process_count()
+        if own % self.model:
+            raise ValueError(
+                f"{MODEL_AXIS}:{self.model} must divide the {own} devices of a process: "
+                "each feeds its devices with whole examples"
+            )
         if batch_size % data:
             along = "devices" if self.model == 1 else f"devices along {AXIS}"
-            raise ValueError(f"batch_size={batch_size} must be a multiple of the number of {along}, {data}")
+            below = batch_size // data * data
+            nearest = f"{below} or {below + data}" if below else f"{data}"
+            raise ValueError(
+                f"batch_size={batch_size} must be a multiple of the number of {along}, {data}: {nearest}, say"
+            )
 
     def mesh(self) -> Mesh:
         """The mesh of all devices (of all processes): the axis `data`, and `model` if it is split.
@@ -111,6 +123,12 @@ class Layout:
         if self.model > 1:
             sizes[MODEL_AXIS] = self.model
         return jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+
+    def mesh_to_measure(self) -> Mesh:
+        """The mesh that measurements are made on: this one, or that of a process's own devices if there are
+        several processes, each of which then measures its share.
+        """
+        return self.mesh() if jax.process_count() == 1 else processes.own_mesh()
 
     def state_shardings(self, mesh: Mesh | AbstractMesh, shapes: Any) -> Any:
         """Where each leaf of a state lies.

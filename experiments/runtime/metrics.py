@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.runtime import processes
+
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The complete lines of a metrics file, in order; a last line cut short by a kill is left out.
@@ -59,7 +61,10 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class MetricsWriter:
-    """Appends to `metrics.jsonl` so that a continued run's record reads as if it had never stopped."""
+    """Appends to `metrics.jsonl` so that a continued run's record reads as if it had never stopped.
+
+    Of several processes only the first writes.
+    """
 
     def __init__(self, workdir: Path, step: int, *, tensorboard: bool = False):
         """Opens the record and drops what was written after the checkpoint the run continues from.
@@ -73,13 +78,16 @@ class MetricsWriter:
             ValueError: if TensorBoard is asked for and tensorboardX is not installed.
         """
         path = workdir / "metrics.jsonl"
-        self._board = _board(workdir / "tensorboard", step) if tensorboard else None
+        self._board = self._file = None
         kept = [record for record in read(path) if record["step"] <= step]
+        self.last = kept[-1] if kept else None
+        if not processes.is_first():
+            return
+        self._board = _board(workdir / "tensorboard", step) if tensorboard else None
         replacement = path.with_name(".metrics.jsonl.new")
         replacement.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
         replacement.replace(path)
         self._file = path.open("a", encoding="utf-8")
-        self.last = kept[-1] if kept else None
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Appends a line.
@@ -94,8 +102,9 @@ class MetricsWriter:
         if self.last is not None and step <= self.last["step"]:
             raise ValueError(f"step={step} must come after the last line's, {self.last['step']}")
         self.last = {"step": step, **plain(values)}
-        self._file.write(json.dumps(self.last, allow_nan=False) + "\n")
-        self._file.flush()
+        if self._file is not None:
+            self._file.write(json.dumps(self.last, allow_nan=False) + "\n")
+            self._file.flush()
         if self._board is not None:
             for name, value in self.last.items():
                 if name != "step" and value is not None:
@@ -105,13 +114,15 @@ class MetricsWriter:
         """Makes the lines so far outlive a crash of the machine; called before a checkpoint that presumes
         them.
         """
-        os.fsync(self._file.fileno())
+        if self._file is not None:
+            os.fsync(self._file.fileno())
         if self._board is not None:
             self._board.flush()
 
     def close(self) -> None:
         """Closes the files."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         if self._board is not None:
             self._board.close()
 

@@ -22,6 +22,7 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
@@ -96,6 +97,7 @@ class Task:
     sample: Callable[..., PyTree] | None = None
     init_extra: Init | None = None
     accumulate: int = 1
+    totals: Callable[[PyTree], dict[str, Scalar]] | None = None
 
 
 def run_keys(seed: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -152,8 +154,14 @@ class Program:
         )
 
     def naming(self) -> contextlib.AbstractContextManager[None]:
-        """For what is traced beside the steps, such as an evaluation: see `Layout.naming`."""
+        """For what is traced on this mesh: see `Layout.naming`."""
         return self.layout.naming(self.mesh)
+
+    def measuring(self) -> contextlib.AbstractContextManager[None]:
+        """For what is traced beside the steps, such as an evaluation: of several processes each makes it by
+        itself, on `Layout.mesh_to_measure`.
+        """
+        return self.naming() if jax.process_count() == 1 else contextlib.nullcontext()
 
     def abstract_state(self) -> TrainState:
         """Shapes, types and shardings of a state that is not placed, as a checkpoint gives it back."""
@@ -187,6 +195,8 @@ class Program:
         else:
             batch = jax.eval_shape(task.sample, key, state.step)
         mesh_lib.check_batch(batch, task.batch_size)
+        if task.totals is not None:
+            batch = {**batch, **jax.eval_shape(task.totals, batch)}
         with self.naming():
             jax.eval_shape(
                 lambda *arguments: accumulated_gradient(task, *arguments), state.params, batch, key
@@ -212,11 +222,13 @@ class Program:
         """Puts this process's rows of a host batch on its devices."""
         if self.parallel == "pmap":
             local = jax.local_device_count()
+            split = NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS))
 
             def cut(leaf):
-                if not leaf.ndim:
-                    return jnp.broadcast_to(leaf, (local,))
-                return leaf.reshape(local, -1, *leaf.shape[1:])
+                parts = leaf.reshape(local, -1, *leaf.shape[1:]) if leaf.ndim else np.repeat(leaf, local)
+                if jax.process_count() == 1:
+                    return parts
+                return jax.make_array_from_process_local_data(split, parts)
 
             return jax.tree.map(cut, batch)
         return jax.tree.map(
@@ -281,6 +293,8 @@ class Program:
                 batch, extra = task.sample(sample_key, state.step, state.params, extra)
             mesh_lib.check_batch(batch, task.batch_size)
             batch = self._distribute(batch)
+        if task.totals is not None:
+            batch = {**batch, **self._totals(task.totals, batch)}
         gradient, sums = self._gradient(state.params, batch, loss_key)
         if self.layout.fsdp:  # each device then sums only the part of a gradient that it keeps
             where = self.layout.state_shardings(self.mesh, gradient)
@@ -296,6 +310,11 @@ class Program:
         for leaf in jax.tree.leaves(params):
             finite &= jnp.all(jnp.isfinite(leaf))
         return TrainState(state.step + 1, params, opt_state, extra), Trace(ratios, finite)
+
+    def _totals(self, totals: Callable, batch: PyTree) -> dict[str, Scalar]:
+        """Sums over the rows of the whole batch, whose parts the loss will see."""
+        found = totals(batch)
+        return lax.psum(found, mesh_lib.AXIS) if self.parallel == "pmap" else found
 
     def _distribute(self, batch: PyTree) -> PyTree:
         """Gives each device its rows of a batch that was drawn as a whole."""

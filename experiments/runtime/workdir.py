@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.runtime import processes
 from experiments.runtime.config import from_dict
 
 
@@ -25,6 +26,11 @@ class WorkdirError(ValueError):
 def config_dict(config: Any) -> dict[str, Any]:
     """A config dataclass as JSON has it (tuples as lists)."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def config_lines(config: Any) -> list[str]:
+    """A config dataclass as lines, a field each: `model.width=64`."""
+    return [f"{name}={json.dumps(value)}" for name, value in flatten(config_dict(config)).items()]
 
 
 def read_config[Config](cls: type[Config], path: Path) -> Config:
@@ -96,8 +102,16 @@ class Workdir:
         """
         self.path = Path(path).absolute()
         self._lock = None
+        try:
+            processes.in_all(lambda: self._take(config), WorkdirError)
+            processes.in_all(self._check_shared, WorkdirError)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self, config: Any) -> None:
         self._check(config)
-        if jax.process_index() == 0:
+        if processes.is_first():
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("w")
             try:
@@ -105,12 +119,15 @@ class Workdir:
             except OSError as error:
                 self._lock.close()
                 raise WorkdirError(f"another process is at work in workdir {self.path}") from error
-            try:
-                self._check(config)  # again: another process may have come first and be gone
-                write_json(self.path / "config.json", config_dict(config))
-            except BaseException:
-                self.close()
-                raise
+            self._check(config)  # again: another process may have come first and be gone
+            write_json(self.path / "config.json", config_dict(config))
+
+    def _check_shared(self) -> None:
+        if not (self.path / "config.json").exists():
+            raise WorkdirError(
+                f"workdir {self.path} is not seen here as process 0 has made it; it must be on a file system "
+                "that all processes share"
+            )
 
     def _check(self, config: Any) -> None:
         file = self.path / "config.json"
@@ -143,12 +160,12 @@ class Workdir:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Writes `summary.json`, whole or not at all."""
-        if jax.process_index() == 0:
+        if processes.is_first():
             write_json(self.path / "summary.json", summary)
 
     def drop_summary(self) -> None:
         """Removes a summary that training on will make untrue."""
-        if jax.process_index() == 0:
+        if processes.is_first():
             (self.path / "summary.json").unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -48,10 +48,17 @@ def long(source):
     config.data = dataclasses.replace(config.data, length=LONG, packing="corpus")
     text = experiment.open_text(config)
     model = config.model.make()
-    task = Task(0, 2, experiment.make_init(model), experiment.make_loss(config, model), optax.sgd(0.1))
+    task = Task(
+        0,
+        2,
+        experiment.make_init(model),
+        experiment.make_loss(config, model),
+        optax.sgd(0.1),
+        totals=experiment.totals,
+    )
     program = Program(task, runtime.Layout("jit", data=1, model=jax.device_count()))
     state = program.place(program.initial())
-    batch = program.place_batch(experiment.feed(config, measures.training_batches(config, text)(0)))
+    batch = program.place_batch(measures.arrays(config, measures.training_batches(config, text)(0)))
     step: Any = program.compile_step(state, batch)
     temporary = step.memory_analysis().temp_size_in_bytes
     pairs = f"f32[2,{config.model.relation_size},{LONG},{LONG}]"

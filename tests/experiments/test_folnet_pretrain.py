@@ -257,11 +257,17 @@ def test_the_vocabulary_of_a_workdir_stays(source, tmp_path):
         experiment.open_text(with_data(source, new_vocabulary=48), tmp_path)
 
 
+def whole_batch(config, text):
+    """The first batch as the loss finds it."""
+    batch = measures.arrays(config, measures.training_batches(config, text)(0))
+    return batch | jax.tree.map(np.asarray, experiment.totals(batch))
+
+
 def test_the_loss_is_the_sum_of_two_means_whatever_it_is_cut_into(source):
     """Against log-probabilities in float64, word by word; of halves, whose words are not equally many."""
     config = small(source)
     text, model = config.data.open(), config.model.make()
-    batch = experiment.feed(config, measures.training_batches(config, text)(0))
+    batch = whole_batch(config, text)
     params = jax.jit(experiment.make_init(model))(jax.random.key(0))
     params = jax.tree.map(lambda leaf: 10 * leaf, params)  # or all words would be about as likely
     out = jax.jit(
@@ -297,7 +303,7 @@ def test_the_loss_is_the_sum_of_two_means_whatever_it_is_cut_into(source):
 def test_dropout_takes_part_in_training_alone(source):
     config = with_model(source, hidden_dropout_prob=0.3)
     model = config.model.make()
-    batch = experiment.feed(config, measures.training_batches(config, config.data.open())(0))
+    batch = whole_batch(config, config.data.open())
     params = jax.jit(experiment.make_init(model))(jax.random.key(0))
     loss = jax.jit(experiment.make_loss(config, model))
     losses = [float(loss(params, batch, jax.random.key(seed)).numerator) for seed in (1, 2, 1)]
@@ -306,8 +312,8 @@ def test_dropout_takes_part_in_training_alone(source):
 
 def test_padding_is_masked_only_if_asked_for(source):
     batch = measures.training_batches(small(source), small(source).data.open())(0)
-    assert "attention_mask" not in experiment.feed(small(source), batch)
-    masked = experiment.feed(small(source, mask_padding=True), batch)
+    assert "attention_mask" not in measures.arrays(small(source), batch)
+    masked = measures.arrays(small(source, mask_padding=True), batch)
     np.testing.assert_array_equal(masked["attention_mask"], batch.attention_mask)
 
 

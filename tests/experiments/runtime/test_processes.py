@@ -1,179 +1,208 @@
-"""Runs as users start them, killed in all sorts of moments."""
+"""Several processes as one run: real ones, of a few CPU devices each, over the loopback interface."""
 
+import contextlib
 import json
 import os
-import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
-from experiments.runtime import metrics
+from experiments.runtime import processes
+from tests.on_devices import ROOT
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
-CONFIG = HERE / "regression_config.py"
-COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+SCRIPT = Path(__file__).with_name("several.py")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled(tmp_path_factory):
-    """A directory where the processes share what they compile, which is half of what a start costs."""
-    COMPILED["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
+@contextlib.contextmanager
+def running(count, devices, what, workdir, **environment):
+    """The processes of a run, side by side; none outlives the block."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    variables = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        **environment,
+    }
+    with contextlib.ExitStack() as stack:
+        started = []
+        for index in range(count):
+            meeting = [address, str(count), str(index)] if count > 1 else []
+            command = [sys.executable, str(SCRIPT), what, str(workdir), *meeting]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            process = stack.enter_context(subprocess.Popen(command, env=variables, **pipes))
+            stack.callback(process.kill)
+            started.append(process)
+        yield started
 
 
-def start(*arguments, cwd, program="regression.py", **pipes):
-    environment = {**os.environ, **COMPILED, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
-    command = [sys.executable, str(HERE / program), *arguments]
-    return subprocess.Popen(command, env=environment, cwd=cwd, text=True, **pipes)
+def answers(count, devices, what, workdir, **environment):
+    """What each process of a run has printed last."""
+    with running(count, devices, what, workdir, **environment) as started:
+        ends = [process.communicate(timeout=300) for process in started]
+    for process, (_, errors) in zip(started, ends, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return [json.loads(output.splitlines()[-1]) for output, _ in ends]
 
 
-def finish(process):
-    output, errors = process.communicate(timeout=120)
-    return process.returncode, output + errors
-
-
-def wait_for(process, condition):
-    while not condition():
-        if process.poll() is not None:
-            raise AssertionError(f"the run ended before its time: {process.communicate()}")
-        time.sleep(0.002)
+def until(true, started):
+    """Waits for something while the processes are at work."""
+    last = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < last
+        assert all(process.poll() is None for process in started)
+        time.sleep(0.2)
 
 
 def lines(workdir):
-    path = workdir / "metrics.jsonl"
-    return path.read_text().count("\n") if path.exists() else 0
-
-
-def interrupted_save(workdir):
-    return list((workdir / "checkpoints").glob("*.orbax-checkpoint-tmp"))
-
-
-def saving_anew(workdir, old):
-    return lambda: set(interrupted_save(workdir)) - old
-
-
-def last_step(workdir):
-    return max((record["step"] for record in metrics.read(workdir / "metrics.jsonl")), default=0)
-
-
-def reached(workdir, step):
-    return lambda: last_step(workdir) >= step
-
-
-def without_time(workdir):
-    records = metrics.read(workdir / "metrics.jsonl")
+    """The record, without times."""
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in record.items() if key != "train_seconds"} for record in records]
 
 
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path):
-    calm, hard = tmp_path / "calm", tmp_path / "hard"
-    command = [f"--config={CONFIG}:killable"]
-    reference = start(*command, f"--workdir={calm}", cwd=tmp_path)
-    moments = random.Random(20261121)
-    during_save = 0
-    for attempt in range(4):
-        process = start(*command, f"--workdir={hard}", cwd=tmp_path)
-        wait_for(process, lambda: (hard / ".lock").exists())
-        if attempt % 2:
-            # In the middle of a save: its directory is there and has not got its name yet. Leftovers do not
-            # count.
-            wait_for(process, saving_anew(hard, set(interrupted_save(hard))))
-        else:
-            wait_for(process, reached(hard, last_step(hard) + 5 * moments.randint(2, 8)))
-            time.sleep(moments.uniform(0, 0.05))
-        process.kill()
-        finish(process)
-        assert process.returncode == -signal.SIGKILL
-        during_save += bool(interrupted_save(hard))
-        assert not (hard / "summary.json").exists()
-    assert during_save >= 1
-    assert finish(start(*command, f"--workdir={hard}", cwd=tmp_path))[0] == 0
-    assert finish(reference)[0] == 0
-    summaries = [json.loads((workdir / "summary.json").read_text()) for workdir in (calm, hard)]
-    assert summaries[0]["params_sha256"] == summaries[1]["params_sha256"]
-    assert summaries[0]["step"] == summaries[1]["step"] == 300
-    assert without_time(calm) == without_time(hard)
+def test_they_tell_each_other_exactly_and_fail_together(tmp_path):
+    first, second = answers(2, 1, "telling", tmp_path)
+    for name in ("numbers", "texts", "total", "few", "made"):
+        assert first[name] == second[name], name
+    assert first["numbers"] == [[1e-9, 2.0], [1 + 1e-9, 2.0]]  # not rounded to float32
+    assert first["texts"] == ["", "ab"]
+    assert first["total"] == [2**41 + 1, 1]
+    assert (first["share"], second["share"]) == ([0, 2, 4], [1, 3])
+    assert first["few"] == 7
+    assert first["made"] == "0"
+    assert second["failed"]["error"] == "ZeroDivisionError"
+    assert first["failed"] == {
+        "error": "ValueError",
+        "message": f"process 1 of 2: {second['failed']['message']}",
+    }
 
 
-def test_sigterm_saves_and_says_so_and_a_second_process_is_kept_out(tmp_path):
-    workdir = tmp_path / "run"
-    command = [f"--config={CONFIG}:killable", f"--workdir={workdir}"]
-    process = start(*command, cwd=tmp_path)
-    wait_for(process, lambda: lines(workdir) >= 2)
-    status, message = finish(start(*command, cwd=tmp_path))
-    assert status == 2
-    assert "another process is at work" in message
-    assert "Traceback" not in message
-    process.terminate()
-    status, message = finish(process)
-    step = max(record["step"] for record in metrics.read(workdir / "metrics.jsonl"))
-    assert status == 143
-    assert f"stopped by SIGTERM at step {step} of 300" in message
-    assert (workdir / "checkpoints" / str(step)).is_dir()
-    assert "Traceback" not in message
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["jit", "shard_map", "pmap", "fsdp"])
+def test_two_processes_of_four_devices_learn_what_one_of_eight_does(tmp_path, way):
+    """The same curve up to the order of sums, and an evaluation that counts each of 19 questions once."""
+    environment = {"FSDP": "1"} if way == "fsdp" else {"WAY": way}
+    (one,) = answers(1, 8, "trained", tmp_path / "one", **environment)
+    two = answers(2, 4, "trained", tmp_path / "two", **environment)
+    assert two[0].pop("metrics") == two[1].pop("metrics")  # by the first process's clock, too
+    assert two[0] == two[1]
+    np.testing.assert_allclose(two[0]["w"], one["w"], rtol=1e-5, atol=1e-6)
+    curves = lines(tmp_path / "one"), lines(tmp_path / "two")
+    assert [record["step"] for record in curves[0]] == [2, 4, 6, 8, 10, 12]
+    for ours, theirs in zip(*curves, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5)
+    assert curves[1][-1]["eval/counted"] == 19
+    summary = json.loads((tmp_path / "two" / "summary.json").read_text())
+    assert (summary["devices"]["count"], summary["devices"]["processes"]) == (8, 2)
 
 
-REFUSED = {
-    "unknown preset": ([f"--config={CONFIG}:nonsense"], ["nonsense", "quick, killable"]),
-    "no preset": ([f"--config={CONFIG}"], ["quick, killable"]),
-    "no file": (["--config=missing.py:quick"], ["missing.py"]),
-    "no file to override": (["--config=missing.py:quick", "--config.lr=1"], ["missing.py"]),
-    "not a number": (["--config.lr=x"], ["config.lr", "'x'"]),
-    "misspelt": (["--config.learn=1"], ["no field learn", "lr"]),
-    "misspelt after a file": ([f"--config={CONFIG}:killable", "--config.lrr=1"], ["lrr; did you mean lr?"]),
-    "misspelt within": (["--config.data.input=1"], ["no field data.input; did you mean inputs?"]),
-    "within a number": (["--config.lr.x=1"], ["no field lr.x: lr is a plain value"]),
-    "not a tuple of ints": (["--config.data.shape=(1,x)"], ["data.shape", "tuple[int, ...]"]),
-    "not a choice": (["--config.optimizer=lion"], ["optimizer='lion'", "sgd, adam"]),
-    "not a multiple": (["--config.checkpoint_every=15"], ["checkpoint_every=15", "log_every=10"]),
-    "unknown mode": (["--parallel=threads"], ["jit|shard_map|pmap"]),
-    "unknown flag": (["--work=here"], ["work"]),
-    "not a flag": (["quick"], ["unexpected argument 'quick'"]),
-}
+@pytest.mark.slow
+def test_a_checkpoint_of_two_processes_goes_on_with_any_number_of_devices(tmp_path):
+    """A finished run is given back, the same bits, on 1, 2 and 8 devices of one process."""
+    two = answers(2, 4, "trained", tmp_path, FSDP="1")
+    for devices in (1, 2, 8):
+        (one,) = answers(1, devices, "trained", tmp_path)
+        assert one["w"] == two[0]["w"]
 
 
-@pytest.fixture(scope="module")
-def refusals(tmp_path_factory):
-    """What the program said to each of `REFUSED`, all started in one empty directory, and what it left
-    there.
-    """
-    directory = tmp_path_factory.mktemp("refused")
-    process = start(cwd=directory, program="launches.py", stdin=subprocess.PIPE)
-    lines = json.dumps([arguments for arguments, _ in REFUSED.values()])
-    output, errors = process.communicate(lines, timeout=120)
-    assert process.returncode == 0, errors
-    return dict(zip(REFUSED, json.loads(output), strict=True)), list(directory.iterdir())
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, victim):
+    checkpoints = tmp_path / "checkpoints"
+
+    def saved():
+        return [int(path.name) for path in checkpoints.glob("[0-9]*") if path.name.isdigit()]
+
+    with running(2, 2, "slowly", tmp_path) as started:
+        until(saved, started)
+        started[victim].send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        _, errors = started[1 - victim].communicate(timeout=100)
+        assert time.monotonic() - killed < 60
+    assert started[1 - victim].returncode != 0
+    assert "start all of them again with the same command" in errors
+    assert str(checkpoints) in errors
+    before = max(saved())
+
+    with running(2, 2, "slowly", tmp_path) as started:
+        until(lambda: lines(tmp_path)[-1]["step"] > before + 4, started)
+        started[0].send_signal(signal.SIGTERM)  # one is enough: all stop at the same step
+        ends = [process.communicate(timeout=60) for process in started]
+    assert all("stopped by SIGTERM at step" in errors for _, errors in ends)
+    steps = [record["step"] for record in lines(tmp_path)]
+    assert steps == list(range(2, steps[-1] + 1, 2))
+    assert max(saved()) == steps[-1] > before
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_wrong_flags_are_told_in_one_line_before_anything_is_written(refusals, case):
-    answers, left = refusals
-    status, message = answers[case]
-    assert status == 2
-    assert message.startswith("error: ")
-    assert message.count("\n") == 1
-    for part in REFUSED[case][1]:
-        assert part in message
-    assert not left
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("disagreeing", "not started alike:\n  process 1 has lr=0.2 where process 0 has lr=0.1"),
+        ("apart", "must be on a file system that all processes share"),
+    ],
+)
+def test_processes_that_do_not_fit_together_all_say_so(tmp_path, what, message):
+    for answer in answers(2, 1, what, tmp_path):
+        assert answer["error"] == "WorkdirError"
+        assert message in answer["message"]
 
 
-def test_a_run_from_start_to_end_then_another_config_in_its_workdir(tmp_path):
-    status, message = finish(start("--config.steps=20", "--config.data.shape=(3, 4)", cwd=tmp_path))
-    assert status == 0, message
-    workdir = tmp_path / "runs" / "regression_config-quick"
-    assert json.loads((workdir / "config.json").read_text())["data"]["shape"] == [3, 4]
-    assert json.loads((workdir / "summary.json").read_text())["step"] == 20
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    status, message = finish(start("--config.lr=0.5", "--config.steps=10", cwd=tmp_path))
-    assert status == 2
-    assert "lr: 0.05 there, 0.5 now" in message
-    assert "steps: 20 there, 10 now" in message
-    assert "data.shape: [3, 4] there, [] now" in message
-    assert "Traceback" not in message
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        (SLURM, "SLURM"),
+        (SLURM | {"SLURM_NTASKS": "1"}, None),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}, None),  # a batch script, not one of its tasks
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, "Open MPI"),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, None),  # a pod, but not of an indexed job
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"}, "Kubernetes"),
+        ({"TPU_WORKER_HOSTNAMES": "t1,t2"}, "Cloud TPU"),
+        ({"TPU_WORKER_HOSTNAMES": "localhost"}, None),
+    ],
+)
+def test_surroundings_that_have_several_processes(environment, expected):
+    assert processes.surroundings_of_several(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("auto", "host:1"), "coordinator_address alone do not connect processes: num_processes, process_id"),
+        (("auto", "host", 2, 0), "coordinator_address='host' must be HOST:PORT"),
+        (("auto", "host:1", 2, 2), "process_id=2 must be from 0 up to num_processes=2"),
+        (("auto", "host:1", 0, 0), "num_processes=0 must be at least 1"),
+        (("off", "host:1", 2, 0), "distributed=off leaves nothing to connect"),
+        (("maybe",), "distributed='maybe' is not one of auto, on, off"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_before_anything_is_connected(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        processes.connect(*arguments)
+
+
+def test_a_number_of_the_environment_that_is_none_is_refused(monkeypatch):
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    with pytest.raises(ValueError, match="JAX_NUM_PROCESSES='two'"):
+        processes.connect("auto", "host:1")
+
+
+def test_one_process_talks_to_nobody(tmp_path):
+    processes.connect()
+    assert processes.gathered([1.5]).tolist() == [[1.5]]
+    assert processes.gathered_texts("a") == ["a"]
+    assert list(processes.share("abc")) == ["a", "b", "c"]
+    with processes.last_words(tmp_path):
+        pass

@@ -1,0 +1,141 @@
+"""One of several processes of a run, for the tests of `processes`: prints JSON as its last line.
+
+python several.py WHAT WORKDIR [COORDINATOR NUM_PROCESSES PROCESS_ID]
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments import runtime
+from experiments.runtime import processes
+
+FEATURES = 24
+ROWS = 16
+QUESTIONS = 19  # no multiple of the processes or devices
+
+
+@dataclasses.dataclass
+class Config(runtime.RunConfig):
+    """Of the run.
+
+    Attributes:
+        lr: step size.
+    """
+
+    lr: float = 0.1
+
+
+def rows(step):
+    """A batch's rows, this process's part."""
+    rng = np.random.default_rng(step)
+    x = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
+    weights = rng.integers(1, 5, ROWS).astype(np.float32)
+    mine = np.split(np.arange(ROWS), jax.process_count())[jax.process_index()]
+    return {"x": x[mine], "weight": weights[mine]}
+
+
+def run(workdir, *, steps=12, pause=0.0, **changes):
+    """Gradient descent on a weighted error, with a total that no process can know by itself."""
+    config = Config(batch_size=ROWS, steps=steps, log_every=2, checkpoint_every=4, eval_every=4, **changes)
+    target = jnp.linspace(-1, 1, FEATURES)
+
+    def loss(params, batch, key):
+        error = batch["x"] @ (params["w"] - target[:, None])
+        total = jnp.sum(batch["weight"] * jnp.mean(error**2, axis=-1)) / batch["weights"]
+        return runtime.Sums(total, batch["x"].shape[0] / ROWS)
+
+    def batches(step):
+        time.sleep(pause)
+        return rows(step)
+
+    def evaluate(params):
+        def measured(question):
+            return {"counted": np.int64(1), "sum": np.asarray(jnp.sum(params["w"]) * question, np.float64)}
+
+        found = processes.summed(measured, list(range(QUESTIONS)))
+        return {name: float(value) for name, value in found.items()}
+
+    return runtime.fit(
+        config,
+        init=lambda key: {"w": jax.random.normal(key, (FEATURES, 8))},
+        loss=loss,
+        totals=lambda batch: {"weights": jnp.sum(batch["weight"])},
+        batches=batches,
+        optimizer=optax.sgd(config.lr),
+        evaluate=evaluate,
+        workdir=workdir,
+        parallel=os.environ.get("WAY", "jit") if "FSDP" not in os.environ else runtime.Layout(fsdp=True),
+        quiet=True,
+    )
+
+
+def trained(workdir):
+    """What a run has come to."""
+    result = run(workdir)
+    return {"metrics": result.metrics, "w": np.asarray(result.params["w"], float).ravel().tolist()}
+
+
+def slowly(workdir):
+    """A run that lasts until someone ends it."""
+    run(workdir, steps=4000, pause=0.05)
+    return {}
+
+
+def disagreeing(workdir):
+    """A learning rate of each process's own."""
+    return failing(lambda: run(workdir, lr=0.1 * (1 + jax.process_index())))
+
+
+def apart(workdir):
+    """A directory of each process's own."""
+    return failing(lambda: run(workdir / str(jax.process_index())))
+
+
+def telling(workdir):
+    """What processes tell each other."""
+    index = jax.process_index()
+    found = {
+        "numbers": processes.gathered([index + 1e-9, 2.0]).tolist(),
+        "texts": processes.gathered_texts("ab" * index),
+        "total": [int(n) for n in processes.total([np.int64(2**40 + index), index])],
+        "share": list(processes.share(range(5))),
+        "few": int(processes.summed(lambda n: np.int64(n), [7])),
+    }
+    found["failed"] = failing(lambda: processes.in_all(lambda: 1 // (1 - index), ValueError))
+    workdir.mkdir(exist_ok=True)
+
+    def make():
+        file = workdir / "made"
+        if not file.exists():
+            time.sleep(0.2)
+            file.write_text(str(index))
+        return file.read_text()
+
+    found["made"] = processes.first_before_others(make, ValueError)
+    return found
+
+
+def failing(work):
+    """The error's type and message."""
+    try:
+        work()
+    except Exception as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"error": None}
+
+
+if __name__ == "__main__":
+    what, directory, *others = sys.argv[1:]
+    if others:
+        processes.connect("auto", others[0], int(others[1]), int(others[2]))
+    answer = globals()[what](Path(directory))
+    print(json.dumps({"devices": jax.device_count(), **answer}))
