@@ -14,12 +14,13 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
-from experiments import boxworld, folnet_pretrain, llrnn, mathematics, runtime
+from experiments import boxworld, folnet_pretrain, kinship, llrnn, mathematics, runtime
 
 STOPS: dict[str, Callable[[Path], runtime.Stop]] = {
     "boxworld": boxworld.tour_stop,
     "mathematics": mathematics.tour_stop,
     "folnet": folnet_pretrain.tour_stop,
+    "kinship": kinship.tour_stop,
     "llrnn": llrnn.tour_stop,
 }
 """For each experiment a function that runs its `quick` preset in the directory it is given."""

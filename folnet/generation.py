@@ -326,7 +326,7 @@ def _generate_from(
     model, params, input_ids, token_type_ids, real, key, *, cache, start, max_new_tokens, **options
 ):
     variables, inputs = {"params": params}, (input_ids, token_type_ids, real)
-    batch = len(input_ids)
+    batch = input_ids.shape[0]
     first = jnp.full(batch, start, jnp.int32)
     if cache:
         state = model.apply(variables, *inputs, capacity=max_new_tokens, method="prefill")

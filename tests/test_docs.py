@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("export",)
+PAGES = ("export", "performance", "scaling")
 """Pages whose commands are run here, from the first to the last, in one directory."""
 
 
@@ -27,16 +27,22 @@ def blocks(name: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", PAGES)
 def test_commands_have_the_flags_that_they_are_given(name):
     """Each `--flag` of a command stands in its program."""
-    commands = [line for language, text in blocks(name) if language == "bash" for line in text.splitlines()]
+    texts = [text.replace("\\\n", " ") for language, text in blocks(name) if language == "bash"]
     checked = 0
-    for words in (shlex.split(command, comments=True) for command in commands):
-        if words[:2] == ["python", "-m"]:
-            program = (ROOT / words[2].replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
-            for word in words[3:]:
-                if word.startswith("--"):
-                    flag = word.removeprefix("--").split("=")[0]
-                    assert f'"{flag}"' in program or f'"--{flag}"' in program, word
-                    checked += 1
+    for line in "".join(texts).splitlines():
+        words = shlex.split(line.strip(), comments=True)
+        if ["python", "-m"] not in [words[i : i + 2] for i in range(2)]:  # a variable may stand before it
+            continue
+        module, *arguments = words[words.index("-m") + 1 :]
+        program = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+        if "runtime.launch(" in program:
+            program += (ROOT / "experiments/runtime/launching.py").read_text(encoding="utf-8")
+        for word in arguments:
+            if word.startswith("--"):
+                flag = word.removeprefix("--").split("=")[0]
+                flag = "config" if flag.startswith("config.") else flag
+                assert f'"{flag}"' in program or f'"--{flag}"' in program, word
+                checked += 1
     assert checked > 3
 
 
@@ -49,7 +55,8 @@ def test_links_lead_somewhere(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_runs(name, tmp_path):
-    (tmp_path / "results").symlink_to(ROOT / "results")
+    for folder in ("results", "experiments"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     for language, text in blocks(name):

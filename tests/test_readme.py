@@ -41,8 +41,17 @@ SHORT = {
         "model.relation_size=4", "model.num_attention_heads=2", "model.head_size=4",
         "model.intermediate_size=16", "model.relation_intermediate_size=8", "baseline=none",
     ),
+    "experiments.kinship": (
+        *STEPS, "batch_size=8", "baselines=()", "match=''", "sizes.hidden_size=8", "sizes.relation_size=4",
+        "sizes.num_hidden_layers=1", "sizes.num_attention_heads=2", "sizes.head_size=4",
+        "sizes.intermediate_size=8", "sizes.relation_intermediate_size=4", "data.test_problems=2",
+    ),
 }  # fmt: skip
 """What makes a training run short."""
+TESTED = tuple(
+    f"experiments.{name}" for name in ("boxworld", "boxworld_analysis", "folnet_pretrain", "kinship")
+)
+"""Whose `main` other tests run."""
 
 
 def blocks(language):
@@ -126,7 +135,7 @@ def marked():
     """Every command; those whose program another one has run already, or other tests run, are slow."""
     programs = [command.split()[2] for command in commands()]
     for index, command in enumerate(commands()):
-        tested = programs[index] in ("experiments.boxworld_analysis", "experiments.folnet_pretrain")
+        tested = programs[index] in TESTED
         again = programs[index] in programs[:index] or tested
         yield pytest.param(command, marks=pytest.mark.slow) if again else command
 

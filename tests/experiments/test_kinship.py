@@ -15,6 +15,7 @@ from experiments import kinship_measures as measures
 from experiments import runtime
 from experiments.configs import kinship as presets
 from folnet import kinship
+from tests import on_devices
 from tests.experiments.small_kinship import small, with_data
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -27,6 +28,21 @@ def finished(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "kinship"
     config = small()
     return config, workdir, experiment.main(config, workdir=workdir)
+
+
+@pytest.mark.slow
+def test_eight_devices_train_as_one_in_every_mode():
+    """By SGD, copied and split parameters, rows of pairs split too."""
+    ways = ("jit", "shard_map", "pmap", "split")
+    script = Path(__file__).with_name("kinship_parity.py")
+    eight, one = on_devices.outcomes(script, (8, ways), (1, ("jit",)))
+    expected = one["jit"]
+    for way in ways:
+        found = eight[way]
+        np.testing.assert_allclose(found["params"], expected["params"], rtol=1e-5, atol=1e-6, err_msg=way)
+        for name, value in expected["metrics"].items():
+            if name != "train_seconds":
+                assert found["metrics"][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (way, name)
 
 
 def test_a_batch_is_a_function_of_seed_and_step():

@@ -27,8 +27,7 @@ def test_it_writes_what_the_live_model_writes(name, tmp_path):
     model.save_pretrained(tmp_path / "saved", params)
     TOKENIZER.save(tmp_path / "saved" / "vocab.txt")
     exportable = open_model(tmp_path / "saved", new_tokens=5)
-    batch = None if name == "causal" else 2
-    loaded = exported(exportable, tmp_path, Options(lengths=(9,), batch=batch))
+    loaded = exported(exportable, tmp_path, Options(lengths=(9,)))
     codec = loaded.text
     assert isinstance(codec, run_exported.WordPieces)
     inputs = codec.encode(TEXTS)

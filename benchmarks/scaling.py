@@ -1,0 +1,175 @@
+"""What a training step costs besides its work, on 1, 2, 4 and 8 devices of this machine's CPU.
+
+    python -m benchmarks.scaling
+
+The work of a device is the same however many there are; but all share the machine's cores, so D devices have
+D times the work to do. Two cases, in each way to run a step (`--parallel`):
+
+- `nothing`: a model whose arithmetic takes microseconds. Its step is all overhead: starting the program on
+  every device, exchanging the gradient, the optimizer.
+- `quick`: the mathematics model of the preset `quick`, 8 questions a device. Its overhead is its time less D
+  times that of one device, which already keeps all cores busy; it is negative where more devices use the
+  cores better than one does.
+
+Each number of devices is a process of its own, for XLA fixes it when it starts; they take turns. Times are
+medians over rounds, with the least and the greatest.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from absl import app, flags
+
+from benchmarks import timing
+from experiments import mathematics, runtime
+from experiments.configs import mathematics as presets
+from experiments.runtime.mesh import PARALLEL
+from experiments.runtime.training import Program, Task
+
+COUNTS = (1, 2, 4, 8)
+ROWS = 8
+"""Examples a device."""
+TARGET = 2e-3
+"""Seconds of overhead a step."""
+
+
+def nothing(devices: int) -> tuple[Task, dict[str, Any]]:
+    """A step with 16 thousand parameters and a sum for each."""
+
+    def loss(params, batch, key):
+        total = jnp.sum(batch["x"]) * jnp.sum(params["w"])
+        return runtime.Sums(total, batch["x"].size)
+
+    task = Task(0, ROWS * devices, lambda key: {"w": jnp.zeros((256, 64))}, loss, optax.sgd(0.1))
+    return task, {"x": np.ones(ROWS * devices, np.float32)}
+
+
+def quick(devices: int) -> tuple[Task, dict[str, Any]]:
+    """A step of the mathematics preset `quick`, with questions of 32 symbols and answers of 8."""
+    config = presets.get_config("quick")
+    model = config.model.make()
+    rng = np.random.default_rng(0)
+
+    def symbols(length):
+        return rng.integers(3, model.vocab_size, (ROWS * devices, length)).astype(np.int32)
+
+    task = Task(
+        0,
+        ROWS * devices,
+        mathematics.make_init(model),
+        mathematics.make_loss(model),
+        config.make_optimizer(),
+    )
+    return task, {"source": symbols(32), "target": symbols(8)}
+
+
+CASES = {"nothing": nothing, "quick": quick}
+
+
+def step_seconds(case: str, parallel: str, seconds: float = 0.5) -> float:
+    """The time of a step on all devices of this process, one after the other."""
+    task, batch = CASES[case](jax.device_count())
+    program = Program(task, parallel)
+    state = [program.place(program.initial())]
+    placed = program.place_batch(batch)
+    step = program.compile_step(state[0], placed)
+
+    def call():
+        state[0], trace = step(state[0], placed)
+        return trace
+
+    return min(timing.alternate({case: call}, blocks=3, block_seconds=seconds / 3)[case])
+
+
+def on_devices(count: int) -> dict[str, dict[str, float]]:
+    """`step_seconds` of all cases and ways, in a process of so many devices."""
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}",
+    }
+    command = [sys.executable, "-m", "benchmarks.scaling", "--here"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"on {count} devices:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def tabulate(rounds: Sequence[dict[int, dict[str, dict[str, float]]]]) -> list[dict[str, Any]]:
+    """A row a case, way and number of devices: seconds a step, and what of them is overhead."""
+    rows = []
+    for case in CASES:
+        for parallel in PARALLEL:
+            for count in rounds[0]:
+                seconds = [one[count][case][parallel] for one in rounds]
+                work = [0.0 if case == "nothing" else count * one[1][case][parallel] for one in rounds]
+                over = [s - w for s, w in zip(seconds, work, strict=True)]
+                row: dict[str, Any] = {
+                    "case": case,
+                    "parallel": parallel,
+                    "devices": count,
+                    "rows": count * ROWS,
+                    "step_seconds": statistics.median(seconds),
+                }
+                if case == "nothing" or count > 1:
+                    row["overhead_seconds"] = {
+                        "median": statistics.median(over),
+                        "least": min(over),
+                        "greatest": max(over),
+                    }
+                rows.append(row)
+    return rows
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row as a line."""
+    line = (
+        f"{row['case']:8} {row['parallel']:10} {row['devices']} devices: {1e3 * row['step_seconds']:8.2f} ms"
+    )
+    if over := row.get("overhead_seconds"):
+        within = "within" if over["median"] < TARGET else "ABOVE"
+        line += (
+            f", overhead {1e3 * over['median']:.2f} ms "
+            f"({1e3 * over['least']:.2f} to {1e3 * over['greatest']:.2f}), {within} {1e3 * TARGET:.0f} ms"
+        )
+    return line
+
+
+def main(_: Sequence[str]) -> None:
+    """Measures, tells and writes."""
+    if flags.FLAGS.here:
+        print(json.dumps({case: {way: step_seconds(case, way) for way in PARALLEL} for case in CASES}))
+        return
+    rounds = [{count: on_devices(count) for count in COUNTS} for _ in range(flags.FLAGS.rounds)]
+    rows = tabulate(rounds)
+    for row in rows:
+        print(told(row))
+    if flags.FLAGS.out:
+        out = Path(flags.FLAGS.out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        record = {
+            **timing.where_and_when(),
+            "command": "python -m benchmarks.scaling",
+            "target_overhead_seconds": TARGET,
+            "rounds": len(rounds),
+            "rows": rows,
+        }
+        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        print(f"written: {out}")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("out", "results/scaling/speed.json", "where the record goes; empty: nowhere")
+    flags.DEFINE_integer("rounds", 3, "rounds of all numbers of devices", lower_bound=1)
+    flags.DEFINE_bool("here", False, "measure on the devices of this process, and print JSON")
+    app.run(main)
