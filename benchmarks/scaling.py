@@ -20,6 +20,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,11 +92,17 @@ def step_seconds(case: str, parallel: str, seconds: float = 0.5) -> float:
     return min(timing.alternate({case: call}, blocks=3, block_seconds=seconds / 3)[case])
 
 
-def on_devices(count: int) -> dict[str, dict[str, float]]:
-    """`step_seconds` of all cases and ways, in a process of so many devices."""
+def on_devices(count: int, compiled: str = "") -> dict[str, dict[str, float]]:
+    """`step_seconds` of all cases and ways, in a process of so many devices.
+
+    Args:
+        count: of devices.
+        compiled: a directory where programs are kept for the next round.
+    """
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": compiled,
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}",
     }
     command = [sys.executable, "-m", "benchmarks.scaling", "--here"]
@@ -150,7 +157,8 @@ def main(_: Sequence[str]) -> None:
     if flags.FLAGS.here:
         print(json.dumps({case: {way: step_seconds(case, way) for way in PARALLEL} for case in CASES}))
         return
-    rounds = [{count: on_devices(count) for count in COUNTS} for _ in range(flags.FLAGS.rounds)]
+    with tempfile.TemporaryDirectory() as compiled:
+        rounds = [{count: on_devices(count, compiled) for count in COUNTS} for _ in range(flags.FLAGS.rounds)]
     rows = tabulate(rounds)
     for row in rows:
         print(told(row))
