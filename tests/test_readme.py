@@ -49,7 +49,8 @@ SHORT = {
 }  # fmt: skip
 """What makes a training run short."""
 TESTED = tuple(
-    f"experiments.{name}" for name in ("boxworld", "boxworld_analysis", "folnet_pretrain", "kinship")
+    f"experiments.{name}"
+    for name in ("boxworld", "boxworld_analysis", "folnet_pretrain", "kinship", "llrnn", "mathematics")
 )
 """Whose `main` other tests run."""
 

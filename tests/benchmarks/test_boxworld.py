@@ -8,6 +8,7 @@ from benchmarks import boxworld as benchmark
 from simplicial import boxworld
 
 
+@pytest.mark.slow
 def test_a_record_of_everything(tmp_path, capsys, monkeypatch):
     """Four variants, told and written."""
     monkeypatch.setattr(benchmark, "CONFIGS", {"bridge": boxworld.BRIDGE})

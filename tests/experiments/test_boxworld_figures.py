@@ -94,6 +94,7 @@ def test_bars_have_their_intervals():
     assert [bar.get_height() for bar in bars] == [0.5] * 4
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -90,6 +90,7 @@ def test_a_mistake_in_a_config_is_named(config, message):
         config.validate()
 
 
+@pytest.mark.slow
 def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written(tmp_path):
     config = "--config=experiments/configs/mathematics.py:quick"
     empty = tmp_path / "empty"

@@ -23,6 +23,7 @@ def run(tmp_path_factory):
     return workdir, experiment.main(small(), workdir=workdir)["tp_transformer"]
 
 
+@pytest.mark.slow
 def test_a_run_and_its_release_hold_the_trained_parameters(run, tmp_path):
     workdir, result = run
     trained = weights.load(workdir)

@@ -59,6 +59,7 @@ def test_typed_questions_are_answered_until_the_input_ends(run, tmp_path):
     assert picture.is_file()
 
 
+@pytest.mark.slow
 def test_mistakes_are_told_without_a_traceback(run, tmp_path):
     mistakes = {
         (f"--run={tmp_path}", f"--question={QUESTION}"): "is not a run of experiments.mathematics",

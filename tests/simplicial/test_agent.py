@@ -294,6 +294,7 @@ def test_what_does_not_fit_is_named(agent, observation, message):
         jax.eval_shape(lambda key: agent.init(key, observation), jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_the_gradient_does_not_depend_on_how_a_batch_is_cut():
     """Sizes at which a compiler computed entities twice and found none equal to their maximum."""
     agent = Agent(num_virtual_entities=0, features=6, head_features=(6,))

@@ -71,6 +71,7 @@ def without_time(workdir):
     return [{key: value for key, value in record.items() if key != "train_seconds"} for record in records]
 
 
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path):
     calm, hard = tmp_path / "calm", tmp_path / "hard"
     command = [f"--config={CONFIG}:killable"]

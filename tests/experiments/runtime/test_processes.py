@@ -29,6 +29,7 @@ def running(count, devices, what, workdir, **environment):
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(ROOT),
+        "PYTHONFAULTHANDLER": "1",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
         **environment,
     }
@@ -51,6 +52,15 @@ def answers(count, devices, what, workdir, **environment):
     for process, (_, errors) in zip(started, ends, strict=True):
         assert process.returncode == 0, errors[-3000:]
     return [json.loads(output.splitlines()[-1]) for output, _ in ends]
+
+
+def end_of(process, seconds):
+    """What a process has told when it has ended; if it does not, where it stands."""
+    try:
+        return process.communicate(timeout=seconds)[1]
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # faulthandler shows the stack of each thread
+        return process.communicate()[1]
 
 
 def until(true, started):
@@ -135,8 +145,8 @@ def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, vic
     with running(2, 2, "slowly", tmp_path) as started:
         until(lambda: lines(tmp_path)[-1]["step"] > before + 4, started)
         started[0].send_signal(signal.SIGTERM)  # one is enough: all stop at the same step
-        ends = [process.communicate(timeout=60) for process in started]
-    assert all("stopped by SIGTERM at step" in errors for _, errors in ends)
+        errors = [end_of(process, seconds=120) for process in started]
+    assert all("stopped by SIGTERM at step" in told for told in errors), errors
     steps = [record["step"] for record in lines(tmp_path)]
     assert steps == list(range(2, steps[-1] + 1, 2))
     assert max(saved()) == steps[-1] > before

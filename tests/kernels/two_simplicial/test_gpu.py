@@ -128,6 +128,7 @@ def test_all_block_sizes(which):
             check(UNSIGNED, arrays, 2e-2, blocks)
 
 
+@pytest.mark.slow
 def test_dot_products_and_their_pullback_are_those_of_the_reference():
     config = Config(scale=0.7, eps=1e-3)
     query, key1, key2, *_ = cases.arrays(shapes.TINY)

@@ -62,6 +62,7 @@ def test_trilinear(mask):
     check(TRILINEAR, cases.arrays(shapes.TINY, mask=mask), 1e-5)
 
 
+@pytest.mark.slow
 def test_signed():
     check(SIGNED, cases.arrays(shapes.TINY), 1e-5)
 
