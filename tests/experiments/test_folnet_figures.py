@@ -60,6 +60,7 @@ def test_long_texts_are_shortened_at_words():
     assert figures.shortened("##ing it", "now") == "...ing it ____ now"
 
 
+@pytest.mark.slow
 def test_figures_of_a_run(folnet_run):
     """Every file is a picture; a run without a baseline has them too."""
     config, workdir, results = folnet_run

@@ -100,6 +100,7 @@ def start(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written(tmp_path):
     config = "--config=experiments/configs/llrnn.py"
     mistakes = {

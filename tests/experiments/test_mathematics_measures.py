@@ -24,6 +24,7 @@ def trained():
     return config, config.model.make(), experiment.main(config, workdir=None)["tp_transformer"].params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [measures.by_forcing, measures.by_decoding])
 def test_exact_match_is_that_of_answers_as_text(trained, way):
     config, model, params = trained

@@ -43,6 +43,7 @@ def start(*flags, typed=""):
     )
 
 
+@pytest.mark.slow
 def test_typed_questions_are_answered_until_the_input_ends(run, tmp_path):
     picture = tmp_path / "roles.png"
     lines = f"{QUESTION}\nWhat is \N{GREEK SMALL LETTER PI}?\nWhat is the tens digit of 3456?\n"

@@ -143,6 +143,7 @@ def split(shape=shapes.TINY, **options):
     return given.pop("query"), given
 
 
+@pytest.mark.slow
 def test_under_transformations():
     """jit, vmap, checkpoint and scan: the same gradients as without."""
     query, rest = split()
