@@ -39,15 +39,15 @@ lint: setup  ## style (ruff) and types (pyrefly)
 format: setup  ## let ruff mend what it can
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 
-bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about half an hour)
-	@$(call timed,benchmarks (about half an hour on two cores),\
+bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 45 minutes)
+	@$(call timed,benchmarks (about 45 minutes on two cores),\
 	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn; \
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.boxworld_training; \
 	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet; \
 	  $(PYTHON) -m benchmarks.kinship; $(PYTHON) -m benchmarks.export; $(PYTHON) -m benchmarks.scaling)
 
-results: setup  ## train every claim of results/ again, with its seeds and baselines (about an hour)
-	@$(call timed,the claims about learning (about an hour on two cores),\
+results: setup  ## train every claim of results/ again, with its seeds and baselines (about an hour and a half)
+	@$(call timed,the claims about learning (about an hour and a half on two cores),\
 	  $(PYTHON) -m benchmarks.llrnn_learning; $(PYTHON) -m benchmarks.boxworld_learning; \
 	  $(PYTHON) -m benchmarks.mathematics_learning --preset=quick --workdir=runs/mathematics-claims \
 	    --models=tp_transformer --initializations=uniform; \
