@@ -145,7 +145,7 @@ def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, vic
     with running(2, 2, "slowly", tmp_path) as started:
         until(lambda: lines(tmp_path)[-1]["step"] > before + 4, started)
         started[0].send_signal(signal.SIGTERM)  # one is enough: all stop at the same step
-        errors = [end_of(process, seconds=120) for process in started]
+        errors = [end_of(process, seconds=60) for process in started]
     assert all("stopped by SIGTERM at step" in told for told in errors), errors
     steps = [record["step"] for record in lines(tmp_path)]
     assert steps == list(range(2, steps[-1] + 1, 2))
