@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import boxworld_analysis, boxworld_figures, boxworld_weights, runtime
+from experiments import boxworld_figures, boxworld_weights, runtime
 from experiments.boxworld_engine import Impala, make_policy, type_name
 from experiments.configs import boxworld as presets
 from experiments.configs.boxworld import Config
@@ -46,7 +46,7 @@ def main(
     """
     config.validate()
     result = train(config, workdir, parallel)
-    if workdir is not None and runtime.is_first():
+    if workdir is not None and runtime.is_first() and runtime.can_draw():
         boxworld_figures.draw_run(Path(workdir), config, result.results)
     return result
 
@@ -173,6 +173,8 @@ def summarize(drawn: Mapping[str, Any], types: win_rates.Evaluation) -> dict[str
 
 def tour_stop(directory: Path) -> runtime.Stop:
     """The `quick` preset, then an episode and its attention from the best weights there are."""
+    from experiments import boxworld_analysis  # here, since training draws nothing
+
     config = presets.get_config("quick")
     result = main(config, workdir=directory)
     trained = boxworld_weights.load(best_weights() or directory)

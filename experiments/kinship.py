@@ -48,7 +48,7 @@ def main(
         results[name] = train(config if name == config.model else config.for_model(name), below, parallel)
         if config.session_seconds and not is_finished(config, results[name]):
             return results  # this process's time is up; the same command goes on
-    if workdir is not None and runtime.is_first():
+    if workdir is not None and runtime.is_first() and runtime.can_draw():
         draw(config, Path(workdir), results)
     return results
 

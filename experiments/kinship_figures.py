@@ -1,14 +1,16 @@
 """The pictures of `experiments/kinship.py`: of one run of each model, or of several seeds with intervals."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import runtime
 from experiments.configs.kinship_parts import BERT, RELATION_AWARE, T5
 from experiments.kinship_measures import Point, points
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # otherwise imported where something is drawn
 
 Lines = dict[str, tuple]
 
@@ -26,7 +28,7 @@ def spelt(lengths: Sequence[int]) -> str:
     return f"k = {', '.join(map(str, lengths))}"
 
 
-def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Figure]:
+def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Figure]":
     """All figures of some runs.
 
     Args:
@@ -53,7 +55,7 @@ def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Figu
 
 def by_length(
     accuracies: Mapping[str, Sequence[Mapping[int, float]]], *, longest_trained: int, title: str
-) -> Figure:
+) -> "Figure":
     """Figure 5: accuracy against the length of the chain, a line a model.
 
     Args:
@@ -90,7 +92,7 @@ def learning(
     seconds: bool,
     title: str,
     ylabel: str,
-) -> Figure:
+) -> "Figure":
     """The metric during training, a line a model.
 
     Seeds are brought together at the steps that all of them were measured at; at equal seconds between their

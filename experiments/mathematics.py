@@ -60,7 +60,7 @@ def main(
         results[name] = train(of_model, source, below, parallel)
         if config.session_seconds and results[name].step < config.steps:
             break  # this process's time is up; the same command goes on
-    if workdir is not None and runtime.is_first():
+    if workdir is not None and runtime.is_first() and runtime.can_draw():
         trained = {name: configs[name] for name in results}
         mathematics_figures.draw(Path(workdir), trained, results, source)
     return results

@@ -4,18 +4,19 @@ import colorsys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from experiments import runtime
 from experiments.configs.mathematics import Config
 from experiments.mathematics_measures import Sampled
 from tp_transformer import TPTransformer, evaluation, mathematics, roles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # otherwise imported where something is drawn
 
 ALWAYS = "always the commonest answer"
 ROWS = 12
@@ -71,7 +72,7 @@ def read(result: runtime.FitResult, split: str) -> evaluation.Scores:
     return evaluation.Scores.from_json(result.results[split])
 
 
-def bars(scores: Mapping[str, evaluation.Scores], *, title: str) -> Figure:
+def bars(scores: Mapping[str, evaluation.Scores], *, title: str) -> "Figure":
     """Figure 3: the exact match of every module, a bar a model, modules in the order of the data set.
 
     Args:
@@ -85,8 +86,8 @@ def bars(scores: Mapping[str, evaluation.Scores], *, title: str) -> Figure:
     if not modules:
         raise ValueError("scores must hold at least one module, got none")
     thickness = 0.8 / len(scores)
-    with runtime.plots.style(), matplotlib.rc_context({"axes.grid": False}):
-        figure = Figure(figsize=(6.4, 1.2 + 0.13 * len(modules) * (len(scores) + 0.6)))
+    with runtime.plots.style(), runtime.plots.without_grid():
+        figure = runtime.plots.Figure(figsize=(6.4, 1.2 + 0.13 * len(modules) * (len(scores) + 0.6)))
         axes = figure.add_subplot()
         for index, (name, of_model) in enumerate(scores.items()):
             places = np.arange(len(modules)) + thickness * (index - (len(scores) - 1) / 2)
@@ -102,7 +103,7 @@ def bars(scores: Mapping[str, evaluation.Scores], *, title: str) -> Figure:
     return figure
 
 
-def learning(workdir: Path, configs: Mapping[str, Config], first: runtime.FitResult) -> Figure:
+def learning(workdir: Path, configs: Mapping[str, Config], first: runtime.FitResult) -> "Figure":
     """Exact match on the interpolation set against steps, averaged and by module if there are few."""
     curves = {}
     for name, config in configs.items():
@@ -131,7 +132,7 @@ def learning(workdir: Path, configs: Mapping[str, Config], first: runtime.FitRes
 
 def of_roles(
     config: Config, model: TPTransformer, params: dict, source: mathematics.Source, module: str
-) -> Figure | None:
+) -> "Figure | None":
     """Figure 2 of a trained model; None if its role vectors are too few, or too alike, for the clusters."""
     questions = [
         pair.question for pair in Sampled(source, config.role_questions).questions("interpolate", module)
@@ -170,7 +171,7 @@ def palette(count: int) -> list[tuple[float, float, float]]:
     ]
 
 
-def coloured(questions: Sequence[str], labels: np.ndarray, *, title: str, width: int = 64) -> Figure:
+def coloured(questions: Sequence[str], labels: np.ndarray, *, title: str, width: int = 64) -> "Figure":
     """Characters in boxes of their clusters' colours, the number of the cluster below each (figure 2).
 
     Args:
@@ -182,6 +183,8 @@ def coloured(questions: Sequence[str], labels: np.ndarray, *, title: str, width:
     Raises:
         ValueError: a question without its labels.
     """
+    from matplotlib.patches import Rectangle
+
     lines: list[list[tuple[str, int]]] = []
     for question, row in zip(questions, labels, strict=True):
         if len(question) > len(row) or (np.asarray(row[: len(question)]) < 0).any():
@@ -190,8 +193,8 @@ def coloured(questions: Sequence[str], labels: np.ndarray, *, title: str, width:
         lines += [cells[start : start + width] for start in range(0, len(cells), width)]
     columns = max(map(len, lines))
     colours = palette(1 + max(number for line in lines for _, number in line))
-    with runtime.plots.style(), matplotlib.rc_context({"axes.grid": False}):
-        figure = Figure(figsize=(max(4.5, 0.135 * columns + 0.2), 0.31 * len(lines) + 0.7))
+    with runtime.plots.style(), runtime.plots.without_grid():
+        figure = runtime.plots.Figure(figsize=(max(4.5, 0.135 * columns + 0.2), 0.31 * len(lines) + 0.7))
         axes = figure.add_subplot()
         for y, line in enumerate(lines):
             for x, (character, number) in enumerate(line):

@@ -2,9 +2,8 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import grain
 import numpy as np
 from jaxtyping import Bool, Int32
 
@@ -13,6 +12,9 @@ from tp_transformer.mathematics_order import BUCKETS, BatchOrder
 from tp_transformer.mathematics_questions import Question
 from tp_transformer.mathematics_sources import Joined, Source
 from tp_transformer.mathematics_vocabulary import DEFAULT, Vocabulary
+
+if TYPE_CHECKING:
+    import grain
 
 
 class Batch(NamedTuple):
@@ -138,7 +140,7 @@ class Batches:
 
     def dataset(
         self, steps: int | None = None, *, threads: int = 2, ahead: int = 4, workers: int = 0
-    ) -> grain.IterDataset[Batch]:
+    ) -> "grain.IterDataset[Batch]":
         """The batches as a Grain dataset that works ahead.
 
         Its iterators know their position (`get_state`, `set_state`): a small dictionary to save with a
@@ -159,6 +161,8 @@ class Batches:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         if steps is not None and steps < 0:
             raise ValueError(f"steps must be at least 0, got {steps}")
+        import grain  # here: `batches[step]` needs nothing of it
+
         numbers = grain.MapDataset.range(_ENDLESS if steps is None else steps)
         batches = numbers.map(_At(self)).to_iter_dataset(
             grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(ahead, threads))

@@ -10,6 +10,7 @@ import dataclasses
 import fcntl
 import functools
 import importlib.metadata
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -25,7 +26,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from tp_transformer.mathematics_modules import LEVELS, SPLITS, TEST
 from tp_transformer.mathematics_parts import Part, part_size, parts_of
@@ -272,19 +272,19 @@ class _Progress:
         self._done = self._made = 0.0
         self._have = 0
         self._start = self._last = time.monotonic()
-        terminal = show and sys.stderr.isatty()
+        terminal = show and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
         self._lines = show and not terminal
-        self._bar = (
-            tqdm(
+        self._bar = None
+        if terminal:
+            from tqdm import tqdm  # only drawn with: where it is not, there are lines
+
+            self._bar = tqdm(
                 total=self._total,
                 desc="generating",
                 dynamic_ncols=True,
                 smoothing=0.1,
                 bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}",
             )
-            if terminal
-            else None
-        )
 
     def __enter__(self) -> "_Progress":
         return self

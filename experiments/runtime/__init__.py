@@ -59,16 +59,15 @@ Figures: `plots.curve_figure`, `plots.heatmap_figure`, `plots.save`. Claims over
 """
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.runtime import metrics
 from experiments.runtime.checkpoints import CheckpointError
 from experiments.runtime.config import RunConfig, at_least, one_of, presets, resumable
 from experiments.runtime.fit import fit
-from experiments.runtime.launching import launch
 from experiments.runtime.looping import Engine, FitResult, NonFiniteLoss, Preempted, loop
 from experiments.runtime.mesh import Layout
+from experiments.runtime.optional import can_draw
 from experiments.runtime.processes import is_first
 from experiments.runtime.stops import Stop
 from experiments.runtime.training import Sums, TrainState
@@ -76,6 +75,7 @@ from experiments.runtime.workdir import WorkdirError, params_sha256, read_config
 
 if TYPE_CHECKING:
     from experiments.runtime import intervals, plots
+    from experiments.runtime.launching import launch
 
 __all__ = [
     "CheckpointError",
@@ -90,6 +90,7 @@ __all__ = [
     "TrainState",
     "WorkdirError",
     "at_least",
+    "can_draw",
     "fit",
     "intervals",
     "is_first",
@@ -105,8 +106,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     # Matplotlib and SciPy take half of the time it takes to start, and many a process draws nothing.
     if name in ("intervals", "plots"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "launch":  # a command line needs packages that training does not
+        return importlib.import_module(f"{__name__}.launching").launch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -41,6 +41,11 @@ def style() -> contextlib.AbstractContextManager:
     return matplotlib.rc_context(STYLE)
 
 
+def without_grid() -> contextlib.AbstractContextManager:
+    """Within it, and within `style`, figures have no grid."""
+    return matplotlib.rc_context({"axes.grid": False})
+
+
 def curve_figure(
     curves: Mapping[str, tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]],
     *,

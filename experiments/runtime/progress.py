@@ -1,11 +1,11 @@
 """What a person sees while a run goes on: a bar on a terminal, a line now and then elsewhere."""
 
+import importlib.util
 import sys
 import time
 from collections.abc import Mapping
 
 import jax
-from tqdm import tqdm
 
 _NOT_SHOWN = ("step", "grad_norm", "train_seconds")
 _MOST_SHOWN = 5  # a line is read at a glance; all of them are in the record
@@ -39,7 +39,10 @@ class Progress:
         self._first, self._max_seconds = step, max_seconds
         self._last_line = time.monotonic()
         self._bar = None
-        if self._shown and sys.stderr.isatty():
+        # Without tqdm there are lines, as there are without a terminal.
+        if self._shown and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None:
+            from tqdm import tqdm
+
             # A run that the clock will stop has no known number of steps to fill the bar with.
             total = None if max_seconds else steps
             self._bar = tqdm(total=total, initial=step, desc=name, unit="step", dynamic_ncols=True)

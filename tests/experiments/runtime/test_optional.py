@@ -1,0 +1,25 @@
+"""Where nothing can be drawn, a run says so once and goes on."""
+
+import sys
+
+import pytest
+
+from experiments.runtime import optional
+
+
+@pytest.fixture
+def asked_anew():
+    """What is remembered of this process stays what it was."""
+    optional.can_draw.cache_clear()
+    yield
+    optional.can_draw.cache_clear()
+
+
+@pytest.mark.usefixtures("asked_anew")
+def test_it_is_said_once(monkeypatch, capsys):
+    assert optional.can_draw()
+    optional.can_draw.cache_clear()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert not optional.can_draw()
+    assert not optional.can_draw()
+    assert capsys.readouterr().err == "no pictures are drawn: matplotlib is not installed\n"
