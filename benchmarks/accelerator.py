@@ -1,45 +1,130 @@
 """Everything that needs an accelerator, in one call and within a budget of seconds, the most valuable first.
 
-    python -m benchmarks.accelerator --budget=540 --out=accelerator
+    python -m benchmarks.accelerator --budget=540 --out=accelerator --runs=runs/accelerator
 
 1. device and versions;
 2. values and gradients of every kernel there against float64 (`benchmarks.kernel_checks`);
 3. their speed against the plain path (`benchmarks.kernels`);
-4. training of both agents in BoxWorld (`benchmarks.boxworld_training`): steps a second;
-5. training steps of FOLNet Base (`benchmarks.folnet --accelerator`) and of the TP-Transformer
-   (`benchmarks.mathematics_training`): tokens a second, utilisation, memory;
-6. the long runs of BoxWorld, continued (`benchmarks.boxworld_bursts`): `boxworld/AGENT` replaces that folder
-   of `results/boxworld`; those of the preset `modules` (`benchmarks.mathematics_learning`), in the folder
-   given by `--runs`, where they are continued;
-7. block sizes (`benchmarks.tune_kernels`), into a folder beside the others.
+4. throughput, utilisation and peak memory of each paper's training step: both agents in BoxWorld
+   (`benchmarks.boxworld_training`), FOLNet Base (`benchmarks.folnet --accelerator`), the TP-Transformer
+   (`benchmarks.mathematics_training`), kinship (`benchmarks.kinship_training`), linear logic RNNs
+   (`benchmarks.llrnn_training`);
+5. block sizes (`benchmarks.tune_kernels`);
+6. the long runs, continued from `--runs` or `results/`: BoxWorld (`benchmarks.boxworld_bursts`), ten modules
+   of mathematics (`benchmarks.mathematics_learning`, questions in `--data`), kinship
+   (`benchmarks.kinship_bursts`).
 
 Each part runs in a process of its own, an operation at a time, so that a kernel that hangs or takes its
-process down loses only its own rows; every file is complete whenever the budget ends. A table comes last on
-standard output. `python -m benchmarks.collect_kernels FOLDER` then carries the folder into `results/` and
-into the tables of `kernels/`. Parts 1 to 3 and 7 need nothing but this repository and JAX, the others the
-packages of `pyproject.toml`.
+process down loses only its own rows. A part has its share of the seconds that are left; what it leaves over
+goes to those after it. Its records are whole whenever it is ended; a long run saves before. What lacks a
+package, data or time is told as such. A table comes last on standard output and is in `summary.txt`.
+`python -m benchmarks.collect FOLDER` then carries the folder into `results/` and into the tables of
+`kernels/`. Parts 1 to 3 and 5 need nothing but this repository and JAX (0.11 or later), the others also
+packages of `pyproject.toml`, but none that only draws or logs.
 """
 
 import argparse
+import contextlib
+import dataclasses
+import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
+
+from benchmarks import accelerator_summary
 
 OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
-SHARES = {
-    "checks": 0.15,
-    "kernels": 0.35,
-    "training": 0.45,
-    "folnet": 0.58,
-    "mathematics": 0.65,
-    "bursts": 0.8,
-    "modules": 0.93,
-    "tuning": 1.0,
-}  # of the budget, when a part must have ended
+KERNELS = ("jax", "numpy")
+TRAINING = (*KERNELS, "absl", "chex", "flax", "jaxtyping", "optax", "orbax", "safetensors", "scipy")
+FOLNET = (*TRAINING, "tokenizers")
 LEAST = 12.0  # seconds under which a process is not worth starting
+LONG = 40.0  # and a long run, which compiles, trains, measures and saves
+GRACE = 10.0  # between being asked to end and being ended
+SUMMARY = 1.0  # seconds kept for the table
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Something to be done in a process of its own.
+
+    Attributes:
+        name: in the table.
+        share: of the seconds, against the shares of the other parts that remain.
+        command: from the seconds it has to the module and its flags.
+        needs: packages.
+        least: seconds under which it is not begun.
+        grace: seconds it needs to save when it is asked to end.
+        data: a directory that must be there, and what to do if it is not.
+    """
+
+    name: str
+    share: float
+    command: Callable[[float], list[str]]
+    needs: tuple[str, ...] = TRAINING
+    least: float = LEAST
+    grace: float = 0.0
+    data: tuple[Path, str] | None = None
+
+    def missing(self) -> str:
+        """Why it cannot run here; "" if it can."""
+        absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        if absent:
+            return f"needs {', '.join(absent)}"
+        if self.data is not None and not self.data[0].is_dir():
+            return f"needs {self.data[0]} ({self.data[1]})"
+        return ""
+
+
+def parts(out: Path, runs: Path, data: Path) -> list[Part]:
+    """All parts, the most valuable first.
+
+    Args:
+        out: where records go.
+        runs: where the runs are kept that are continued from one call to the next.
+        data: the questions of the preset `modules`.
+    """
+
+    def checks(operation: str) -> Callable[[float], list[str]]:
+        file = out / f"checks_{operation}.json"
+        return lambda seconds: ["benchmarks.kernel_checks", f"--only={operation}", f"--out={file}"]
+
+    def speed(operation: str) -> Callable[[float], list[str]]:
+        file, command = out / f"kernels_{operation}.json", ["benchmarks.kernels", f"--only={operation}"]
+        return lambda seconds: [*command, f"--out={file}", f"--budget={seconds - LEAST / 2}"]
+
+    def training(name: str, *command: str) -> Callable[[float], list[str]]:
+        file = out / f"training_{name}.json"
+        # A case that is begun at half of the time, compiled and measured, should end within it.
+        return lambda seconds: [*command, f"--out={file}", f"--budget={seconds / 2}"]
+
+    def long(*command: str) -> Callable[[float], list[str]]:
+        return lambda seconds: [*command, f"--seconds={seconds - GRACE - LEAST / 2}"]
+
+    drawn = "python -m experiments.mathematics_data draws them"
+    tune = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}"]
+    boxworld = ("benchmarks.boxworld_bursts", f"--runs={runs / 'boxworld'}", f"--out={out / 'boxworld'}")
+    modules = ("benchmarks.mathematics_learning", f"--data={data}", f"--workdir={runs / 'modules'}")
+    modules = (*modules, f"--out={out / 'modules'}")
+    kinship = ("benchmarks.kinship_bursts", f"--runs={runs / 'kinship'}", f"--out={out / 'kinship'}")
+    return [
+        *(Part(f"checks {name}", 5, checks(name), KERNELS) for name in OPERATIONS),
+        *(Part(f"kernels {name}", 6, speed(name), KERNELS) for name in OPERATIONS),
+        Part("training boxworld", 8, training("boxworld", "benchmarks.boxworld_training")),
+        Part("training folnet", 9, training("folnet", "benchmarks.folnet", "--accelerator"), FOLNET),
+        Part("training mathematics", 7, training("mathematics", "benchmarks.mathematics_training")),
+        Part("training kinship", 4, training("kinship", "benchmarks.kinship_training"), FOLNET),
+        Part("training llrnn", 4, training("llrnn", "benchmarks.llrnn_training")),
+        Part("block sizes", 5, lambda seconds: [*tune, f"--budget={seconds - LEAST / 2}"], KERNELS),
+        Part("boxworld", 16, long(*boxworld), least=2 * LONG, grace=GRACE),
+        Part("modules", 7, long(*modules), least=LONG, grace=GRACE, data=(data, drawn)),
+        Part("kinship", 7, long(*kinship), FOLNET, least=LONG, grace=GRACE),
+    ]
 
 
 class Budget:
@@ -47,132 +132,92 @@ class Budget:
 
     def __init__(self, seconds: float) -> None:
         """Starts the clock."""
-        self.start, self.seconds = time.monotonic(), seconds
+        self.end = time.monotonic() + seconds - SUMMARY
 
-    def until(self, share: float) -> float:
-        """Seconds until that share of the budget is spent, but enough to do something if there is time."""
-        left = self.start + self.seconds - time.monotonic()
-        return min(left, max(LEAST, left - (1 - share) * self.seconds))
+    def left(self) -> float:
+        """Seconds."""
+        return self.end - time.monotonic()
+
+    def of(self, part: Part, others: list[Part]) -> float:
+        """Seconds for a part: its share of what is left, but enough to do something if there is time.
+
+        Args:
+            part: the next one.
+            others: those after it that can run.
+        """
+        left = self.left()
+        share = left * part.share / (part.share + sum(other.share for other in others))
+        return min(left, max(part.least, share))
 
 
-def part(command: list[str], seconds: float, log: Path) -> str:
-    """Runs one part, its output to the log, and tells how it ended."""
-    if seconds < LEAST:
-        return f"not started: {seconds:.0f} s left"
+def run(command: list[str], seconds: float, log: Path, grace: float = 0.0) -> str:
+    """Runs one part, its output to the log, and tells how it ended.
+
+    Args:
+        command: the module and its flags.
+        seconds: after which it is ended, with all that it started.
+        log: added to.
+        grace: so many seconds before, it is asked to end.
+    """
     start = time.monotonic()
     with log.open("a", encoding="utf-8") as file:
+        file.write(f"\n== python -m {' '.join(command)}\n")
+        file.flush()
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that what it starts ends with it
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", *command], stdout=file, stderr=subprocess.STDOUT, timeout=seconds
-            )
-            ended = f"exit status {done.returncode}"
-        except subprocess.TimeoutExpired:
-            ended = f"stopped after {seconds:.0f} s"
+            ended = _wait(process, seconds, grace)
+        finally:
+            _signal(process, signal.SIGKILL)
+            process.wait()
     return f"{ended}, {time.monotonic() - start:.0f} s"
 
 
-def run(budget: Budget, out: Path, runs: Path) -> dict[str, str]:
-    """All parts; how each ended, by name.
+def _wait(process: subprocess.Popen, seconds: float, grace: float) -> str:
+    try:
+        process.wait(seconds - grace)
+        return "done" if process.returncode == 0 else f"exit status {process.returncode}"
+    except subprocess.TimeoutExpired:
+        _signal(process, signal.SIGTERM)
+    try:
+        process.wait(grace)
+        return "asked to end when its time was over"
+    except subprocess.TimeoutExpired:
+        return "ended when its time was over"
 
-    Args:
-        budget: what there is.
-        out: where records go.
-        runs: where the runs are kept that are continued from one call to the next.
-    """
-    ended = {}
 
-    def do(name: str, share: float, command: list[str]) -> None:
-        ended[name] = part(command, budget.until(share), out / "log.txt")
-        print(f"{name}: {ended[name]}", flush=True)
+def _signal(process: subprocess.Popen, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
-    for index, operation in enumerate(OPERATIONS):
-        share = SHARES["checks"] * (index + 1) / len(OPERATIONS)
-        path = out / f"checks_{operation}.json"
-        do(f"checks {operation}", share, ["benchmarks.kernel_checks", f"--only={operation}", f"--out={path}"])
-    for index, operation in enumerate(OPERATIONS):
-        between = SHARES["kernels"] - SHARES["checks"]
-        share = SHARES["checks"] + between * (index + 1) / len(OPERATIONS)
-        left, path = budget.until(share), out / f"kernels_{operation}.json"
-        command = ["benchmarks.kernels", f"--only={operation}", f"--out={path}", f"--budget={left - LEAST}"]
-        do(f"kernels {operation}", share, command)
-    left, path = budget.until(SHARES["training"]), out / "training.json"
-    command = ["benchmarks.boxworld_training", f"--out={path}", f"--budget={left / 2}"]
-    do("training", SHARES["training"], command)
-    left = budget.until(SHARES["folnet"])
-    path = out / "folnet.json"
-    do(
-        "folnet",
-        SHARES["folnet"],
-        ["benchmarks.folnet", "--accelerator", f"--out={path}", f"--budget={left / 2}"],
-    )
-    left, path = budget.until(SHARES["mathematics"]), out / "mathematics.json"
-    do(
-        "mathematics",
-        SHARES["mathematics"],
-        ["benchmarks.mathematics_training", f"--out={path}", f"--budget={left / 2}"],
-    )
-    left = budget.until(SHARES["bursts"])
-    command = ["benchmarks.boxworld_bursts", f"--out={out / 'boxworld'}", f"--seconds={left - LEAST}"]
-    do("bursts", SHARES["bursts"], command)
-    left = budget.until(SHARES["modules"])
-    command = ["benchmarks.mathematics_learning", f"--workdir={runs}", f"--out={out / 'modules'}"]
-    do("modules", SHARES["modules"], [*command, f"--seconds={left - LEAST}"])
-    left = budget.until(SHARES["tuning"])
-    command = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}", f"--budget={left - LEAST}"]
-    do("tuning", SHARES["tuning"], command)
+
+def run_all(budget: Budget, chosen: list[Part], out: Path) -> dict[str, str]:
+    """Runs the parts and tells how each ended, by name; `parts.json` says so all along."""
+    reasons = {part.name: part.missing() for part in chosen}
+    able = [part for part in chosen if not reasons[part.name]]
+    ended: dict[str, str] = {}
+    for part in chosen:
+        if reasons[part.name]:
+            ended[part.name] = f"not started: {reasons[part.name]}"
+        else:
+            able = able[1:]
+            seconds = budget.of(part, able)
+            if seconds < part.least:
+                ended[part.name] = f"not started: {max(0.0, seconds):.0f} s left, needs {part.least:.0f}"
+            else:
+                ended[part.name] = run(part.command(seconds), seconds, out / "log.txt", part.grace)
+        print(f"{part.name}: {ended[part.name]}", flush=True)
+        (out / "parts.json").write_text(json.dumps(ended, indent=1) + "\n", encoding="utf-8")
     return ended
 
 
-def table(out: Path) -> list[str]:
-    """The summary: a line a check that is wrong, a line a measured path."""
-    lines = []
-    for path in sorted(out.glob("checks_*.json")):
-        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-        lines += [f"{path.stem}: {_count(rows)}"]
-        for row in rows:
-            if "failed" in row or row.get("holds") is False:
-                told = row.get("failed", "") or " ".join(f"{error:.1e}" for error in row["errors"])
-                lines.append(f"  WRONG {row['case']} {row['implementation']}: {told}"[:160])
-    for path in sorted(out.glob("kernels_*.json")):
-        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
-            for name, measured in row["paths"].items():
-                lines.append(_line(row, name, measured))
-    if (out / "training.json").exists():
-        for row in json.loads((out / "training.json").read_text(encoding="utf-8"))["rows"]:
-            rate, ratio = row["steps_per_second"]["median"], row["times_the_authors"]
-            lines.append(f"{row['case']:42} {rate:12,.0f} steps/s {ratio:6.1f}x the authors'")
-    for name in ("folnet", "mathematics"):
-        if (out / f"{name}.json").exists():
-            for row in json.loads((out / f"{name}.json").read_text(encoding="utf-8"))["rows"]:
-                lines.append(f"{name}: {_training_line(row)}")
-    return lines
-
-
-def _training_line(row: dict[str, Any]) -> str:
-    sizes = [f"{row[key]}" for key in ("source", "target") if key in row]
-    head = " x ".join([str(row.get("name", row.get("model"))), *sizes])[:60]
-    if "tokens_per_second" in row:
-        rate = f"{row['tokens_per_second']:12,.0f} tokens/s"
-        return f"{head:60} {rate} {100 * row['utilisation']:5.1f} % of the matrix rate"
-    if "operations_per_second" in row:
-        return f"{head:60} {row['operations_per_second'] / 1e12:12.2f} TFLOP/s"
-    return f"{head:60} {row.get('failed', '')[:60]}"
-
-
-def _count(rows: list[dict[str, Any]]) -> str:
-    holds = sum(row.get("holds", False) for row in rows)
-    unsupported = sum("unsupported" in row for row in rows)
-    return f"{holds} hold, {len(rows) - holds - unsupported} wrong, {unsupported} not supported"
-
-
-def _line(row: dict[str, Any], name: str, measured: dict[str, Any]) -> str:
-    head = f"{row['operation'][:14]:14} {row['case'][:30]:30} {row['direction']:8} {name[:18]:18}"
-    if "seconds" not in measured:
-        return f"{head} {measured['failed'][:60]}"
-    speedup = next(iter(measured["speedup"].values()), None)
-    ratio = f"{speedup['median']:6.2f}x" if speedup else ""
-    floor = f"{measured['times_floor']:6.1f}x floor" if "times_floor" in measured else ""
-    return f"{head} {measured['seconds'] * 1e6:10.1f} us {ratio:8} {floor}".rstrip()
+def _end(number: int, frame: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def main() -> int:
@@ -181,26 +226,33 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--budget", type=float, required=True, help="seconds in all")
+    parser.add_argument("--out", type=Path, default=Path("accelerator"), help="a new or empty folder")
+    parser.add_argument("--runs", type=Path, help="where long runs are kept and continued (default OUT/runs)")
     parser.add_argument(
-        "--out", type=Path, default=Path("accelerator"), help="a folder, made when it is not there"
+        "--data", type=Path, default=Path("data/chosen"), help="questions of the preset `modules`"
     )
-    parser.add_argument(
-        "--runs", type=Path, help="where runs of `modules` are continued; OUT/runs when nothing is said"
-    )
+    parser.add_argument("--only", default="", help="only parts whose name has one of these, between commas")
     arguments = parser.parse_args()
+    out = arguments.out
     if not arguments.budget >= LEAST:
         parser.error(f"--budget={arguments.budget}: expected at least {LEAST:.0f} seconds")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        parser.error(f"--out={out} is not an empty folder; choose another")
+    everything = parts(out, arguments.runs or out / "runs", arguments.data)
+    words = arguments.only.split(",")
+    chosen = [part for part in everything if any(word in part.name for word in words)]
+    if not chosen:
+        names = ", ".join(part.name for part in everything)
+        parser.error(f"--only={arguments.only} names no part of: {names}")
     budget = Budget(arguments.budget)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    if old := sorted(arguments.out.glob("*_*.json")):
-        parser.error(f"--out={arguments.out} has records of another run in it, such as {old[0].name}")
-    here = part(["benchmarks.machine"], budget.until(1), arguments.out / "machine.json")
-    print((arguments.out / "machine.json").read_text(encoding="utf-8"), f"({here})", flush=True)
-    ended = run(budget, arguments.out, arguments.runs or arguments.out / "runs")
-    (arguments.out / "parts.json").write_text(json.dumps(ended, indent=1) + "\n", encoding="utf-8")
-    text = "\n".join(table(arguments.out))
-    (arguments.out / "summary.txt").write_text(text + "\n", encoding="utf-8")
-    print(text)
+    signal.signal(signal.SIGTERM, _end)  # the part under way is then ended too
+    out.mkdir(parents=True, exist_ok=True)
+    here = run(["benchmarks.machine", f"--out={out / 'machine.json'}"], budget.left(), out / "log.txt")
+    print((out / "log.txt").read_text(encoding="utf-8").split("\n", 2)[-1], f"({here})", flush=True)
+    ended = run_all(budget, chosen, out)
+    text = "\n".join(accelerator_summary.lines(out, ended))
+    (out / "summary.txt").write_text(text + "\n", encoding="utf-8")
+    print(f"\n{text}")
     return 0
 
 

@@ -7,12 +7,13 @@ updates as the paper's; `seeds`, several such runs side by side in one program (
 `large`, as many environments in one update (on CPUs these are left out, where `paper` fills the cores). On an
 accelerator each is also measured in bfloat16. The paper's own figures are 19,000 (relational) and 14,000
 (simplicial) steps/s on a P100 with 192 virtual CPUs. A step is counted with its picture, its action, its
-part of the gradient and of the update.
+part of the gradient and of the update. Utilisation is what the agent's contractions, once to act and forward
+and backward to learn, would take at the measured rate of large matrix products of the same type, over what a
+step takes; the peak of memory is the compiler's.
 """
 
 import dataclasses
 import functools
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,11 +22,12 @@ from typing import Any
 import jax
 from absl import app, flags
 
-from benchmarks import timing
-from experiments.boxworld_engine import Impala
+from benchmarks import machine, steps, timing
+from experiments.boxworld_engine import Impala, make_policy
 from experiments.configs import boxworld as presets
 from experiments.configs.boxworld import Config
 
+COMMAND = "python -m benchmarks.boxworld_training"
 OUT = "results/boxworld/training_speed.json"
 AGENTS = ("relational", "simplicial")
 PUBLISHED = {"relational": 1.9e4, "simplicial": 1.4e4}
@@ -51,11 +53,12 @@ def cases(platform: str, seeds: int, large: int) -> dict[str, Config]:
     return found
 
 
-def training(config: Config, iterations: int) -> Callable[[], Any]:
-    """A call that makes some iterations more, compiled."""
+def training(config: Config, iterations: int) -> tuple[Callable[[], Any], int | None]:
+    """A call that makes some iterations more, compiled, and the program's peak of memory in bytes."""
     engine = Impala(config)
     carry = [engine.place(engine.initial())]
     engine.prepare(carry[0], 0, iterations)
+    program: Any = engine._programs[iterations]
 
     def run():
         carry[0], report = engine.advance(carry[0], 0, iterations)
@@ -63,7 +66,24 @@ def training(config: Config, iterations: int) -> Callable[[], Any]:
             raise FloatingPointError("training is not finite")
         return report.grad_norm
 
-    return run
+    return run, steps.peak_bytes(program.memory_analysis())
+
+
+def operations(config: Config) -> int | None:
+    """Multiplications and additions of the agent's contractions for a step of one environment.
+
+    Once to act, and forward and backward to learn from it.
+    """
+    board, policy = config.board.make(), make_policy(config)
+    picture = jax.ShapeDtypeStruct((1, board.rows, board.cols + 1, 3), "uint8")
+    params = jax.eval_shape(config.agent.make().init, jax.random.key(0), picture)["params"]
+
+    def total(params: Any, picture: jax.Array) -> jax.Array:
+        output = policy(params, picture)
+        return output.logits.sum() + output.value.sum()
+
+    parts = [steps.counted(function, params, picture) for function in (total, jax.grad(total))]
+    return None if None in parts else sum(part for part in parts if part is not None)
 
 
 def measure(
@@ -74,25 +94,30 @@ def measure(
     seeds: int,
     large: int,
     only: str,
+    matrix: int,
     budget: float,
 ) -> list[dict[str, Any]]:
     """Measures every case until the budget of seconds is spent; tells and writes each group as it is done."""
     began = time.monotonic()
     platform = jax.default_backend()
     wanted = {name: case for name, case in cases(platform, seeds, large).items() if only in name}
-    rows = []
+    rows, matrix_rates = [], {}
     iterations = 1 if platform == "cpu" else 4
     for dtype in dict.fromkeys(name.rsplit(", ", 1)[1] for name in wanted):
         for way in dict.fromkeys(name.split(", ")[1] for name in wanted):
             group = {name: case for name, case in wanted.items() if f", {way}, {dtype}" in name}
             if not group or (budget and time.monotonic() - began > budget):
                 continue
-            runs = {name: training(case, iterations) for name, case in group.items()}
+            if dtype not in matrix_rates:
+                matrix_rates[dtype] = steps.matrix_rate(matrix, block_seconds, dtype)
+            made = {name: training(case, iterations) for name, case in group.items()}
+            runs = {name: run for name, (run, _) in made.items()}
             times = timing.alternate(runs, blocks=blocks, block_seconds=block_seconds)
             for name, seconds in times.items():
                 case = group[name]
                 frames = case.frames_per_step * case.seeds * iterations
                 rates = sorted(frames / second for second in seconds)
+                median, of_a_step = rates[len(rates) // 2], operations(case)
                 rows.append(
                     {
                         "case": name,
@@ -100,18 +125,19 @@ def measure(
                         "updates": case.updates,
                         "seeds": case.seeds,
                         "steps_per_second": {
-                            "median": rates[len(rates) // 2],
+                            "median": median,
                             "least": rates[0],
                             "greatest": rates[-1],
                         },
-                        "times_the_authors": rates[len(rates) // 2] / PUBLISHED[case.agent.kind],
+                        "times_the_authors": median / PUBLISHED[case.agent.kind],
+                        "mflop_a_step": of_a_step and of_a_step / 1e6,
+                        "utilisation": of_a_step and of_a_step * median / matrix_rates[dtype],
+                        "peak_bytes": made[name][1],
                     }
                 )
-                print(f"{name:32} {rates[len(rates) // 2]:12,.0f} steps/s", flush=True)
+                print(f"{name:32} {median:12,.0f} steps/s", flush=True)
             if out:
-                Path(out).parent.mkdir(parents=True, exist_ok=True)
-                record = {**timing.where_and_when(), "rows": rows}
-                Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+                machine.write(Path(out), {**timing.where_and_when(), "command": COMMAND, "rows": rows})
     return rows
 
 
@@ -123,7 +149,7 @@ def main(arguments: Sequence[str]) -> None:
     run = functools.partial(
         measure, given.out, seeds=given.seeds, large=given.large, only=given.only, budget=given.budget
     )
-    run(blocks=given.blocks, block_seconds=given.block_seconds)
+    run(blocks=given.blocks, block_seconds=given.block_seconds, matrix=given.matrix)
 
 
 if __name__ == "__main__":
@@ -132,6 +158,7 @@ if __name__ == "__main__":
     flags.DEFINE_float("block_seconds", 1.0, "about how long a block is", lower_bound=0.01)
     flags.DEFINE_integer("seeds", 4, "runs side by side, on an accelerator", lower_bound=1)
     flags.DEFINE_integer("large", 4096, "environments of `large`, on an accelerator", lower_bound=8)
+    flags.DEFINE_integer("matrix", 0, "size of the matrices whose product is the rate; 0: by platform")
     flags.DEFINE_string("only", "", "only cases whose name contains this")
     flags.DEFINE_float("budget", 0.0, "seconds after which no further group is begun; 0: no limit")
     app.run(main)

@@ -264,7 +264,7 @@ def found(values: Any) -> Iterator[tuple[dict[str, Any], str]]:
         for row in folnet_pretraining.rows(
             config.replace(dtype="bfloat16"),
             cases,
-            matrix=64 if values.small else 8192,
+            matrix=64 if values.small else 0,
             seconds=0.01 if values.small else 0.5,
             budget=values.budget,
         ):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks import contractions, timing
+from benchmarks import contractions, steps, timing
 from experiments import folnet_optimizer
 from folnet import FOLNetConfig, FOLNetForPreTraining, objective
 
@@ -103,14 +103,6 @@ def shapes(config: FOLNetConfig, batch: int, length: int) -> tuple[Any, Any]:
     return jax.eval_shape(model.init, jax.random.key(0), example["input_ids"])["params"], example
 
 
-def matrix_rate(size: int, seconds: float, dtype: str) -> float:
-    """Operations a second of a product of square matrices, as measured here."""
-    left, right = (jnp.ones((size, size), dtype) for _ in range(2))
-    product = jax.jit(jnp.matmul)
-    times = timing.alternate({"product": lambda: product(left, right)}, blocks=5, block_seconds=seconds)
-    return 2 * size**3 / min(times["product"])
-
-
 def measure(config: FOLNetConfig, case: Case, rate: float, seconds: float) -> dict[str, Any]:
     """A row; of a case that does not run here, why."""
     config = config.replace(
@@ -124,7 +116,7 @@ def measure(config: FOLNetConfig, case: Case, rate: float, seconds: float) -> di
     try:
         row |= _run(config, case, seconds)
     except Exception as error:  # out of memory, unsupported: a finding, and the others go on
-        row["failed"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+        row["failed"] = steps.failed(error)
         return row
     finally:
         row["wall_seconds"] = round(time.perf_counter() - start, 1)
@@ -162,17 +154,9 @@ def _run(config: FOLNetConfig, case: Case, seconds: float) -> dict[str, Any]:
         "seconds": {"median": median, "least": min(times), "greatest": max(times)},
         "tokens_per_second": tokens / median,
         "times_the_authors": tokens / median / AUTHORS_TOKENS_PER_SECOND,
-        "peak_bytes": _peak(used),
+        "peak_bytes": steps.peak_bytes(used),
         "temporary_bytes": used.temp_size_in_bytes if used else None,
     }
-
-
-def _peak(used: Any) -> int | None:
-    """Memory of a program: what it is given and gives, and what it takes meanwhile."""
-    if used is None:
-        return None
-    given = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
-    return given + used.temp_size_in_bytes
 
 
 def rows(
@@ -183,13 +167,13 @@ def rows(
     Args:
       config: of the model.
       chosen: the cases.
-      matrix: size of the matrices whose product is the rate.
+      matrix: size of the matrices whose product is the rate; 0: by platform.
       seconds: a block of timing.
       budget: seconds after which no case is begun.
     """
     start = time.monotonic()
-    rate = matrix_rate(matrix, seconds, config.dtype)
-    yield {"name": f"{matrix} x {matrix} {config.dtype} matrix product", "operations_per_second": rate}
+    rate = steps.matrix_rate(matrix, seconds, config.dtype)
+    yield {"name": f"product of large {config.dtype} matrices", "operations_per_second": rate}
     for case in chosen:
         if time.monotonic() - start > budget:
             yield {"name": case.name, "failed": "not begun: the budget is spent"}

@@ -8,7 +8,6 @@ above its tolerance.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,11 +117,10 @@ def main() -> int:
         for implementation in kernels.IMPLEMENTATIONS[jax.default_backend()]:
             rows.append(check(case, implementation))
             print(describe(rows[-1]), flush=True)
-            if (
-                arguments.out
-            ):  # after every row: a kernel that hangs or takes the process down loses only itself
+            # After every row: a kernel that hangs or takes the process down loses only itself.
+            if arguments.out:
                 record = {**machine.describe(), "command": "python -m benchmarks.kernel_checks", "rows": rows}
-                Path(arguments.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+                machine.write(Path(arguments.out), record)
     wrong = [row for row in rows if "failed" in row or not row.get("holds", True)]
     print(
         f"{len(rows)} checks, {len(wrong)} wrong or failed, "

@@ -90,8 +90,20 @@ def lines(row: dict[str, Any]) -> str:
     return "\n".join(text)
 
 
-def measure_all(only: str = "", budget: float = float("inf"), **options: Any) -> list[dict[str, Any]]:
-    """Rows of all cases that fit into the budget of seconds, printed as they come."""
+def measure_all(
+    only: str = "",
+    budget: float = float("inf"),
+    keep: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Rows of all cases that fit into the budget of seconds, printed as they come.
+
+    Args:
+        only: cases whose operation or name has this in it.
+        budget: seconds after which no case is begun.
+        keep: called with the rows so far after each: what ends the run early loses one at most.
+        **options: of `measure`.
+    """
     end = time.monotonic() + budget
     rows, longest = [], 0.0
     for case in kernel_cases.cases(jax.default_backend()):
@@ -105,6 +117,7 @@ def measure_all(only: str = "", budget: float = float("inf"), **options: Any) ->
             rows.append(measure(case, direction, **options))
             longest = max(longest, time.monotonic() - start)
             print(lines(rows[-1]), flush=True)
+            keep(rows)
     return rows
 
 
@@ -124,13 +137,15 @@ def main() -> int:
     arguments = parser.parse_args()
     record: dict[str, Any] = {**machine.describe(), "command": "python -m benchmarks.kernels"}
     print(json.dumps(record))
-    record["rows"] = measure_all(arguments.only, arguments.budget, blocks=arguments.blocks)
     out = arguments.out
     if out is None:
         out = f"results/kernels/{record['chip'].replace(' ', '-')}.json"
-    if out:
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+    def keep(rows: list[dict[str, Any]]) -> None:
+        if out:
+            machine.write(Path(out), {**record, "rows": rows})
+
+    keep(measure_all(arguments.only, arguments.budget, keep, blocks=arguments.blocks))
     return 0
 
 

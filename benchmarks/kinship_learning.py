@@ -36,6 +36,11 @@ Line = Mapping[str, Any]
 def run(preset: str, config: Config, workdir: Path) -> dict[str, Any]:
     """Trains one model with one seed; its line."""
     (result,) = experiment.main(config, workdir=workdir).values()
+    return line_of(preset, config, result, workdir)
+
+
+def line_of(preset: str, config: Config, result: runtime.FitResult, workdir: Path) -> dict[str, Any]:
+    """The line of a finished run."""
     return {
         "preset": preset,
         **measures.line(config, result, workdir),

@@ -1,14 +1,29 @@
-"""What a measurement was made on, told with nothing but JAX."""
+"""What a measurement was made on and how its record is kept, with nothing but JAX."""
 
+import argparse
 import datetime
 import importlib.metadata
 import json
 import os
 import platform
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import jax
+
+
+def write(path: Path, value: Any) -> None:
+    """Writes JSON, as `write_text` does."""
+    write_text(path, json.dumps(value, indent=1, default=float) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file so that whoever reads it, even after a kill, finds the old one or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
 
 
 def describe() -> dict[str, Any]:
@@ -43,5 +58,15 @@ def _driver() -> str | None:
     return done.stdout.strip().splitlines()[0]
 
 
+def main() -> None:
+    """The program: tells the machine, and writes it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="the record (default: nowhere)")
+    found, out = describe(), parser.parse_args().out
+    print(json.dumps(found, indent=1))
+    if out is not None:
+        write(out, found)
+
+
 if __name__ == "__main__":
-    print(json.dumps(describe(), indent=1))
+    main()

@@ -126,6 +126,8 @@ def draw(lines: Sequence[Mapping[str, Any]], preset: str, out: Path) -> None:
     if not groups:
         return
     (out / "learning.md").write_text(table(lines, preset), encoding="utf-8")
+    if not runtime.can_draw():
+        return
     for split in SPLITS:
         scores = {name: pooled(runs, split) for name, runs in groups.items() if split in runs[0]["results"]}
         if scores:

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from experiments import llrnn_figures, runtime
 from experiments.configs import llrnn as presets
 from experiments.configs.llrnn import Config
+from experiments.runtime.training import Task
 from llrnn import model as models
 from llrnn import tasks
 
@@ -58,24 +59,7 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
     """Trains one cell on one task."""
     task = config.make_task()
     model = config.make_model(task)
-    shortest, longest = task.train_lengths
-
-    def init(key):
-        return model.init(key, jnp.zeros((1, task.steps(shortest), sum(task.fields))))["params"]
-
-    def sample(key, step):
-        length_key, key = jax.random.split(key)
-        length = jax.random.randint(length_key, (), shortest, longest + 1)
-        return task.sample(key, config.batch_size, length, max_length=longest)
-
-    def loss(params, batch, key):
-        logits = predict(model, params, task.encode(batch.tokens))
-        entropy = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
-        count = jnp.sum(batch.mask)
-        return runtime.Sums(
-            jnp.sum(entropy * batch.mask), count, {"error": tasks.error_per_symbol(logits, batch)}
-        )
-
+    training = make_training(config)
     errors = make_evaluation(task, model, config.eval_examples)
     same = config.final_examples == config.eval_examples
     final = errors if same else make_evaluation(task, model, config.final_examples)
@@ -97,16 +81,41 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
 
     return runtime.fit(
         config,
-        init=init,
-        loss=loss,
-        sample=sample,
-        optimizer=config.make_optimizer(),
+        init=training.init,
+        loss=training.loss,
+        sample=training.sample,
+        optimizer=training.optimizer,
         evaluate=evaluate,
         conclude=conclude,
         workdir=workdir,
         parallel=parallel,
         name=f"{config.task}, {config.cell.name}",
     )
+
+
+def make_training(config: Config) -> Task:
+    """What is trained: parameters, sequences of random length drawn on the device, their cross-entropy."""
+    task = config.make_task()
+    model = config.make_model(task)
+    shortest, longest = task.train_lengths
+
+    def init(key):
+        return model.init(key, jnp.zeros((1, task.steps(shortest), sum(task.fields))))["params"]
+
+    def sample(key, step):
+        length_key, key = jax.random.split(key)
+        length = jax.random.randint(length_key, (), shortest, longest + 1)
+        return task.sample(key, config.batch_size, length, max_length=longest)
+
+    def loss(params, batch, key):
+        logits = predict(model, params, task.encode(batch.tokens))
+        entropy = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
+        count = jnp.sum(batch.mask)
+        return runtime.Sums(
+            jnp.sum(entropy * batch.mask), count, {"error": tasks.error_per_symbol(logits, batch)}
+        )
+
+    return Task(config.seed, config.batch_size, init, loss, config.make_optimizer(), sample)
 
 
 def predict(

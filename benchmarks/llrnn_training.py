@@ -1,0 +1,81 @@
+"""Training of linear logic RNNs as it is run: symbols a second, utilisation, memory.
+
+    python -m benchmarks.llrnn_training --out=results/llrnn/training_speed.json
+
+For presets of `experiments.llrnn`: what the run itself compiles, a log interval of steps with their sequences
+drawn on the device, in one call. Symbols are those of the arrays, batch x longest sequence. A recurrent step
+is small and the next one waits for it, so that utilisation is a small number on any accelerator; how much
+faster the moves are than powers of matrices is in `benchmarks.llrnn`.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from absl import app, flags
+
+from benchmarks import steps
+from experiments import llrnn as experiment
+from experiments.configs import llrnn as presets
+from experiments.configs.llrnn import Config
+from experiments.runtime.training import Program, local_gradient
+
+OUT = "results/llrnn/training_speed.json"
+PRESETS = ("authors_copy", "authors_variable_pattern_1", "copy", "word_problem", "quick")
+"""The Neural Turing Machine at the authors' sizes and small, the second-order and the higher-order cell."""
+
+
+def measure(config: Config, rate: float, seconds: float) -> dict[str, Any]:
+    """What is measured of a log interval of one preset, for `steps.rows`."""
+    task = experiment.make_training(config)
+    program = Program(task, "jit")
+    state = program.initial()
+    assert task.sample is not None
+    batch, key = jax.eval_shape(functools.partial(task.sample, jax.random.key(0), 0)), jax.random.key(0)
+    of_a_step = steps.counted(
+        lambda params, batch: local_gradient(task.loss, params, batch, key), state.params, batch
+    )
+    symbols = batch.mask.shape[0] * batch.mask.shape[1]
+    row = {
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.params)),
+        "batch": config.batch_size,
+        "symbols": batch.mask.shape[1],
+        "steps_a_call": config.log_every,
+    }
+    return row | steps.measure(
+        lambda: program.compile_chunk(state, config.log_every),
+        (state,),
+        carry=lambda result: result[:1],
+        seconds=seconds,
+        count={"symbols": symbols * config.log_every, "steps": config.log_every},
+        operations=None if of_a_step is None else of_a_step * config.log_every,
+        rate=rate,
+    )
+
+
+def rows(configs: dict[str, Config], **sizes: Any) -> Iterator[dict[str, Any]]:
+    """Rows as they are found; see `steps.rows`."""
+    cases = {
+        f"{name}, {config.cell.name} {config.cell.features}": ("float32", config)
+        for name, config in configs.items()
+    }
+    return steps.rows(cases, measure, **sizes)
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row in one line."""
+    return f"{row['name']:48} {steps.told(row, 'symbols')}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The program."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+    found = rows({name: presets.get_config(name) for name in PRESETS}, **steps.sizes())
+    steps.record(found, told, flags.FLAGS.out, "python -m benchmarks.llrnn_training")
+
+
+if __name__ == "__main__":
+    steps.define_flags(OUT)
+    app.run(main)

@@ -1,0 +1,209 @@
+"""A training step compiled once, timed, counted and weighed: what the benchmarks of whole models share."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+
+from benchmarks import contractions, machine, timing
+from kernels import tables
+
+MATRIX = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
+"""Sizes of the matrices whose product is the rate that steps are held against."""
+
+
+def compiling(
+    step: Callable[..., Any], carried: tuple[Any, ...], given: tuple[Any, ...]
+) -> Callable[[], Any]:
+    """A call that compiles a step, which may overwrite what is carried, for `measure`.
+
+    Args:
+        step: from what is carried and what is given to what is carried on, a tuple as long.
+        carried: parameters, state of the optimizer, or their shapes.
+        given: the batch and the like.
+    """
+    return lambda: jax.jit(step, donate_argnums=tuple(range(len(carried)))).lower(*carried, *given).compile()
+
+
+def measure(
+    program: Callable[[], Any],
+    carried: tuple[Any, ...],
+    given: tuple[Any, ...] = (),
+    *,
+    carry: Callable[[Any], tuple[Any, ...]] = tuple,
+    seconds: float,
+    count: dict[str, int],
+    operations: int | None,
+    rate: float,
+) -> dict[str, Any]:
+    """The part of a row that is measured.
+
+    Args:
+        program: compiles the step; beforehand, so that it cannot be compiled again unnoticed: other shapes or
+            types would be an error.
+        carried: what a call changes; the step may overwrite it.
+        given: the same at every call.
+        carry: from what a call returns to what the next one is given.
+        seconds: of a block of timing.
+        count: what a call goes through, by name: {"tokens": 512} becomes `tokens_per_second`.
+        operations: multiplications and additions of the model's contractions in a call, forward and backward;
+            None where they cannot be counted.
+        rate: operations a second of a large matrix product of the same type.
+
+    Returns:
+        "seconds" a call, rates, "utilisation" (what the contractions would take at that rate, over what the
+        call takes), "peak_bytes" and "temporary_bytes" as the compiler gives them, "compile_seconds".
+    """
+    began = time.perf_counter()
+    compiled = program()
+    seconds_of_compiling = time.perf_counter() - began
+    held = [carried]
+
+    def call() -> Any:
+        held[0] = carry(compiled(*held[0], *given))
+        return held[0]
+
+    times = timing.alternate({"step": call}, blocks=5, block_seconds=seconds)["step"]
+    median, memory = float(np.median(times)), compiled.memory_analysis()
+    return {
+        "seconds": {"median": median, "least": min(times), "greatest": max(times)},
+        **{f"{name}_per_second": number / median for name, number in count.items()},
+        "gflop_a_call": None if operations is None else operations / 1e9,
+        "utilisation": None if operations is None else operations / median / rate,
+        "peak_bytes": peak_bytes(memory),
+        "temporary_bytes": memory.temp_size_in_bytes if memory else None,
+        "compile_seconds": round(seconds_of_compiling, 1),
+    }
+
+
+def counted(function: Callable[..., Any], *args: Any) -> int | None:
+    """Multiplications and additions of a function's contractions; None if a loop's length is unknown.
+
+    Those of the plain path, whatever kernel is the default on this chip.
+    """
+    with mock.patch.object(tables, "read", dict):
+        try:
+            return contractions.operations(contractions.of(function, *args))
+        except ValueError:
+            return None
+
+
+def failed(error: Exception) -> str:
+    """An error in a line: out of memory and unsupported are findings too."""
+    text = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {text[0][:200]}"
+
+
+def peak_bytes(memory: Any) -> int | None:
+    """Memory of a compiled program: what it is given and gives, and what it takes meanwhile.
+
+    Args:
+        memory: what `memory_analysis` of the program returned.
+    """
+    if memory is None:
+        return None
+    given = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return given + memory.temp_size_in_bytes
+
+
+def matrix_rate(size: int, seconds: float, dtype: str) -> float:
+    """Operations a second of a product of square matrices, as measured here; of a size of 0 see `MATRIX`."""
+    size = size or MATRIX.get(jax.default_backend(), MATRIX["gpu"])
+    left, right = (jnp.ones((size, size), dtype) for _ in range(2))
+    product = jax.jit(jnp.matmul)
+    times = timing.alternate({"product": lambda: product(left, right)}, blocks=5, block_seconds=seconds)
+    return 2 * size**3 / min(times["product"])
+
+
+def rows(
+    cases: Mapping[str, tuple[str, Any]],
+    measure: Callable[[Any, float, float], dict[str, Any]],
+    *,
+    matrix: int,
+    seconds: float,
+    budget: float,
+) -> Iterator[dict[str, Any]]:
+    """Rows as they are found, a rate before the first case of its type; what the budget leaves out is named.
+
+    Args:
+        cases: by name, the type of its products and what `measure` is given.
+        measure: from a case, the rate of its type and the seconds of a block to the rest of its row.
+        matrix: size of the matrices whose product is the rate; 0: see `MATRIX`.
+        seconds: of a block of timing.
+        budget: seconds after which no case is begun; 0: none.
+    """
+    start, rates = time.monotonic(), {}
+    for name, (dtype, case) in cases.items():
+        row: dict[str, Any] = {"name": name, "dtype": dtype}
+        if 0 < budget < time.monotonic() - start:
+            yield row | {"failed": "not begun: the budget is spent"}
+            continue
+        if dtype not in rates:
+            rates[dtype] = matrix_rate(matrix, seconds, dtype)
+            product = f"product of large {dtype} matrices"
+            yield {"name": product, "dtype": dtype, "operations_per_second": rates[dtype]}
+        began = time.perf_counter()
+        try:
+            row |= measure(case, rates[dtype], seconds)
+        except Exception as error:  # out of memory, unsupported: a finding, and the others go on
+            row["failed"] = failed(error)
+        yield row | {"wall_seconds": round(time.perf_counter() - began, 1)}
+
+
+def define_flags(out: str) -> None:
+    """The flags of a program whose rows these are: `--out` and what `sizes` gives."""
+    flags.DEFINE_string("out", out, "where the record goes; empty: nowhere")
+    flags.DEFINE_integer("matrix", 0, "size of the matrices whose product is the rate; 0: by platform")
+    flags.DEFINE_float("seconds", 0.5, "of a block of timing", lower_bound=0)
+    flags.DEFINE_float("budget", 0.0, "seconds after which no case is begun; 0: all are", lower_bound=0)
+
+
+def sizes() -> dict[str, Any]:
+    """The options of `rows` as the flags say."""
+    return {name: flags.FLAGS[name].value for name in ("matrix", "seconds", "budget")}
+
+
+def record(
+    rows: Iterable[dict[str, Any]], told: Callable[[dict[str, Any]], str], out: str, command: str
+) -> list[dict[str, Any]]:
+    """Tells rows as they are found, and writes all so far, so that a run that is ended loses none.
+
+    Args:
+        rows: one after the other.
+        told: a row in one line.
+        out: the file; "" for none.
+        command: what was called.
+
+    Returns:
+        All rows.
+    """
+    found = []
+    where = {**timing.where_and_when(), "command": command}
+    for row in rows:
+        found.append(row)
+        print(told(row), flush=True)
+        if out:
+            machine.write(Path(out), {**where, "rows": found})
+    return found
+
+
+def told(row: dict[str, Any], unit: str) -> str:
+    """The measured part of a row in few words.
+
+    Args:
+        row: of `measure`, or with "failed", or the row of a rate.
+        unit: which of its rates.
+    """
+    if "failed" in row:
+        return row["failed"]
+    if "operations_per_second" in row:
+        return f"{row['operations_per_second'] / 1e12:.2f} TFLOP/s"
+    used = "?" if row["utilisation"] is None else f"{100 * row['utilisation']:.1f}"
+    memory = "?" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**30:.2f}"
+    return f"{row[f'{unit}_per_second']:12,.0f} {unit}/s, {used} % of the matrix rate, {memory} GiB"
