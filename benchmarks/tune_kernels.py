@@ -81,8 +81,7 @@ def write(lines: list[dict[str, Any]], chip: str, folder: Path = tables.FOLDER) 
     new = [[line[key] for key in same] for line in lines]
     kept = [line for line in table["blocks"] if [line[key] for key in same] not in new]
     table["blocks"] = [*kept, *lines]
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    machine.write(path, table)
     return path
 
 

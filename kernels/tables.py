@@ -8,7 +8,7 @@
 
 A line of `fastest` says that the backend's values and gradients were checked on that chip and that it was
 faster there than the blockwise path; `record` is the file under `results/kernels/` that shows it. Both lists
-are written by programs (`benchmarks.collect_kernels`, `benchmarks.tune_kernels`), never by hand.
+are written by programs (`benchmarks.collect`, `benchmarks.tune_kernels`), never by hand.
 
 A line applies to calls of the same kind (dtype, logit, masks, ...) whose sizes are all within a factor of two
 of the measured ones; of several the nearest does.

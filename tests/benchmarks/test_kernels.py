@@ -1,9 +1,6 @@
 """Measuring, checking and tuning kernels, on shapes that take a moment."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +12,6 @@ from kernels.trans import shapes as trans_shapes
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import shapes as two_simplicial_shapes
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
     "two_simplicial": kernel_cases.two_simplicial(two_simplicial_shapes.ODD, jnp.float32),
     "signed": kernel_cases.two_simplicial(two_simplicial_shapes.ODD, jnp.float32, "signed"),
@@ -105,23 +101,3 @@ def test_tuning_tries_the_candidates(backend, monkeypatch):
     for direction in ("forward", "backward"):
         line = tune_kernels.tune(SMALL["two_simplicial"], backend, direction, blocks=1)
         assert line is None or line["direction"] == direction
-
-
-@pytest.mark.slow
-def test_one_call_within_its_budget(tmp_path):
-    """`benchmarks.accelerator` on a CPU: a table at the end, files whatever the time allowed."""
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "benchmarks.accelerator", "--budget=60", f"--out={out}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "hold, 0 wrong" in done.stdout
-    assert json.loads((out / "machine.json").read_text())["platform"] == "cpu"
-    assert (out / "parts.json").exists()
-    assert done.stdout.strip().endswith((out / "summary.txt").read_text().strip())
-
-
-def test_a_budget_that_is_none_is_refused(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.accelerator", "--budget=1", f"--out={tmp_path}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "expected at least 12 seconds" in done.stderr

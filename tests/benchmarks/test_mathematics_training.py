@@ -32,17 +32,12 @@ def test_a_row_and_what_cannot_run(monkeypatch):
     found = list(benchmark.rows(config, matrix=32, seconds=0.01, budget=0))
     assert [row["model"] for row in found[1:]] == list(benchmark.MODELS)
     for row in found[1:]:
-        assert row["tokens_per_second"] > 0
+        assert row["tokens_per_second"] == pytest.approx(
+            config.batch_size * (54 + 8) / row["seconds"]["median"]
+        )
         assert row["utilisation"] > 0
+        assert row["peak_bytes"] > row["temporary_bytes"] > 0
         assert "tokens/s" in benchmark.told(row)
     assert "TFLOP/s" in benchmark.told(found[0])
-
-    def fails(*args, **options):
-        raise RuntimeError("RESOURCE_EXHAUSTED: no room\nand more")
-
-    monkeypatch.setattr(benchmark, "_run", fails)
-    row = benchmark.measure(config, 54, 8, 1.0, 0.01)
-    assert row["failed"] == "RuntimeError: RESOURCE_EXHAUSTED: no room"
-    assert row["failed"] in benchmark.told(row)
-    late = list(benchmark.rows(small(), matrix=32, seconds=0.01, budget=1e-9))
-    assert {row["failed"] for row in late[1:]} == {"the budget is spent"}
+    (late, _) = benchmark.rows(small(), matrix=32, seconds=0.01, budget=1e-9)
+    assert late["failed"] == "not begun: the budget is spent"

@@ -1,0 +1,221 @@
+"""Everything in one call: what fits into the seconds, what a part needs, and how it is ended."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import accelerator, accelerator_summary
+
+ROOT = Path(__file__).resolve().parents[2]
+DRAWING = ("matplotlib", "PIL", "imageio", "imageio_ffmpeg", "tensorboardX", "tqdm")
+NOT_NEEDED = (
+    "ml_collections",
+    "grain",
+    "array_record",
+    "tensorflow_datasets",
+    "mathematics_dataset",
+    "sympy",
+)
+"""Packages of this project that all parts do without, so that they may be missing."""
+OF_TRAINING = (*accelerator.FOLNET, "ml_dtypes", "msgpack", "rich", "yaml", "etils")
+
+BLOCKED = """
+import importlib, sys
+blocked, modules = (names.split(",") for names in sys.argv[1:])
+sys.modules.update(dict.fromkeys(blocked))
+for name in modules:
+    importlib.import_module(name)
+"""
+
+
+def programs(*needs):
+    """The modules of the parts that need these packages."""
+    parts = accelerator.parts(Path("out"), Path("runs"), Path("data"))
+    return sorted({part.command(60.0)[0] for part in parts if part.needs in needs})
+
+
+@pytest.mark.parametrize(
+    ("needs", "blocked"),
+    [
+        ((accelerator.KERNELS,), (*DRAWING, *NOT_NEEDED, *set(OF_TRAINING) - set(accelerator.KERNELS))),
+        ((accelerator.TRAINING, accelerator.FOLNET), (*DRAWING, *NOT_NEEDED)),
+    ],
+    ids=["kernels", "training"],
+)
+def test_a_part_needs_no_more_than_it_says(needs, blocked):
+    """Its program is imported where nothing else of this project's packages is."""
+    # These are JAX's own.
+    blocked = [name for name in blocked if name not in ("scipy", "ml_dtypes")]
+    modules = programs(*needs)
+    assert len(modules) >= 3
+    command = [sys.executable, "-c", BLOCKED, ",".join(blocked), ",".join(modules)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_missing_is_told(tmp_path):
+    def command(seconds):
+        raise AssertionError("not to be started")
+
+    part = accelerator.Part("p", 1, command, ("jax", "nobody_has_this"))
+    assert part.missing() == "needs nobody_has_this"
+    part = accelerator.Part("p", 1, command, data=(tmp_path / "none", "draw it"))
+    assert part.missing() == f"needs {tmp_path / 'none'} (draw it)"
+    assert dataclasses.replace(part, data=(tmp_path, "")).missing() == ""
+
+
+def part(name, share, **fields):
+    return accelerator.Part(name, share, lambda seconds: ["this", f"{seconds:.0f}"], ("json",), **fields)
+
+
+def test_what_a_part_leaves_over_goes_to_the_next(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(accelerator.time, "monotonic", lambda: now[0])
+    budget = accelerator.Budget(101.0)
+    one, two, three = part("one", 20), part("two", 20), part("three", 60)
+    assert budget.of(one, [two, three]) == pytest.approx(20)
+    now[0] = 4.0  # it took 4 of its 20
+    assert budget.of(two, [three]) == pytest.approx(24)
+    assert budget.of(three, []) == pytest.approx(96)
+    now[0] = 80.0
+    assert budget.of(one, [two, three]) == accelerator.LEAST  # a share of 4 s would be of no use
+    assert budget.of(part("long", 1, least=40.0), []) == pytest.approx(20)
+
+
+def test_parts_that_do_not_fit_are_told(monkeypatch, tmp_path):
+    """In their order; the seconds of what cannot run go to the others."""
+    started = []
+
+    def run(command, seconds, log, grace):
+        started.append((command, round(seconds)))
+        return "done, 0 s"
+
+    monkeypatch.setattr(accelerator, "run", run)
+    chosen = [
+        part("one", 1),
+        dataclasses.replace(part("two", 8), needs=("nobody_has_this",)),
+        part("three", 1, least=10_000.0),
+        part("four", 1),
+    ]
+    ended = accelerator.run_all(accelerator.Budget(301.0), chosen, tmp_path)
+    assert started == [(["this", "100"], 100), (["this", "300"], 300)]
+    assert ended["two"] == "not started: needs nobody_has_this"
+    assert ended["three"] == "not started: 300 s left, needs 10000"
+    assert json.loads((tmp_path / "parts.json").read_text()) == ended
+
+
+OBSTINATE = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True) or (sys.exit(3) if {leaves} else None))
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print(child.pid, flush=True)
+time.sleep(60)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_part_is_asked_then_ended_with_all_it_started(tmp_path, monkeypatch, leaves):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "obstinate.py").write_text(OBSTINATE.format(leaves=leaves))
+    start = time.monotonic()
+    ended = accelerator.run(["obstinate"], 4.0, tmp_path / "log.txt", grace=1.0)
+    assert time.monotonic() - start < 20
+    assert ended.startswith("asked to end" if leaves else "ended when")
+    _, command, child, asked = (tmp_path / "log.txt").read_text().splitlines()
+    assert (command, asked) == ("== python -m obstinate", "asked")
+    for _ in range(100):
+        if not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split():
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError(f"process {child} goes on")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--budget=1"], "expected at least 12 seconds"),
+        (["--budget=60", "--out=."], "is not an empty folder"),
+        (["--budget=60", "--only=nothing"], "names no part of: checks two_simplicial_attention, "),
+    ],
+)
+def test_mistakes_are_told(flags, message, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("sys.argv", ["accelerator", f"--out={tmp_path}", *flags])
+    with pytest.raises(SystemExit) as end:
+        accelerator.main()
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_table_has_a_line_for_all_there_is(tmp_path):
+    def write(name, value):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(value) if not isinstance(value, str) else value)
+
+    write("machine.json", {"chip": "Chip", "devices": 1, "date": "2026-11-22", "versions": {"jax": "0.12"}})
+    right = {"operation": "trans", "case": "a", "implementation": "gpu", "errors": [1e-6], "holds": True}
+    write("checks_trans.json", {"rows": [right, {**right, "case": "b", "holds": False}]})
+    fast = {"seconds": 1e-3, "speedup": {"plain": {"median": 2.0}}, "times_floor": 1.5}
+    paths = {"gpu": fast, "tpu": {"failed": "none"}}
+    write("kernels_trans.json", {"rows": [{**right, "direction": "forward", "paths": paths}]})
+    boxworld = {"case": "relational", "steps_per_second": {"median": 2e4}, "times_the_authors": 1.1}
+    write("training_boxworld.json", {"rows": [{**boxworld, "utilisation": 0.25, "peak_bytes": 2**31}]})
+    rows = [{"name": "product", "operations_per_second": 1e12}, {"name": "t5", "failed": "no room"}]
+    write("training_kinship.json", {"rows": [*rows, {"name": "bert", "problems_per_second": 123.0}]})
+    write("training_llrnn.json", '{"rows": [')  # half of a file
+    write(
+        "boxworld/relational/metrics.jsonl", '{"frames": 5, "solved": null}\n{"frames": 9, "solved": 0.5}\n'
+    )
+    write("kinship/learning.jsonl", "{}\n{}\n")
+    text = "\n".join(accelerator_summary.lines(tmp_path, {"modules": "not started: needs data"}))
+    for told in (
+        "Chip x 1, 2026-11-22; jax 0.12",
+        "not started: needs data",
+        "checks_trans: 1 hold, 1 wrong, 0 not supported",
+        "WRONG b gpu: 1.0e-06",
+        "1000.0 us   2.00x     1.5x floor",
+        "20,000 steps/s,  25.0 % of the matrix rate,   2.00 GiB, 1.1x the authors'",
+        "1.00 TFLOP/s",
+        "no room",
+        "123 problems/s",
+        "boxworld/relational: frames 9, solved 0.5",
+        "kinship: 2 runs finished",
+    ):
+        assert told in text
+
+
+@pytest.mark.slow
+def test_one_call_within_its_budget(tmp_path):
+    """On a CPU: it ends in time, with whole records and a table; a SIGTERM ends it with its part."""
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "benchmarks.accelerator", "--budget=60", f"--out={out}"]
+    start = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert time.monotonic() - start < 65
+    assert done.returncode == 0, done.stderr
+    assert json.loads((out / "machine.json").read_text())["platform"] == "cpu"
+    ended = json.loads((out / "parts.json").read_text())
+    names = [part.name for part in accelerator.parts(out, out, out)]
+    assert list(ended) == names
+    assert ended["boxworld"].startswith("not started: ")
+    for path in out.glob("*.json"):
+        json.loads(path.read_text())
+    assert list(out.glob("checks_*.json"))
+    assert "hold, 0 wrong" in done.stdout
+    assert done.stdout.strip().endswith((out / "summary.txt").read_text().strip())
+
+    process = subprocess.Popen([*command, f"--out={tmp_path / 'other'}"], cwd=ROOT, stdout=subprocess.DEVNULL)
+    time.sleep(8)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 128 + signal.SIGTERM
+    assert children
+    assert not any(os.path.exists(f"/proc/{child}") for child in children)
