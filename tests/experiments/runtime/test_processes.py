@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from experiments.runtime import processes
+from tests.experiments import small_run
 from tests.on_devices import ROOT
 
 SCRIPT = Path(__file__).with_name("several.py")
 
 
 @contextlib.contextmanager
-def running(count, devices, what, workdir, **environment):
+def running(count, devices, what, workdir, script=SCRIPT, **environment):
     """The processes of a run, side by side; none outlives the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -37,7 +38,7 @@ def running(count, devices, what, workdir, **environment):
         started = []
         for index in range(count):
             meeting = [address, str(count), str(index)] if count > 1 else []
-            command = [sys.executable, str(SCRIPT), what, str(workdir), *meeting]
+            command = [sys.executable, str(script), what, str(workdir), *meeting]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
             process = stack.enter_context(subprocess.Popen(command, env=variables, **pipes))
             stack.callback(process.kill)
@@ -45,9 +46,9 @@ def running(count, devices, what, workdir, **environment):
         yield started
 
 
-def answers(count, devices, what, workdir, **environment):
+def answers(count, devices, what, workdir, script=SCRIPT, **environment):
     """What each process of a run has printed last."""
-    with running(count, devices, what, workdir, **environment) as started:
+    with running(count, devices, what, workdir, script, **environment) as started:
         ends = [process.communicate(timeout=300) for process in started]
     for process, (_, errors) in zip(started, ends, strict=True):
         assert process.returncode == 0, errors[-3000:]
@@ -112,6 +113,31 @@ def test_two_processes_of_four_devices_learn_what_one_of_eight_does(tmp_path, wa
     assert curves[1][-1]["eval/counted"] == 19
     summary = json.loads((tmp_path / "two" / "summary.json").read_text())
     assert (summary["devices"]["count"], summary["devices"]["processes"]) == (8, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", small_run.EXPERIMENTS)
+def test_every_experiment_learns_the_same_in_two_processes(tmp_path, experiment):
+    """All that its program does but pictures: data, training, evaluation, checkpoints, what it comes to.
+
+    The order of sums moves an agent's gradient by 1e-4 of itself (its normalizations amplify rounding).
+    """
+    small_run.prepare(experiment, tmp_path)
+    script = Path(small_run.__file__)
+    answers(1, 8, experiment, tmp_path / "one", script)
+    answers(2, 4, experiment, tmp_path / "two", script)
+    curves = lines(tmp_path / "one"), lines(tmp_path / "two")
+    assert len(curves[0]) >= 2
+    bound = 3e-4 if experiment == "boxworld" else 1e-5
+    for ours, theirs in zip(*curves, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            expected = theirs[name]  # None: nothing to be averaged
+            assert value == (expected and pytest.approx(expected, rel=bound, abs=bound / 10)), name
+    ends = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("one", "two")]
+    assert [end["devices"]["processes"] for end in ends] == [1, 2]
+    assert ends[0].keys() == ends[1].keys()
+    assert len(list((tmp_path / "two" / "checkpoints").glob("[0-9]*"))) >= 1
 
 
 @pytest.mark.slow

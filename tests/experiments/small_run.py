@@ -1,0 +1,72 @@
+"""Runs the smallest run of an experiment as its program does, drawing nothing, alone or with other processes.
+
+python small_run.py EXPERIMENT WORKDIR [COORDINATOR NUM_PROCESSES PROCESS_ID]
+
+Prints the number of devices as JSON; the run's record is in its workdir. What it reads is beside that.
+"""
+
+import dataclasses
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import jax
+
+from experiments import runtime
+from experiments.runtime import processes
+from tests.experiments import (
+    llrnn_parity,
+    small_boxworld,
+    small_finetune,
+    small_folnet,
+    small_kinship,
+    small_mathematics,
+)
+
+EXPERIMENTS = ("boxworld", "folnet_finetune", "folnet_pretrain", "kinship", "llrnn", "mathematics")
+
+
+def configured(experiment, folder):
+    """A config whose batches eight devices can share, as can some of what is measured."""
+    rows = {"batch_size": 8, "eval_batch_size": 8}
+    if experiment == "boxworld":
+        return small_boxworld.small(seeds=1, eval_episodes=20, final_episodes=20)
+    if experiment == "folnet_finetune":
+        return small_finetune.small(folder, folder / "model", **rows)
+    if experiment == "folnet_pretrain":
+        return small_folnet.small(folder / "text.txt", baseline="none", **rows)
+    if experiment == "kinship":
+        return small_kinship.small(baselines=(), lrs=(), match="", **rows)
+    if experiment == "llrnn":
+        changes = {"checkpoint_every": 2, "eval_every": 2, "log_every": 2}
+        return dataclasses.replace(llrnn_parity.CONFIG, **changes)
+    if experiment == "mathematics":
+        return small_mathematics.small(**rows)
+    raise ValueError(experiment)
+
+
+def prepare(experiment, folder):
+    """Writes what the run of an experiment reads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if experiment == "folnet_pretrain":
+        small_folnet.write_text(folder)
+    if experiment == "folnet_finetune":
+        small_finetune.write_rte(folder, train=24, dev=11)
+        small_finetune.checkpoint(folder / "model")
+
+
+if __name__ == "__main__":
+    name, directory, *others = sys.argv[1:]
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    if others:
+        processes.connect("auto", others[0], int(others[1]), int(others[2]))
+    module = importlib.import_module(f"experiments.{name}")
+    config, workdir = configured(name, Path(directory).parent), Path(directory)
+    # Pictures take longer than such a run, and are tested elsewhere.
+    runtime.can_draw = lambda: False
+    for figures in ("folnet_figures", "llrnn_figures"):
+        if hasattr(module, figures):
+            getattr(module, figures).draw = lambda *args: {}
+    module.main(config, workdir=workdir)
+    print(json.dumps({"devices": jax.device_count()}))
