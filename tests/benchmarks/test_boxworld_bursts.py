@@ -1,30 +1,76 @@
-"""A burst begins a run or goes on with the released one, and leaves what replaces it."""
+"""A burst begins a run or goes on with the one that is further, and leaves what replaces the released one."""
 
 import dataclasses
+import json
 
 import pytest
 
 from benchmarks import boxworld_bursts as bursts
-from experiments import boxworld_weights
+from benchmarks import collect, machine
+from experiments import boxworld, boxworld_weights, runtime
 from experiments.configs import boxworld as presets
 from tests.experiments.small_boxworld import small
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
-@pytest.mark.slow  # trains and measures twice
+
+@pytest.mark.slow  # trains and measures several times
 def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(presets, "get_config", lambda _: small(steps=100_000, seeds=1))
-    released = tmp_path / "results"
-    bursts.burst("relational", released / "relational", 8.0, tmp_path / "first")
+    released, runs = tmp_path / "results" / "relational", tmp_path / "runs" / "relational"
+    bursts.burst("relational", released, 8.0, runs, tmp_path / "first")
     first = boxworld_weights.load(tmp_path / "first")
     assert (first.run.agent.kind, first.agent.num_virtual_entities) == ("relational", 0)
     assert first.step > 0
     assert {path.name for path in (tmp_path / "first").iterdir()} >= {
         "config.json", "metrics.jsonl", "summary.json", "state.safetensors", "types.png",
     }  # fmt: skip
-    (tmp_path / "first").rename(tmp_path / "relational")
-    bursts.burst("relational", tmp_path / "relational", 8.0, tmp_path / "second")
+    # Nothing was released: it goes on in its own directory.
+    bursts.burst("relational", released, 8.0, runs, tmp_path / "second")
     second = boxworld_weights.load(tmp_path / "second")
     assert second.step > first.step
     assert dataclasses.replace(second.run, session_seconds=0.0) == dataclasses.replace(
         first.run, session_seconds=0.0
     )
+    # On a machine without that directory, and on one whose directory is behind, it goes on with the released.
+    released.parent.mkdir()
+    (tmp_path / "second").rename(released)
+    behind = tmp_path / "others" / "relational"
+    assert bursts.taken_up("relational", tmp_path / "first", behind) == first.run
+    assert bursts.step_of(behind) == first.step
+    bursts.taken_up("relational", released, behind)
+    assert bursts.step_of(behind) == second.step
+    assert bursts.step_of(behind.with_name("relational-1")) == first.step
+
+    # Ended early, it is packed as far as it came; what is further stays.
+    def ended(config, workdir):
+        raise runtime.Preempted("stopped by SIGTERM")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(boxworld, "train", ended)
+        with pytest.raises(runtime.Preempted):
+            bursts.burst("relational", released, 8.0, behind, tmp_path / "third" / "boxworld" / "relational")
+    found = tmp_path / "third"
+    summary = json.loads((released / "summary.json").read_text())
+    devices = summary["devices"]
+    where = {"platform": devices["platform"], "chip": devices["kind"], "versions": summary["versions"]}
+    machine.write(found / "machine.json", {**where, "date": "2026-11-22"})
+    told = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
+    target = tmp_path / "collected" / "boxworld" / "relational"
+    assert told == [f"{target}: step {second.step}"]
+    (tmp_path / "first").rename(tmp_path / "first-again")
+    (found / "boxworld" / "relational").rename(tmp_path / "away")
+    (tmp_path / "first-again").rename(found / "boxworld" / "relational")
+    told = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
+    assert told == [f"{target}: kept, at step {second.step}; this folder's is at {first.step}"]
+
+    # A weight that was changed on the way is noticed, by the sum that the run's own summary has.
+    file = found / "boxworld" / "relational" / "state.safetensors"
+    content = bytearray(file.read_bytes())
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    begin, _ = header["params/logits/kernel"]["data_offsets"]
+    content[8 + length + begin] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"relational is damaged: its parameters have SHA-256"):
+        list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
