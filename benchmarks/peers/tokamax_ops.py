@@ -1,0 +1,52 @@
+"""tokamax: its attention where ours is one.
+
+FOLNet's assoc and join are self-attention; trans is attention with a bias and queries of 0 (here 8 features
+wide, a product that costs little beside that with the values). It chooses its implementation itself.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import tokamax  # pyrefly: ignore[missing-import]
+
+from benchmarks.peers.comparing import JaxProgram, Layout, Program, Subject
+
+HEADS_INSIDE = (0, 2, 1, 3)
+
+
+def about() -> dict[str, Any]:
+    """What is not compared, and why."""
+    return {
+        "not_compared": "triangle_multiplication: LayerNorms and gates around a product without a softmax; "
+        "no weights make it trans"
+    }
+
+
+def trans_by_attention(kernel_logits, premise):
+    """[B, H, X, A] and [B, A, H, Y] to [B, X, H, Y]."""
+    batch, heads, rows, columns = kernel_logits.shape
+    query = jnp.zeros((batch, rows, heads, 8), premise.dtype)
+    key = jnp.zeros((batch, columns, heads, 8), premise.dtype)
+    return (tokamax.dot_product_attention(query, key, premise, bias=kernel_logits),)
+
+
+def self_attention(query, key, value):
+    """[B, T, H, S] each."""
+    return (tokamax.dot_product_attention(query, key, value),)
+
+
+def programs(subject: Subject) -> dict[str, Callable[[], Program]]:
+    """Its attention for a subject."""
+    found: dict[str, tuple[str, Callable[..., Any], Layout]] = {
+        "self_attention": ("tokamax attention", self_attention, Layout()),
+        "trans": (
+            "tokamax attention with a bias",
+            trans_by_attention,
+            Layout((None, HEADS_INSIDE), (HEADS_INSIDE,)),
+        ),
+    }
+    if subject.kind not in found:
+        return {}
+    name, function, layout = found[subject.kind]
+    return {name: lambda: JaxProgram(subject, function, layout)}

@@ -1,0 +1,110 @@
+"""A layer of FOLNet in plain PyTorch, in the layout and with the contractions of the released code.
+
+Binary atoms have their relations last, [B, X, Y, D2], so every projection is an `nn.Linear`.
+Axis letters: B batch; X, Y, A tokens; H heads, S features of a head; C relations.
+"""
+
+import torch  # pyrefly: ignore[missing-import]
+from torch import nn  # pyrefly: ignore[missing-import]
+from torch.nn import functional as F  # pyrefly: ignore[missing-import]
+
+from benchmarks.peers.comparing import Layout
+
+LAYOUT = Layout(inputs=(None, (0, 2, 3, 1)), outputs=(None, (0, 2, 3, 1)))
+"""Unary atoms are as ours; ours have relations before both tokens."""
+
+
+class Operator(nn.Module):
+    """Whatever projections an operator has, by their names."""
+
+    def __init__(self, **layers: nn.Module):
+        super().__init__()
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+
+
+class ReasonerLayer(nn.Module):
+    """One step of forward chaining with all operators, jmc.atp, without dropout or masks."""
+
+    def __init__(
+        self,
+        properties: int,
+        relations: int,
+        heads: int,
+        size: int,
+        hidden: int,
+        pair_hidden: int,
+        eps: float,
+    ):
+        super().__init__()
+        self.heads, self.size, self.eps = heads, size, eps
+        width, linear = heads * size, nn.Linear
+        self.join = Operator(
+            kernel=linear(relations, heads, bias=False),
+            premise=linear(properties, width),
+            writer=linear(width, properties),
+        )
+        self.mu = Operator(
+            reader=linear(relations, heads + size, bias=False), writer=linear(width, properties)
+        )
+        self.cjoin = Operator(
+            kernel=linear(properties, width, bias=False),
+            premise=linear(relations, size),
+            writer=linear(width, properties),
+        )
+        self.assoc = Operator(reader=linear(properties, 2 * width), writer=linear(heads, relations))
+        self.prod = Operator(
+            kernel=linear(properties, width), premise=linear(relations, size), writer=linear(heads, relations)
+        )
+        self.trans = Operator(
+            reader=linear(relations, 2 * relations, bias=False), writer=linear(relations, relations)
+        )
+        self.bool_unary = Operator(
+            clause_in=linear(properties, hidden), clause_out=linear(hidden, properties)
+        )
+        self.bool_binary = Operator(
+            clause_in=linear(2 * relations, pair_hidden),
+            clause_out=linear(pair_hidden, relations),
+            clause_skip=linear(relations, relations),
+        )
+
+    def normalized(self, u, r):
+        """Both without gain and bias."""
+        return tuple(F.layer_norm(x, x.shape[-1:], eps=self.eps) for x in (u, r))
+
+    def unary(self, u, r):
+        """The conclusions of join, mu and cjoin."""
+        heads, size = self.heads, self.size
+        kernel = self.join.kernel(r).softmax(dim=2)
+        joined = torch.einsum("bxah,bahs->bxhs", kernel, self.join.premise(u).unflatten(-1, (heads, size)))
+        kernel, premise = self.mu.reader(r).split((heads, size), dim=-1)
+        pooled = torch.einsum("bxah,bxas->bxhs", kernel.softmax(dim=2), premise)
+        kernel = self.cjoin.kernel(u).unflatten(-1, (size, heads)).softmax(dim=1)
+        other = torch.einsum("bxsh,bxys->bysh", kernel, self.cjoin.premise(r))
+        return (
+            self.join.writer(joined.flatten(-2))
+            + self.mu.writer(pooled.flatten(-2))
+            + self.cjoin.writer(other.flatten(-2))
+        )
+
+    def binary(self, u, r):
+        """The conclusions of assoc, trans and prod."""
+        heads, scale = (self.heads, self.size), self.size**-0.25
+        kernel, premise = self.assoc.reader(u).chunk(2, dim=-1)
+        kernel, premise = (scale * x.unflatten(-1, heads) for x in (kernel, premise))
+        assoc = torch.einsum("bxhs,byhs->bxyh", kernel, premise)
+        kernel, premise = self.trans.reader(r).chunk(2, dim=-1)
+        trans = torch.einsum("bxac,bayc->bxyc", kernel.softmax(dim=2), premise)
+        kernel = scale * self.prod.kernel(u).unflatten(-1, heads)
+        prod = torch.einsum("bxhs,bxys->bxyh", kernel, scale * self.prod.premise(r))
+        return self.assoc.writer(assoc) + self.trans.writer(trans) + self.prod.writer(prod)
+
+    def forward(self, unary, relation):
+        u, r = self.normalized(unary, relation)
+        unary, relation = unary + self.unary(u, r), relation + self.binary(u, r)
+        u, r = self.normalized(unary, relation)
+        converse = r.transpose(1, 2)
+        hidden = F.gelu(self.bool_binary.clause_in(torch.cat((r, converse), dim=-1)))
+        relation = relation + self.bool_binary.clause_out(hidden) + self.bool_binary.clause_skip(converse)
+        unary = unary + self.bool_unary.clause_out(F.gelu(self.bool_unary.clause_in(u)))
+        return unary, relation

@@ -1,0 +1,136 @@
+"""Running a PyTorch module with our weights: as it is, or compiled."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch  # pyrefly: ignore[missing-import]
+from torch import nn  # pyrefly: ignore[missing-import]
+
+from benchmarks.peers.comparing import Layout, Subject
+
+
+def setup() -> torch.device:
+    """All cores, products in full float32, and JAX's platform: the accelerator only if JAX has one."""
+    import jax  # its backend is looked at here, not when this module is imported
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    return torch.device("cuda" if jax.default_backend() == "gpu" and torch.cuda.is_available() else "cpu")
+
+
+class Function(nn.Module):
+    """A function as a module without parameters."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The function's one output."""
+        return (self.function(*inputs),)
+
+
+def torch_name(path: str, array: np.ndarray) -> tuple[str, tuple[int, ...] | None]:
+    """What PyTorch calls a parameter of ours, and our axes in the order in which it has them.
+
+    Modules here have the names of ours, so the rest is a rule: kernels [inputs, outputs] are `weight`
+    [outputs, inputs], those of convolutions [y, x, inputs, outputs] are [outputs, inputs, y, x], and the
+    `scale` of a LayerNorm is its `weight`.
+    """
+    *above, last = path.split("/")
+    if last in ("kernel", "weight") and array.ndim in (2, 4):
+        return ".".join((*above, "weight")), (1, 0) if array.ndim == 2 else (3, 2, 0, 1)
+    return ".".join((*above, "weight" if last == "scale" else last)), None
+
+
+class Queued:
+    """What a GPU may still be computing: JAX's `block_until_ready` waits for it."""
+
+    def __init__(self, result: Any):
+        self.result = result
+
+    def block_until_ready(self) -> "Queued":
+        """Waits."""
+        torch.cuda.synchronize()
+        return self
+
+
+class TorchProgram:
+    """A module on our arrays, without gradients, or with those of all parameters and floating inputs."""
+
+    def __init__(self, subject: Subject, module: nn.Module, layout: Layout | None = None, *, compiled: bool):
+        """Copies the weights in.
+
+        Raises:
+          ValueError: parameters that only one side has.
+        """
+        device, self.layout = setup(), layout or Layout()
+        self.names = {path: torch_name(path, array) for path, array in subject.params.items()}
+        parameters = dict(module.named_parameters())
+        if set(parameters) != {name for name, _ in self.names.values()}:
+            ours = {name for name, _ in self.names.values()}
+            raise ValueError(f"parameters of one side only: {sorted(set(parameters) ^ ours)}")
+        with torch.no_grad():
+            for path, (name, axes) in self.names.items():
+                array = subject.params[path]
+                array = array if axes is None else array.transpose(axes)
+                if parameters[name].shape != array.shape:
+                    raise ValueError(f"{name} has shape {tuple(parameters[name].shape)}, ours {array.shape}")
+                parameters[name].copy_(torch.from_numpy(np.ascontiguousarray(array)))
+        self.module = module.to(device)
+        self.run = torch.compile(self.module) if compiled else self.module
+        self.differentiable = subject.differentiable
+        self.inputs = [
+            torch.from_numpy(x.copy()).to(device) for x in self.layout.to_peer(subject.inputs, "inputs")
+        ]
+        self.cotangents = [
+            torch.from_numpy(x.copy()).to(device)
+            for x in self.layout.to_peer(subject.cotangents(), "outputs")
+        ]
+        self.queued = device.type == "cuda"
+
+    def call(self, direction: str) -> Callable[[], Any]:
+        """Forward under `no_grad`; a gradient begins with those of the last step put away."""
+        leaves = [self.inputs[i] for i in self.differentiable]
+
+        def forward():
+            with torch.no_grad():
+                return self._waiting(self.run(*self.inputs))
+
+        def gradient():
+            self.module.zero_grad(set_to_none=True)
+            for x in leaves:
+                x.grad = None
+            outputs = self.run(*self.inputs)
+            torch.autograd.backward(outputs, self.cotangents)
+            return self._waiting(outputs)
+
+        for x in leaves:
+            x.requires_grad_(direction == "gradient")
+        return forward if direction == "forward" else gradient
+
+    def _waiting(self, result):
+        return Queued(result) if self.queued else result
+
+    def arrays(self, direction: str, result: Any) -> dict[str, np.ndarray]:
+        """Outputs, and the gradients that the last call has left."""
+
+        def numpy(tensor):
+            return tensor.detach().cpu().numpy()
+
+        outputs = result.result if isinstance(result, Queued) else result
+        found = {
+            f"output {i}": self.layout.to_ours(i, numpy(out), "outputs") for i, out in enumerate(outputs)
+        }
+        if direction == "forward":
+            return found
+        parameters = dict(self.module.named_parameters())
+        for path, (name, axes) in self.names.items():
+            grad = numpy(parameters[name].grad)
+            found[f"gradient of {path}"] = grad if axes is None else grad.transpose(np.argsort(axes))
+        for i in self.differentiable:
+            found[f"gradient of input {i}"] = self.layout.to_ours(i, numpy(self.inputs[i].grad), "inputs")
+        return found

@@ -1,0 +1,54 @@
+"""Schlag et al. (2019), an attention and an encoder layer, in plain PyTorch on its fused attention."""
+
+import torch  # pyrefly: ignore[missing-import]
+from torch import nn  # pyrefly: ignore[missing-import]
+from torch.nn import functional as F  # pyrefly: ignore[missing-import]
+
+
+class TPAttention(nn.Module):
+    """TPMHA, equations (3) to (6): what a head retrieves, times its role."""
+
+    def __init__(self, features: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        for name in ("query", "key", "value", "role", "output"):
+            setattr(self, name, nn.Linear(features, features))
+
+    def attend(self, x, mask=None):
+        """[B, T, I] to [B, T, I]; the mask is [B, 1, 1, T], True where keys are."""
+        query, key, value = (
+            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        filler = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.output(filler.transpose(1, 2).flatten(-2) * self.role(x))
+
+    def forward(self, x):
+        return (self.attend(x),)
+
+
+class FeedForward(nn.Module):
+    """Equation (7)."""
+
+    def __init__(self, features: int, hidden: int):
+        super().__init__()
+        self.hidden = nn.Linear(features, hidden)
+        self.output = nn.Linear(hidden, features)
+
+    def forward(self, x):
+        return self.output(torch.relu(self.hidden(x)))
+
+
+class EncoderLayer(nn.Module):
+    """h = z + TPMHA(LN z), z' = LN(h + FF(LN h)): equation (1)."""
+
+    def __init__(self, features: int, heads: int, hidden: int):
+        super().__init__()
+        self.attention = TPAttention(features, heads)
+        self.feed_forward = FeedForward(features, hidden)
+        for name in ("attention_norm", "feed_forward_norm", "output_norm"):
+            setattr(self, name, nn.LayerNorm(features))
+
+    def forward(self, cells, mask):
+        cells = cells + self.attention.attend(self.attention_norm(cells), mask[:, None, None, :])
+        return (self.output_norm(cells + self.feed_forward(self.feed_forward_norm(cells))),)
