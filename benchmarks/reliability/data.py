@@ -1,0 +1,426 @@
+"""Readers of data: questions, documents, windows, tasks; and of records: metrics, configs, tables."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.reliability.reader import Reader
+from experiments import folnet_data, kinship_measures
+from experiments.configs.llrnn import Config as LLRNNConfig
+from experiments.exporting.models import experiment_of, read_settings
+from experiments.folnet_finetune_measures import Best
+from experiments.runtime import metrics, releasing
+from experiments.runtime.workdir import Workdir, config_dict, write_json
+from folnet import tasks
+from folnet.pretraining import files as window_files
+from folnet.pretraining import records, sources
+from folnet.tokenization import WordPieceTokenizer
+from kernels import tables
+from tp_transformer import mathematics
+
+DOCUMENTS = [
+    f"The cat number {n} sees the dog. The dog hears bird {n % 7}. All fish swim." for n in range(30)
+]
+QUESTIONS = [mathematics.Question(f"What is {n} + {n % 5}?", str(n + n % 5)) for n in range(40)]
+MODULE = "arithmetic__add_or_sub"
+
+
+# ---- mathematics
+
+
+def _write_questions(folder: Path) -> None:
+    for split in ("train-easy", "interpolate"):
+        (folder / "data" / split).mkdir(parents=True)
+        mathematics.write_questions(folder / "data" / split / f"{MODULE}.txt", QUESTIONS)
+
+
+def _read_questions(folder: Path) -> Any:
+    source = mathematics.open_source(folder / "data")
+    return [list(source.questions(split, MODULE)) for split in ("train-easy", "interpolate")]
+
+
+GENERATOR = mathematics.Generator(train=6, test=2, names=("numbers__place_value",), extrapolation=(), seed=0)
+
+
+def _generate(folder: Path) -> None:
+    mathematics.generate(folder / "set", GENERATOR, processes=1, show=False)
+
+
+def _generate_again(folder: Path) -> Any:
+    source = mathematics.generate(folder / "set", GENERATOR, processes=1, show=False)
+    return list(source.questions("train", "numbers__place_value"))
+
+
+def _begin_to_generate(folder: Path) -> None:
+    """As it is after a kill between two parts."""
+    _generate(folder)
+    (folder / "set" / ".parts").mkdir()
+    for split in ("train-medium", "interpolate"):
+        parts = folder / "set" / ".parts" / split / "numbers__place_value"
+        parts.mkdir(parents=True)
+        (folder / "set" / split / "numbers__place_value.txt").rename(parts / "00000.txt")
+    np.save(folder / "set" / ".parts" / "test_questions.npy", np.zeros(3, np.uint64))
+
+
+def _prepare_tfds(folder: Path, name: str, rows: list[dict[str, Any]], version: str, config: str) -> None:
+    """A data set as TensorFlow Datasets prepares it."""
+    import tensorflow_datasets as tfds
+
+    with tfds.core.registered.skip_registration():
+
+        class Made(tfds.core.GeneratorBasedBuilder):
+            """Texts, and numbers."""
+
+            BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=config, version=version)]  # noqa: RUF012
+            url_infos = {}  # noqa: RUF012 -- nothing is downloaded
+
+            def _info(self):
+                text = tfds.features.Text()
+                kinds = {key: text if isinstance(rows[0][key], str) else np.int64 for key in rows[0]}
+                return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(kinds))
+
+            def _split_generators(self, dl_manager):
+                return {split: self._generate_examples() for split in ("train", "test", "validation")}
+
+            def _generate_examples(self):
+                yield from enumerate(rows)
+
+    Made.name = name
+    Made(data_dir=folder, config=config, file_format="array_record").download_and_prepare()
+
+
+def _write_math_tfds(folder: Path) -> None:
+    rows = [{"question": question, "answer": answer} for question, answer in QUESTIONS]
+    _prepare_tfds(folder, "math_dataset", rows, "1.0.0", MODULE)
+
+
+def _read_math_tfds(folder: Path) -> Any:
+    return list(mathematics.open_source(folder).questions("interpolate", MODULE))
+
+
+# ---- text
+
+
+def _write_text(folder: Path) -> None:
+    (folder / "text.txt").write_text("\n\n".join(DOCUMENTS) + "\n", encoding="utf-8")
+
+
+def _read_documents(name: str) -> Callable[[Path], Any]:
+    return lambda folder: [document.text for document in sources.open_documents(folder / name)]
+
+
+def _write_text_records(folder: Path) -> None:
+    records.write_records(folder / "text.array_record", (text.encode() for text in DOCUMENTS))
+
+
+def _write_articles(folder: Path) -> None:
+    rows = [{"title": f"Title {number}", "text": text} for number, text in enumerate(DOCUMENTS)]
+    _prepare_tfds(folder, "wikipedia", rows, "1.0.0", "en")
+
+
+def _prepare_windows(folder: Path) -> Any:
+    vocabulary = folder / "vocab.txt"
+    if not vocabulary.exists():
+        WordPieceTokenizer.train(DOCUMENTS, 90).save(vocabulary)
+    with contextlib.chdir(folder):  # what was prepared knows its source by name
+        return folnet_data.prepare(
+            folder / "windows",
+            sources.open_documents("text.txt"),
+            WordPieceTokenizer.load(vocabulary),
+            length=16,
+            held_out=0.2,
+            shard_documents=10,
+            processes=1,
+            show=False,
+        )
+
+
+def _write_windows(folder: Path) -> None:
+    _write_text(folder)
+    _prepare_windows(folder)
+
+
+def _read_windows(folder: Path) -> Any:
+    found = []
+    for split in window_files.SPLITS:
+        windows = window_files.PreparedWindows(folder / "windows", split)
+        found += [windows.tokenizer().vocabulary, windows.take(range(len(windows)))]
+    return found
+
+
+def _write_begun_windows(folder: Path) -> None:
+    """As it is after a kill when two of three parts are done."""
+    _write_windows(folder)
+    root = folder / "windows"
+    made = window_files.Manifest.read(root)
+    done = root / ".done"
+    done.mkdir()
+    for shard in range(2):
+        counts = {
+            split: next(part for part in made.splits[split] if part["shard"] == shard)
+            for split in window_files.SPLITS
+        }
+        window_files.write_json(done / f"{shard:05d}.json", counts)
+    dataclasses.replace(made, splits={}).write(root)
+
+
+def _windows_again(folder: Path) -> Any:
+    _prepare_windows(folder)
+    return _read_windows(folder)
+
+
+# ---- tasks
+
+
+def _write_tasks(folder: Path) -> None:
+    rte = [f"{n}\tThe dog {n} sat.\tIt sat.\t{'entailment' if n % 2 else 'not_entailment'}" for n in range(8)]
+    mrpc = [f"{n % 2}\t{n}\t{n + 100}\tHe said {n}.\tHe told {n}." for n in range(8)]
+    cola = [f"gj04\t{n % 2}\t\tThe car number {n} is red." for n in range(8)]
+    context = "The dog saw a red car in the park ."
+    qas = [
+        {
+            "id": f"q{n}",
+            "question": "What did the dog see ?",
+            "is_impossible": bool(n % 2),
+            "answers": [] if n % 2 else [{"text": "a red car", "answer_start": 12}],
+        }
+        for n in range(4)
+    ]
+    squad = {"version": "v2.0", "data": [{"title": "Dog", "paragraphs": [{"context": context, "qas": qas}]}]}
+    folio = [
+        {"premises": ["A dog is red.", "All red play."], "conclusion": "It is good.", "label": label}
+        for label in ("True", "False", "Unknown")
+    ]
+    header = (
+        ",id,story,query,text_query,target,text_target,proof_state,f_comb,task_name,story_edges,edge_types"
+    )
+    clutrr = [
+        f"{n},i{n},\"[Jason] sat.\n[Lewis] ran.\",\"('Jason', 'Lewis')\",,uncle,[],[],x,task_1.{2 + n % 2},e,t"
+        for n in range(4)
+    ]
+    msr = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *mrpc]
+    contents = {
+        "RTE/dev.tsv": "\n".join(["index\tsentence1\tsentence2\tlabel", *rte]) + "\n",
+        "CoLA/dev.tsv": "\n".join(cola) + "\n",
+        "MRPC/msr_paraphrase_train.txt": "\r\n".join(msr) + "\r\n",
+        "MRPC/mrpc_dev_ids.tsv": "2\t102\n4\t104\n",
+        "dev-v2.0.json": json.dumps(squad, indent=1),
+        "folio-validation.jsonl": "".join(json.dumps(one) + "\n" for one in folio),
+        "data_089907f8/1.2,1.3_train.csv": "\n".join([header, *clutrr]) + "\n",
+        "answers.json": json.dumps({"q0": "a red car", "q1": ""}),
+        "RTE.tsv": "index\tprediction\n0\tentailment\n1\tnot_entailment\n",
+    }
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content.encode("utf-8"))
+
+
+def _examples(name: str, split: str = "validation") -> Callable[[Path], Any]:
+    return lambda folder: [
+        dataclasses_or_tuples(one) for one in tasks.open_task(name).examples(folder, split)
+    ]
+
+
+def dataclasses_or_tuples(example: Any) -> Any:
+    """An example as what `reader.canonical` takes."""
+    return example._asdict() if hasattr(example, "_asdict") else example
+
+
+def _write_glue_tfds(folder: Path) -> None:
+    rows = [{"idx": n, "label": n % 2, "sentence1": f"A dog {n}.", "sentence2": "It sat."} for n in range(8)]
+    _prepare_tfds(folder, "glue", rows, "2.0.0", "rte")
+
+
+def _read_predictions(folder: Path) -> Any:
+    from folnet.tasks import files, squad
+
+    return files.read_predictions(folder / "RTE.tsv"), squad.read_predictions(folder / "answers.json")
+
+
+# ---- records
+
+
+def _write_metrics(folder: Path) -> None:
+    lines = [{"step": step, "loss": 1 / step, "train_seconds": 0.1 * step} for step in range(1, 9)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+def _resume_metrics(folder: Path) -> Any:
+    writer = metrics.MetricsWriter(folder, 6)
+    writer.write(7, {"loss": 0.5})
+    writer.close()
+    return metrics.read(folder / "metrics.jsonl")
+
+
+def _write_workdir(folder: Path) -> None:
+    (folder / "run").mkdir()
+    write_json(folder / "run" / "config.json", config_dict(LLRNNConfig()))
+    write_json(folder / "run" / "summary.json", {"step": 3, "metrics": {"loss": 0.5}, "results": {}})
+
+
+def _open_workdir(folder: Path) -> Any:
+    run = Workdir(folder / "run", LLRNNConfig())
+    try:
+        return run.read_summary(), (folder / "run" / "config.json").read_text()
+    finally:
+        run.close()
+
+
+def _read_config(folder: Path) -> Any:
+    settings = read_settings(folder / "run")
+    experiment_of(folder / "run", settings)
+    return releasing.read_run_config(LLRNNConfig, folder / "run", "experiments.llrnn")
+
+
+def _write_best(folder: Path) -> None:
+    write_json(folder / "metrics.json", {"step": 4, "main": 0.5, "accuracy": 0.5})
+
+
+def _read_best(folder: Path) -> Any:
+    best = Best(folder, None, None)  # pyrefly: ignore[bad-argument-type] -- neither is asked
+    record = best.record
+    if record is None:
+        raise ValueError(f"{folder} has no record")
+    return record
+
+
+def _write_kinship(folder: Path) -> None:
+    lines = [
+        {"preset": "quick", "model": "j.a", "seed": seed, "accuracies": {"2": 0.5}, "curve": [[1, 0.5, 0.25]]}
+        for seed in range(3)
+    ]
+    (folder / "learning.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+def _read_kinship(folder: Path) -> Any:
+    found = kinship_measures.of_preset(folder / "learning.jsonl", "quick")
+    return [
+        [list(point) for point in kinship_measures.points(line)] for lines in found.values() for line in lines
+    ]
+
+
+def _write_tables(folder: Path) -> None:
+    line = {"operation": "trans", "kind": {"dtype": "float32"}, "sizes": {"T": 64}, "backend": "gpu"}
+    fastest, blocks = [line | {"record": "results"}], [line | {"direction": "forward", "blocks": {"T": 32}}]
+    (folder / "chip.json").write_text(
+        json.dumps({"chip": "A", "fastest": fastest, "blocks": blocks}), "utf-8"
+    )
+
+
+def _read_tables(folder: Path) -> Any:
+    before = tables.FOLDER
+    tables.FOLDER = folder
+    try:
+        tables.read.cache_clear()
+        sizes: Mapping[str, int] = {"T": 64}
+        kind = {"dtype": "float32"}
+        return (
+            tables.read(),
+            tables.fastest("A", "trans", kind, sizes),
+            tables.blocks("A", "trans", "gpu", "forward", kind, sizes),
+        )
+    finally:
+        tables.FOLDER = before
+        tables.read.cache_clear()
+
+
+_TFDS = ["**/*.json", "**/*array_record*"]
+
+READERS: tuple[Reader, ...] = (
+    Reader(
+        "questions in text files",
+        "tp_transformer.mathematics_text",
+        _write_questions,
+        ["data/*/*"],
+        _read_questions,
+    ),
+    Reader(
+        "a generated set, started again",
+        "tp_transformer.mathematics_generation",
+        _generate,
+        ["set/*.json", "set/*/*.txt"],
+        _generate_again,
+        writes=["set/**/*", "set/.lock"],
+        whole=lambda folder: None,
+    ),
+    Reader(
+        "a set half generated, gone on with",
+        "tp_transformer.mathematics_generation",
+        _begin_to_generate,
+        ["set/*.json", "set/.parts/*", "set/.parts/*/*/*"],
+        _generate_again,
+        writes=["set/**/*", "set/.lock", "set/.parts/**/*"],
+        whole=lambda folder: None,
+    ),
+    Reader(
+        "questions prepared by TFDS",
+        "tp_transformer.mathematics_tfds",
+        _write_math_tfds,
+        _TFDS,
+        _read_math_tfds,
+    ),
+    Reader("text", "folnet.pretraining.sources", _write_text, ["*.txt"], _read_documents("text.txt")),
+    Reader(
+        "array_record of texts",
+        "folnet.pretraining.records",
+        _write_text_records,
+        ["*.array_record"],
+        _read_documents("text.array_record"),
+        checked=True,
+    ),
+    Reader(
+        "articles prepared by TFDS",
+        "folnet.pretraining.tfds",
+        _write_articles,
+        _TFDS,
+        _read_documents("wikipedia/en/1.0.0"),
+    ),
+    Reader("prepared windows", "folnet.pretraining.files", _write_windows, ["windows/*"], _read_windows),
+    Reader(
+        "windows half prepared, gone on with",
+        "experiments.folnet_data",
+        _write_begun_windows,
+        ["windows/*.json", "windows/*.txt", "windows/.done/*"],
+        _windows_again,
+        writes=["windows/**/*", "windows/.done/*", "windows/.lock"],
+        whole=lambda folder: None,
+    ),
+    Reader("GLUE, RTE", "folnet.tasks.glue", _write_tasks, ["RTE/*"], _examples("rte")),
+    Reader("GLUE, CoLA", "folnet.tasks.glue", _write_tasks, ["CoLA/*"], _examples("cola")),
+    Reader("GLUE, MRPC", "folnet.tasks.glue", _write_tasks, ["MRPC/*"], _examples("mrpc")),
+    Reader("GLUE prepared by TFDS", "folnet.tasks.tfds", _write_glue_tfds, _TFDS, _examples("rte")),
+    Reader("SQuAD", "folnet.tasks.squad", _write_tasks, ["dev-v2.0.json"], _examples("squad2")),
+    Reader("FOLIO", "folnet.tasks.folio", _write_tasks, ["folio*"], _examples("folio")),
+    Reader("CLUTRR", "folnet.tasks.clutrr", _write_tasks, ["data_*/*"], _examples("clutrr23", "train")),
+    Reader("predictions", "folnet.tasks.files", _write_tasks, ["RTE.tsv", "answers.json"], _read_predictions),
+    Reader(
+        "metrics, gone on with",
+        "experiments.runtime.metrics",
+        _write_metrics,
+        ["metrics.jsonl"],
+        _resume_metrics,
+        writes=["metrics.jsonl"],
+    ),
+    Reader(
+        "a run's directory",
+        "experiments.runtime.workdir",
+        _write_workdir,
+        ["run/*.json"],
+        _open_workdir,
+        writes=["run/.lock", "run/config.json"],
+        whole=lambda folder: None,
+    ),
+    Reader(
+        "a run's config", "experiments.runtime.releasing", _write_workdir, ["run/config.json"], _read_config
+    ),
+    Reader(
+        "best of fine-tuning", "experiments.folnet_finetune_measures", _write_best, ["*.json"], _read_best
+    ),
+    Reader("record of kinship", "experiments.kinship_measures", _write_kinship, ["*.jsonl"], _read_kinship),
+    Reader("tables of kernels", "kernels.tables", _write_tables, ["*.json"], _read_tables),
+)

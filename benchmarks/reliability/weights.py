@@ -1,0 +1,390 @@
+"""Readers of weights: PyTorch's files, safetensors, packed runs, checkpoints, artifacts and requests."""
+
+import functools
+import io
+import json
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.reliability.reader import Reader
+from experiments import convert_folnet, run_exported
+from experiments.configs import folnet_finetune as finetune_configs
+from experiments.exporting import Exportable, Input, Options, Output, export_model
+from experiments.folnet_finetune_model import begin, make, misfits
+from experiments.runtime import packing, torch_files
+from experiments.runtime.checkpoints import CheckpointError, Checkpoints
+from experiments.runtime.workdir import write_json
+from folnet import FOLNet, FOLNetConfig, parameters
+from folnet.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+ARRAYS = {
+    "weight": np.arange(12, dtype=np.float32).reshape(3, 4) / 7,
+    "half": np.asarray([1.5, -2.0], np.float16),
+    "steps": np.asarray(7, np.int64),
+}
+FOLNET = FOLNetConfig(
+    vocab_size=104,
+    hidden_size=8,
+    relation_size=4,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    head_size=4,
+    intermediate_size=12,
+    relation_intermediate_size=8,
+    max_distance=8,
+    max_position_embeddings=16,
+)
+
+
+class Planted:
+    """Unpickled, it would write a file."""
+
+    def __reduce__(self):
+        """The call that a reader must not make."""
+        return exec, ("open('/dev/shm/fuzz_was_here', 'w').close()",)
+
+
+def _write_zip(folder: Path) -> None:
+    torch_files.save(folder / "model.pt", ARRAYS)
+
+
+def _planted_zip(folder: Path) -> Sequence[bytes]:
+    files = []
+    for program in (pickle.dumps(Planted(), 2), b"cos\nsystem\n(S'touch /dev/shm/fuzz_was_here'\ntR."):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("archive/data.pkl", program)
+        files.append(file.getvalue())
+    return [*files, pickle.dumps(Planted()), pickle.dumps({"model": Planted()}, 4)]
+
+
+def _write_legacy(folder: Path) -> None:
+    """PyTorch before 1.6: pickles of number, version, machine, object and keys, then the storages."""
+    numbers = ARRAYS["weight"].reshape(-1)
+    storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK" + bytes(
+        [numbers.size]
+    )
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"NtQK\0(K\x03K\x04t(K\x04K\x01t\x89"
+    saved = (
+        b"\x80\x02ccollections\nOrderedDict\n)R(X\x06\0\0\0weight"
+        + tensor
+        + b"ccollections\nOrderedDict\n)RtRu."
+    )
+    parts = [pickle.dumps(torch_files.LEGACY_MAGIC, 2), pickle.dumps(torch_files.LEGACY_PROTOCOL, 2)]
+    parts += [
+        pickle.dumps({"protocol_version": 1001, "little_endian": True}, 2),
+        saved,
+        pickle.dumps(["0"], 2),
+    ]
+    parts += [struct.pack("<q", numbers.size), numbers.tobytes()]
+    (folder / "model.pt").write_bytes(b"".join(parts))
+
+
+def _planted_legacy(folder: Path) -> Sequence[bytes]:
+    start = pickle.dumps(torch_files.LEGACY_MAGIC, 2) + pickle.dumps(torch_files.LEGACY_PROTOCOL, 2)
+    machine = pickle.dumps({"little_endian": True}, 2)
+    return [
+        pickle.dumps(Planted(), 2),
+        start + pickle.dumps(Planted(), 2),
+        start + machine + pickle.dumps(Planted(), 2),
+    ]
+
+
+def _read_torch(folder: Path) -> Any:
+    return torch_files.read_state_dict(folder / "model.pt")
+
+
+def _folnet() -> tuple[FOLNet, dict[str, Any]]:
+    model, rng = FOLNet(FOLNET), np.random.default_rng(0)
+    drawn = {
+        name: rng.normal(0, 0.02, shape).astype(np.float32)
+        for name, shape in parameters.shapes(model).items()
+    }
+    return model, parameters.nest(drawn)
+
+
+def _write_folnet(folder: Path) -> None:
+    model, params = _folnet()
+    model.save_pretrained(folder, params)
+
+
+def _read_folnet(folder: Path) -> Any:
+    model, params = FOLNet.from_pretrained(folder)
+    return model.config.to_dict(), params
+
+
+def _write_authors(folder: Path) -> None:
+    _write_folnet(folder / "ours")
+    convert_folnet.to_authors(str(folder / "ours"), str(folder / "theirs"))
+    for path in (folder / "ours").iterdir():
+        path.unlink()
+    (folder / "ours").rmdir()
+
+
+def _convert(folder: Path) -> Any:
+    convert_folnet.from_authors(str(folder / "theirs"), str(folder / "ours"))
+    return _read_folnet(folder / "ours")
+
+
+def _finetuning(folder: Path) -> Any:
+    config = finetune_configs.Config(task="rte", data_dir=str(folder), checkpoint=str(folder))
+    if wrong := misfits(config):
+        raise ValueError("; ".join(wrong))
+    return begin(config, make(config))
+
+
+def _write_vocabulary(folder: Path) -> None:
+    letters = [chr(code) for code in range(97, 123)]
+    WordPieceTokenizer([*SPECIAL_TOKENS, *letters, *(f"##{c}" for c in letters)]).save(folder / "vocab.txt")
+
+
+def _read_vocabulary(folder: Path) -> Any:
+    return WordPieceTokenizer.load(folder / "vocab.txt").vocabulary
+
+
+# ---- runs
+
+
+def state(step: int) -> dict[str, Any]:
+    """A state with the kinds of leaves there are."""
+    made = {
+        "params": {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3) + step, "small": np.float32(2.5)},
+        "keys": jax.random.split(jax.random.key(step), 2),
+        "board": np.asarray([[-1, 3]], np.int8),
+        "half": jnp.asarray([1.5], jnp.bfloat16),
+    }
+    return jax.tree.map(jnp.asarray, made)
+
+
+@functools.cache
+def abstract() -> dict[str, Any]:
+    """Its shapes."""
+    where = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), state(1))
+
+
+def _write_run(folder: Path) -> None:
+    checkpoints = Checkpoints(folder / "checkpoints", every=1, keep=2)
+    for step in (1, 2):
+        checkpoints.save(step, state(step), {"train_seconds": float(step)})
+    checkpoints.close()
+    write_json(folder / "config.json", {"steps": 9})
+    lines = [{"step": step, "loss": 1 / step} for step in (1, 2)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+def _write_packed(folder: Path) -> None:
+    _write_run(folder / "run")
+    packing.pack(folder / "run", abstract(), folder / "packed")
+    import shutil
+
+    shutil.rmtree(folder / "run")
+
+
+def _read_packed(folder: Path) -> Any:
+    return packing.read_state(folder / "packed", abstract())
+
+
+def _unpack(folder: Path) -> Any:
+    packing.unpack(folder / "packed", abstract(), folder / "again")
+    return Checkpoints(folder / "again" / "checkpoints", every=1, keep=2).restore(abstract())
+
+
+def _unpacked_whole(folder: Path) -> None:
+    """A workdir without a config.json is not taken for a run."""
+    if (folder / "again" / "config.json").exists():
+        raise ValueError("again/config.json is there")
+
+
+def _restore(folder: Path) -> Any:
+    checkpoints = Checkpoints(folder / "checkpoints", every=1, keep=2)
+    try:
+        restored = checkpoints.restore(abstract())
+        if restored is None:
+            raise ValueError(f"there is no checkpoint in {folder}")
+        return restored
+    finally:
+        checkpoints.close()
+
+
+def _either(valid: Any, found: Any) -> bool:
+    """The last checkpoint, or the one before it as it was saved."""
+    from benchmarks.reliability.reader import canonical
+
+    if found.step not in (1, 2):
+        return False
+    wanted = {"state": state(found.step), "progress": {"train_seconds": float(found.step)}}
+    return canonical(wanted) == canonical({"state": found.state, "progress": found.progress})
+
+
+# ---- exported models
+
+
+def _weigh(params: Any, inputs: Any) -> Any:
+    return {"total": jnp.sum(inputs["ids"] * params["scale"], axis=1) + params["offset"]}
+
+
+def _write_artifact(folder: Path, where: str = "inside") -> None:
+    model = Exportable(
+        kind="sum",
+        function=_weigh,
+        params={"scale": jnp.full((1, 1), 2.0), "offset": jnp.full((1,), 10.0)},
+        inputs={"ids": Input(("batch", "length"), "int32", "numbers", pad=0, range=(0, 99))},
+        outputs={"total": Output(("batch",), "of all")},
+        source={"step": None},
+        lengths=(4,),
+    )
+    export_model(model, folder / "model.jaxmodel", Options(platforms=("cpu",), weights=where))
+
+
+def _run_artifact(folder: Path) -> Any:
+    model = run_exported.load(folder / "model.jaxmodel")
+    return dict(model({"ids": np.asarray([[1, 2, 3, 4], [5, 6, 7, 8]], np.int32)}))
+
+
+def _read_artifact(folder: Path) -> Any:
+    return run_exported.read_artifact(folder / "model.jaxmodel")
+
+
+def _write_requests(folder: Path) -> None:
+    _write_artifact(folder)
+    rows = np.arange(40, dtype=np.int32).reshape(10, 4)
+    np.savez(folder / "in.npz", ids=rows)
+    lines = [json.dumps({"id": n, "inputs": {"ids": row.tolist()}}) for n, row in enumerate(rows)]
+    (folder / "in.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+@functools.cache
+def _served(artifact: bytes) -> run_exported.Model:
+    """The model that answers; loaded once, it is not what is damaged."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.jaxmodel"
+        path.write_bytes(artifact)
+        return run_exported.load(path)
+
+
+def _answer(ending: str) -> Callable[[Path], Any]:
+    def answer(folder: Path) -> Any:
+        model = _served((folder / "model.jaxmodel").read_bytes())
+        run_exported.answer_file(model, folder / f"in.{ending}", folder / f"out.{ending}", 4)
+        if ending == "npz":
+            with np.load(folder / "out.npz") as answers:
+                return dict(answers)
+        return [json.loads(line) for line in (folder / "out.jsonl").read_text("utf-8").splitlines()]
+
+    return answer
+
+
+def _planted_requests(folder: Path) -> Sequence[bytes]:
+    objects, archive = io.BytesIO(), io.BytesIO()
+    np.save(objects, np.asarray([Planted()], object), allow_pickle=True)
+    np.savez(archive, ids=np.asarray([Planted()], object))
+    return [archive.getvalue(), objects.getvalue(), pickle.dumps(Planted())]
+
+
+READERS: tuple[Reader, ...] = (
+    Reader(
+        "PyTorch, zip",
+        "experiments.runtime.torch_files",
+        _write_zip,
+        ["*.pt"],
+        _read_torch,
+        planted=_planted_zip,
+    ),
+    Reader(
+        "PyTorch, legacy",
+        "experiments.runtime.torch_files",
+        _write_legacy,
+        ["*.pt"],
+        _read_torch,
+        planted=_planted_legacy,
+    ),
+    Reader(
+        "FOLNet's authors, converted",
+        "experiments.convert_folnet",
+        _write_authors,
+        ["theirs.*"],
+        _convert,
+        writes=["ours/*"],
+        planted=_planted_zip,
+    ),
+    Reader(
+        "pretrained FOLNet", "folnet.pretrained", _write_folnet, ["*.json", "*.safetensors"], _read_folnet
+    ),
+    Reader("start of fine-tuning", "experiments.folnet_finetune_model", _write_folnet, ["*.*"], _finetuning),
+    Reader("vocabulary", "folnet.tokenization", _write_vocabulary, ["vocab.txt"], _read_vocabulary),
+    Reader(
+        "packed run, its state",
+        "experiments.runtime.packing",
+        _write_packed,
+        ["packed/state.safetensors"],
+        _read_packed,
+        checked=True,
+        errors=(CheckpointError,),
+    ),
+    Reader(
+        "packed run, gone on with",
+        "experiments.runtime.packing",
+        _write_packed,
+        ["packed/*"],
+        _unpack,
+        checked=True,
+        errors=(CheckpointError,),
+        writes=["again/**/*"],
+        whole=_unpacked_whole,
+    ),
+    Reader(
+        "checkpoints, the newest damaged",
+        "experiments.runtime.checkpoints",
+        _write_run,
+        ["checkpoints/2/**/*"],
+        _restore,
+        checked=True,
+        same=_either,
+        errors=(CheckpointError,),
+        writes=["checkpoints*/**/*"],
+    ),
+    Reader(
+        "artifact",
+        "experiments.run_exported",
+        _write_artifact,
+        ["*.jaxmodel"],
+        _read_artifact,
+        checked=True,
+    ),
+    Reader(
+        "artifact with weights beside it",
+        "experiments.run_exported",
+        functools.partial(_write_artifact, where="beside"),
+        ["*.*"],
+        _run_artifact,
+        checked=True,
+    ),
+    Reader(
+        "file of arrays to answer",
+        "experiments.run_exported",
+        _write_requests,
+        ["in.npz"],
+        _answer("npz"),
+        writes=["out.npz"],
+        planted=_planted_requests,
+    ),
+    Reader(
+        "file of requests to answer",
+        "experiments.run_exported",
+        _write_requests,
+        ["in.jsonl"],
+        _answer("jsonl"),
+        writes=["out.jsonl"],
+    ),
+)
