@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from experiments import (
     boxworld_weights,
@@ -34,7 +33,7 @@ from experiments.exporting.kinship import EXPERIMENT, open_kinship
 from experiments.exporting.writers import WRITERS, of_writer
 from experiments.runtime import releasing
 from experiments.runtime.checkpoints import Restored
-from experiments.runtime.training import Program, Task
+from experiments.runtime.training import Program
 from folnet import pretrained
 from folnet.pretraining.files import VOCABULARY
 from folnet.tokenization import WordPieceTokenizer
@@ -216,16 +215,7 @@ def describe_characters(vocabulary: mathematics.Vocabulary) -> dict[str, Any]:
 def load_recurrent(path: Path, step: int | None = None) -> tuple[llrnn_configs.Config, Restored]:
     """The config and the state of a run of `experiments.llrnn`, or of the baseline below it."""
     config = releasing.read_run_config(llrnn_configs.Config, path, "experiments.llrnn")
-    task = config.make_task()
-    model = config.make_model(task)
-
-    def init(key):
-        return model.init(key, jnp.zeros((1, task.steps(task.train_lengths[0]), sum(task.fields))))["params"]
-
-    def no_loss(*_):
-        raise NotImplementedError("this program reads a state, it does not train")
-
-    state = Program(Task(config.seed, config.batch_size, init, no_loss, config.make_optimizer()), "jit")
+    state = Program(llrnn.make_training(config), "jit")
     return config, releasing.restore(path, state.abstract_state(), step)
 
 
