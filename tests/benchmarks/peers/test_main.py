@@ -1,0 +1,116 @@
+"""The program: what is not installed is skipped, unknown names are refused, the record has its form."""
+
+import json
+import sys
+import types
+
+import jax
+import pytest
+
+from benchmarks.peers import __main__ as program
+from benchmarks.peers import libraries
+from benchmarks.peers.comparing import JaxProgram
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs it in this process with no peer installed, whatever is; what it sets is put back."""
+    before = jax.config.jax_default_matmul_precision
+    absent = {key: _absent(library) for key, library in libraries.LIBRARIES.items()}
+    monkeypatch.setattr(libraries, "LIBRARIES", absent)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "somewhere")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["peers", "--small", *arguments])
+        return program.main()
+
+    yield run
+    jax.config.update("jax_default_matmul_precision", before)
+
+
+def _absent(library):
+    return libraries.Library(library.title, f"no_{library.package}", library.distribution, library.side)
+
+
+def _present(monkeypatch, function):
+    """A library of one function for trans."""
+
+    def programs(subject):
+        known = {"trans": {"theirs": lambda: JaxProgram(subject, function(subject))}}
+        return known.get(subject.kind, {})
+
+    monkeypatch.setitem(sys.modules, "their_side", types.SimpleNamespace(programs=programs))
+    monkeypatch.setitem(
+        libraries.LIBRARIES, "torch", libraries.Library("Theirs", "numpy", "numpy", "their_side")
+    )
+
+
+def test_without_any_peer_it_says_so_and_ends_well(run, tmp_path, capsys):
+    out = tmp_path / "deep" / "speed.json"
+    assert run("--only=trans", f"--out={out}") == 0
+    record = json.loads(out.read_text())
+    assert record["rows"] == record["not_measured"] == []
+    assert set(record["peers"]) == {library.title for library in libraries.LIBRARIES.values()}
+    assert all("is not installed" in about["absent"] for about in record["peers"].values())
+    assert {"date", "commit", "versions", "devices", "load", "threads", "tolerance"} <= set(record)
+    assert record["command"] == f"python -m benchmarks.peers --small --only=trans --out={out}"
+    assert "torch is not installed" in capsys.readouterr().out
+    assert "PyTorch: skipped; torch is not installed" in out.with_suffix(".md").read_text()
+
+
+def test_unknown_names_are_refused(run, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run("--only=tensorflow", f"--out={tmp_path}/speed.json")
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err
+    assert "--only=tensorflow" in message
+    assert "tokamax" in message
+    assert "FOLNet layer" in message
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("given", ["--blocks=0", "--block-seconds=0"])
+def test_bad_numbers_are_refused(run, given):
+    with pytest.raises(SystemExit) as stopped:
+        run(given, "--out=")
+    assert stopped.value.code == 2
+
+
+def test_a_row_and_its_page(run, tmp_path, monkeypatch, capsys):
+    """A peer that is here is compared in both directions, for the subject that is asked for."""
+    _present(monkeypatch, lambda subject: lambda *inputs: subject.ours({}, *inputs))
+    out = tmp_path / "speed.json"
+    assert run("--only=trans, odd", f"--out={out}", "--blocks=2", "--block-seconds=0.001") == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["subject"], row["direction"]) for row in rows] == [
+        ("trans, odd", "forward"),
+        ("trans, odd", "gradient"),
+    ]
+    assert all(row["peers"]["theirs"]["difference"] == 0 for row in rows)
+    assert out.with_suffix(".md").read_text().count("| theirs |") == 2
+    assert "times as long" in capsys.readouterr().out
+
+
+def test_other_numbers_end_it_badly(run, tmp_path, monkeypatch):
+    _present(monkeypatch, lambda subject: lambda kernel, premise: (premise,))
+    out = tmp_path / "speed.json"
+    assert run("--only=trans, odd", f"--out={out}", "--blocks=1") == 1
+    assert "differ" in out.with_suffix(".md").read_text()
+
+
+def test_what_the_budget_leaves_out_is_named(run, tmp_path, monkeypatch, capsys):
+    _present(monkeypatch, lambda subject: lambda *inputs: subject.ours({}, *inputs))
+    out = tmp_path / "speed.json"
+    assert run("--budget=0", f"--out={out}") == 0
+    left = json.loads(out.read_text())["not_measured"]
+    assert "FOLNet layer" in left
+    assert "BoxWorld, bridge" in left
+    assert "the budget ended before" in capsys.readouterr().out
+
+
+def test_a_library_or_a_part_of_a_name():
+    names = ["trans, odd", "trans, decoder", "FOLNet layer"]
+    keys = [*libraries.LIBRARIES, program.PYTHON]
+    assert program.select("", names) == (names, keys)
+    assert program.select("tokamax", names) == (names, ["tokamax"])
+    assert program.select("trans", names) == (names[:2], keys)
