@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("export", "performance", "scaling")
+PAGES = ("experiments", "export", "performance", "scaling")
 """Pages whose commands are run here, from the first to the last, in one directory."""
 
 

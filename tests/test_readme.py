@@ -63,7 +63,11 @@ def blocks(language):
 def test_python_blocks_run_and_say_what_is_true(capsys, tmp_path, monkeypatch):
     x, v = jax.random.normal(jax.random.key(1), (2, 5, 5))
     names: dict[str, object] = {"key": jax.random.key(0), "x": jnp.ones((2, 3, 4)), "v": v}
-    pairs, entities, roles, relations, board, one_module, proof, programs = blocks("python")
+    shipped, pairs, entities, roles, relations, board, one_module, proof, programs = blocks("python")
+    monkeypatch.chdir(ROOT)
+    exec(shipped, opened := {})
+    boards = {"observation": jnp.zeros((2, *opened["model"].inputs["observation"].shape[1:]), jnp.uint8)}
+    assert opened["model"].function(opened["model"].params, boards)["logits"].shape == (2, 4)
     exec(pairs, {"jax": jax, **names}, attended := {})
     assert jnp.shape(attended["attended"]) == (2, 40, 1, 48)
     tokens = jnp.ones((2, 5, 64))
@@ -168,10 +172,13 @@ def test_commands_run(command, tmp_path):
         assert "needs a terminal" in run(arguments).stderr
 
 
-def test_links_lead_somewhere():
-    targets = [target for target in re.findall(r"\]\(([^)]+)\)", README) if "://" not in target]
-    assert targets
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+@pytest.mark.parametrize("page", ["README.md", "results/README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
+def test_links_lead_somewhere(page):
+    path = ROOT / page
+    found = re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8"))
+    targets = [target for target in found if "://" not in target]
+    assert targets or "README" not in page
+    assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
 def test_files_named_in_the_tables_exist():
@@ -186,3 +193,13 @@ def test_files_named_in_the_tables_exist():
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`?make ([a-z-]+)", README)) <= targets
+
+
+def test_programs_named_in_the_text_exist_and_are_tested():
+    """Commands in sentences, too: each program has its tests."""
+    named = set(re.findall(r"(?:`|-m )((?:experiments|benchmarks)\.[a-z_.]+[a-z])", README))
+    assert len(named) > 5
+    paths = {name: Path(*name.split(".")) for name in named}
+    assert [name for name, path in paths.items() if not (ROOT / path).with_suffix(".py").exists()] == []
+    tests = {name: ROOT / "tests" / path.parent / f"test_{path.name}.py" for name, path in paths.items()}
+    assert [name for name, path in tests.items() if not path.exists()] == []
