@@ -219,3 +219,20 @@ def test_one_call_within_its_budget(tmp_path):
     assert process.wait(timeout=20) == 128 + signal.SIGTERM
     assert children
     assert not any(os.path.exists(f"/proc/{child}") for child in children)
+
+
+def test_parts_call_their_programs_rightly():
+    """Every flag that is given is defined where the program is, or where it takes its flags from."""
+    parts = accelerator.parts(Path("out"), Path("runs"), Path("data"))
+    assert len({part.name for part in parts}) == len(parts)
+    assert sum(part.share for part in parts) == 100
+    for part in parts:
+        module, *given = part.command(60.0)
+        text = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
+        if "steps.define_flags(" in text:
+            text += (ROOT / "benchmarks" / "steps.py").read_text()
+        for flag in given:
+            name, _, value = flag.removeprefix("--").partition("=")
+            assert f'"--{name}"' in text or f'"{name}", ' in text, flag
+            if name in ("budget", "seconds"):
+                assert 0 < float(value) < 60

@@ -64,7 +64,7 @@ def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     told = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
     assert told == [f"{target}: kept, at step {second.step}; this folder's is at {first.step}"]
 
-    # A weight that was changed on the way is noticed, by the sum that the run's own summary has.
+    # A weight that was changed on the way is noticed.
     file = found / "boxworld" / "relational" / "state.safetensors"
     content = bytearray(file.read_bytes())
     length = int.from_bytes(content[:8], "little")
@@ -72,5 +72,5 @@ def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     begin, _ = header["params/logits/kernel"]["data_offsets"]
     content[8 + length + begin] ^= 1
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"relational is damaged: its parameters have SHA-256"):
+    with pytest.raises(ValueError, match=r"relational is damaged: "):
         list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
