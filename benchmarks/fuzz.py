@@ -123,10 +123,17 @@ class Worker:
         answer = self._answer(LONGEST)
         if answer is not None:
             return answer
+        from benchmarks.reliability import damage
+
         ended = self._process.poll()
         self.stop()
         result = "hang" if ended is None else "death"
-        return {"kind": "", "file": "", "result": result, "told": f"status {ended}: {self.said()}"}
+        return {
+            "kind": damage.chosen(number),
+            "file": "",
+            "result": result,
+            "told": f"status {ended}: {self.said()}",
+        }
 
     @property
     def alive(self) -> bool:
@@ -205,14 +212,15 @@ def table(result: dict[str, Any]) -> str:
     lines = [
         "# Damaged files",
         "",
-        f"`{result['command']}`, {made['date']}, {made['cpus']} CPU cores, jax {made['versions']['jax']}, "
-        f"python {made['versions']['python']}, commit {result['commit']}; {result['seconds']:.0f} s, of which "
-        f"{result['cpu_seconds']:.0f} s of processor time.",
+        f"`{result['command']}`, {made['date']}, {made['cpus']} CPU cores, "
+        f"jax {made['versions']['jax']}, python {made['versions']['python']}, commit {result['commit']}; "
+        f"{result['seconds']:.0f} s, of which {result['cpu_seconds']:.0f} s of processor time.",
         "",
-        f"{total['cases']:,} cases, {len(rows)} readers: {total['refused']:,} refused with a message that "
-        f"names the file, {total['same']:,} read with the same meaning, {total['read']:,} read with another "
-        f"meaning by a format that has no checksum for it, {wrong} findings (other exceptions, deaths, hangs, "
-        "memory, anything executed, anything half-written, damage unnoticed in spite of a checksum).",
+        f"{total['cases']:,} cases, {len(rows)} readers: {total['refused']:,} refused with a message "
+        f"that names the file, {total['same']:,} read with the same meaning, {total['read']:,} read with "
+        f"another meaning by a format that has no checksum for it, {wrong} findings (other exceptions, "
+        "deaths, hangs, memory, anything executed, anything half-written, damage unnoticed in spite of a "
+        "checksum).",
         "",
         "| what is read | by | cases | refused | same meaning | another meaning | checksum | findings |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -39,6 +39,7 @@ from folnet.pretraining.files import (
     TRAIN,
     VOCABULARY,
     Manifest,
+    check_splits,
     shard_path,
     write_json,
     write_windows,
@@ -125,12 +126,15 @@ def prepare(
             leftover.unlink()
         parts = [_marker(root, shard) for shard in range(wanted.shards)]
         missing = [shard for shard, marker in enumerate(parts) if not marker.is_file()]
+        for marker in parts:  # damage is told before hours of work, not after them
+            if marker.is_file():
+                _counts(marker)
         job = _Job(root, documents, tokenizer, wanted)
         already = sum(len(job.range(shard)) for shard in range(wanted.shards) if shard not in set(missing))
         with _Progress(len(documents), already, show) as progress:
             for shard in _make(job, missing, processes):
                 progress.add(len(job.range(shard)))
-        made = [json.loads(marker.read_text(encoding="utf-8")) for marker in parts]
+        made = list(map(_counts, parts))
         splits = {split: [part[split] for part in made] for split in SPLITS}
         finished = dataclasses.replace(wanted, splits=splits)
         if not any(part["windows"] for part in finished.splits[TRAIN]):
@@ -144,6 +148,22 @@ def prepare(
 
 def _marker(root: Path, shard: int) -> Path:
     return root / _DONE / f"{shard:05d}.json"
+
+
+def _counts(marker: Path) -> dict[str, dict[str, int]]:
+    """What a finished part has.
+
+    Raises:
+        ValueError: its marker is damaged.
+    """
+    try:
+        made = json.loads(marker.read_text(encoding="utf-8"))
+        check_splits({split: [made[split]] for split in SPLITS})
+        if set(made) != set(SPLITS) or any(part["shard"] != int(marker.stem) for part in made.values()):
+            raise ValueError(f"it is not that of part {int(marker.stem)}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{marker} is damaged; remove it and start again: {error!r}") from error
+    return made
 
 
 @contextmanager

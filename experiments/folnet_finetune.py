@@ -13,7 +13,6 @@ own, and writes `sweep.md` and `sweep.json` with the medians; started again, it 
 finished runs only the chosen setting's models are kept, unless `--config.keep=all`.
 """
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +31,7 @@ from experiments.runtime import processes
 from experiments.runtime.feeding import Fed
 from experiments.runtime.fit import Descent
 from experiments.runtime.training import Program, PyTree, Task, TrainState
-from experiments.runtime.workdir import write_json
+from experiments.runtime.workdir import read_json, write_json
 
 DATA = ".data.json"
 """In a run's directory, what its data was: hidden, so that a workdir that has nothing else is still free."""
@@ -158,7 +157,7 @@ def _keep_data(fingerprint: dict[str, Any], workdir: Path) -> None:
     """Refuses a workdir that was begun with other texts or pieces: its steps would not fit those to come."""
     path = workdir / DATA
     if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
+        before = read_json(path)
         if changed := [name for name in fingerprint if before.get(name) != fingerprint[name]]:
             raise runtime.WorkdirError(
                 f"workdir {workdir} was begun with other data: {', '.join(changed)} changed since; choose "

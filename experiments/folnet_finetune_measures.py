@@ -17,7 +17,7 @@ from experiments import runtime
 from experiments.configs.folnet_finetune import Config
 from experiments.folnet_finetune_data import AnyTask, Data, Split
 from experiments.runtime import mesh, processes
-from experiments.runtime.workdir import write_json
+from experiments.runtime.workdir import WorkdirError, read_json, write_json
 from folnet import tasks
 from folnet.tasks.files import write_whole
 
@@ -127,7 +127,10 @@ class Best:
         self.record: dict[str, Any] | None = None
         """`step` and all metrics of the best; None if there is none yet."""
         if directory is not None and (directory / self.RECORD).is_file():
-            self.record = json.loads((directory / self.RECORD).read_text(encoding="utf-8"))
+            self.record = read_json(directory / self.RECORD)
+            for name in ("step", MAIN):
+                if not isinstance(value := self.record.get(name), int | float):
+                    raise WorkdirError(f"{directory / self.RECORD} is damaged: {name} is {value!r:.60}")
 
     def offer(self, step: int, metrics: Mapping[str, float], params: Any) -> None:
         """Keeps the parameters if they are better than those before; of equal ones the first."""

@@ -10,7 +10,6 @@ classes of `folnet` start by `from_pretrained`. From Python: `trained = load("ru
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from experiments import folnet_pretrain as experiment
 from experiments import runtime
 from experiments.configs.folnet_pretrain import Config
 from experiments.runtime import releasing
+from experiments.runtime.workdir import read_json
 from folnet import FOLNetForPreTraining
 from folnet.pretraining.files import VOCABULARY
 from folnet.tokenization import WordPieceTokenizer
@@ -90,7 +90,7 @@ def _tokenizer(path: Path, config: Config) -> WordPieceTokenizer:
     summary = path / "summary.json"
     if not summary.is_file():
         return tokenizer
-    wanted = json.loads(summary.read_text(encoding="utf-8"))["results"]["vocabulary"]
+    wanted = read_json(summary).get("results", {}).get("vocabulary")
     if wanted != tokenizer.fingerprint:
         raise ValueError(
             f"{path} was trained with the vocabulary {wanted}, its text now gives {tokenizer.fingerprint}: "

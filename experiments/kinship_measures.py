@@ -169,10 +169,24 @@ def points(of_line: Mapping[str, Any]) -> list[Point]:
 
 
 def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
-    """The lines of a preset in a record, by model, seeds in order; none if there is no record."""
+    """The lines of a preset in a record, by model, seeds in order; none if there is no record.
+
+    Raises:
+        ValueError: a line is damaged; the file and the line are named.
+    """
     if not file.exists():
         return {}
-    lines = [json.loads(text) for text in file.read_text(encoding="utf-8").splitlines()]
+    lines = []
+    for number, text in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            told = json.loads(text)
+            for name, kind in {"preset": str, "model": str, "seed": int}.items():
+                if not isinstance(told[name], kind):
+                    raise TypeError(f"{name} is {told[name]!r:.60}")
+            points({"curve": [], **told})
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{file}, line {number}: not the record of a run ({error!r})") from error
+        lines.append(told)
     found: dict[str, list[dict[str, Any]]] = {}
     for of_run in sorted(lines, key=lambda of_run: of_run["seed"]):
         if of_run["preset"] == preset:

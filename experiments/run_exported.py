@@ -717,6 +717,24 @@ def serve(model: Model, requests: Iterable[str], out: Any) -> None:
         out.flush()
 
 
+def read_arrays(source: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file.
+
+    Raises:
+        OSError: it cannot be read.
+        Refused: it is damaged, or none.
+    """
+    with source.open("rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+                raise ValueError(f"{strange[0]} is no array")
+            return arrays
+        except Exception as error:  # what a torn archive raises depends on where it is torn
+            raise Refused(f"{source}: damaged, or not an .npz file ({error!r})") from error
+
+
 def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
     """Answers a file of arrays (.npz, with the batch as first axis) or of requests (.jsonl).
 
@@ -742,8 +760,7 @@ def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
                 serve(model, requests, out)
             count = len(requests)
         else:
-            with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
+            arrays = read_arrays(source)
             count = rows_of(arrays)
             batch = model.batch_room or -(-min(batch, count) // model.batch_step) * model.batch_step
             parts = []
@@ -754,7 +771,7 @@ def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
             with temporary.open("wb") as out:
                 np.savez(out, **joined)
         temporary.replace(target)
-    except (OSError, zipfile.BadZipFile, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise error if isinstance(error, Refused) else Refused(f"{source}: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)

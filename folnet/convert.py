@@ -226,6 +226,9 @@ def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
         if not isinstance(dims, Sequence) or len(dims) != 3:
             wrong.append(f"{theirs} is {dims!r}, expected three numbers, for atoms of arity 0, 1 and 2")
             continue
+        if not all(isinstance(dim, int | float) and dim == dim // 1 for dim in dims[1:]):  # not inf or nan
+            wrong.append(f"{theirs} is {dims!r}, expected whole numbers")
+            continue
         fields |= dict(zip(ours, map(int, dims[1:]), strict=True))
     if "hidden_size" in config and config["hidden_size"] != fields.get("hidden_size"):
         wrong.append(

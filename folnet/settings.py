@@ -14,6 +14,10 @@ HeadActivation = Literal["gelu", "relu"]
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 
+MOST_LAYERS = 1000
+"""Layers are built one by one: with a number out of a damaged file that would never end."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Settings common to FOLNets and Transformers; the subclasses' docstrings say what they mean."""
@@ -67,6 +71,8 @@ class ModelConfig:
         """Raises ValueError: a field that does not fit, with its value and what was expected."""
         for name in self.positive:
             expect_integer(name, getattr(self, name), 1)
+        if self.num_hidden_layers > MOST_LAYERS:
+            raise misfit("num_hidden_layers", self.num_hidden_layers, f"at most {MOST_LAYERS}")
         expect_integer("relation_vocab_size", self.relation_vocab_size, 0)
         for name, choices in self.choices.items():
             if getattr(self, name) not in choices:

@@ -36,12 +36,33 @@ def read() -> dict[str, dict[str, Any]]:
     for path in sorted(FOLDER.glob("*.json")):
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
-            tables[table["chip"]] = {"fastest": table["fastest"], "blocks": table["blocks"]}
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            tables[table["chip"]] = {
+                "fastest": [_checked(line, backend=str, record=str) for line in table["fastest"]],
+                "blocks": [
+                    _checked(line, backend=str, direction=str, blocks=dict) for line in table["blocks"]
+                ],
+            }
+        except (ValueError, KeyError, TypeError) as error:  # of JSON and its encoding, too
             raise ValueError(
                 f"{path} is not a table of measured kernels (chip, fastest, blocks): {error!r}"
             ) from error
     return tables
+
+
+def _checked(line: Any, **kinds: type) -> dict[str, Any]:
+    """A line that has what is asked of it.
+
+    Raises:
+        KeyError: it lacks something.
+        TypeError: something is of another type.
+    """
+    for name, kind in {"operation": str, "kind": dict, "sizes": dict, **kinds}.items():
+        if not isinstance(line[name], kind):
+            raise TypeError(f"{name} is {line[name]!r:.60}")
+    numbers = [*line["sizes"].values(), *line.get("blocks", {}).values()]
+    if not all(isinstance(number, int) for number in numbers):
+        raise TypeError(f"sizes and blocks must be whole numbers, got {numbers!r:.60}")
+    return line
 
 
 def fastest_anywhere(operation: str) -> bool:

@@ -130,7 +130,12 @@ def _agree(root: Path, source: Generator) -> None:
             )
         replace_file(path, [(json.dumps(wanted, indent=1) + "\n").encode()])
         return
-    begun = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        begun = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(begun, dict):
+            raise ValueError(f"it holds {begun!r:.40}")
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged, expected what is being generated: {error}") from error
     finished = all(_final(root, part).is_file() for split in SPLITS for part in parts_of(source, split))
     different = {
         name: (begun.get(name), value)

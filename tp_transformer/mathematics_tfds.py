@@ -1,6 +1,7 @@
 """A prepared `math_dataset` of TensorFlow Datasets, read without TensorFlow."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,18 @@ from tp_transformer.mathematics_questions import Question, Questions
 from tp_transformer.mathematics_vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
 
 _CHUNK = 4096  # records read at once when all are looked at
+
+
+@contextlib.contextmanager
+def _reading(directory: Path) -> Iterator[None]:
+    """Whatever TensorFlow Datasets stumbles over, in classes of its own, as a ValueError with the folder."""
+    try:
+        yield
+    except Exception as error:  # of JSON, protocol buffers, array_record and the library itself
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+        raise ValueError(
+            f"{directory} is damaged, or not prepared by TensorFlow Datasets: {reason}"
+        ) from error
 
 
 class TFDSQuestions(Questions):
@@ -24,12 +37,13 @@ class TFDSQuestions(Questions):
             split: TFDS's name of the split, "train" or "test".
 
         Raises:
-            ValueError: it is not prepared as array_record, or has no such split.
+            ValueError: it is damaged, not prepared as array_record, or has no such split.
         """
         import tensorflow_datasets as tfds
 
         self._path, self._split = Path(directory), split
-        builder = tfds.builder_from_directory(str(directory))
+        with _reading(self._path):
+            builder = tfds.builder_from_directory(str(directory))
         if split not in builder.info.splits:
             have = ", ".join(builder.info.splits) or "none"
             raise ValueError(f"split must be one of those of {directory} ({have}), got {split!r}")
@@ -39,7 +53,8 @@ class TFDSQuestions(Questions):
                 f"{directory} is prepared as {kind and kind.value}, expected array_record "
                 "(tfds build math_dataset --file_format=array_record)"
             )
-        self._records: Any = builder.as_data_source(split=split)
+        with _reading(self._path):
+            self._records: Any = builder.as_data_source(split=split)
         self._lengths: UInt8[np.ndarray, "N 2"] | None = None
 
     def __len__(self) -> int:
@@ -62,12 +77,16 @@ class TFDSQuestions(Questions):
         return Question(question, answer)
 
     def _at(self, index: int) -> Question:
-        return self._decode(index, self._records[index])
+        with _reading(self._path):
+            record = self._records[index]
+        return self._decode(index, record)
 
     def take(self, indices: Iterable[int]) -> list[Question]:
         """Questions at some indices, read at once."""
         indices = list(indices)
-        return list(map(self._decode, indices, self._records.__getitems__(indices)))
+        with _reading(self._path):
+            found = self._records.__getitems__(indices)
+        return list(map(self._decode, indices, found))
 
     def lengths(self) -> UInt8[np.ndarray, "N 2"]:
         """Characters of every question and answer; the first call reads (and so checks) all of them."""

@@ -199,10 +199,8 @@ def _write_tasks(folder: Path) -> None:
     header = (
         ",id,story,query,text_query,target,text_target,proof_state,f_comb,task_name,story_edges,edge_types"
     )
-    clutrr = [
-        f"{n},i{n},\"[Jason] sat.\n[Lewis] ran.\",\"('Jason', 'Lewis')\",,uncle,[],[],x,task_1.{2 + n % 2},e,t"
-        for n in range(4)
-    ]
+    story, query = '"[Jason] sat.\n[Lewis] ran."', "\"('Jason', 'Lewis')\""
+    clutrr = [f"{n},i{n},{story},{query},,uncle,[],[],x,task_1.{2 + n % 2},e,t" for n in range(4)]
     msr = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *mrpc]
     contents = {
         "RTE/dev.tsv": "\n".join(["index\tsentence1\tsentence2\tlabel", *rte]) + "\n",

@@ -74,7 +74,8 @@ def checksum(tree: Any) -> UInt32[Array, ""]:
     return total
 
 
-def _checksum_with(state: Any, progress: Any) -> int:
+def checksum_with(state: Any, progress: Any) -> int:
+    """The checksum of a state and of a small record that JSON can hold."""
     return zlib.crc32(json.dumps(progress, sort_keys=True).encode(), int(checksum(state)))
 
 
@@ -148,7 +149,7 @@ class Checkpoints:
             state: a pytree of arrays, which may be donated as soon as this returns.
             progress: a small record of numbers, given back by `restore`.
         """
-        record = {"progress": progress, "checksum": _checksum_with(state, progress)}
+        record = {"progress": progress, "checksum": checksum_with(state, progress)}
         self._checkpointer.save_async(step, state, force=True, custom_metadata=record)
 
     def restore(self, abstract: Any) -> Restored | None:
@@ -228,7 +229,7 @@ class Checkpoints:
         record: Any = ocp.metadata(str(path)).custom_metadata
         if not isinstance(record, dict) or not {"checksum", "progress"} <= set(record):
             raise CheckpointError("its record of progress and checksum is missing")
-        if _checksum_with(state, record["progress"]) != record["checksum"]:
+        if checksum_with(state, record["progress"]) != record["checksum"]:
             raise CheckpointError("its content is not what was saved (the checksum differs)")
         return Restored(int(path.name), state, dict(record["progress"]))
 

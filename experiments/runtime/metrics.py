@@ -20,19 +20,21 @@ def read(path: Path) -> list[dict[str, Any]]:
         One dict a line. Numbers that were not finite come back as None.
 
     Raises:
-        ValueError: if a line before the last is not a JSON object with a `step`.
+        ValueError: if a line before the last is not a JSON object with a `step`; the file and line are named.
     """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_bytes().split(b"\n")
     records = []
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is nothing, or half a line
         try:
             record = json.loads(line)
-            int(record["step"])
+            if not isinstance(record["step"], int):
+                raise TypeError("step is not a whole number")
         except (ValueError, KeyError, TypeError) as error:
+            shown = line[:80].decode("utf-8", "replace")
             raise ValueError(
-                f"line {number} of {path} is not a JSON object with a step: {line[:80]!r}"
+                f"line {number} of {path} is not a JSON object with a step: {shown!r}"
             ) from error
         records.append(record)
     return records

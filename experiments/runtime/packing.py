@@ -5,7 +5,8 @@
     read_state(folder, abstract)         # the state alone
 
 The state's file is read by anything that reads safetensors: an array for each leaf, named by its path. Random
-keys are kept as their words.
+keys are kept as their words. Its metadata have the step, the progress, and a checksum of both and the arrays,
+since the format itself has none; files from before there was one are read without it.
 """
 
 import json
@@ -20,8 +21,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from experiments.runtime.checkpoints import CheckpointError, Checkpoints, Restored
-from experiments.runtime.workdir import WorkdirError, write_json
+from experiments.runtime.checkpoints import CheckpointError, Checkpoints, Restored, checksum_with
+from experiments.runtime.workdir import WorkdirError, read_json, write_json
 
 STATE = "state.safetensors"
 _RECORDS = ("config.json", "metrics.jsonl", "summary.json")
@@ -74,12 +75,12 @@ def unpack(folder: Path, abstract: Any, workdir: Path) -> Restored:
         The state.
 
     Raises:
-        WorkdirError: if the workdir holds something.
-        CheckpointError: if the folder has no state, or one that does not fit.
+        WorkdirError: if the workdir holds something, or the folder's config is damaged.
+        CheckpointError: if the folder has no state, or one that is damaged or does not fit.
     """
     if workdir.exists() and any(workdir.iterdir()):
         raise WorkdirError(f"workdir {workdir} is not empty; choose another")
-    restored = read_state(folder, abstract)
+    restored, config = read_state(folder, abstract), read_json(folder / "config.json")
     workdir.mkdir(parents=True, exist_ok=True)
     # The config last: a workdir without one is refused, so one that was made by half is not taken for a run.
     checkpoints = Checkpoints(workdir / "checkpoints", every=1, keep=2)
@@ -87,7 +88,7 @@ def unpack(folder: Path, abstract: Any, workdir: Path) -> Restored:
     checkpoints.close()
     if (folder / "metrics.jsonl").exists():
         shutil.copyfile(folder / "metrics.jsonl", workdir / "metrics.jsonl")
-    write_json(workdir / "config.json", json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    write_json(workdir / "config.json", config)
     return restored
 
 
@@ -95,6 +96,7 @@ def write_state(path: Path, restored: Restored) -> None:
     """Writes a state with its step and progress as one file, whole or not at all."""
     arrays = {name: np.asarray(jax.device_get(leaf)) for name, leaf in _named(restored.state).items()}
     record = {"step": str(restored.step), "progress": json.dumps(restored.progress)}
+    record["checksum"] = str(checksum_with(restored.state, [restored.step, restored.progress]))
     temporary = path.with_name(f".{path.name}.new")
     save_file({name: np.array(array, order="C") for name, array in arrays.items()}, temporary, record)
     temporary.chmod(0o644)  # the library makes files that only their owner reads
@@ -109,9 +111,15 @@ def read_state(folder: Path, abstract: Any) -> Restored:
         abstract: the state as `jax.ShapeDtypeStruct`s, with the shardings wanted.
 
     Raises:
-        CheckpointError: if there is no such file, or its arrays are not those of `abstract`, by name.
+        CheckpointError: if there is no such file, it is damaged, or its arrays are not those of `abstract`.
     """
     arrays, record = _read(folder / STATE)
+    try:
+        step, progress = int(record["step"]), dict(json.loads(record["progress"]))
+        if strange := set(record) - {"step", "progress", "checksum"}:
+            raise ValueError(f"its metadata have {strange.pop()!r}")
+    except (ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{folder / STATE} is damaged, or no packed run's: {error!r}") from error
     wanted = _named(abstract)
     if wrong := sorted(set(wanted) ^ set(arrays)):
         raise CheckpointError(f"{folder / STATE} does not hold this state: {wrong[0]} is on one side only")
@@ -133,7 +141,12 @@ def read_state(folder: Path, abstract: Any) -> Restored:
                 raise CheckpointError(f"random keys are {array.dtype} here, expected {leaf.dtype}")
         return jax.device_put(array, leaf.sharding)
 
-    return Restored(int(record["step"]), jax.tree.map(place, abstract, state), json.loads(record["progress"]))
+    restored = Restored(step, jax.tree.map(place, abstract, state), progress)
+    if "checksum" in record and record["checksum"] != str(checksum_with(restored.state, [step, progress])):
+        raise CheckpointError(
+            f"{folder / STATE} is damaged: its content is not what was saved (the checksum differs)"
+        )
+    return restored
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], Mapping[str, str]]:

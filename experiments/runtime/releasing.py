@@ -29,9 +29,9 @@ def read_run_config[C: RunConfig](kind: type[C], path: Path | str, program: str)
     """
     try:
         config = read_config(kind, Path(path) / "config.json")
+        config.validate()
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not a run of {program}: {error}") from error
-    config.validate()
     return config
 
 

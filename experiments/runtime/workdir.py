@@ -23,6 +23,22 @@ class WorkdirError(ValueError):
     """The workdir cannot be used for this run; nothing was written to it."""
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        OSError: it cannot be read.
+        WorkdirError: it is damaged, or holds something else; the file is named.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise WorkdirError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise WorkdirError(f"{path} holds {value!r:.60}, expected an object")
+    return value
+
+
 def config_dict(config: Any) -> dict[str, Any]:
     """A config dataclass as JSON has it (tuples as lists)."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
@@ -44,11 +60,7 @@ def read_config[Config](cls: type[Config], path: Path) -> Config:
         OSError: if it cannot be read.
         ValueError: if it is not JSON, or holds a field that the dataclass does not have.
     """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    return from_dict(cls, values)
+    return from_dict(cls, read_json(path))
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -132,10 +144,7 @@ class Workdir:
     def _check(self, config: Any) -> None:
         file = self.path / "config.json"
         if file.exists():
-            try:
-                before = json.loads(file.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise WorkdirError(f"{file} is not JSON: {error}") from error
+            before = read_json(file)
             if lines := config_difference(before, config):
                 raise WorkdirError(
                     f"workdir {self.path} belongs to a run with another config; choose another workdir, or "
@@ -154,9 +163,19 @@ class Workdir:
                 )
 
     def read_summary(self) -> dict[str, Any] | None:
-        """The summary a finished run has left, or None."""
+        """The summary a finished run has left, or None.
+
+        Raises:
+            WorkdirError: it is damaged.
+        """
         file = self.path / "summary.json"
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        if not file.exists():
+            return None
+        summary = read_json(file)
+        kinds = {"step": int, "metrics": dict, "results": dict}
+        if wrong := [name for name, kind in kinds.items() if not isinstance(summary.get(name), kind)]:
+            raise WorkdirError(f"{file} is damaged: its {wrong[0]} is {summary.get(wrong[0])!r:.60}")
+        return summary
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Writes `summary.json`, whole or not at all."""

@@ -77,7 +77,34 @@ class Manifest:
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(values, dict) or set(values) != names:
             raise ValueError(f"{path}: expected the fields {', '.join(sorted(names))}")
+        kinds: Any = {field.name: field.type for field in dataclasses.fields(cls) if field.name != "splits"}
+        try:
+            for name, kind in kinds.items():
+                if not isinstance(values[name], (int, float) if kind is float else kind):
+                    raise TypeError(f"{name} is {values[name]!r:.60}")
+            check_splits(values["splits"])
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError(f"{path}: damaged ({error!r})") from error
         return cls(**values)
+
+
+def check_splits(splits: Any) -> None:
+    """Checks what a manifest or a finished part says of its files.
+
+    Raises:
+        KeyError: something is missing.
+        TypeError: something is of another type.
+        ValueError: a number is negative.
+    """
+    if not isinstance(splits, dict):
+        raise TypeError(f"splits are {splits!r:.60}")
+    for split in SPLITS if splits else ():
+        for part in splits[split]:
+            for name in ("shard", "windows", "tokens", "documents"):
+                if not isinstance(part[name], int):
+                    raise TypeError(f"{name} of {split} is {part[name]!r:.60}")
+                if part[name] < 0:
+                    raise ValueError(f"{name} of {split} is {part[name]}")
 
 
 def write_json(path: Path, values: Any) -> None:

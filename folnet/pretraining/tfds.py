@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from folnet.prepared import reading
 from folnet.pretraining.documents import Document, Documents
 
 
@@ -23,7 +24,7 @@ class TFDSDocuments(Documents):
             feature: the name of the text; a feature `title`, if there is one, names the document.
 
         Raises:
-            ValueError: it is not prepared as array_record, or has no such split or no such text.
+            ValueError: it is damaged, not prepared as array_record, or has no such split or no such text.
         """
         self._directory, self._split, self._feature = Path(directory).expanduser(), split, feature
         self.name = f"{self._directory}, {split}"
@@ -33,8 +34,9 @@ class TFDSDocuments(Documents):
             )
         import tensorflow_datasets as tfds
 
-        builder = tfds.builder_from_directory(str(self._directory))
-        kind = builder.info.file_format
+        with reading(self._directory):
+            builder = tfds.builder_from_directory(str(self._directory))
+            kind = builder.info.file_format
         if kind is None or kind.value != "array_record":
             raise ValueError(
                 f"{self._directory} is prepared as {kind and kind.value}, expected array_record "
@@ -48,7 +50,8 @@ class TFDSDocuments(Documents):
         if self._split.partition("[")[0] not in builder.info.splits:
             have = ", ".join(builder.info.splits) or "none"
             raise ValueError(f"split must be one of those of {self._directory} ({have}), got {self._split!r}")
-        self._records: Any = builder.as_data_source(split=self._split)
+        with reading(self._directory):
+            self._records: Any = builder.as_data_source(split=self._split)
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -56,7 +59,8 @@ class TFDSDocuments(Documents):
 
     def _at(self, index: int) -> Document:
         where = f"{self.name}, record {index}"
-        record = self._records[index]
+        with reading(self._directory):
+            record = self._records[index]
         data = record[self._feature]
         if not isinstance(data, bytes):
             raise ValueError(f"{where}: {self._feature} is not a text but {type(data).__name__}")

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from folnet.prepared import reading
+
 _CHUNK = 4096  # records read at once
 
 
@@ -40,11 +42,12 @@ def records(folder: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]
     They come in TFDS's order, which is not that of the published files; texts are decoded.
 
     Raises:
-        ValueError: it is not prepared as array_record, has no such split, or a text is not UTF-8.
+        ValueError: it is damaged, not prepared as array_record, has no such split, or a text is not UTF-8.
     """
     import tensorflow_datasets as tfds
 
-    builder = tfds.builder_from_directory(str(folder))
+    with reading(folder):
+        builder = tfds.builder_from_directory(str(folder))
     if split not in builder.info.splits:
         have = ", ".join(builder.info.splits) or "none"
         raise ValueError(f"split must be one of those of {folder} ({have}), got {split!r}")
@@ -54,10 +57,13 @@ def records(folder: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]
             f"{folder} is prepared as {kind and kind.value}, expected array_record "
             "(tfds build ... --file_format=array_record)"
         )
-    source: Any = builder.as_data_source(split=split)
+    with reading(folder):
+        source: Any = builder.as_data_source(split=split)
     for start in range(0, len(source), _CHUNK):
         rows = range(start, min(start + _CHUNK, len(source)))
-        for number, record in zip(rows, source.__getitems__(list(rows)), strict=True):
+        with reading(folder):
+            found = source.__getitems__(list(rows))
+        for number, record in zip(rows, found, strict=True):
             where = f"{folder}, {split}, record {number}"
             yield where, {key: _plain(value, f"{where}: {key}") for key, value in record.items()}
 

@@ -103,6 +103,17 @@ def test_what_broke_off_goes_on(tmp_path, tokenizer):
     assert len(list((tmp_path / "parts" / ".done").iterdir())) == 2
     with pytest.raises(ValueError, match="its preparation is not finished"):
         PreparedWindows(tmp_path / "parts")
+    marker = tmp_path / "parts" / ".done" / "00001.json"
+    kept = marker.read_bytes()
+    for damaged in (
+        b"{",
+        kept.replace(b'"windows"', b'"window"'),
+        kept.replace(b'"shard": 1', b'"shard": 2'),
+    ):
+        marker.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"00001\.json is damaged; remove it and start again"):
+            prepare(tmp_path / "parts", Listed(TEXTS), tokenizer)
+    marker.write_bytes(kept)
     mended = Failing(None)
     prepare(tmp_path / "parts", mended, tokenizer)
     assert mended.reads == 2 * 13  # the three parts that were missing, once for each side

@@ -11,6 +11,7 @@ import pytest
 
 from experiments import folnet_finetune_data as finetune_data
 from experiments import folnet_finetune_measures as measures
+from experiments import runtime
 from folnet import tasks
 from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
 from tests.experiments import small_finetune
@@ -112,6 +113,14 @@ def test_the_first_of_the_best_is_kept(tmp_path, kept):
     assert again.params() == (2 if kept else 5)
     files = sorted(path.name for path in tmp_path.glob("best/*"))
     assert files == (["metrics.json", "number", "vocab.txt"] if kept else [])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"step": 2, "main": "best"}', '{"main": 0.5}'])
+def test_a_damaged_record_of_the_best_is_named(tmp_path, text):
+    (tmp_path / "metrics.json").write_text(text)
+    data: Any = types.SimpleNamespace()
+    with pytest.raises(runtime.WorkdirError, match=r"metrics\.json (is not JSON|holds|is damaged)"):
+        measures.Best(tmp_path, Saved(), data)
 
 
 def test_predictions_are_in_each_benchmarks_format(tmp_path):

@@ -91,6 +91,14 @@ def test_lines_of_a_preset_by_model_and_seed(tmp_path):
     }
 
 
+@pytest.mark.parametrize("line", ['{"preset"', "[]", '{"preset": "a", "model": "b", "seed": null}', "{}"])
+def test_a_damaged_line_is_named(tmp_path, line):
+    file = tmp_path / "learning.jsonl"
+    file.write_text('{"preset": "a", "model": "b", "seed": 0}\n' + line + "\n")
+    with pytest.raises(ValueError, match=r"learning\.jsonl, line 2: not the record of a run"):
+        measures.of_preset(file, "a")
+
+
 def test_predictions_say_which_problem_it_was(tests, tmp_path):
     given = tests.labels.copy()
     given[8] = (given[8] + 1) % 18

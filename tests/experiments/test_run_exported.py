@@ -295,15 +295,21 @@ def test_files_are_answered_in_parts_whole_or_not_at_all(model, tmp_path):
     before = sorted(path.name for path in tmp_path.iterdir())
     np.savez(tmp_path / "in.npz", ids=ids * 9)
     (tmp_path / "torn.npz").write_bytes((tmp_path / "in.npz").read_bytes()[:90])
+    (tmp_path / "empty.npz").touch()
+    with zipfile.ZipFile(tmp_path / "bytes.npz", "w") as archive:
+        archive.writestr("x.txt", "no array")
     for source, target, message in (
         ("in.npz", "new.npz", "has the value 207"),
         ("torn.npz", "new.npz", r"torn.npz: "),
+        ("empty.npz", "new.npz", r"empty.npz: damaged, or not an .npz file"),
+        ("bytes.npz", "new.npz", r"bytes.npz: damaged, or not .*x.txt is no array"),
         ("nothing.jsonl", "new.jsonl", r"nothing.jsonl: "),
         ("in.npz", "new.jsonl", "must both be"),
     ):
         with pytest.raises(Refused, match=message):
             run_exported.answer_file(model, tmp_path / source, tmp_path / target, batch=3)
-    (tmp_path / "torn.npz").unlink()
+    for name in ("torn.npz", "empty.npz", "bytes.npz"):
+        (tmp_path / name).unlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 

@@ -147,6 +147,7 @@ def test_tensors_that_do_not_fit_are_told_at_once():
             ["mixer_ops['0'] is ('join',)", "mixer_ops['1'] has 'trans'", "mixer_ops['2'] has 'perm'"],
         ),
         ({"predicate_dims": [0, 32]}, ["predicate_dims is [0, 32], expected three numbers"]),
+        ({"predicate_dims": [0, float("inf"), 4]}, ["predicate_dims is [0, inf, 4], expected whole numbers"]),
         ({"hidden_size": 33}, ["hidden_size is 33, expected predicate_dims[1], 32"]),
         (
             {"hidden_act": "swish", "boolean_type": "moe"},

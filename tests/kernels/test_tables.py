@@ -72,9 +72,12 @@ def test_fastest_anywhere(written):
     assert not tables.fastest_anywhere("other")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"chip": "C", "fastest": []}', "{"])
+NOT_TABLES = ["", "[]", '{"chip": "C", "fastest": []}', "{", '{"chip": "C", "fastest": [{}], "blocks": []}']
+
+
+@pytest.mark.parametrize("text", [*NOT_TABLES, "\N{LATIN SMALL LETTER E WITH ACUTE}"])
 def test_a_file_that_is_no_table_is_named(monkeypatch, tmp_path, text):
-    (tmp_path / "broken.json").write_text(text)
+    (tmp_path / "broken.json").write_text(text, encoding="latin-1")
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     tables.read.cache_clear()
     with pytest.raises(ValueError, match=r"broken\.json is not a table"):

@@ -218,6 +218,15 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("text", [b"{", b"[]", b"\xff"])
+def test_a_damaged_manifest_is_named(tmp_path, text):
+    """And nothing is written."""
+    (tmp_path / "generation.json").write_bytes(text)
+    with pytest.raises(ValueError, match=r"generation\.json is damaged, expected what is being generated"):
+        generate(tmp_path, SET, processes=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "generation.json"]
+
+
 def test_two_at_once_are_refused(tmp_path):
     """The second is told; the lock ends with its holder."""
     with (

@@ -54,6 +54,16 @@ def test_a_damaged_record_is_named(tmp_path):
         metrics.read(path)
 
 
+@pytest.mark.parametrize("line", [b"\xff\xfe", b'{"step": "1"}', b"[1]", b'{"step": 2.5}'])
+def test_a_line_of_other_bytes_is_named_and_the_file_stays(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b"\n")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"line 2 of .*metrics.jsonl is not a JSON object with a step"):
+        metrics.MetricsWriter(tmp_path, 3)
+    assert path.read_bytes() == before
+
+
 def test_values_must_be_numbers():
     with pytest.raises(ValueError, match="metric 'error' must be a single number"):
         metrics.plain({"error": [1, 2]})

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from experiments import runtime
 from experiments.runtime import packing
@@ -117,3 +118,30 @@ def test_a_torn_file_is_refused(workdir, tmp_path):
     file.write_bytes(file.read_bytes()[:-3])
     with pytest.raises(runtime.CheckpointError, match="cannot be read"):
         packing.read_state(tmp_path / "folder", abstract())
+
+
+def test_any_changed_bit_is_found(workdir, tmp_path):
+    """The format has no checksum; the file's own covers arrays, step and progress."""
+    file = packing.pack(workdir, abstract(), tmp_path / "folder")
+    whole = file.read_bytes()
+    values = len(whole) - sum(array.nbytes for array in load_file(file).values())
+    step, word = whole.index(b'"step":"5"') + 8, whole.index(b'"checksum"') + 2
+    for place in (values, values + 9, len(whole) - 1, step, word):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        file.write_bytes(changed)
+        with pytest.raises(runtime.CheckpointError, match=r"state.safetensors.* is damaged"):
+            packing.read_state(tmp_path / "folder", abstract())
+    file.write_bytes(whole)
+    (tmp_path / "folder" / "config.json").write_text("{")
+    with pytest.raises(runtime.WorkdirError, match=r"config.json is not JSON"):
+        packing.unpack(tmp_path / "folder", abstract(), tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_files_from_before_there_was_a_checksum_are_read(workdir, tmp_path):
+    file = packing.pack(workdir, abstract(), tmp_path / "folder")
+    with safe_open(file, framework="numpy") as opened:
+        record = {name: value for name, value in opened.metadata().items() if name != "checksum"}
+    save_file(load_file(file), file, record)
+    assert packing.read_state(tmp_path / "folder", abstract()).step == 5

@@ -38,3 +38,6 @@ def test_a_config_of_another_program_is_told(workdir):  # noqa: F811
     (workdir / "config.json").write_text('{"depth": 2}')
     with pytest.raises(ValueError, match=r"is not a run of experiments\.line: .*no field depth"):
         releasing.read_run_config(Config, workdir, "experiments.line")
+    (workdir / "config.json").write_text('{"steps": 0}')
+    with pytest.raises(ValueError, match=r"is not a run of experiments\.line: steps=0 must be at least 1"):
+        releasing.read_run_config(Config, workdir, "experiments.line")

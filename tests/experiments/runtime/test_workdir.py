@@ -106,6 +106,15 @@ def test_an_unreadable_config_is_refused(tmp_path):
         Workdir(tmp_path, Config())
 
 
+@pytest.mark.parametrize("text", [b'{"st', b"[]", b'{"step": "x"}', b'{"step": 3, "metrics": {}}', b"\xff"])
+def test_a_damaged_summary_is_named(tmp_path, text):
+    workdir = Workdir(tmp_path, Config())
+    (tmp_path / "summary.json").write_bytes(text)
+    with pytest.raises(runtime.WorkdirError, match=r"summary\.json (is not JSON|holds \[\]|is damaged)"):
+        workdir.read_summary()
+    workdir.close()
+
+
 def test_only_one_at_a_time(tmp_path):
     first = Workdir(tmp_path, Config())
     with pytest.raises(runtime.WorkdirError, match="another process is at work"):
@@ -117,10 +126,11 @@ def test_only_one_at_a_time(tmp_path):
 def test_summaries_are_replaced_whole(tmp_path):
     workdir = Workdir(tmp_path, Config())
     assert workdir.read_summary() is None
-    workdir.write_summary({"step": 1})
+    summary = {"step": 1, "metrics": {}, "results": {}}
+    workdir.write_summary(summary)
     with pytest.raises(ValueError, match="not JSON compliant"):
         workdir.write_summary({"step": float("nan")})
-    assert workdir.read_summary() == {"step": 1}
+    assert workdir.read_summary() == summary
     workdir.drop_summary()
     workdir.drop_summary()
     assert workdir.read_summary() is None

@@ -163,6 +163,8 @@ def test_damaged_directories(prepared):
         ("{", "not JSON"),
         (json.dumps({**values, "extra": 1}), "expected the fields documents, "),
         ("[]", "expected the fields"),
+        (json.dumps({**values, "length": "16"}), r"damaged \(TypeError\(\"length is '16'"),
+        (json.dumps({**values, "splits": {"train": [], "held_out": [{}]}}), "damaged \\(KeyError"),
     ):
         (prepared / MANIFEST).write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=rf"pretraining\.json: {message}"):

@@ -1,0 +1,21 @@
+"""Errors while a prepared data set is read."""
+
+from pathlib import Path
+
+import pytest
+
+from folnet.prepared import reading
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a hash\nis wrong"), ValueError("Expecting value"), KeyError("x")]
+)
+def test_whatever_it_is_the_folder_is_named(error):
+    message = r"^data/wikipedia/1\.0\.0 is damaged, or not prepared by .*: (a hash|Expecting value|'x')$"
+    with pytest.raises(ValueError, match=message), reading(Path("data/wikipedia/1.0.0")):
+        raise error
+
+
+def test_what_names_it_already_is_left_alone():
+    with pytest.raises(ValueError, match=r"^data: no such split$"), reading(Path("data")):
+        raise ValueError("data: no such split")
