@@ -44,7 +44,6 @@ KERNELS = ("jax", "numpy")
 TRAINING = (*KERNELS, "absl", "chex", "flax", "jaxtyping", "optax", "orbax", "safetensors", "scipy")
 FOLNET = (*TRAINING, "tokenizers")
 LEAST = 12.0  # seconds under which a process is not worth starting
-LONG = 40.0  # and a long run, which compiles, trains, measures and saves
 GRACE = 10.0  # between being asked to end and being ended
 SUMMARY = 1.0  # seconds kept for the table
 
@@ -121,9 +120,10 @@ def parts(out: Path, runs: Path, data: Path) -> list[Part]:
         Part("training kinship", 4, training("kinship", "benchmarks.kinship_training"), FOLNET),
         Part("training llrnn", 4, training("llrnn", "benchmarks.llrnn_training")),
         Part("block sizes", 5, lambda seconds: [*tune, f"--budget={seconds - LEAST / 2}"], KERNELS),
-        Part("boxworld", 16, long(*boxworld), least=2 * LONG, grace=GRACE),
-        Part("modules", 7, long(*modules), least=LONG, grace=GRACE, data=(data, drawn)),
-        Part("kinship", 7, long(*kinship), FOLNET, least=LONG, grace=GRACE),
+        # These compile, measure and save beside training; kinship also draws its problems.
+        Part("boxworld", 16, long(*boxworld), least=100.0, grace=GRACE),
+        Part("modules", 7, long(*modules), least=60.0, grace=GRACE, data=(data, drawn)),
+        Part("kinship", 7, long(*kinship), FOLNET, least=90.0, grace=GRACE),
     ]
 
 
@@ -143,11 +143,16 @@ class Budget:
 
         Args:
             part: the next one.
-            others: those after it that can run.
+            others: those after it that can run. Those that would not get what they need are left out, the
+                last ones first; should more be left than was thought, they are in again.
         """
-        left = self.left()
-        share = left * part.share / (part.share + sum(other.share for other in others))
-        return min(left, max(part.least, share))
+        left, others = self.left(), list(others)
+        while True:
+            second = left / (part.share + sum(other.share for other in others))
+            poor = [other for other in others if second * other.share < other.least]
+            if not poor:
+                return min(left, max(part.least, second * part.share))
+            others.remove(poor[-1])
 
 
 def run(command: list[str], seconds: float, log: Path, grace: float = 0.0) -> str:

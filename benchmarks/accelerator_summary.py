@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+RATE = "_per_second"
+
 
 def lines(out: Path, ended: Mapping[str, str]) -> list[str]:
     """A line a part, a check that is wrong, a measured program, a long run.
@@ -35,26 +37,45 @@ def lines(out: Path, ended: Mapping[str, str]) -> list[str]:
 
 
 def training(row: Mapping[str, Any]) -> str:
-    """A row of a training step: rate, utilisation, peak of memory; or the rate of matrix products; or why
-    not.
+    """A row of a training step in a line."""
+    name, rate, used, memory, authors = cells(row)
+    told = [f"{rate:>24}"]
+    told += [f"{used:>5} % of the matrix rate"] if used else []
+    told += [f"{memory:>6} GiB"] if memory else []
+    told += [f"{authors}x the authors'"] if authors else []
+    return f"{name[:56]:56} {', '.join(told)}".rstrip()
+
+
+def cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """A row of a training step: name, rate (or why there is none), percent of the matrix rate, GiB, ratio to
+    the authors' rate; "" for what it has not.
     """
-    head = f"{row.get('name', row.get('case', ''))[:56]:56}"
+    name = row.get("name", row.get("case", ""))
     if "failed" in row:
-        return f"{head} {row['failed'][:80]}"
+        return name, row["failed"][:80], "", "", ""
     if "operations_per_second" in row:
-        return f"{head} {row['operations_per_second'] / 1e12:14.2f} TFLOP/s"
-    if "steps_per_second" in row and "case" in row:  # BoxWorld counts steps of environments
-        rate = f"{row['steps_per_second']['median']:14,.0f} steps/s"
-    else:
-        unit = next(name for name in row if name.endswith("_per_second"))
-        rate = f"{row[unit]:14,.0f} {unit.removesuffix('_per_second')}/s"
-    used = row.get("utilisation")
-    memory = row.get("peak_bytes")
-    told = [rate]
-    told += [f"{100 * used:5.1f} % of the matrix rate"] if used is not None else []
-    told += [f"{memory / 2**30:6.2f} GiB"] if memory is not None else []
-    told += [f"{row['times_the_authors']:.1f}x the authors'"] if "times_the_authors" in row else []
-    return f"{head} {', '.join(told)}"
+        return name, f"{row['operations_per_second'] / 1e12:.2f} TFLOP/s", "", "", ""
+    unit = next(key for key in row if key.endswith(RATE))
+    rate = row[unit]["median"] if isinstance(row[unit], dict) else row[unit]
+    used, memory, authors = (row.get(key) for key in ("utilisation", "peak_bytes", "times_the_authors"))
+    return (
+        name,
+        f"{rate:,.0f} {unit.removesuffix(RATE)}/s",
+        "" if used is None else f"{100 * used:.1f}",
+        "" if memory is None else f"{memory / 2**30:.2f}",
+        "" if authors is None else f"{authors:.1f}",
+    )
+
+
+def markdown(record: Mapping[str, Any], title: str) -> str:
+    """A record of training steps as a table, with where, when and by which command."""
+    devices, versions = record["devices"], record["versions"]
+    commit = record.get("commit") or "unknown"
+    where = f"{devices['kind']}, jax {versions['jax']}, {record['date']}, commit {commit}"
+    head = ("step", "rate", "% of the rate of matrix products", "peak memory, GiB", "times the authors' rate")
+    lines = [head, ("---",) * len(head), *map(cells, record["rows"])]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"# {title}\n\n{where}: `{record.get('command', '')}`\n\n{table}\n"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from absl import app, flags
+from absl import app, flags, logging
 
 from benchmarks import machine, steps, timing
 from experiments.boxworld_engine import Impala, make_policy
@@ -153,6 +153,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)
     flags.DEFINE_string("out", OUT, "where the record is written; empty: nowhere")
     flags.DEFINE_integer("blocks", 5, "blocks of each case", lower_bound=1)
     flags.DEFINE_float("block_seconds", 1.0, "about how long a block is", lower_bound=0.01)

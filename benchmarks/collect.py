@@ -5,7 +5,7 @@
 - `results/kernels/CHIP.json`, and in `kernels/tables/CHIP.json` block sizes and which kernel is the default:
   a hand-written one where every check of its operation and type held on that chip and it was faster than the
   blockwise path, forward and with gradients, in every block of the measurement;
-- `results/PAPER/training_CHIP.json`: training steps of each paper;
+- `results/PAPER/training_CHIP.json`, and a table beside it: training steps of each paper;
 - `results/boxworld/AGENT`, `results/mathematics/modules` and `results/kinship`: the long runs, with their
   tables and pictures drawn again.
 
@@ -17,11 +17,20 @@ import argparse
 import json
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import kinship_bursts, kinship_learning, machine, mathematics_learning, measured, proven
+from benchmarks import (
+    accelerator_summary,
+    kinship_bursts,
+    kinship_learning,
+    machine,
+    mathematics_learning,
+    measured,
+    proven,
+)
 from benchmarks import tune_kernels as tuning
 from experiments import boxworld_weights, kinship
 from experiments.boxworld_engine import Impala
@@ -67,7 +76,7 @@ def kernels(found: measured.Measured, results: Path, folder: Path) -> Iterator[s
 
 
 def training(found: measured.Measured, results: Path) -> Iterator[str]:
-    """Records of training steps."""
+    """Records of training steps, each with a table."""
     for paper, record in found.training.items():
         file = results / measured.PAPERS[paper] / f"training_{found.chip}.json"
         new, old = measured.rows_measured(record), measured.rows_measured({"rows": [], **_there(file)})
@@ -75,6 +84,8 @@ def training(found: measured.Measured, results: Path) -> Iterator[str]:
             yield f"{file}: kept, with {old} rows measured; this folder has {new}"
         elif new:
             machine.write(file, record)
+            title = f"Training steps: {paper}"
+            machine.write_text(file.with_suffix(".md"), accelerator_summary.markdown(record, title))
             yield f"{file}: {new} rows measured of {len(record['rows'])}"
 
 
@@ -194,6 +205,27 @@ def long_runs(found: measured.Measured, results: Path, steps: Mapping[Path, int]
             yield f"{path}: removed, since it is finished"
 
 
+def check_lines(folder: Path, found: measured.Measured) -> None:
+    """Makes the tables and pictures of the lines of runs, somewhere else, so that what they lack shows.
+
+    Raises:
+        ValueError: something is not as a run leaves it; it names the file.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name)
+        modules, kinship_lines = (folder / run / "learning.jsonl" for run in ("modules", "kinship"))
+        file = modules
+        try:
+            if found.modules:
+                mathematics_learning.draw(found.modules, found.modules[0]["preset"], out)
+            file = kinship_lines
+            if found.kinship:
+                shutil.copyfile(file, out / kinship_learning.RECORD)
+                kinship_learning.draw(out)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"{file} is damaged: {error!r}") from error
+
+
 def _run_of_kinship(line: Mapping[str, Any]) -> tuple:
     return line["preset"], line["model"], line["seed"]
 
@@ -215,6 +247,7 @@ def collect(folder: Path, results: Path, of_tables: Path) -> Iterator[str]:
     found = measured.read(folder)
     steps = {path: check_packed(path, of_agent).step for path in found.agents.values()}
     steps |= {path: check_packed(path, of_kinship).step for path in found.unfinished.values()}
+    check_lines(folder, found)
     yield from kernels(found, results, of_tables)
     yield from training(found, results)
     yield from long_runs(found, results, steps)

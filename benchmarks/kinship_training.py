@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from absl import app, flags
+from absl import app, flags, logging
 
 from benchmarks import steps
 from experiments import kinship as experiment
@@ -86,5 +86,6 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)
     steps.define_flags(OUT)
     app.run(main)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-from absl import app, flags
+from absl import app, flags, logging
 
 from benchmarks import steps
 from experiments import llrnn as experiment
@@ -77,5 +77,6 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)
     steps.define_flags(OUT)
     app.run(main)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import app, flags
+from absl import app, flags, logging
 
 from benchmarks import steps
 from experiments import mathematics as experiment
@@ -108,5 +108,6 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)
     steps.define_flags(OUT)
     app.run(main)

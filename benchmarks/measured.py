@@ -77,7 +77,7 @@ def read(folder: Path) -> Measured:
         else:
             _fields(path, record, platform=str, chip=str)
             named = record["platform"], record["chip"]
-        _fields(path, record, versions=dict)
+        _fields(path, record, versions=dict, date=str)
         there = (*named, _versions(record["versions"]))
         if there != here:
             raise ValueError(f"{path} is of another machine or versions: {there}, expected {here}")
@@ -103,6 +103,7 @@ def read(folder: Path) -> Measured:
         if file.exists():
             training[paper] = read_object(file)
             same(file, training[paper])
+            _fields(file, training[paper], devices=dict)
             _rows(file, training[paper], _training)
     of_run: dict[str, Any] = {"preset": str, "model": str, "seed": int, "steps": int, "train_seconds": float}
     of_run |= {"date": str}
@@ -223,6 +224,13 @@ def _training(path: Path, row: Row) -> None:
         for value in rate.values() if isinstance(rate, dict) else [rate]:
             if not _is_time(value):
                 raise ValueError(f"{path} is damaged: {name} has a rate of {value!r}")
+        if isinstance(rate, dict):
+            _fields(path, rate, median=float)
+    if "failed" in row:
+        _fields(path, row, failed=str)
+    for key in ("utilisation", "peak_bytes", "times_the_authors"):
+        if row.get(key) is not None:
+            _fields(path, row, **{key: float})
 
 
 def _operation(path: Path, row: Row) -> None:

@@ -89,6 +89,17 @@ def test_what_a_part_leaves_over_goes_to_the_next(monkeypatch):
     assert budget.of(part("long", 1, least=40.0), []) == pytest.approx(20)
 
 
+def test_what_will_not_fit_has_no_share(monkeypatch):
+    """All seconds are used: those of a part that they are too few for go to the one before it."""
+    monkeypatch.setattr(accelerator.time, "monotonic", lambda: 0.0)
+    long, other = part("long", 20, least=50.0), part("other", 20, least=40.0)
+    assert accelerator.Budget(101.0).of(long, [other]) == pytest.approx(50)
+    assert accelerator.Budget(91.0).of(long, [part("more", 20, least=46.0)]) == pytest.approx(90)
+    first, many = part("first", 5), [part(str(number), 5) for number in range(20)]
+    # Five parts of the least that is of use, not twenty-one of nothing.
+    assert accelerator.Budget(61.0).of(first, many) == pytest.approx(12)
+
+
 def test_parts_that_do_not_fit_are_told(monkeypatch, tmp_path):
     """In their order; the seconds of what cannot run go to the others."""
     started = []
@@ -105,7 +116,7 @@ def test_parts_that_do_not_fit_are_told(monkeypatch, tmp_path):
         part("four", 1),
     ]
     ended = accelerator.run_all(accelerator.Budget(301.0), chosen, tmp_path)
-    assert started == [(["this", "100"], 100), (["this", "300"], 300)]
+    assert started == [(["this", "150"], 150), (["this", "300"], 300)]
     assert ended["two"] == "not started: needs nobody_has_this"
     assert ended["three"] == "not started: 300 s left, needs 10000"
     assert json.loads((tmp_path / "parts.json").read_text()) == ended
