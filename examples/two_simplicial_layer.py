@@ -2,25 +2,26 @@
 
     python examples/two_simplicial_layer.py --out=out/two_simplicial
 
-Match3 (Sanford, Hsu & Telgarsky 2023; the task by which Roy et al. 2025 motivate their logit): of six numbers
-modulo 13, for each number x_i, are there two others with x_i + x_j + x_k = 0? An ordinary logit sees two of the
-three numbers, and the layers after it have to make up for that. The same small transformer is trained with three
-kinds of attention, as many steps each, with about as many parameters:
+Match3 (Sanford, Hsu & Telgarsky 2023): of six numbers modulo 13, for each number x_i, are there two others
+with x_i + x_j + x_k = 0? A logit of ordinary attention sees two of the three numbers, and the rest of the
+network has to make up for that. The same small transformer is trained with three kinds of attention, as many
+steps each, with about as many parameters:
 
     ordinary     flax's dot-product attention
     unsigned     `simplicial.TwoSimplicialAttention`, whose logit is a volume, as in Clift et al. (2020)
-    trilinear    `kernels.two_simplicial_attention` in a layer written here, with the logit of Roy et al.
+    trilinear    a layer written here around `kernels.two_simplicial_attention`; Roy et al.'s logit (2025)
 
 What it shows: how to put in either layer, with a mask, and that the logit matters. cos(a + b + c) is a sum of
-four products of three factors, so trilinear logits can add angles; a volume has lost the sign. Prints accuracy
-on fresh draws, beside that of always giving the commoner answer. One run is one seed. Under a minute on two
-cores. To change: `draw` for your task, `Transformer` for your model.
+four products of three factors, so trilinear logits can add angles; a volume has lost its sign. Prints
+accuracy on fresh draws, beside that of always giving the commoner answer. One run is one seed. Under a minute
+on two cores. To change: `draw` for your task, `Transformer` for your model.
 """
 
 import argparse
 import json
 import time
 from pathlib import Path
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,9 @@ MODULUS, NUMBERS = 13, 6
 KINDS = ("ordinary", "unsigned", "trilinear")
 
 _same = np.eye(NUMBERS, dtype=bool)
-DISTINCT = ~(_same[:, :, None] | _same[:, None, :] | _same[None, :, :])  # [N, N, N], True where i, j, k differ
+DISTINCT = ~(
+    _same[:, :, None] | _same[:, None, :] | _same[None, :, :]
+)  # [N, N, N], True where i, j, k differ
 
 
 def draw(key: Array, count: int) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
@@ -81,14 +84,15 @@ class Transformer(nn.Module):
         normed, mask = nn.LayerNorm()(tokens), jnp.asarray(DISTINCT)
         if self.kind == "ordinary":
             others = jnp.asarray(~_same)[None, None]  # batch, heads, N, N
-            attended = nn.MultiHeadDotProductAttention(num_heads=4, qkv_features=20)(normed, mask=others)
+            attention = nn.MultiHeadDotProductAttention(num_heads=4, qkv_features=20)
+            attended = cast(Array, attention(normed, mask=others))
         else:
             if self.kind == "unsigned":
                 pairs = TwoSimplicialAttention(num_heads=4, features=16)(normed, mask=mask[None])
             else:
                 pairs = TrilinearAttention(num_heads=4, features=16)(normed, mask)
             attended = nn.Dense(self.width)(nn.LayerNorm()(pairs))  # Remark 2.3 of Clift et al.
-        tokens += attended
+        tokens = tokens + attended
         hidden = nn.gelu(nn.Dense(4 * self.width)(nn.LayerNorm()(tokens)))
         return nn.Dense(1)(nn.LayerNorm()(tokens + nn.Dense(self.width)(hidden)))[..., 0]
 
@@ -97,11 +101,14 @@ def train(kind: str, steps: int, seed: int, batch: int = 128, points: int = 10) 
     """Trains one kind; accuracy on fresh numbers along the way."""
     model = Transformer(kind)
     x, _ = draw(jax.random.key(seed), batch)
-    params = model.init(jax.random.key(seed), x)["params"]
+    params = jax.jit(model.init)(jax.random.key(seed), x)["params"]
     optimizer = optax.adamw(optax.cosine_decay_schedule(1e-2, steps))
 
+    def predict(params, x) -> Array:
+        return cast(Array, model.apply({"params": params}, x))
+
     def loss(params, x, y):
-        return optax.sigmoid_binary_cross_entropy(model.apply({"params": params}, x), y.astype(float)).mean()
+        return optax.sigmoid_binary_cross_entropy(predict(params, x), y.astype(float)).mean()
 
     def step(carry, number):
         params, state = carry
@@ -113,7 +120,7 @@ def train(kind: str, steps: int, seed: int, batch: int = 128, points: int = 10) 
     @jax.jit
     def accuracy(params):
         x, y = draw(jax.random.key(999), 4000)  # the same test for every kind and seed
-        return ((model.apply({"params": params}, x) > 0) == y).mean()
+        return ((predict(params, x) > 0) == y).mean()
 
     advance = jax.jit(lambda carry, numbers: jax.lax.scan(step, carry, numbers))
     carry, curve, seconds = (params, optimizer.init(params)), [], 0.0
@@ -142,7 +149,7 @@ def main(argv: list[str] | None = None) -> dict:
     figure = Figure(figsize=(5, 3.2), layout="constrained")
     axes = figure.add_subplot(xlabel="steps", ylabel="accuracy, fresh numbers", title="Match3, one layer")
     axes.axhline(numbers["always_the_commoner"], color="grey", linestyle=":", label="commoner answer")
-    for kind, line in zip(KINDS, ("--", "-.", "-"), strict=True):
+    for kind, line in zip(KINDS, ("-", "--", "-."), strict=False):
         result = numbers[kind] = train(kind, args.steps, args.seed)
         accuracy = result["curve"][-1][1]
         print(f"{kind:12} {result['parameters']:10,} {accuracy:9.3f} {result['seconds']:8.1f}", flush=True)

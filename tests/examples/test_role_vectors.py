@@ -1,0 +1,56 @@
+"""The example of role vectors: its measures on made cases, a short run, and what a whole one shows."""
+
+import math
+
+import numpy as np
+import pytest
+
+from examples import role_vectors as example
+from tests.examples import small_example
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+def test_a_short_run_on_data_of_ones_own_is_complete(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(example, "LAYERS", 1)
+    file = tmp_path / "mine.tsv"
+    file.write_text("".join(f"{line}\n" for line in example.sentences()[::50]), encoding="utf-8")
+    numbers = example.main(["--steps=2", "--clusters=3", f"--data={file}", f"--out={tmp_path}"])
+    small_example.complete(numbers, tmp_path, "roles.png")
+    assert not (tmp_path / "sentences.tsv").exists()
+    assert "clusters of head" in capsys.readouterr().out
+
+
+def test_places_are_of_words_taken_over_once():
+    data = example.read(["bob is ann\tsee ann bob", "ann ann bob\tsee ann bob", "x\ty"])
+    places = example.places_in_answer(data, np.arange(3))
+    np.testing.assert_array_equal(places, [[2, -1, 1], [-1, -1, 2], [-1, -1, -1]])
+    with pytest.raises(ValueError, match="one tab"):
+        example.read(["no answer"])
+
+
+def test_what_votes_and_vectors_tell():
+    places = np.array([[1, 2, -1], [2, 1, -1]] * 10)
+    assert example.told_by(np.where(places == 1, 5, 0), places) == 1
+    assert example.told_by(np.zeros_like(places), places) == 0.5
+    assert math.isnan(example.told_by(places, np.full_like(places, -1)))
+    noise = np.random.default_rng(0).normal(size=(20, 3, 4))
+    assert example.read_out(noise + 10 * places[..., None], places) == 1
+    assert example.read_out(np.ones((20, 3, 1)), places) == 0.5
+
+
+def test_a_word_and_its_place_do_not_tell_who_does_what():
+    data = example.read(example.sentences())
+    places = example.places_in_answer(data, np.arange(len(data.source)))
+    assert example.told_by(data.source, places) == 0.5
+    columns = np.broadcast_to(np.arange(data.source.shape[1]), data.source.shape)
+    assert example.told_by(columns, places) < 0.7
+
+
+@pytest.mark.slow
+def test_training_puts_who_does_what_into_roles(tmp_path):
+    numbers = small_example.run("role_vectors", tmp_path)
+    assert numbers["right"] > 0.98
+    assert (tmp_path / "sentences.tsv").is_file()
+    assert max(numbers["untrained"]["read_out"]) < 0.6
+    assert min(numbers["trained"]["read_out"]) > 0.65
+    assert max(numbers["trained"]["clusters"]) > max(numbers["untrained"]["clusters"]) + 0.05
