@@ -65,6 +65,10 @@ def relative_atoms(
       max_distance: Delta.
     """
     length = token_type_ids.shape[1]
+    if not isinstance(length, int):  # any length, under `jax.export`: its reshapes cannot draw diagonals
+        positions = jnp.arange(length)
+        every = relative_ids(positions, positions, token_type_ids, token_type_ids, max_distance)
+        return jnp.moveaxis(table[every], -1, 1)
     ids = np.arange(1 - length, length)
     ids = np.where(
         ids >= 0, np.minimum(ids, max_distance - 1), 2 * max_distance + np.maximum(ids, 1 - max_distance)

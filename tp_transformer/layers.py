@@ -32,18 +32,21 @@ from tp_transformer.attention import (
 LAYER_NORM_EPSILON = 1e-5
 
 
-def sinusoids(length: int, features: int) -> np.ndarray:
+def sinusoids(length: int, features: int) -> np.ndarray | jax.Array:
     """Positional representations p_t of equation (2), float32 [length, features].
 
-    sin and cos alternate, at wavelengths from 2 pi to 20000 pi: those of Vaswani et al. (2017).
+    sin and cos alternate, at wavelengths from 2 pi to 20000 pi: those of Vaswani et al. (2017). Where the
+    length is a symbol, under `jax.export`, they are computed in float32 when it is known.
 
     Raises:
       ValueError: an odd number of features, which pairs of sin and cos cannot fill.
     """
     if features % 2:
         raise ValueError(f"features is {features}, expected an even number: half are sines, half cosines")
-    angles = np.arange(length)[:, None] * 1e4 ** (-np.arange(0, features, 2) / features)
-    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, features).astype(np.float32)
+    numpy = np if isinstance(length, int) else jnp
+    angles = numpy.arange(length)[:, None] * 1e4 ** (-np.arange(0, features, 2) / features)[None]
+    waves = numpy.stack([numpy.sin(angles), numpy.cos(angles)], axis=-1)
+    return waves.reshape(length, features).astype(np.float32)
 
 
 class Embedding(nn.Module):

@@ -83,7 +83,7 @@ def test_a_shorter_text_is_what_the_model_gives_without_padding(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [TRANSFORMER, FOLNET.replace(relative_position="none")])
+@pytest.mark.parametrize("config", [TRANSFORMER, FOLNET, FOLNET.replace(relative_position="none")])
 def test_a_length_is_free_where_positions_are_not_tables(config, tmp_path):
     saved("FOLNetForSequenceClassification", config, tmp_path / "saved")
     exportable = open_model(tmp_path / "saved")
@@ -97,9 +97,11 @@ def test_a_length_is_free_where_positions_are_not_tables(config, tmp_path):
 
 
 @pytest.mark.slow
-def test_relative_positions_ask_for_a_length(tmp_path):
+def test_t5_s_buckets_ask_for_a_length(tmp_path):
+    """They are a table of numbers, made where the length is known."""
+    saved("FOLNetForSequenceClassification", FOLNET.replace(relative_position="t5"), tmp_path / "saved")
     with pytest.raises(ValueError, match="cannot be exported for any batch and length, give a number"):
-        export_model(small_exports.encoder(), tmp_path / "m.jaxmodel", Options(lengths=None))
+        export_model(open_model(tmp_path / "saved"), tmp_path / "m.jaxmodel", Options(lengths=None))
 
 
 @pytest.mark.slow

@@ -113,6 +113,18 @@ def test_answers_to_questions_are_those_of_the_live_model(tmp_path):
 
 
 @pytest.mark.slow
+def test_one_program_answers_questions_of_any_length(tmp_path):
+    trained, model = small_exports.trained_solver(), small_exports.solver()
+    loaded = exported(model, tmp_path, Options(lengths=None))
+    questions = ["What is 2 + 2?", "Is 3 a factor of 12345?" * 3]
+    for question in questions:  # as long as they are, not filled up
+        source = np.asarray(trained.vocabulary.encode_batch([question], len(question) + 2))
+        compare(model, loaded, {"source": source})
+    found = run_exported.answer(loaded, {"text": questions})
+    assert found == {"answers": [{"text": answer} for answer in trained.answer(questions)]}
+
+
+@pytest.mark.slow
 def test_symbols_chosen_one_by_one_have_no_derivative(tmp_path):
     with pytest.raises(ValueError, match="derivative: this sequence to sequence has none"):
         export_model(small_exports.solver(), tmp_path / "m.jaxmodel", Options(derivative=True))
