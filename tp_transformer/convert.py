@@ -89,7 +89,7 @@ def to_torch(
       params: its parameters.
       max_positions: rows of the table of positions, which the authors' model has a fixed number of.
     """
-    state = {POSITIONS: sinusoids(max_positions, model.features)[None]}
+    state = {POSITIONS: np.asarray(sinusoids(max_positions, model.features))[None]}
     for name, (path, transposed) in _names(model).items():
         array = np.asarray(_at(params, path))
         state[name] = np.ascontiguousarray(array.T) if transposed else array
@@ -112,7 +112,7 @@ def _model(state: Mapping[str, np.ndarray], num_heads: int, pad: int) -> Encoder
     layers = {int(found[1]) for name in state if (found := re.match(r"encoder\.layers\.(\d+)\.", name))}
     positions = state.get(POSITIONS)
     if positions is not None:
-        want = np.asarray(sinusoids(positions.shape[-2] if positions.ndim > 1 else 0, features))
+        want = sinusoids(positions.shape[-2] if positions.ndim > 1 else 0, features)
         # Theirs is computed in float32, angles of up to 200; and it may have been rounded to bfloat16.
         if positions.shape != (1, *want.shape) or np.max(np.abs(positions[0].astype(float) - want)) > 1e-2:
             raise ValueError(f"state_dict[{POSITIONS!r}] is not the sinusoids of equation (2)")
