@@ -183,7 +183,7 @@ def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
             for name, kind in {"preset": str, "model": str, "seed": int}.items():
                 if not isinstance(told[name], kind):
                     raise TypeError(f"{name} is {told[name]!r:.60}")
-            points({"curve": [], **told})
+            points(told)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{file}, line {number}: not the record of a run ({error!r})") from error
         lines.append(told)

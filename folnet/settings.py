@@ -128,9 +128,11 @@ def is_number(value: object) -> bool:
 
 
 def expect_integer(name: str, value: object, least: int) -> None:
-    """Raises ValueError unless a field is an integer of at least so much."""
+    """Raises ValueError unless a field is an integer of at least so much, and of no more than 32 bits."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise misfit(name, value, f"an integer of at least {least}")
+    if value >= 2**31:
+        raise misfit(name, value, "an integer below 2**31")
 
 
 def check_buckets(count: int, distance: int) -> None:

@@ -114,6 +114,8 @@ def harm(
         kind = "noise in a range"
     if kind in (damage.SWAPPED, damage.GONE) and not others:
         kind = "cut"
+    if reader.checked:  # a whole file of the same kind is not damaged
+        others = [other for other in others if other.suffix != path.suffix]
     content = path.read_bytes()
     if kind == damage.GONE:
         path.unlink()

@@ -368,9 +368,9 @@ def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Errors of reading bytes, with the file's name."""
     try:
         yield
-    except OSError:
-        raise
-    except Exception as error:  # zipfile has many
+    except Exception as error:  # zipfile has many; where it is sent to a place that is none, an OSError too
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
         raise ValueError(f"{path}: damaged: {error or type(error).__name__}") from error
 
 

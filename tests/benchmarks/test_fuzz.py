@@ -105,10 +105,18 @@ def exhausting(folder):
 
 
 FINDINGS = {
-    failing: "other error", nameless: "no name", starting: "executed", running: "executed", unpickling: "executed",
-    half_writing: "half-written", leaving: "half-written", elsewhere: "executed", changing: "half-written",
-    exhausting: "memory", plainly: "undetected",
-}  # fmt: skip
+    failing: "other error",
+    nameless: "no name",
+    starting: "executed",
+    running: "executed",
+    unpickling: "executed",
+    half_writing: "half-written",
+    leaving: "half-written",
+    elsewhere: "executed",
+    changing: "half-written",
+    exhausting: "memory",
+    plainly: "undetected",
+}
 
 
 @pytest.mark.parametrize("read", FINDINGS)

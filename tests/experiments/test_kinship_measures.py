@@ -79,10 +79,10 @@ def test_lines_of_a_preset_by_model_and_seed(tmp_path):
     file = tmp_path / "learning.jsonl"
     assert measures.of_preset(file, "ablation") == {}
     lines = [
-        {"preset": preset, "model": model, "seed": seed}
+        {"preset": preset, "model": model, "seed": seed, "curve": []}
         for preset, model, seed in [("ablation", "b", 1), ("ablation", "a", 0), ("quick", "b", 0)]
     ]
-    lines.append({"preset": "ablation", "model": "b", "seed": 0})
+    lines.append({"preset": "ablation", "model": "b", "seed": 0, "curve": [[1, 0.5, 0.25]]})
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = measures.of_preset(file, "ablation")
     assert {model: [line["seed"] for line in runs] for model, runs in found.items()} == {
@@ -94,7 +94,7 @@ def test_lines_of_a_preset_by_model_and_seed(tmp_path):
 @pytest.mark.parametrize("line", ['{"preset"', "[]", '{"preset": "a", "model": "b", "seed": null}', "{}"])
 def test_a_damaged_line_is_named(tmp_path, line):
     file = tmp_path / "learning.jsonl"
-    file.write_text('{"preset": "a", "model": "b", "seed": 0}\n' + line + "\n")
+    file.write_text('{"preset": "a", "model": "b", "seed": 0, "curve": []}\n' + line + "\n")
     with pytest.raises(ValueError, match=r"learning\.jsonl, line 2: not the record of a run"):
         measures.of_preset(file, "a")
 

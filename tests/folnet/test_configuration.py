@@ -35,6 +35,7 @@ def test_operators_that_cannot_be(operators, message):
         ("hidden_size", 2.0, "hidden_size is 2.0, expected an integer"),
         ("num_hidden_layers", True, "num_hidden_layers is True"),
         ("num_hidden_layers", 10**9, "num_hidden_layers is 1000000000, expected at most 1000"),
+        ("hidden_size", 10**20, "hidden_size is 100000000000000000000, expected an integer below"),
         ("max_distance", 1, "max_distance is 1, expected an integer of at least 2"),
         ("relation_vocab_size", -1, "relation_vocab_size is -1, expected an integer of at least 0"),
         (

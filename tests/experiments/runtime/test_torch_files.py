@@ -275,3 +275,20 @@ def test_what_is_written_reads_again(tmp_path):
         assert saved[name].numpy().dtype == np.asarray(want).dtype.newbyteorder("=")
     with pytest.raises(ValueError, match=r"arrays\['x'\] is of type complex128"):
         torch_files.save(path, {"x": np.zeros(1, complex)})
+
+
+def test_a_place_before_the_file_is_a_damaged_file(tmp_path, monkeypatch):
+    """A directory of an archive may point there; the system's error then names no file."""
+    path = tmp_path / "model.pt"
+    torch_files.save(path, {"weight": np.arange(3, dtype=np.float32)})
+    saved = torch_files.load(path)
+
+    def read(archive, name):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", read)
+    with pytest.raises(ValueError, match=r"model\.pt: damaged: \[Errno 22\]"):
+        saved["weight"].numpy()
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        saved["weight"].numpy()
