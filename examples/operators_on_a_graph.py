@@ -182,7 +182,7 @@ def where_it_looks(params) -> dict[str, list[float]]:
 
 
 def draw_picture(params, path: Path) -> None:
-    """A new graph of `SHOWN` nodes: its edges, where the last step looks, distances, and what was answered."""
+    """A new graph: its edges, where the last step looks, distances, and what was answered."""
     edges, answers = draw(jax.random.key(1000), 16, SHOWN)
     logits, kernels = with_kernels(params, edges)
     answered = jnp.where(answers < 0, -1, logits.argmax(-1))
