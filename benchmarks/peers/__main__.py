@@ -102,7 +102,7 @@ def main() -> int:
         default=BUDGET,
         help="seconds after which nothing is begun (default %(default)g)",
     )
-    parser.add_argument("--blocks", type=int, default=5, help="blocks of each program")
+    parser.add_argument("--blocks", type=int, default=3, help="blocks of each program")
     parser.add_argument("--block-seconds", type=float, default=0.25, help="about how long a block is")
     parser.add_argument(
         "--small", action="store_true", help="tiny sizes, to see that everything runs; measures nothing"

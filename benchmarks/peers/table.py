@@ -20,9 +20,10 @@ def page(record: Mapping[str, Any]) -> str:
         "",
         "Everything is float32 and computes the same: outputs and, where there is a backward pass, gradients "
         "of all parameters and inputs were compared before anything was timed (apart: the greatest "
-        "difference, over the greatest number of its array; allowed "
-        + ", ".join(f"{value:.0e} {TITLES[key]}" for key, value in record["tolerance"].items())
-        + "). All of a row took turns in one process, on all cores. A ratio is how many times as long the "
+        "difference, over the greatest number of its array, allowed "
+        f"{record['tolerance']['forward']:.0e} forward; of gradients, where rounding decides a ReLU, the "
+        f"norm of an array's difference, over its norm, may be {record['tolerance']['gradient']:.0e}). All "
+        "of a row took turns in one process, on all cores. A ratio is how many times as long the "
         "other takes as ours, above 1 where ours is faster: the median over neighbouring blocks (least to "
         "greatest).",
         "",

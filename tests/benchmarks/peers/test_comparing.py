@@ -91,13 +91,25 @@ def test_difference_is_over_the_greatest_number():
     expected = {"output 0": np.array([100.0, 1.0]), "gradient of key/bias": np.array([1e-9])}
     expected["gradient of kernel"] = np.array([5.0])
     found = {name: array.copy() for name, array in expected.items()}
-    assert comparing.difference(found, expected)[0] == 0
+    assert comparing.difference(found, expected).greatest == 0
     found["output 0"][1] += 0.1
-    assert comparing.difference(found, expected) == (pytest.approx(1e-3), "output 0")
+    norm = 0.1 / np.sqrt(10001)
+    assert comparing.difference(found, expected) == (pytest.approx(1e-3), "output 0", pytest.approx(norm))
     found["gradient of key/bias"] = np.array([-1e-9])  # rounding beside gradients of 5
-    assert comparing.difference(found, expected)[1] == "output 0"
+    assert comparing.difference(found, expected).where == "output 0"
     found["gradient of kernel"] = np.array([6.0])
-    assert comparing.difference(found, expected) == (pytest.approx(0.2), "gradient of kernel")
+    apart = comparing.difference(found, expected)
+    assert apart == (pytest.approx(0.2), "gradient of kernel", pytest.approx(0.2))
+
+
+def test_a_kink_counts_by_its_share():
+    """Forward no number may be far off; of a gradient a few may, where their share is small."""
+    expected = {"gradient of kernel": np.ones(10**6), "output 0": np.ones(10**6)}
+    found = {name: array.copy() for name, array in expected.items()}
+    found["gradient of kernel"][0] = found["output 0"][0] = 1.02
+    apart = comparing.difference(found, expected)
+    assert apart.judged("gradient") == pytest.approx(2e-5)
+    assert apart.judged("forward") == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_an_absent_peer_has_a_word(source, word, tmp_path, monkeypatch):
     monkeypatch.setattr(libraries, "LIBRARIES", {"some": broken})
     found = libraries.find("some")
     assert word in found.about["absent"]
-    assert found.programs(None) == {}
+    assert found.programs(None) == {}  # pyrefly: ignore
 
 
 def test_a_present_peer_says_its_version(tmp_path, monkeypatch):
@@ -36,7 +36,7 @@ def test_a_present_peer_says_its_version(tmp_path, monkeypatch):
     monkeypatch.setattr(libraries, "LIBRARIES", {"numpy": numpy})
     found = libraries.find("numpy")
     assert found.about == {"version": sys.modules["numpy"].__version__, "threads": 2}
-    assert found.programs("trans") == {"trans": None}
+    assert found.programs("trans") == {"trans": None}  # pyrefly: ignore
 
 
 def test_every_library_says_what_it_is():
