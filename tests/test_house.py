@@ -14,7 +14,7 @@ MAY_IMPORT = {
     **{paper: {"kernels"} for paper in PAPERS},
     "experiments": {"kernels", *PAPERS},
 }
-OURS = {*MAY_IMPORT, "benchmarks", "tests"}
+OURS = {*MAY_IMPORT, "benchmarks", "examples", "tests"}
 
 
 def imported(source: str) -> set[str]:
