@@ -219,8 +219,10 @@ def test_one_call_within_its_budget(tmp_path):
     assert ended["boxworld"].startswith("not started: ")
     for path in out.glob("*.json"):
         json.loads(path.read_text())
-    assert list(out.glob("checks_*.json"))
-    assert "hold, 0 wrong" in done.stdout
+    assert not ended[names[0]].startswith("not started")
+    assert "WRONG" not in done.stdout
+    # How many checks fit into the seconds depends on what else the machine does.
+    assert done.stdout.count("hold, 0 wrong") == len(list(out.glob("checks_*.json")))
     assert done.stdout.strip().endswith((out / "summary.txt").read_text().strip())
 
     process = subprocess.Popen([*command, f"--out={tmp_path / 'other'}"], cwd=ROOT, stdout=subprocess.DEVNULL)
