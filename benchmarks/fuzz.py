@@ -39,9 +39,9 @@ MEMORY = 2 * 1024**3
 
 def readers() -> dict[str, Any]:
     """All readers, by name."""
-    from benchmarks.reliability import data, weights
+    from benchmarks.reliability import data, records, weights
 
-    return {reader.name: reader for reader in (*weights.READERS, *data.READERS)}
+    return {reader.name: reader for reader in (*weights.READERS, *data.READERS, *records.READERS)}
 
 
 def share(cases: int, names: Sequence[str]) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from benchmarks import fuzz
-from benchmarks.reliability import damage, data, trial, weights
+from benchmarks.reliability import damage, trial
 from benchmarks.reliability.reader import Reader, canonical
 
 CHEAP = (
@@ -39,7 +39,7 @@ def tried(reader, tmp_path, watch, numbers, others=()):
 @pytest.mark.parametrize("name", CHEAP)
 def test_no_damage_goes_wrong(name, tmp_path, watch):
     """Every kind, of the readers that need no model."""
-    reader = next(one for one in (*weights.READERS, *data.READERS) if one.name == name)
+    reader = fuzz.readers()[name]
     found = tried(reader, tmp_path, watch, range(CASES))
     assert not [outcome for outcome in found if outcome.is_finding]
     counts = collections.Counter(outcome.result for outcome in found)

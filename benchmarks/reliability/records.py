@@ -1,0 +1,159 @@
+"""Readers of records: metrics, configs and summaries of runs, lines of results, tables, measurements."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import kernel_cases, measured
+from benchmarks.reliability.reader import Reader
+from experiments import kinship_measures
+from experiments.configs.llrnn import Config as LLRNNConfig
+from experiments.exporting.models import experiment_of, read_settings
+from experiments.folnet_finetune_measures import Best
+from experiments.runtime import metrics, releasing
+from experiments.runtime.workdir import Workdir, config_dict, write_json
+from kernels import tables
+
+
+def _write_metrics(folder: Path) -> None:
+    lines = [{"step": step, "loss": 1 / step, "train_seconds": 0.1 * step} for step in range(1, 9)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+def _resume_metrics(folder: Path) -> Any:
+    writer = metrics.MetricsWriter(folder, 6)
+    writer.write(7, {"loss": 0.5})
+    writer.close()
+    return metrics.read(folder / "metrics.jsonl")
+
+
+def _write_workdir(folder: Path) -> None:
+    (folder / "run").mkdir()
+    write_json(folder / "run" / "config.json", config_dict(LLRNNConfig()))
+    write_json(folder / "run" / "summary.json", {"step": 3, "metrics": {"loss": 0.5}, "results": {}})
+
+
+def _open_workdir(folder: Path) -> Any:
+    run = Workdir(folder / "run", LLRNNConfig())
+    try:
+        return run.read_summary(), (folder / "run" / "config.json").read_text()
+    finally:
+        run.close()
+
+
+def _read_config(folder: Path) -> Any:
+    settings = read_settings(folder / "run")
+    experiment_of(folder / "run", settings)
+    return releasing.read_run_config(LLRNNConfig, folder / "run", "experiments.llrnn")
+
+
+def _write_best(folder: Path) -> None:
+    write_json(folder / "metrics.json", {"step": 4, "main": 0.5, "accuracy": 0.5})
+
+
+def _read_best(folder: Path) -> Any:
+    best = Best(folder, None, None)  # pyrefly: ignore[bad-argument-type] -- neither is asked
+    record = best.record
+    if record is None:
+        raise ValueError(f"{folder} has no record")
+    return record
+
+
+def _write_kinship(folder: Path) -> None:
+    lines = [
+        {"preset": "quick", "model": "j.a", "seed": seed, "accuracies": {"2": 0.5}, "curve": [[1, 0.5, 0.25]]}
+        for seed in range(3)
+    ]
+    (folder / "learning.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+def _read_kinship(folder: Path) -> Any:
+    found = kinship_measures.of_preset(folder / "learning.jsonl", "quick")
+    return [
+        [list(point) for point in kinship_measures.points(line)] for lines in found.values() for line in lines
+    ]
+
+
+def _write_tables(folder: Path) -> None:
+    line = {"operation": "trans", "kind": {"dtype": "float32"}, "sizes": {"T": 64}, "backend": "gpu"}
+    fastest, blocks = [line | {"record": "results"}], [line | {"direction": "forward", "blocks": {"T": 32}}]
+    (folder / "chip.json").write_text(
+        json.dumps({"chip": "A", "fastest": fastest, "blocks": blocks}), "utf-8"
+    )
+
+
+def _read_tables(folder: Path) -> Any:
+    before = tables.FOLDER
+    tables.FOLDER = folder
+    try:
+        tables.read.cache_clear()
+        sizes: Mapping[str, int] = {"T": 64}
+        kind = {"dtype": "float32"}
+        return (
+            tables.read(),
+            tables.fastest("A", "trans", kind, sizes),
+            tables.blocks("A", "trans", "gpu", "forward", kind, sizes),
+        )
+    finally:
+        tables.FOLDER = before
+        tables.read.cache_clear()
+
+
+def _write_measured(folder: Path) -> None:
+    there = {"platform": "cpu", "chip": "Test chip", "versions": {"jax": "0.12"}, "date": "2026-11-21"}
+    devices = {"platform": "cpu", "kind": "Test chip"}
+    operation = sorted(measured.OPERATIONS)[0]
+    named = {"operation": operation, "case": "small", "direction": kernel_cases.DIRECTIONS[0]}
+    line = {"operation": operation, "kind": {}, "sizes": {"T": 64}, "backend": "gpu"}
+    contents = {
+        "machine": there,
+        "training_kinship": {
+            **there,
+            "devices": devices,
+            "rows": [{"name": "step", "problems_per_second": {"median": 10.0}}],
+        },
+        "checks_one": {**there, "rows": [{**named, "implementation": "xla", "errors": [0.5], "holds": True}]},
+        "kernels_one": {**there, "rows": [{**named, "paths": {"xla": {"seconds": 0.5, "blocks": [0.5]}}}]},
+        "tables/Test": {"chip": "Test chip", "blocks": [{**line, "direction": "forward", "blocks": {}}]},
+    }
+    (folder / "tables").mkdir()
+    for name, content in contents.items():
+        write_json(folder / f"{name}.json", content)
+
+
+def _read_measured(folder: Path) -> Any:
+    return dataclasses.asdict(measured.read(folder))
+
+
+READERS: tuple[Reader, ...] = (
+    Reader(
+        "metrics, gone on with",
+        "experiments.runtime.metrics",
+        _write_metrics,
+        ["metrics.jsonl"],
+        _resume_metrics,
+        writes=["metrics.jsonl"],
+    ),
+    Reader(
+        "a run's directory",
+        "experiments.runtime.workdir",
+        _write_workdir,
+        ["run/*.json"],
+        _open_workdir,
+        writes=["run/.lock", "run/config.json"],
+        whole=lambda folder: None,
+    ),
+    Reader(
+        "a run's config", "experiments.runtime.releasing", _write_workdir, ["run/config.json"], _read_config
+    ),
+    Reader(
+        "best of fine-tuning", "experiments.folnet_finetune_measures", _write_best, ["*.json"], _read_best
+    ),
+    Reader("record of kinship", "experiments.kinship_measures", _write_kinship, ["*.jsonl"], _read_kinship),
+    Reader(
+        "folder of the accelerator", "benchmarks.measured", _write_measured, ["**/*.json"], _read_measured
+    ),
+    Reader("tables of kernels", "kernels.tables", _write_tables, ["*.json"], _read_tables),
+)
