@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
 
@@ -9,6 +10,7 @@ from examples import role_vectors as example
 from tests.examples import small_example
 
 
+@pytest.mark.slow  # ten seconds of compiling
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_short_run_on_data_of_ones_own_is_complete(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(example, "LAYERS", 1)
@@ -26,6 +28,17 @@ def test_places_are_of_words_taken_over_once():
     np.testing.assert_array_equal(places, [[2, -1, 1], [-1, -1, 2], [-1, -1, -1]])
     with pytest.raises(ValueError, match="one tab"):
         example.read(["no answer"])
+
+
+def test_a_step_of_training_and_the_picture(tmp_path):
+    """Traced, not compiled: that takes seconds, and whole runs are slow tests."""
+    data = example.read(example.sentences()[::200])
+    model = example.TPTransformer(len(data.words), features=8, filter_features=8, num_heads=2, num_layers=1)
+    params = jax.eval_shape(model.init, jax.random.key(0), data.source[:1], data.answer[:1])["params"]
+    logits = jax.eval_shape(model.apply, {"params": params}, data.source, data.answer[:, :-1])
+    assert logits.shape == (*data.answer[:, 1:].shape, len(data.words))
+    example.draw_sentences(data, np.arange(3), np.zeros_like(data.source[:3]), tmp_path / "roles.png")
+    assert (tmp_path / "roles.png").is_file()
 
 
 def test_what_votes_and_vectors_tell():

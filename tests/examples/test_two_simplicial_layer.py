@@ -11,6 +11,7 @@ from examples import two_simplicial_layer as example
 from tests.examples import small_example
 
 
+@pytest.mark.slow  # ten seconds of compiling
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_short_run_is_complete(tmp_path, monkeypatch):
     monkeypatch.setattr(example, "KINDS", ("trilinear",))  # all three are compiled by the slow test
