@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import tempfile
@@ -144,10 +145,13 @@ def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
     return [name for name in names if before.get(name) != after.get(name)]
 
 
-def doing(workdir: Path) -> str:
-    """What a run is about, by what is in its directory."""
-    if not (workdir / ".lock").exists():
-        return "starting"
+def doing(workdir: Path, old: set[str]) -> str:
+    """What a run is about, by what is in its directory.
+
+    Args:
+        workdir: the directory.
+        old: unfinished checkpoints that were there before its process; the first save clears them away.
+    """
     if (workdir / "summary.json").exists():
         return "drawing or ending"
     try:
@@ -155,7 +159,7 @@ def doing(workdir: Path) -> str:
     except ValueError as error:
         return f"unreadable metrics: {error}"
     step = f"after step {lines[-1]['step']}" if lines else "before the first line"
-    return f"saving {step}" if _saving(workdir) else step
+    return f"saving {step}" if _saving(workdir) - old else step
 
 
 def _saving(workdir: Path) -> set[str]:
@@ -262,24 +266,22 @@ def soak(
             raise RuntimeError(f"{subject.name} ends before it can be killed: {len(record)} times in {tries}")
         number, spent, before = len(journeys) + 1, 0.0, len(record)
         workdir = folder / f"journey_{number}"
-        while True:
+        try:
             run = Run(subject, workdir, cache)
-            tries += 1
-            if len(record) < kills and _killed(run, tries, number, times, moments, record):
+            while len(record) < kills and _killed(run, tries, number, times, moments, record):
                 spent += run.seconds
                 last = record[-1]
                 tell(
                     f"{subject.name}: kill {len(record)}/{kills}, run {number}, {last.signal} "
                     f"at {last.second:.1f} s: {last.doing}"
                 )
-                continue
-            spent += run.seconds
-            break
-        try:
+                run, tries = Run(subject, workdir, cache), tries + 1
             run.end()
+            spent += run.seconds
             unlike = differences(wanted, fingerprint(workdir)) + sorted(_saving(workdir))
-        except (RuntimeError, TimeoutError, ValueError) as error:
+        except (RuntimeError, TimeoutError, ValueError) as error:  # told, and the next one begun
             unlike = [str(error)]
+        tries += 1
         journeys.append(Journey(len(record) - before, round(spent, 1), not unlike, unlike))
         tell(f"{subject.name}: run {number} ended after {journeys[-1].kills} kills, {unlike or 'equal'}")
     return {
@@ -309,10 +311,10 @@ def _killed(
     moment, share = MOMENTS[turn % len(MOMENTS)], moments.random()
     number = signal.SIGKILL if (len(record) + 1) % TERM_EVERY else signal.SIGTERM
     left = _saving(run.workdir)
+    old = (run.workdir / ".lock").stat().st_mtime_ns if (run.workdir / ".lock").exists() else 0
     if moment == "anywhere":
         alive = run.until(lambda: run.seconds >= share * times.ended)
     else:
-        old = (run.workdir / ".lock").stat().st_mtime_ns if (run.workdir / ".lock").exists() else 0
         alive = run.until(lambda: _taken(run.workdir, old))
         # Half of the time if a save is waited for: they become fewer as the run goes on.
         wait = run.seconds + share * (times.summed - times.taken) * (0.5 if moment == "saving" else 1.0)
@@ -321,7 +323,8 @@ def _killed(
             alive = alive and run.until(lambda: bool(_saving(run.workdir) - left))
     if not alive:
         return False
-    was, second = doing(run.workdir), round(run.seconds, 2)
+    begun = _taken(run.workdir, old)
+    was, second = doing(run.workdir, left) if begun else "starting", round(run.seconds, 2)
     run.process.send_signal(number)
     run.until(lambda: run.process.poll() is not None)
     status = run.process.wait()
@@ -367,6 +370,8 @@ def table(result: dict[str, Any]) -> str:
         _kind(kill["doing"]) for one in result["experiments"] for kill in one["kills"]
     )
     lines += ["", "What the runs were doing when they were killed:", ""]
+    if "note" in result:
+        lines[-1:] = ["", result["note"], ""]
     lines += [f"- {what}: {count}" for what, count in moments.most_common()]
     for one in result["experiments"]:
         for number, run in enumerate(one["runs"], 1):
@@ -376,9 +381,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _kind(what: str) -> str:
-    if what.startswith("saving"):
-        return "writing a checkpoint"
-    return "training, evaluating or measuring at the end" if what.startswith("after") else what
+    return re.sub(r"step \d+", "a step", what)
 
 
 def main(arguments: Sequence[str]) -> None:
