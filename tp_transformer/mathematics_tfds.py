@@ -65,7 +65,7 @@ class TFDSQuestions(Questions):
         where = f"{self._path}, {self._split}, record {index}"
         try:
             question, answer = (bytes(record[name]).decode("ascii") for name in ("question", "answer"))
-        except (KeyError, UnicodeDecodeError) as error:
+        except (KeyError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"{where}: {error!r}") from error
         if not set(CHARACTERS).issuperset(question + answer):
             raise ValueError(f"{where}: {question!r}, {answer!r} has other characters than the dataset's")

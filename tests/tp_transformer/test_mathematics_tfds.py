@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 import sys
 
 import numpy as np
@@ -137,3 +138,22 @@ def test_records_that_are_not_the_datasets(tmp_path, pair, message):
     for read in (questions.lengths, lambda: questions[0]):
         with pytest.raises(ValueError, match=message):
             read()
+
+
+@pytest.mark.parametrize(
+    "name", ["dataset_info.json", "features.json", "math_dataset-test.array_record-00000-of-00001"]
+)
+def test_what_is_damaged_is_told_with_its_folder(prepared, tmp_path, name):
+    """TensorFlow Datasets has other classes of errors, and names no file."""
+    shutil.copytree(prepared, tmp_path / "copy")
+    folder = tmp_path / "copy" / "math_dataset" / MODULE / "1.0.0"
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"1\.0\.0 is damaged, or not prepared by TensorFlow Datasets: "):
+        list(TFDSQuestions(folder, "test"))
+
+
+def test_a_record_without_a_text_is_named(prepared):
+    questions = TFDSQuestions(prepared / "math_dataset" / MODULE / "1.0.0", "test")
+    with pytest.raises(ValueError, match=r"test, record 3: TypeError"):
+        questions._decode(3, {"question": None, "answer": b"1"})
