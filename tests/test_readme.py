@@ -183,7 +183,7 @@ def test_links_lead_somewhere(page):
 
 def test_files_named_in_the_tables_exist():
     named = re.findall(
-        r"`((?:llrnn|simplicial|tp_transformer|folnet|kernels|docs|experiments|benchmarks|results)/[\w/.]+)`",
+        r"`((?:llrnn|simplicial|tp_transformer|folnet|kernels|docs|examples|experiments|benchmarks|results)/[\w/.]+)`",
         README,
     )
     assert len(named) > 5
