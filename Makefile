@@ -44,7 +44,8 @@ bench: setup  ## side-by-side measurements of speed on this machine, into result
 	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn; \
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.boxworld_training; \
 	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet; \
-	  $(PYTHON) -m benchmarks.kinship; $(PYTHON) -m benchmarks.export; $(PYTHON) -m benchmarks.scaling)
+	  $(PYTHON) -m benchmarks.kinship; $(PYTHON) -m benchmarks.export; $(PYTHON) -m benchmarks.scaling; \
+	  $(PYTHON) -m benchmarks.peers)
 
 results: setup  ## train every claim of results/ again, with its seeds and baselines (about an hour and a half)
 	@$(call timed,the claims about learning (about an hour and a half on two cores),\
