@@ -8,6 +8,7 @@ from examples import linear_logic_cell as example
 from tests.examples import small_example
 
 
+@pytest.mark.slow  # seconds of compiling
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_short_run_is_complete(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(example, "CELLS", ("program",))  # the LSTM is compiled by the slow test

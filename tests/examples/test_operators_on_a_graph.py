@@ -9,6 +9,7 @@ from examples import operators_on_a_graph as example
 from tests.examples import small_example
 
 
+@pytest.mark.slow  # seconds of compiling
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_short_run_is_complete(tmp_path, monkeypatch):
     monkeypatch.setattr(example, "MIXERS", ("trans",))  # both are compiled by the slow test
