@@ -9,7 +9,6 @@ second makes a workdir of it in which training goes on, the third writes the car
 `experiments.exporting.open_model("results/llrnn/copy")`.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from experiments.boxworld_engine import Impala
 from experiments.exporting.models import KINDS, experiment_of, read_settings
 from experiments.runtime import packing, releasing
 from experiments.runtime.training import Program
+from experiments.runtime.workdir import read_json
 
 CARD = "README.md"
 _STATES: dict[str, Callable[[Any], Any]] = {
@@ -85,7 +85,7 @@ def card(folder: Path) -> str:
     if not releasing.is_released(folder):
         raise ValueError(f"{folder} has no {packing.STATE}: a card is of a released run; --pack makes one")
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary = read_json(folder / "summary.json")
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} has no summary of a finished run: {error}") from error
     devices, versions = summary["devices"], summary["versions"]

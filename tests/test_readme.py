@@ -42,7 +42,7 @@ SHORT = {
         "model.intermediate_size=16", "model.relation_intermediate_size=8", "baseline=none",
     ),
     "experiments.kinship": (
-        *STEPS, "batch_size=8", "baselines=()", "match=''", "sizes.hidden_size=8", "sizes.relation_size=4",
+        *STEPS, "batch_size=8", "baselines=()", "match=", "sizes.hidden_size=8", "sizes.relation_size=4",
         "sizes.num_hidden_layers=1", "sizes.num_attention_heads=2", "sizes.head_size=4",
         "sizes.intermediate_size=8", "sizes.relation_intermediate_size=4", "data.test_problems=2",
     ),
