@@ -23,7 +23,7 @@ SMALL = {
 }
 
 
-ALWAYS = ("ntm",)
+ALWAYS = ("elman",)
 
 
 @pytest.mark.parametrize(

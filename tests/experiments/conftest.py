@@ -1,10 +1,12 @@
-"""What the experiments' tests share: a finished run of BoxWorld, whose programs take long to compile."""
+"""What the experiments' tests share: finished runs, whose programs take long to compile."""
+
+import dataclasses
 
 import pytest
 
-from experiments import boxworld, folnet_pretrain
+from experiments import boxworld, folnet_pretrain, mathematics
 from tests import compiling
-from tests.experiments import small_folnet
+from tests.experiments import small_folnet, small_mathematics
 from tests.experiments.small_boxworld import small
 
 
@@ -24,3 +26,14 @@ def folnet_run(tmp_path_factory):
     config = small_folnet.small(source, baseline="transformer", schedule="linear")  # for as many steps alone
     with compiling.quickly():
         return config, folder / "run", folnet_pretrain.main(config, workdir=folder / "run")
+
+
+@pytest.fixture(scope="session")
+def mathematics_run(tmp_path_factory):
+    """Config, workdir and results of a run of four steps with a baseline; its questions are drawn there."""
+    baseline = dataclasses.replace(small_mathematics.MODEL, name="transformer", filter_features=0)
+    config = small_mathematics.small(baseline=baseline)
+    config.data = dataclasses.replace(config.data, extrapolation=("numbers__place_value_big",))
+    workdir = tmp_path_factory.mktemp("mathematics") / "run"
+    with compiling.quickly():
+        return config, workdir, mathematics.main(config, workdir=workdir)

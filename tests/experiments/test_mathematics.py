@@ -122,17 +122,8 @@ def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written
     assert not (workdir / "config.json").exists()
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A run with a baseline, both of four steps, questions drawn into the workdir."""
-    config = small(baseline=dataclasses.replace(MODEL, name="transformer", filter_features=0))
-    config.data = dataclasses.replace(config.data, extrapolation=("numbers__place_value_big",))
-    workdir = tmp_path_factory.mktemp("mathematics") / "run"
-    return config, workdir, experiment.main(config, workdir=workdir)
-
-
-def test_a_run_leaves_its_record_results_and_pictures(finished):
-    config, workdir, results = finished
+def test_a_run_leaves_its_record_results_and_pictures(mathematics_run):
+    config, workdir, results = mathematics_run
     assert list(results) == ["tp_transformer", "baseline"]
     files = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     assert files == {
@@ -157,8 +148,8 @@ def test_a_run_leaves_its_record_results_and_pictures(finished):
     assert questions == {f"{module}.txt" for module in config.data.modules}
 
 
-def test_a_finished_run_returns_at_once_and_draws_no_questions_again(finished, monkeypatch):
-    config, workdir, results = finished
+def test_a_finished_run_returns_at_once_and_draws_no_questions_again(mathematics_run, monkeypatch):
+    config, workdir, results = mathematics_run
     monkeypatch.setattr(experiment.measures, "measure", None)  # calling it would fail
     again = experiment.main(config, workdir=workdir)
     assert {name: result.summary for name, result in again.items()} == json.loads(

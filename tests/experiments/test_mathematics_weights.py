@@ -71,8 +71,8 @@ def test_the_authors_files_are_read_with_their_vocabulary(tmp_path, size):
     assert answer[:1] == vocabulary.decode([vocabulary.start, first])
 
 
-def test_the_beam_begins_with_the_likeliest(run):
-    trained = weights.load(run[0])
+def test_the_beam_begins_with_the_likeliest(mathematics_run):
+    trained = weights.load(mathematics_run[1])
     beam = trained.beam("Is 6 a factor of 12?", 4)
     probabilities = [probability for _, probability in beam]
     assert len(beam) == 4
@@ -95,9 +95,9 @@ def test_the_beam_begins_with_the_likeliest(run):
     ("question", "message"),
     [("1" * 161, "161 characters, expected at most 160"), ("1\N{MINUS SIGN}1", "1\N{MINUS SIGN}1")],
 )
-def test_questions_that_cannot_be_asked_are_told(run, question, message):
+def test_questions_that_cannot_be_asked_are_told(mathematics_run, question, message):
     with pytest.raises(ValueError, match=message):
-        weights.load(run[0]).answer([question])
+        weights.load(mathematics_run[1]).answer([question])
 
 
 def test_what_holds_no_run_is_told(tmp_path):

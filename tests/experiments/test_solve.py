@@ -14,7 +14,7 @@ from experiments import mathematics as experiment
 from experiments import mathematics_figures as figures
 from experiments import solve
 from experiments.mathematics_weights import load
-from tests.experiments.small_mathematics import small, with_model
+from tests.experiments.small_mathematics import with_model
 from tp_transformer import TPTransformer, roles
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -23,11 +23,10 @@ ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "Is 6 a factor of 12?"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("solve") / "run"
-    experiment.main(small(), workdir=workdir)
-    return workdir
+@pytest.fixture
+def run(mathematics_run):
+    """The workdir of a finished run."""
+    return mathematics_run[1]
 
 
 def start(*flags, typed=""):
@@ -85,7 +84,8 @@ def test_roles_are_those_of_the_runs_test_questions(run):
     assert clusters is not None
     assert isinstance(trained.model, TPTransformer)
     asked = solve.test_questions(trained, None)
-    source = experiment.open_questions(small(), run)
+    assert trained.config is not None
+    source = experiment.open_questions(trained.config, run)
     questions = [pair.question for pair in source.questions("interpolate", "numbers__place_value")]
     assert asked == [questions[index * 12 // 8] for index in range(8)]
     solver = solve.Solver(trained, clusters)

@@ -136,7 +136,7 @@ POLICIES = get_args(configuration.Remat)[1:]
 
 @pytest.mark.parametrize(
     "remat",
-    [pytest.param(name, marks=[] if name == "nothing_saveable" else [pytest.mark.slow]) for name in POLICIES],
+    [pytest.param(name, marks=pytest.mark.slow) for name in POLICIES],
 )
 def test_what_is_computed_again_is_the_same(remat):
     """Names of parameters, and gradients with dropout; and in each layer something is computed again."""

@@ -450,7 +450,10 @@ CASES = {
 }
 
 
-LONG = ("multiple pattern", "polynomial step", "operators", "pattern", "pattern, previous memory")
+LONG = (
+    "multiple pattern", "ntm, previous memory", "operators", "operators, powers", "pattern",
+    "pattern, previous memory", "polynomial step",
+)  # fmt: skip
 """Half of the time; `make test-slow` runs them too."""
 
 

@@ -124,6 +124,7 @@ def test_gradients_are_those_of_the_transcription(num_virtual):
         np.testing.assert_allclose(np.sum(slope * direction), difference, rtol=2e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_any_leading_axes():
     """One picture, or time and batch: each is what it is by itself."""
     agent = Agent()

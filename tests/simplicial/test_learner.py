@@ -115,6 +115,7 @@ def test_it_learns():
     assert solved[-5:].mean() > 0.97
 
 
+@pytest.mark.slow
 def test_two_calls_are_one_call_twice_as_long():
     """And all there is to a run is in its state, the keys included: so it survives a checkpoint."""
     learner = small()

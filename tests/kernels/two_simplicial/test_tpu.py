@@ -51,7 +51,10 @@ def check(config, arrays, tolerance, **options):
     cases.check_answer(got, cases.expected(config, arrays, dout), tolerance)
 
 
-@pytest.mark.parametrize("mask", ["none", "padding", "random", "some rows"])
+@pytest.mark.parametrize(
+    "mask",
+    [pytest.param(mask, marks=pytest.mark.slow) for mask in ("none", "padding")] + ["random", "some rows"],
+)
 def test_unsigned(mask):
     check(UNSIGNED, cases.arrays(shapes.TINY, mask=mask), 1e-5)
 
