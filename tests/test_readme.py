@@ -180,7 +180,8 @@ def test_links_lead_somewhere(page):
     found = re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8"))
     targets = [target for target in found if "://" not in target]
     assert targets or "README" not in page
-    assert [target for target in targets if not (path.parent / target).exists()] == []
+    files = [target.partition("#")[0] for target in targets]
+    assert [file for file in files if not (path.parent / file).exists()] == []
 
 
 def test_files_named_in_the_tables_exist():
