@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt .python-version
 	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'; touch $@)
 
 run: setup  ## the main job: every experiment's quick preset, ending in one page of pictures
-	@$(call timed,the tour: every experiment's quick preset (about 3 minutes a stop on two cores),$(PYTHON) -m experiments.tour)
+	@$(call timed,the tour: every experiment's quick preset (about 11 minutes on two cores),$(PYTHON) -m experiments.tour)
 
 test: setup  ## the tests (about 15 minutes on two cores)
 	@$(call timed,the tests (about 15 minutes on two cores),$(PYTHON) -m pytest -n 2 -m 'not slow')
@@ -39,8 +39,8 @@ lint: setup  ## style (ruff) and types (pyrefly)
 format: setup  ## let ruff mend what it can
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 
-bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 45 minutes)
-	@$(call timed,benchmarks (about 45 minutes on two cores),\
+bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about an hour)
+	@$(call timed,benchmarks (about an hour on two cores),\
 	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn; \
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.boxworld_training; \
 	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet; \
