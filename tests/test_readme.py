@@ -202,7 +202,11 @@ def test_programs_named_in_the_text_exist_and_are_tested():
     """Commands in sentences, too: each program has its tests."""
     named = set(re.findall(r"(?:`|-m )((?:experiments|benchmarks)\.[a-z_.]+[a-z])", README))
     assert len(named) > 5
-    paths = {name: Path(*name.split(".")) for name in named}
-    assert [name for name, path in paths.items() if not (ROOT / path).with_suffix(".py").exists()] == []
-    tests = {name: ROOT / "tests" / path.parent / f"test_{path.name}.py" for name, path in paths.items()}
-    assert [name for name, path in tests.items() if not path.exists()] == []
+    for name in sorted(named):
+        path = Path(*name.split("."))
+        if (ROOT / path).is_dir():
+            assert (ROOT / path / "__main__.py").exists(), name
+            assert list((ROOT / "tests" / path).glob("test_*.py")), name
+        else:
+            assert (ROOT / path).with_suffix(".py").exists(), name
+            assert (ROOT / "tests" / path.parent / f"test_{path.name}.py").exists(), name
