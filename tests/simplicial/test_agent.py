@@ -96,7 +96,7 @@ def test_agents_are_the_transcription(shape, num_virtual):
             np.testing.assert_allclose(attention.pairs[b], maps.pairs[i], rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("num_virtual", [0, 2])
+@pytest.mark.parametrize("num_virtual", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_gradients_are_those_of_the_transcription(num_virtual):
     """Against central differences of the NumPy agent, along a random direction for each parameter."""
     observation = pictures(1, *BRIDGE)

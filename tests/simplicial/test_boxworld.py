@@ -158,7 +158,10 @@ def wild_board(draw, rows, cols, gem_locks, traps):
     return grid.tolist(), [(255, 255, 255), *colours], deadly
 
 
-@pytest.mark.parametrize(("rows", "cols", "gem_locks"), [(7, 9, 2), (5, 6, 1), (4, 6, 2), (9, 5, 1)])
+@pytest.mark.parametrize(
+    ("rows", "cols", "gem_locks"),
+    [pytest.param(7, 9, 2, marks=pytest.mark.slow), (5, 6, 1), (4, 6, 2), (9, 5, 1)],
+)
 def test_boards_of_any_kind_step_as_in_the_plain_model(rows, cols, gem_locks):
     """Edges, equal locks on the Gem, full inventories, several keys of a colour, actions that are none."""
     config = boxworld.BoxWorldConfig(rows=rows, cols=cols, gem_locks=gem_locks, traps=3, horizon=70)

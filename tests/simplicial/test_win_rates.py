@@ -198,6 +198,7 @@ def test_standard_boards_have_their_distractors():
     assert (np.abs(distractors - 200) < 4 * (1000 * 0.2 * 0.8) ** 0.5).all()
 
 
+@pytest.mark.slow
 def test_inside_jit_over_several_seeds():
     """What training calls: one program for the parameters of all seeds."""
     seeds = jnp.stack([weights(0), weights(1), weights(2)])

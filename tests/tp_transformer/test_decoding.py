@@ -193,6 +193,7 @@ def test_length_exponent_favours_length():
     assert answers(search(table, 4, 4, length_exponent=2.0).tokens)[0] == (3, 3, 3, END)
 
 
+@pytest.mark.slow
 def test_beams_of_a_model():
     """One beam is greedy decoding; each beam's probability is the model's; the cache changes none."""
     model = build(TPTransformer)

@@ -110,6 +110,7 @@ def test_types_meet_in_the_widest():
     assert trilinear_attention(*[x.astype(jnp.bfloat16) for x in given.values()]).dtype == jnp.bfloat16
 
 
+@pytest.mark.slow
 def test_all_pairs_are_two_simplicial_attention_with_a_diagonal_tensor():
     """bilinear(v, w) = v * w where its tensor is 1 on the diagonal: the other operation, the same numbers."""
     query, key1, key2, value, _ = cases.make(shapes.Shape("", 2, 9, 3, 3, 6, causal=False))[0]

@@ -80,9 +80,8 @@ def test_one_query_and_one_key():
     check(UNSIGNED, cases.arrays(shapes.ONE), 1e-5)
 
 
-@pytest.mark.parametrize(
-    "config", [UNSIGNED, pytest.param(TRILINEAR, marks=pytest.mark.slow)], ids=lambda config: config.logit
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [UNSIGNED, TRILINEAR], ids=lambda config: config.logit)
 def test_bfloat16(config):
     check(config, cases.arrays(shapes.ODD, dtype=jnp.bfloat16), 1.5e-2)
 
