@@ -90,7 +90,10 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     lines = []
     for name in [*old, *(name for name in new if name not in old)]:
         was, now = old.get(name, missing), new.get(name, missing)
-        if was == now or (name in free and missing not in (was, now) and (name != "steps" or was <= now)):
+        # A free field that the run does not have was added to the program since.
+        if was == now or (
+            name in free and now is not missing and (name != "steps" or was is missing or was <= now)
+        ):
             continue
         shown = ["absent" if value is missing else json.dumps(value) for value in (was, now)]
         hint = " (it may only be raised)" if name == "steps" and name in free else ""

@@ -83,6 +83,16 @@ def test_fields_that_came_or_went_are_differences():
     ]
 
 
+def test_a_free_field_that_came_since_is_none():
+    """Runs that were released before there were sessions are gone on with."""
+    before = config_dict(Config())
+    del before["session_seconds"]
+    assert config_difference(before, dataclasses.replace(Config(), session_seconds=5.0)) == []
+    assert config_difference(before | {"session_seconds": 1.0, "gone": 1}, Config()) == [
+        "gone: 1 there, absent now"
+    ]
+
+
 def test_a_directory_with_other_things_in_it_is_refused_untouched(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     before = content(tmp_path)
