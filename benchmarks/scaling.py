@@ -158,7 +158,12 @@ def main(_: Sequence[str]) -> None:
         print(json.dumps({case: {way: step_seconds(case, way) for way in PARALLEL} for case in CASES}))
         return
     with tempfile.TemporaryDirectory() as compiled:
-        rounds = [{count: on_devices(count, compiled) for count in COUNTS} for _ in range(flags.FLAGS.rounds)]
+        rounds = []
+        for number in range(1, flags.FLAGS.rounds + 1):
+            rounds.append({})
+            for count in COUNTS:
+                print(f"round {number} of {flags.FLAGS.rounds}: {count} devices", flush=True)
+                rounds[-1][count] = on_devices(count, compiled)
     rows = tabulate(rounds)
     for row in rows:
         print(told(row))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
@@ -92,12 +93,6 @@ def curve_figure(
             axes.plot(arrays[0], arrays[1], _DASHES[index % 4], color=colour, marker=markers, label=label)
             if len(arrays) == 4:
                 axes.fill_between(arrays[0], arrays[2], arrays[3], color=colour, alpha=0.15, linewidth=0)
-        for label, x in (marks or {}).items():
-            axes.axvline(x, color="#777777", linewidth=1, linestyle=(0, (2, 2)))
-            axes.annotate(
-                label, (x, 1), xycoords=("data", "axes fraction"), xytext=(3, -3), textcoords="offset points",
-                rotation=90, va="top", fontsize=7, color="#555555",
-            )  # fmt: skip
         axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xscale="log" if xlog else "linear")
         axes.set_yscale("log" if ylog else "linear")
         places = sorted({float(x) for parts in curves.values() for x in np.asarray(parts[0])})
@@ -106,9 +101,34 @@ def curve_figure(
             axes.set_xticks([], minor=True)
         if ylim is not None:
             axes.set_ylim(*ylim)
+        for label, x in (marks or {}).items():
+            axes.axvline(x, color="#777777", linewidth=1, linestyle=(0, (2, 2)))
+            below = _mean_height(axes, x) > 0.5
+            axes.annotate(
+                label, (x, 0.0 if below else 1.0), xycoords=("data", "axes fraction"),
+                xytext=(3, 3 if below else -3), textcoords="offset points", rotation=90,
+                va="bottom" if below else "top", fontsize=7, color="#555555",
+            )  # fmt: skip
         if len(curves) > 1:
             axes.legend()
     return figure
+
+
+def _mean_height(axes: Axes, x: float) -> float:
+    """Where the lines of a frame are at some x and a little right of it: 0 is its bottom, 1 its top."""
+    left, right = axes.get_xlim()
+    axes.get_ylim()  # until then the limits are not those of what is drawn
+    places = np.linspace(x, x + 0.05 * (right - left), 3)
+    heights = []
+    for line in axes.lines:
+        xs, ys = (np.asarray(values, dtype=float) for values in line.get_data())
+        # The vertical lines of other marks end outside; nothing is drawn where a curve has not begun.
+        if line.get_transform() == axes.transData and len(xs):
+            order = np.argsort(xs)
+            points = np.stack([places, np.interp(places, xs[order], ys[order])], axis=1)
+            inside = axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1]
+            heights.append(np.clip(inside, 0.0, 1.0))
+    return float(np.nanmean(heights)) if heights else 0.0
 
 
 def heatmap_figure(

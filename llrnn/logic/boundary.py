@@ -6,6 +6,7 @@ from jaxtyping import Array
 from llrnn.logic.calculus import extend
 from llrnn.logic.coordinates import from_matrix, pure_tensor
 from llrnn.logic.representation import Kets, LinearMap, PureTensors, Value, WeightedKet, is_one, ket
+from llrnn.logic.terms import Term, excerpt
 from llrnn.logic.types import Atom, Bang, Lolli, Tensor, Type, Unit, With, bang_free, dimension
 
 
@@ -13,8 +14,13 @@ def coerce(value: Value, of: Type) -> Value:
     """Read a value given from outside by its type; what is already an internal value stays as it is.
 
     Raises:
-      ValueError: the value does not have the form or the shape that the type asks for.
+      ValueError: the value does not have the form or the shape that the type asks for, or is a term.
     """
+    if isinstance(value, Term):  # which can be called, as an operator can be, and would fail where it is
+        raise ValueError(
+            f"value: expected a value of type {of}, got the term `{excerpt(value)}`; apply terms to each "
+            "other before, or give its denotation"
+        )
     match of:
         case Atom(_, size):
             return _array(value, (size,), of)

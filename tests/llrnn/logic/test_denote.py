@@ -355,6 +355,8 @@ def test_superpositions_of_values_are_values(rng):
         (lambda n: n(np.eye(3))(np.zeros(2)), r"type A needs an array of shape \(3,\), got \(2,\)"),
         (lambda n: n(np.eye(3), np.zeros(3), 1), "too many"),
         (lambda n: n("x"), "needs an array of shape"),
+        (lambda n: n(logic.numeral(1, A)), r"type !\(A -o A\), got the term `.*`; apply terms to"),
+        (lambda n: nonlinear(logic.numeral(2, A))(Var("x", A)), "got the term `x`"),
         (lambda n: logic.matrix(n, 3), "without ! has a matrix"),
         (lambda n: logic.matrix(n(np.eye(3)), 4), "dimension: the domain A has dimension 3, got 4"),
         (lambda n: logic.matrix(None, 4), "function: expected a linear callable"),  # pyrefly: ignore
