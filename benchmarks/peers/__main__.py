@@ -29,7 +29,7 @@ import jax
 from benchmarks import timing
 from benchmarks.peers import comparing, libraries, plain_python, subjects, table
 
-BUDGET = 480.0
+BUDGET = 720.0
 PYTHON = "python"
 BOXWORLD = {f"BoxWorld, {name}": name for name in ("bridge", "standard")}
 BOXWORLD_SIZE = {"small": (32, 4), "papers": (4096, 100), "accelerator": (4096, 100)}
