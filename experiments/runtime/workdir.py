@@ -118,6 +118,8 @@ class Workdir:
         self.path = Path(path).absolute()
         self._lock = None
         try:
+            # All look before the first makes anything, which the others would take for somebody else's.
+            processes.in_all(lambda: self._check(config), WorkdirError)
             processes.in_all(lambda: self._take(config), WorkdirError)
             processes.in_all(self._check_shared, WorkdirError)
         except BaseException:
@@ -125,7 +127,6 @@ class Workdir:
             raise
 
     def _take(self, config: Any) -> None:
-        self._check(config)
         if processes.is_first():
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("w")
@@ -146,6 +147,8 @@ class Workdir:
 
     def _check(self, config: Any) -> None:
         file = self.path / "config.json"
+        # Listed first: a process that starts at the same time may be about to write config.json.
+        names = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         if file.exists():
             before = read_json(file)
             if lines := config_difference(before, config):
@@ -157,9 +160,7 @@ class Workdir:
             if not self.path.is_dir():
                 raise WorkdirError(f"workdir {self.path} is not a directory")
             # Hidden files are ours (the lock, a config.json whose writing was interrupted) or nobody's.
-            if others := sorted(
-                entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")
-            ):
+            if others := sorted(name for name in names if not name.startswith(".")):
                 raise WorkdirError(
                     f"workdir {self.path} has no config.json but is not empty ({', '.join(others[:5])}"
                     f"{', ...' if len(others) > 5 else ''}); choose another"

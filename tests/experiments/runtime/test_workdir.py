@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -108,6 +109,21 @@ def test_a_start_that_was_killed_at_once_is_no_obstacle(tmp_path):
     (tmp_path / ".config.json.new").write_text('{"se')
     Workdir(tmp_path, Config()).close()
     assert json.loads((tmp_path / "config.json").read_text()) == config_dict(Config())
+
+
+def test_a_run_that_another_process_begins_meanwhile_is_no_others_files(tmp_path, monkeypatch):
+    """Process 0 writes config.json while process 1 looks."""
+    listed = Path.iterdir
+
+    def begun_meanwhile(path):
+        write_json(path / "config.json", config_dict(Config()))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", begun_meanwhile)
+    Workdir(tmp_path, Config()).close()
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(runtime.WorkdirError, match=r"lr: 0\.1 there, 0\.2 now"):
+        Workdir(tmp_path, Config(lr=0.2))
 
 
 def test_an_unreadable_config_is_refused(tmp_path):
