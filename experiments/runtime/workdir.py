@@ -254,13 +254,21 @@ def surroundings() -> dict[str, Any]:
 @functools.cache
 def _commit() -> str | None:
     """The commit of this code, with `-dirty` if files were changed; None outside a checkout or without
-    git.
+    git. Records in `results/` are no code: a measurement writes them, and another may come after it.
     """
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    return commit_of(Path(__file__).parent)
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit of the checkout that a folder is in, as `surroundings` tells it."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+
     try:
-        done = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=20, check=True
-        )
+        commit = git("describe", "--always", "--abbrev=40", "--exclude=*")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return f"{commit}-dirty" if changed else commit or None

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.runtime.workdir import Workdir, config_dict, config_difference, write_json
+from experiments.runtime.workdir import Workdir, commit_of, config_dict, config_difference, write_json
 
 
 @dataclasses.dataclass
@@ -190,6 +191,32 @@ def test_the_digest_of_parameters_is_its_definition():
 )
 def test_the_digest_shows_any_difference(other):
     assert runtime.params_sha256({"w": np.array([1.0, 2.0, 0.0], np.float32)}) != runtime.params_sha256(other)
+
+
+def test_the_commit_is_dirty_by_changes_to_code_not_to_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
+    def git(*arguments):
+        identity = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    (tmp_path / "results").mkdir()
+    (tmp_path / "code").mkdir()
+    files = [tmp_path / "results" / "speed.json", tmp_path / "code" / "a.py"]
+    assert commit_of(tmp_path / "code") is None
+    git("init", "--quiet")
+    for file in files:
+        file.write_text("1")
+    git("add", ".")
+    git("commit", "--quiet", "--message=a")
+    commit = git("rev-parse", "HEAD")
+    (tmp_path / "code" / "new.py").touch()
+    files[0].write_text("2")
+    assert commit_of(tmp_path / "code") == commit
+    files[1].write_text("2")
+    assert commit_of(tmp_path / "code") == f"{commit}-dirty"
 
 
 def test_a_copied_run_is_still_its_run(tmp_path):
