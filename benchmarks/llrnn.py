@@ -25,6 +25,7 @@ from absl import app, flags
 from benchmarks import timing
 from llrnn import model as models
 from llrnn.cells import recurrent
+from llrnn.memory import operators as operator_memory
 from llrnn.memory import rings
 
 BATCH, STEPS, INPUTS, OUTPUTS = 64, 32, 10, 10
@@ -77,6 +78,11 @@ def naive_power_superposition(coefficients, operator, vector):
     return naive_polynomial(coefficients, matrix, vector)
 
 
+def naive_second_order_powers(coefficients, operators, inputs, vector):
+    """`second_order_powers` with all powers of the operator formed."""
+    return naive_polynomial(coefficients, jnp.einsum("...k,kij->...ij", inputs, operators), vector)
+
+
 def naive_words(address, coefficients, words, step=1):
     """`rings.move_by_symmetries` with every word the product of its digits' matrices."""
     size = address.shape[-1]
@@ -94,10 +100,14 @@ def naive_words(address, coefficients, words, step=1):
 def naive() -> Iterator[None]:
     """Traced inside, a cell forms its powers."""
     with contextlib.ExitStack() as stack:
-        for module in (recurrent, rings):
-            stack.enter_context(mock.patch.object(module, "power_superposition", naive_power_superposition))
-        stack.enter_context(mock.patch.object(rings, "rotate", naive_rotate))
-        stack.enter_context(mock.patch.object(rings, "move_by_symmetries", naive_words))
+        for module, name, plain in (
+            (recurrent, "second_order_powers", naive_second_order_powers),
+            (operator_memory, "matrix_power_superposition", naive_polynomial),
+            (rings, "power_superposition", naive_power_superposition),
+            (rings, "rotate", naive_rotate),
+            (rings, "move_by_symmetries", naive_words),
+        ):
+            stack.enter_context(mock.patch.object(module, name, plain))
         yield
 
 

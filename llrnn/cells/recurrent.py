@@ -36,7 +36,9 @@ def second_order_operator(
     operators: Float[Array, "I D D"], inputs: Float[Array, "*B I"]
 ) -> Float[Array, "*B D D"]:
     """The operator V(x) = sum_k x_k V_k of (2.4), linear in the input; entry [i, j] takes h_j to h'_i."""
-    return jnp.einsum("...k,kij->...ij", inputs, operators)
+    # Of two axes: the transpose of a product over three costs a CPU twice as much.
+    count, *size = operators.shape
+    return (inputs @ operators.reshape(count, -1)).reshape(*inputs.shape[:-1], *size)
 
 
 def apply_operator(operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
@@ -83,6 +85,71 @@ def power_superposition(
     # Not unrolled, however short: the gradient by alpha is then summed in place (a third of the time on a
     # CPU).
     return jax.lax.scan(step, highest, rest, reverse=True)[0]
+
+
+@jax.custom_jvp
+def matrix_power_superposition(
+    coefficients: Float[Array, "*B P"], operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"]
+) -> Float[Array, "*B D"]:
+    """`power_superposition` of `apply_operator`, with a derivative that goes over the operator once.
+
+    Differentiated step by step, Horner's rule adds P - 1 outer products to a D x D gradient, one after the
+    other, and memory is what it waits for. Here the derivative is written as a recursion whose forcing terms
+    are one product of the operator's tangent with all intermediate vectors; transposed, that is one product
+    of matrices. It is differentiable any number of times, forward and backward.
+
+    Args:
+      coefficients: p, the weight of each power 0 .. P-1.
+      operator: alpha, a matrix for each element of the batch.
+      vector: v.
+    """
+    return _horner(coefficients, operator, vector)[0]
+
+
+def _horner(coefficients, operator, vector):
+    """The superposition, and what the operator was applied to: [P - 1, *B, D], highest power last."""
+
+    def step(acc: Array, p: Array) -> tuple[Array, Array]:
+        return apply_operator(operator, acc) + p[..., None] * vector, acc
+
+    rest = jnp.moveaxis(coefficients[..., :-1], -1, 0)
+    return jax.lax.scan(step, coefficients[..., -1:] * vector, rest, reverse=True)
+
+
+@matrix_power_superposition.defjvp
+def _(primals, tangents):
+    coefficients, operator, vector = primals
+    dcoefficients, doperator, dvector = tangents
+    result, vectors = _horner(*primals)
+    terms = jnp.einsum("...p,...i->p...i", dcoefficients, vector)
+    terms += jnp.einsum("...p,...i->p...i", coefficients, dvector)
+    lower = terms[:-1] + jnp.einsum("...ij,p...j->p...i", doperator, vectors)
+
+    def step(tangent: Array, term: Array) -> tuple[Array, None]:
+        return apply_operator(operator, tangent) + term, None
+
+    return result, jax.lax.scan(step, terms[-1], lower, reverse=True)[0]
+
+
+@jax.checkpoint
+def second_order_powers(
+    coefficients: Float[Array, "*B P"],
+    operators: Float[Array, "I D D"],
+    inputs: Float[Array, "*B I"],
+    vector: Float[Array, "*B D"],
+) -> Float[Array, "*B D"]:
+    """The superposition sum_i p_i V(x)^i (v) of (2.13) with the operator of (2.4).
+
+    The operators of a batch, D x D each, are formed again for the gradient: to keep them for every step of a
+    sequence takes more memory than all else, and on a CPU more time than to form them.
+
+    Args:
+      coefficients: p, the weight of each power 0 .. P-1.
+      operators: V_k.
+      inputs: x.
+      vector: v.
+    """
+    return matrix_power_superposition(coefficients, second_order_operator(operators, inputs), vector)
 
 
 def multiplicative_operator(
@@ -311,7 +378,6 @@ class HigherOrderCell(RecurrentCell):
         def term(suffix: str) -> Array:
             operators = self.param("operators" + suffix, self.operator_init, shape, self.param_dtype)
             x, h, p, operators = promote_dtype(inputs, carry, powers, operators, dtype=self.dtype)
-            alpha = second_order_operator(operators, x)
-            return power_superposition(p, lambda vector: apply_operator(alpha, vector), h)
+            return second_order_powers(p, operators, x, h)
 
         return self.evolve(term, carry, inputs)

@@ -4,7 +4,12 @@ from flax import linen as nn
 from flax.typing import Initializer
 from jaxtyping import Array, Float
 
-from llrnn.cells.recurrent import apply_operator, operator_init, power_superposition, second_order_operator
+from llrnn.cells.recurrent import (
+    apply_operator,
+    matrix_power_superposition,
+    operator_init,
+    second_order_operator,
+)
 from llrnn.memory import rings
 from llrnn.memory.base import check_powers
 from llrnn.memory.ntm import NTMState, OneRingCell, rotation_powers
@@ -92,7 +97,7 @@ class OperatorNTMCell(OneRingCell):
             seen = apply_operator(operator, carry.controller)
         else:
             p = nn.softmax(heads["powers"])
-            seen = power_superposition(p, lambda v: apply_operator(operator, v), carry.controller)
+            seen = matrix_power_superposition(p, operator, carry.controller)
         controller = self.control(carry.controller, inputs, seen)
         self.record(ring)
         return NTMState(controller, ring), controller

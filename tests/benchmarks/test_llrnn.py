@@ -41,7 +41,7 @@ def test_a_row_of_each_kind(name, monkeypatch):
 def test_models_that_differ_are_not_timed(monkeypatch):
     monkeypatch.setattr(llrnn, "BATCH", 3)
     monkeypatch.setattr(llrnn, "STEPS", 4)
-    monkeypatch.setattr(llrnn, "naive_power_superposition", lambda p, operator, vector: operator(vector))
+    monkeypatch.setattr(llrnn, "naive_second_order_powers", lambda p, operators, x, vector: vector)
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         llrnn.measure("higher_order", SMALL["higher_order"], blocks=1)
 

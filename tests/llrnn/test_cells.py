@@ -127,13 +127,18 @@ def test_against_the_equations(cell):
     assert np.abs(want).max() > 0.1  # nothing above was a comparison of zeros
 
 
+def by_steps(p, alpha, v):
+    return recurrent.power_superposition(p, lambda u: recurrent.apply_operator(alpha, u), v)
+
+
+@pytest.mark.parametrize("superposition", [by_steps, recurrent.matrix_power_superposition])
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
-def test_power_superposition_and_its_gradient(count):
+def test_power_superposition_and_its_gradient(count, superposition):
     rng = np.random.default_rng(1)
     p, alpha, v, w = rng.normal(size=(count,)), 0.5 * rng.normal(size=(4, 4)), *rng.normal(size=(2, 4))
 
     def f(p, alpha, v):
-        return w @ recurrent.power_superposition(p, lambda u: recurrent.apply_operator(alpha, u), v)
+        return w @ superposition(p, alpha, v)
 
     powers = [np.linalg.matrix_power(alpha, i) for i in range(count)]
     value, (dp, dalpha, dv) = jax.value_and_grad(f, argnums=(0, 1, 2))(*map(jnp.asarray, (p, alpha, v)))
@@ -146,6 +151,32 @@ def test_power_superposition_and_its_gradient(count):
         for j in range(i):
             want += p[i] * np.outer(powers[j].T @ w, powers[i - 1 - j] @ v)
     np.testing.assert_allclose(dalpha, want, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_derivatives_of_matrix_powers_of_any_kind(count):
+    """Forward, second, of a batch, and where the operator is formed again."""
+    rng = np.random.default_rng(2)
+    p, v = rng.normal(size=(2, 3, count)), rng.normal(size=(2, 3, 4))
+    x, operators = rng.normal(size=(2, 3, 2)), 0.5 * rng.normal(size=(2, 4, 4))
+
+    def formed(superposition):
+        return lambda p, operators, x, v: superposition(p, jnp.einsum("...k,kij->...ij", x, operators), v)
+
+    def scalar(function):
+        return lambda *arguments: jnp.sum(jnp.sin(function(*arguments)))
+
+    arguments = p, operators, x, v
+    tangents = tuple(rng.normal(size=a.shape) for a in arguments)
+    want = formed(by_steps)
+    for function in (formed(recurrent.matrix_power_superposition), recurrent.second_order_powers):
+        ours, theirs = (jax.jvp(f, arguments, tangents) for f in (function, want))
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-10, atol=1e-10)
+        ours, theirs = (
+            jax.jvp(jax.grad(scalar(f), argnums=(0, 1, 2, 3)), arguments, tangents) for f in (function, want)
+        )
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), ours, theirs)
 
 
 def equations(jaxpr):
@@ -165,7 +196,7 @@ def test_no_power_is_formed():
     variables = jax.eval_shape(cell.init, jax.random.key(0), h, x)
     forward = jax.make_jaxpr(lambda v: cell.apply(v, h, x))(variables)
     products = [e for e in equations(forward.jaxpr) if e.primitive.name == "dot_general"]
-    makes_operator = [e for e in products if e.outvars[0].aval.shape[-2:] == (7, 7)]
+    makes_operator = [e for e in products if e.outvars[0].aval.shape in ((2, 7, 7), (2, 49))]
     takes_two = [e for e in products if all(v.aval.shape == (2, 7, 7) for v in e.invars)]
     assert len(makes_operator) == 1
     assert not takes_two
