@@ -39,8 +39,8 @@ lint: setup  ## style (ruff) and types (pyrefly)
 format: setup  ## let ruff mend what it can
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 
-bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about an hour)
-	@$(call timed,benchmarks (about an hour on two cores),\
+bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 35 minutes)
+	@$(call timed,benchmarks (about 35 minutes on two cores),\
 	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn; \
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.boxworld_training; \
 	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet; \
