@@ -103,32 +103,34 @@ def curve_figure(
             axes.set_ylim(*ylim)
         for label, x in (marks or {}).items():
             axes.axvline(x, color="#777777", linewidth=1, linestyle=(0, (2, 2)))
-            below = _mean_height(axes, x) > 0.5
+            place, anchor = _free_place(axes, x)
             axes.annotate(
-                label, (x, 0.0 if below else 1.0), xycoords=("data", "axes fraction"),
-                xytext=(3, 3 if below else -3), textcoords="offset points", rotation=90,
-                va="bottom" if below else "top", fontsize=7, color="#555555",
+                label, (x, place), xycoords=("data", "axes fraction"), xytext=(3, 3 * (1 - 2 * place)),
+                textcoords="offset points", rotation=90, va=anchor, fontsize=7, color="#555555",
             )  # fmt: skip
         if len(curves) > 1:
             axes.legend()
     return figure
 
 
-def _mean_height(axes: Axes, x: float) -> float:
-    """Where the lines of a frame are at some x and a little right of it: 0 is its bottom, 1 its top."""
+def _free_place(axes: Axes, x: float) -> tuple[float, str]:
+    """Where a label beside a vertical line meets the fewest curves: a height from 0 to 1, and its anchor."""
     left, right = axes.get_xlim()
     axes.get_ylim()  # until then the limits are not those of what is drawn
     places = np.linspace(x, x + 0.05 * (right - left), 3)
     heights = []
     for line in axes.lines:
         xs, ys = (np.asarray(values, dtype=float) for values in line.get_data())
-        # The vertical lines of other marks end outside; nothing is drawn where a curve has not begun.
-        if line.get_transform() == axes.transData and len(xs):
+        if line.get_transform() == axes.transData:  # a curve, no other mark
             order = np.argsort(xs)
             points = np.stack([places, np.interp(places, xs[order], ys[order])], axis=1)
-            inside = axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1]
-            heights.append(np.clip(inside, 0.0, 1.0))
-    return float(np.nanmean(heights)) if heights else 0.0
+            heights.append(axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1])
+
+    def met(span: tuple[float, float]) -> int:
+        return sum(bool(np.any((span[0] <= h) & (h <= span[1]))) for h in heights)
+
+    spans = {(0.7, 1.0): (1.0, "top"), (0.0, 0.3): (0.0, "bottom"), (0.35, 0.65): (0.5, "center")}
+    return spans[min(spans, key=met)]
 
 
 def heatmap_figure(

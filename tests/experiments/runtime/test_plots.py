@@ -35,18 +35,20 @@ def test_curves_are_drawn_with_their_labels_bands_and_marks():
 def test_a_mark_is_named_where_the_curves_are_not(ylog):
     x = np.arange(1, 30)
 
-    def named_at(y, ylim=None):
-        curves = {"cell": (x, y)}
+    def named_at(*ys, ylim=None):
+        curves = {f"cell {i}": (x, y) for i, y in enumerate(ys)}
         figure = plots.curve_figure(
             curves, title="", xlabel="", ylabel="", ylog=ylog, ylim=ylim, marks={"trained to": 3}
         )
         (text,) = figure.axes[0].texts
         return text.get_verticalalignment(), text.xy  # pyrefly: ignore[missing-attribute]
 
-    assert named_at(1.0 / x) == (("bottom", (3, 0.0)) if ylog else ("top", (3, 1.0)))
+    assert named_at(1.0 / x) == ("top", (3, 1.0))
     assert named_at(31.0 - x) == ("bottom", (3, 0.0))
     assert named_at(np.full(29, 0.9), ylim=(0.01, 1.0)) == ("bottom", (3, 0.0))
     assert named_at(np.full(29, 0.02), ylim=(0.01, 1.0)) == ("top", (3, 1.0))
+    both = named_at(np.full(29, 0.015), np.full(29, 0.95), ylim=(0.01, 1.0))
+    assert both == ("center", (3, 0.5))
 
 
 def test_panels_share_one_scale_and_have_row_zero_at_the_bottom():
