@@ -3,9 +3,17 @@
 `docs/kernels.md` says which implementation a call takes, and how they are measured.
 """
 
+from kernels.softmax import MASKED, masked_softmax
 from kernels.trans.api import trans
 from kernels.trans.sharded import trans_sharded
 from kernels.trilinear.api import trilinear_attention
 from kernels.two_simplicial.api import two_simplicial_attention
 
-__all__ = ["trans", "trans_sharded", "trilinear_attention", "two_simplicial_attention"]
+__all__ = [
+    "MASKED",
+    "masked_softmax",
+    "trans",
+    "trans_sharded",
+    "trilinear_attention",
+    "two_simplicial_attention",
+]

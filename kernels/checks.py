@@ -44,7 +44,7 @@ def shape(name: str, x: jax.Array, expected: Sequence[int], axes: str, because: 
         raise ValueError(f"{name} has shape {x.shape}, expected {axes} = {tuple(expected)} {because}")
 
 
-def mask(x: Any, full: Sequence[int], axes: str) -> jax.Array | None:
+def mask(x: Any, full: Sequence[int], axes: str, name: str = "mask") -> jax.Array | None:
     """A mask with as many axes as `full`, each full or of size 1.
 
     Raises:
@@ -55,10 +55,10 @@ def mask(x: Any, full: Sequence[int], axes: str) -> jax.Array | None:
         return None
     x = jnp.asarray(x)
     if x.dtype != jnp.bool_:
-        raise ValueError(f"mask has type {x.dtype}, expected bool: True where attention is allowed")
+        raise ValueError(f"{name} has type {x.dtype}, expected bool: True where attention is allowed")
     spread = (1,) * (len(full) - x.ndim) + x.shape
     if len(spread) != len(full) or any(n not in (1, m) for n, m in zip(spread, full, strict=True)):
-        raise ValueError(f"mask has shape {x.shape}, which does not broadcast to {axes} = {tuple(full)}")
+        raise ValueError(f"{name} has shape {x.shape}, which does not broadcast to {axes} = {tuple(full)}")
     return x.reshape(spread)
 
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from kernels.softmax import MASKED
+
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float
-
-# A logit of a pair that is not allowed: finite, so that no difference of two of them is NaN.
-MASKED = -1e30
 
 
 @dataclasses.dataclass(frozen=True)

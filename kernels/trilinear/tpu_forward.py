@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.trilinear.reference import MASKED
+from kernels.softmax import MASKED
 from kernels.trilinear.tpu_plan import LANES, Plan, Tile, side_by_side
 
 # How far logits (powers of two) may rise above the maximum that weights are taken against before sums are

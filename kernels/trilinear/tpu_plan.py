@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.trilinear.reference import MASKED, Config
+from kernels.softmax import MASKED
+from kernels.trilinear.reference import Config
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Float

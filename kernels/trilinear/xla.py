@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from kernels.trilinear.reference import MASKED, Config, accumulator
+from kernels.softmax import MASKED
+from kernels.trilinear.reference import Config, accumulator
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float

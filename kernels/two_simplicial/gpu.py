@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
+from kernels.softmax import MASKED
 from kernels.two_simplicial import gpu_backward, gpu_forward, gpu_operands
 from kernels.two_simplicial.gpu_tiles import LOG2_E
-from kernels.two_simplicial.reference import MASKED, Config
+from kernels.two_simplicial.reference import Config
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float

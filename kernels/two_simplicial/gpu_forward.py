@@ -13,9 +13,9 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax import lax
 
+from kernels.softmax import MASKED
 from kernels.two_simplicial import gpu_tiles as tiles
 from kernels.two_simplicial.gpu_tiles import COLUMN, LOG2_E, ROW, ROWS, TILE, Plan
-from kernels.two_simplicial.reference import MASKED
 
 
 def attend(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:

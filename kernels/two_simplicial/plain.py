@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from kernels.two_simplicial.reference import MASKED, Config, accumulation_dtype, logits
+from kernels.softmax import MASKED
+from kernels.two_simplicial.reference import Config, accumulation_dtype, logits
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from kernels.softmax import MASKED
+
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float
 
 LOGITS = ("unsigned", "trilinear", "signed")
-
-# A logit of a pair that is not allowed: finite, so that a row in which no pair is allowed makes no inf - inf.
-MASKED = -1e30
 
 
 @dataclass(frozen=True)

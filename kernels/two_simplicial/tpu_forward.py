@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from kernels.softmax import MASKED
 from kernels.two_simplicial import tpu_tiles as tiles
-from kernels.two_simplicial.reference import MASKED
 from kernels.two_simplicial.tpu_layout import LANES
 from kernels.two_simplicial.tpu_tiles import SUBLANES, Operand, Spec
 

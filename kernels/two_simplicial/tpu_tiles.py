@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.two_simplicial.reference import MASKED, Config
+from kernels.softmax import MASKED
+from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.tpu_layout import LANES, LOG2E, SUBLANES, Plan
 
 PRODUCT_ROWS = 512  # pairs of one product with the matrix unit: long enough to pay for loading its weights

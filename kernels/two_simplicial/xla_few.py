@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from kernels.softmax import MASKED
 from kernels.two_simplicial import reference
-from kernels.two_simplicial.reference import MASKED, Config
+from kernels.two_simplicial.reference import Config
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from kernels.two_simplicial.reference import MASKED, Config
+from kernels.softmax import MASKED
+from kernels.two_simplicial.reference import Config
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Float

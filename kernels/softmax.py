@@ -1,0 +1,31 @@
+"""Softmax with a mask, and the logit of a forbidden entry: written once for every package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Bool, Float
+
+MASKED = -1e30
+"""The logit of a forbidden entry: finite, so that a row of nothing else makes no inf - inf."""
+
+
+def masked_softmax(
+    logits: Float[Array, "*B M"], mask: Bool[Array, "*#B #M"] | None = None
+) -> Float[Array, "*B M"]:
+    """Computes the softmax over the entries of the last axis that a mask allows.
+
+    Args:
+        logits: in the type that the softmax is computed in.
+        mask: True where allowed; broadcasts to the logits. None allows all.
+
+    Returns:
+        The weights, 0 where the mask is False: a row in which nothing is allowed is 0.
+    """
+    if mask is None:
+        return jax.nn.softmax(logits)
+    return jnp.where(mask, jax.nn.softmax(jnp.where(mask, logits, MASKED)), 0)
