@@ -105,7 +105,7 @@ def parts(out: Path, runs: Path, data: Path) -> list[Part]:
     def long(*command: str) -> Callable[[float], list[str]]:
         return lambda seconds: [*command, f"--seconds={seconds - GRACE - LEAST / 2}"]
 
-    drawn = "python -m experiments.mathematics_data draws them"
+    drawn = "python -m experiments.mathematics.data draws them"
     tune = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}"]
     boxworld = ("benchmarks.boxworld_bursts", f"--runs={runs / 'boxworld'}", f"--out={out / 'boxworld'}")
     modules = ("benchmarks.mathematics_learning", f"--data={data}", f"--workdir={runs / 'modules'}")

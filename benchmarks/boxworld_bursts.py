@@ -18,10 +18,12 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
-from experiments import boxworld, boxworld_figures, boxworld_weights, runtime
-from experiments.boxworld_engine import Impala
-from experiments.configs import boxworld as presets
-from experiments.configs.boxworld import Config
+from experiments import runtime
+from experiments.boxworld import config as presets
+from experiments.boxworld import figures as boxworld_figures
+from experiments.boxworld import train as boxworld
+from experiments.boxworld.config import Config
+from experiments.boxworld.engine import Impala
 from experiments.runtime import packing, releasing
 from experiments.runtime.checkpoints import Checkpoints
 
@@ -65,14 +67,14 @@ def taken_up(agent: str, released: Path, workdir: Path) -> Config:
     """The config of the run to go on with, which is then in the workdir, or of a new one."""
     there = step_of(workdir)
     if releasing.is_released(released):
-        config = boxworld_weights.read_config(released)
+        config = releasing.read_run_config(Config, released)
         abstract = Impala(config).abstract_state()
         if there is None or packing.read_state(released, abstract).step > there:
             put_aside(workdir)
             packing.unpack(released, abstract, workdir)
         return config
     if there is not None:
-        return boxworld_weights.read_config(workdir)
+        return releasing.read_run_config(Config, workdir)
     config = presets.get_config("burst")
     config.agent.kind = agent
     return config

@@ -19,8 +19,10 @@ import numpy as np
 from absl import app, flags, logging
 
 from benchmarks import timing
-from experiments import boxworld, boxworld_figures, runtime
-from experiments.configs import boxworld as presets
+from experiments import runtime
+from experiments.boxworld import config as presets
+from experiments.boxworld import figures as boxworld_figures
+from experiments.boxworld import train as boxworld
 
 AGENTS, SEEDS = ("simplicial", "relational"), 3
 
@@ -44,7 +46,7 @@ def run(agent: str, seed: int, workdir: Path) -> dict[str, Any]:
         "curve": None
         if found is None
         else {"steps": found.frames.tolist(), "solved": np.round(found.solved, 4).tolist()},
-        "command": "python -m experiments.boxworld --config=experiments/configs/boxworld.py:quick "
+        "command": "python -m experiments.boxworld --config=quick "
         f"--config.agent.kind={agent} --config.seed={seed}",
         "params_sha256": result.summary["params_sha256"],
         **timing.where_and_when(),

@@ -23,9 +23,9 @@ import jax
 from absl import app, flags, logging
 
 from benchmarks import machine, steps, timing
-from experiments.boxworld_engine import Impala, make_policy
-from experiments.configs import boxworld as presets
-from experiments.configs.boxworld import Config
+from experiments.boxworld import config as presets
+from experiments.boxworld.config import Config
+from experiments.boxworld.engine import Impala, make_policy
 
 COMMAND = "python -m benchmarks.boxworld_training"
 OUT = "results/boxworld/training_speed.json"

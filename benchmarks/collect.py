@@ -32,9 +32,10 @@ from benchmarks import (
     proven,
 )
 from benchmarks import tune_kernels as tuning
-from experiments import boxworld_weights, kinship
-from experiments.boxworld_engine import Impala
-from experiments.configs.kinship import Config as KinshipConfig
+from experiments.boxworld.config import Config as BoxWorldConfig
+from experiments.boxworld.engine import Impala
+from experiments.kinship import train as kinship
+from experiments.kinship.config import Config as KinshipConfig
 from experiments.runtime import CheckpointError, metrics, packing, params_sha256, releasing
 from experiments.runtime.checkpoints import Restored
 from kernels import tables
@@ -120,12 +121,12 @@ def check_packed(folder: Path, abstract: Callable[[Path], Any]) -> Restored:
 
 def of_agent(folder: Path) -> Any:
     """The abstract state of a packed run of BoxWorld."""
-    return Impala(boxworld_weights.read_config(folder)).abstract_state()
+    return Impala(releasing.read_run_config(BoxWorldConfig, folder)).abstract_state()
 
 
 def of_kinship(folder: Path) -> Any:
     """The abstract state of a packed run of kinship."""
-    return kinship.abstract_state(releasing.read_run_config(KinshipConfig, folder, "experiments.kinship"))
+    return kinship.abstract_state(releasing.read_run_config(KinshipConfig, folder))
 
 
 def put(folder: Path, step: int, target: Path, abstract: Callable[[Path], Any]) -> str:

@@ -25,9 +25,14 @@ import numpy as np
 from absl import app, flags, logging
 
 from benchmarks import timing
-from experiments import boxworld_weights, mathematics_weights, run_exported
-from experiments.configs import boxworld, folnet_pretrain, llrnn, mathematics
-from experiments.exporting import Exportable, Options, encoders, export_model, models
+from experiments.boxworld import config as boxworld
+from experiments.boxworld import load as boxworld_load
+from experiments.exporting import Exportable, Options, encoders, export_model, run_exported
+from experiments.folnet_pretrain import config as folnet_pretrain
+from experiments.llrnn import config as llrnn
+from experiments.llrnn import load as llrnn_load
+from experiments.mathematics import config as mathematics
+from experiments.mathematics import load as mathematics_load
 
 TARGET = 1.05
 """How many times the live function's cost is allowed."""
@@ -39,7 +44,7 @@ def agent(preset: str = "paper") -> Exportable:
     board, module = config.board.make(), config.agent.make()
     picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
     params = jax.jit(module.init)(jax.random.key(0), picture)["params"]
-    return models.of_agent(boxworld_weights.Trained(module, params, board, 0, 0, "agent", config))
+    return boxworld_load.of_agent(boxworld_load.Trained(module, params, board, 0, 0, "agent", config))
 
 
 def solver(preset: str = "quick") -> Exportable:
@@ -48,7 +53,7 @@ def solver(preset: str = "quick") -> Exportable:
     module, tokens = config.model.make(), jnp.zeros((1, 2), jnp.int32)
     params = jax.jit(module.init)(jax.random.key(0), tokens, tokens)["params"]
     return dataclasses.replace(
-        models.of_solver(mathematics_weights.Trained(module, params, config=config)), lengths=(64,)
+        mathematics_load.of_solver(mathematics_load.Trained(module, params, config=config)), lengths=(64,)
     )
 
 
@@ -66,7 +71,7 @@ def recurrent(preset: str = "quick") -> Exportable:
     task = config.make_task()
     inputs = jnp.zeros((1, task.steps(task.train_lengths[0]), sum(task.fields)))
     params = jax.jit(config.make_model(task).init)(jax.random.key(0), inputs)["params"]
-    return models.of_recurrent(config, params)
+    return llrnn_load.of_recurrent(config, params)
 
 
 CASES: dict[str, tuple[Callable[[], Exportable], int, int]] = {

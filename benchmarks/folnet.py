@@ -31,7 +31,7 @@ from flax import linen as nn
 
 from benchmarks import contractions, folnet_pretraining, timing
 from benchmarks.tp_transformer import once
-from experiments import folnet_optimizer
+from experiments.folnet_pretrain import optimizer as folnet_optimizer
 from folnet import BASE, FOLNetConfig
 from folnet.layers import ReasonerLayer
 from folnet.modules import MIXERS, Boolean, BooleanPairs

@@ -17,11 +17,11 @@ from typing import Any
 from absl import app, flags, logging
 
 from benchmarks import timing
-from experiments import folnet_measures as measures
-from experiments import folnet_pretrain as experiment
 from experiments import runtime
-from experiments.configs import folnet_pretrain as presets
-from experiments.configs.folnet_pretrain import Config
+from experiments.folnet_pretrain import config as presets
+from experiments.folnet_pretrain import measures
+from experiments.folnet_pretrain import train as experiment
+from experiments.folnet_pretrain.config import Config
 
 SEEDS = 3
 
@@ -48,7 +48,7 @@ def run(config: Config, workdir: Path) -> list[dict[str, Any]]:
                 "compile_seconds": result.summary["compile_seconds"],
                 "wall_seconds": result.summary["wall_seconds"],
                 "command": "python -m experiments.folnet_pretrain "
-                f"--config=experiments/configs/folnet_pretrain.py:quick --config.seed={config.seed}",
+                f"--config=quick --config.seed={config.seed}",
                 "params_sha256": result.summary["params_sha256"],
                 **timing.where_and_when(),
             }

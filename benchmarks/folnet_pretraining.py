@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from benchmarks import contractions, steps, timing
-from experiments import folnet_optimizer
+from experiments.folnet_pretrain import optimizer as folnet_optimizer
 from folnet import FOLNetConfig, FOLNetForPreTraining, objective
 
 AUTHORS_TOKENS_PER_SECOND = 6068  # FOLNet Base, T = 128, one V100

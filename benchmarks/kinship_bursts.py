@@ -17,10 +17,10 @@ from absl import app, flags, logging
 
 from benchmarks import kinship_learning as learning
 from benchmarks import machine
-from experiments import kinship as experiment
 from experiments import runtime
-from experiments.configs import kinship as presets
-from experiments.configs.kinship import Config
+from experiments.kinship import config as presets
+from experiments.kinship import train as experiment
+from experiments.kinship.config import Config
 from experiments.runtime import packing, releasing
 
 UNFINISHED = "unfinished"
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     logging.set_verbosity(logging.WARNING)
-    flags.DEFINE_string("preset", "accelerator", "of experiments/configs/kinship.py")
+    flags.DEFINE_string("preset", "accelerator", "of experiments/kinship/config.py")
     flags.DEFINE_integer("seeds", 5, "of each model", lower_bound=1)
     flags.DEFINE_float("seconds", 540.0, "in all", lower_bound=1.0)
     flags.DEFINE_string("released", RELEASED, "where lines and the unfinished run are taken up")

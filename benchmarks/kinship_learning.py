@@ -19,12 +19,11 @@ from typing import Any
 from absl import app, flags, logging
 
 from benchmarks import timing
-from experiments import kinship as experiment
-from experiments import kinship_figures as figures
-from experiments import kinship_measures as measures
 from experiments import runtime
-from experiments.configs import kinship as presets
-from experiments.configs.kinship import Config
+from experiments.kinship import config as presets
+from experiments.kinship import figures, measures
+from experiments.kinship import train as experiment
+from experiments.kinship.config import Config
 
 SEEDS, RECORD = 3, "learning.jsonl"
 MODELS = ("jmc.atp", "j.at")
@@ -46,7 +45,7 @@ def line_of(preset: str, config: Config, result: runtime.FitResult, workdir: Pat
         **measures.line(config, result, workdir),
         "compile_seconds": result.summary["compile_seconds"],
         "wall_seconds": result.summary["wall_seconds"],
-        "command": f"python -m experiments.kinship --config=experiments/configs/kinship.py:{preset} "
+        "command": f"python -m experiments.kinship --config={preset} "
         f'--config.model={config.model} --config.baselines="()" --config.lrs="()" --config.lr={config.lr} '
         f"--config.seed={config.seed}",
         "params_sha256": result.summary["params_sha256"],

@@ -18,9 +18,9 @@ import optax
 from absl import app, flags, logging
 
 from benchmarks import steps
-from experiments import kinship as experiment
-from experiments.configs import kinship as presets
-from experiments.configs.kinship import Config
+from experiments.kinship import config as presets
+from experiments.kinship import train as experiment
+from experiments.kinship.config import Config
 
 OUT = "results/kinship/training_speed.json"
 DTYPES = ("float32", "bfloat16")

@@ -19,8 +19,10 @@ import numpy as np
 from absl import app, flags, logging
 
 from benchmarks import timing
-from experiments import llrnn, llrnn_figures, runtime
-from experiments.configs import llrnn as presets
+from experiments import runtime
+from experiments.llrnn import config as presets
+from experiments.llrnn import figures as llrnn_figures
+from experiments.llrnn import train as llrnn
 
 SEEDS = {"quick": 3, "copy": 4, "word_problem": 3}
 SHOWN = {
@@ -57,8 +59,7 @@ def run(preset: str, seed: int, workdir: Path) -> list[dict[str, Any]]:
                 "wall_seconds": result.summary["wall_seconds"],
                 "results": result.results,
                 "curve": curve,
-                "command": f"python -m experiments.llrnn --config=experiments/configs/llrnn.py:{preset} "
-                f"--config.seed={seed}",
+                "command": f"python -m experiments.llrnn --config={preset} --config.seed={seed}",
                 "params_sha256": result.summary["params_sha256"],
                 **timing.where_and_when(),
             }

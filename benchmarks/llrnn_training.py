@@ -16,9 +16,9 @@ import jax
 from absl import app, flags, logging
 
 from benchmarks import steps
-from experiments import llrnn as experiment
-from experiments.configs import llrnn as presets
-from experiments.configs.llrnn import Config
+from experiments.llrnn import config as presets
+from experiments.llrnn import train as experiment
+from experiments.llrnn.config import Config
 from experiments.runtime.training import Program, local_gradient
 
 OUT = "results/llrnn/training_speed.json"

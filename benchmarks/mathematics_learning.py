@@ -20,11 +20,11 @@ from typing import Any
 from absl import app, flags, logging
 
 from benchmarks import timing
-from experiments import mathematics as experiment
-from experiments import mathematics_figures as figures
 from experiments import runtime
-from experiments.configs import mathematics as presets
-from experiments.configs.mathematics import Config
+from experiments.mathematics import config as presets
+from experiments.mathematics import figures
+from experiments.mathematics import train as experiment
+from experiments.mathematics.config import Config
 from tp_transformer import evaluation, mathematics
 
 MODELS = ("tp_transformer", "transformer")
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     logging.set_verbosity(logging.WARNING)
-    flags.DEFINE_string("preset", "modules", "of experiments/configs/mathematics.py")
+    flags.DEFINE_string("preset", "modules", "of experiments/mathematics/config.py")
     flags.DEFINE_string("data", None, "directory of questions, in the place of the preset's")
     flags.DEFINE_integer("seeds", 3, "of each model and initialisation", lower_bound=0)
     flags.DEFINE_multi_enum("models", MODELS, MODELS, "which architectures; said once for each")

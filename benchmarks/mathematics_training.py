@@ -20,9 +20,9 @@ import optax
 from absl import app, flags, logging
 
 from benchmarks import steps
-from experiments import mathematics as experiment
-from experiments.configs import mathematics as presets
-from experiments.configs.mathematics import Config
+from experiments.mathematics import config as presets
+from experiments.mathematics import train as experiment
+from experiments.mathematics.config import Config
 
 MODELS = ("tp_transformer", "transformer")
 OUT = "results/tp_transformer/training_speed.json"

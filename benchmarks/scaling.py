@@ -32,8 +32,9 @@ import optax
 from absl import app, flags
 
 from benchmarks import timing
-from experiments import mathematics, runtime
-from experiments.configs import mathematics as presets
+from experiments import runtime
+from experiments.mathematics import config as presets
+from experiments.mathematics import train as mathematics
 from experiments.runtime.mesh import PARALLEL
 from experiments.runtime.training import Program, Task
 

@@ -1,7 +1,7 @@
 """A trained model as one file that runs where none of this code is: with JAX, NumPy and flatbuffers.
 
     python -m experiments.export --run=results/boxworld/quick_simplicial --to=agent.jaxmodel
-    python -m experiments.run_exported agent.jaxmodel --describe
+    python -m experiments.exporting.run_exported agent.jaxmodel --describe
 
 `--run` is a run's directory, a released folder, or a directory for `from_pretrained`. docs/export.md says
 what is in the file and how it is used.
@@ -14,10 +14,11 @@ from pathlib import Path
 from absl import app, flags, logging
 
 from experiments import runtime
-from experiments.exporting import Options, export_model, open_model
+from experiments.exporting import Options, export_model
 from experiments.exporting.artifact import SUFFIX
-from experiments.exporting.models import NEW_TOKENS
 from experiments.exporting.options import CHIPS, PLATFORMS, PORTABLE, WHERE
+from experiments.exporting.pretrained import NEW_TOKENS
+from experiments.registry import open_model
 from experiments.runtime.mesh import Layout
 
 ANY = "any"

@@ -9,21 +9,13 @@ was interrupted goes on where it was; one that was finished starts afresh.
 import html
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from absl import app, flags, logging
 
-from experiments import boxworld, folnet_pretrain, kinship, llrnn, mathematics, runtime
-
-STOPS: dict[str, Callable[[Path], runtime.Stop]] = {
-    "boxworld": boxworld.tour_stop,
-    "mathematics": mathematics.tour_stop,
-    "folnet": folnet_pretrain.tour_stop,
-    "kinship": kinship.tour_stop,
-    "llrnn": llrnn.tour_stop,
-}
-"""For each experiment a function that runs its `quick` preset in the directory it is given."""
+from experiments import runtime
+from experiments.registry import EXPERIMENTS
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -53,9 +45,10 @@ def make(out: Path) -> None:
     start_afresh_if_finished(out)
     began = time.monotonic()
     stops: dict[str, runtime.Stop] = {}
-    for number, (name, stop) in enumerate(STOPS.items(), 1):
-        print(f"stop {number} of {len(STOPS)}: {name}", flush=True)
-        stops[name] = run_stop(stop, out / name)
+    shown = [experiment for experiment in EXPERIMENTS.values() if experiment.tour_stop]
+    for number, experiment in enumerate(shown, 1):
+        print(f"stop {number} of {len(shown)}: {experiment.name}", flush=True)
+        stops[experiment.name] = run_stop(experiment, out / experiment.name)
     (out / "index.html").write_text(page(stops, out, time.monotonic() - began), encoding="utf-8")
     for stop in stops.values():
         print(f"\n{stop.title}\n{table(stop.rows)}\n{stop.meaning}\n({stop.caveat})")
@@ -69,23 +62,25 @@ def start_afresh_if_finished(out: Path) -> None:
         app.UsageError: the directory holds something else.
     """
     page_file = out / "index.html"
-    others = sorted(entry.name for entry in out.glob("*") if entry.name not in {*STOPS, page_file.name})
+    others = sorted(entry.name for entry in out.glob("*") if entry.name not in {*EXPERIMENTS, page_file.name})
     if others:
         raise app.UsageError(f"--out={out} holds {others[0]!r}, which no tour made; choose another directory")
     if page_file.exists():
         page_file.unlink()  # first, so that a kill in between leaves an unfinished tour, not a wrong page
-        for name in STOPS:
+        for name in EXPERIMENTS:
             shutil.rmtree(out / name, ignore_errors=True)
 
 
-def run_stop(stop: Callable[[Path], runtime.Stop], directory: Path) -> runtime.Stop:
-    """Runs a stop, going on with an interrupted one unless its preset has changed since."""
+def run_stop(experiment: runtime.Experiment, directory: Path) -> runtime.Stop:
+    """Runs an experiment's `quick` preset; continues an interrupted run unless its preset has changed."""
+    assert experiment.tour_stop
+    config = experiment.presets("quick")
     try:
-        return stop(directory)
+        return experiment.tour_stop(directory, config)
     except runtime.WorkdirError as error:
         print(f"cannot go on with the interrupted stop in {directory}, starting it afresh: {error}")
         shutil.rmtree(directory)
-        return stop(directory)
+        return experiment.tour_stop(directory, config)
 
 
 def page(stops: Mapping[str, runtime.Stop], out: Path, seconds: float) -> str:

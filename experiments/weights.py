@@ -6,60 +6,21 @@
 
 The first releases a run of any experiment (the whole state in one safetensors file) and writes its card, the
 second makes a workdir of it in which training goes on, the third writes the card again. From Python:
-`experiments.exporting.open_model("results/llrnn/copy")`.
+`experiments.registry.open_model("results/llrnn/copy")`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import app, flags, logging
 
-from experiments import folnet_pretrain, kinship, llrnn, mathematics, runtime
-from experiments.boxworld_engine import Impala
-from experiments.exporting.models import KINDS, experiment_of, read_settings
+from experiments import runtime
+from experiments.registry import read_run
 from experiments.runtime import packing, releasing
-from experiments.runtime.training import Program
 from experiments.runtime.workdir import read_json
 
 CARD = "README.md"
-_STATES: dict[str, Callable[[Any], Any]] = {
-    "experiments.boxworld": lambda config: Impala(config).abstract_state(),
-    "experiments.folnet_pretrain": folnet_pretrain.abstract_state,
-    "experiments.kinship": kinship.abstract_state,
-    "experiments.llrnn": lambda config: Program(llrnn.make_training(config), "jit").abstract_state(),
-    "experiments.mathematics": mathematics.abstract_state,
-}
-_DATA = {
-    "experiments.boxworld": "None from outside: boards are drawn by `simplicial.boxworld`.",
-    "experiments.folnet_pretrain": (
-        "The language reference that comes with Python 3 (`pydoc_data.topics`; Python Software Foundation "
-        "licence), unless `data.source` in config.json names another text; some documents are held out."
-    ),
-    "experiments.kinship": "None from outside: problems are drawn by `folnet.kinship`.",
-    "experiments.llrnn": "None from outside: sequences are drawn by `llrnn.tasks`.",
-    "experiments.mathematics": (
-        "Questions drawn by the generator of the Mathematics Dataset (`mathematics-dataset` 1.0.1, Saxton et "
-        "al. 2019, Apache-2.0), of the modules in config.json."
-    ),
-}
-_LIMITS = {
-    "experiments.boxworld": "A small board with one key: not the paper's environment, agent or training.",
-    "experiments.folnet_pretrain": "A model of toy size on little text, to begin with; no paper's model.",
-    "experiments.kinship": "Symbolic families of our own, told as chains; it knows no other relations.",
-    "experiments.llrnn": "It knows its one task; beyond the lengths in the table nothing was measured.",
-    "experiments.mathematics": "A toy beside the paper's 49 million parameters; it knows its modules only.",
-}
-
-
-def read_run(path: Path) -> tuple[str, runtime.RunConfig]:
-    """The experiment and the config of a run or of a released folder.
-
-    Raises:
-        ValueError: it holds neither.
-    """
-    experiment = experiment_of(path, read_settings(path))
-    return experiment, releasing.read_run_config(KINDS[experiment], path, experiment)
 
 
 def abstract_state(path: Path) -> Any:
@@ -69,7 +30,9 @@ def abstract_state(path: Path) -> Any:
         ValueError: it holds neither.
     """
     experiment, config = read_run(path)
-    return _STATES[experiment](config)
+    if experiment.abstract_state is None:
+        raise ValueError(f"{path} is a run of {experiment.name}, whose runs are not released as folders")
+    return experiment.abstract_state(config)
 
 
 def card(folder: Path) -> str:
@@ -82,6 +45,8 @@ def card(folder: Path) -> str:
         ValueError: it is no released run, or has no summary.
     """
     experiment, config = read_run(folder)
+    if experiment.card is None:
+        raise ValueError(f"{folder} is a run of {experiment.name}, which has no card")
     if not releasing.is_released(folder):
         raise ValueError(f"{folder} has no {packing.STATE}: a card is of a released run; --pack makes one")
     try:
@@ -92,26 +57,27 @@ def card(folder: Path) -> str:
     where = f"{devices['cpus']} CPU cores" if devices["platform"] == "cpu" else devices["kind"]
     commit = summary["commit"].partition("-")
     lines = [
-        f"# {folder.name}: {kind_of(experiment, config)}",
+        f"# {folder.name}: {experiment.card.title(config)}",
         "",
-        f"Made by `{experiment}`; the whole state, parameters and optimizer, after step {summary['step']}",
+        f"Made by `experiments.{experiment.name}`; the whole state, parameters and optimizer, after step "
+        f"{summary['step']}",
         f"(`{packing.STATE}`). Loaded by one line:",
         "",
         "```python",
-        "from experiments.exporting import open_model",
+        "from experiments.registry import open_model",
         "",
         f'model = open_model("{folder.as_posix()}")  # model.function(model.params, inputs), model.inputs',
         "```",
         "",
         "| | |",
         "|---|---|",
-        f"| data | {_DATA[experiment]} |",
+        f"| data | {experiment.card.data} |",
         "| licence | Apache-2.0, as the code |",
         f"| trained | {summary['train_seconds']:.0f} s on {where}, jax {versions['jax']}, "
         f"commit {commit[0][:12]}{commit[1]}{commit[2]}, seed {config.seed} |",
         "| settings | `config.json`; the record of training is `metrics.jsonl` |",
         f"| SHA-256 of the parameters | {summary['params_sha256']} |",
-        f"| what it is not | {_LIMITS[experiment]} |",
+        f"| what it is not | {experiment.card.limits} |",
         "",
         "Measured at its end, by the same program:",
         "",
@@ -120,17 +86,6 @@ def card(folder: Path) -> str:
         *(f"| {name} | {told} |" for name, told in measured(summary["results"])),
     ]
     return "\n".join(lines) + "\n"
-
-
-def kind_of(experiment: str, config: Any) -> str:
-    """A run in a few words."""
-    return {
-        "experiments.boxworld": lambda: f"a {config.agent.kind} agent for a small BoxWorld",
-        "experiments.folnet_pretrain": lambda: f"a pretrained {config.model.name} of toy size",
-        "experiments.kinship": lambda: f"FOLNet {config.model} on kinship problems",
-        "experiments.llrnn": lambda: f"the cell {config.cell.name} on the task {config.task}",
-        "experiments.mathematics": lambda: f"a {config.model.name} on {', '.join(config.data.modules)}",
-    }[experiment]()
 
 
 def measured(results: Mapping[str, Any], name: str = "all") -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@
     their_config, their_state = convert.to_torch(config, params)
 
 A checkpoint is a pair of files, `*.cfg` (JSON) and `*.pt`. Here they are mappings;
-`experiments/convert_folnet.py` reads and writes the files.
+`experiments/folnet_pretrain/convert.py` reads and writes the files.
 """
 
 import logging

@@ -21,7 +21,7 @@ import numpy as np
 
 from simplicial import boxworld
 from simplicial.agent import BlockAttention
-from simplicial.boxworld_rules import EMPTY
+from simplicial.boxworld.rules import EMPTY
 from simplicial.win_rates import (
     CAP,
     Evaluation,

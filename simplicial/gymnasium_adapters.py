@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simplicial import boxworld, rendering
-from simplicial.boxworld_config import known_leaves
+from simplicial.boxworld.config import known_leaves
 
 try:
     import gymnasium

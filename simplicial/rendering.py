@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 import numpy as np
 
-from simplicial.boxworld_config import BoxWorldConfig
-from simplicial.boxworld_rules import State, observe
+from simplicial.boxworld.config import BoxWorldConfig
+from simplicial.boxworld.rules import State, observe
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike

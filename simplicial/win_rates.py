@@ -22,7 +22,7 @@ import numpy as np
 from flax import struct
 
 from simplicial import boxworld
-from simplicial.boxworld_config import check
+from simplicial.boxworld.config import check
 from simplicial.rollout import Policy
 
 if TYPE_CHECKING:

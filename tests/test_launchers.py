@@ -51,7 +51,7 @@ def test_slurm_starts_the_experiment_and_comes_back_when_it_was_stopped(tmp_path
     done = launch("slurm.sh", tmp_path, STATUS="0", arguments=["--config.steps=5"], **variables)
     assert done.stdout == (
         "--kill-on-bad-exit=1 .venv/bin/python -m experiments.boxworld "
-        "--config=experiments/configs/boxworld.py:paper --workdir=/shared/run --config.steps=5 ids=0,1,2,3\n"
+        "--config=paper --workdir=/shared/run --config.steps=5 ids=0,1,2,3\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
     stopped = launch("slurm.sh", tmp_path, STATUS="143", **variables)
@@ -72,7 +72,7 @@ def test_tasks_of_slurm_find_each_other(tmp_path):
         SLURM_JOB_ID=str(os.getpid()),  # JAX makes the port of it
         PYTHON=sys.executable,
         EXPERIMENT="experiments.llrnn",
-        CONFIG="experiments/configs/llrnn.py:quick",
+        CONFIG="experiments/llrnn/config.py:quick",
         WORKDIR=str(tmp_path / "run"),
         JAX_PLATFORMS="cpu",
         arguments=[

@@ -157,20 +157,20 @@ def test_commands_run(command, tmp_path):
         ended = run([*arguments, *fields, f"--workdir={tmp_path}/run"])
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / "run" / "summary.json").exists()
-    elif program == "experiments.boxworld_analysis":
+    elif program == "experiments.boxworld.analysis":
         given = "--weights=runs/boxworld"
         assert given in arguments
         arguments[arguments.index(given)] = "--weights=results/boxworld/quick_simplicial"
         ended = run([*arguments, "--episodes=2", f"--out={tmp_path}/out"])
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / "out" / "episode.gif").exists()
-    elif program == "experiments.solve":
+    elif program == "experiments.mathematics.solve":
         nothing = [f"--run={tmp_path}" if "--run=" in argument else argument for argument in arguments]
         ended = run(nothing)  # tests/experiments/test_solve.py asks a trained model
         assert ended.returncode != 0
         assert str(tmp_path) in ended.stdout + ended.stderr
     else:
-        assert program == "experiments.play"  # which tests/experiments/test_play.py gives a terminal
+        assert program == "experiments.boxworld.play"  # which tests/experiments/test_play.py gives a terminal
         assert "needs a terminal" in run(arguments).stderr
 
 

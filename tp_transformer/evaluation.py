@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from tp_transformer.mathematics_batches import Batch
-from tp_transformer.mathematics_vocabulary import END, PAD
+from tp_transformer.mathematics.batches import Batch
+from tp_transformer.mathematics.vocabulary import END, PAD
 
 Arrays = Array | np.ndarray
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reliability.reader import Reader
-from experiments import folnet_data
+from experiments.folnet_pretrain import data as folnet_data
 from folnet import tasks
 from folnet.pretraining import files as window_files
 from folnet.pretraining import records, sources
@@ -239,14 +239,14 @@ _TFDS = ["**/*.json", "**/*array_record*"]
 READERS: tuple[Reader, ...] = (
     Reader(
         "questions in text files",
-        "tp_transformer.mathematics_text",
+        "tp_transformer.mathematics.text",
         _write_questions,
         ["data/*/*"],
         _read_questions,
     ),
     Reader(
         "a generated set, started again",
-        "tp_transformer.mathematics_generation",
+        "tp_transformer.mathematics.generation",
         _generate,
         ["set/*.json", "set/*/*.txt"],
         _generate_again,
@@ -255,7 +255,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "a set half generated, gone on with",
-        "tp_transformer.mathematics_generation",
+        "tp_transformer.mathematics.generation",
         _begin_to_generate,
         ["set/*.json", "set/.parts/*", "set/.parts/*/*/*"],
         _generate_again,
@@ -264,7 +264,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "questions prepared by TFDS",
-        "tp_transformer.mathematics_tfds",
+        "tp_transformer.mathematics.tfds",
         _write_math_tfds,
         _TFDS,
         _read_math_tfds,
@@ -288,7 +288,7 @@ READERS: tuple[Reader, ...] = (
     Reader("prepared windows", "folnet.pretraining.files", _write_windows, ["windows/*"], _read_windows),
     Reader(
         "windows half prepared, gone on with",
-        "experiments.folnet_data",
+        "experiments.folnet_pretrain.data",
         _write_begun_windows,
         ["windows/*.json", "windows/*.txt", "windows/.done/*"],
         _windows_again,

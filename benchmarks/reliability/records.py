@@ -8,10 +8,10 @@ from typing import Any
 
 from benchmarks import kernel_cases, measured
 from benchmarks.reliability.reader import Reader
-from experiments import kinship_measures
-from experiments.configs.llrnn import Config as LLRNNConfig
-from experiments.exporting.models import experiment_of, read_settings
-from experiments.folnet_finetune_measures import Best
+from experiments.folnet_finetune.measures import Best
+from experiments.kinship import measures as kinship_measures
+from experiments.llrnn.config import Config as LLRNNConfig
+from experiments.registry import experiment_of
 from experiments.runtime import metrics, releasing
 from experiments.runtime.workdir import Workdir, config_dict, write_json
 from kernels import tables
@@ -44,9 +44,8 @@ def _open_workdir(folder: Path) -> Any:
 
 
 def _read_config(folder: Path) -> Any:
-    settings = read_settings(folder / "run")
-    experiment_of(folder / "run", settings)
-    return releasing.read_run_config(LLRNNConfig, folder / "run", "experiments.llrnn")
+    experiment_of(folder / "run")
+    return releasing.read_run_config(LLRNNConfig, folder / "run")
 
 
 def _write_best(folder: Path) -> None:
@@ -149,9 +148,9 @@ READERS: tuple[Reader, ...] = (
         "a run's config", "experiments.runtime.releasing", _write_workdir, ["run/config.json"], _read_config
     ),
     Reader(
-        "best of fine-tuning", "experiments.folnet_finetune_measures", _write_best, ["*.json"], _read_best
+        "best of fine-tuning", "experiments.folnet_finetune.measures", _write_best, ["*.json"], _read_best
     ),
-    Reader("record of kinship", "experiments.kinship_measures", _write_kinship, ["*.jsonl"], _read_kinship),
+    Reader("record of kinship", "experiments.kinship.measures", _write_kinship, ["*.jsonl"], _read_kinship),
     Reader(
         "folder of the accelerator", "benchmarks.measured", _write_measured, ["**/*.json"], _read_measured
     ),

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.reliability.reader import Reader
-from experiments import convert_folnet, run_exported
-from experiments.configs import folnet_finetune as finetune_configs
-from experiments.exporting import Exportable, Input, Options, Output, export_model
-from experiments.folnet_finetune_model import begin, make, misfits
+from experiments.exporting import Exportable, Input, Options, Output, export_model, run_exported
+from experiments.folnet_finetune import config as finetune_configs
+from experiments.folnet_finetune.model import begin, make, misfits
+from experiments.folnet_pretrain import convert as convert_folnet
 from experiments.runtime import packing, torch_files
 from experiments.runtime.checkpoints import CheckpointError, Checkpoints
 from experiments.runtime.workdir import write_json
@@ -311,7 +311,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "FOLNet's authors, converted",
-        "experiments.convert_folnet",
+        "experiments.folnet_pretrain.convert",
         _write_authors,
         ["theirs.*"],
         _convert,
@@ -321,7 +321,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         "pretrained FOLNet", "folnet.pretrained", _write_folnet, ["*.json", "*.safetensors"], _read_folnet
     ),
-    Reader("start of fine-tuning", "experiments.folnet_finetune_model", _write_folnet, ["*.*"], _finetuning),
+    Reader("start of fine-tuning", "experiments.folnet_finetune.model", _write_folnet, ["*.*"], _finetuning),
     Reader("vocabulary", "folnet.tokenization", _write_vocabulary, ["vocab.txt"], _read_vocabulary),
     Reader(
         "packed run, its state",
@@ -356,7 +356,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "artifact",
-        "experiments.run_exported",
+        "experiments.exporting.run_exported",
         _write_artifact,
         ["*.jaxmodel"],
         _read_artifact,
@@ -364,7 +364,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "artifact with weights beside it",
-        "experiments.run_exported",
+        "experiments.exporting.run_exported",
         functools.partial(_write_artifact, where="beside"),
         ["*.*"],
         _run_artifact,
@@ -372,7 +372,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "file of arrays to answer",
-        "experiments.run_exported",
+        "experiments.exporting.run_exported",
         _write_requests,
         ["in.npz"],
         _answer("npz"),
@@ -381,7 +381,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "file of requests to answer",
-        "experiments.run_exported",
+        "experiments.exporting.run_exported",
         _write_requests,
         ["in.jsonl"],
         _answer("jsonl"),

@@ -12,7 +12,7 @@ set -euo pipefail
 
 # What is run, and where; arguments of this script go on to the experiment. The directory must be on a file system that all hosts share.
 experiment=${EXPERIMENT:-experiments.boxworld}
-config=${CONFIG:-experiments/configs/boxworld.py:paper}
+config=${CONFIG:-paper}
 workdir=${WORKDIR:-$HOME/runs/boxworld}
 python=${PYTHON:-.venv/bin/python}
 

@@ -15,5 +15,5 @@ gcloud compute tpus tpu-vm ssh "$tpu" --zone="$zone" --worker=all --command="
   cd logic-zoo
   make setup
   .venv/bin/python -m pip install --quiet -c constraints.txt 'jax[tpu]'
-  .venv/bin/python -m experiments.boxworld --config=experiments/configs/boxworld.py:paper --workdir='$workdir'
+  .venv/bin/python -m experiments.boxworld --config=paper --workdir='$workdir'
 "

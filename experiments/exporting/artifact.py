@@ -1,8 +1,9 @@
 """A model as one file: programs that `jax.export` made, weights, and a manifest that says what they are.
 
 The file is a zip archive without compression, of `manifest.json`, a program for each length, the weights as
-safetensors, and `experiments/run_exported.py` as `__main__.py`: Python runs such an archive as it is. Nothing
-has to be unpacked, any zip program shows what is in it, and every member's SHA-256 is in the manifest.
+safetensors, and `experiments/exporting/run_exported.py` as `__main__.py`: Python runs such an archive as it
+is. Nothing has to be unpacked, any zip program shows what is in it, and every member's SHA-256 is in the
+manifest.
 """
 
 import datetime
@@ -17,12 +18,11 @@ from typing import Any
 import jax
 import safetensors.numpy
 
-from experiments import run_exported
 from experiments.exporting import manifest as manifests
-from experiments.exporting import programs
+from experiments.exporting import programs, run_exported
 from experiments.exporting.interface import Exportable
 from experiments.exporting.options import BESIDE, CONSTANTS, INSIDE, Options
-from experiments.run_exported import MANIFEST, WEIGHTS
+from experiments.exporting.run_exported import MANIFEST, WEIGHTS
 
 SUFFIX = ".jaxmodel"
 MAIN = "__main__.py"

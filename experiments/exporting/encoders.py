@@ -1,9 +1,7 @@
 """FOLNets with their heads, and the Transformers under the same heads, as functions of named arrays."""
 
-import dataclasses
 from typing import Any
 
-from experiments import folnet_weights
 from experiments.exporting.interface import (
     BATCH,
     LENGTH,
@@ -11,7 +9,6 @@ from experiments.exporting.interface import (
     Function,
     Input,
     Output,
-    describe_source,
 )
 from folnet import (
     FOLNet,
@@ -41,18 +38,6 @@ ENCODERS: dict[str, type[Any]] = {
         FOLNetForQuestionAnswering,
     )
 }
-
-
-def of_pretraining(trained: folnet_weights.Trained) -> Exportable:
-    """A FOLNet with its two heads, of a run of `experiments.folnet_pretrain`."""
-    exportable = of_encoder(
-        trained.model, trained.params, trained.tokenizer, masks_padding=trained.config.mask_padding
-    )
-    return dataclasses.replace(
-        exportable,
-        source=describe_source(trained.params, trained.step),
-        lengths=(trained.config.data.length,),
-    )
 
 
 def of_encoder(

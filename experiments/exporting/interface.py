@@ -64,7 +64,8 @@ class Exportable:
         lengths: of the programs it is exported as; None if `length` is free, empty if there is none.
         shortest: the least length.
         longest: the greatest length; None if any will do.
-        text: how text becomes inputs and outputs text, for `experiments.run_exported`; None without text.
+        text: how text becomes inputs and outputs text, for `experiments.exporting.run_exported`; None without
+            text.
         derivable: the function to use where a derivative is asked for; None if there is no derivative.
         with_kernels: the function with the hand-written kernels named; None if it has none to choose.
     """

@@ -14,7 +14,7 @@ from jax import export
 from experiments.exporting.interface import LENGTH, Exportable
 from experiments.exporting.options import Options
 from experiments.exporting.programs import sizes, split_of_input
-from experiments.run_exported import FORMAT, FORMAT_VERSION
+from experiments.exporting.run_exported import FORMAT, FORMAT_VERSION
 
 MONTHS_BACKWARD, WEEKS_FORWARD = 6, 3
 """What JAX promises: https://docs.jax.dev/en/latest/501/export.html#compatibility-guarantees"""

@@ -16,7 +16,7 @@ automatic resume, the record, the summary, progress. A complete one::
     def quick() -> Config:
         return Config(steps=200, log_every=50, checkpoint_every=100)
 
-    get_config = runtime.presets(quick=quick)
+    get_config = runtime.Presets(quick=quick)
 
     # experiments/line.py: what it does
     def main(config: Config, *, workdir, parallel="jit"):
@@ -41,7 +41,7 @@ automatic resume, the record, the summary, progress. A complete one::
     if __name__ == "__main__":
         runtime.launch(main, config="experiments/configs/line.py:quick")
 
-`python -m experiments.line --config=experiments/configs/line.py:quick --config.lr=0.2 --workdir=DIR
+`python -m experiments.line --config=quick --config.lr=0.2 --workdir=DIR
 --parallel=jit --mesh=data:4,model:2 --fsdp` runs it (the last three choose how it lies on several devices:
 `Layout`); a misspelt field, a value of the wrong type and what `validate` refuses are told in one line (exit
 status 2) before anything is written. From Python, `main(Config(...), workdir=None)` keeps no files; `fit`
@@ -61,15 +61,15 @@ Figures: `plots.curve_figure`, `plots.heatmap_figure`, `plots.save`. Claims over
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from experiments.runtime import metrics
+from experiments.runtime import metrics, releasing
 from experiments.runtime.checkpoints import CheckpointError
-from experiments.runtime.config import RunConfig, at_least, one_of, presets, resumable
+from experiments.runtime.config import Presets, RunConfig, at_least, one_of, resumable
+from experiments.runtime.experiment import Card, Experiment, Stop
 from experiments.runtime.fit import fit
 from experiments.runtime.looping import Engine, FitResult, NonFiniteLoss, Preempted, loop
 from experiments.runtime.mesh import Layout
 from experiments.runtime.optional import can_draw
 from experiments.runtime.processes import is_first
-from experiments.runtime.stops import Stop
 from experiments.runtime.training import Sums, TrainState
 from experiments.runtime.workdir import WorkdirError, params_sha256, read_config
 
@@ -78,12 +78,15 @@ if TYPE_CHECKING:
     from experiments.runtime.launching import launch
 
 __all__ = [
+    "Card",
     "CheckpointError",
     "Engine",
+    "Experiment",
     "FitResult",
     "Layout",
     "NonFiniteLoss",
     "Preempted",
+    "Presets",
     "RunConfig",
     "Stop",
     "Sums",
@@ -100,8 +103,8 @@ __all__ = [
     "one_of",
     "params_sha256",
     "plots",
-    "presets",
     "read_config",
+    "releasing",
     "resumable",
 ]
 

@@ -4,7 +4,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -35,6 +35,8 @@ class RunConfig:
     each is set on the command line by its dotted name (`--config.model.width=128`).
 
     Attributes:
+        experiment: the experiment's name, the same for all configs of a class; a run's `config.json` records
+            it.
         seed: everything random in a run is derived from it and the step, so a continued run repeats itself.
         steps: number of updates.
         batch_size: examples in an update over all devices together, a multiple of their number.
@@ -52,6 +54,8 @@ class RunConfig:
             command goes on from there.
         tensorboard: also write TensorBoard events (needs the `tensorboard` extra).
     """
+
+    experiment: ClassVar[str] = ""
 
     seed: int = 0
     steps: int = resumable(1000)
@@ -180,21 +184,25 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, origin or hint)
 
 
-def presets[Config: RunConfig](**builders: Callable[[], Config]) -> Callable[..., Config]:
-    """Makes a config file's `get_config` from its presets.
+class Presets[Config: RunConfig]:
+    """The presets of an experiment, its config file's `get_config`: `get_config("quick")` is a new config.
 
-    Args:
-        **builders: for each preset's name, a function without arguments that builds the config.
-
-    Returns:
-        `get_config(name)`, which raises a `ValueError` naming the presets there are when there is none of
-        that name.
+    Attributes:
+        names: of the presets.
     """
 
-    def get_config(name: str | None = None) -> Config:
-        if name not in builders:
-            asked = "no preset was given" if name is None else f"there is no preset {name!r}"
-            raise ValueError(f"{asked}; those there are: {', '.join(builders)} (--config=FILE.py:PRESET)")
-        return builders[name]()
+    def __init__(self, **builders: Callable[[], Config]):
+        """Takes for each preset's name a function without arguments that builds the config."""
+        self._builders = builders
+        self.names = tuple(builders)
 
-    return get_config
+    def __call__(self, name: str | None = None) -> Config:
+        """The config of a preset.
+
+        Raises:
+            ValueError: there is no preset of that name; it names those that exist.
+        """
+        if name not in self._builders:
+            found = "no preset" if name is None else repr(name)
+            raise ValueError(f"config: got {found}, expected one of {', '.join(self.names)}")
+        return self._builders[name]()

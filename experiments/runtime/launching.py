@@ -5,11 +5,12 @@ directory.
 import contextlib
 import dataclasses
 import difflib
+import inspect
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,34 +21,37 @@ from ml_collections.config_flags import config_flags as config_file_parser
 
 from experiments.runtime import mesh, processes
 from experiments.runtime.checkpoints import CheckpointError
+from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import NonFiniteLoss, Preempted
 from experiments.runtime.workdir import WorkdirError, config_lines
 
 flags.disclaim_key_flags()  # --help shows an experiment's flags as its own
-_ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None = None) -> NoReturn:
+def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoReturn:
     """Runs an experiment from the command line, then exits.
 
-    Defines `--config=FILE.py:PRESET` (with `--config.field=value` for each of its fields), `--workdir`,
-    `--parallel`, `--mesh` and `--fsdp`, and for several processes `--distributed`, `--coordinator_address`,
-    `--num_processes` and `--process_id` (see `processes.connect`). What is wrong with them is told in one
-    line, with exit status 2, before anything is computed or written; so is a workdir that belongs to another
-    run. A run that stops because its loss is not finite exits with 1, one stopped by SIGTERM with 143, both
-    with a line that names the checkpoint to go on from.
+    Defines `--config` (with `--config.field=value` for each of its fields), `--workdir`, `--parallel`,
+    `--mesh` and `--fsdp`, and for several processes `--distributed`, `--coordinator_address`,
+    `--num_processes` and `--process_id` (see `processes.connect`). `--config` is a preset's name, `quick` or
+    `NAME:quick`, or a user's own `FILE.py:PRESET`, whose `get_config(PRESET)` returns a config. Mistakes in
+    them are reported in one line, with exit status 2, before anything is computed or written; so is a workdir
+    that belongs to another run. A run that stops because its loss is not finite exits with 1, one stopped by
+    SIGTERM with 143, both with a line that names the checkpoint from which it can continue.
 
     Args:
-        main: `main(config, workdir=Path, parallel=Layout)`.
-        config: the config used when none is given, `FILE.py:PRESET`, relative to the repository.
+        experiment: what is run.
         argv: the command line; `sys.argv` by default.
     """
-    if not Path(config.split(":")[0]).exists():
-        config = str(_ROOT / config)
+    config = config_file(experiment, experiment.default)
     argv = list(sys.argv if argv is None else argv)
-    with _told_in_one_line(argv, config):  # the default config is read here already
+    with _reported_in_one_line(argv, config):  # the default config is read here already
+        argv = _with_files(experiment, argv)
         config_flags.DEFINE_config_file(
-            "config", config, "FILE.py:PRESET; fields are set by --config.field=value", sys_argv=argv
+            "config",
+            config,
+            "a preset, or FILE.py:PRESET; fields are set by --config.field=value",
+            sys_argv=argv,
         )
     flags.DEFINE_string("workdir", None, "directory of the run (default: runs/NAME-PRESET)")
     flags.DEFINE_enum("parallel", "jit", mesh.PARALLEL, "how a step runs on several devices")
@@ -64,7 +68,7 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
     flags.DEFINE_integer("process_id", None, "which of them this is, from 0")
 
     def parse(argv: list[str]) -> list[str]:
-        with _told_in_one_line(argv, config):
+        with _reported_in_one_line(argv, config):
             rest = flags.FLAGS(argv)
             if len(rest) > 1:
                 raise flags.Error(f"unexpected argument {rest[1]!r}")
@@ -86,11 +90,11 @@ def launch(main: Callable[..., Any], *, config: str, argv: Sequence[str] | None 
             chosen.check_layout(parallel)
         except ValueError as error:
             _fail(str(error))
-        workdir = Path(workdir or _default_workdir(config_flags.get_config_filename(flags.FLAGS["config"])))
+        workdir = Path(workdir or _default_workdir(experiment, flags.FLAGS["config"]))
         try:
             lines = [f"workdir={workdir}", f"parallel={parallel}", *config_lines(chosen)]
             processes.check_alike(lines, WorkdirError)
-            main(chosen, workdir=workdir, parallel=parallel)
+            experiment.main(chosen, workdir=workdir, parallel=parallel)
         except (WorkdirError, CheckpointError) as error:
             _fail(str(error))
         except NonFiniteLoss as error:
@@ -113,7 +117,7 @@ def _fail(message: str, status: int = 2) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _told_in_one_line(argv: Sequence[str], config: str) -> Generator[None]:
+def _reported_in_one_line(argv: Sequence[str], config: str) -> Generator[None]:
     """Ends the program with the cause, and no traceback, if the flags are at fault."""
     try:
         yield
@@ -135,8 +139,35 @@ def _one_line(message: str) -> str:
     return message
 
 
+def config_file(experiment: Experiment, value: str) -> str:
+    """A value of `--config` as the FILE.py:PRESET that config_flags reads.
+
+    Raises:
+        ValueError: it names another experiment.
+    """
+    file, _, preset = value.rpartition(":")
+    if (file or preset).endswith(".py"):
+        return value
+    if file not in ("", experiment.name):
+        raise ValueError(
+            f"config: got {value!r}, expected a preset, {experiment.name}:PRESET or FILE.py:PRESET"
+        )
+    return f"{inspect.getfile(experiment.config)}:{preset}"
+
+
+def _with_files(experiment: Experiment, argv: Sequence[str]) -> list[str]:
+    """The command line with `--config=FILE.py:PRESET` in place of a preset's name."""
+    found = list(argv)
+    for index, argument in enumerate(argv):
+        if match := re.fullmatch(r"(--?config=)(.*)", argument):
+            found[index] = match.group(1) + config_file(experiment, match.group(2))
+        elif argument in ("-config", "--config") and index + 1 < len(argv):
+            found[index + 1] = config_file(experiment, argv[index + 1])
+    return found
+
+
 def _unknown_field(argv: Sequence[str], config: str) -> str | None:
-    """Names the misspelt field of `--config.field`, and those there are."""
+    """Names the misspelt field of `--config.field`, and those that exist."""
     for argument in argv:
         if match := re.match(r"--?config=(.*)", argument):
             config = match.group(1)
@@ -157,6 +188,7 @@ def _unknown_field(argv: Sequence[str], config: str) -> str | None:
     return None
 
 
-def _default_workdir(config: str) -> str:
-    file, _, preset = config.partition(":")
-    return os.path.join("runs", Path(file).stem + (f"-{preset}" if preset else ""))
+def _default_workdir(experiment: Experiment, flag: Any) -> str:
+    file, _, preset = config_flags.get_config_filename(flag).rpartition(":")
+    name = experiment.name if file == inspect.getfile(experiment.config) else Path(file or preset).stem
+    return os.path.join("runs", f"{name}-{preset}" if file else name)

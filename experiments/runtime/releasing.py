@@ -1,14 +1,7 @@
-"""Trained models on the command line: a run released as a small folder, a released one gone on with.
+"""Runs and released folders: how either's config and state are read, and one made of the other."""
 
-What `experiments/boxworld_weights.py` and its like share: how a run is recognised, how its state is read from
-either form, and the program around `packing`.
-"""
-
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-from absl import app, flags, logging
 
 from experiments.runtime import packing
 from experiments.runtime.checkpoints import CheckpointError, Checkpoints, Restored
@@ -16,13 +9,12 @@ from experiments.runtime.config import RunConfig
 from experiments.runtime.workdir import read_config
 
 
-def read_run_config[C: RunConfig](kind: type[C], path: Path | str, program: str) -> C:
+def read_run_config[C: RunConfig](kind: type[C], path: Path | str) -> C:
     """The config of a run or of a released folder.
 
     Args:
         kind: the experiment's config class.
         path: a run's directory, or a released folder.
-        program: what made the run, for the error.
 
     Raises:
         ValueError: naming the path, if there is no config or one of another program.
@@ -31,7 +23,7 @@ def read_run_config[C: RunConfig](kind: type[C], path: Path | str, program: str)
         config = read_config(kind, Path(path) / "config.json")
         config.validate()
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is not a run of {program}: {error}") from error
+        raise ValueError(f"{path} is not a run of experiments.{kind.experiment}: {error}") from error
     return config
 
 
@@ -84,28 +76,3 @@ def transfer(source: Path, target: Path, abstract: Any, *, release: bool) -> str
         return f"{file}: {file.stat().st_size / 1e6:.1f} MB"
     restored = packing.unpack(source, abstract, target)
     return f"{target}: step {restored.step}; the run's own command goes on from there"
-
-
-def run_program(abstract_state: Callable[[Path], Any]) -> None:
-    """The program `--pack=RUN --to=FOLDER` or `--unpack=FOLDER --to=RUN`.
-
-    Args:
-        abstract_state: from a path to the abstract state of the run there; its ValueErrors are told as usage
-            errors.
-    """
-    logging.set_verbosity(logging.WARNING)
-    flags.DEFINE_string("pack", None, "directory of a run to release")
-    flags.DEFINE_string("unpack", None, "released folder to go on with")
-    flags.DEFINE_string("to", None, "where it goes", required=True)
-    flags.mark_flags_as_mutual_exclusive(["pack", "unpack"], required=True)
-
-    def main(arguments: Sequence[str]) -> None:
-        if len(arguments) > 1:
-            raise app.UsageError(f"unexpected argument {arguments[1]!r}")
-        source, release = Path(flags.FLAGS.pack or flags.FLAGS.unpack), bool(flags.FLAGS.pack)
-        try:
-            print(transfer(source, Path(flags.FLAGS.to), abstract_state(source), release=release))
-        except (ValueError, CheckpointError) as error:
-            raise app.UsageError(str(error)) from error
-
-    app.run(main)

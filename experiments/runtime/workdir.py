@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from experiments.runtime import processes
-from experiments.runtime.config import from_dict
+from experiments.runtime.config import RunConfig, from_dict
 
 
 class WorkdirError(ValueError):
@@ -39,17 +39,22 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def config_dict(config: Any) -> dict[str, Any]:
-    """A config dataclass as JSON has it (tuples as lists)."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))
+EXPERIMENT = "experiment"
+"""The key of a run's `config.json` that names its experiment; the others are the fields of the config."""
 
 
-def config_lines(config: Any) -> list[str]:
+def config_dict(config: RunConfig) -> dict[str, Any]:
+    """A run's config as `config.json` holds it: its experiment, and its fields with tuples as lists."""
+    named = {EXPERIMENT: config.experiment} if config.experiment else {}
+    return named | json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def config_lines(config: RunConfig) -> list[str]:
     """A config dataclass as lines, a field each: `model.width=64`."""
     return [f"{name}={json.dumps(value)}" for name, value in flatten(config_dict(config)).items()]
 
 
-def read_config[Config](cls: type[Config], path: Path) -> Config:
+def read_config[Config: RunConfig](cls: type[Config], path: Path) -> Config:
     """The config that a run has left as `config.json`.
 
     Args:
@@ -60,7 +65,10 @@ def read_config[Config](cls: type[Config], path: Path) -> Config:
         OSError: if it cannot be read.
         ValueError: if it is not JSON, or holds a field that the dataclass does not have.
     """
-    return from_dict(cls, read_json(path))
+    values = read_json(path)
+    if (found := values.pop(EXPERIMENT, cls.experiment)) != cls.experiment:  # absent from earlier folders
+        raise ValueError(f"{path}: got a config of {found}, expected one of {cls.experiment}")
+    return from_dict(cls, values)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -85,6 +93,8 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
         One line a field that differs: its name, the value then and the value now.
     """
     old, new = flatten(before), flatten(config_dict(config))
+    if EXPERIMENT in new:
+        old.setdefault(EXPERIMENT, new[EXPERIMENT])  # folders written earlier do not name it
     free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}
     missing = object()
     lines = []

@@ -16,7 +16,7 @@ test = pretraining.PretrainingBatches(text.held_out, tokenizer, batch_size=32, *
 line = pretraining.unigram_entropy(pretraining.label_counts(train))  # nats; a model must get below it
 ```
 
-What does not fit into memory is prepared once by `python -m experiments.folnet_data` and read with
+What does not fit into memory is prepared once by `python -m experiments.folnet_pretrain.data` and read with
 `PreparedWindows`. The files in their order: `documents` (what a document is, sentences, the held-out part),
 `python`, `sources`, `records` and `tfds` (where documents come from), `windows` (runs of tokens), `files`
 (windows on disk), `pairs` and `masks` (what is drawn), `batches`, `entropy`.

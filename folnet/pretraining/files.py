@@ -6,7 +6,7 @@ are.
     DIRECTORY/train-00000.array_record     windows of some documents, in their order
     DIRECTORY/held_out-00000.array_record  those of held-out documents among them
 
-`python -m experiments.folnet_data` writes them.
+`python -m experiments.folnet_pretrain.data` writes them.
 """
 
 import dataclasses

@@ -7,9 +7,11 @@ import pytest
 
 from benchmarks import boxworld_bursts as bursts
 from benchmarks import collect, machine
-from experiments import boxworld, boxworld_weights, runtime
-from experiments.configs import boxworld as presets
-from tests.experiments.small_boxworld import small
+from experiments import runtime
+from experiments.boxworld import config as presets
+from experiments.boxworld import load as boxworld_weights
+from experiments.boxworld import train as boxworld
+from tests.experiments.boxworld.small import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from benchmarks import boxworld_training as benchmark
-from experiments.configs import boxworld as presets
-from tests.experiments.small_boxworld import small
+from experiments.boxworld import config as presets
+from tests.experiments.boxworld.small import small
 
 
 def test_cases_are_the_papers_proportions():

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from benchmarks import export
-from tests.experiments import small_exports
+from tests.experiments.exporting import small as small_exports
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SUMS = small_exports.SUMS

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import folnet_learning as learning
-from tests.experiments.small_folnet import small, write_text
+from tests.experiments.folnet_pretrain.small import small, write_text
 
 
 def line(model, seed, **changes):

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks import collect, kinship_learning, machine
 from benchmarks import kinship_bursts as bursts
-from experiments import kinship
-from tests.experiments.small_kinship import small
+from experiments.kinship import train as kinship
+from tests.experiments.kinship.small import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from benchmarks import kinship_learning as learning
-from tests.experiments.small_kinship import small
+from tests.experiments.kinship.small import small
 
 
 def line(model, seed, value, steps=(2, 4), **changes):

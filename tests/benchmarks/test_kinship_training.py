@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks import kinship_training as benchmark
-from experiments.configs import kinship as presets
-from tests.experiments.small_kinship import small
+from experiments.kinship import config as presets
+from tests.experiments.kinship.small import small
 
 
 def test_cases_are_the_preset_s(monkeypatch):

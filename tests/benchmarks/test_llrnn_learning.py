@@ -7,7 +7,7 @@ import pytest
 from absl import app
 
 from benchmarks import llrnn_learning
-from experiments.configs import llrnn as presets
+from experiments.llrnn import config as presets
 
 
 def tiny(preset):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from benchmarks import llrnn_training as benchmark
-from experiments.configs import llrnn as presets
+from experiments.llrnn import config as presets
 
 
 def test_presets_are_of_three_cells_and_the_authors_sizes():

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from benchmarks import mathematics_learning as learning
-from experiments.mathematics_figures import ALWAYS
-from tests.experiments.small_mathematics import small
+from experiments.mathematics.figures import ALWAYS
+from tests.experiments.mathematics.small import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

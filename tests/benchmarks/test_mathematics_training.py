@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from benchmarks import mathematics_training as benchmark
-from experiments.configs import mathematics as presets
-from tests.experiments.small_mathematics import small, with_data
+from experiments.mathematics import config as presets
+from tests.experiments.mathematics.small import small, with_data
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

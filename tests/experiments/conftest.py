@@ -4,10 +4,13 @@ import dataclasses
 
 import pytest
 
-from experiments import boxworld, folnet_pretrain, mathematics
+from experiments.boxworld import train as boxworld
+from experiments.folnet_pretrain import train as folnet_pretrain
+from experiments.mathematics import train as mathematics
 from tests import compiling
-from tests.experiments import small_folnet, small_mathematics
-from tests.experiments.small_boxworld import small
+from tests.experiments.boxworld.small import small
+from tests.experiments.folnet_pretrain import small as small_folnet
+from tests.experiments.mathematics import small as small_mathematics
 
 
 @pytest.fixture(scope="session")

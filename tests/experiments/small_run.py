@@ -15,14 +15,12 @@ import jax
 
 from experiments import runtime
 from experiments.runtime import processes
-from tests.experiments import (
-    llrnn_parity,
-    small_boxworld,
-    small_finetune,
-    small_folnet,
-    small_kinship,
-    small_mathematics,
-)
+from tests.experiments.boxworld import small as small_boxworld
+from tests.experiments.folnet_finetune import small as small_finetune
+from tests.experiments.folnet_pretrain import small as small_folnet
+from tests.experiments.kinship import small as small_kinship
+from tests.experiments.llrnn import parity as llrnn_parity
+from tests.experiments.mathematics import small as small_mathematics
 
 EXPERIMENTS = ("boxworld", "folnet_finetune", "folnet_pretrain", "kinship", "llrnn", "mathematics")
 

@@ -13,11 +13,13 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import export, llrnn, run_exported
-from experiments.configs import llrnn as llrnn_configs
-from experiments.exporting import Options, export_model
+from experiments import export
+from experiments.exporting import Options, export_model, run_exported
 from experiments.exporting.options import PLATFORMS
-from tests.experiments import small_boxworld, small_exports
+from experiments.llrnn import config as llrnn_configs
+from experiments.llrnn import train as llrnn
+from tests.experiments.boxworld import small as small_boxworld
+from tests.experiments.exporting import small as small_exports
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 ROOT = Path(__file__).parents[2]
@@ -171,7 +173,7 @@ def test_two_processes_run_one_artifact_together(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    script = [sys.executable, str(Path(__file__).parent / "exported_on_processes.py"), str(path)]
+    script = [sys.executable, str(Path(__file__).parent / "exporting/on_processes.py"), str(path)]
     flags = "--xla_force_host_platform_device_count=4"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     processes = [

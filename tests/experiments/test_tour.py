@@ -2,18 +2,18 @@
 
 import dataclasses
 from html.parser import HTMLParser
+from typing import Any, cast
 
 import pytest
 from absl import app
 
-from experiments import boxworld_figures, llrnn, runtime, tour
-from experiments.configs import boxworld as boxworld_presets
-from experiments.configs import folnet_pretrain as folnet_presets
-from experiments.configs import llrnn as presets
-from experiments.configs import mathematics as mathematics_presets
-from tests.experiments import small_folnet
-from tests.experiments.small_boxworld import small
-from tests.experiments.small_mathematics import small as small_mathematics
+from experiments import runtime, tour
+from experiments.boxworld import figures as boxworld_figures
+from experiments.llrnn import config as presets
+from experiments.registry import EXPERIMENTS
+from tests.experiments.boxworld.small import small as small_boxworld
+from tests.experiments.folnet_pretrain import small as small_folnet
+from tests.experiments.mathematics.small import small as small_mathematics
 
 
 def tiny():
@@ -24,6 +24,20 @@ def tiny():
         steps=2, log_every=1, checkpoint_every=1, eval_every=1, batch_size=4, eval_examples=4,
         final_examples=4,
     )  # fmt: skip
+
+
+def show(monkeypatch, stops, presets=None):
+    """Makes a tour of these stops, all others left out."""
+    experiments = {
+        name: runtime.Experiment(
+            type("Named", (runtime.RunConfig,), {"experiment": name}),
+            lambda preset, name=name: cast(Any, (presets or {}).get(name)),
+            main=lambda config, workdir: None,
+            tour_stop=stop,
+        )
+        for name, stop in stops.items()
+    }
+    monkeypatch.setattr(tour, "EXPERIMENTS", experiments)
 
 
 class Page(HTMLParser):
@@ -46,7 +60,7 @@ def test_a_page_of_stops(tmp_path, monkeypatch, capsys):
     """Titles, tables and pictures in order, without a network; the table on the terminal too."""
 
     def stop(name):
-        def run(directory):
+        def run(directory, config):
             directory.mkdir(parents=True)
             (directory / "picture.png").write_bytes(b"")
             rows = [{"model": f"{name} < 3", "error": "0.1"}]
@@ -54,7 +68,7 @@ def test_a_page_of_stops(tmp_path, monkeypatch, capsys):
 
         return run
 
-    monkeypatch.setattr(tour, "STOPS", {name: stop(name) for name in ("first", "second")})
+    show(monkeypatch, {name: stop(name) for name in ("first", "second")})
     tour.make(tmp_path / "tour")
     page = Page((tmp_path / "tour" / "index.html").read_text())
     assert page.images == ["first/picture.png", "second/picture.png"]
@@ -64,19 +78,24 @@ def test_a_page_of_stops(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow  # every experiment, although in small
 def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(presets, "get_config", lambda preset: {"quick": tiny}[preset]())
-    monkeypatch.setattr(boxworld_presets, "get_config", lambda preset: {"quick": small}[preset](seeds=1))
     monkeypatch.setattr(boxworld_figures, "LEAST_EPISODES", 5)
-    monkeypatch.setattr(mathematics_presets, "get_config", lambda _: small_mathematics())
-    pretraining = small_folnet.small(small_folnet.write_text(tmp_path), baseline="transformer")
-    monkeypatch.setattr(folnet_presets, "get_config", lambda _: pretraining)
+    stops = {name: one.tour_stop for name, one in EXPERIMENTS.items() if one.tour_stop}
+    del stops["kinship"]  # whose stop needs more problems than a test has; it is tested by itself
+    configs = {
+        "boxworld": small_boxworld(seeds=1),
+        "mathematics": small_mathematics(),
+        "folnet_pretrain": small_folnet.small(small_folnet.write_text(tmp_path), baseline="transformer"),
+        "llrnn": tiny(),
+    }
+    show(monkeypatch, stops, configs)
     out = tmp_path / "tour"
     tour.make(out)
     page = Page((out / "index.html").read_text())
     assert page.images == [
         "boxworld/solved.png", "boxworld/episode/episode.gif", "boxworld/episode/virtual_attention.png",
         "mathematics/learning.png", "mathematics/accuracy_interpolate.png", "mathematics/roles.png",
-        "folnet/loss_by_steps.png", "folnet/loss_by_seconds.png", "folnet/filled.png",
+        "folnet_pretrain/loss_by_steps.png", "folnet_pretrain/loss_by_seconds.png",
+        "folnet_pretrain/filled.png",
         "llrnn/held_out.png", "llrnn/error_by_length.png",
     ]  # fmt: skip
     assert all((out / image).exists() for image in page.images)
@@ -88,13 +107,12 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
 
     # Interrupted, and the preset changed since: afresh.
     nothing = runtime.Stop("t", "m", [{"a": "1"}], {}, "c")
-    monkeypatch.setattr(
-        tour,
-        "STOPS",
-        {name: lambda _: nothing for name in tour.STOPS} | {"llrnn": llrnn.tour_stop},
+    show(
+        monkeypatch,
+        dict.fromkeys(stops, lambda directory, config: nothing) | {"llrnn": stops["llrnn"]},
+        configs | {"llrnn": dataclasses.replace(tiny(), seed=1)},
     )
     (out / "index.html").unlink()
-    monkeypatch.setattr(presets, "get_config", lambda preset: dataclasses.replace(tiny(), seed=1))
     tour.make(out)
     assert "starting it afresh" in capsys.readouterr().out
     assert '"seed": 1' in (out / "llrnn" / "config.json").read_text()
@@ -111,14 +129,15 @@ def test_a_finished_tour_starts_afresh_and_an_interrupted_one_goes_on(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_tour_goes_on(tmp_path):
+def test_an_interrupted_tour_goes_on(tmp_path, monkeypatch):
     calls = []
 
-    def stop(directory):
+    def stop(directory, config):
         calls.append(directory)
         return runtime.Stop("t", "m", [{"a": "1"}], {}, "c")
 
-    assert tour.run_stop(stop, tmp_path).title == "t"
+    show(monkeypatch, {"s": stop})
+    assert tour.run_stop(tour.EXPERIMENTS["s"], tmp_path).title == "t"
     assert calls == [tmp_path]
 
 
@@ -141,7 +160,3 @@ def test_text_is_escaped(tmp_path):
     assert "a &lt; b" in page
     assert "&lt;i&gt;" in page
     assert 'alt="say &quot;hi&quot;"' in page
-
-
-def test_every_experiment_is_a_stop():
-    assert tour.STOPS["llrnn"] is llrnn.tour_stop

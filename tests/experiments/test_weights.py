@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from experiments import runtime, weights
-from experiments.configs.llrnn import CellConfig, Config
-from experiments.exporting import open_model
+from experiments.llrnn.config import CellConfig, Config
+from experiments.registry import open_model
 from experiments.runtime import packing, releasing
 from tests.on_devices import ROOT
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.tp_transformer import small
 from tp_transformer import TPTransformer, decoding, evaluation, objective
 from tp_transformer.evaluation import TABLE_1, Scores, Share, exact_match, forced_match, score
-from tp_transformer.mathematics_batches import Batches
-from tp_transformer.mathematics_sources import Generator
-from tp_transformer.mathematics_vocabulary import DEFAULT, END, PAD, START
+from tp_transformer.mathematics.batches import Batches
+from tp_transformer.mathematics.sources import Generator
+from tp_transformer.mathematics.vocabulary import DEFAULT, END, PAD, START
 
 SET = Generator(
     train=90,

@@ -26,7 +26,7 @@ def test_light_to_import():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            heavy = ("sympy", "mathematics_dataset", "tensorflow_datasets", "tp_transformer.mathematics_tfds")
+            heavy = ("sympy", "mathematics_dataset", "tensorflow_datasets", "tp_transformer.mathematics.tfds")
             assert not [name for name in names if name.startswith(heavy)], path
 
 

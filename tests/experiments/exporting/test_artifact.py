@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import run_exported
-from experiments.exporting import Options, artifact, export_model
-from tests.experiments.small_exports import SUMS
+from experiments.exporting import Options, artifact, export_model, run_exported
+from tests.experiments.exporting.small import SUMS
 
 MODEL = dataclasses.replace(SUMS, lengths=(2,))
 DAY = datetime.date(2026, 11, 21)

@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import folnet_weights, run_exported
-from experiments.exporting import Options, encoders, export_model, open_model
+from experiments.exporting import Options, encoders, export_model, run_exported
+from experiments.folnet_pretrain import load as folnet_weights
+from experiments.registry import open_model
 from experiments.runtime.workdir import write_json
 from folnet import FOLNetConfig, TransformerConfig
 from folnet.tokenization import WordPieceTokenizer
-from tests.experiments import small_exports, small_folnet
+from tests.experiments.exporting import small as small_exports
 from tests.experiments.exporting.test_models import compare, compare_gradients, exported, live
+from tests.experiments.folnet_pretrain import small as small_folnet
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SIZES: dict[str, Any] = {
@@ -153,7 +155,9 @@ def test_text_says_what_is_padding_only_to_models_trained_so():
     model = config.model.make(config.data.pretrain_loss)
     for masks_padding in (False, True):
         config.mask_padding = masks_padding
-        told = encoders.of_pretraining(folnet_weights.Trained(model, {}, tokenizer, 0, config)).text or {}
+        told = (
+            folnet_weights.of_pretraining(folnet_weights.Trained(model, {}, tokenizer, 0, config)).text or {}
+        )
         assert told["masks_padding"] == masks_padding
         assert told["vocabulary"] == list(tokenizer.vocabulary)
     larger = WordPieceTokenizer([*tokenizer.vocabulary, *map(str, range(10_000, 10_104))])

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from experiments.exporting import Options, manifest, programs
-from tests.experiments.small_exports import SUMS
+from tests.experiments.exporting.small import SUMS
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from experiments.exporting import Options, Output, programs
-from tests.experiments import small_exports
-from tests.experiments.small_exports import SUMS
+from tests.experiments.exporting import small as small_exports
+from tests.experiments.exporting.small import SUMS
 
 
 def test_a_program_for_each_length_with_a_free_batch():

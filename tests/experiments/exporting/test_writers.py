@@ -5,8 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from experiments import run_exported
-from experiments.exporting import Options, export_model, open_model, writers
+from experiments.exporting import Options, export_model, run_exported, writers
+from experiments.registry import open_model
 from folnet import generate, generate_from
 from folnet.tokenization import WordPieceTokenizer
 from tests.experiments.exporting.test_models import compare, exported

@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import tempfile
-from pathlib import Path
 
 import regression  # pyrefly: ignore[missing-import]
 
@@ -22,9 +21,7 @@ def launch(arguments):
         if child == 0:
             os.dup2(errors.fileno(), 2)
             sys.argv = ["regression", *arguments]
-            runtime.launch(
-                regression.main, config=f"{Path(__file__).with_name('regression_config.py')}:quick"
-            )
+            runtime.launch(regression.EXPERIMENT)
         _, status = os.waitpid(child, 0)
         errors.seek(0)
         return os.waitstatus_to_exitcode(status), errors.read()

@@ -1,12 +1,12 @@
 """A small experiment on the runtime, started by the tests as users start theirs."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from regression_config import Config, get_config  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
 
@@ -56,5 +56,7 @@ def main(config, *, workdir=None, parallel="jit", **others):
     return runtime.fit(config, **arguments)
 
 
+EXPERIMENT = runtime.Experiment(Config, get_config, main)
+
 if __name__ == "__main__":
-    runtime.launch(main, config=f"{Path(__file__).with_name('regression_config.py')}:quick")
+    runtime.launch(EXPERIMENT)

@@ -1,6 +1,7 @@
 """Configs of the tests' regression program."""
 
 import dataclasses
+from typing import ClassVar
 
 from experiments import runtime
 
@@ -25,6 +26,8 @@ class Config(runtime.RunConfig):
         poison: from this step on the data hold a NaN; -1 for never.
         data: what is learned.
     """
+
+    experiment: ClassVar[str] = "regression"
 
     lr: float = 0.05
     optimizer: str = "sgd"
@@ -58,4 +61,4 @@ def killable() -> Config:
     )
 
 
-get_config = runtime.presets(quick=quick, killable=killable)
+get_config = runtime.Presets(quick=quick, killable=killable)

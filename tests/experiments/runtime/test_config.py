@@ -75,7 +75,7 @@ def test_types_are_checked_in_any_dataclass():
 
 
 def test_presets_are_built_anew_each_time_and_named_when_there_is_none():
-    get_config = runtime.presets(quick=Config, paper=lambda: Config(lr=0.5))
+    get_config = runtime.Presets(quick=Config, paper=lambda: Config(lr=0.5))
     assert get_config("paper").lr == 0.5
     assert get_config("quick") is not get_config("quick")
     for name in (None, "quik"):

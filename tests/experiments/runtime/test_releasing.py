@@ -34,10 +34,10 @@ def test_a_run_is_released_and_gone_on_with(workdir, tmp_path):  # noqa: F811
 
 
 def test_a_config_of_another_program_is_told(workdir):  # noqa: F811
-    assert releasing.read_run_config(Config, workdir, "experiments.line") == Config(steps=9)
+    assert releasing.read_run_config(Config, workdir) == Config(steps=9)
     (workdir / "config.json").write_text('{"depth": 2}')
     with pytest.raises(ValueError, match=r"is not a run of experiments\.line: .*no field depth"):
-        releasing.read_run_config(Config, workdir, "experiments.line")
+        releasing.read_run_config(Config, workdir)
     (workdir / "config.json").write_text('{"steps": 0}')
     with pytest.raises(ValueError, match=r"is not a run of experiments\.line: steps=0 must be at least 1"):
-        releasing.read_run_config(Config, workdir, "experiments.line")
+        releasing.read_run_config(Config, workdir)

@@ -1,0 +1,239 @@
+"""IMPALA as something the runtime can run: states spread over all devices, reports turned into a record."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from experiments.boxworld.config import Config
+from experiments.runtime import mesh as mesh_lib
+from simplicial import Agent, AgentOutput, boxworld, impala, rollout
+from simplicial.learner import Learner, LearnerState, Report, program, shardings
+
+PyTree = Any
+
+
+def make_policy(config: Config) -> rollout.Policy:
+    """The agent's output as a function of parameters and observations; the same function for equal agents."""
+    return _policy(cast(Any, config.agent.make()))
+
+
+@functools.cache
+def _policy(agent: Agent) -> rollout.Policy:
+    def policy(params, observation):
+        return cast(AgentOutput, agent.apply({"params": params}, observation))
+
+    return policy
+
+
+def make_learner(config: Config) -> Learner:
+    """The learner of a config."""
+    return Learner(
+        policy=make_policy(config),
+        environment=rollout.of_boxworld(config.board.make()),
+        optimizer=impala.optimizer(
+            config.lr, max_norm=config.clip, decay=config.decay, epsilon=config.epsilon
+        ),
+        environments=config.environments,
+        steps=config.unroll,
+        updates=config.updates,
+        groups=config.groups,
+        objective=config.make_objective(),
+    )
+
+
+def type_name(puzzle: tuple[int, int, int]) -> str:
+    """How the record calls a type of puzzle: "2" is of length 2, "2-1-3" has a bridge from 1 to 3."""
+    length, lock, key = puzzle
+    return f"{length}-{lock}-{key}" if lock else f"{length}"
+
+
+class Impala:
+    """A `runtime.Engine`: a step is an iteration of the learner, for every seed side by side.
+
+    The leaves of its state have a leading axis of seeds.
+    """
+
+    def __init__(self, config: Config, parallel: str | mesh_lib.Layout = "jit"):
+        """Prepares the programs; nothing is compiled yet.
+
+        Args:
+            config: the run.
+            parallel: `jit`, `shard_map` or `pmap`, over all devices.
+
+        Raises:
+            ValueError: an unknown mode, or groups that cannot be spread over the devices.
+        """
+        layout = mesh_lib.Layout.of(parallel)
+        config.check_layout(layout)
+        self.parallel, self.compile_seconds = layout.mode, 0.0
+        self.config, self.learner, self.mesh = config, make_learner(config), mesh_lib.data_mesh()
+        self.puzzles = boxworld.puzzles(config.board.make())
+        self._programs: dict[int, Callable] = {}
+        self._where = where = shardings(self.mesh, seeds=True)
+
+        def initial():
+            seeds = config.seed + jnp.arange(config.seeds)
+            return jax.vmap(self._initial)(jax.vmap(jax.random.key)(seeds))
+
+        # Where a leaf lies is told for whole parts of the state.
+        self._make = jax.jit(initial, out_shardings=where)
+
+    def _initial(self, key) -> LearnerState:
+        for_params, for_run = jax.random.split(key)
+        board = self.config.board.make()
+        picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
+        params = self.config.agent.make().init(for_params, picture)["params"]
+        return self.learner.init(params, for_run)
+
+    def abstract_state(self) -> LearnerState:
+        """See `runtime.Engine`."""
+        shapes = jax.eval_shape(self._make)
+
+        def spread(part, sharding):
+            return jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
+            )
+
+        return LearnerState(
+            **{name: spread(getattr(shapes, name), getattr(self._where, name)) for name in vars(self._where)}
+        )
+
+    def initial(self) -> LearnerState:
+        """See `runtime.Engine`."""
+        return self._make()
+
+    def place(self, state: LearnerState) -> LearnerState:
+        """See `runtime.Engine`; under `pmap` every leaf gets a leading axis of devices."""
+        if self.parallel != "pmap":
+            return state
+        count = self.mesh.size
+
+        def cut(leaf):  # [S, G, ...] -> [D, S, G / D, ...]
+            parts = leaf.reshape(leaf.shape[0], count, -1, *leaf.shape[2:])
+            return jnp.moveaxis(parts, 1, 0)
+
+        return self._on_parts(
+            state,
+            lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)),
+            cut,
+            NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS)),
+        )
+
+    def unplace(self, state: LearnerState) -> LearnerState:
+        """See `runtime.Engine`."""
+        if self.parallel != "pmap":
+            return state
+
+        def join(leaf):  # [D, S, G / D, ...] -> [S, G, ...]
+            parts = jnp.moveaxis(leaf, 0, 1)
+            return parts.reshape(parts.shape[0], -1, *parts.shape[3:])
+
+        return self._on_parts(state, lambda leaf: leaf[0], join, self._where)
+
+    def _on_parts(self, state, on_copied: Callable, on_spread: Callable, where: Any) -> LearnerState:
+        def change(state):
+            return LearnerState(
+                **{
+                    name: jax.tree.map(on_spread if name in ("actors", "keys") else on_copied, part)
+                    for name, part in vars(state).items()
+                }
+            )
+
+        return jax.jit(change, out_shardings=where)(state)
+
+    def params_of(self, state: LearnerState) -> PyTree:
+        """See `runtime.Engine`; leaves have a leading axis of seeds."""
+        return jax.tree.map(lambda leaf: leaf[0], state.params) if self.parallel == "pmap" else state.params
+
+    def prepare(self, state: LearnerState, step: int, length: int) -> float:
+        """See `runtime.Engine`."""
+        if length in self._programs:
+            return 0.0
+        start = time.monotonic()
+        self._programs[length] = self._compile(state, length)
+        seconds = time.monotonic() - start
+        self.compile_seconds += seconds
+        return seconds
+
+    def _compile(self, state: LearnerState, length: int) -> Callable:
+        if self.parallel == "shard_map":
+            run: Any = program(self.learner, iterations=length, seeds=True, mesh=self.mesh)
+            return run.lower(state).compile()
+        run = functools.partial(self.learner.iterate_many, iterations=length, seeds=True)
+        if self.parallel == "pmap":
+            run = functools.partial(run, axis_name=mesh_lib.AXIS)
+            compiled = jax.pmap(run, axis_name=mesh_lib.AXIS, donate_argnums=0).lower(state).compile()
+
+            def first_report(state):
+                state, report = compiled(state)
+                return state, jax.tree.map(lambda leaf: leaf[0], report)
+
+            return first_report
+        where = self._where, mesh_lib.replicated(self.mesh)
+        return jax.jit(run, donate_argnums=0, out_shardings=where).lower(state).compile()
+
+    def advance(self, state: LearnerState, step: int, length: int) -> tuple[LearnerState, Report]:
+        """See `runtime.Engine`; the reports' leaves are [seeds, length, ...]."""
+        state, report = self._programs[length](state)
+        return state, jax.device_get(report)
+
+    def first_bad(self, trace: Report) -> tuple[int, str] | None:
+        """See `runtime.Engine`."""
+        finite = np.asarray(trace.finite)
+        if finite.all():
+            return None
+        step = int(np.argmin(finite.all(axis=0)))
+        seed = int(np.argmin(finite[:, step]))
+        totals = np.asarray(trace.losses.total)[seed, step]
+        bad = totals[~np.isfinite(totals)]
+        what = f"the loss is {bad[0]}" if bad.size else "the loss is finite but parameters are not"
+        return step, what + (f" (seed {self.config.seed + seed})" if len(finite) > 1 else "")
+
+    def metrics(self, trace: Report, step: int) -> dict[str, float]:
+        """See `runtime.Engine`.
+
+        Over all episodes that ended in the interval and over all seeds: `solved` and `truncated`, fractions;
+        `episodes`; `episode_length`; `return`; for each type of puzzle `type/L-s-t/solved` and
+        `type/L-s-t/episodes`, as counts; with several seeds `seed/N/solved` and `seed/N/episodes`. Of the
+        updates, means over steps: `loss`, `policy`, `value`, `entropy`, `ratio` (of the probabilities, at
+        most 1); and `grad_norm`, the mean over updates, before the clip. `frames`: steps of each seed's
+        environments since the beginning.
+        """
+        tally = jax.tree.map(lambda leaf: np.sum(leaf, axis=1, dtype=np.float64), trace.tally)  # [S, K]
+        whole = jax.tree.map(np.sum, tally)
+        steps = np.sum(trace.losses.steps, dtype=np.float64)
+        found = {"loss": np.sum(trace.losses.total, dtype=np.float64) / steps}
+        for name, (over, _) in trace.losses.means().items():
+            found[name] = np.sum(over, dtype=np.float64) / steps
+        ended = max(1.0, whole.episodes)
+        shown = {
+            "loss": found.pop("loss"),
+            "solved": whole.solved / ended if whole.episodes else float("nan"),
+            "episode_length": whole.steps / ended if whole.episodes else float("nan"),
+            "return": whole.returns / ended if whole.episodes else float("nan"),
+            "truncated": whole.truncated / ended if whole.episodes else float("nan"),
+            **found,
+            "grad_norm": np.mean(trace.grad_norm, dtype=np.float64),
+            "episodes": whole.episodes,
+            "frames": step * self.config.frames_per_step,
+        }
+        shown = {name: float(value) for name, value in shown.items()}
+        for index, puzzle in enumerate(self.puzzles):
+            name = f"type/{type_name(puzzle)}"
+            shown[f"{name}/solved"] = int(np.sum(tally.solved[:, index]))
+            shown[f"{name}/episodes"] = int(np.sum(tally.episodes[:, index]))
+        if self.config.seeds > 1:
+            for index in range(self.config.seeds):
+                name = f"seed/{self.config.seed + index}"
+                shown[f"{name}/solved"] = int(np.sum(tally.solved[index]))
+                shown[f"{name}/episodes"] = int(np.sum(tally.episodes[index]))
+        return shown
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -1,0 +1,322 @@
+"""Episodes of BoxWorld with everything an agent thought on the way, and what of it to show over the board.
+
+Axes: T steps, R rows and C columns of the board, N = (R - 2)(C - 1) entities.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+
+from simplicial import Agent, AgentOutput, analysis, apply_with_attention, boxworld
+from simplicial.agent import BlockAttention
+from simplicial.boxworld.rules import EMPTY, GEM
+
+DIMMEST = 0.15
+"""Brightness of a tile without any attention: the board can still be made out."""
+CODES = {
+    "player": "P",
+    "Gem lock": "G",
+    "Gem lock, top": "G1",
+    "Gem lock, bottom": "G2",
+    "bridge lock": "L",
+    "bridge key": "K",
+    "inventory": "I",
+}
+"""Short names of `analysis.landmarks` in figures."""
+
+
+class Player(Protocol):
+    """An agent with its parameters and the environment it was trained in."""
+
+    @property
+    def agent(self) -> Agent:
+        """The module."""
+
+    @property
+    def params(self) -> Any:
+        """Its parameters, of one seed."""
+
+    @property
+    def config(self) -> boxworld.BoxWorldConfig:
+        """Where it acts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """What happened, on the host.
+
+    Attributes:
+        config: the environment's.
+        states: at the start and after every step, leaves [T+1, ...].
+        pictures: what was seen in each.
+        probabilities: of the four actions, before every step.
+        values: expected return, before every step.
+        attention: one entry a block, leaves [T, ...], before every step.
+        actions: what was done.
+        rewards: what it gave.
+    """
+
+    config: boxworld.BoxWorldConfig
+    states: boxworld.State
+    pictures: UInt8[np.ndarray, "T+1 R C+1 3"]
+    probabilities: Float[np.ndarray, "T 4"]
+    values: Float[np.ndarray, "T"]
+    attention: tuple[BlockAttention, ...]
+    actions: Int[np.ndarray, "T"]
+    rewards: Float[np.ndarray, "T"]
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.actions)
+
+    @property
+    def ending(self) -> str:
+        """One of "solved", "trap opened" and "given up"."""
+        if not self.states.terminated[-1]:
+            return "given up"
+        return "solved" if self.rewards[-1] > 0 else "trap opened"
+
+    def state(self, time: int) -> boxworld.State:
+        """The state after `time` steps."""
+        return jax.tree.map(lambda leaf: leaf[time], self.states)
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """An agent as a policy; equal for equal agents, so that what takes it is compiled once."""
+
+    agent: Agent
+
+    def __call__(self, params: Any, observation: Array) -> AgentOutput:
+        """Logits and values."""
+        return cast(AgentOutput, self.agent.apply({"params": params}, observation))
+
+
+@functools.partial(jax.jit, static_argnames=("agent", "greedy"))
+def _step(agent, params, state, key, config, greedy):
+    seen = boxworld.observe(state, config)
+    output = apply_with_attention(agent, {"params": params}, seen)
+    action = jnp.argmax(output.logits) if greedy else jax.random.categorical(key, output.logits)
+    following, outcome = boxworld.step(state, action, config)
+    return following, outcome, output, action, boxworld.observe(following, config)
+
+
+_reset = jax.jit(boxworld.reset)
+
+
+def record(
+    player: Player, board: boxworld.State, key: PRNGKeyArray, *, cap: int = analysis.CAP, greedy: bool = False
+) -> Episode:
+    """Plays one board to its end, or to the cap.
+
+    Args:
+        player: who plays.
+        board: an episode at its start.
+        key: for the actions.
+        cap: steps after which the episode is given up.
+        greedy: the likeliest action instead of a drawn one.
+
+    Raises:
+        ValueError: `cap` is not positive, or `board` is not one episode under way.
+    """
+    if cap < 1:
+        raise ValueError(f"cap must be at least 1, not {cap}")
+    if jnp.ndim(board.time) or board.terminated or board.truncated:
+        raise ValueError("board must be one episode that is not over")
+    state, states = board, [jax.device_get(board)]
+    pictures = [np.asarray(boxworld.observe(board, player.config))]
+    rows = []
+    for time in range(cap):
+        state, outcome, output, action, picture = _step(
+            player.agent, player.params, state, jax.random.fold_in(key, time), player.config, greedy
+        )
+        states.append(jax.device_get(state))
+        pictures.append(np.asarray(picture))
+        rows.append(jax.device_get((output, action, outcome.reward)))
+        if states[-1].terminated or states[-1].truncated:
+            break
+    outputs, actions, rewards = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    exponent = np.exp(outputs.logits - outputs.logits.max(axis=-1, keepdims=True))
+    return Episode(
+        config=player.config,
+        states=jax.tree.map(lambda *leaves: np.stack(leaves), *states),
+        pictures=np.stack(pictures),
+        probabilities=exponent / exponent.sum(axis=-1, keepdims=True),
+        values=outputs.value,
+        attention=outputs.attention,
+        actions=actions,
+        rewards=rewards,
+    )
+
+
+def first_solved(
+    player: Player,
+    key: PRNGKeyArray,
+    puzzle: tuple[int, int, int],
+    *,
+    attempts: int = 16,
+    cap: int = analysis.CAP,
+    greedy: bool = False,
+) -> tuple[Episode, int]:
+    """The first of some boards of a type that the player solves, to have something to look at.
+
+    Returns:
+        The episode, and how many boards were tried; of a player that solves none, the last.
+
+    Raises:
+        ValueError: a number is not positive, or the type is none of the player's environment.
+    """
+    for_boards, for_actions = jax.random.split(key)
+    boards = jax.device_get(analysis.boards_of(for_boards, [puzzle], attempts, player.config))
+    for number in range(attempts):
+        board = jax.tree.map(lambda leaf, number=number: leaf[number], boards)
+        episode = record(player, board, jax.random.fold_in(for_actions, number), cap=cap, greedy=greedy)
+        if episode.ending == "solved" or number == attempts - 1:
+            break
+    return episode, number + 1
+
+
+def moments(episode: Episode, count: int = 4) -> list[int]:
+    """Up to `count` steps worth showing: the first, and those in which a key is taken or a box opened.
+
+    Where these are too few, some in between.
+    """
+    events = sorted({0, episode.steps - 1, *np.flatnonzero(episode.rewards).tolist()})
+    while len(events) < min(count, episode.steps):
+        start, end = max(itertools.pairwise(events), key=lambda gap: gap[1] - gap[0])
+        events = sorted({*events, (start + end) // 2})
+    chosen = np.linspace(0, len(events) - 1, min(count, len(events))).round().astype(int)
+    return [events[index] for index in chosen]
+
+
+def pair_statistics(
+    player: Player, key: PRNGKeyArray, *, boards: int = 24, cap: int = 60, block: int = 1, head: int = 0
+) -> dict[str, list[float]]:
+    """Whose 2-simplicial attention stands out: `analysis.pair_deviation` of landmarks and of all others.
+
+    Args:
+        player: an agent with virtual entities.
+        key: for boards, as the environment draws them, and actions.
+        boards: how many.
+        cap: steps of each that are looked at.
+        block: number of the block, from 0.
+        head: number of the 2-simplicial head, from 0.
+
+    Returns:
+        For each landmark, and for "other entities", means over the steps of a board, a number a board; boards
+        on which a landmark is never seen are left out of its list.
+
+    Raises:
+        ValueError: the agent has no virtual entities.
+    """
+    found: dict[str, list[float]] = {}
+    for number in range(boards):
+        for_board, for_actions = jax.random.split(jax.random.fold_in(key, number))
+        episode = record(player, jax.device_get(_reset(for_board, player.config)), for_actions, cap=cap)
+        deviation = np.asarray(analysis.pair_deviation(episode.attention[block]))[:, head]
+        seen: dict[str, list[float]] = {}
+        for time in range(episode.steps):
+            places = analysis.landmarks(episode.state(time), episode.config)
+            for name, entity in places.items():
+                seen.setdefault(name, []).append(float(deviation[time, entity]))
+            others = np.delete(deviation[time], list(places.values()))
+            seen.setdefault("other entities", []).append(float(others.mean()))
+        for name, values in seen.items():
+            found.setdefault(name, []).append(float(np.mean(values)))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """Attention of something to the tiles of the board, over an episode.
+
+    Attributes:
+        title: whose, and in which head.
+        maps: on the grid of entities, [T, R-2, C-1].
+    """
+
+    title: str
+    maps: Float[np.ndarray, "T R-2 C-1"]
+
+
+def virtual_views(
+    episode: Episode, sharpening: float = analysis.DISPLAY_SHARPENING, block: int = 0
+) -> list[View]:
+    """What each virtual entity attends to in each head; none where there are no virtual entities."""
+    attention = episode.attention[block]
+    if attention.virtual is None:
+        return []
+    maps = np.asarray(analysis.virtual_maps(attention, episode.config, sharpening))
+    return [
+        View(f"virtual {entity + 1}, head {head + 1}", maps[:, entity, head])
+        for entity, head in np.ndindex(maps.shape[1:3])
+    ]
+
+
+def landmark_views(episode: Episode, names: Sequence[str], blocks: Sequence[int] = (0,)) -> list[View]:
+    """What the entities at some landmarks attend to, in each head of some blocks.
+
+    Where a landmark is not on the board (any more) its map is 0.
+
+    Args:
+        episode: what happened.
+        names: those of `analysis.landmarks`.
+        blocks: numbers of blocks, from 0.
+    """
+    rows, cols = analysis.entity_grid(episode.config)
+    found = [analysis.landmarks(episode.state(time), episode.config) for time in range(episode.steps)]
+    views = []
+    for name in names:
+        for block in blocks:
+            weights = np.asarray(episode.attention[block].standard)
+            for head in range(weights.shape[1]):
+                maps = np.zeros((episode.steps, rows, cols), weights.dtype)
+                for time, places in enumerate(found):
+                    if name in places:
+                        maps[time] = weights[time, head, places[name]].reshape(rows, cols)
+                where = f"block {block + 1}, " if len(blocks) > 1 else ""
+                views.append(View(f"{name}, {where}head {head + 1}", maps))
+    return views
+
+
+def spotlight(
+    picture: UInt8[np.ndarray, "R C+1 3"], weights: Float[np.ndarray, "R-2 C-1"]
+) -> UInt8[np.ndarray, "R C+1 3"]:
+    """A picture in which a tile is as bright as its share of the largest weight; the edge has no entities.
+
+    Raises:
+        ValueError: the weights are not on the picture's grid of entities.
+    """
+    wanted = (picture.shape[0] - 2, picture.shape[1] - 2)
+    if weights.shape != wanted:
+        raise ValueError(
+            f"weights must have shape {wanted} for a picture {picture.shape}, not {weights.shape}"
+        )
+    share = np.zeros(picture.shape[:2])
+    share[1:-1, 1:-1] = weights / max(float(weights.max()), np.finfo(np.float32).tiny)
+    light = DIMMEST + (1 - DIMMEST) * share
+    return np.round(picture * light[..., None]).astype(np.uint8)
+
+
+def tile_names(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[tuple[int, int], str]:
+    """What to write on the tiles (x, y), for whom colours do not say enough.
+
+    Keys and locks have the number of their colour, as in the paper's drawings: 1 to L the upper path, L + 1
+    to 2L the lower one. "G" is the Gem, "@" the player; the inventory is the column x = C.
+    """
+    grid, inventory = np.asarray(state.grid), np.asarray(state.inventory)
+    tiles = np.concatenate([grid, inventory[:, None]], axis=1)
+    names = {
+        (int(x), int(y)): "G" if tiles[y, x] == GEM else str(tiles[y, x])
+        for y, x in np.argwhere(tiles != EMPTY)
+    }
+    x, y = np.asarray(state.player).tolist()
+    return {**names, (x, y): "@"}

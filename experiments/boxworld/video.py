@@ -1,0 +1,295 @@
+"""An episode as a clip: the board, what the agent makes of it, and its attention beside it.
+
+GIFs need nothing more than this project does; MP4s need imageio-ffmpeg, which is in the extra `video`.
+"""
+
+import contextlib
+import importlib.util
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from experiments.boxworld import episodes
+from experiments.boxworld.pictures import puzzle_title
+from simplicial import analysis
+
+FRAMES_PER_SECOND = 4
+"""Slow enough to follow; the authors' clips have 30."""
+HOLD_SECONDS = 2.5
+"""How long the last frame stays."""
+NO_ENCODER = "an MP4 needs imageio-ffmpeg, which is not installed: pip install 'logic-zoo[video]'"
+_ACTIONS = ("left", "up", "right", "down")
+_WHITE, _INK, _GREY, _BAR = (255, 255, 255), (30, 30, 30), (110, 110, 110), (0, 114, 178)
+_GAP = 14
+_BLOCK = 16  # of a video encoder: widths and heights are multiples of it
+
+
+class MissingEncoderError(RuntimeError):
+    """MP4 was asked for, and imageio-ffmpeg is not installed."""
+
+
+def frames(episode: episodes.Episode, views: Sequence[episodes.View], scale: int = 32) -> list[np.ndarray]:
+    """The pictures of a clip, uint8 [height, width, 3]: one for every state of the episode.
+
+    To the left the board with the numbers of its keys, below it what the agent would do; to the right
+    attention over the board, in two rows; below everything, if the agent has 2-simplicial attention, that of
+    its second block (or its only one), first head. The last picture keeps what led to the last step.
+
+    Args:
+        episode: what happened.
+        views: what to show to the right.
+        scale: pixels a tile.
+
+    Raises:
+        ValueError: `scale` is too small to write on a tile.
+    """
+    if not isinstance(scale, int) or scale < 12:
+        raise ValueError(f"scale must be a whole number of at least 12 pixels a tile, not {scale!r}")
+    page = _Page(episode, views, scale)
+    return [page.frame(time) for time in range(episode.steps + 1)]
+
+
+def write_gif(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PER_SECOND) -> Path:
+    """Writes a GIF that repeats for ever; all frames share one palette, so that nothing flickers.
+
+    Raises:
+        ValueError: no pictures, or `fps` is not positive.
+    """
+    _check(pictures, fps)
+    palette = _palette([pictures[0], pictures[len(pictures) // 2], pictures[-1]])
+    images = [_indexed(picture, palette) for picture in pictures]
+    times = [round(1000 / fps)] * (len(images) - 1) + [round(1000 * HOLD_SECONDS)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images[0].save(path, save_all=True, append_images=images[1:], duration=times, loop=0, optimize=False)
+    return path
+
+
+def write_mp4(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PER_SECOND) -> Path:
+    """Writes an MP4 (H.264, in the pixel format that every browser plays).
+
+    Raises:
+        MissingEncoderError: imageio-ffmpeg is not installed.
+        RuntimeError: the encoder failed.
+        ValueError: no pictures, or `fps` is not positive.
+    """
+    _check(pictures, fps)
+    encoder = _encoder()
+    height, width = pictures[0].shape[:2]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Started here rather than by imageio-ffmpeg, which forks in a way that JAX's threads do not allow.
+    process = subprocess.Popen(
+        [
+            encoder, "-y", "-v", "error",
+            "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-",
+            "-an", "-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p", "-movflags", "+faststart",
+            str(path),
+        ],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    held = [pictures[-1]] * round(fps * HOLD_SECONDS)
+    with contextlib.suppress(BrokenPipeError):  # what it died of is told below
+        assert process.stdin is not None
+        for picture in (*pictures, *held):
+            process.stdin.write(np.ascontiguousarray(picture).tobytes())
+    _, errors = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"ffmpeg could not write {path}: {errors.decode(errors='replace').strip()}")
+    return path
+
+
+def _palette(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """256 colours [256, 3] for some frames: the 64 most frequent as they are, and others."""
+    colours, counts = np.unique(_packed(np.concatenate(pictures)), return_counts=True)
+    frequent = colours[np.argsort(-counts, kind="stable")[:64]]
+    room = 256 - len(frequent)
+    others = Image.fromarray(np.concatenate(pictures)).quantize(room, dither=Image.Dither.NONE).getpalette()
+    others = np.asarray(others, np.uint8).reshape(-1, 3)[:room]
+    palette = np.concatenate([_unpacked(frequent), others])
+    return np.pad(palette, ((0, 256 - len(palette)), (0, 0)), mode="edge")
+
+
+def _indexed(picture: np.ndarray, palette: np.ndarray) -> Image.Image:
+    """A picture in the nearest colours of a palette; Pillow's own search is a few shades off."""
+    colours, where = np.unique(_packed(picture), return_inverse=True)
+    distances = _unpacked(colours).astype(int)[:, None] - palette.astype(int)[None]
+    nearest = np.argmin((distances**2).sum(axis=-1), axis=1).astype(np.uint8)
+    image = Image.fromarray(nearest[where].reshape(picture.shape[:2]))
+    image.putpalette(palette.ravel().tolist())
+    return image
+
+
+def _packed(picture: np.ndarray) -> np.ndarray:
+    red, green, blue = np.moveaxis(picture.astype(np.uint32), -1, 0)
+    return red << 16 | green << 8 | blue
+
+
+def _unpacked(colours: np.ndarray) -> np.ndarray:
+    return np.stack([colours >> 16 & 255, colours >> 8 & 255, colours & 255], axis=-1).astype(np.uint8)
+
+
+def can_write_mp4() -> bool:
+    """Whether imageio-ffmpeg is installed."""
+    return importlib.util.find_spec("imageio_ffmpeg") is not None
+
+
+def _encoder() -> str:
+    """The ffmpeg that imageio-ffmpeg brings, or the one it was told to use."""
+    if not can_write_mp4():
+        raise MissingEncoderError(NO_ENCODER)
+    import imageio_ffmpeg
+
+    return imageio_ffmpeg.get_ffmpeg_exe()
+
+
+def _check(pictures: Sequence[np.ndarray], fps: float) -> None:
+    if not len(pictures):
+        raise ValueError("pictures must not be empty")
+    if not fps > 0:
+        raise ValueError(f"fps must be positive, not {fps}")
+
+
+class _Page:
+    """Where everything is on a frame; y and x in pixels."""
+
+    def __init__(self, episode: episodes.Episode, views: Sequence[episodes.View], scale: int):
+        self.episode, self.views, self.scale = episode, views, scale
+        self.font, self.small = _font(max(11, scale * 7 // 16)), _font(max(9, scale * 11 // 32))
+        self.tile_font = _font(max(8, scale // 2))
+        self.line = round(self.font.size * 1.5)
+        rows, cols = episode.pictures.shape[1:3]
+        self.board = (cols * scale, rows * scale)
+        # Wide enough for four bars with their names and numbers.
+        self.left = max(self.board[0], round(2 * (self._names() + 7 * self.small.size)))
+        self.tile = max(scale // 2, -(-5 * scale // cols))  # of a view, at least 5 board tiles wide
+        self.view = (cols * self.tile, rows * self.tile + self.line)
+        self.view_font = self.small
+        for size in range(round(self.small.size), 4, -1):  # the largest that leaves room for all titles
+            self.view_font = _font(size)
+            if all(self.view_font.getlength(f"{view.title}  peak 0.00") <= self.view[0] for view in views):
+                break
+        self.pairs = None
+        attention = episode.attention[min(1, len(episode.attention) - 1)]
+        if attention.pairs is not None:
+            self.pairs = np.asarray(analysis.pair_maps(attention))[:, 0]
+        self.columns = -(-len(views) // 2)
+        width = self.left + 2 * _GAP + self.columns * (self.view[0] + _GAP)
+        titles = [self.font.getlength(self._title(time)) for time in (0, episode.steps)]
+        legends = [0.0]
+        if self.pairs is not None:
+            legends += [self.small.getlength(self._legend(time)) for time in range(episode.steps)]
+        width = max(width, *(round(text) + 2 * _GAP for text in titles), round(max(legends)) + 6 * _GAP)
+        self.top = _GAP + self.line
+        self.below = self.top + max(self.board[1] + _GAP + 4 * self.line, 2 * (self.view[1] + _GAP))
+        height = self.below
+        if self.pairs is not None:
+            self.strip = max(6, scale * 3 // 8)
+            height += 2 * self.line + self.pairs.shape[1] * self.strip + self.line
+        self.size = -(-width // _BLOCK) * _BLOCK, -(-(height + _GAP) // _BLOCK) * _BLOCK
+
+    def frame(self, time: int) -> np.ndarray:
+        image = Image.new("RGB", self.size, _WHITE)
+        draw = ImageDraw.Draw(image)
+        draw.text((_GAP, _GAP // 2), self._title(time), _INK, self.font)
+        self._board(image, draw, time)
+        before = min(time, self.episode.steps - 1)
+        self._policy(draw, before)
+        for number, view in enumerate(self.views):
+            self._view(image, draw, number, view, before)
+        if self.pairs is not None:
+            self._pairs(image, draw, before)
+        return np.asarray(image)
+
+    def _names(self) -> float:
+        """Width of the longest name of an action."""
+        return max(self.small.getlength(name) for name in _ACTIONS)
+
+    def _title(self, time: int) -> str:
+        is_over = time == self.episode.steps
+        text = f"{self.episode.ending} after {time} steps" if is_over else f"step {time}"
+        return f"{puzzle_title(self.episode)}: {text}"
+
+    def _legend(self, time: int) -> str:
+        found = analysis.landmarks(self.episode.state(time), self.episode.config)
+        return "   ".join(f"{episodes.CODES[name]} {name}" for name in found)
+
+    def _board(self, image: Image.Image, draw: ImageDraw.ImageDraw, time: int) -> None:
+        picture = self.episode.pictures[time]
+        image.paste(_enlarged(picture, self.scale), (_GAP, self.top))
+        for (x, y), name in episodes.tile_names(self.episode.state(time), self.episode.config).items():
+            is_bright = picture[y, x].astype(float) @ (0.3, 0.59, 0.11) > 120
+            place = (_GAP + (x + 0.5) * self.scale, self.top + (y + 0.5) * self.scale)
+            draw.text(place, name, (0, 0, 0) if is_bright else _WHITE, self.tile_font, anchor="mm")
+
+    def _policy(self, draw: ImageDraw.ImageDraw, time: int) -> None:
+        """What the agent would do, what it does, and what it expects."""
+        y = self.top + self.board[1] + _GAP
+        width = self.left // 4
+        longest = self._names()
+        for action, name in enumerate(_ACTIONS):
+            top = y + action % 2 * self.line
+            left = _GAP + action // 2 * 2 * width
+            chosen = action == self.episode.actions[time]
+            draw.text((left, top), name, _INK if chosen else _GREY, self.small)
+            start, room = left + longest + 6, 2 * width - longest - 6 - 3.2 * self.small.size
+            share = float(self.episode.probabilities[time, action])
+            draw.rectangle((start, top + 2, start + room, top + self.small.size), outline=(200, 200, 200))
+            if share * room >= 1:
+                draw.rectangle((start, top + 2, start + share * room, top + self.small.size), fill=_BAR)
+            draw.text((start + room + 5, top), f"{share:.2f}", _INK if chosen else _GREY, self.small)
+        reward = self.episode.rewards[time]
+        told = f"goes {_ACTIONS[int(self.episode.actions[time])]}, reward {reward:+.0f}" if reward else ""
+        value = f"expects {self.episode.values[time]:.1f}, has {self.episode.rewards[:time].sum():.0f}"
+        draw.text((_GAP, y + 2 * self.line + 2), value, _INK, self.small)
+        draw.text((_GAP, y + 3 * self.line), told, _INK, self.small)
+
+    def _view(self, image, draw, number: int, view: episodes.View, time: int) -> None:
+        row, column = divmod(number, self.columns)
+        left = self.left + 2 * _GAP + column * (self.view[0] + _GAP)
+        top = self.top + row * (self.view[1] + _GAP)
+        weights = view.maps[time]
+        draw.text((left, top), view.title, _INK, self.view_font)
+        peak = f"peak {weights.max():.2f}"
+        draw.text((left + self.view[0], top), peak, _GREY, self.view_font, anchor="ra")
+        lit = episodes.spotlight(self.episode.pictures[time], weights)
+        image.paste(_enlarged(lit, self.tile), (left, top + self.line))
+
+    def _pairs(self, image, draw, time: int) -> None:
+        assert self.pairs is not None
+        matrix = self.pairs[time]
+        pairs, entities = matrix.shape
+        names = analysis.pair_labels(round(pairs**0.5))
+        left = _GAP + round(max(draw.textlength(name, self.small) for name in names)) + 6
+        width = (self.size[0] - left - _GAP) // entities * entities
+        top = self.below + 2 * self.line
+        draw.text((_GAP, self.below), "2-simplicial attention of each entity to the pairs", _INK, self.small)
+        colours = matplotlib.colormaps["viridis"](matrix, bytes=True)[..., :3]
+        strip = Image.fromarray(np.ascontiguousarray(colours)).resize(
+            (width, pairs * self.strip), Image.Resampling.NEAREST
+        )
+        image.paste(strip, (left, top))
+        for row, name in enumerate(names):
+            place = (left - 6, top + (row + 0.5) * self.strip)
+            draw.text(place, name, _INK, self.small, anchor="rm")
+        by_entity: dict[int, list[str]] = {}
+        found = analysis.landmarks(self.episode.state(time), self.episode.config)
+        for name, entity in found.items():
+            by_entity.setdefault(entity, []).append(episodes.CODES[name])
+        for entity, codes in by_entity.items():
+            x = left + (entity + 0.5) * width / entities
+            draw.text((x, top - 3), " ".join(codes), _INK, self.small, anchor="mb")
+        draw.text((left, top + pairs * self.strip + 4), self._legend(time), _GREY, self.small)
+
+
+def _enlarged(picture: np.ndarray, scale: int) -> Image.Image:
+    height, width = picture.shape[:2]
+    return Image.fromarray(picture).resize((width * scale, height * scale), Image.Resampling.NEAREST)
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    """Matplotlib's own font: the same on every machine."""
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), size)

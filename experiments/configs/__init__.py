@@ -1,1 +1,0 @@
-"""One file an experiment: its config dataclass and its presets."""

@@ -1,0 +1,13 @@
+"""Fine-tuning of FOLNet (Chen 2023) on GLUE, SQuAD 2.0, FOLIO and CLUTRR; zero-shot GLUE."""
+
+from experiments import runtime
+from experiments.folnet_finetune import load, train
+from experiments.folnet_finetune.config import Config, get_config
+
+EXPERIMENT = runtime.Experiment(
+    config=Config,
+    presets=get_config,
+    main=train.main,
+    default="rte",
+    open_model=load.open_model,
+)

@@ -1,0 +1,103 @@
+"""The optimizer that FOLNet was fine-tuned with, as released: Adam without bias correction, decoupled decay.
+
+For the mean gradient g of a batch and each parameter p with moments m and v:
+
+    m, v = b1 m + (1 - b1) g, b2 v + (1 - b2) g^2
+    p = p - lr * (m / (sqrt(v) + eps) + decay * p)
+
+Neither moment is divided by what it lacks at the beginning, 1 - b^t: so update t is (1 - b1^t) /
+sqrt(1 - b2^t) times what it would be, 3.2 times the first, which the warmup makes up for. The authors
+chose this of the fused implementation that they used; the paper says no more than Adam. Biases do not decay.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from experiments.folnet_pretrain.optimizer import decays
+
+
+class Moments(NamedTuple):
+    """The state of `scale_by_moments`.
+
+    Attributes:
+        mu: m, shaped as the parameters.
+        nu: v, likewise.
+    """
+
+    mu: Any
+    nu: Any
+
+
+def scale_by_moments(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
+    """Moments as they are, without bias correction: m / (sqrt(v) + eps).
+
+    Args:
+        b1: decay of the first moment.
+        b2: decay of the second.
+        eps: added to the root of the second.
+    """
+
+    def init(params):
+        return Moments(optax.tree.zeros_like(params), optax.tree.zeros_like(params))
+
+    def update(updates, state, params=None):
+        del params
+        mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, updates)
+        nu = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * jnp.square(g), state.nu, updates)
+        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mu, nu), Moments(mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def adam(
+    schedule: optax.Schedule,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-6,
+    weight_decay: float = 0.01,
+    clip: float = 0.0,
+    bias_correction: bool = False,
+) -> optax.GradientTransformation:
+    """Adam with decoupled decay.
+
+    Args:
+        schedule: the learning rate of each update, counted from 0.
+        b1: decay of the first moment.
+        b2: decay of the second.
+        eps: added to the root of the second.
+        weight_decay: of all but biases (`folnet_optimizer.decays`).
+        clip: the gradient's global norm at most; 0, Table 9's, leaves it.
+        bias_correction: Adam as Kingma and Ba (2015) have it.
+    """
+    parts = [optax.clip_by_global_norm(clip)] if clip else []
+    parts.append(optax.scale_by_adam(b1, b2, eps) if bias_correction else scale_by_moments(b1, b2, eps))
+    if weight_decay:
+        parts.append(optax.add_decayed_weights(weight_decay, mask=decays))
+    return optax.chain(*parts, optax.scale_by_learning_rate(schedule))
+
+
+def linear(lr: float, steps: int, warmup: float) -> Callable[[Any], Float[Array, ""]]:
+    """The learning rate of each update, counted from 0: up in a line, then down to 0, as released.
+
+    Of n = steps updates, number t (from 1) has the rate lr * (t / n) / warmup while t / n is below warmup,
+    and lr * (1 - t / n) / (1 - warmup) from there on. The last has rate 0: the authors count, then step.
+
+    Args:
+        lr: the peak.
+        steps: of the whole run.
+        warmup: part of them, from 0 up to 1.
+    """
+
+    def rate(count: Int[Array, ""]) -> Float[Array, ""]:
+        progress = (jnp.asarray(count, jnp.float32) + 1) / steps
+        rising = progress / warmup if warmup else jnp.ones_like(progress)
+        falling = jnp.clip((1 - progress) / (1 - warmup), 0, 1)
+        return lr * jnp.where(progress < warmup, rising, falling)
+
+    return rate

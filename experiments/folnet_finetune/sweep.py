@@ -1,0 +1,210 @@
+"""Several fine-tuning runs as one: settings, seeds, medians, the table and the setting that is chosen."""
+
+import dataclasses
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import runtime
+from experiments.folnet_finetune.config import KEEP_ALL, Config
+from experiments.folnet_finetune.grid import Setting
+from experiments.folnet_finetune.measures import BEST, MAIN
+from experiments.runtime.workdir import config_difference, write_json
+from folnet.tasks import median_over_seeds
+from folnet.tasks.files import write_whole
+
+DIVERGED = "diverged.json"
+
+
+class Run(NamedTuple):
+    """One of the runs."""
+
+    setting: Setting
+    seed: int
+    directory: str
+    """Below the workdir of all."""
+    results: dict[str, Any] | None
+    """Those of its summary; None if its loss was not finite."""
+
+
+class Report(NamedTuple):
+    """What came of them."""
+
+    runs: list[Run]
+    table: list[dict[str, Any]]
+    """A row a setting, the chosen one first; see `tabulate`."""
+
+
+def run_all(
+    config: Config, examples: int, workdir: Path, run: Callable[[Config, Path], dict[str, Any]]
+) -> Report:
+    """Makes all runs that are not finished yet, and writes `sweep.md` and `sweep.json`.
+
+    Args:
+        config: with seeds or a sweep.
+        examples: of the training split.
+        workdir: above all runs: a folder for each setting, in it one for each seed.
+        run: from the config and directory of a run to its summary; an unfinished one goes on.
+
+    Raises:
+        runtime.WorkdirError: a directory belongs to a run with another config.
+    """
+    began, runs = time.monotonic(), []
+    for setting, seed in itertools.product(config.settings(), range(config.seed, config.seed + config.seeds)):
+        name = f"{setting}/seed{seed}"
+        one, directory = config.for_run(setting, seed).resolved(examples), workdir / name
+        results = _finished(one, directory)
+        if results is None and not _diverged(one, directory):
+            if config.session_seconds:  # of all runs together
+                left = config.session_seconds - (time.monotonic() - began)
+                if left <= 0:
+                    break
+                one = dataclasses.replace(one, session_seconds=left)
+            try:
+                summary = run(one, directory)
+            except runtime.NonFiniteLoss as error:
+                if runtime.is_first():
+                    write_json(directory / DIVERGED, {"step": error.step, "what": str(error)})
+            else:
+                if not _is_over(one, summary):
+                    break
+                results = summary["results"]
+        runs.append(Run(setting, seed, name, results))
+        _report(config, runs, workdir)
+        if config.keep != KEEP_ALL and runtime.is_first():
+            _clear(runs, config.seeds, workdir)
+    return _report(config, runs, workdir)
+
+
+def _clear(runs: list[Run], seeds: int, workdir: Path) -> None:
+    """Removes what only going on needs, and the models of settings that others are better than.
+
+    Settings are compared when they have all of their seeds; the median of fewer might still fall.
+    """
+    whole = [run for run in runs if sum(other.setting == run.setting for other in runs) == seeds]
+    chosen = _chosen(tabulate(whole))
+    for run in runs:
+        shutil.rmtree(workdir / run.directory / "checkpoints", ignore_errors=True)
+        if chosen is not None and run in whole and run.setting != Setting(**chosen):
+            shutil.rmtree(workdir / run.directory / BEST, ignore_errors=True)
+
+
+def _is_over(config: Config, summary: dict[str, Any]) -> bool:
+    """Whether a run has nothing left to do, not whether a session's time was up."""
+    return summary["step"] >= config.steps or 0 < config.max_seconds <= summary["train_seconds"]
+
+
+def _finished(config: Config, directory: Path) -> dict[str, Any] | None:
+    """The results of a run that has nothing left to do; None of any other, which will say what is wrong."""
+    summary = _read(directory / "summary.json")
+    done = summary is not None and _is_over(config, summary) and _is_of(config, directory)
+    return summary["results"] if summary is not None and done else None
+
+
+def _diverged(config: Config, directory: Path) -> bool:
+    """Whether it is known how this run ends; it would end so again."""
+    return (directory / DIVERGED).exists() and _is_of(config, directory)
+
+
+def _is_of(config: Config, directory: Path) -> bool:
+    before = _read(directory / "config.json")
+    return before is not None and not config_difference(before, config)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def tabulate(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """A row a setting, by the median of the best checkpoints' main metric, the greatest first.
+
+    A row has the setting's fields, `seeds`, `best` and `last` (medians of all metrics on the development
+    splits; of the best checkpoints and the last ones), `least` and `greatest` (of the main metric of the
+    best), `test` (medians of the best checkpoints where labels are published). A setting of which a run
+    diverged has `diverged`, how many, and comes last; so does one without a development split, in the order
+    of the sweep.
+    """
+    rows = []
+    for setting in dict.fromkeys(run.setting for run in runs):
+        of_setting = [run for run in runs if run.setting == setting]
+        done = [run.results for run in of_setting if run.results is not None]
+        row: dict[str, Any] = {**setting._asdict(), "seeds": [run.seed for run in of_setting]}
+        if diverged := len(of_setting) - len(done):
+            row["diverged"] = diverged
+        else:
+            for part in ("best", "last", "test"):
+                names = [name for name in done[0][part] if name != "step"]
+                row[part] = {name: median_over_seeds([one[part][name] for one in done]) for name in names}
+            values = [one["best"][MAIN] for one in done if MAIN in one["best"]]
+            row |= {"least": min(values), "greatest": max(values)} if values else {}
+        rows.append(row)
+    return sorted(rows, key=lambda row: -row.get("best", {}).get(MAIN, -np.inf))
+
+
+def _report(config: Config, runs: list[Run], workdir: Path) -> Report:
+    table = tabulate(runs)
+    if not runtime.is_first():
+        return Report(runs, table)
+    workdir.mkdir(parents=True, exist_ok=True)
+    planned = len(config.settings()) * config.seeds
+    described = {
+        "task": config.task,
+        "checkpoint": config.checkpoint,
+        "sweep": config.sweep,
+        "runs": {"finished": len(runs), "planned": planned},
+        "chosen": _chosen(table),
+        "table": table,
+    }
+    write_json(workdir / "sweep.json", described)
+    write_whole(workdir / "sweep.md", markdown(config, table, len(runs), planned))
+    return Report(runs, table)
+
+
+def _chosen(table: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The setting of the greatest median; None if there is nothing to choose by."""
+    if not table or MAIN not in table[0].get("best", {}):
+        return None
+    return {name: table[0][name] for name in Setting._fields}
+
+
+def markdown(config: Config, table: list[dict[str, Any]], finished: int, planned: int) -> str:
+    """The table for reading: medians in percent."""
+    whole = next((row for row in table if "best" in row), {"best": {}, "test": {}})
+    shown, tested = [name for name in whole["best"] if "threshold" not in name], list(whole["test"])
+    head = ["lr", "batch", "epochs", "warmup", "seeds", *shown]
+    head += [f"{MAIN}, least to greatest", f"{MAIN} at the end", *(f"test {name}" for name in tested)]
+    lines = [
+        f"# {config.task}: {finished} of {planned} runs",
+        "",
+        f"From {config.checkpoint or 'scratch'}. Medians of the seeds in percent, on the development split "
+        "at each run's best checkpoint. Checkpoint, setting and, of SQuAD, threshold are chosen on the split "
+        "that they are reported on, as the authors do: what they give elsewhere is less.",
+        "",
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+    ]
+    for row in table:
+        cells = [f"{row['lr']:g}", str(row["batch_size"]), str(row["epochs"]), f"{row['warmup']:g}"]
+        cells.append(str(len(row["seeds"])))
+        if "diverged" in row:
+            cells += [f"{row['diverged']} diverged"] + ["" for _ in head[len(cells) + 1 :]]
+        else:
+            cells += [_percent(row["best"].get(name)) for name in shown]
+            cells.append(f"{_percent(row['least'])} to {_percent(row['greatest'])}" if "least" in row else "")
+            cells.append(_percent(row["last"].get(MAIN)))
+            cells += [_percent(row["test"].get(name)) for name in tested]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"

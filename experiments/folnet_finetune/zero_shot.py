@@ -1,0 +1,256 @@
+r"""FOLNet on GLUE without training (Chen 2023, Appendix C, Table 10): masked words that mean classes.
+
+    python -m experiments.folnet_finetune.zero_shot --checkpoint=models/folnet --data_dir=data \
+        --out=runs/zero-shot
+    python -m experiments.folnet_finetune.zero_shot --checkpoint=models/folnet --data_dir=data \
+        --tasks=sst2,rte --out=runs/zero-shot
+
+A model that was pretrained on masked words fills in the mask of a prompt, such as "... It was [MASK].", and
+the word of a class that is likeliest there decides; prompts and words are those of Gao et al. (2021),
+`folnet.tasks.prompts`. Development splits are measured, and `zero_shot.json`, `zero_shot.md` and predictions
+written. The paper reports an average of 51.5 for Large of 160 GB; it was not measured here.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from absl import app, flags, logging
+from jaxtyping import Float
+
+from experiments.folnet_finetune import data as finetune_data
+from experiments.runtime.workdir import write_json
+from folnet import FOLNetForMaskedLM, tasks
+from folnet.tasks import metrics as task_metrics
+from folnet.tasks import prompts
+from folnet.tasks.files import write_whole
+from folnet.tokenization import WordPieceTokenizer
+
+
+class Column(NamedTuple):
+    """A column of Table 10."""
+
+    name: str
+    metric: str
+    score: float
+    """A fraction."""
+    constant: float
+    """What the same answer to all gives: the class that is most frequent here (0 of a correlation)."""
+    metrics: dict[str, float]
+    """All of the task's."""
+    examples: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A model that fills in masked words.
+
+    Attributes:
+        model: with a head for words.
+        params: its parameters.
+        tokenizer: its vocabulary.
+        length: T.
+        batch_size: prompts read at once.
+        mask_padding: whether tokens do not see padding; as released, they do.
+    """
+
+    model: FOLNetForMaskedLM
+    params: Any
+    tokenizer: WordPieceTokenizer
+    length: int = 128
+    batch_size: int = 64
+    mask_padding: bool = False
+
+    @functools.cached_property
+    def _read(self) -> Callable[[Any, Any], jax.Array]:
+        """From parameters and a batch to the logits of all words at the mask [B, V]; compiled once."""
+
+        def read(params, batch):
+            out: Any = self.model.apply(
+                {"params": params},
+                batch["input_ids"],
+                batch["token_type_ids"],
+                batch.get("attention_mask"),
+                mlm_positions=batch["mask_position"],
+            )
+            return out.logits[:, 0]
+
+        return jax.jit(read)
+
+    def logits(self, prompt: tasks.Prompt, examples: Sequence[tasks.Example]) -> Float[np.ndarray, "N C"]:
+        """Logits of the prompt's words at the mask, for each example.
+
+        Raises:
+            ValueError: a word is not one piece of the vocabulary, or T has no room for the template.
+        """
+        words = prompts.label_ids(prompt, self.tokenizer)
+        features = prompts.prompt_features(prompt, examples, self.tokenizer, self.length)
+        table = features._asdict() | {"mask_position": features.mask_position[:, None]}
+        if not self.mask_padding:
+            del table["attention_mask"]
+
+        found = []
+        for start in range(0, len(examples), self.batch_size):
+            rows = np.arange(start, min(start + self.batch_size, len(examples)))
+            batch = finetune_data.take(table, rows, self.batch_size, self.length)
+            at_mask = jax.device_get(self._read(self.params, batch))
+            found.append(prompts.class_logits(at_mask[: len(rows)], words))
+        return np.concatenate(found)
+
+
+def measure(
+    reader: Reader,
+    data_dir: str | os.PathLike[str],
+    names: Iterable[str],
+    out: Path | None = None,
+) -> list[Column]:
+    """Measures the development splits of tasks.
+
+    Args:
+        reader: the model.
+        data_dir: a directory with GLUE's files.
+        names: of GLUE's tasks.
+        out: where predictions are written; None writes none.
+
+    Returns:
+        The columns of Table 10 that are these tasks', in its order.
+
+    Raises:
+        ValueError: files are missing or damaged.
+    """
+    found = []
+    wanted = set(names)
+    for name, (task_name, split) in tasks.COLUMNS.items():
+        if task_name not in wanted:
+            continue
+        task, prompt = tasks.SEQUENCE_TASKS[task_name], tasks.PROMPTS[task_name]
+        examples = task.examples(data_dir, split)
+        predictions = prompts.predict(task, reader.logits(prompt, examples))
+        scores, metric = task.score(examples, predictions), tasks.ZERO_SHOT[name]
+        constant = task.score(examples, np.full_like(predictions, _most_frequent(task, examples)))[metric]
+        found.append(Column(name, metric, scores[metric], constant, scores, len(examples)))
+        if out is not None:
+            task.write_predictions(out / "predictions", split, examples, predictions)
+    return found
+
+
+def _most_frequent(task: tasks.SequenceTask, examples: Sequence[tasks.Example]) -> int:
+    return int(np.argmax(np.bincount(task.labels(examples)))) if task.classes else 0
+
+
+def average(columns: Sequence[Column]) -> float | None:
+    """Table 10's, if all of its columns are there."""
+    scores = {column.name: column.score for column in columns}
+    return tasks.zero_shot_average(scores) if set(scores) == set(tasks.COLUMNS) else None
+
+
+def missing(checkpoint: Path, vocabulary: Path, data_dir: Path, names: Iterable[str]) -> list[str]:
+    """What is not there, and how to get it; nothing is read."""
+    found = []
+    for name in names:
+        task = tasks.SEQUENCE_TASKS[name]
+        try:
+            task.check(data_dir, [split for split in task.splits if split.startswith("validation")])
+        except ValueError as error:
+            found.append(f"data_dir: {error}")
+    if not checkpoint.is_dir():
+        found.append(
+            f"checkpoint: there is no directory {checkpoint}. {finetune_data.how_to_make(checkpoint)}"
+        )
+    elif not vocabulary.is_file():
+        found.append(f"vocabulary: there is no file {vocabulary}; --vocabulary=FILE")
+    try:
+        task_metrics.require(list(tasks.ZERO_SHOT.values()))
+    except ImportError as error:
+        found.append(str(error))
+    return found
+
+
+def markdown(checkpoint: str, columns: Sequence[Column]) -> str:
+    """The table for reading, in percent."""
+    mean = average(columns)
+    head = ["", *(column.name for column in columns), *([] if mean is None else ["average"])]
+    rows: list[tuple[str, list[float]]] = [
+        (checkpoint, [column.score for column in columns] + ([] if mean is None else [mean])),
+        ("the same answer to all", [column.constant for column in columns]),
+    ]
+    metrics = ["metric", *(column.metric for column in columns), *([] if mean is None else [""])]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), f"| {' | '.join(metrics)} |"]
+    for name, values in rows:
+        cells = [f"{100 * value:.1f}" for value in values]
+        cells += [""] * (len(head) - 1 - len(cells))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def run(values: Mapping[str, Any]) -> str:
+    """Does what the flags say.
+
+    Args:
+        values: of the flags, by name.
+
+    Returns:
+        The table.
+
+    Raises:
+        ValueError: something is missing, damaged or does not fit, in one line; nothing was compiled yet.
+    """
+    names = values["tasks"] or list(tasks.PROMPTS)
+    if unknown := [name for name in names if name not in tasks.PROMPTS]:
+        raise ValueError(f"tasks must be of {', '.join(tasks.PROMPTS)}, got {unknown[0]!r}")
+    checkpoint, data_dir = (Path(values[name]).expanduser() for name in ("checkpoint", "data_dir"))
+    vocabulary = Path(values["vocabulary"] or checkpoint / finetune_data.VOCABULARY).expanduser()
+    if lacking := missing(checkpoint, vocabulary, data_dir, names):
+        raise ValueError("; ".join(lacking))
+    tokenizer = WordPieceTokenizer.load(vocabulary, lowercase=values["lowercase"])
+    model, params = FOLNetForMaskedLM.from_pretrained(checkpoint, dtype=values["dtype"])
+    finetune_data.check_rows(tokenizer, model.config.vocab_size)
+    for name in names:
+        prompts.label_ids(tasks.PROMPTS[name], tokenizer)
+    reader = Reader(model, params, tokenizer, values["length"], values["batch_size"], values["mask_padding"])
+    out = Path(values["out"])
+    columns = measure(reader, data_dir, names, out)
+    described = {
+        "checkpoint": str(checkpoint),
+        "vocabulary": tokenizer.fingerprint,
+        "average": average(columns),
+        "columns": {column.name: column._asdict() for column in columns},
+        "settings": {name: values[name] for name in ("length", "mask_padding", "lowercase", "dtype")},
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "zero_shot.json", described)
+    table = markdown(str(checkpoint), columns)
+    write_whole(out / "zero_shot.md", table)
+    return table
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The program."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+    try:
+        print(run(flags.FLAGS.flag_values_dict()), end="")
+    except ValueError as error:
+        raise app.UsageError(" ".join(str(error).split())) from error
+
+
+if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)
+    flags.DEFINE_string(
+        "checkpoint", None, "directory of a model with a head for masked words", required=True
+    )
+    flags.DEFINE_string("data_dir", None, "directory with GLUE's files", required=True)
+    flags.DEFINE_string("out", None, "where tables and predictions go", required=True)
+    flags.DEFINE_string("vocabulary", "", "file of pieces; by default vocab.txt in the checkpoint")
+    flags.DEFINE_list("tasks", [], "of GLUE; by default all eight")
+    flags.DEFINE_integer("length", 128, "tokens of a prompt", lower_bound=16)
+    flags.DEFINE_integer("batch_size", 64, "prompts read at once", lower_bound=1)
+    flags.DEFINE_bool("mask_padding", False, "whether tokens do not see padding; as released, they do")
+    flags.DEFINE_bool("lowercase", True, "whether text is lowercased")
+    flags.DEFINE_string("dtype", "float32", "of the computation")
+    app.run(main)

@@ -1,0 +1,125 @@
+"""Pretrained models, from a run's directory or a released folder.
+
+    python -m experiments.folnet_pretrain.load --pretrained=runs/folnet --to=models/folnet
+
+writes `config.json`, `model.safetensors` and `vocab.txt`, from which `FOLNetForSequenceClassification` and
+the other classes of `folnet` start by `from_pretrained`. From Python: `trained = load("runs/folnet")`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags, logging
+
+from experiments import runtime
+from experiments.exporting.encoders import of_encoder
+from experiments.exporting.interface import Exportable, describe_source
+from experiments.folnet_pretrain import train as experiment
+from experiments.folnet_pretrain.config import Config
+from experiments.runtime import releasing
+from experiments.runtime.workdir import read_json
+from folnet import FOLNetForPreTraining
+from folnet.pretraining.files import VOCABULARY
+from folnet.tokenization import WordPieceTokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A model with parameters.
+
+    Attributes:
+        model: the module, with both heads.
+        params: its parameters.
+        tokenizer: of the text it was trained on.
+        step: updates made.
+        config: of the run.
+    """
+
+    model: FOLNetForPreTraining
+    params: Any
+    tokenizer: WordPieceTokenizer
+    step: int
+    config: Config
+
+    def save_pretrained(self, directory: Path | str) -> None:
+        """Writes the model and its vocabulary, for `from_pretrained`."""
+        self.model.save_pretrained(directory, self.params)
+        self.tokenizer.save(Path(directory) / VOCABULARY)
+
+
+def load(path: Path | str, *, step: int | None = None) -> Trained:
+    """A trained model.
+
+    Args:
+        path: a run's directory (of a model, or `baseline` below it), or a released folder.
+        step: of which checkpoint; the last by default.
+
+    Raises:
+        ValueError: the path holds no run, or its vocabulary is neither there nor can be made again.
+        runtime.CheckpointError: there is no such checkpoint, or it is damaged.
+    """
+    path = Path(path)
+    config = releasing.read_run_config(Config, path)
+    tokenizer = _tokenizer(path, config)
+    restored = releasing.restore(path, experiment.abstract_state(config), step)
+    model = config.model.make(config.data.pretrain_loss)
+    return Trained(model, restored.state.params, tokenizer, restored.step, config)
+
+
+def _tokenizer(path: Path, config: Config) -> WordPieceTokenizer:
+    """The one that the workdir keeps; of a released folder, made again from the text and compared."""
+    for folder in (path, path.parent):  # a baseline's vocabulary is that of the run above it
+        if (folder / experiment.VOCABULARY).is_file() and (
+            folder == path or path.name == experiment.BASELINE
+        ):
+            kept = folder / experiment.VOCABULARY
+            return WordPieceTokenizer.load(kept, lowercase=config.data.lowercase)
+    tokenizer = config.data.open().tokenizer
+    summary = path / "summary.json"
+    if not summary.is_file():
+        return tokenizer
+    wanted = read_json(summary).get("results", {}).get("vocabulary")
+    if wanted != tokenizer.fingerprint:
+        raise ValueError(
+            f"{path} was trained with the vocabulary {wanted}, its text now gives {tokenizer.fingerprint}: "
+            "the text has changed since"
+        )
+    return tokenizer
+
+
+def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exportable:
+    """Opens a pretrained model with its two heads for export; see `load`."""
+    return of_pretraining(load(path, step=step))
+
+
+def of_pretraining(trained: Trained) -> Exportable:
+    """Tokens to masked words and the question about sentences, for texts of the length trained on."""
+    exportable = of_encoder(
+        trained.model, trained.params, trained.tokenizer, masks_padding=trained.config.mask_padding
+    )
+    source, lengths = describe_source(trained.params, trained.step), (trained.config.data.length,)
+    return dataclasses.replace(exportable, source=source, lengths=lengths)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The program."""
+    if len(arguments) > 1:
+        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+    target = Path(flags.FLAGS.to)
+    try:
+        trained = load(flags.FLAGS.pretrained)
+        trained.save_pretrained(target)
+    except (ValueError, runtime.CheckpointError) as error:
+        raise app.UsageError(str(error)) from error
+    print(f"{target}: {trained.config.model.name}, step {trained.step}, with its {VOCABULARY}")
+
+
+if __name__ == "__main__":
+    logging.set_verbosity(logging.WARNING)
+    flags.DEFINE_string(
+        "pretrained", None, "run or released folder to make a directory of for fine-tuning", required=True
+    )
+    flags.DEFINE_string("to", None, "where it goes", required=True)
+    app.run(main)

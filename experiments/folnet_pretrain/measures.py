@@ -1,0 +1,273 @@
+"""What is measured of a pretrained model: held-out text, the lines it must get below, words filled in."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+from jax.sharding import NamedSharding, PartitionSpec
+
+from experiments import runtime
+from experiments.folnet_pretrain.config import Config
+from experiments.folnet_pretrain.parts import DataConfig, Text
+from experiments.runtime import mesh, processes
+from folnet import objective, pretraining
+from folnet.tokenization import WordPieceTokenizer
+
+COUNTED = 200
+"""Batches whose predictions are counted for the unigram lines, at most."""
+
+
+def training_batches(
+    config: Config, text: Text, *, of_process: bool = False
+) -> pretraining.PretrainingBatches:
+    """The batches that a run trains on, whole or this process's rows; ValueError for what does not fit."""
+    of = (jax.process_index(), jax.process_count()) if of_process else (0, 1)
+    return _batches(config.data, text.train, text.tokenizer, config.batch_size, seed=config.seed, of=of)
+
+
+def held_out_batches(config: Config, text: Text) -> Iterator[pretraining.PretrainingBatch]:
+    """Held-out examples, always the same: the windows in a random order, `eval_masks` times."""
+    for masks in range(config.eval_masks):
+        batches = _batches(
+            config.data, text.held_out, text.tokenizer, config.eval_batch_size, seed=masks, repeat=False
+        )
+        count = min(config.eval_batches or len(batches), len(batches))
+        yield from map(batches, range(count))
+
+
+def _batches(
+    data: DataConfig,
+    windows: pretraining.Windows,
+    tokenizer: WordPieceTokenizer,
+    batch_size: int,
+    *,
+    seed: int,
+    repeat: bool = True,
+    of: tuple[int, int] = (0, 1),
+) -> pretraining.PretrainingBatches:
+    return pretraining.PretrainingBatches(
+        windows,
+        tokenizer,
+        batch_size,
+        objective=data.objective,
+        cut=data.cut or None,
+        mask_rate=data.mask_rate,
+        whole_words=data.whole_words,
+        dynamic=data.dynamic,
+        seed=seed,
+        repeat=repeat,
+        process_index=of[0],
+        process_count=of[1],
+    )
+
+
+def losses(
+    model: nn.Module, params: Any, batch: Mapping[str, Any], *, dropout: jax.Array | None = None
+) -> tuple[objective.Loss, objective.Loss]:
+    """Of masked words, and of the question about sentences; with a key, something is dropped."""
+    out: Any = model.apply(
+        {"params": params},
+        batch["input_ids"],
+        batch["token_type_ids"],
+        batch.get("attention_mask"),
+        dropout is None,
+        mlm_positions=batch["mlm_positions"],
+        rngs=None if dropout is None else {"dropout": dropout},
+    )
+    words = objective.masked_language_model(out.prediction_logits, batch["mlm_labels"])
+    return words, objective.sentence(out.seq_relationship_logits, batch["next_sentence_label"])
+
+
+def arrays(config: Config, batch: pretraining.PretrainingBatch) -> dict[str, np.ndarray]:
+    """A batch's arrays by name; the mask of padding only if the model is to see it."""
+    fields = batch._asdict()
+    if not config.mask_padding:
+        del fields["attention_mask"]
+    return fields
+
+
+def make_evaluate(
+    config: Config, model: nn.Module, text: Text, parallel: str | runtime.Layout = "jit"
+) -> Callable[[Any], dict[str, float]]:
+    """`evaluate(params)` of `runtime.fit`: the means over held-out text."""
+    batches = [arrays(config, batch) for batch in held_out_batches(config, text)]
+    layout = runtime.Layout.of(parallel)
+    devices = layout.mesh_to_measure()
+    even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
+    split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
+
+    @jax.jit
+    def measured(params, batch):
+        return losses(model, params, batch)
+
+    def evaluate(params):
+        words, sentences = processes.summed(
+            lambda batch: measured(params, jax.device_put(batch, split)), batches
+        )
+        found = {"mlm_loss": float(words.mean), "mlm_accuracy": float(words.accuracy)}
+        if config.data.asks_about_sentences:
+            found["sentence_accuracy"] = float(sentences.accuracy)
+        return found
+
+    return evaluate
+
+
+def lines(config: Config, text: Text) -> dict[str, Any]:
+    """What a model that does not look at the text would lose, in nats a masked word, and what was counted.
+
+    `unigram_entropy` is the entropy of the pieces asked for in the corpus, training and held-out parts alike
+    in the proportion of their tokens: no model that gives the same answer everywhere loses less on it.
+    `unigram_held_out` is what the frequencies of the training part lose on the held-out one.
+    """
+    train = training_batches(config, text)
+    learned = pretraining.label_counts(train, min(len(train), COUNTED))
+    held_out = np.zeros_like(learned)
+    for batch in held_out_batches(config, text):
+        held_out += np.bincount(batch.mlm_labels[batch.mlm_labels >= 0], minlength=len(held_out))
+    share = len(text.held_out) / (len(text.train) + len(text.held_out))
+    corpus = (1 - share) * learned / learned.sum() + share * held_out / held_out.sum()
+    return {
+        "unigram_entropy": pretraining.unigram_entropy(corpus),
+        "unigram_held_out": pretraining.unigram_cross_entropy(learned, held_out),
+        "held_out_predictions": int(held_out.sum()),
+        "windows": {"train": len(text.train), "held_out": len(text.held_out)},
+        "vocabulary": text.tokenizer.fingerprint,
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Blank:
+    """A held-out window with one piece masked.
+
+    Attributes:
+        before: the text before it.
+        word: the piece that stands there.
+        after: the text after it.
+        ids: the window's tokens as a model reads them [T], the word masked.
+        segments: their segments [T].
+        place: of the mask.
+    """
+
+    before: str
+    word: str
+    after: str
+    ids: np.ndarray
+    segments: np.ndarray
+    place: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Guess:
+    """What a model puts into a blank.
+
+    Attributes:
+        guess: the likeliest piece.
+        probability: the model's, of that piece.
+        right: whether it is what stood there.
+    """
+
+    guess: str
+    probability: float
+    right: bool
+
+
+def blanks(config: Config, text: Text, count: int) -> list[Blank]:
+    """Blanks in as many held-out windows, evenly spaced: in each a piece drawn at random, for all models.
+
+    Pieces that are no text ([UNK], [SEP] between documents) are not asked for.
+
+    Args:
+        config: of the run; the seed draws the pieces.
+        text: the text.
+        count: how many, at most.
+    """
+    tokenizer, rng = text.tokenizer, np.random.default_rng(config.seed)
+    special = np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
+    found = []
+    for index in dict.fromkeys((np.arange(count) * len(text.held_out) // max(count, 1)).tolist()):
+        (window,) = text.held_out.take([index])
+        tokens = window.tokens.astype(np.int32)
+        if (places := np.flatnonzero(~special[tokens])).size:
+            found.append(_blank(tokenizer, tokens, int(rng.choice(places)), config.data.length))
+    return found
+
+
+def _blank(tokenizer: WordPieceTokenizer, tokens: np.ndarray, place: int, length: int) -> Blank:
+    """Both halves of the window in their order, as the objectives with two segments have them."""
+    middle = len(tokens) // 2
+    inputs = tokenizer.assemble([tokens[:middle].tolist()], [tokens[middle:].tolist()], length=length)
+    ids, at = inputs.input_ids[0].copy(), place + (1 if place < middle else 2)
+    ids[at] = tokenizer.mask_id
+    return Blank(
+        before=tokenizer.decode(tokens[:place]),
+        word=tokenizer.vocabulary[tokens[place]],
+        after=tokenizer.decode(tokens[place + 1 :]),
+        ids=ids,
+        segments=inputs.token_type_ids[0],
+        place=at,
+    )
+
+
+def fill(config: Config, model: nn.Module, params: Any, text: Text, asked: list[Blank]) -> list[Guess]:
+    """What a model puts into blanks."""
+    if not asked:
+        return []
+    batch = {
+        "input_ids": np.stack([blank.ids for blank in asked]),
+        "token_type_ids": np.stack([blank.segments for blank in asked]),
+        "mlm_positions": np.asarray([[blank.place] for blank in asked], np.int32),
+    }
+    mask = batch["input_ids"] != text.tokenizer.pad_id if config.mask_padding else None
+
+    @jax.jit
+    def probabilities(params):
+        out: Any = model.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["token_type_ids"],
+            mask,
+            True,
+            mlm_positions=batch["mlm_positions"],
+        )
+        # Rows of the table above the vocabulary are no words.
+        return jax.nn.softmax(out.prediction_logits[:, 0, : text.tokenizer.vocab_size])
+
+    found = np.asarray(probabilities(params), np.float64)
+    best = found.argmax(axis=1)
+    return [
+        Guess(
+            text.tokenizer.vocabulary[piece],
+            float(row[piece]),
+            text.tokenizer.vocabulary[piece] == blank.word,
+        )
+        for blank, piece, row in zip(asked, best.tolist(), found, strict=True)
+    ]
+
+
+def to_json(asked: Sequence[Blank], guesses: Sequence[Guess]) -> list[dict[str, Any]]:
+    """Blanks with what was put into them, for a run's results."""
+    return [
+        {"before": blank.before, "word": blank.word, "after": blank.after, **dataclasses.asdict(guess)}
+        for blank, guess in zip(asked, guesses, strict=True)
+    ]
+
+
+def held_out_curve(workdir: Path) -> list[tuple[int, float, float]]:
+    """Steps, seconds of training and held-out loss, wherever a run was measured."""
+    rows = runtime.metrics.read(workdir / "metrics.jsonl")
+    key = "eval/mlm_loss"
+    return [(row["step"], row["train_seconds"], row[key]) for row in rows if row.get(key) is not None]
+
+
+def recorded(workdir: Path, step: int) -> float | None:
+    """The held-out loss at a step; None if it was not measured then."""
+    return {at: loss for at, _, loss in held_out_curve(workdir)}.get(step)
+
+
+def first_below(workdir: Path, line: float) -> int | None:
+    """The first step at which the held-out loss was measured below a line; None if it never was."""
+    return next((step for step, _, loss in held_out_curve(workdir) if loss < line), None)

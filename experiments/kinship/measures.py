@@ -1,0 +1,219 @@
+"""What is measured of a model on kinship problems: right answers, by the length of the chain."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jax.sharding import NamedSharding, PartitionSpec
+
+from experiments import runtime
+from experiments.kinship import inputs as kinship_inputs
+from experiments.kinship.config import Config
+from experiments.runtime import mesh
+from folnet import kinship
+
+METRIC = "metric"
+"""What counts, in a run's record as eval/metric."""
+HELD_OUT = "held_out/"
+"""Begins the names of tests that ask for what training never shows."""
+PREDICTIONS = "predictions.jsonl"
+
+
+class Point(NamedTuple):
+    """A measurement during training.
+
+    Attributes:
+        step: updates made.
+        seconds: of training.
+        value: measured.
+    """
+
+    step: int
+    seconds: float
+    value: float
+
+
+class Tests:
+    """All test problems as a model reads them, in order.
+
+    Attributes:
+        sources: the problems of each test, by its name.
+        count: problems in each test.
+        labels: of all [N].
+    """
+
+    def __init__(self, config: Config, name: str):
+        """Draws them for a model; they are the same for all seeds."""
+        self.sources = dict(config.data.tests())
+        self.count = config.data.test_problems
+        largest = max(self.sources.values(), key=lambda source: source.max_people)
+        read = config.reader(name, largest)
+        parts = [read(source, range(self.count)) for source in self.sources.values()]
+        arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        self.labels = arrays["labels"]
+        self._batches = list(_batches(arrays, config.eval_batch_size))
+
+    def answers(self, answer: Callable[[kinship_inputs.Arrays], Any]) -> np.ndarray:
+        """The class that a model gives each problem [N], from its answers to batches."""
+        return np.concatenate([np.asarray(answer(batch)) for batch in self._batches])[: len(self.labels)]
+
+    def right(self, answers: np.ndarray) -> dict[str, int]:
+        """How many problems of each test are answered rightly."""
+        hits = (answers == self.labels).reshape(len(self.sources), self.count).sum(axis=1)
+        return dict(zip(self.sources, hits.tolist(), strict=True))
+
+
+def _batches(arrays: kinship_inputs.Arrays, size: int) -> Iterator[kinship_inputs.Arrays]:
+    """Of one size, the last one filled up with its last problem."""
+    count = len(arrays["labels"])
+    for start in range(0, count, size):
+        rows = np.minimum(np.arange(start, start + size), count - 1)
+        yield {key: array[rows] for key, array in arrays.items()}
+
+
+def logits(model: nn.Module, params: Any, batch: Mapping[str, Any], dropout: jax.Array | None = None) -> Any:
+    """Of the classes, for problems as a reader gives them; with a key, something is dropped."""
+    atoms = {"relation_ids": batch["relation_ids"]} if "relation_ids" in batch else {}
+    out: Any = model.apply(
+        {"params": params},
+        batch["input_ids"],
+        batch.get("token_type_ids"),
+        batch["attention_mask"],
+        dropout is None,
+        rngs=None if dropout is None else {"dropout": dropout},
+        **atoms,
+    )
+    return out.logits
+
+
+def make_answer(
+    config: Config, model: nn.Module, tests: Tests, parallel: str | runtime.Layout = "jit"
+) -> Callable[[Any], np.ndarray]:
+    """`answer(params)`: the class that the model gives each test problem [N]."""
+    devices = runtime.Layout.of(parallel).mesh_to_measure()
+    even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
+    split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
+
+    @jax.jit
+    def chosen(params, batch):
+        return jnp.argmax(logits(model, params, batch), axis=-1)
+
+    def answer(params):
+        return tests.answers(lambda batch: chosen(params, jax.device_put(batch, split)))
+
+    return answer
+
+
+def accuracies(config: Config, right: Mapping[str, int]) -> dict[str, float]:
+    """What is recorded of a measurement: the metric, and the accuracy of each test.
+
+    The metric of the tests that ask for what is held out is over those of its lengths that there are.
+    """
+    shares = {name: hits / config.data.test_problems for name, hits in right.items()}
+    found = {METRIC: float(np.mean([shares[str(length)] for length in config.metric_lengths]))}
+    held_out = [shares[name] for k in config.metric_lengths if (name := f"{HELD_OUT}{k}") in shares]
+    if held_out:
+        found[f"{HELD_OUT}{METRIC}"] = float(np.mean(held_out))
+    return found | {f"accuracy/{name}": share for name, share in shares.items()}
+
+
+def summarize(config: Config, right: Mapping[str, int]) -> dict[str, Any]:
+    """A run's results: the metric by its name, and each test with an interval over its problems."""
+    total = config.data.test_problems
+    return {
+        "metric": {"name": config.metric, "value": accuracies(config, right)[METRIC]},
+        "tests": {
+            name: {
+                "right": hits,
+                "total": total,
+                "accuracy": hits / total,
+                "interval": list(runtime.intervals.wilson_interval(hits, total)),
+            }
+            for name, hits in right.items()
+        },
+    }
+
+
+def curve(workdir: Path, name: str = METRIC) -> list[Point]:
+    """What was measured during a run, wherever it was."""
+    key = f"eval/{name}"
+    rows = runtime.metrics.read(workdir / "metrics.jsonl")
+    return [Point(row["step"], row["train_seconds"], row[key]) for row in rows if row.get(key) is not None]
+
+
+def line(config: Config, result: runtime.FitResult, workdir: Path) -> dict[str, Any]:
+    """A finished run as a line of a record: what it was, what it reached, and how."""
+    return {
+        "model": result.results["model"],
+        "seed": config.seed,
+        "parameters": result.results["parameters"],
+        "form": config.data.form,
+        "train_lengths": list(config.data.train_lengths),
+        "metric_lengths": list(config.metric_lengths),
+        "metric": result.results["metric"],
+        "accuracies": {name: test["accuracy"] for name, test in result.results["tests"].items()},
+        "test_problems": config.data.test_problems,
+        "steps": result.step,
+        "train_seconds": round(result.train_seconds, 1),
+        "curve": [[point.step, point.seconds, round(point.value, 5)] for point in curve(workdir)],
+    }
+
+
+def points(of_line: Mapping[str, Any]) -> list[Point]:
+    """The curve of a line."""
+    return [Point(*point) for point in of_line["curve"]]
+
+
+def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
+    """The lines of a preset in a record, by model, seeds in order; none if there is no record.
+
+    Raises:
+        ValueError: a line is damaged; the file and the line are named.
+    """
+    if not file.exists():
+        return {}
+    lines = []
+    for number, text in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            told = json.loads(text)
+            for name, kind in {"preset": str, "model": str, "seed": int}.items():
+                if not isinstance(told[name], kind):
+                    raise TypeError(f"{name} is {told[name]!r:.60}")
+            points(told)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{file}, line {number}: not the record of a run ({error!r})") from error
+        lines.append(told)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for of_run in sorted(lines, key=lambda of_run: of_run["seed"]):
+        if of_run["preset"] == preset:
+            found.setdefault(of_run["model"], []).append(of_run)
+    return found
+
+
+def after_steps(points: Sequence[Point], step: int) -> float | None:
+    """What was measured at a step; None if nothing was."""
+    return {point.step: point.value for point in points}.get(step)
+
+
+def write_predictions(path: Path, tests: Tests, answers: np.ndarray) -> None:
+    """Writes a line for each test problem: which it is, its chain, the answer and the model's.
+
+    `folnet.kinship.Kinship(seed, (k,), ...)[number]` is the problem, with the settings of the config.
+    """
+    names = kinship.TARGET_NAMES
+    lines = []
+    for place, (name, source) in enumerate(tests.sources.items()):
+        for number, given in enumerate(answers[place * tests.count : (place + 1) * tests.count].tolist()):
+            problem = source[number]
+            chain = [kinship.RELATIONS[relation] for relation in kinship.relations_of(problem)]
+            told = {"test": name, "seed": source.seed, "number": number, "chain": chain}
+            told |= {"answer": problem.answer_name, "given": names[given], "right": given == problem.label}
+            lines.append(json.dumps(told) + "\n")
+    hidden = path.with_name(f".{path.name}.new")
+    hidden.write_text("".join(lines), encoding="utf-8")
+    hidden.replace(path)

@@ -1,0 +1,20 @@
+"""The Mathematics Dataset (Schlag et al. 2019): the TP-Transformer and the Transformer."""
+
+from experiments import runtime
+from experiments.mathematics import load, tour, train
+from experiments.mathematics.config import Config, get_config
+
+EXPERIMENT = runtime.Experiment(
+    config=Config,
+    presets=get_config,
+    main=train.main,
+    abstract_state=train.abstract_state,
+    open_model=load.open_model,
+    tour_stop=tour.tour_stop,
+    card=runtime.Card(
+        title=lambda config: f"a {config.model.name} on {', '.join(config.data.modules)}",
+        data="Questions drawn by the generator of the Mathematics Dataset (`mathematics-dataset` 1.0.1, "
+        "Saxton et al. 2019, Apache-2.0), of the modules in config.json.",
+        limits="A toy beside the paper's 49 million parameters; it knows its modules only.",
+    ),
+)

@@ -1,0 +1,172 @@
+"""Trained models of the Mathematics Dataset: from a run, a released folder, or the authors' files.
+
+trained = load("runs/mathematics")
+trained.answer(["What is 2 + 2?"])
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from experiments.exporting.interface import BATCH, LENGTH, Exportable, Input, Output, describe_source
+from experiments.mathematics import measures
+from experiments.mathematics import train as experiment
+from experiments.mathematics.config import Config
+from experiments.runtime import releasing, torch_files
+from tp_transformer import Beams, beam_search, convert, greedy_decode, mathematics
+from tp_transformer.model import EncoderDecoder
+
+TORCH = (".pt", ".pth", ".bin")
+AUTHORS_HEADS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A model with parameters.
+
+    Attributes:
+        model: the module.
+        params: its parameters.
+        vocabulary: characters to its symbols.
+        step: updates made; None if that is not known.
+        config: of the run; None for the authors' files.
+        questions: the drawn questions that a run's directory holds, else None.
+    """
+
+    model: EncoderDecoder
+    params: Any
+    vocabulary: mathematics.Vocabulary = mathematics.DEFAULT
+    step: int | None = None
+    config: Config | None = None
+    questions: Path | None = None
+
+    def encode(self, questions: Sequence[str]) -> Int[Array, "B S"]:
+        """Questions as symbols, of the smallest of a few lengths.
+
+        Raises:
+            ValueError: a character outside the vocabulary, or a question that is too long.
+        """
+        longest = max(map(len, questions))
+        if longest > mathematics.MAX_QUESTION:
+            raise ValueError(
+                f"the question has {longest} characters, expected at most {mathematics.MAX_QUESTION}"
+            )
+        length = next(source for source, _ in mathematics.BUCKETS if source >= longest + 2)
+        return jnp.asarray(self.vocabulary.encode_batch(list(questions), length))
+
+    def answer(self, questions: Sequence[str]) -> list[str]:
+        """Answers, greedily."""
+        symbols = {"start": self.vocabulary.start, "end": self.vocabulary.end}
+        tokens = greedy_decode(
+            self.model, self.params, self.encode(questions), max_length=measures.LONGEST, **symbols
+        )
+        return [self.vocabulary.decode(row) for row in np.asarray(tokens)]
+
+    def beam(self, question: str, beams: int) -> list[tuple[str, float]]:
+        """The likeliest answers with their probabilities, the likeliest first."""
+        found: Beams = beam_search(
+            self.model,
+            self.params,
+            self.encode([question]),
+            max_length=measures.LONGEST,
+            start=self.vocabulary.start,
+            end=self.vocabulary.end,
+            beams=beams,
+        )
+        tokens, logs = np.asarray(found.tokens)[0], np.asarray(found.log_probabilities, np.float64)[0]
+        return [
+            (self.vocabulary.decode(row), float(np.exp(log)))
+            for row, log in zip(tokens, logs, strict=True)
+            if np.isfinite(log)
+        ]
+
+
+def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_HEADS) -> Trained:
+    """A trained model.
+
+    Args:
+        path: a run's directory, a released folder, or a file of the authors' weights (.pt, .pth, .bin).
+        step: of which checkpoint; the last by default.
+        num_heads: of a file of weights, which does not tell it.
+
+    Raises:
+        ValueError: the path holds no run, or weights of something else.
+        runtime.CheckpointError: there is no such checkpoint, or it is damaged.
+    """
+    path = Path(path)
+    if path.suffix in TORCH:
+        state = torch_files.read_state_dict(path)
+        vocabulary = mathematics.Vocabulary.released()
+        model, params = convert.from_torch(state, num_heads, pad=vocabulary.pad)
+        if model.vocab_size == mathematics.DEFAULT.size:
+            vocabulary = mathematics.DEFAULT
+            model = model.clone(pad=vocabulary.pad)
+        elif model.vocab_size != vocabulary.size:
+            raise ValueError(
+                f"{path} has {model.vocab_size} symbols, expected {mathematics.DEFAULT.size} or "
+                f"the authors' {vocabulary.size}"
+            )
+        return Trained(model, params, vocabulary)
+    config = releasing.read_run_config(Config, path)
+    restored = releasing.restore(path, experiment.abstract_state(config), step)
+    questions = path / experiment.QUESTIONS
+    return Trained(
+        config.model.make(),
+        restored.state.params,
+        step=restored.step,
+        config=config,
+        questions=questions if questions.is_dir() else None,
+    )
+
+
+def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exportable:
+    """Opens a trained model for export; see `load`."""
+    return of_solver(load(path, step=step))
+
+
+def of_solver(trained: Trained) -> Exportable:
+    """Questions to answers, the greedy loop inside."""
+    vocabulary, longest = trained.vocabulary, measures.LONGEST
+
+    def function(params, inputs):
+        tokens = greedy_decode(
+            trained.model,
+            params,
+            inputs["source"],
+            max_length=longest,
+            start=vocabulary.start,
+            end=vocabulary.end,
+        )
+        return {"tokens": tokens}
+
+    symbols = (0, trained.model.vocab_size - 1)
+    return Exportable(
+        kind="sequence to sequence",
+        function=function,
+        params=trained.params,
+        inputs={
+            "source": Input(
+                (BATCH, LENGTH), "int32", "the question's symbols", pad=vocabulary.pad, range=symbols
+            )
+        },
+        outputs={"tokens": Output((BATCH, longest + 1), "the answer's symbols, the start symbol first")},
+        source=describe_source(trained.params, trained.step),
+        lengths=tuple(sorted({source for source, _ in mathematics.BUCKETS})),
+        text=describe_characters(vocabulary),
+    )
+
+
+def describe_characters(vocabulary: mathematics.Vocabulary) -> dict[str, Any]:
+    """How `run_exported` reads questions and writes answers."""
+    return {
+        "kind": "characters",
+        "input": "source",
+        "output": "tokens",
+        "characters": vocabulary.characters,
+        **{name: getattr(vocabulary, name) for name in ("pad", "start", "end", "first")},
+    }

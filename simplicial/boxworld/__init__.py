@@ -1,0 +1,61 @@
+"""BoxWorld and bridge BoxWorld (Clift et al. 2020, section 3), as the authors ran them.
+
+    config = boxworld.BRIDGE                                     # or boxworld.STANDARD, or .replace(...)
+    state = boxworld.reset(jax.random.key(0), config)
+    picture = boxworld.observe(state, config)                    # uint8 [rows, cols + 1, 3]
+    state, outcome = boxworld.step(state, boxworld.RIGHT, config)
+
+Everything above is for one environment and is meant for `jax.vmap` and `jax.jit`. `step` never starts a new
+episode; `pool` and `step_or_restart` run a batch for ever at about the price of its steps.
+"""
+
+from simplicial.boxworld.boards import from_board
+from simplicial.boxworld.config import BRIDGE, NUM_COLOURS, STANDARD, BoxWorldConfig
+from simplicial.boxworld.generation import HUES, puzzle_number, puzzles, reset
+from simplicial.boxworld.pool import Pool, Transition, pool, renew, reset_batch, restart, step_or_restart
+from simplicial.boxworld.rules import (
+    DOWN,
+    LEFT,
+    NUM_ACTIONS,
+    RIGHT,
+    UP,
+    Outcome,
+    PuzzleType,
+    State,
+    observe,
+    puzzle_type,
+    step,
+)
+from simplicial.boxworld.solving import shortest_solution, solve
+
+__all__ = [
+    "BRIDGE",
+    "DOWN",
+    "HUES",
+    "LEFT",
+    "NUM_ACTIONS",
+    "NUM_COLOURS",
+    "RIGHT",
+    "STANDARD",
+    "UP",
+    "BoxWorldConfig",
+    "Outcome",
+    "Pool",
+    "PuzzleType",
+    "State",
+    "Transition",
+    "from_board",
+    "observe",
+    "pool",
+    "puzzle_number",
+    "puzzle_type",
+    "puzzles",
+    "renew",
+    "reset",
+    "reset_batch",
+    "restart",
+    "shortest_solution",
+    "solve",
+    "step",
+    "step_or_restart",
+]

@@ -1,0 +1,215 @@
+"""Random puzzles, as the authors draw them.
+
+The boxes and loose keys of a puzzle are numbered: 0 is the Gem; then, path by path, the boxes 1..L-1 of the
+first (key n behind lock n + 1) and its loose key L, and the same for the second path; then the bridge; then
+the distractors, branch by branch. Each number is given a slot at random. All of it is arithmetic on the S
+slots, by rank rather than by sorting or scattering, since vmapped sorts and scatters are slow on a CPU.
+
+Axes: S slots, row by row; K traps; R rows, C columns.
+"""
+
+import colorsys
+import itertools
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig, check, known_leaves
+from simplicial.boxworld.rules import EMPTY, GEM, State
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, Int8, Int32, PRNGKeyArray, UInt8, UInt32
+
+HUES: "UInt8[np.ndarray, '20 3']" = np.asarray(
+    [
+        [round(255 * channel) for channel in colorsys.hsv_to_rgb(index / NUM_COLOURS, 0.7, 0.8)]
+        for index in range(NUM_COLOURS)
+    ],
+    np.uint8,
+)
+"""The colours of the keys: hues 0, 18, .., 342 degrees, saturation .7, value .8."""
+
+_WHITE = np.full((1, 3), 255, np.uint8)
+
+
+def reset(key: "PRNGKeyArray", config: BoxWorldConfig) -> State:
+    """A new episode with a puzzle drawn from the config's distribution.
+
+    The solution length and the number of distractors are uniform in their ranges; slots and colours are a
+    fresh permutation; a bridge's lock is uniform over the keys of the first path, its key over those of the
+    second; a distractor branch's first lock is uniform over all keys of the solution.
+
+    Args:
+        key: one JAX key; the episode is a function of it and the config.
+        config: checked here, leaves that are traced or batched excepted.
+
+    Raises:
+        ValueError: the config's ranges are empty or cannot fit the board.
+    """
+    check(config)
+    # One call for all random words: a call each would be most of the time to run and to compile.
+    sizes = (2, 3, 1, config.num_slots, NUM_COLOURS, config.traps)
+    words = jax.random.bits(key, (sum(sizes),))
+    for_sizes, for_bridge, for_gem, for_slots, for_colours, for_locks = jnp.split(
+        words, np.cumsum(sizes)[:-1]
+    )
+    paths = config.gem_locks
+    length = _uniform(for_sizes[0], config.min_length, config.max_length)
+    distractors = _uniform(for_sizes[1], config.min_distractors, config.max_distractors)
+
+    rank = _slot_ranks(for_gem[0], for_slots, config)
+    traps = jnp.arange(config.traps, dtype=jnp.int32)
+    lock, content = _trap_boxes(for_bridge, for_locks, length, distractors, config)
+    number = paths * length + 1 + traps
+    if not config.bridge_traps:
+        is_used = traps < distractors * config.branch_length
+        bridge = jnp.zeros(2, jnp.int32)
+    else:  # the first is the bridge's; without one the distractors move up a number, so that slots stay free
+        has_bridge = lock[0] >= 0
+        is_used = jnp.where(traps == 0, has_bridge, traps <= distractors * config.branch_length)
+        number = number - jnp.where(traps > 0, 1 - has_bridge.astype(jnp.int32), 0)
+        bridge = jnp.where(has_bridge, jnp.stack([lock[0], content[0]]), 0)
+
+    on_path = (rank > 0) & (rank <= paths * length)
+    contents = jnp.where(on_path, rank, EMPTY)
+    locks = jnp.where(on_path & (rank % length != 0), rank + 1, EMPTY)
+    here = (rank[:, None] == number[None]) & is_used[None]
+    contents = jnp.max(jnp.where(here, content[None], contents[:, None]), axis=1, initial=EMPTY)
+    locks = jnp.max(jnp.where(here, lock[None], locks[:, None]), axis=1, initial=EMPTY)
+    is_gem = rank == 0
+    grid = _board(jnp.where(is_gem, GEM, contents), jnp.where(is_gem, 1, locks), config)
+    if paths == 2:
+        below = _board(jnp.where(is_gem, GEM, EMPTY), jnp.where(is_gem, length + 1, EMPTY), config)
+        grid = jnp.maximum(grid, jnp.roll(below, 1, axis=0))
+
+    xs, ys = _slot_places(config)
+    gem_slot = jnp.argmax(is_gem)
+    trap_slot = jnp.argmax(here, axis=0)
+    return State(
+        grid=grid,
+        inventory=jnp.full(config.rows, EMPTY, jnp.int8),
+        player=jnp.zeros(2, jnp.int8),
+        gem=jnp.stack([xs[gem_slot], ys[gem_slot]]),
+        palette=_palette(for_colours),
+        traps=jnp.where(
+            is_used[:, None], jnp.stack([xs[trap_slot] + 1, ys[trap_slot]], axis=-1), jnp.int8(-1)
+        ),
+        puzzle=jnp.concatenate([length[None], bridge, (distractors * config.branch_length)[None]]).astype(
+            jnp.int8
+        ),
+        time=jnp.int32(0),
+        terminated=jnp.bool_(False),
+        truncated=jnp.bool_(False),
+    )
+
+
+def puzzles(config: BoxWorldConfig) -> list[tuple[int, int, int]]:
+    """Every (L, s, t) that `reset` can draw, (L, 0, 0) where there is no bridge; see `puzzle_type`.
+
+    Raises:
+        ValueError: the config's ranges are empty, cannot fit the board, or are not plain numbers.
+    """
+    check(config)
+    known = known_leaves(config)
+    least, most, probability = (known[name] for name in ("min_length", "max_length", "bridge_probability"))
+    if least is None or most is None or probability is None:
+        raise ValueError("lengths and bridge_probability must be plain numbers here, not traced or batched")
+    found = []
+    for length in range(int(least), int(most) + 1):
+        if probability < 1:
+            found.append((length, 0, 0))
+        if probability > 0:
+            locks, keys = range(1, length + 1), range(length + 1, 2 * length + 1)
+            found += [(length, lock, held) for lock, held in itertools.product(locks, keys)]
+    return found
+
+
+def puzzle_number(state: State, config: BoxWorldConfig) -> "Int32[Array, '']":
+    """Where the state's puzzle stands in `puzzles(config)`; -1 for one that is not there.
+
+    Raises:
+        ValueError: as `puzzles`.
+    """
+    known = jnp.asarray(puzzles(config), jnp.int8)
+    is_it = jnp.all(known == state.puzzle[None, :3], axis=1)
+    return jnp.where(is_it.any(), jnp.argmax(is_it), -1).astype(jnp.int32)
+
+
+def _uniform(word: "UInt32[Array, '*N']", least, most) -> "Int32[Array, '*N']":
+    """A whole number from `least` to `most` (fewer than 256 apart) by one random word; bias below 1e-5."""
+    least = jnp.asarray(least, jnp.int32)
+    count = jnp.asarray(most, jnp.int32) - least + 1
+    return least + ((word >> 8) * count.astype(jnp.uint32) >> 24).astype(jnp.int32)
+
+
+def _ranks(words: "UInt32[Array, 'N']") -> "Int32[Array, 'N']":
+    """The rank of each of N random words: a uniform permutation.
+
+    Words are told apart by their place in the lowest bits, so that there are no ties.
+    """
+    count = words.shape[0]
+    bits = max(count - 1, 1).bit_length()
+    words = (words >> bits << bits) | jnp.arange(count, dtype=jnp.uint32)
+    return jnp.sum(words[None, :] < words[:, None], axis=1, dtype=jnp.int32)
+
+
+def _palette(words: "UInt32[Array, '20']") -> "UInt8[Array, '21 3']":
+    order = _ranks(words)
+    return jnp.concatenate([jnp.asarray(_WHITE), jnp.asarray(HUES)[order]])
+
+
+def _slot_places(config: BoxWorldConfig) -> "tuple[Int8[Array, 'S'], Int8[Array, 'S']]":
+    ys, xs = np.meshgrid(config.slot_ys, config.slot_xs, indexing="ij")
+    return jnp.asarray(xs.ravel(), jnp.int8), jnp.asarray(ys.ravel(), jnp.int8)
+
+
+def _slot_ranks(for_gem, for_slots, config: BoxWorldConfig) -> "Int32[Array, 'S']":
+    """The number that each slot is given, the Gem's first.
+
+    The authors shuffle the slots until the first may hold the Gem (with two locks: not in the last column,
+    nor in the last row); that is the Gem's slot uniform among those and the others in uniform order. The slot
+    below a Gem with two locks comes last, where no puzzle that fits the board reaches it.
+    """
+    width, slots = len(config.slot_xs), config.num_slots
+    order = _ranks(for_slots)
+    if config.gem_locks == 1:
+        return order
+    allowed = np.arange(slots).reshape(-1, width)[:-1, :-1].ravel()
+    gem = jnp.asarray(allowed)[_uniform(for_gem, 0, allowed.size - 1)]
+    place = jnp.arange(slots)
+    is_gem, is_below = place == gem, place == gem + width
+    gem_order = jnp.sum(jnp.where(is_gem, order, 0))
+    below_order = jnp.sum(jnp.where(is_below, order, 0))
+    among_others = 1 + order - (order > gem_order) - (order > below_order)
+    return jnp.where(is_gem, 0, jnp.where(is_below, slots - 1, among_others))
+
+
+def _trap_boxes(for_bridge, for_locks, length, distractors, config: BoxWorldConfig):
+    """Lock and content of every trap, whether it is used or not; without a bridge the first lock is -1."""
+    paths, first = config.gem_locks, config.bridge_traps
+    traps = jnp.arange(config.traps, dtype=jnp.int32) - first
+    content = paths * length + 1 + traps  # a new key in each
+    first_lock = _uniform(for_locks, 1, paths * length)
+    lock = jnp.where(traps % config.branch_length == 0, first_lock, content - 1)
+    if not first:
+        return lock, content
+    has_bridge = (for_bridge[0] >> 8).astype(jnp.float32) * 2.0**-24 < config.bridge_probability
+    bridge_lock = _uniform(for_bridge[1], 1, length)
+    bridge_key = _uniform(for_bridge[2], length + 1, 2 * length)
+    lock = lock.at[0].set(jnp.where(has_bridge, bridge_lock, EMPTY))
+    return lock, content.at[0].set(bridge_key)
+
+
+def _board(contents, locks, config: BoxWorldConfig) -> "Int8[Array, 'R C']":
+    """The tiles of all slots put in their places: `EMPTY` between them."""
+    height, width = len(config.slot_ys), len(config.slot_xs)
+
+    def spread(tiles, x):
+        tiles = tiles.astype(jnp.int8).reshape(height, width)
+        above, below = (1, config.rows - 2 * height), 1
+        before, after = (x, config.cols - x - (3 * width - 2)), 2
+        return jax.lax.pad(tiles, jnp.int8(EMPTY), [(*above, below), (*before, after)])
+
+    return jnp.maximum(spread(contents, 1), spread(locks, 2))

@@ -1,0 +1,135 @@
+"""Shortest solutions of a puzzle, found by search: for evaluation and for demonstrations.
+
+In NumPy and plain Python, one state at a time. What is left on the board and in the inventory depends only on
+which keys and boxes have been taken, not in what order, so that the search runs over (taken, where the player
+stands): at most a few hundred sets, each with one walk over the board per way of reaching it.
+"""
+
+import collections
+import heapq
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from simplicial.boxworld.rules import DOWN, EMPTY, GEM, LEFT, RIGHT, UP
+
+if TYPE_CHECKING:
+    from simplicial.boxworld.rules import State
+
+type _Way = tuple[int, int, frozenset[int], tuple[int, int], tuple[int, ...]]
+"""Cost, order, what has been taken, where the player stands, the actions so far."""
+
+_WAYS = {LEFT: (-1, 0), UP: (0, -1), RIGHT: (1, 0), DOWN: (0, 1)}
+
+
+class _Item(NamedTuple):
+    """What can be taken: where it is entered, what it costs and gives, the tiles that go."""
+
+    entries: tuple[tuple[int, int], ...]
+    costs: tuple[int, ...]
+    gives: tuple[int, ...]
+    tiles: frozenset[tuple[int, int]]
+
+
+def shortest_solution(state: "State") -> int | None:
+    """Steps that the best player needs from this state to the Gem; None where the Gem is out of reach.
+
+    Args:
+        state: one episode, not a batch; the horizon is not looked at.
+
+    Raises:
+        ValueError: a batch was given.
+    """
+    actions = solve(state)
+    return None if actions is None else len(actions)
+
+
+def solve(state: "State") -> list[int] | None:
+    """The actions of a shortest way to the Gem, without opening a trap; None where there is none.
+
+    Args:
+        state: one episode, not a batch; the horizon is not looked at.
+
+    Raises:
+        ValueError: a batch was given.
+    """
+    grid = np.asarray(state.grid)
+    if grid.ndim != 2:
+        raise ValueError(f"state must be one episode with a grid [R, C], not a batch with {grid.shape}")
+    if state.terminated or state.truncated:
+        return None
+    x, y = np.asarray(state.player).tolist()
+    items = _items(grid, np.asarray(state.traps).tolist())
+    held = collections.Counter(key for key in np.asarray(state.inventory).tolist() if key != EMPTY)
+    tiles = {(int(col), int(row)) for row, col in np.argwhere(grid != EMPTY)}
+
+    order = itertools.count()  # among equal costs first come, first served: sets cannot be compared
+    queue: list[_Way] = [(0, next(order), frozenset(), (x, y), ())]
+    done = set()
+    while queue:
+        cost, _, taken, place, actions = heapq.heappop(queue)
+        if any(GEM in items[i].gives for i in taken):
+            return list(actions)
+        if (taken, place) in done:
+            continue
+        done.add((taken, place))
+        gone = set().union(*(items[i].tiles for i in taken))
+        keys = held.copy()
+        for i in taken:
+            keys.update(items[i].gives)
+            keys.subtract(items[i].costs)
+        ways = _walks(place, tiles - gone, grid.shape)
+        for i, item in enumerate(items):
+            if i in taken or collections.Counter(item.costs) - keys:
+                continue
+            for entry in item.entries:
+                if entry in ways:
+                    walk = ways[entry]
+                    onward = (*actions, *walk)
+                    heapq.heappush(queue, (cost + len(walk), next(order), taken | {i}, entry, onward))
+    return None
+
+
+def _items(grid: np.ndarray, traps: list[list[int]]) -> list[_Item]:
+    """Every loose key and box that is no trap."""
+    padded = np.pad(grid, ((0, 0), (1, 1)), constant_values=EMPTY)
+    items, gem = [], []
+    for y, x in np.argwhere(grid != EMPTY).tolist():
+        content, left, right = (int(padded[y, x + i]) for i in (1, 0, 2))
+        if left != EMPTY:
+            continue  # a lock: told with its content
+        if right == EMPTY:
+            items.append(_Item(((x, y),), (), (content,), frozenset({(x, y)})))
+        elif content == GEM:
+            gem.append((x, y, right))
+        elif [x + 1, y] not in traps:
+            items.append(_Item(((x + 1, y),), (right,), (content,), frozenset({(x, y), (x + 1, y)})))
+    if gem:  # its locks open together
+        entries = tuple((x + 1, y) for x, y, _ in gem)
+        tiles = frozenset({(x + i, y) for x, y, _ in gem for i in (0, 1)})
+        items.append(_Item(entries, tuple(lock for *_, lock in gem), (GEM,) * len(gem), tiles))
+    return items
+
+
+def _walks(
+    start: tuple[int, int], tiles: set[tuple[int, int]], shape: tuple[int, ...]
+) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Shortest walks over floor from `start` to every tile that it leads up to."""
+    rows, cols = shape
+    reached: dict[tuple[int, int], tuple[int, ...]] = {start: ()}
+    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    queue = collections.deque([start])
+    while queue:
+        x, y = place = queue.popleft()
+        for action, (way_x, way_y) in _WAYS.items():
+            near = x + way_x, y + way_y
+            if not (0 <= near[0] < cols and 0 <= near[1] < rows) or near in reached:
+                continue
+            walk = (*reached[place], action)
+            if near in tiles:
+                found.setdefault(near, walk)
+            else:
+                reached[near] = walk
+                queue.append(near)
+    return found

@@ -1,0 +1,200 @@
+"""The analysis as a user starts it: which files it leaves, what it says, where its numbers come from."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments import runtime
+from experiments.boxworld import analysis as boxworld_analysis
+from experiments.boxworld import episodes as boxworld_episodes
+from experiments.boxworld import load as boxworld_weights
+from experiments.boxworld import video as boxworld_video
+from experiments.boxworld.engine import Impala
+from experiments.runtime.checkpoints import Checkpoints
+from experiments.runtime.workdir import Workdir
+from simplicial import analysis, boxworld
+from tests.experiments.boxworld.player import small_player
+from tests.experiments.boxworld.small import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+ROOT = Path(__file__).resolve().parents[3]
+PICTURES = (
+    "virtual_attention",
+    "pair_attention",
+    "pair_deviation",
+    "landmark_attention",
+    "standard_attention",
+)
+
+
+@pytest.fixture
+def few_types():
+    """Environments of two types of puzzles, so that little has to be played."""
+    config = boxworld.BRIDGE.replace(max_length=1)
+
+    def player(kind="simplicial"):
+        return dataclasses.replace(small_player(kind), config=config)
+
+    return player
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """What a run of two small simplicial agents leaves: checkpoints at two and four. They learned nothing."""
+    path, config = tmp_path_factory.mktemp("analysis") / "run", small()
+    Workdir(path, config).close()
+    checkpoints = Checkpoints(path / "checkpoints", every=2, keep=2)
+    state = Impala(config).initial()
+    checkpoints.save(2, state, {})
+    later = jax.tree.map(lambda leaf: 1.5 * leaf, state.params)
+    checkpoints.save(4, dataclasses.replace(state, params=later), {})
+    checkpoints.close()
+    return path
+
+
+@pytest.mark.slow
+def test_everything_of_a_simplicial_agent(tmp_path, workdir, capsys):
+    out = tmp_path / "out"
+    files = boxworld_analysis.run(workdir, out, run_seed=1, episodes_each=20, scale=16)
+    assert {path.name for path in out.iterdir()} == {path.name for path in files.values()}
+    names = {f"{name}.png" for name in PICTURES}
+    names |= {"episode.gif", "episode.json", "win_rates.png", "win_rates_over_training.png", "win_rates.json"}
+    if boxworld_video.can_write_mp4():
+        names.add("episode.mp4")
+    assert {path.name for path in files.values()} == names
+    for path in files.values():
+        if path.suffix == ".png":
+            with Image.open(path) as image:
+                assert len(np.unique(np.asarray(image.convert("L")))) > 20, f"{path.name} shows something"
+    told = capsys.readouterr().out
+    assert "simplicial agent after 640 steps" in told
+    assert "after 320 steps: solves 0." in told
+    assert "win_rates.json" in told
+    assert "no virtual_attention" not in told
+
+    episode = json.loads((out / "episode.json").read_text())
+    assert episode["puzzle"] == [1, 0, 0]
+    assert len(episode["actions"]) == len(episode["rewards"]) == episode["steps"] <= 12
+    rates = json.loads((out / "win_rates.json").read_text())
+    assert list(rates["steps"]) == ["320", "640"]
+    for record in rates["steps"].values():
+        (row,) = record["types"].values()
+        assert row["episodes"] == 20
+        assert row["solved"] + row["died"] + row["capped"] == pytest.approx(1)
+        assert row["interval"][0] <= row["solved"] <= row["interval"][1]
+
+
+@pytest.mark.slow
+def test_one_checkpoint_of_a_run(tmp_path, workdir, monkeypatch):
+    """Its own parameters, and those of the right seed."""
+    players = []
+    monkeypatch.setattr(
+        boxworld_analysis, "draw_episode", lambda player, *args, **kwargs: players.append(player) or {}
+    )
+    boxworld_analysis.run(workdir, tmp_path, step=2, run_seed=1, episodes_each=20)
+    assert list(json.loads((tmp_path / "win_rates.json").read_text())["steps"]) == ["320"]
+    assert not (tmp_path / "win_rates_over_training.png").exists()
+    wanted = jax.tree.map(lambda leaf: leaf[1], Impala(small()).initial().params)
+    jax.tree.map(np.testing.assert_array_equal, players[0].params, wanted)
+    with pytest.raises(runtime.CheckpointError, match="3"):
+        boxworld_analysis.run(workdir, tmp_path, step=3)
+
+
+def test_a_relational_agent_gets_what_makes_sense(tmp_path, few_types, monkeypatch, capsys):
+    """And a line for what does not, and for the MP4 without an encoder."""
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    monkeypatch.setattr(boxworld_weights, "load", lambda *args, **kwargs: few_types("relational"))
+    files = boxworld_analysis.run(Path("somewhere"), tmp_path, episodes_each=0, cap=12, scale=16)
+    assert {path.name for path in files.values()} == {
+        "landmark_attention.png", "standard_attention.png", "episode.gif", "episode.json",
+    }  # fmt: skip
+    told = capsys.readouterr().out
+    assert "it has no virtual entities: no virtual_attention, pair_attention, pair_deviation" in told
+    assert "no episode.mp4: an MP4 needs imageio-ffmpeg" in told
+
+
+@pytest.mark.slow
+def test_measured_is_what_is_played(few_types):
+    """Shares are those of `analysis.evaluate`; overall is as the environment draws its boards."""
+    player = few_types()
+    counts, record = boxworld_analysis.measure(player, episodes_each=40, seed=3, cap=150)
+    policy = boxworld_episodes.Policy(player.agent)
+    again = jax.device_get(
+        analysis.evaluate(policy, player.params, player.config, jax.random.key(3), episodes=40, cap=150)
+    )
+    jax.tree.map(np.testing.assert_array_equal, counts, again)
+    assert 0 < counts.solved[0] < 40
+    row = record["types"]["L = 1, no bridge"]
+    assert row["solved"] == counts.solved[0] / 40
+    assert row["mean_steps"] == counts.steps[0] / 40
+    assert row["steps_over_shortest"] > 1
+    shares = counts.solved / 40
+    assert record["overall"]["solved"] == pytest.approx(shares.mean())
+    error = np.sqrt((shares * (1 - shares)).sum() / 40) / 2
+    assert record["overall"]["standard_error"] == pytest.approx(error)
+
+
+def test_the_usual_puzzle():
+    assert boxworld_analysis.usual_puzzle(boxworld.BRIDGE) == (2, 2, 4)
+    assert boxworld_analysis.usual_puzzle(boxworld.STANDARD) == (2, 0, 0)
+    assert boxworld_analysis.usual_puzzle(boxworld.BRIDGE.replace(max_length=1)) == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("frames", "label"), [(12, "12"), (1234, "1.23 k"), (5_500_000, "5.5 M"), (2_350_000_000, "2.35 G")]
+)
+def test_steps_label(frames, label):
+    assert boxworld_analysis.steps_label(frames) == label
+
+
+def test_refuses(tmp_path, few_types):
+    with pytest.raises(ValueError, match="formats"):
+        boxworld_analysis.draw_episode(few_types(), tmp_path, name="x", formats=("avi",))
+    with pytest.raises(ValueError, match=r"\(2, 1, 2\)"):
+        boxworld_analysis.draw_episode(few_types(), tmp_path, name="x", puzzle=(2, 1, 2))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["2,1", "2,1,x", "2,-1,3", "2;1;3", ""])
+def test_a_puzzle_that_is_none(text):
+    with pytest.raises(ValueError, match="must be L,s,t such as 2,1,3"):
+        boxworld_analysis.parse_puzzle(text)
+
+
+def test_a_puzzle():
+    assert boxworld_analysis.parse_puzzle("2,1,3") == (2, 1, 3)
+    assert boxworld_analysis.parse_puzzle(None) is None
+
+
+def test_mistakes_on_the_command_line(tmp_path):
+    """Told in a line, before anything is written."""
+    out = tmp_path / "out"
+    started = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "experiments.boxworld.analysis",
+            f"--weights={tmp_path}/nothing",
+            f"--out={out}",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    told = started.stdout + started.stderr
+    assert started.returncode != 0
+    assert f"{tmp_path}/nothing is not a run of experiments.boxworld" in told
+    assert "Traceback" not in told
+    assert not out.exists()

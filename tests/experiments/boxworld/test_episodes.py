@@ -1,0 +1,203 @@
+"""Recorded episodes: what was recorded is what happens again; what is shown of it."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.boxworld import episodes
+from simplicial import analysis, apply_with_attention, boxworld
+from tests.experiments.boxworld.player import small_episode, small_player
+from tests.simplicial.small import quickly
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+PUZZLE = (2, 1, 3)
+
+
+@pytest.fixture(scope="module")
+def episode():
+    """Steps that give rewards."""
+    recorded, _ = episodes.first_solved(small_player(), jax.random.key(0), PUZZLE, attempts=1, cap=250)
+    assert np.count_nonzero(recorded.rewards) >= 2
+    return recorded
+
+
+@pytest.mark.slow
+def test_recorded_is_what_happens_again(episode):
+    """The same actions give the same states, pictures and rewards; the agent the same thoughts."""
+    player = small_player()
+    step = jax.jit(boxworld.step)
+    state = episode.state(0)
+    for time, action in enumerate(episode.actions):
+        state, outcome = jax.device_get(step(state, action, player.config))
+        assert float(outcome.reward) == episode.rewards[time]
+        jax.tree.map(np.testing.assert_array_equal, state, episode.state(time + 1))
+    observe = jax.jit(jax.vmap(lambda state: boxworld.observe(state, player.config)))
+    np.testing.assert_array_equal(observe(episode.states), episode.pictures)
+    look = quickly(lambda *args: apply_with_attention(player.agent, *args))
+    output = look({"params": player.params}, episode.pictures[:-1])
+    np.testing.assert_allclose(episode.probabilities, jax.nn.softmax(output.logits), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(episode.values, output.value, rtol=1e-3, atol=1e-5)
+    for seen, wanted in zip(episode.attention, output.attention, strict=True):
+        for name in ("standard", "virtual", "pairs"):
+            np.testing.assert_allclose(getattr(seen, name), getattr(wanted, name), rtol=1e-3, atol=1e-5)
+
+
+def test_greedy_takes_the_likeliest(episode):
+    """And otherwise actions are drawn."""
+    player = small_player()
+    greedy = episodes.record(player, episode.state(0), jax.random.key(1), cap=10, greedy=True)
+    np.testing.assert_array_equal(greedy.actions, np.argmax(greedy.probabilities, axis=-1))
+    assert greedy.steps == 10
+    assert greedy.ending == "given up"
+    assert (episode.actions != np.argmax(episode.probabilities, axis=-1)).any()
+
+
+def test_endings(episode):
+    over = dataclasses.replace(
+        episode, states=dataclasses.replace(episode.states, terminated=np.ones(episode.steps + 1, bool))
+    )
+    for reward, ending in ((10.0, "solved"), (-1.0, "trap opened")):
+        assert dataclasses.replace(over, rewards=np.asarray([0.0, reward])).ending == ending
+
+
+def test_the_first_solved_is_found(monkeypatch):
+    """Of a player that solves the third board."""
+    endings = iter(["given up", "trap opened", "solved", "solved"])
+    real = episodes.record
+
+    def record(*args, **kwargs):
+        recorded = real(*args, **kwargs)
+        ending = next(endings)
+        object.__setattr__(recorded, "told", ending)
+        return recorded
+
+    monkeypatch.setattr(episodes, "record", record)
+    monkeypatch.setattr(episodes.Episode, "ending", property(lambda self: self.told))
+    found, tried = episodes.first_solved(small_player(), jax.random.key(0), PUZZLE, cap=2, attempts=4)
+    assert (found.ending, tried) == ("solved", 3)
+
+
+def test_moments_are_events(episode):
+    times = episodes.moments(episode, 4)
+    assert times == sorted(set(times))
+    assert len(times) == 4
+    assert times[0] == 0
+    assert times[-1] == episode.steps - 1
+    events = np.flatnonzero(episode.rewards)
+    assert set(times) & set(events.tolist())
+
+    def shown(rewards, count):
+        return episodes.moments(dataclasses.replace(episode, rewards=rewards, actions=rewards), count)
+
+    assert shown(np.zeros(9), 4) == [0, 2, 4, 8]
+    assert shown(np.zeros(2), 4) == [0, 1]
+    assert shown(np.zeros(1), 4) == [0]
+    assert shown(np.eye(12)[3] + np.eye(12)[5], 4) == [0, 3, 5, 11]
+
+
+def test_virtual_views(episode):
+    views = episodes.virtual_views(episode, sharpening=1.0)
+    assert [view.title for view in views] == [f"virtual {m}, head {h}" for m in (1, 2) for h in (1, 2)]
+    weights = episode.attention[0].virtual
+    for number, view in enumerate(views):
+        entity, head = divmod(number, 2)
+        np.testing.assert_array_equal(view.maps, weights[:, head, entity, :40].reshape(episode.steps, 5, 8))
+    assert (episodes.virtual_views(episode)[0].maps.max((1, 2)) > views[0].maps.max((1, 2))).all()
+
+
+def test_pair_statistics(monkeypatch, episode):
+    """Means over the steps of each board, of landmarks where they are at that step."""
+    monkeypatch.setattr(episodes, "record", lambda *args, **kwargs: episode)
+    found = episodes.pair_statistics(small_player(), jax.random.key(0), boards=3)
+    deviation = np.asarray(analysis.pair_deviation(episode.attention[1]))[:, 0]
+    wanted, others = [], []
+    for time in range(episode.steps):
+        places = analysis.landmarks(episode.state(time), episode.config)
+        wanted.append(deviation[time, places["player"]])
+        others.append([deviation[time, i] for i in range(40) if i not in places.values()])
+    assert found["player"] == pytest.approx([np.mean(wanted)] * 3)
+    assert found["other entities"] == pytest.approx([np.mean([np.mean(row) for row in others])] * 3)
+    held = [episode.state(time).inventory[0] >= 0 for time in range(episode.steps)]
+    inventory = deviation[np.flatnonzero(held), 7]
+    assert found["inventory"] == pytest.approx([inventory.mean()] * 3)
+
+
+def test_pair_statistics_are_over_boards_of_the_environment():
+    """Different ones; bridges on some only."""
+    found = episodes.pair_statistics(small_player(), jax.random.key(2), boards=6, cap=2)
+    assert len(found["player"]) == len(set(found["player"])) == 6
+    assert 0 < len(found["bridge lock"]) < 6
+
+
+def test_landmark_views_follow_the_player(episode):
+    views = episodes.landmark_views(episode, ("player", "inventory"), blocks=(0, 1))
+    assert [view.title for view in views[:4]] == [
+        "player, block 1, head 1", "player, block 1, head 2",
+        "player, block 2, head 1", "player, block 2, head 2",
+    ]  # fmt: skip
+    assert len(views) == 8
+    for time in (0, episode.steps // 2, episode.steps - 1):
+        places = analysis.landmarks(episode.state(time), episode.config)
+        wanted = episode.attention[1].standard[time, 1, places["player"]].reshape(5, 8)
+        np.testing.assert_array_equal(views[3].maps[time], wanted)
+    assert views[4].maps[0].sum() == 0, "nothing is held at the start"
+    assert views[4].maps[-1].sum() == pytest.approx(1, rel=1e-5)
+
+
+def test_a_relational_agent_has_no_virtual_views():
+    recorded = small_episode("relational", "standard", 2)
+    assert episodes.virtual_views(recorded) == []
+    assert episodes.landmark_views(recorded, ("Gem lock",))[0].maps.shape == (2, 7, 8)
+
+
+def test_spotlight(episode):
+    """A tile is as bright as its weight; the edge, which has no entities, is as dark as can be."""
+    picture = np.full((7, 10, 3), 200, np.uint8)
+    weights = np.zeros((5, 8))
+    weights[1, 2], weights[4, 7] = 0.4, 0.2
+    lit = episodes.spotlight(picture, weights)
+    assert lit.dtype == np.uint8
+    assert (lit[2, 3] == 200).all()
+    assert (lit[5, 8] == round(200 * (episodes.DIMMEST + (1 - episodes.DIMMEST) / 2))).all()
+    lit[2, 3] = lit[5, 8] = 30
+    assert (lit == 200 * episodes.DIMMEST).all()
+    assert (episodes.spotlight(picture, np.zeros((5, 8))) == 30).all()
+    with pytest.raises(ValueError, match=r"weights must have shape \(5, 8\) .* not \(8, 5\)"):
+        episodes.spotlight(picture, np.zeros((8, 5)))
+
+
+def test_tile_names_are_the_numbers_of_the_paper(episode):
+    state = episode.state(0)
+    names = episodes.tile_names(state, episode.config)
+    assert names[0, 0] == "@"
+    assert sorted(name for name in names.values() if name.isdigit()) == sorted(
+        str(tile) for tile in state.grid.ravel() if tile > 0
+    )
+    assert list(names.values()).count("G") == 2
+    x, y = state.traps[0]
+    assert (names[x - 1, y], names[x, y]) == ("3", "1")
+    last = episode.state(int(np.flatnonzero(episode.rewards)[0]) + 1)
+    assert episodes.tile_names(last, episode.config)[9, 0] == str(last.inventory[0])
+
+
+def test_policies_are_equal_for_equal_agents(episode):
+    """So that a program is compiled once for an agent, whoever asks."""
+    player = small_player()
+    one, other = episodes.Policy(player.agent), episodes.Policy(player.agent.clone())
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != episodes.Policy(small_player("relational").agent)
+    value = quickly(one)(player.params, episode.pictures[:2]).value
+    np.testing.assert_allclose(value, episode.values[:2], rtol=1e-3, atol=1e-5)
+
+
+def test_refuses(episode):
+    player = small_player()
+    with pytest.raises(ValueError, match="cap must be at least 1, not 0"):
+        episodes.record(player, episode.state(0), jax.random.key(0), cap=0)
+    for board in (episode.states, dataclasses.replace(episode.state(0), terminated=np.bool_(True))):
+        with pytest.raises(ValueError, match="board must be one episode that is not over"):
+            episodes.record(player, board, jax.random.key(0))

@@ -1,0 +1,120 @@
+"""Curves of BoxWorld runs: what a point stands for, what is drawn beside it, the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.patches import Rectangle
+
+from experiments.boxworld import figures as boxworld_figures
+from experiments.boxworld.config import AgentConfig, BoardConfig
+from experiments.runtime.workdir import config_dict
+from tests.experiments.boxworld.small import small
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+ROOT = Path(__file__).parents[3]
+
+
+def records(lines=40, episodes=100, solved=0.25):
+    """A record in which every interval is alike."""
+    return [
+        {
+            "step": step, "frames": 1e6 * step, "train_seconds": 2.0 * step, "episodes": float(episodes),
+            "solved": solved, "type/1/episodes": episodes // 4, "type/1/solved": episodes // 8,
+            "type/2-1-3/episodes": episodes // 2, "type/2-1-3/solved": 0,
+        }
+        for step in range(1, lines + 1)
+    ]  # fmt: skip
+
+
+def test_a_point_stands_on_enough_episodes():
+    found = boxworld_figures.curve(records())
+    assert found is not None
+    np.testing.assert_array_equal(found.frames, 1e6 * np.arange(4, 41, 4))  # 4 lines: 400 episodes
+    np.testing.assert_array_equal(found.seconds, 2 * np.arange(4, 41, 4))
+    np.testing.assert_allclose(found.solved, 0.25)
+    assert np.all((found.low > 0.2) & (found.low < 0.25) & (found.high > 0.25) & (found.high < 0.3))
+    of_type = boxworld_figures.curve(records(), "1")
+    assert of_type is not None
+    np.testing.assert_allclose(of_type.solved, 12 / 25)
+    assert len(of_type.solved) == 2  # 25 episodes a line
+    assert boxworld_figures.curve(records(3)) is None
+
+
+def test_intervals_without_an_end_count_for_nothing():
+    lines = records()
+    lines[3] |= {"episodes": 0.0, "solved": None}
+    found = boxworld_figures.curve(lines)
+    assert found is not None
+    np.testing.assert_allclose(found.solved, 0.25)
+    assert found.frames[0] == 5e6
+
+
+def test_long_records_are_drawn_with_few_points():
+    found = boxworld_figures.curve(records(6000, episodes=1000), points=60)
+    assert found is not None
+    assert len(found.frames) == 60
+
+
+def labels_of(figure):
+    return [line.get_label() for line in figure.axes[0].get_lines()]
+
+
+def test_the_published_curve_is_drawn_where_the_environment_is_the_papers():
+    paper = small(board=BoardConfig())
+    figures = boxworld_figures.compare({"simplicial": (paper, records())})
+    assert labels_of(figures["solved"]) == ["simplicial", "simplicial, as published"]
+    published = figures["solved"].axes[0].get_lines()[1]
+    assert published.get_ydata()[2] == 0.832
+    assert labels_of(boxworld_figures.compare({"a": (small(), records())})["solved"]) == ["a"]
+    relational = small(board=BoardConfig(), agent=AgentConfig(kind="relational"))
+    both = boxworld_figures.compare({"simplicial": (paper, records()), "relational": (relational, records())})
+    assert len(labels_of(both["solved"])) == 4
+    assert set(both) == {"solved", "time", "types_over_time_simplicial", "types_over_time_relational"}
+    assert boxworld_figures.compare({"a": (paper, records(2))}) == {}
+
+
+def test_time_is_that_of_training():
+    figure = boxworld_figures.compare({"a": (small(), records())})["time"]
+    np.testing.assert_array_equal(figure.axes[0].get_lines()[0].get_xdata(), 2 * np.arange(4, 41, 4))
+    assert figure.axes[0].get_xlabel() == "seconds of training"
+
+
+def test_bars_have_their_intervals():
+    part = {"solved": 0.5, "interval": [0.4, 0.6], "capped": 0.1, "died": 0.4, "episodes": 100}
+    results = {name: {"types": {"1": part, "2-1-3": part}} for name in ("agent", "chance")}
+    axes = boxworld_figures.by_type(results).axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2-1-3"]
+    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert [bar.get_height() for bar in bars] == [0.5] * 4
+
+
+@pytest.mark.slow
+def test_the_command_line(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config_dict(small())))
+        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in records()))
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "experiments.boxworld.figures", *arguments, f"--out={tmp_path / 'out'}"],
+            cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+
+    done = run(f"--runs={tmp_path / 'one'},{tmp_path / 'two'}")
+    assert done.returncode == 0, done.stderr
+    drawn = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"solved.png", "time.png"} <= drawn
+    assert "is not a run of experiments.boxworld" in run(f"--runs={tmp_path}").stderr
+
+
+@pytest.mark.parametrize(("frames", "unit"), [(5.5e9, 1e9), (3e6, 1e6), (2e4, 1e3)])
+def test_units_are_read_easily(frames, unit):
+    assert boxworld_figures._unit(frames)[0] == unit

@@ -1,0 +1,318 @@
+"""Playing BoxWorld: what moves do, in words; what is shown; the program on a terminal of the tests' own."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.boxworld import play
+from simplicial import boxworld
+
+ROOT = Path(__file__).resolve().parents[3]
+LEFT, UP, RIGHT, DOWN = range(4)
+
+
+@pytest.fixture(scope="module")
+def bridge():
+    """A game whose board is set by `on`."""
+    return play.Game(boxworld.BRIDGE)
+
+
+def on(game, tiles, trap=(-1, -1)):
+    """The game on a board of one's own: colours by (x, y). Colour c has the letter of the c-th hue."""
+    grid = np.full((7, 9), -1)
+    for (x, y), colour in tiles.items():
+        grid[y, x] = colour
+    palette = np.concatenate([[[255] * 3], boxworld.HUES])
+    state = boxworld.from_board(grid, palette, np.asarray([trap]), game.config)
+    game.history = [play.Moment(jax.device_get(state))]
+    return game
+
+
+BOARD = {
+    (3, 3): 0, (4, 3): 1, (3, 4): 0, (4, 4): 2,  # the Gem, behind A and B
+    (1, 0): 3,  # C is loose
+    (2, 1): 1, (3, 1): 3,  # A behind C
+    (7, 0): 2,  # B is loose
+    (6, 2): 2, (7, 2): 1,  # a trap: B behind A
+}  # fmt: skip
+
+
+def walk(game, *actions):
+    """What each move is said to do."""
+    said = []
+    for action in actions:
+        game.act(action)
+        said.append(game.now.message)
+    return said
+
+
+def test_what_moves_do_is_said(bridge):
+    game = on(bridge, BOARD, trap=(7, 2))
+    assert walk(game, UP, LEFT) == ["That is the edge of the board."] * 2
+    assert walk(game, RIGHT) == ["You took the key C."]
+    assert game.now.rewards == 1
+    assert walk(game, DOWN, RIGHT) == ["", "A box is opened at its lock, its right tile."]
+    assert walk(game, UP, RIGHT, RIGHT, DOWN) == ["", "", "", "Key C opened the box: you have A."]
+    assert "you hold: A" in game.panel()
+    assert walk(game, DOWN, RIGHT, DOWN)[-1] == "The Gem's lock needs A and B."
+    assert game.now.rewards == 2
+    assert walk(game, UP, UP, RIGHT, RIGHT, RIGHT) == ["", "", "", "", "You took the key B."]
+    assert "you hold: A B" in game.panel()
+    assert game.panel()[1] == f"step {len(game.history) - 1}   reward 3"
+
+
+def test_the_gem(bridge):
+    game = on(bridge, BOARD, trap=(7, 2))
+    actions = boxworld.solve(game.now.state)
+    assert actions is not None
+    said = walk(game, *actions)
+    assert said[-1] == f"The Gem! Solved in {len(actions)} steps."
+    assert game.is_over
+    assert game.now.rewards == 13
+    assert [row[-1].text for row in game.tiles()][:2] == ["*", "*"]
+    steps = len(game.history)
+    assert walk(game, LEFT) == ["It is over: n for the next board, u to undo."]
+    game.hint()
+    assert game.now.message == "It is over."
+    assert len(game.history) == steps
+    game.undo()
+    assert not game.is_over
+    assert game.now.message == "One step back."
+
+
+def test_a_trap_and_the_way_back(bridge):
+    game = on(bridge, {**BOARD, (1, 0): 1}, trap=(7, 2))  # A is loose
+    game.hint()
+    shortest = boxworld.shortest_solution(game.now.state)
+    assert re.fullmatch(rf"Hint: \w+\. The Gem is {shortest} steps away\.", game.now.message)
+    walk(game, RIGHT, *[RIGHT] * 7, DOWN, DOWN)
+    assert game.now.message == ""
+    assert walk(game, LEFT) == ["Key B, from a box that leads nowhere: lost. (u to undo)"]
+    assert game.is_over
+    assert game.now.rewards == 1
+    game.undo()
+    assert not game.is_over
+    assert game.now.rewards == 2
+
+
+def test_a_board_that_cannot_be_solved_any_more(bridge):
+    """A is used up on a box that is no trap but leads nowhere."""
+    game = on(bridge, {**BOARD, (1, 0): 1, (3, 1): 1, (2, 1): 5}, trap=(7, 2))
+    walk(game, RIGHT, RIGHT, RIGHT, DOWN)
+    assert game.now.message == "Key A opened the box: you have E."
+    game.hint()
+    assert game.now.message == "There is no way to the Gem any more: u to undo."
+    game.again()
+    assert len(game.history) == 1
+    assert game.now.rewards == 0
+    assert game.now.message == "The same board again."
+    game.undo()
+    assert game.now.message == "This is the beginning."
+
+
+def test_locks_without_their_key(bridge):
+    game = on(bridge, BOARD, trap=(7, 2))
+    walk(game, DOWN, DOWN, DOWN)
+    assert walk(game, *[RIGHT] * 2, RIGHT)[-1] == "A box is opened at its lock, its right tile."
+    game = on(bridge, {**BOARD, (0, 2): 4, (1, 2): 5}, trap=(7, 2))
+    assert walk(game, DOWN, DOWN)[-1] == "A box is opened at its lock, its right tile."
+    walk(game, RIGHT)
+    assert walk(game, DOWN) == ["This lock needs the key E."]
+
+
+def test_boards_are_functions_of_the_seed():
+    one, other = play.Game(boxworld.STANDARD, 3), play.Game(boxworld.STANDARD, 3)
+    for _ in range(2):
+        np.testing.assert_array_equal(one.now.state.grid, other.now.state.grid)
+        np.testing.assert_array_equal(one.now.state.palette, other.now.state.palette)
+        before = one.now.state.grid
+        one.next_board()
+        other.next_board()
+        assert (one.now.state.grid != before).any()
+    assert "board 3 of seed 3" in one.panel()[0]
+
+
+def test_a_horizon_ends_the_game():
+    game = play.Game(boxworld.BRIDGE.replace(horizon=2))
+    assert walk(game, UP, UP)[-1] == "2 steps are over."
+    assert game.is_over
+
+
+def test_tiles_have_the_colours_of_the_picture(bridge):
+    game = on(bridge, BOARD, trap=(7, 2))
+    walk(game, RIGHT, DOWN)
+    picture = np.asarray(boxworld.observe(game.now.state, game.config))
+    tiles = game.tiles()
+    np.testing.assert_array_equal([[tile.colour for tile in row] for row in tiles], picture)
+    assert tiles[1][1].text == "@"
+    assert [tiles[3][3].text, tiles[3][4].text, tiles[4][4].text] == ["*", "A", "B"]
+    assert tiles[0][9].text == "C"
+    assert tiles[6][0].text == " "
+
+
+def test_letters_are_those_of_hues_and_tell_nothing():
+    """The same hue is the same letter on every board; the number in the solution is not."""
+    order = np.random.default_rng(0).permutation(20)
+    names = play.key_names(np.concatenate([[[255] * 3], boxworld.HUES[order]]))
+    assert names == {0: "*", **{i + 1: chr(ord("A") + hue) for i, hue in enumerate(order)}}
+
+
+def test_terminal_colours_are_near_and_tell_hues_apart():
+    levels = (0, 95, 135, 175, 215, 255)
+    colours = play.terminal_colours()
+    assert len(set(colours.values())) == len(colours) == 24
+    for colour, index in colours.items():
+        if index >= 232:
+            meant = (8 + 10 * (index - 232),) * 3
+        else:
+            cube = index - 16
+            meant = tuple(levels[i] for i in (cube // 36, cube // 6 % 6, cube % 6))
+        assert max(abs(a - b) for a, b in zip(meant, colour, strict=True)) < 50
+
+
+def test_tile_sizes():
+    assert play.tile_size(9, 10, 24, 80) == (4, 2)
+    assert play.tile_size(9, 10, 17, 80) == (2, 1)
+    assert play.tile_size(7, 10, 40, 70) == (2, 1)
+    assert play.tile_size(7, 10, 14, 57) == (2, 1)
+    assert play.tile_size(7, 10, 14, 56) is None
+    assert play.tile_size(7, 10, 13, 80) is None
+
+
+def test_the_panel_fits(bridge):
+    game = on(bridge, BOARD, trap=(7, 2))
+    game.hint()
+    lines = game.panel()
+    assert len(lines) <= 14
+    assert max(map(len, lines)) <= play.PANEL
+    text = " ".join(lines)
+    assert "Hint: right. The Gem is" in text
+    assert "you hold: nothing" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"env": "bridge", "length": 4}, "max_length=4.*slots"),
+        ({"env": "standard", "bridge": 0.5}, "bridge_probability must be 0 for a Gem with one lock"),
+        ({"env": "standard", "distractors": -1}, "min_distractors must be a whole number of at least 0"),
+    ],
+)
+def test_refuses(flags, message):
+    with pytest.raises(ValueError, match=message):
+        play.make_config(**flags)
+
+
+def test_configs():
+    config = play.make_config("bridge", length=2, bridge=1.0, distractors=1)
+    state = jax.device_get(jax.jit(boxworld.reset)(jax.random.key(0), config))
+    assert state.puzzle[0] == 2
+    assert state.puzzle[1] > 0
+    assert state.puzzle[3] == 1
+
+
+def _without_a_size():
+    """The environment but for what would be believed more than the terminal: some test runners set it."""
+    return {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
+
+
+class Terminal:
+    """The program on a pseudo-terminal, and what it paints."""
+
+    def __init__(self, *flags, size=(24, 80), term="xterm-256color"):
+        self.own, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.boxworld.play", *flags],
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            cwd=ROOT,
+            env={**_without_a_size(), "TERM": term, "JAX_PLATFORMS": "cpu"},
+        )
+        os.close(other)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.own)
+
+    def press(self, keys, until, seconds=60.0):
+        """Sends keys and control-l, which paints everything anew; what is painted up to `until`."""
+        if keys:
+            os.write(self.own, keys + b"\f")
+        painted, end = "", time.monotonic() + seconds
+        while until not in painted:
+            assert time.monotonic() < end, f"{until!r} never came, but {painted!r}"
+            if select.select([self.own], [], [], 0.5)[0]:
+                try:
+                    painted += os.read(self.own, 65536).decode()
+                except OSError:  # the program has ended
+                    break
+        assert until in painted, painted
+        return painted
+
+
+def test_on_a_terminal():
+    """Colours, arrows in the terminal's own codes, every other key, and a clean end."""
+    game = play.Game(play.make_config("bridge", length=1, bridge=0.0), 5)
+    actions = boxworld.solve(game.now.state) or []
+    arrows = (b"\x1bOD", b"\x1bOA", b"\x1bOC", b"\x1bOB")
+    with Terminal("--seed=5", "--length=1", "--bridge=0") as terminal:
+        painted = terminal.press(b"", "q  quit")
+        for tile in {tile.colour for row in game.tiles() for tile in row}:
+            assert f"48;5;{play.terminal_colours()[tile]}m" in painted
+        terminal.press(b"h", f"Hint: {play.ACTIONS[actions[0]]}. The Gem is")
+        terminal.press(arrows[actions[0]], "step 1 ")
+        terminal.press(b"u", "One step back.")
+        terminal.press(b"".join(arrows[action] for action in actions), f"Solved in {len(actions)} steps.")
+        terminal.press(b"r", "The same board again.")
+        terminal.press(b"n", "board 2 of seed 5")
+        terminal.press(b"sd", "step 2 ")
+        os.write(terminal.own, b"q")
+        assert terminal.process.wait(30) == 0
+
+
+def test_on_terminals_that_are_small_or_plain():
+    with (
+        Terminal(size=(10, 40)) as small,
+        Terminal("--env=standard", size=(14, 60), term="vt100") as plain,
+    ):
+        small.press(b"", "terminal too small, need 57 x 14")
+        painted = plain.press(b"", "q  quit")
+        assert ". . " in painted.replace("\x1b[m\x0f", "")
+        assert "48;5" not in painted
+        for terminal in (small, plain):
+            os.write(terminal.own, b"q")
+            assert terminal.process.wait(30) == 0
+
+
+def test_without_a_terminal():
+    """One line that says so, before anything is compiled."""
+    started = subprocess.run(
+        [sys.executable, "-m", "experiments.boxworld.play"],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert started.returncode != 0
+    assert "playing needs a terminal" in started.stdout + started.stderr

@@ -1,0 +1,140 @@
+"""A small model of each paper, not trained, as what is exported; and processes that run what was exported."""
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from experiments.boxworld import load as boxworld_load
+from experiments.boxworld import load as boxworld_weights
+from experiments.exporting import Exportable, Input, Output, run_exported
+from experiments.folnet_pretrain import load as folnet_load
+from experiments.folnet_pretrain import load as folnet_weights
+from experiments.llrnn import config as llrnn_configs
+from experiments.llrnn import load as llrnn_load
+from experiments.mathematics import load as mathematics_load
+from experiments.mathematics import load as mathematics_weights
+from folnet.tokenization import WordPieceTokenizer
+from tests.experiments.boxworld import small as small_boxworld
+from tests.experiments.folnet_pretrain import small as small_folnet
+from tests.experiments.mathematics import small as small_mathematics
+
+TEXTS = ["The cat sees the dog.", "The bird hears the fish.", "The dog likes the bird; the cat likes it."]
+OURS = ("experiments", "simplicial", "tp_transformer", "folnet", "llrnn", "kernels", "benchmarks", "tests")
+OTHERS = (
+    "flax",
+    "optax",
+    "chex",
+    "orbax",
+    "absl",
+    "ml_collections",
+    "safetensors",
+    "tokenizers",
+    "jaxtyping",
+)
+RUNNER = Path(run_exported.__file__)
+
+
+def weigh(params, inputs):
+    """2 ids where the mask is true, and 10 more than their sum."""
+    values = jnp.where(inputs["mask"], inputs["ids"] * params["scale"], 0.0)
+    return {"each": values, "total": jnp.sum(values, axis=1) + params["offset"]}
+
+
+SUMS = Exportable(
+    kind="sum",
+    function=weigh,
+    params={"scale": jnp.full((1, 1), 2.0), "offset": jnp.full((1,), 10.0)},
+    inputs={
+        "ids": Input(("batch", "length"), "int32", "numbers", pad=0, range=(0, 99)),
+        "mask": Input(("batch", "length"), "bool", "which count", default=1, pad=0),
+    },
+    outputs={"total": Output(("batch",), "of all"), "each": Output(("batch", "length"), "of each number")},
+    source={"step": None},
+    lengths=(4, 8),
+    derivable=weigh,
+)
+"""A model of a line, compiled in no time, whose answers are found by hand."""
+
+
+@functools.cache
+def agent(kind: str = "simplicial") -> Exportable:
+    """An agent; its function is that of `experiments.boxworld`."""
+    config = small_boxworld.small()
+    config.agent.kind = kind
+    board = config.board.make()
+    picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
+    module = config.agent.make()
+    params = jax.jit(module.init)(jax.random.key(1), picture)["params"]
+    trained = boxworld_weights.Trained(module, params, board, 7, 7000, "an agent", config)
+    return boxworld_load.of_agent(trained)
+
+
+@functools.cache
+def trained_solver() -> mathematics_weights.Trained:
+    """A TP-Transformer."""
+    config = small_mathematics.small()
+    module = config.model.make()
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    params = jax.jit(module.init)(jax.random.key(3), tokens, tokens)["params"]
+    return mathematics_weights.Trained(module, params, step=3, config=config)
+
+
+def solver() -> Exportable:
+    """The same, with its loop."""
+    return mathematics_load.of_solver(trained_solver())
+
+
+@functools.cache
+def recurrent(cell: str = "second_order") -> Exportable:
+    """A cell on the task of copying."""
+    config = llrnn_configs.Config(cell=llrnn_configs.CellConfig(name=cell, features=6), batch_size=4)
+    task = config.make_task()
+    inputs = jnp.zeros((1, 3, sum(task.fields)))
+    params = jax.jit(config.make_model(task).init)(jax.random.key(2), inputs)["params"]
+    return llrnn_load.of_recurrent(config, params, 5)
+
+
+@functools.cache
+def trained_encoder(**fields: Any) -> folnet_weights.Trained:
+    """A FOLNet with its heads, and a vocabulary."""
+    config = small_folnet.with_model(Path("nowhere"), **fields)
+    module = config.model.make(config.data.pretrain_loss)
+    params = jax.jit(module.init)(jax.random.key(4), jnp.zeros((1, 4), jnp.int32))["params"]
+    tokenizer = WordPieceTokenizer.train(TEXTS, 100)
+    return folnet_weights.Trained(module, params, tokenizer, 9, config)
+
+
+def encoder(**fields: Any) -> Exportable:
+    """The same, as it is exported."""
+    return folnet_load.of_pretraining(trained_encoder(**fields))
+
+
+def run_alone(
+    artifact: Path, *arguments: str, stdin: str = "", devices: int = 1, runner: Path = RUNNER
+) -> subprocess.CompletedProcess[str]:
+    """Runs an artifact by a copy of the runner, beside it, in a process that can import nothing else."""
+    copy = artifact.parent / "copy_of_runner.py"
+    copy.write_bytes(runner.read_bytes())
+    forbidden = repr([*OURS, *OTHERS])
+    code = (
+        f"import runpy, sys; sys.modules.update(dict.fromkeys({forbidden})); "
+        f"sys.argv = {[str(copy), str(artifact), *arguments]!r}; "
+        f"runpy.run_path({str(copy)!r}, run_name='__main__')"
+    )
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return subprocess.run(
+        [sys.executable, "-I", "-W", "error", "-c", code],
+        cwd=artifact.parent,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )

@@ -1,0 +1,559 @@
+"""What was exported runs by itself, and says what is wrong."""
+
+import dataclasses
+import datetime
+import io
+import json
+import shutil
+import subprocess
+import sys
+import types
+import venv
+import zipfile
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from experiments.exporting import Options, export_model, run_exported
+from experiments.exporting.run_exported import Refused
+from experiments.mathematics import load as mathematics_load
+from folnet.tokenization import WordPieceTokenizer
+from tests.experiments.exporting import small as small_exports
+from tests.experiments.exporting.small import SUMS
+from tp_transformer import mathematics
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+IDS = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    """An artifact, and what was exported."""
+    path = tmp_path_factory.mktemp("agent") / "agent.jaxmodel"
+    export_model(small_exports.agent("relational"), path)
+    return path, small_exports.agent("relational")
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory):
+    """The model of a line, for lengths 4 and 8, with its derivative."""
+    path = tmp_path_factory.mktemp("sums") / "sums.jaxmodel"
+    export_model(SUMS, path, Options(derivative=True))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(sums):
+    """The same, loaded."""
+    return run_exported.load(sums)
+
+
+def boards(exportable, count):
+    shape = exportable.inputs["observation"].shape[1:]
+    return np.random.default_rng(0).integers(0, 256, (count, *shape), np.uint8)
+
+
+def live(exportable, **inputs) -> dict[str, Any]:
+    return jax.device_get(jax.jit(exportable.function)(exportable.params, inputs))
+
+
+def rewritten(path, target, change):
+    """The artifact with another manifest."""
+    with zipfile.ZipFile(path) as before, zipfile.ZipFile(target, "w") as after:
+        for name in before.namelist():
+            content = before.read(name)
+            if name == run_exported.MANIFEST:
+                manifest = json.loads(content)
+                change(manifest)
+                content = json.dumps(manifest).encode()
+            after.writestr(name, content)
+    return target
+
+
+# ---- by itself
+
+
+def test_a_process_that_can_import_nothing_of_ours_answers(agent):
+    path, exportable = agent
+    pictures = boards(exportable, 3)
+    requests = [
+        {"inputs": {"observation": pictures.tolist()}, "id": "three"},
+        {"inputs": {"observation": pictures[0].tolist()}},
+        {"inputs": {"observation": pictures[0, 0].tolist()}, "id": 2},
+        {"text": "2 + 2"},
+    ]
+    lines = [*map(json.dumps, requests), "{"]
+    done = small_exports.run_alone(path, stdin="\n".join(lines) + "\n")
+    assert done.returncode == 0, done.stderr
+    three, one, wrong, text, broken = map(json.loads, done.stdout.splitlines())
+    wanted = live(exportable, observation=pictures)
+    assert three["id"] == "three"
+    for name, array in wanted.items():
+        np.testing.assert_allclose(three["outputs"][name], array, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(one["outputs"][name], array[0], rtol=1e-5, atol=1e-6)
+    actions = np.array(["left", "up", "right", "down"])
+    assert three["labels"]["logits"] == actions[wanted["logits"].argmax(-1)].tolist()
+    assert wrong["id"] == 2
+    assert "observation has shape" in wrong["error"]
+    assert "reads no text" in text["error"]
+    assert "error" in broken
+
+
+@pytest.mark.slow
+def test_it_runs_where_there_is_only_jax_and_flatbuffers(agent, tmp_path):
+    path, exportable = agent
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+    python = environment / "bin" / "python"
+    versions = [f"{name}=={__import__(name).__version__}" for name in ("jax", "numpy")]
+    install = [str(python), "-m", "pip", "install", "--quiet", *versions, "flatbuffers"]
+    installed = subprocess.run(install, capture_output=True, text=True, check=False, timeout=600)
+    if installed.returncode:
+        pytest.skip(f"pip could not install JAX: {installed.stderr.strip().splitlines()[-1:]}")
+    shutil.copyfile(path, tmp_path / "agent.jaxmodel")
+    pictures = boards(exportable, 2)
+    listed = subprocess.run(
+        [str(python), "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "flax" not in listed
+    assert "safetensors" not in listed
+    done = subprocess.run(
+        [str(python), "-I", "agent.jaxmodel"],
+        cwd=tmp_path,
+        input=json.dumps({"inputs": {"observation": pictures.tolist()}}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    wanted = live(exportable, observation=pictures)
+    for name, array in json.loads(done.stdout)["outputs"].items():
+        np.testing.assert_allclose(array, wanted[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_artifact_is_a_program_itself(sums):
+    request = json.dumps({"inputs": {"ids": [[1, 2, 3]]}})
+    done = subprocess.run(
+        [sys.executable, "-I", sums.name, "--describe"],
+        cwd=sums.parent,
+        input=request,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["kind"] == "sum"
+
+
+@pytest.mark.slow
+def test_an_answer_comes_before_the_next_question(sums):
+    """Whoever asks may wait for it: nothing is kept back until the input ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", str(sums)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        for number in (1, 2):
+            process.stdin.write(json.dumps({"inputs": {"ids": [number]}}) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["outputs"]["total"] == 10 + 2 * number
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+# ---- answers
+
+
+def test_shorter_inputs_are_filled_up_and_their_padding_is_not_seen(model):
+    outputs = model({"ids": IDS})
+    np.testing.assert_array_equal(outputs["each"], 2.0 * IDS)
+    np.testing.assert_array_equal(outputs["total"], [22, 40])
+    longer = np.ones((1, 6), np.int32)
+    assert model({"ids": longer})["each"].shape == (1, 6)
+    assert model({"ids": longer, "mask": longer < 1})["total"] == 10
+    assert [program.length for program in model.programs] == [4, 8]
+
+
+def test_the_derivative_is_that_of_the_function(model):
+    ids = np.arange(8, dtype=np.int32).reshape(2, 4)
+    cotangents = {"each": np.full((2, 4), 3.0), "total": np.array([1.0, -1.0])}
+    found = model.gradient({"ids": ids}, cotangents)
+    scale = 3 * ids.sum() + ids[0].sum() - ids[1].sum()
+    np.testing.assert_allclose(found["scale"], [[scale]])
+    np.testing.assert_allclose(found["offset"], [0])
+    with pytest.raises(Refused, match="length is 3, expected 4"):
+        model.gradient({"ids": IDS}, cotangents)
+    with pytest.raises(Refused, match=r"cotangents are \['each'\], expected \['each', 'total'\]"):
+        model.gradient({"ids": ids}, {"each": cotangents["each"]})
+    with pytest.raises(Refused, match=r"cotangent total has shape \(3,\), expected \(2,\)"):
+        model.gradient({"ids": ids}, cotangents | {"total": np.zeros(3)})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"id": IDS}, "there is no input 'id'; there are: ids, mask"),
+        ({"mask": IDS > 0}, "input 'ids' is missing; needed are: ids"),
+        ({"ids": IDS.astype(np.int64)}, "input ids has type int64, expected int32"),
+        ({"ids": IDS * 20}, "input ids has the value 120, expected 0 to 99"),
+        ({"ids": -IDS}, "input ids has the value -6, expected 0 to 99"),
+        ({"ids": IDS[0]}, r"input ids has shape \[3\], expected \[batch, length\]"),
+        ({"ids": IDS, "mask": IDS[:1] > 0}, r"mask has shape \[1, 3\], .* with batch = 2, with length = 3"),
+        ({"ids": np.ones((1, 9), np.int32)}, "length is 9, expected at most 8"),
+        ({"ids": IDS[:0]}, "batch is 0, expected 1 or more"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_by_name(model, inputs, message):
+    with pytest.raises(Refused, match=message):
+        model(inputs)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ([], "a request is"),
+        ({"inputs": {"ids": [[1]]}, "text": "a"}, "a request is"),
+        ({"inputs": {"ids": [[1]]}, "ids": 1}, "a request has no 'ids'"),
+        ({"inputs": [1]}, "inputs must be an object"),
+        ({"inputs": {}}, "inputs must have as many rows each, and some; got none"),
+        ({"inputs": {"ids": 3}}, r"as many rows each, and some; got ids \[\]"),
+        ({"inputs": {"ids": [[1], [2, 3]]}}, "input ids has rows of different lengths"),
+        ({"inputs": {"ids": [["a"]]}}, "input ids is not an array of int32"),
+        ({"inputs": {"ids": [[0.5]]}}, "input ids is not an array of int32"),
+        ({"inputs": {"ids": [[1 << 40]]}}, "input ids has numbers that int32 has not"),
+        ({"inputs": {"ids": [[1]], "mask": [[2]]}}, "input mask has numbers that bool has not"),
+        ({"inputs": {"ids": [[1]], "mask": [1]}}, r"input mask has shape \[1\]"),
+        ({"inputs": {"other": [[1]]}}, "there is no input 'other'"),
+        ({"text": "a"}, "reads no text"),
+    ],
+)
+def test_requests_that_do_not_fit_are_refused(model, request_, message):
+    with pytest.raises(Refused, match=message):
+        run_exported.answer(model, request_)
+
+
+def test_lines_are_answered_one_by_one_and_errors_do_not_end_it(model, monkeypatch):
+    lines = ['{"inputs": {"ids": [1, 2, 3]}, "id": 1}', "", "[", '{"id": [7]}', "null"]
+    run_exported.serve(model, lines, out := io.StringIO())
+    first, broken, empty, null = map(json.loads, out.getvalue().splitlines())
+    assert first == {"id": 1, "outputs": {"each": [2.0, 4.0, 6.0], "total": 22.0}}
+    assert "error" in broken
+    assert empty["id"] == [7]
+    assert "error" in null
+
+    def out_of_memory(*_):
+        raise RuntimeError("RESOURCE_EXHAUSTED")
+
+    monkeypatch.setattr(run_exported, "in_even_batches", out_of_memory)
+    run_exported.serve(model, lines[:1], out := io.StringIO())
+    assert json.loads(out.getvalue()) == {"id": 1, "error": "RuntimeError: RESOURCE_EXHAUSTED"}
+
+
+def test_what_json_cannot_say_is_an_error(model):
+    with pytest.raises(Refused, match="output total has numbers that are not finite"):
+        run_exported.to_json(model, {"total": np.array([1.0, np.nan])})
+
+
+def test_bfloat16_is_told_as_float32(model, tmp_path, monkeypatch):
+    """NumPy would write it as bytes of no type."""
+    total = np.asarray(jnp.arange(3, dtype=jnp.bfloat16))
+    assert run_exported.to_json(model, {"total": total}) == {"outputs": {"total": [0.0, 1.0, 2.0]}}
+    monkeypatch.setattr(run_exported, "in_even_batches", lambda *_: {"total": total})
+    np.savez(tmp_path / "in.npz", ids=IDS)
+    run_exported.answer_file(model, tmp_path / "in.npz", tmp_path / "out.npz", batch=3)
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["total"].dtype == np.float32
+        assert found["total"].tolist() == [0, 1, 2]
+
+
+def test_few_sizes_of_batches_are_compiled(model, monkeypatch):
+    seen = []
+    monkeypatch.setattr(type(model), "__call__", lambda self, inputs: seen.append(len(inputs["ids"])) or {})
+    for count in (1, 2, 3, 5, 8):
+        run_exported.in_even_batches(model, {"ids": np.ones((count, 4), np.int32)})
+    assert seen == [1, 2, 4, 8, 8]
+
+
+def test_files_are_answered_in_parts_whole_or_not_at_all(model, tmp_path):
+    ids = np.arange(28, dtype=np.int32).reshape(7, 4)
+    np.savez(tmp_path / "in.npz", ids=ids)
+    assert run_exported.answer_file(model, tmp_path / "in.npz", tmp_path / "out.npz", batch=3) == 7
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_array_equal(found["each"], 2.0 * ids)
+        np.testing.assert_array_equal(found["total"], 10 + 2.0 * ids.sum(1))
+    (tmp_path / "in.jsonl").write_text('{"inputs": {"ids": [[1]]}}\n\nno\n')
+    assert run_exported.answer_file(model, tmp_path / "in.jsonl", tmp_path / "out.jsonl", batch=3) == 2
+    answers = list(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()))
+    assert [list(answer) for answer in answers] == [["outputs"], ["error"]]
+    before = sorted(path.name for path in tmp_path.iterdir())
+    np.savez(tmp_path / "in.npz", ids=ids * 9)
+    (tmp_path / "torn.npz").write_bytes((tmp_path / "in.npz").read_bytes()[:90])
+    (tmp_path / "empty.npz").touch()
+    with zipfile.ZipFile(tmp_path / "bytes.npz", "w") as archive:
+        archive.writestr("x.txt", "no array")
+    for source, target, message in (
+        ("in.npz", "new.npz", "has the value 207"),
+        ("torn.npz", "new.npz", r"torn.npz: "),
+        ("empty.npz", "new.npz", r"empty.npz: damaged, or not an .npz file"),
+        ("bytes.npz", "new.npz", r"bytes.npz: damaged, or not .*x.txt is no array"),
+        ("nothing.jsonl", "new.jsonl", r"nothing.jsonl: "),
+        ("in.npz", "new.jsonl", "must both be"),
+    ):
+        with pytest.raises(Refused, match=message):
+            run_exported.answer_file(model, tmp_path / source, tmp_path / target, batch=3)
+    for name in ("torn.npz", "empty.npz", "bytes.npz"):
+        (tmp_path / name).unlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+# ---- text
+
+
+def test_characters_are_those_of_the_vocabulary():
+    codec = run_exported.Characters(mathematics_load.describe_characters(mathematics.DEFAULT))
+    questions = ["What is 2 + 2?", "", "Let a = -1/2. Is a < 0?"]
+    rows = codec.encode(questions)["source"]
+    np.testing.assert_array_equal(rows, mathematics.DEFAULT.encode_batch(questions))
+    answers = codec.decode({}, {"tokens": rows})
+    assert [answer["text"] for answer in answers] == questions
+    noise = np.random.default_rng(0).integers(0, mathematics.DEFAULT.size, (20, 12))
+    noise[:, 0] = mathematics.START
+    answers = codec.decode({}, {"tokens": noise})
+    assert [answer["text"] for answer in answers] == list(map(mathematics.DEFAULT.decode, noise))
+    with pytest.raises(Refused, match="text has 'ß', which is not one of"):
+        codec.encode(["ß"])
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_word_pieces_are_those_of_the_tokenizer(lowercase):
+    texts = [
+        *small_exports.TEXTS,
+        "The  cat\tsees\nthe dogs!?",
+        "Caf\u00e9 na\u00efve \u0130stanbul \u03a3\u0399\u03a3\u03a5\u03a6\u039f\u03a3 stra\u00dfe",
+        "don't e-mail $5.00 (50%) `x^2` a_b <tag>",
+        "\u4e2d\u6587 and \uac00\ub098 \u3042\u3044 \U0001f600",
+        "zero\u200bwidth soft\u00adhyphen \ufffd\x00\x07",
+        "non\u00a0breaking\u2003space \u2018quotes\u2019 \u2014 dash\u2026",
+        "x" * 101 + " " + "cat" * 33,
+        "",
+        "[CLS] [SEP] [UNK]",
+    ]
+    tokenizer = WordPieceTokenizer.train([*texts, *texts], 400, lowercase=lowercase)
+    told = {"kind": "wordpieces", "vocabulary": list(tokenizer.vocabulary), "lowercase": lowercase}
+    told |= {"closes": True, "writes": None}
+    names = {"ids": "input_ids", "types": "token_type_ids", "mask": "attention_mask"}
+    codec = run_exported.make_text(
+        {**told, "inputs": names, "fills": None, "length": None, "masks_padding": True}
+    )
+    assert isinstance(codec, run_exported.WordPieces)
+    assert [codec.tokens(text) for text in texts] == tokenizer.ids(texts)
+    found, wanted = codec.encode(texts, texts[::-1]), tokenizer(texts, texts[::-1])
+    for name, array in wanted._asdict().items():
+        np.testing.assert_array_equal(found[name], array)
+    masked = ["the [MASK] sees[MASK].", "[MASK]"]
+    fills = run_exported.WordPieces({**told, "fills": "prediction_logits"})
+    assert [fills.tokens(text) for text in masked] == tokenizer.ids(masked, special_tokens=True)
+
+
+def test_masks_are_filled_with_the_likeliest_words():
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog"]
+    told = {
+        "vocabulary": vocabulary,
+        "lowercase": True,
+        "fills": "words",
+        "length": 6,
+        "masks_padding": False,
+        "closes": True,
+        "writes": None,
+    }
+    codec = run_exported.WordPieces({**told, "inputs": {"ids": "ids", "types": "types", "mask": "mask"}})
+    inputs = codec.encode(["the [MASK]", "[MASK] [MASK]"])
+    assert inputs["ids"].tolist() == [[2, 1, 4, 3, 0, 0], [2, 4, 4, 3, 0, 0]]
+    assert set(inputs) == {"ids", "types"}
+    logits = np.full((2, 6, 8), -30.0)  # a row more than the vocabulary has
+    logits[0, 2, 5:] = np.log([0.75, 0.25, 9.0])
+    first, second = codec.decode(inputs, {"words": logits, "other": np.array([1, 2])})
+    assert first["masks"][0][:2] == [["cat", 0.75], ["dog", 0.25]]
+    assert (len(second["masks"]), second["other"]) == (2, 2)
+    with pytest.raises(Refused, match="text has 7 tokens, expected at most 6"):
+        codec.encode(["cat dog cat dog cat"])
+
+
+# ---- refused
+
+
+def test_a_damaged_file_is_refused_wherever_the_damage_is(sums, tmp_path):
+    content = sums.read_bytes()
+    manifest, members = run_exported.read_artifact(sums)
+    damaged = tmp_path / "damaged.jaxmodel"
+    noticed = 0
+    places = np.linspace(0, len(content) - 1, 150).astype(int)
+    for place in (*places, *range(len(content) - 40, len(content))):
+        flipped = bytearray(content)
+        flipped[place] ^= 0x10
+        damaged.write_bytes(flipped)
+        try:
+            found = run_exported.read_artifact(damaged)
+        except Refused:
+            noticed += 1
+        else:  # a date or another field that nothing reads
+            assert found == (manifest, members)
+    assert noticed > 150
+    for size in (0, 10, len(content) // 2, len(content) - 1):
+        damaged.write_bytes(content[:size])
+        with pytest.raises(Refused, match="damaged"):
+            run_exported.load(damaged)
+    with pytest.raises(Refused, match="there is no file"):
+        run_exported.load(tmp_path / "nothing.jaxmodel")
+
+
+def test_a_changed_program_is_refused_though_the_archive_is_whole(sums, tmp_path):
+    def change(manifest):
+        manifest["members"]["program-4.bin"]["sha256"] = "0" * 64
+
+    with pytest.raises(Refused, match=r"program-4.bin is not what was written"):
+        run_exported.load(rewritten(sums, tmp_path / "a.jaxmodel", change))
+
+    def forget(manifest):
+        del manifest["members"]["program-8.bin"]
+
+    with pytest.raises(Refused, match=r"its manifest does not know program-8.bin"):
+        run_exported.load(rewritten(sums, tmp_path / "b.jaxmodel", forget))
+
+    def age(manifest):
+        manifest["format_version"] = 0
+
+    with pytest.raises(Refused, match="is of format"):
+        run_exported.load(rewritten(sums, tmp_path / "c.jaxmodel", age))
+
+
+DAY = datetime.date(2026, 11, 21)
+TOLD = {"jax": "0.12.0.1", "until": "2027-05-21", "months_backward": 6, "weeks_forward": 3}
+
+
+@pytest.mark.parametrize(
+    ("here", "today", "message"),
+    [
+        ("0.12.0.1", datetime.date(2040, 1, 1), None),
+        ("0.13.0", datetime.date(2027, 5, 21), None),
+        (
+            "0.13.0",
+            datetime.date(2027, 5, 22),
+            "6 months .* ended on 2027-05-21: install jax==0.12.0.1",
+        ),
+        ("0.12.0", DAY, None),
+        ("0.11.1", DAY, "this is the older 0.11.1; .* up to 3 weeks later"),
+        ("0.9.0", DAY, "older 0.9.0"),
+    ],
+)
+def test_the_window_is_that_which_jax_promises(here, today, message):
+    if message is None:
+        run_exported.check_window(TOLD, here=here, today=today)
+    else:
+        with pytest.raises(Refused, match=message):
+            run_exported.check_window(TOLD, here=here, today=today)
+
+
+def test_a_model_of_another_time_is_refused_unless_one_insists(sums, tmp_path):
+    def age(manifest):
+        manifest["compatibility"] |= {"jax": "0.10.0", "until": "2026-01-02"}
+
+    old = rewritten(sums, tmp_path / "old.jaxmodel", age)
+    with pytest.raises(Refused, match=r"exported with JAX 0.10.0, this is .* ended on 2026-01-02"):
+        run_exported.load(old)
+    assert run_exported.load(old, any_version=True)({"ids": IDS})["total"].tolist() == [22, 40]
+
+
+def device(platform="cpu", kind="cpu", version="", count=1):
+    client = types.SimpleNamespace(platform_version=version)
+    return [types.SimpleNamespace(platform=platform, device_kind=kind, client=client)] * count
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (device("gpu", "NVIDIA H200", "cuda 13", 2), None),
+        (device("gpu", "NVIDIA A100", "cuda 13", 2), "kernels for NVIDIA H200, and this is NVIDIA A100"),
+        (device("gpu", "MI300", "rocm 7", 2), "exported for cuda, and this is rocm"),
+        (device(), "exported for cuda, and this is cpu"),
+        (device("gpu", "NVIDIA H200", "cuda 13", 3), r"for 2 devices \(data:2\), and there are 3"),
+    ],
+)
+def test_other_platforms_chips_and_numbers_of_devices_are_refused(devices, message):
+    manifest = {
+        "platforms": ["cuda"],
+        "kernels": {"chips": ["NVIDIA H200"]},
+        "sharding": {"axes": {"data": 2}, "devices": 2},
+    }
+    if message is None:
+        run_exported.check_surroundings(manifest, devices)
+    else:
+        with pytest.raises(Refused, match=message):
+            run_exported.check_surroundings(manifest, devices)
+
+
+def test_jax_s_own_refusal_is_told(sums, monkeypatch):
+    def expired(_):
+        raise ValueError("older than the 6-month window")
+
+    monkeypatch.setattr(run_exported.export, "deserialize", expired)
+    with pytest.raises(Refused, match="cannot read it: older than the 6-month window"):
+        run_exported.load(sums)
+
+
+def test_what_is_wrong_is_one_line_and_status_2(tmp_path, capsys):
+    (tmp_path / "a.jaxmodel").write_bytes(b"nothing")
+    assert run_exported.main([str(tmp_path / "a.jaxmodel")]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("error: ")
+    assert told.err.count("\n") == 1
+    for wrong in (["--input=a.npz"], ["--input=a.npz", "--output=b.npz", "--batch=0"]):
+        with pytest.raises(SystemExit):
+            run_exported.main(["a.jaxmodel", *wrong])
+    capsys.readouterr()
+
+
+# ---- weights
+
+
+@pytest.mark.parametrize("where", ["beside", "constants"])
+def test_weights_may_be_elsewhere(where, tmp_path):
+    path = tmp_path / "sums.jaxmodel"
+    export_model(dataclasses.replace(SUMS, lengths=(4,)), path, Options(weights=where, derivative=True))
+    found = run_exported.load(path)
+    assert found({"ids": IDS})["total"].tolist() == [22, 40]
+    beside = tmp_path / "sums.safetensors"
+    assert beside.exists() == (where == "beside")
+    if where == "constants":
+        with pytest.raises(Refused, match="weights are constants"):
+            found.gradient({"ids": IDS}, {})
+        return
+    np.testing.assert_array_equal(safetensors.numpy.load_file(beside)["scale"], [[2.0]])
+    content = beside.read_bytes()
+    beside.write_bytes(content[:-1] + b"\x01")
+    with pytest.raises(Refused, match=r"sums.safetensors is damaged, or of another model"):
+        run_exported.load(path)
+    beside.unlink()
+    with pytest.raises(Refused, match="needs its weights"):
+        run_exported.load(path)
+
+
+def test_safetensors_are_read_as_the_library_reads_them():
+    names = ("float32", "bfloat16", "float16", "int32", "int64", "uint8", "bool")
+    arrays = {name: np.asarray(jnp.arange(6).reshape(2, 3).astype(name)) for name in names if name != "int64"}
+    arrays["int64"] = np.arange(3)
+    arrays["scalar"] = np.array(3.5, np.float32)
+    arrays["empty"] = np.zeros((0, 2), np.float32)
+    found = run_exported.read_weights(safetensors.numpy.save(arrays, {"a": "b"}))
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(found[name], array)

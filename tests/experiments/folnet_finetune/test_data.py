@@ -1,0 +1,156 @@
+"""Fine-tuning's splits and batches: each example once, whatever the lengths; what is missing is told."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from experiments.folnet_finetune import data as finetune_data
+from folnet import tasks
+from tests.experiments.folnet_finetune import small as small_finetune
+from tests.folnet import small_tasks
+
+RTE = tasks.SEQUENCE_TASKS["rte"]
+
+
+def features(count, length=32, seed=0):
+    """Texts of 3 to T tokens, each all of one id, its number."""
+    sizes = np.random.default_rng(seed).integers(3, length + 1, count)
+    mask = np.arange(length)[None] < sizes[:, None]
+    ids = np.where(mask, np.arange(1, count + 1)[:, None], 0).astype(np.int32)
+    return tasks.Features(ids, np.zeros_like(ids), mask, np.arange(count, dtype=np.int32))
+
+
+@pytest.fixture
+def config(tmp_path):
+    return small_finetune.small(tmp_path, tmp_path, batch_size=4, length=32)
+
+
+@pytest.mark.parametrize("lengths", [(), (8, 20)])
+def test_an_epoch_has_every_example_once(config, lengths):
+    """With and without several lengths; each epoch in an order of its own, which can be asked for again."""
+    config.lengths, config.mask_padding = lengths, bool(lengths)
+    count = 4 * 40 + 3  # more than a pool, and a batch that is not full
+    batches = finetune_data.Batches(features(count), config)
+    epochs = []
+    for epoch in range(2):
+        seen, widths = [], set()
+        for step in range(epoch * 41, (epoch + 1) * 41):
+            batch = batches(step)
+            real = batch["weight"] > 0
+            assert batch["input_ids"].shape[0] == 4
+            assert (batch["label"][~real] == tasks.NO_LABEL).all()
+            # A row's first id is its number: labels stay with their rows, and no token is cut off.
+            np.testing.assert_array_equal(batch["input_ids"][real, 0] - 1, batch["label"][real])
+            whole = features(count).attention_mask.sum(1)[batch["label"][real]]
+            np.testing.assert_array_equal((batch["input_ids"] > 0).sum(1)[real], whole)
+            assert ("attention_mask" in batch) == bool(lengths)
+            seen += batch["label"][real].tolist()
+            widths.add(batch["input_ids"].shape[1])
+        assert sorted(seen) == list(range(count))
+        assert widths == {*lengths, 32}
+        epochs.append(seen)
+    assert epochs[0] != epochs[1]
+    again = finetune_data.Batches(features(count), config)
+    for step in (60, 3):  # of any epoch, in any order
+        for name, array in batches(step).items():
+            np.testing.assert_array_equal(array, again(step)[name])
+    config.seed = 1
+    other = finetune_data.Batches(features(count), config)
+    assert (other(0)["label"] != batches(0)["label"]).any()
+
+
+def test_batches_of_several_lengths_are_short(config):
+    """Three in four batches of the shortest texts are as short as these, where half of the texts are."""
+    config.lengths, config.mask_padding = (8,), True
+    rows = features(400)
+    rows.attention_mask[:200, 8:] = False
+    batches = finetune_data.Batches(rows, config)
+    widths = collections.Counter(batches(step)["input_ids"].shape[1] for step in range(100))
+    assert widths[8] >= 45
+
+
+@pytest.mark.parametrize("lengths", [(), (8, 20)])
+def test_measuring_goes_through_all_rows_once(config, lengths):
+    config.lengths, config.mask_padding, config.eval_batch_size = lengths, bool(lengths), 5
+    rows = features(23)
+    split = finetune_data.Split("validation", [None] * 23, rows)
+    seen = []
+    for places, batch in finetune_data.sequential(split, config):
+        assert batch["input_ids"].shape[0] == 5
+        assert set(batch) <= {"input_ids", "token_type_ids", "attention_mask"}
+        np.testing.assert_array_equal(batch["input_ids"][: len(places), 0] - 1, places)
+        assert ((batch["input_ids"] > 0).sum(1)[: len(places)] == rows.attention_mask.sum(1)[places]).all()
+        seen += places.tolist()
+    assert sorted(seen) == list(range(23))
+
+
+def test_spans_of_rows_that_are_filled_in_are_ignored(tmp_path):
+    small_tasks.write_squad(tmp_path)
+    config = small_finetune.small(
+        tmp_path, tmp_path, task="squad2", length=48, stride=16, query_length=12, batch_size=4
+    )
+    data = finetune_data.open_data(config, small_tasks.tokenizer())
+    assert [split.name for split in data.measured] == ["validation"]
+    assert data.train.rows > len(data.train.examples)  # several windows a paragraph
+    batches = finetune_data.Batches(data.train.features, config)
+    last = batches(config.steps_per_epoch(data.train.rows) - 1)
+    filled = last["weight"] == 0
+    assert filled.sum() == -data.train.rows % 4 > 0
+    assert (last["start"][filled] == tasks.NO_LABEL).all()
+    assert (last["end"][filled] == tasks.NO_LABEL).all()
+    assert (last["start"][~filled] >= 0).all()
+
+
+def test_which_splits_a_run_has(tmp_path):
+    """GLUE's hidden test split only for predictions, CLUTRR's always; its authors publish no validation."""
+    small_tasks.glue(tmp_path)
+    small_finetune.write_clutrr(tmp_path)
+    tokenizer = small_tasks.tokenizer()
+
+    def splits(**fields):
+        data = finetune_data.open_data(small_finetune.small(tmp_path, tmp_path, **fields), tokenizer)
+        return [split.name for split in data.dev], [(split.name, split.labelled) for split in data.test]
+
+    halves = ["validation_matched", "validation_mismatched"]
+    assert splits(task="mnli") == (halves, [("test_matched", False), ("test_mismatched", False)])
+    assert splits(task="mnli", predict=False) == (halves, [])
+    assert splits(task="clutrr23", predict=False) == ([], [("test", True)])
+    texts = [
+        finetune_data.task_of(
+            small_finetune.small(tmp_path, tmp_path, task="clutrr23", released_text=released)
+        ).examples(tmp_path, "train")[0][1:3]
+        for released in (True, False)
+    ]
+    assert texts == [
+        ("[Jason] sat. [Lewis] ran.", "('Jason', 'Lewis')"),
+        ("Jason sat. Lewis ran.", "How is Lewis related to Jason?"),
+    ]
+    (tmp_path / "RTE/test.tsv").unlink()
+    assert splits() == (["validation"], [])
+
+
+def test_what_is_missing_is_told(tmp_path):
+    """All of it, and how to get it."""
+    (found,) = finetune_data.missing(small_finetune.small(tmp_path, tmp_path / "none"))[1:]
+    assert "checkpoint: there is no directory" in found
+    assert "experiments.folnet_pretrain.load --pretrained=RUN" in found
+    assert "experiments.folnet_pretrain.convert" in found
+    (found,) = finetune_data.missing(small_finetune.small(small_tasks.glue(tmp_path), tmp_path))
+    assert found.startswith(f"vocabulary: there is no file {tmp_path / 'vocab.txt'}")
+    (found,) = finetune_data.missing(small_finetune.small(tmp_path, None))
+    assert found.startswith("vocabulary: a model from scratch needs a file")
+    (found,) = finetune_data.missing(small_finetune.small(tmp_path, None, vocabulary=str(tmp_path / "v.txt")))
+    assert "v.txt" in found
+    for split in ("dev", "train"):
+        (tmp_path / f"RTE/{split}.tsv").unlink()
+    small_tasks.tokenizer().save(tmp_path / "vocab.txt")
+    (found,) = finetune_data.missing(small_finetune.small(tmp_path, tmp_path))
+    assert "lacks rte's train: RTE/train.tsv; validation: RTE/dev.tsv. Get it: curl" in found
+
+
+def test_a_vocabulary_must_fit_the_model():
+    tokenizer = small_tasks.tokenizer()
+    finetune_data.check_rows(tokenizer, tokenizer.vocab_size)
+    with pytest.raises(ValueError, match="the model's table of words only 99 rows"):
+        finetune_data.check_rows(tokenizer, 99)

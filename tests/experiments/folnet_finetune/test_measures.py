@@ -1,0 +1,181 @@
+"""What is measured of a fine-tuned model: rows in order, the number that decides, the best, files."""
+
+import dataclasses
+import json
+import types
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import runtime
+from experiments.folnet_finetune import data as finetune_data
+from experiments.folnet_finetune import measures
+from folnet import tasks
+from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
+from tests.experiments.folnet_finetune import small as small_finetune
+from tests.folnet import small_tasks
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+SETTINGS = types.SimpleNamespace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def knowing(params, ids, segments, mask, *_, **__):
+    """Entailed if there is the word that the parameters name: what `write_rte` makes true."""
+    found = (ids == params["params"]["word"]).any(axis=1)
+    return SequenceClassifierOutput(jnp.stack([found, ~found], axis=1).astype(jnp.float32))
+
+
+def opened(folder, **fields):
+    config = small_finetune.small(folder, folder, **fields)
+    return config, finetune_data.open_data(config, small_tasks.tokenizer())
+
+
+@pytest.mark.parametrize("lengths", [(), (8, 12)])
+def test_every_row_is_measured_in_its_place(tmp_path, lengths):
+    """By a model that knows the answer, in batches that are not full, of one length or of several."""
+    small_finetune.write_rte(tmp_path, dev=9)
+    config, data = opened(tmp_path, lengths=lengths, mask_padding=bool(lengths), eval_batch_size=4)
+    model = types.SimpleNamespace(config=SETTINGS, apply=knowing)
+    measure = measures.Measure(config, model, data)
+    dog, cat = (jnp.asarray(ids[0]) for ids in data.tokenizer.ids(["dog", "cat"]))
+    assert measure.development({"word": dog}) == {"accuracy": 1.0, "main": 1.0}
+    assert measure.development({"word": cat}) == {"accuracy": 0.0, "main": 0.0}
+    found = measure({"word": dog}, data.test[0])
+    assert (found.metrics, found.predictions.tolist()) == ({}, [0])
+
+
+def test_answers_are_tuned_on_the_development_split(tmp_path):
+    """A model that finds "Zürich" everywhere, rather where "was" is asked, and would rather not answer.
+
+    At 0 nothing is answered, which is right of two of nine (one gold answer is an article); at the best
+    threshold two are, of which one is right.
+    """
+    small_tasks.write_squad(tmp_path)
+    config, data = opened(tmp_path, task="squad2", length=88, stride=24, query_length=16, eval_batch_size=4)
+    zurich, was = (ids[0] for ids in data.tokenizer.ids(["z", "was"]))
+
+    def apply(params, ids, *_, **__):
+        none = jnp.where((ids[:, :8] == was).any(axis=1), 1.125, 1.5)
+        first = jnp.where(ids == zurich, 1.0, -9.0).at[:, 0].set(none)
+        last = jnp.where(jnp.roll(ids, 5, axis=1) == zurich, 1.0, -9.0).at[:, 0].set(none)
+        return QuestionAnsweringOutput(first, last)
+
+    measure = measures.Measure(config, types.SimpleNamespace(config=SETTINGS, apply=apply), data)
+    found = measure({}, data.dev[0])
+    scores, answers = found.metrics, {answer.index: answer.text for answer in found.predictions}
+    assert (scores["f1"], scores["f1/best"]) == pytest.approx((2 / 9, 3 / 9))
+    assert scores["f1/best_threshold"] == 0.25
+    assert {index: text for index, text in answers.items() if text} == {"q0": "Zürich", "q2": "Zürich"}
+    assert measure.development({})["main"] == scores["f1/best"]
+    assert not any(answer.text for answer in measure({}, data.dev[0], threshold=0.0).predictions)
+
+
+def test_what_decides_is_what_the_authors_chose_by():
+    two = {"accuracy": 0.8, "f1": 0.6}
+    assert measures.main_metric(tasks.SEQUENCE_TASKS["mrpc"], {"validation": two}) == pytest.approx(0.7)
+    halves = {"validation_matched": {"accuracy": 0.5}, "validation_mismatched": {"accuracy": 0.7}}
+    assert measures.main_metric(tasks.SEQUENCE_TASKS["mnli"], halves) == pytest.approx(0.6)
+    assert measures.named(halves) == {"matched/accuracy": 0.5, "mismatched/accuracy": 0.7}
+    assert measures.named({"validation": two}) == two
+    spans = {"f1": 0.1, "f1/best": 0.4, "exact": 0.2, "exact/best": 0.3}
+    assert measures.main_metric(tasks.SQUAD, {"validation": spans}) == 0.4
+
+
+class Saved:
+    """A model that is one number."""
+
+    @staticmethod
+    def save_pretrained(directory, params):
+        directory.mkdir(exist_ok=True)
+        (directory / "number").write_text(str(params))
+
+    @classmethod
+    def from_pretrained(cls, directory):
+        return cls(), int((directory / "number").read_text())
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_first_of_the_best_is_kept(tmp_path, kept):
+    """In a directory, where one that goes on finds it, or in memory."""
+    folder = tmp_path / "best" if kept else None
+    data: Any = types.SimpleNamespace(tokenizer=small_tasks.tokenizer())
+    best = measures.Best(folder, Saved(), data)
+    for step, score in ((1, 0.5), (2, 0.7), (3, 0.7), (4, 0.6)):
+        best.offer(step, {"main": score, "accuracy": score}, step)
+    assert best.record == {"step": 2, "main": 0.7, "accuracy": 0.7}
+    assert best.params() == 2
+    again = measures.Best(folder, Saved(), data)
+    assert again.record == (best.record if kept else None)
+    again.offer(5, {"main": 0.65}, 5)
+    assert again.params() == (2 if kept else 5)
+    files = sorted(path.name for path in tmp_path.glob("best/*"))
+    assert files == (["metrics.json", "number", "vocab.txt"] if kept else [])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"step": 2, "main": "best"}', '{"main": 0.5}'])
+def test_a_damaged_record_of_the_best_is_named(tmp_path, text):
+    (tmp_path / "metrics.json").write_text(text)
+    data: Any = types.SimpleNamespace()
+    with pytest.raises(runtime.WorkdirError, match=r"metrics\.json (is not JSON|holds|is damaged)"):
+        measures.Best(tmp_path, Saved(), data)
+
+
+def test_predictions_are_in_each_benchmarks_format(tmp_path):
+    small_tasks.glue(tmp_path)
+    small_finetune.write_folio(tmp_path)
+    small_finetune.write_clutrr(tmp_path)
+    _, glue = opened(tmp_path, task="mnli")
+    measured = measures.Measured({}, np.asarray([2, 0]), (np.zeros((2, 3)),))
+    assert measures.write_predictions(tmp_path, glue.task, glue.test[1], measured) == ["MNLI-mm.tsv"]
+    assert (tmp_path / "MNLI-mm.tsv").read_text() == "index\tprediction\n0\tcontradiction\n1\tentailment\n"
+
+    _, folio = opened(tmp_path, task="folio")
+    logits = np.log([[0.2, 0.7, 0.1], [0.5, 0.25, 0.25], [0.1, 0.1, 0.8]])
+    measured = measures.Measured({}, logits.argmax(1), (logits,))
+    (name,) = measures.write_predictions(tmp_path, folio.task, folio.dev[0], measured)
+    assert name == "folio_validation.jsonl"
+    rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+    assert rows == [
+        {"index": "0", "prediction": "False", "label": "True", "probability": 0.7},
+        {"index": "1", "prediction": "True", "label": "False", "probability": 0.5},
+        {"index": "2", "prediction": "Unknown", "label": "Unknown", "probability": 0.8},
+    ]
+
+    _, clutrr = opened(tmp_path, task="clutrr23")
+    logits = np.zeros((18, 21))
+    logits[:, 3] = 99.0
+    measured = measures.Measured({}, logits.argmax(1), (logits,))
+    (name,) = measures.write_predictions(tmp_path, clutrr.task, clutrr.test[0], measured)
+    first = json.loads((tmp_path / name).read_text().splitlines()[0])
+    assert first == {
+        "index": "0",
+        "prediction": "brother",
+        "label": "grandfather",
+        "group": "k=2",
+        "probability": 1.0,
+    }
+
+
+def test_without_a_development_split_the_last_is_the_best(tmp_path):
+    """CLUTRR as its authors publish it: the test split is measured by the last parameters."""
+    small_finetune.write_clutrr(tmp_path)
+    config, data = opened(tmp_path, task="clutrr23")
+
+    def apply(params, ids, *_, **__):
+        return SequenceClassifierOutput(jnp.zeros((ids.shape[0], 21)).at[:, 3].set(params["params"]["x"]))
+
+    measure = measures.Measure(config, types.SimpleNamespace(config=SETTINGS, apply=apply), data)
+    assert measure.development({"x": jnp.ones(())}) == {}
+    best = measures.Best(None, None, data)
+    found = measures.conclude(config, measure, best, data, {"x": jnp.ones(())}, {"step": 9}, tmp_path)
+    assert found["best"] == found["last"] == {"step": 9}
+    assert found["test"]["accuracy/k=2"] == 0.5  # the second of two is "brother"
+    assert found["test"]["accuracy/k=9"] == 0.0
+    assert found["predictions"] == ["predictions/clutrr23_test.jsonl"]
+    silent = dataclasses.replace(config, predict=False)
+    found = measures.conclude(silent, measure, best, data, {"x": jnp.ones(())}, {"step": 9}, tmp_path)
+    assert found["predictions"] == []
+    assert found["test"]["accuracy/k=2"] == 0.5

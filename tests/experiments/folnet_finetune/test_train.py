@@ -1,0 +1,365 @@
+"""FOLNet's fine-tuning as a user starts it: presets, mistakes, runs and their files, several runs."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from experiments import runtime
+from experiments.folnet_finetune import config as presets
+from experiments.folnet_finetune import measures
+from experiments.folnet_finetune import train as experiment
+from experiments.folnet_finetune.grid import GridConfig
+from folnet import FOLNetForQuestionAnswering, FOLNetForSequenceClassification, tasks
+from tests import on_devices
+from tests.experiments.folnet_finetune import small as small_finetune
+from tests.experiments.folnet_finetune.small import small
+from tests.folnet import small_tasks
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return small_finetune.checkpoint(tmp_path_factory.mktemp("checkpoint"), operators="j.a")
+
+
+@pytest.fixture(scope="module")
+def rte(checkpoint, tmp_path_factory):
+    """Three examples in batches of two: two steps an epoch, the second of one example; without a break."""
+    folder = tmp_path_factory.mktemp("rte")
+    config = small(small_finetune.write_rte(folder), checkpoint, epochs=2)
+    return config, folder / "run", experiment.train_one(config, workdir=folder / "run")
+
+
+@pytest.mark.parametrize("task", tasks.TASKS)
+def test_every_task_has_a_preset_of_table_9(task):
+    config = presets.get_config(task)
+    config.validate()
+    assert config.task == task
+    assert (config.b1, config.b2, config.eps, config.weight_decay, config.clip) == (0.9, 0.999, 1e-6, 0.01, 0)
+    assert (config.model.hidden_dropout_prob, config.model.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert config.settings()[0] in dataclasses.replace(config, sweep="16gb").settings()
+    assert config.tokens == {"squad2": 384, "folio": 512, "clutrr23": 256, "clutrr234": 256}.get(task, 128)
+
+
+@pytest.mark.parametrize(
+    ("task", "sweep", "lr", "batch_size", "epochs", "warmup"),
+    [
+        ("rte", "16gb", (6e-5, 8e-5, 1e-4, 2e-4), (16, 32), (5, 10, 20), (0.06, 0.25)),
+        ("mnli", "160gb", (1e-5, 2e-5, 3e-5, 4e-5), (32,), (2, 3, 5), (0.06,)),
+        ("squad2", "16gb", (8e-5, 9e-5, 1e-4), (16, 32), (2, 3), (0.06,)),
+        ("folio", "160gb", (1e-5, 2e-5, 3e-5), (16, 32), (60, 80), (0.06, 0.25)),
+        ("clutrr234", "16gb", (5e-5,), (16,), (100,), (0.06,)),
+    ],
+)
+def test_a_sweep_is_table_9(task, sweep, lr, batch_size, epochs, warmup):
+    config = dataclasses.replace(presets.get_config(task), sweep=sweep)
+    config.validate()
+    settings = config.settings()
+    assert len(set(settings)) == len(settings) == len(lr) * len(batch_size) * len(epochs) * len(warmup)
+    for values, name in ((lr, "lr"), (batch_size, "batch_size"), (epochs, "epochs"), (warmup, "warmup")):
+        assert {getattr(setting, name) for setting in settings} == set(values)
+    one = config.for_run(settings[-1], 4)
+    assert (one.seed, one.seeds, one.sweep, one.lr) == (4, 1, "none", lr[-1])
+    fewer = dataclasses.replace(config, grid=GridConfig(lr=(0.5,), epochs=(7,)))
+    assert {(setting.lr, setting.epochs) for setting in fewer.settings()} == {(0.5, 7)}
+
+
+def test_steps_follow_from_examples():
+    """Evaluations end epochs, lines of the record divide them, whatever the numbers are."""
+    config = presets.get_config("rte")
+    config.batch_size, config.epochs = 32, 10
+    found = config.resolved(2490)
+    assert (found.steps, found.eval_every, found.checkpoint_every, found.log_every) == (780, 78, 78, 39)
+    found.validate()
+    assert config.resolved(32 * 97 - 1).log_every == 1
+    config.eval_every, config.checkpoint_every, config.steps = 60, 90, 70
+    found = config.resolved(2490)
+    assert (found.steps, found.eval_every, found.checkpoint_every, found.log_every) == (70, 60, 90, 30)
+    found.validate()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task": "wnli"}, "task='wnli' is not one of mnli"),
+        ({"epochs": 0}, "epochs=0 must be at least 1"),
+        ({"warmup": 1.0}, "warmup=1.0 must be from 0 up to 1"),
+        ({"seeds": 0}, "seeds=0 must be at least 1"),
+        ({"sweep": "all"}, "sweep='all' is not one of none, 16gb, 160gb"),
+        ({"grid.lr": (1e-4,)}, "needs sweep=16gb"),
+        ({"sweep": "16gb", "steps": 5}, "steps=5 must be 0 in a sweep"),
+        ({"sweep": "16gb", "grid.batch_size": (0,)}, "batch_size=0 must be at least 1"),
+        ({"accumulate": 3}, "accumulate=3 must divide batch_size=2"),
+        ({"keep": "none"}, "keep='none' is not one of chosen, all"),
+        ({"lengths": (8,)}, "need mask_padding=True"),
+        ({"lengths": (12, 8), "mask_padding": True}, "must rise, all of them below 16"),
+        ({"lengths": (8, 16), "mask_padding": True}, "must rise, all of them below 16"),
+        ({"length": 4}, "length=4 must be at least 8"),
+        ({"task": "squad2", "length": 194}, "length=194 must be at least query_length"),
+        ({"stride": 3}, "stride=3 is for task=squad2"),
+        ({"model.hidden_size": 8}, "model.hidden_size=8 is for a model from scratch"),
+        ({"checkpoint": "", "model.operators": "a.j"}, "model.operators is 'a.j'"),
+        ({"checkpoint": "", "model.absolute_position": True, "length": 600}, "length=600 must be at most"),
+        ({"keep_checkpoints": 1}, "keep_checkpoints=1 must be at least 2"),
+        ({"lr": "x"}, "lr='x' must be of type float"),
+    ],
+)
+def test_mistakes_are_told(fields, message):
+    config = small(Path("data"), Path("models"))
+    for name, value in fields.items():
+        *holder, field = name.split(".")
+        setattr(getattr(config, holder[0]) if holder else config, field, value)
+    with pytest.raises(ValueError, match=message):
+        config.validate()
+
+
+def test_what_is_missing_is_told_before_anything_is_compiled(tmp_path, monkeypatch):
+    """All of it in one line; nothing is read, drawn or written."""
+    monkeypatch.setattr(experiment, "train", None)  # calling it would fail
+    monkeypatch.setattr(experiment.finetune_data, "open_data", None)
+    config = small(tmp_path / "nowhere", tmp_path / "none")
+    with pytest.raises(runtime.WorkdirError) as raised:
+        experiment.main(config, workdir=tmp_path / "run")
+    told = str(raised.value)
+    assert "nowhere does not exist; it lacks rte's train: RTE/train.tsv; validation: RTE/dev.tsv" in told
+    assert "Get it: curl -LO" in told
+    assert "checkpoint: there is no directory" in told
+    assert "\n" not in told
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_mistakes_on_the_command_line_are_one_line(tmp_path):
+    """And JAX, which is asked to tell, has compiled nothing; in as many seconds as it takes to import it."""
+    small_finetune.write_rte(tmp_path)
+    rows = (tmp_path / "RTE/dev.tsv").read_text() + "9\tone\n"
+    (tmp_path / "RTE/dev.tsv").write_text(rows)
+    small_tasks.tokenizer().save(tmp_path / "vocab.txt")
+    scratch = ["--config.checkpoint=", f"--config.vocabulary={tmp_path / 'vocab.txt'}"]
+    command = [
+        sys.executable, "-m", "experiments.folnet_finetune",
+        "--config=rte", f"--workdir={tmp_path / 'run'}",
+    ]  # fmt: skip
+    for flags, told in (
+        (["--config.data_dir=/nowhere"], "data_dir: directory /nowhere does not exist; it lacks rte's train"),
+        ([f"--config.data_dir={tmp_path}", *scratch], "dev.tsv, line 5: 2 columns, expected 4"),
+        (
+            ["--config.sweep=16gb", "--config.grid.lr=(0.1,)", "--config.grid.warmup=(2.0,)"],
+            "warmup=2.0 must",
+        ),
+        (["--config.epoch=3"], "config has no field epoch; did you mean epochs?"),
+    ):
+        done = subprocess.run(
+            [*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False,
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_LOG_COMPILES": "1"},
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert told in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_leaves_its_record_the_best_model_and_predictions(rte):
+    config, workdir, result = rte
+    files = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
+    assert files == {"config.json", "metrics.jsonl", "summary.json", "checkpoints", "best", "predictions"}
+    rows = runtime.metrics.read(workdir / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [2, 4]
+    assert all({"loss", "accuracy", "eval/accuracy", "eval/main"} <= set(row) for row in rows)
+    found = result.results
+    assert result.step == found["last"]["step"] == 4
+    assert found["rows"] == {"train": 3, "validation": 3, "test": 1}
+    best = max(rows, key=lambda row: row["eval/main"])  # of equal ones the first
+    assert found["best"] == {
+        "step": best["step"],
+        "accuracy": best["eval/accuracy"],
+        "main": best["eval/main"],
+    }
+    assert found["predictions"] == ["predictions/RTE_validation.tsv", "predictions/RTE.tsv"]
+    written = tasks.SEQUENCE_TASKS["rte"]
+    dev = written.examples(config.data_dir, "validation")
+    predictions = written.read_predictions(workdir / "predictions/RTE_validation.tsv", dev)
+    assert written.score(dev, predictions)["accuracy"] == best["eval/accuracy"]
+    model, params = FOLNetForSequenceClassification.from_pretrained(workdir / "best")
+    assert model.config.num_labels == 2
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == found["parameters"]
+
+
+def test_a_workdir_stays_with_its_data(rte, tmp_path):
+    """A finished run, asked to go on with a table of which a row has changed."""
+    config, workdir, _ = rte
+    small_finetune.write_rte(tmp_path)
+    path = tmp_path / "RTE/train.tsv"
+    path.write_text(path.read_text().replace("it is a book", "it is a car", 1))
+    data = experiment.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
+    with pytest.raises(runtime.WorkdirError, match="begun with other data: tokens of train changed since"):
+        experiment.train(config, data, workdir)
+    (tmp_path / "RTE/test.tsv").unlink()
+    data = experiment.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
+    with pytest.raises(runtime.WorkdirError, match=r"has no config\.json but is not empty"):
+        experiment.train(config, data, tmp_path)
+
+
+class Killed(BaseException):
+    """Nothing catches it."""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_as_one_that_was_not(rte, tmp_path, monkeypatch):
+    """Between the best of the fourth step and its checkpoint."""
+    config, workdir, straight = rte
+    offer = measures.Best.offer
+
+    def killed(self, step, metrics, params):
+        offer(self, step, metrics, params)
+        if step == 4:
+            raise Killed
+
+    monkeypatch.setattr(measures.Best, "offer", killed)
+    with pytest.raises(Killed):
+        experiment.main(config, workdir=tmp_path / "run")
+    monkeypatch.setattr(measures.Best, "offer", offer)
+    assert sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir()) == [2]
+    again = experiment.train_one(config, workdir=tmp_path / "run")
+    chex.assert_trees_all_equal(straight.params, again.params)
+    assert again.summary["params_sha256"] == straight.summary["params_sha256"]
+    assert again.results == straight.results
+    for name in ("best/model.safetensors", "best/metrics.json", "predictions/RTE.tsv"):
+        assert (tmp_path / "run" / name).read_bytes() == (workdir / name).read_bytes()
+    monkeypatch.setattr(measures, "conclude", None)  # a finished run returns at once
+    assert experiment.train_one(config, workdir=tmp_path / "run").summary == json.loads(
+        json.dumps(again.summary)
+    )
+
+
+def test_squad_is_answered(checkpoint, tmp_path):
+    """Windows, null odds, the threshold; the last is measured again from what the run has left."""
+    small_tasks.write_squad(tmp_path)
+    config = small(
+        tmp_path, checkpoint, task="squad2", length=80, stride=24, query_length=16, batch_size=8, epochs=1
+    )
+    config.eval_batch_size = 8
+    result = experiment.train_one(config, workdir=tmp_path / "run")
+    found = result.results
+    assert result.step == 2
+    assert 9 < found["rows"]["train"] <= 16  # windows, of nine questions
+    assert found["predictions"] == [
+        "predictions/squad2_validation.json",
+        "predictions/squad2_validation_null_odds.json",
+    ]
+    answers, odds = (json.loads((tmp_path / "run" / name).read_text()) for name in found["predictions"])
+    assert set(answers) == set(odds) == {f"q{number}" for number in range(9)}
+    threshold = found["best"]["f1/best_threshold"]
+    assert all((text == "") == (odds[index] > threshold) for index, text in answers.items())
+    assert found["best"]["main"] == found["best"]["f1/best"] >= found["best"]["f1"]
+    model, _ = FOLNetForQuestionAnswering.from_pretrained(tmp_path / "run/best")
+    assert model.config.hidden_size == 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [task for task in tasks.TASKS if task not in ("rte", "squad2", "clutrr234")])
+def test_every_task_is_learned_from(checkpoint, tmp_path, task):
+    """A few steps on files in its published format."""
+    small_tasks.glue(tmp_path)
+    small_finetune.write_folio(tmp_path)
+    small_finetune.write_clutrr(tmp_path)
+    config = small(tmp_path, checkpoint, task=task, epochs=2)
+    config.model.dtype = "bfloat16" if task == "folio" else "float32"  # the presets' and the tests'
+    result = experiment.train_one(config, workdir=tmp_path / "run")
+    assert result.step == config.resolved(result.results["rows"]["train"]).steps
+    assert np.isfinite(result.metrics["loss"])
+    assert all((tmp_path / "run" / name).is_file() for name in result.results["predictions"])
+    if task == "clutrr23":
+        assert len([name for name in result.results["test"] if name.startswith("accuracy/k=")]) == 9
+        assert not (tmp_path / "run/best").exists()
+    else:
+        assert result.results["best"]["main"] == max(
+            row["eval/main"] for row in runtime.metrics.read(tmp_path / "run/metrics.jsonl")
+        )
+    splits = tasks.TASKS[task].splits
+    assert len(result.results["predictions"]) == len(splits) - 1 - (task == "clutrr23")
+
+
+@pytest.mark.slow
+def test_a_transformer_stands_under_the_same_heads(tmp_path):
+    """The one that FOLNet is compared with, absolute positions and all."""
+    bert = {"name": "transformer", "relative_position": "none", "absolute_position": True}
+    checkpoint = small_finetune.checkpoint(tmp_path / "checkpoint", **bert)
+    config = small(small_finetune.write_rte(tmp_path), checkpoint, epochs=1)
+    result = experiment.train_one(config, workdir=None)
+    assert result.step == 2
+    names = jax.tree_util.tree_leaves_with_path(result.params["folnet"])
+    assert any("position" in jax.tree_util.keystr(path) for path, _ in names)
+    longer = dataclasses.replace(config, length=17)
+    with pytest.raises(runtime.WorkdirError, match="length=17 must be at most the checkpoint's 16"):
+        experiment.train_one(longer, workdir=None)
+
+
+@pytest.mark.slow
+def test_it_learns_from_scratch_and_with_shorter_lengths(tmp_path):
+    """One word decides: the development split is right in the end, and so are the best model's files."""
+    small_finetune.write_rte(tmp_path, train=64, dev=16, test=4)
+    small_tasks.tokenizer().save(tmp_path / "vocab.txt")
+    config = small(
+        tmp_path, None, vocabulary=str(tmp_path / "vocab.txt"), epochs=30, batch_size=8, lr=0.001,
+        lengths=(24,), length=32, mask_padding=True, weight_decay=0.0,
+    )  # fmt: skip
+    config.model = dataclasses.replace(small_finetune.MODEL, vocab_size=small_finetune.ROWS)
+    config.model.hidden_dropout_prob = 0.1
+    result = experiment.train_one(config, workdir=tmp_path / "run")
+    assert result.results["best"]["accuracy"] == 1.0
+    text = (tmp_path / "run/predictions/RTE.tsv").read_text()
+    assert text == "index\tprediction\n" + "".join(
+        f"{number}\t{('entailment', 'not_entailment')[number % 2]}\n" for number in range(4)
+    )
+
+
+@pytest.mark.slow
+def test_several_seeds_and_settings_are_one_command(tmp_path, checkpoint):
+    """A run a directory; started again, nothing is trained again; one that is gone is."""
+    config = small(
+        small_finetune.write_rte(tmp_path), checkpoint, sweep="16gb", seeds=2, epochs=1,
+        grid=GridConfig(lr=(0.01, 0.02), batch_size=(2,), epochs=(1,), warmup=(0.06,)),
+    )  # fmt: skip
+    report = experiment.train_all(config, workdir=tmp_path / "runs")
+    assert len(report.runs) == 4
+    first, second = (tmp_path / "runs" / report.runs[place].directory for place in (0, 1))
+    hashes = [json.loads((of / "summary.json").read_text())["params_sha256"] for of in (first, second)]
+    assert hashes[0] != hashes[1]
+    before = (second / "summary.json").stat().st_mtime_ns
+    (first / "summary.json").unlink()
+    assert experiment.main(config, workdir=tmp_path / "runs") == report
+    assert json.loads((first / "summary.json").read_text())["params_sha256"] == hashes[0]
+    assert (second / "summary.json").stat().st_mtime_ns == before
+    with pytest.raises(ValueError, match="workdir must be given"):
+        experiment.main(config, workdir=None)
+
+
+@pytest.mark.slow
+def test_a_batch_in_parts_is_the_batch(rte, tmp_path):
+    config, _, whole = rte
+    parts = experiment.train_one(dataclasses.replace(config, accumulate=2), workdir=tmp_path / "run")
+    chex.assert_trees_all_close(whole.params, parts.params, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_four_devices_fine_tune_as_one_in_every_mode():
+    """By SGD, from a checkpoint, with a batch that is not full; measured and written alike."""
+    ways = ("jit", "split", "shard_map", "pmap")
+    four, one = on_devices.outcomes(Path(__file__).with_name("parity.py"), (4, ways), (1, ("jit",)))
+    expected = one["jit"]
+    for way in ways:
+        found = four[way]
+        np.testing.assert_allclose(found["params"], expected["params"], rtol=1e-5, atol=1e-6, err_msg=way)
+        assert (found["best"], found["predictions"]) == (expected["best"], expected["predictions"]), way

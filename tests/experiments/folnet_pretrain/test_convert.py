@@ -1,0 +1,136 @@
+"""The program that converts checkpoints, as a user starts it; what it says of files that do not fit."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import folnet
+from experiments.folnet_pretrain import convert as convert_folnet
+from experiments.runtime import torch_files
+from tests.folnet import small
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORDED = ROOT / "tests" / "folnet" / "data" / "folnet_join_assoc.npz"
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """The prefix of the authors' two files, and what was recorded with them."""
+    with np.load(RECORDED) as archive:
+        arrays = dict(archive)
+    prefix = tmp_path / "folnet_small"
+    prefix.with_suffix(".cfg").write_text(str(arrays["config"]))
+    state = {
+        name.removeprefix("pretraining/"): array
+        for name, array in arrays.items()
+        if name.startswith("pretraining/")
+    }
+    torch_files.save(prefix.with_suffix(".pt"), state)
+    return prefix, state, arrays
+
+
+def count(state):
+    """Numbers of a state dict, the tied table once."""
+    return sum(array.size for name, array in state.items() if not name.endswith("decoder.weight"))
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.folnet_pretrain.convert", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_a_checkpoint_is_converted_and_gives_what_was_recorded(theirs, tmp_path):
+    """From the command line to logits."""
+    prefix, state, arrays = theirs
+    done = run(prefix, tmp_path / "ours")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path / 'ours'}: FOLNetForPreTraining, {count(state):,} parameters\n"
+    model, params = folnet.FOLNetForPreTraining.from_pretrained(tmp_path / "ours")
+    ids, types, positions = (
+        jnp.asarray(arrays[f"input/{name}"], jnp.int32)
+        for name in ("token_ids", "segment_ids", "mlm_positions")
+    )
+    out = small.quickly(lambda p: small.apply(model, p, ids, types, mlm_positions=positions))(params)
+    np.testing.assert_allclose(out.prediction_logits, arrays["output/mlm_logits"], atol=2e-5)
+
+
+def test_there_and_back_in_files(theirs, tmp_path):
+    """Every number of the authors' file comes back, and their settings."""
+    prefix, state, arrays = theirs
+    convert_folnet.from_authors(str(prefix), str(tmp_path / "ours"))
+    said = convert_folnet.to_authors(str(tmp_path / "ours"), str(tmp_path / "new" / "back"))
+    assert said.endswith(f"back.pt: FOLNetForPreTraining, {count(state):,} parameters")
+    back = torch_files.read_state_dict(tmp_path / "new" / "back.pt")
+    assert set(back) == set(state)
+    for name, array in state.items():
+        np.testing.assert_array_equal(back[name], array)
+    settings = json.loads((tmp_path / "new" / "back.cfg").read_text())
+    assert settings["mixer_ops"] == json.loads(str(arrays["config"]))["mixer_ops"]
+
+
+def test_a_class_can_be_asked_for(theirs, tmp_path):
+    """What it has no place for is told."""
+    said = convert_folnet.from_authors(str(theirs[0]), str(tmp_path / "ours"), "FOLNet")
+    assert "FOLNet, " in said
+    assert "left out, of other heads: cls.heads.predictions.bias, " in said
+
+
+def test_nothing_is_replaced(theirs, tmp_path):
+    """Neither a model nor files of the authors."""
+    prefix = str(theirs[0])
+    convert_folnet.from_authors(prefix, str(tmp_path / "ours"))
+    with pytest.raises(ValueError, match=r"config.json, .*model.safetensors: there already"):
+        convert_folnet.from_authors(prefix, str(tmp_path / "ours"))
+    with pytest.raises(ValueError, match=r"folnet_small.cfg, .*folnet_small.pt: there already"):
+        convert_folnet.to_authors(str(tmp_path / "ours"), prefix)
+
+
+def test_files_that_are_missing_or_damaged(theirs, tmp_path):
+    """By name, and nothing is written."""
+    prefix, ours = theirs[0], str(tmp_path / "ours")
+    with pytest.raises(ValueError, match=r"nothing.cfg is not there"):
+        convert_folnet.from_authors(str(tmp_path / "nothing"), ours)
+    settings = prefix.with_suffix(".cfg")
+    text = settings.read_text()
+    for wrong, message in (("{", "Expecting property name"), ("[]", r"it holds \[\], expected settings")):
+        settings.write_text(wrong)
+        with pytest.raises(ValueError, match=rf"folnet_small.cfg: {message}"):
+            convert_folnet.from_authors(str(prefix), ours)
+    settings.write_text(text.replace('"head_size"', '"head_sizes"'))
+    with pytest.raises(
+        ValueError, match=r"(?s)folnet_small.cfg: config does not fit.*head_sizes is not known"
+    ):
+        convert_folnet.from_authors(str(prefix), ours)
+    settings.write_text(text)
+    prefix.with_suffix(".pt").write_bytes(b"not a file of PyTorch")
+    with pytest.raises(ValueError, match=r"folnet_small.pt: cannot be read"):
+        convert_folnet.from_authors(str(prefix), ours)
+    assert not Path(ours).exists()
+    with pytest.raises(ValueError, match=r"config.json: .* it is not there"):
+        convert_folnet.to_authors(ours, str(tmp_path / "back"))
+
+
+@pytest.mark.slow
+def test_mistakes_on_the_command_line(tmp_path):
+    """No traceback."""
+    for arguments, message in (
+        ((tmp_path / "a",), "1 names, expected two"),
+        ((tmp_path / "a", tmp_path / "b"), "a.cfg is not there"),
+    ):
+        done = run(*arguments)
+        assert done.returncode != 0
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,269 @@
+"""The program that prepares text, in this process and as a user starts it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.folnet_pretrain import data as folnet_data
+from folnet.pretraining.documents import Document, Documents, Listed, is_held_out
+from folnet.pretraining.files import MANIFEST, VOCABULARY, PreparedWindows
+from folnet.pretraining.windows import make_windows
+from folnet.tokenization import WordPieceTokenizer
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXTS = [
+    (f"document {n}", "\n".join(f"Sentence {i} of text {n} is here." for i in range(3 + n % 7)))
+    for n in range(23)
+]
+
+
+class Failing(Documents):
+    """Documents of which one cannot be read, at first."""
+
+    name = "documents in memory"
+
+    def __init__(self, broken):
+        self.broken, self.reads = broken, 0
+
+    def __len__(self):
+        return len(TEXTS)
+
+    def _at(self, index):
+        self.reads += 1
+        if index == self.broken:
+            raise ValueError(f"document {index} is damaged")
+        return Document(*TEXTS[index])
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return WordPieceTokenizer.train([text for _, text in TEXTS], 80)
+
+
+def prepare(directory, documents, tokenizer, **arguments):
+    settings: dict[str, Any] = {
+        "length": 24,
+        "held_out": 0.2,
+        "shard_documents": 5,
+        "processes": 1,
+        "show": False,
+    }
+    return folnet_data.prepare(directory, documents, tokenizer, **{**settings, **arguments})
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != ".lock"}
+
+
+def run(*flags):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.folnet_pretrain.data", *flags],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_the_windows_of_all_documents(tmp_path, tokenizer):
+    """Those of each side, in the order of the documents, whatever the size of a part."""
+    made = prepare(tmp_path / "a", Listed(TEXTS), tokenizer)
+    assert made.shards == 5
+    for split, held_out in (("train", False), ("held_out", True)):
+        chosen = [Document(*text) for text in TEXTS if is_held_out(text[1], 0.2) == held_out]
+        expected = [window.tokens.tolist() for window in make_windows(chosen, tokenizer, length=24)]
+        assert expected
+        windows = PreparedWindows(tmp_path / "a", split)
+        assert [window.tokens.tolist() for window in windows.take(range(len(windows)))] == expected
+        assert windows.num_tokens == sum(map(len, expected))
+        assert sum(part["documents"] for part in made.splits[split]) == len(chosen)
+    assert PreparedWindows(tmp_path / "a").tokenizer().vocabulary == tokenizer.vocabulary
+    whole = prepare(tmp_path / "b", Listed(TEXTS), tokenizer, shard_documents=100)
+    assert whole.shards == 1
+    windows = [PreparedWindows(tmp_path / name) for name in "ab"]
+    tokens = [[window.tokens.tolist() for window in some.take(range(len(some)))] for some in windows]
+    assert tokens[0] == tokens[1]
+
+
+def test_what_broke_off_goes_on(tmp_path, tokenizer):
+    """Finished parts are not made again, and the end is that of a run without a break."""
+    prepare(tmp_path / "whole", Listed(TEXTS), tokenizer)
+    broken = Failing(12)
+    with pytest.raises(ValueError, match="document 12 is damaged"):
+        prepare(tmp_path / "parts", broken, tokenizer)
+    assert len(list((tmp_path / "parts" / ".done").iterdir())) == 2
+    with pytest.raises(ValueError, match="its preparation is not finished"):
+        PreparedWindows(tmp_path / "parts")
+    marker = tmp_path / "parts" / ".done" / "00001.json"
+    kept = marker.read_bytes()
+    for damaged in (
+        b"{",
+        kept.replace(b'"windows"', b'"window"'),
+        kept.replace(b'"shard": 1', b'"shard": 2'),
+    ):
+        marker.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"00001\.json is damaged; remove it and start again"):
+            prepare(tmp_path / "parts", Listed(TEXTS), tokenizer)
+    marker.write_bytes(kept)
+    mended = Failing(None)
+    prepare(tmp_path / "parts", mended, tokenizer)
+    assert mended.reads == 2 * 13  # the three parts that were missing, once for each side
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    again = Failing(None)
+    prepare(tmp_path / "parts", again, tokenizer)
+    assert again.reads == 0
+
+
+@pytest.mark.parametrize(("documents", "files"), [(10, 1), (1001, 2), (1_000_000, 256), (6_000_001, 256)])
+def test_files_are_few_enough_to_be_open_at_once(monkeypatch, tmp_path, tokenizer, documents, files):
+    """And a part has some work to do. Nothing is made here."""
+
+    class Many(Failing):
+        def __len__(self):
+            return documents
+
+    def stop(job, shards, processes):
+        raise RuntimeError(f"{len(shards)} files, {len(job.range(0))} documents in the first")
+
+    monkeypatch.setattr(folnet_data, "_make", stop)
+    with pytest.raises(RuntimeError, match=rf"^{files} files"):
+        prepare(tmp_path, Many(None), tokenizer, shard_documents=None)
+
+
+def test_other_settings_need_another_directory(tmp_path, tokenizer):
+    """All differences at once; what is there stays."""
+    prepare(tmp_path / "a", Listed(TEXTS), tokenizer)
+    before = contents(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"length: 24 there, 32 asked for; .*seed: 0 there, 1 asked for"):
+        prepare(tmp_path / "a", Listed(TEXTS), tokenizer, length=32, seed=1)
+    assert contents(tmp_path / "a") == before
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.tex").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"directory must be empty or hold prepared windows, .*thesis\.tex"):
+        prepare(tmp_path / "b", Listed(TEXTS), tokenizer)
+    assert list(contents(tmp_path / "b")) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"processes": 0}, "processes must be at least 1, got 0"),
+        ({"shard_documents": 0}, "shard_documents must be at least 1, got 0"),
+        ({"held_out": 1.0}, r"held_out must be a fraction in 0 \.\. 1, got 1.0"),
+        ({"packing": "full"}, "packing must be one of"),
+        ({"documents": Listed([])}, "documents must not be empty, documents in memory has none"),
+    ],
+)
+def test_bad_arguments_write_nothing(tmp_path, tokenizer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(tmp_path / "x", **{"documents": Listed(TEXTS), "tokenizer": tokenizer, **arguments})
+    assert not (tmp_path / "x").exists()
+
+
+def test_one_at_a_time(tmp_path, tokenizer):
+    """Two programs would write over each other."""
+    tmp_path.joinpath("x").mkdir()
+    with (
+        folnet_data._locked(tmp_path / "x"),
+        pytest.raises(RuntimeError, match="another process is preparing"),
+    ):
+        prepare(tmp_path / "x", Listed(TEXTS), tokenizer)
+
+
+def test_as_a_user_starts_it(tmp_path):
+    """A text file, a new vocabulary, and one line for what is wrong."""
+    text = "\n\n".join(text for _, text in TEXTS)
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    out = tmp_path / "out"
+    flags = (f"--source={tmp_path / 'text.txt'}", f"--out={out}", "--length=24", "--held_out=0.2", "--quiet")
+    result = run(*flags, "--new_vocabulary=80", "--processes=1")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    train, held_out = (PreparedWindows(out, split) for split in ("train", "held_out"))
+    kept = sum(is_held_out(text, 0.2) for _, text in TEXTS)
+    assert result.stdout.splitlines()[1:] == [
+        f"  {name}: {len(some)} windows, {some.num_tokens:,} tokens of {documents} documents"
+        for name, some, documents in (("train", train, len(TEXTS) - kept), ("held_out", held_out, kept))
+    ]
+    assert len(train.tokenizer()) <= 80
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_told_in_one_line(tmp_path):
+    """Nothing else, and exit status 2."""
+    (tmp_path / "bad.txt").write_bytes(b"fine\n\nnot \xff fine\n")
+    (tmp_path / "vocab.txt").write_text("[PAD]\na\n", encoding="utf-8")
+    for flags, message in (
+        (("--source=nowhere", "--new_vocabulary=50"), "nowhere: nothing is there"),
+        ((f"--source={tmp_path / 'bad.txt'}",), "vocabulary must be a file, or new_vocabulary a number"),
+        (
+            ("--source=python", f"--vocabulary={tmp_path / 'vocab.txt'}"),
+            "[UNK], [CLS], [SEP], [MASK] are missing",
+        ),
+        ((f"--source={tmp_path / 'bad.txt'}", "--new_vocabulary=50"), "bad.txt, line 3: not UTF-8"),
+        (("--source=python", "--new_vocabulary=500", "--length=2"), "length must be in 5"),
+    ):
+        result = run(f"--out={tmp_path / 'out'}", "--processes=1", "--quiet", *flags)
+        assert result.returncode == 2
+        assert message in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+        assert result.stdout == ""
+        assert not (tmp_path / "out" / MANIFEST).exists()
+
+
+@pytest.mark.slow
+def test_all_cores_and_a_sudden_end(tmp_path, tokenizer):
+    """Several processes write what one does; killed without warning, and started again, too."""
+    documents = [(f"document {n}", TEXTS[n % len(TEXTS)][1] + f"\nNumber {n}." * 200) for n in range(600)]
+    text = "\n\n".join(text for _, text in documents)
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    tokenizer.save(tmp_path / VOCABULARY)
+    flags = [
+        f"--source={tmp_path / 'text.txt'}",
+        f"--vocabulary={tmp_path / VOCABULARY}",
+        "--length=24",
+        "--held_out=0.2",
+        "--shard_documents=20",
+        "--quiet",
+    ]
+    assert run(*flags, f"--out={tmp_path / 'one'}", "--processes=1").returncode == 0
+    command = [sys.executable, "-m", "experiments.folnet_pretrain.data", *flags, f"--out={tmp_path / 'two'}"]
+    started = subprocess.Popen([*command, "--processes=2"], cwd=ROOT, start_new_session=True)
+    done = tmp_path / "two" / ".done"
+    deadline = time.monotonic() + 120
+    while not (done.is_dir() and len(list(done.glob("*.json"))) >= 3):
+        assert started.poll() is None, "it was finished before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    started.send_signal(signal.SIGKILL)
+    started.wait()
+    deadline = time.monotonic() + 30
+    while _alive(started.pid):  # the workers end by themselves
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert not json.loads((tmp_path / "two" / MANIFEST).read_text(encoding="utf-8"))["splits"]
+    result = run(*flags, f"--out={tmp_path / 'two'}", "--processes=2")
+    assert result.returncode == 0, result.stderr
+    assert contents(tmp_path / "two") == contents(tmp_path / "one")
+
+
+def _alive(session):
+    """Processes of a session that are not yet gone."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(path)
+    return found

@@ -1,0 +1,146 @@
+"""Held-out measurements against plain Python; blanks as a reader would make them."""
+
+from collections import Counter, defaultdict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from experiments.folnet_pretrain import measures
+from folnet.heads import PreTrainingOutput
+from tests.experiments.folnet_pretrain.small import small, with_data, write_text
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write_text(tmp_path_factory.mktemp("text"))
+
+
+class Uniform(nn.Module):
+    """Every word is as likely as another, but for one that is preferred by `more`."""
+
+    favourite: int
+    more: float
+    words: int = 104
+
+    def __call__(self, ids, segments, mask, deterministic, *, mlm_positions):
+        """Takes what the models take."""
+        logits = self.more * jax.nn.one_hot(self.favourite, self.words)
+        logits = jnp.broadcast_to(logits, (*mlm_positions.shape, self.words))
+        return PreTrainingOutput(logits, jnp.zeros((len(ids), 2)))
+
+
+def test_evaluation_is_the_mean_over_all_held_out_predictions(source):
+    """Of batches that are not full, of several masks; against counts."""
+    config = small(source, eval_batch_size=7, eval_masks=2)
+    text = config.data.open()
+    labels = np.concatenate([batch.mlm_labels.ravel() for batch in measures.held_out_batches(config, text)])
+    labels = labels[labels >= 0]
+    windows = -(-len(text.held_out) // 7) * 2
+    assert len(list(measures.held_out_batches(config, text))) == windows
+    favourite, count = Counter(labels.tolist()).most_common(1)[0]
+    found = measures.make_evaluate(config, Uniform(favourite, 1.0), text)({})
+    total = np.log(np.e + 103)
+    assert found["mlm_loss"] == pytest.approx(total - count / len(labels), rel=1e-5)
+    assert found["mlm_accuracy"] == pytest.approx(count / len(labels))
+
+
+def test_evaluations_may_have_fewer_batches_and_ask_nothing_about_sentences(source):
+    config = with_data(source, objective="single")
+    config.eval_batches, config.eval_masks = 1, 3
+    text = config.data.open()
+    batches = list(measures.held_out_batches(config, text))
+    assert [len(batch.input_ids) for batch in batches] == [config.eval_batch_size] * 3
+    # Other masks each time, and the same whenever it is asked.
+    assert len({batch.mlm_labels.tobytes() for batch in batches}) == 3
+    again = list(measures.held_out_batches(config, text))
+    np.testing.assert_array_equal(batches[1].input_ids, again[1].input_ids)
+    assert set(measures.make_evaluate(config, Uniform(0, 0.0), text)({})) == {"mlm_loss", "mlm_accuracy"}
+
+
+def test_held_out_text_is_not_trained_on(source):
+    config = small(source)
+    text = config.data.open()
+    train = {window.tokens.tobytes() for window in text.train.take(range(len(text.train)))}
+    assert len(text.train) > len(text.held_out) > 0
+    documents = [w for w in text.held_out.take(range(len(text.held_out))) if w.place == 0 and w.count > 1]
+    assert documents
+    assert not train & {window.tokens.tobytes() for window in documents}
+
+
+def test_unigram_lines_are_entropies(source):
+    """No answer that is the same everywhere is better than the frequencies themselves."""
+    config = small(source)
+    text = config.data.open()
+    found = measures.lines(config, text)
+    batches = measures.training_batches(config, text)
+    parts = {
+        "train": [batches(step) for step in range(len(batches))],
+        "held_out": measures.held_out_batches(config, text),
+    }
+    counts = {
+        part: Counter(label for batch in of for label in batch.mlm_labels.ravel().tolist() if label >= 0)
+        for part, of in parts.items()
+    }
+    share = len(text.held_out) / (len(text.train) + len(text.held_out))
+    chances: dict[int, float] = defaultdict(float)
+    for part, weight in (("train", 1 - share), ("held_out", share)):
+        for piece, count in counts[part].items():
+            chances[piece] += weight * count / sum(counts[part].values())
+    entropy = -sum(chance * np.log(chance) for chance in chances.values())
+    assert found["unigram_entropy"] == pytest.approx(entropy, rel=1e-6)
+    own = np.asarray(list(counts["held_out"].values())) / sum(counts["held_out"].values())
+    assert found["unigram_held_out"] > -(own * np.log(own)).sum()
+    assert found["held_out_predictions"] == sum(counts["held_out"].values())
+    assert found["windows"] == {"train": len(text.train), "held_out": len(text.held_out)}
+
+
+def test_blanks_are_held_out_text_with_one_piece_missing(source):
+    config = small(source)
+    text, tokenizer = config.data.open(), config.data.open().tokenizer
+    asked = measures.blanks(config, text, 6)
+    assert len(asked) == 6
+    assert [b.word for b in measures.blanks(config, text, 6)] == [b.word for b in asked]
+    windows = text.held_out.take(range(len(text.held_out)))
+    whole = {tokenizer.decode(window.tokens) for window in windows}
+    for blank in asked:
+        assert blank.ids[blank.place] == tokenizer.mask_id
+        assert (blank.ids == tokenizer.mask_id).sum() == 1
+        restored = blank.ids.copy()
+        restored[blank.place] = tokenizer.vocabulary.index(blank.word)
+        assert tokenizer.decode(restored) in whole
+        for part in (blank.before, blank.after):
+            assert part in tokenizer.decode(restored)
+    assert measures.blanks(config, text, 0) == []
+
+
+@pytest.mark.parametrize("padding", [False, True])
+def test_a_guess_is_the_likeliest_piece_of_the_vocabulary(source, padding):
+    """Rows of the table beyond the vocabulary are no pieces."""
+    config = small(source, mask_padding=padding)
+    text = config.data.open()
+    asked = measures.blanks(config, text, 3)
+    the, pieces = text.tokenizer.vocabulary.index("the"), text.tokenizer.vocab_size
+    guesses = measures.fill(config, Uniform(the, 2.0), {}, text, asked)
+    for blank, guess in zip(asked, guesses, strict=True):
+        assert (guess.guess, guess.right) == ("the", blank.word == "the")
+        assert guess.probability == pytest.approx(np.exp(2) / (np.exp(2) + pieces - 1), rel=1e-5)
+    beyond = measures.fill(config, Uniform(103, 9.0), {}, text, asked)
+    assert all(guess.probability == pytest.approx(1 / pieces, rel=1e-5) for guess in beyond)
+    assert measures.fill(config, Uniform(the, 1.0), {}, text, []) == []
+    record = measures.to_json(asked, guesses)[0]
+    assert set(record) == {"before", "word", "after", "guess", "probability", "right"}
+
+
+def test_what_a_record_says(folnet_run):
+    _, workdir, results = folnet_run
+    curve = measures.held_out_curve(workdir)
+    assert [step for step, _, _ in curve] == [2, 4]
+    assert measures.recorded(workdir, 4) == results["folnet"].metrics["eval/mlm_loss"] == curve[-1][2]
+    assert measures.recorded(workdir, 3) is None
+    assert measures.first_below(workdir, curve[0][2] + 1) == 2
+    assert measures.first_below(workdir, 0.0) is None

@@ -1,0 +1,32 @@
+"""A kinship run that takes seconds: chains of 2 to 4 facts, models of some hundred parameters."""
+
+import dataclasses
+from typing import Any
+
+from experiments.kinship.config import Config
+from experiments.kinship.parts import DataConfig, SizeConfig
+
+SIZES = SizeConfig(
+    hidden_size=8,
+    relation_size=4,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    head_size=4,
+    intermediate_size=12,
+    relation_intermediate_size=8,
+)
+DATA = DataConfig(train_lengths=(2, 3), test_lengths=(2, 3, 4), test_problems=7)
+
+
+def small(**fields: Any) -> Config:
+    """A model with few operators, a few steps."""
+    chosen: dict[str, Any] = {"model": "j.a", "match": "jm.ap", "metric_lengths": (3, 4)}
+    chosen |= {"data": dataclasses.replace(DATA), "sizes": dataclasses.replace(SIZES)}
+    chosen |= {"batch_size": 4, "steps": 4, "log_every": 2, "checkpoint_every": 2, "eval_every": 2}
+    chosen |= {"eval_batch_size": 8, "warmup_steps": 2}
+    return Config(**(chosen | fields))
+
+
+def with_data(**fields: Any) -> Config:
+    """`small` with other fields of its data."""
+    return small(data=dataclasses.replace(DATA, **fields))

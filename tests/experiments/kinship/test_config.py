@@ -1,0 +1,143 @@
+"""What may be asked for of kinship runs: presets, mistakes told, models of equal size."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments import runtime
+from experiments.kinship import config as presets
+from folnet import FOLNetConfig, TransformerConfig, kinship
+from folnet.heads import encoder
+from folnet.transformer import num_parameters
+from tests.experiments.kinship.small import SIZES, small, with_data
+
+ALL = ("jmc.atp", "bert", "t5", "relation_aware")
+
+
+@pytest.mark.parametrize("preset", ["quick", "ablation", "accelerator", "accelerator_234", "text"])
+def test_presets_name_their_metric_and_models(preset):
+    config = presets.get_config(preset)
+    config.data.validate()
+    runtime.RunConfig.validate(config)
+    assert config.max_seconds > 0
+    assert config.metric.startswith("mean accuracy over k = ")
+    assert min(config.metric_lengths) > max(config.data.train_lengths)
+    assert max(config.metric_lengths) == max(config.data.test_lengths) == 10
+
+
+def test_quick_is_valid_and_matched():
+    config = presets.get_config("quick")
+    config.validate()
+    first, second = (num_parameters(encoder(config.settings(name))) for name in config.models)
+    assert abs(first - second) <= 3 * (2 * 48 + 1) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["accelerator", "accelerator_234", "text"])
+def test_the_presets_of_an_accelerator_are_valid(preset):
+    presets.get_config(preset).validate()
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (small(model="jx.at"), "model='jx.at': operators is 'jx.at': 'x' is no operator"),
+        (small(model="lstm"), "model='lstm' is no model: expected a FOLNet's operators, such as"),
+        (small(baselines=("j.a",)), "baselines=('j.a',) must differ from each other and from 'j.a'"),
+        (small(match="bert"), "match='bert' is no model: expected a FOLNet's operators, such as 'jmc.atp'"),
+        (small(match="j.a", model="jmc.atp"), "match gives"),
+        (small(match="j.", model="bert"), "model='bert': config has"),
+        (with_data(train_lengths=(1, 2)), "data.train_lengths=(1, 2), with the rest of data: lengths has 1"),
+        (with_data(test_lengths=(3, 11)), "data.test_lengths=(3, 11), with the rest of data: lengths has 11"),
+        (with_data(train_lengths=(3, 2)), "data.train_lengths=(3, 2) must be some lengths, growing"),
+        (with_data(train_lengths=()), "data.train_lengths=() must be some lengths, growing"),
+        (with_data(form="speech"), "data.form='speech' is not one of graph, text"),
+        (with_data(irrelevant=9), "irrelevant is 9, expected 0 to 8"),
+        (with_data(held_out_pairs=45), "data.held_out_pairs: count is 45, expected 1 to 44"),
+        (with_data(held_out_chains=1.0), "data.held_out_chains: fraction is 1.0"),
+        (with_data(test_problems=0), "data.test_problems=0 must be at least 1"),
+        (small(metric_lengths=(4, 5)), "metric_lengths=(4, 5) must be some of data.test_lengths=(2, 3, 4)"),
+        (small(lrs=(1e-3,)), "lrs=(0.001,) must be one for each of the 0 baselines, or ()"),
+        (small(decay_steps=3), "decay_steps=3 must be at least steps=4"),
+        (small(seed=2**31), "seed=2147483648 must be below 2147483648"),
+        (small(steps=2**31), "must be at most 2^32 problems"),
+        (small(b1=1.0), "b1=1.0 must be from 0 up to 1"),
+        (small(sizes=dataclasses.replace(SIZES, head_size=0)), "head_size is 0, expected an integer"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_in_one_line(config, named):
+    with pytest.raises(ValueError, match=r".") as error:
+        config.validate()
+    assert named in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("form", ["graph", "text"])
+def test_all_families_have_as_many_parameters(form):
+    config = with_data(form=form)
+    config = dataclasses.replace(config, match="jmc.atp", model="jmc.atp")
+    counts = [num_parameters(encoder(config.settings(name))) for name in (*ALL, "j.at")]
+    # A Transformer's embeddings of positions are parameters too; a unit of width is 2 D1 + 1 of them.
+    assert max(abs(count - counts[0]) for count in counts) <= (2 * 8 + 1) / 2
+
+
+def test_families_are_what_their_names_say():
+    for form in ("graph", "text"):
+        config = with_data(form=form)
+        found = {name: config.settings(name) for name in ALL if name != "jmc.atp"}
+        for settings in found.values():
+            assert isinstance(settings, TransformerConfig)
+            assert settings.num_labels == 18
+        assert (found["bert"].absolute_position, found["bert"].relative_position) == (True, "none")
+        assert (found["t5"].absolute_position, found["t5"].relative_position) == (False, "t5")
+        aware = found["relation_aware"]
+        assert not aware.absolute_position
+        assert isinstance(aware, TransformerConfig)
+        if form == "graph":
+            assert (aware.relative_position, aware.relation_attention) == ("none", "shaw")
+            assert aware.relation_vocab_size == kinship.RELATION_VOCAB_SIZE
+        else:
+            assert (aware.relative_position, aware.relation_vocab_size) == ("shaw", 0)
+        assert found["bert"].relation_vocab_size == 0
+        folnet = dataclasses.replace(config, match="").settings("jmc.atp")
+        assert isinstance(folnet, FOLNetConfig)
+        assert folnet.relative_position == ("none" if form == "graph" else "folnet")
+
+
+def test_each_model_has_its_own_learning_rate():
+    config = small(baselines=("bert", "t5"), lrs=(1e-3, 5e-4), lr=3e-3)
+    rates = {name: config.for_model(name).lr for name in (*config.models, "relation_aware")}
+    assert rates == {"j.a": 3e-3, "bert": 1e-3, "t5": 5e-4, "relation_aware": 3e-3}
+    assert config.for_model("t5").models == ("t5",)
+
+
+def test_training_and_tests_are_of_different_seeds_and_parts():
+    config = with_data(held_out_pairs=8)
+    tests = dict(config.data.tests())
+    assert list(tests) == ["2", "3", "4", "held_out/2", "held_out/3", "held_out/4"]
+    train = config.data.train(5)
+    assert {train.part, *(tests[k].part for k in "234")} == {"seen"}
+    assert {tests[f"held_out/{k}"].part for k in "234"} == {"held_out"}
+    seeds = [source.seed for source in (train, *tests.values())]
+    assert len(set(seeds)) == len(seeds)
+    kinship.check_disjoint(train.draw(range(40)), tests["held_out/3"].draw(range(20)), config.data.held_out())
+    assert {source.part for _, source in small().data.tests()} == {"all"}
+
+
+def test_the_rate_rises_then_stays_or_falls():
+    def rates(**fields):
+        config = small(lr=0.5, steps=10, warmup_steps=4, clip=0.0, b1=0.0, b2=0.0, **fields)
+        optimizer, params = config.make_optimizer(), jnp.zeros(())
+        state, found = optimizer.init(params), []
+        for _ in range(10):  # with b1 = b2 = 0 an update is the rate
+            update, state = optimizer.update(jnp.float32(3), state, params)
+            found.append(-np.asarray(update).item())
+            params = optax.apply_updates(params, update)
+        return found
+
+    np.testing.assert_allclose(rates(), [0.125, 0.25, 0.375, *[0.5] * 7], rtol=1e-5)
+    falling = [0.5 * (10 - t) / 6 for t in range(4, 10)]
+    np.testing.assert_allclose(rates(decay_steps=10), [0.125, 0.25, 0.375, 0.5, *falling], rtol=1e-5)

@@ -1,0 +1,119 @@
+"""Arrays as models read them, against the problems they were made of."""
+
+import numpy as np
+import pytest
+
+from experiments.kinship import inputs
+from folnet import kinship
+from tests.experiments.kinship.small import with_data
+
+SOURCE = kinship.Kinship(seed=3, lengths=(2, 5), irrelevant=1)
+NUMBERS = range(10, 30)
+ROOM = inputs.Room(SOURCE.max_people, 6)
+
+
+def pieces(row, mask, sep):
+    """What stands behind [CLS]: the facts' tokens and the question's."""
+    told = row[mask].tolist()
+    start = told.index(sep)
+    assert (told[-1], told.count(sep)) == (sep, 2)
+    return told[1:start], told[start + 1 : -1]
+
+
+def test_a_graph_is_its_symbols():
+    found = inputs.Graph(9)(SOURCE, NUMBERS)
+    wanted = kinship.symbols(SOURCE.draw(NUMBERS), num_people=9)
+    assert set(found) == {"input_ids", "attention_mask", "relation_ids", "labels"}
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, getattr(wanted, name))
+
+
+def test_inverses_stand_at_the_pair_turned_round():
+    found = inputs.Graph(9, inverses=True)(SOURCE, NUMBERS)["relation_ids"]
+    plain = inputs.Graph(9)(SOURCE, NUMBERS)["relation_ids"]
+    assert found.shape == (*plain.shape, 2)
+    np.testing.assert_array_equal(found[..., 0], plain)
+    for row, x, y in np.argwhere(plain >= 0).tolist():
+        assert found[row, y, x, 1] == plain[row, x, y] + kinship.RELATION_VOCAB_SIZE
+    assert (found[..., 1] >= 0).sum() == (plain >= 0).sum()
+
+
+@pytest.mark.parametrize("spread", [True, False])
+def test_a_graph_written_out_says_what_the_problem_says(spread):
+    """Decoded without the code under test: the facts imply the label, and nothing else of the two people."""
+    read = inputs.WrittenGraph(ROOM, 11, spread=spread)
+    found = read(SOURCE, NUMBERS)
+    first_name, orders = 3 + kinship.NUM_EDGES, set()
+    for place, number in enumerate(NUMBERS):
+        row, mask, problem = found["input_ids"][place], found["attention_mask"][place], SOURCE[number]
+        told, question = pieces(row, mask, read.sep)
+        facts = [tuple(told[at : at + 3]) for at in range(0, len(told), 3)]
+        facts = [(x - first_name, relation - 3, y - first_name) for x, relation, y in facts]
+        x, y = (token - first_name for token in question)
+        assert len(facts) == len(problem.facts)
+        (answer,) = kinship.deduce(facts).between(x, y)
+        assert kinship.TARGETS.index(answer) == found["labels"][place] == problem.label
+        orders.add(tuple(relation for _, relation, _ in facts) == tuple(f.relation for f in problem.facts))
+        assert all(0 <= name < 11 for fact in facts for name in (fact[0], fact[2]))
+        assert (row[~mask] == read.pad).all()
+        assert mask.sum() == 1 + 3 * len(facts) + 4
+        assert spread or mask[: mask.sum()].all()
+        segments = np.zeros(len(row), int)
+        segments[np.flatnonzero(mask)[-3:]] = 1
+        np.testing.assert_array_equal(found["token_type_ids"][place], segments)
+    assert False in orders  # the order of the chain would give it away
+    names = found["input_ids"][found["input_ids"] >= first_name]
+    assert set(names.tolist()) == set(range(first_name, read.vocab_size))
+
+
+def test_stories_are_read_as_word_pieces():
+    read = inputs.Text(ROOM, 11, spread=False)
+    found, tokenizer = read(SOURCE, NUMBERS), inputs.tokenizer()
+    for place, number in enumerate(NUMBERS):
+        story = SOURCE.story(number)
+        wanted = tokenizer([story.text], [story.question], length=read.length)
+        np.testing.assert_array_equal(found["input_ids"][place], wanted.input_ids[0])
+        np.testing.assert_array_equal(found["attention_mask"][place], wanted.attention_mask[0])
+        np.testing.assert_array_equal(found["token_type_ids"][place], wanted.token_type_ids[0])
+        assert found["labels"][place] == story.problem.label
+    assert not (found["input_ids"] == tokenizer.unk_id).any()
+
+
+def test_gaps_change_nothing_but_places():
+    for kind in (inputs.Text, inputs.WrittenGraph):
+        plain, spread = (kind(ROOM, 11, spread=spread)(SOURCE, NUMBERS) for spread in (False, True))
+        for place in range(len(NUMBERS)):
+            rows = [found["input_ids"][place][found["attention_mask"][place]] for found in (plain, spread)]
+            np.testing.assert_array_equal(*rows)
+        assert not np.array_equal(plain["input_ids"], spread["input_ids"])
+        met = spread["attention_mask"].any(axis=0)
+        assert met[1:].mean() > 0.9  # every place is somebody's, sooner or later
+
+
+def test_there_is_room_for_the_longest_story():
+    """The bound is reached by some template, and no problem is beyond it."""
+    fact, question = inputs.longest()
+    told = [t.format(x="Kim", y="Lee") for templates in kinship.TEMPLATES for t in templates]
+    lengths = [len(ids) for ids in inputs.tokenizer().ids(told)]
+    assert max(lengths) == fact
+    assert question == 7  # how is lee related to kim ?
+
+
+def test_arrays_are_the_same_for_the_same_numbers():
+    for kind in (inputs.Text, inputs.WrittenGraph):
+        read = kind(ROOM, 11, spread=True)
+        whole, part = read(SOURCE, NUMBERS), read(SOURCE, NUMBERS[5:7])
+        for name, array in part.items():
+            np.testing.assert_array_equal(array, whole[name][5:7])
+
+
+@pytest.mark.parametrize("form", ["graph", "text"])
+def test_a_config_reads_training_and_tests_alike_where_facts_are_spread(form):
+    config = with_data(form=form)
+    shapes = {
+        read(source, range(2))["input_ids"].shape[1]
+        for source in (config.data.train(0), *(source for _, source in config.data.tests()))
+        for read in [config.reader("bert", source)]
+    }
+    assert len(shapes) == 1
+    assert shapes.pop() <= config.settings("bert").max_position_embeddings

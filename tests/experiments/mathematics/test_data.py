@@ -1,0 +1,70 @@
+"""The program that makes sets of questions, as a user starts it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.mathematics import data as mathematics_data
+from tp_transformer import mathematics
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(*flags):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.mathematics.data", *flags],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_a_set_is_made_and_made_again_as_it_was(tmp_path):
+    modules = "--modules=numbers__is_factor,numbers__place_value_big"
+    flags = (modules, "--train=6", "--test=4", "--processes=1", "--quiet", f"--out={tmp_path / 'set'}")
+    first = run(*flags)
+    assert first.returncode == 0, first.stderr
+    assert first.stderr == ""
+    assert first.stdout.splitlines()[1:] == [
+        "  train: 6 questions of 1 modules",
+        "  interpolate: 4 questions of 1 modules",
+        "  extrapolate: 4 questions of 1 modules",
+    ]
+    made = {path: path.read_bytes() for path in (tmp_path / "set").rglob("*.txt")}
+    assert len(made) == 5  # three levels and two test splits
+    assert run(*flags).returncode == 0
+    assert {path: path.read_bytes() for path in (tmp_path / "set").rglob("*.txt")} == made
+    copied = run(f"--copy={tmp_path / 'set'}", f"--out={tmp_path / 'copy'}")
+    assert copied.returncode == 0, copied.stderr
+    source, copy = (mathematics.open_source(tmp_path / name) for name in ("set", "copy"))
+    name = "numbers__is_factor"
+    assert list(copy.questions("train", name)) == list(source.questions("train", name))
+
+
+def test_a_name_that_does_not_exist_is_told_with_the_nearest():
+    with pytest.raises(ValueError, match=r"got 'numbers__gdc'; the nearest are numbers__gcd"):
+        mathematics_data.chosen(["numbers__gdc"], train=3, test=1, seed=0)
+
+
+def test_no_names_are_all_and_names_go_to_their_splits():
+    every = mathematics_data.chosen([], train=3, test=1, seed=0)
+    assert (len(every.names), len(every.extrapolation)) == (56, 15)
+    # One name is a module of both.
+    both = mathematics_data.chosen(["measurement__conversion", "numbers__gcd"], train=3, test=1, seed=2)
+    assert both.names == ("measurement__conversion", "numbers__gcd")
+    assert both.extrapolation == ("measurement__conversion",)
+    assert both.seed == 2
+
+
+def test_what_is_wrong_is_told_and_nothing_is_written(tmp_path):
+    result = run(f"--out={tmp_path / 'set'}", "--train=4")
+    assert result.returncode != 0
+    assert "train must be a multiple of 3" in result.stdout + result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
+    assert not (tmp_path / "set").exists()

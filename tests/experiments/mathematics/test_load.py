@@ -1,0 +1,111 @@
+"""Trained models read back: from checkpoints, from a released folder, from the authors' format."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import runtime
+from experiments.mathematics import load as weights
+from experiments.mathematics import measures
+from experiments.mathematics import train as experiment
+from experiments.runtime import packing, torch_files
+from tests.experiments.mathematics.small import MODEL, small
+from tp_transformer import beam_search, convert, mathematics
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("weights") / "run"
+    return workdir, experiment.main(small(), workdir=workdir)["tp_transformer"]
+
+
+@pytest.mark.slow
+def test_a_run_and_its_release_hold_the_trained_parameters(run, tmp_path):
+    workdir, result = run
+    trained = weights.load(workdir)
+    chex.assert_trees_all_equal(trained.params, result.params)
+    assert (trained.step, trained.config) == (4, small())
+    assert trained.questions == workdir / experiment.QUESTIONS
+    assert weights.load(workdir, step=2).step == 2
+    packing.pack(workdir, experiment.abstract_state(small()), tmp_path / "released")
+    released = weights.load(tmp_path / "released")
+    chex.assert_trees_all_equal(released.params, result.params)
+    assert released.questions is None
+    with pytest.raises(runtime.CheckpointError, match="holds step 4 only, not 2"):
+        weights.load(tmp_path / "released", step=2)
+
+
+@pytest.mark.slow
+def test_a_released_run_goes_on(run, tmp_path):
+    workdir, _ = run
+    packing.pack(workdir, experiment.abstract_state(small()), tmp_path / "released")
+    packing.unpack(tmp_path / "released", experiment.abstract_state(small()), tmp_path / "run")
+    longer = small(steps=6)
+    went_on = experiment.main(longer, workdir=tmp_path / "run")["tp_transformer"]
+    straight = experiment.main(longer, workdir=None)["tp_transformer"]
+    chex.assert_trees_all_equal(went_on.params, straight.params)
+
+
+@pytest.mark.parametrize("size", [72, 73])
+def test_the_authors_files_are_read_with_their_vocabulary(tmp_path, size):
+    """Of 73 symbols the first two are an unknown one and padding; of 72, padding alone."""
+    released = size == 73
+    vocabulary = mathematics.Vocabulary.released() if released else mathematics.DEFAULT
+    model = MODEL.make(vocabulary)
+    params = jax.jit(experiment.make_init(model))(jax.random.key(3))
+    torch_files.save(tmp_path / "model.pt", convert.to_torch(model, params))
+    trained = weights.load(tmp_path / "model.pt", num_heads=MODEL.num_heads)
+    assert trained.vocabulary == vocabulary
+    assert (trained.model.vocab_size, trained.model.pad) == (size, vocabulary.pad)
+    chex.assert_trees_all_equal(jax.device_get(trained.params), jax.device_get(params))
+    assert trained.encode(["1+1"])[0, :6].tolist() == [*vocabulary.encode("1+1"), vocabulary.pad]
+    # The same weights, with the question's symbols written by hand.
+    target = np.asarray([[vocabulary.start]])
+    source = jnp.asarray(vocabulary.encode("1+1"))[None]
+    first = int(jnp.argmax(measures.logits(model, params, source, jnp.asarray(target))[0, 0]))
+    (answer,) = trained.answer(["1+1"])
+    assert answer[:1] == vocabulary.decode([vocabulary.start, first])
+
+
+def test_the_beam_begins_with_the_likeliest(mathematics_run):
+    trained = weights.load(mathematics_run[1])
+    beam = trained.beam("Is 6 a factor of 12?", 4)
+    probabilities = [probability for _, probability in beam]
+    assert len(beam) == 4
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert 0 < sum(probabilities) <= 1
+    # The probability of an answer is the product of its symbols', the end's too.
+    source, symbols = trained.encode(["Is 6 a factor of 12?"]), {"start": 1, "end": 2}
+    found = beam_search(trained.model, trained.params, source, max_length=31, beams=4, **symbols)
+    for (text, probability), tokens in zip(beam, np.asarray(found.tokens)[0], strict=True):
+        assert text == trained.vocabulary.decode(tokens)
+        ends = np.flatnonzero((tokens == 2) | (tokens == 0))
+        tokens = tokens[: ends[0] + 1] if len(ends) else tokens
+        logits = measures.logits(trained.model, trained.params, source, jnp.asarray(tokens[None, :-1]))
+        logs = np.asarray(jax.nn.log_softmax(logits), np.float64)[0]
+        total = sum(logs[place, symbol] for place, symbol in enumerate(tokens[1:]))
+        assert probability == pytest.approx(np.exp(total), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [("1" * 161, "161 characters, expected at most 160"), ("1\N{MINUS SIGN}1", "1\N{MINUS SIGN}1")],
+)
+def test_questions_that_cannot_be_asked_are_told(mathematics_run, question, message):
+    with pytest.raises(ValueError, match=message):
+        weights.load(mathematics_run[1]).answer([question])
+
+
+def test_what_holds_no_run_is_told(tmp_path):
+    with pytest.raises(ValueError, match=r"is not a run of experiments\.mathematics"):
+        weights.load(tmp_path)
+    model = MODEL.make().clone(vocab_size=50)
+    torch_files.save(
+        tmp_path / "m.pt", convert.to_torch(model, jax.jit(experiment.make_init(model))(jax.random.key(0)))
+    )
+    with pytest.raises(ValueError, match="has 50 symbols, expected 72 or the authors' 73"):
+        weights.load(tmp_path / "m.pt", num_heads=2)

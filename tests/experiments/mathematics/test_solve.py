@@ -1,0 +1,156 @@
+"""Asking a trained model: the program as a user starts it, and what it shows."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.mathematics import figures, solve
+from experiments.mathematics import train as experiment
+from experiments.mathematics.load import load
+from tests.experiments.mathematics.small import with_model
+from tp_transformer import TPTransformer, roles
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+ROOT = Path(__file__).resolve().parents[3]
+QUESTION = "Is 6 a factor of 12?"
+
+
+@pytest.fixture
+def run(mathematics_run):
+    """The workdir of a finished run."""
+    return mathematics_run[1]
+
+
+def start(*flags, typed=""):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.mathematics.solve", *flags],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_typed_questions_are_answered_until_the_input_ends(run, tmp_path):
+    picture = tmp_path / "roles.png"
+    lines = f"{QUESTION}\nWhat is \N{GREEK SMALL LETTER PI}?\nWhat is the tens digit of 3456?\n"
+    ended = start(f"--run={run}", "--beams=3", f"--picture={picture}", typed=lines)
+    assert ended.returncode == 0, ended.stderr
+    told = ended.stdout.splitlines()
+    assert told[0] == f"#{QUESTION}%"
+    assert re.fullmatch(r"[0-2]{22}", told[1])  # three clusters
+    assert told[2].startswith("= ")
+    assert all(re.fullmatch(r" +\d+\.\d\d%  .*", line) for line in told[3:6])
+    assert told[6] == "#What is the tens digit of 3456?%"
+    assert "error: " in ended.stderr  # of the second, after which it goes on
+    assert "Traceback" not in ended.stderr
+    assert picture.is_file()
+
+
+@pytest.mark.slow
+def test_mistakes_are_told_without_a_traceback(run, tmp_path):
+    mistakes = {
+        (f"--run={tmp_path}", f"--question={QUESTION}"): "is not a run of experiments.mathematics",
+        (f"--run={run}", "--question=What is \N{MINUS SIGN}1?"): "\N{MINUS SIGN}",
+        (f"--run={run}", f"--question={QUESTION}", "--module=numbers__gcd"): "is not one of the run's",
+    }
+    for flags, message in mistakes.items():
+        ended = start(*flags)
+        assert ended.returncode != 0
+        assert message in ended.stdout + ended.stderr
+        assert "Traceback" not in ended.stdout + ended.stderr
+
+
+def clusters_of(trained, asked=(), *, module=None, head=None, k=None):
+    return solve.find_clusters(trained, asked, module=module, head=head, k=k)
+
+
+def test_roles_are_those_of_the_runs_test_questions(run):
+    """Clusters of the same questions read from the source; a question asked falls into them."""
+    trained = load(run)
+    clusters = clusters_of(trained)
+    assert clusters is not None
+    assert isinstance(trained.model, TPTransformer)
+    asked = solve.test_questions(trained, None)
+    assert trained.config is not None
+    source = experiment.open_questions(trained.config, run)
+    questions = [pair.question for pair in source.questions("interpolate", "numbers__place_value")]
+    assert asked == [questions[index * 12 // 8] for index in range(8)]
+    solver = solve.Solver(trained, clusters)
+    expected = roles.assign(clusters, trained.model, trained.params, trained.encode([QUESTION]))
+    np.testing.assert_array_equal(solver.labels(QUESTION), expected[0, : len(QUESTION) + 2])
+    again = solver.labels(asked[0])
+    np.testing.assert_array_equal(again, clusters.labels[0, : len(asked[0]) + 2])
+
+
+def test_colours_are_those_of_the_picture(run):
+    trained = load(run)
+    solver = solve.Solver(trained, clusters_of(trained), colour=True)
+    shown, signs = solver.roles(QUESTION)
+    found = re.findall(r"\x1b\[30;48;2;(\d+);(\d+);(\d+)m(.)", shown)
+    assert "".join(character for *_, character in found) == f"#{QUESTION}%"
+    palette = figures.palette(3)
+    for (*colour, _), sign in zip(found, signs, strict=True):
+        assert [int(part) for part in colour] == [round(255 * part) for part in palette[int(sign)]]
+    assert shown.endswith("\x1b[0m")
+
+
+def test_without_test_questions_those_asked_are_clustered(run):
+    trained = load(run)
+    moved = type(trained)(trained.model, trained.params)
+    assert clusters_of(moved) is None
+    assert clusters_of(moved, ["1 + 1"]) is None  # 7 role vectors for 20 clusters
+    found = clusters_of(moved, [QUESTION], k=2)
+    assert found is not None
+    assert len(found.centroids) == 2
+    assert solve.Solver(moved, None, beams=1).solve(QUESTION).splitlines()[0] == QUESTION
+
+
+def test_what_cannot_be_clustered_is_told(run):
+    trained = load(run)
+    with pytest.raises(ValueError, match="head is 5, expected one of 2"):
+        clusters_of(trained, head=5)
+    with pytest.raises(ValueError, match="k is 9999"):
+        clusters_of(trained, k=9999)
+    with pytest.raises(ValueError, match="clusters must be given"):
+        solve.Solver(trained, None).picture([QUESTION])
+
+
+@pytest.mark.slow
+def test_a_transformer_answers_without_roles(tmp_path):
+    config = with_model(name="transformer")
+    experiment.main(config, workdir=tmp_path / "run")
+    trained = load(tmp_path / "run")
+    assert not isinstance(trained.model, TPTransformer)
+    assert clusters_of(trained) is None
+    lines = solve.Solver(trained, None, beams=2).solve(QUESTION).splitlines()
+    assert lines[0] == QUESTION
+    assert lines[1] == f"= {trained.answer([QUESTION])[0]}"
+    assert len(lines) == 4
+
+
+def test_typing_ends_with_an_empty_line_and_asks_at_a_terminal(capsys):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    assert list(solve.typed(io.StringIO("a\n b \n\nc\n"))) == ["a", "b"]
+    assert capsys.readouterr().out == ""
+    assert list(solve.typed(Terminal("a\n"))) == ["a"]
+    assert capsys.readouterr().out == 2 * solve.PROMPT
+
+
+@pytest.mark.parametrize(("choice", "coloured"), [("auto", False), ("always", True), ("never", False)])
+def test_colour_is_for_terminals_unless_it_is_asked_for(choice, coloured):
+    assert solve.colourful(choice, io.StringIO()) is coloured

@@ -1,0 +1,285 @@
+"""Large sets, generated into text files."""
+
+import collections
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tp_transformer.mathematics import generation as mathematics_generation
+from tp_transformer.mathematics import parts as mathematics_parts
+from tp_transformer.mathematics import questions as mathematics_questions
+from tp_transformer.mathematics.generation import generate
+from tp_transformer.mathematics.modules import SPLITS
+from tp_transformer.mathematics.sources import Generator, TextDirectory
+
+SET = Generator(
+    train=360,
+    test=70,
+    names=("numbers__place_value", "arithmetic__add_or_sub"),
+    extrapolation=("numbers__place_value_big",),
+)
+# As a program of its own, with small parts, so that it can be killed between them.
+PROGRAM = """
+import sys, types
+package = types.ModuleType("tp_transformer")  # without the models, so without JAX
+package.__path__ = [{package!r}]
+sys.modules["tp_transformer"] = package
+from tp_transformer import mathematics_parts
+mathematics_parts.LARGEST = 16
+from tp_transformer.mathematics.generation import generate
+from tp_transformer.mathematics.sources import Generator
+if __name__ == "__main__":
+    generate(sys.argv[1], Generator(**{arguments!r}), processes=int(sys.argv[2]), show=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch):
+    """Parts of sixteen questions, so that small sets have several."""
+    monkeypatch.setattr(mathematics_parts, "LARGEST", 16)
+    yield
+    _forget()
+
+
+def _forget():
+    """Questions drawn with parts of this size are not those of others' tests."""
+    from tp_transformer.mathematics import sources as mathematics_sources
+
+    mathematics_sources._drawn.cache_clear()
+    mathematics_sources._test_questions.cache_clear()
+    mathematics_generation._read_excluded.cache_clear()
+
+
+def _texts(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*.txt"))}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> dict[str, str]:
+    """What an undisturbed process alone generates."""
+    root = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mathematics_parts, "LARGEST", 16)
+        generate(root, SET, processes=1, show=False)
+    _forget()
+    return _texts(root)
+
+
+def _program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    arguments = {name: getattr(SET, name) for name in ("train", "test", "names", "extrapolation", "seed")}
+    package = str(Path(mathematics_generation.__file__).parent)
+    path.write_text(PROGRAM.format(package=package, arguments=arguments), encoding="utf-8")
+    return path
+
+
+def test_files_hold_what_the_source_gives(tmp_path):
+    """In the published layout, nothing else left behind but what was asked for."""
+    source = generate(tmp_path, SET, processes=1, show=False)
+    assert isinstance(source, TextDirectory)
+    for split in SPLITS:
+        assert source.modules(split) == SET.modules(split)
+        for module in SET.modules(split):
+            assert list(source.questions(split, module)) == list(SET.questions(split, module))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {*SPLITS, "generation.json", ".lock"}
+    written = json.loads((tmp_path / "generation.json").read_text())
+    assert (written["train"], written["seed"]) == (360, 0)
+    assert set(written["versions"]) == {"mathematics-dataset", "numpy", "sympy"}
+
+
+@pytest.mark.parametrize(("train", "test"), [(30, 0), (0, 5)])
+def test_only_training_or_only_tests(tmp_path, train, test):
+    """Either may be left out."""
+    some = Generator(train=train, test=test, names=SET.names[:1], extrapolation=())
+    source = generate(tmp_path, some, processes=1, show=False)
+    assert source.modules("train") == (SET.names[:1] if train else ())
+    assert source.modules("interpolate") == (SET.names[:1] if test else ())
+
+
+def test_finished_sets_are_left_alone(tmp_path, monkeypatch):
+    """Not a question is drawn again, even with other versions of the packages."""
+    generate(tmp_path, SET, processes=1, show=False)
+    monkeypatch.setattr(mathematics_generation, "draw", None)
+    monkeypatch.setattr(mathematics_generation.importlib.metadata, "version", lambda name: "9.9")
+    generate(tmp_path, SET, processes=1, show=False)
+
+
+def test_several_processes_end_with_the_same_files(tmp_path, whole):
+    """And say how far they are, where there is no terminal line by line."""
+    program = _program(tmp_path)
+    result = subprocess.run(
+        [sys.executable, "-W", "error", program, tmp_path / "set", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert _texts(tmp_path / "set") == whole
+    assert result.stderr.splitlines()[-1].startswith("generating: 930 of 930 questions")
+
+
+@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
+def test_killed_and_started_again(tmp_path, whole, processes):
+    """Killed twice with no warning, at whatever it was doing; then finished, with the same files."""
+    program, root = _program(tmp_path), tmp_path / "set"
+    for done in (3, 12):
+        running = subprocess.Popen(
+            [sys.executable, program, root, processes], stderr=subprocess.PIPE, start_new_session=True
+        )
+        seen = set()  # parts go as files come
+        while running.poll() is None and len(seen) < done:
+            seen.update(root.rglob("*.txt"))
+            time.sleep(0.002)
+        running.send_signal(signal.SIGKILL)
+        running.communicate()  # ends when the workers, who have its standard error, have ended too
+    assert _texts(root) != whole
+    generate(root, SET, processes=1, show=False)
+    assert _texts(root) == whole
+    assert not list(root.rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_interrupted_by_hand(tmp_path, whole):
+    """Ctrl-C ends it at once, workers too, and keeps what is done."""
+    program, root = _program(tmp_path), tmp_path / "set"
+    running = subprocess.Popen(
+        [sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while running.poll() is None and len(list(root.rglob("*.txt"))) < 3:
+        time.sleep(0.002)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does, to all of them
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode != 0
+    assert errors.count("Traceback") <= 1, errors  # the workers say nothing
+    assert "KeyboardInterrupt" in errors
+    generate(root, SET, processes=1, show=False)
+    assert _texts(root) == whole
+
+
+def test_the_order_of_work_is_of_no_consequence(tmp_path, whole, monkeypatch):
+    """Whatever part comes first, and however many were there before."""
+    monkeypatch.setattr(mathematics_parts.Part, "seconds", property(lambda p: (31 * p.number + p.count) % 7))
+    generate(tmp_path, SET, processes=1, show=False)
+    assert _texts(tmp_path) == whole
+
+
+def test_no_training_question_is_a_test_question(tmp_path, monkeypatch):
+    """Of modules that repeat their questions all the time."""
+    problem = collections.namedtuple("problem", "question answer")
+
+    def sample():
+        number = random.randrange(1000)
+        return problem(f"What is {number}?", str(number))
+
+    monkeypatch.setattr(mathematics_questions, "_samplers", lambda split: dict.fromkeys(SET.names, sample))
+    source = generate(
+        tmp_path, Generator(train=300, test=200, names=SET.names, extrapolation=()), processes=1, show=False
+    )
+    test = {question for name in SET.names for question, _ in source.questions("interpolate", name)}
+    train = [question for name in SET.names for question, _ in source.questions("train", name)]
+    assert len(train) == 600
+    assert not test & set(train)
+
+
+def test_another_set_is_not_mixed_in(tmp_path, monkeypatch):
+    """Other settings, or other versions in the middle of it, are refused, and what is different is told."""
+    with monkeypatch.context() as patch:
+        patch.setattr(mathematics_generation, "_make", lambda *_: None)  # killed before the first part
+        patch.setattr(mathematics_generation, "_write_excluded", lambda *_: None)
+        with pytest.raises(ValueError, match="must have at least one of the folders"):
+            generate(tmp_path, SET, processes=1, show=False)
+    with pytest.raises(ValueError, match=r"holds another set \(seed: 0 there, 1 asked for\)"):
+        generate(tmp_path, Generator(360, 70, SET.names, SET.extrapolation, 1), processes=1)
+    with pytest.raises(ValueError, match=r"train: 360 there, 3 asked for; .*names: "):
+        generate(tmp_path, Generator(3, 70, SET.names[:1], SET.extrapolation), processes=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(mathematics_parts, "LARGEST", 32)
+        with pytest.raises(ValueError, match="parts: "):
+            generate(tmp_path, SET, processes=1)
+    monkeypatch.setattr(mathematics_generation.importlib.metadata, "version", lambda name: "9.9")
+    with pytest.raises(ValueError, match=r"versions: .*'9\.9'"):
+        generate(tmp_path, SET, processes=1)
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path):
+    """Nobody's files are mistaken for a set."""
+    (tmp_path / "thesis.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"must be empty or hold a generated set, .* has thesis\.txt"):
+        generate(tmp_path, SET)
+    with pytest.raises(ValueError, match="processes must be at least 1, got 0"):
+        generate(tmp_path / "new", SET, processes=0)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b"\xff"])
+def test_a_damaged_manifest_is_named(tmp_path, text):
+    """And nothing is written."""
+    (tmp_path / "generation.json").write_bytes(text)
+    with pytest.raises(ValueError, match=r"generation\.json is damaged, expected what is being generated"):
+        generate(tmp_path, SET, processes=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "generation.json"]
+
+
+def test_two_at_once_are_refused(tmp_path):
+    """The second is told; the lock ends with its holder."""
+    with (
+        mathematics_generation._locked(tmp_path),
+        pytest.raises(RuntimeError, match="another process is generating into"),
+    ):
+        generate(tmp_path, SET, processes=1)
+    generate(tmp_path, SET, processes=1, show=False)
+
+
+def test_a_damaged_part_is_found(tmp_path, monkeypatch):
+    """Before it gets into a file; the file to remove is named."""
+    seen = []
+
+    def spoil(root, part, seed, excluded):
+        made = make(root, part, seed, excluded)
+        if part.number == 1 and not seen:
+            seen.append(path := mathematics_generation._temporary(root, part))
+            path.write_text("What?\n")
+        return made
+
+    make = mathematics_generation._make_part
+    monkeypatch.setattr(mathematics_generation, "_make_part", spoil)
+    with pytest.raises(ValueError, match=r"00001\.txt is damaged: 1 lines, expected 32; remove it"):
+        generate(tmp_path, SET, processes=1, show=False)
+    seen[0].unlink()
+    generate(tmp_path, SET, processes=1, show=False)
+
+
+def test_excluded_fingerprints_survive_the_file(tmp_path):
+    """They are 64 bits wide, and NumPy's integers must not round them."""
+    path = tmp_path / "some.npy"
+    prints = [0, 2**63 + 1, 2**64 - 1]
+    np.save(path, np.asarray(prints, np.uint64))
+    assert mathematics_generation._read_excluded(path) == frozenset(prints)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for the workers in /proc")
+def test_a_worker_is_killed(tmp_path, whole):
+    """As the kernel does when memory runs out: it is said, not waited for; what is done is kept."""
+    program, root = _program(tmp_path), tmp_path / "set"
+    running = subprocess.Popen([sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True)
+    while running.poll() is None and not list(root.rglob("*.txt")):
+        time.sleep(0.002)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert workers
+    os.kill(workers[0], signal.SIGKILL)
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode != 0
+    assert "a process that was generating was killed (out of memory?); start again" in errors
+    generate(root, SET, processes=1, show=False)
+    assert _texts(root) == whole

@@ -1,0 +1,52 @@
+"""Names of modules and splits."""
+
+import pytest
+
+from tp_transformer.mathematics.modules import (
+    EXTRAPOLATION_MODULES,
+    MODULES,
+    SPLITS,
+    check_modules,
+    modules_of,
+)
+
+
+def test_counts():
+    """56 modules and 15 for extrapolation; one, measurement__conversion, is in both."""
+    assert len(set(MODULES)) == len(MODULES) == 56
+    assert len(set(EXTRAPOLATION_MODULES)) == len(EXTRAPOLATION_MODULES) == 15
+    assert set(MODULES) & set(EXTRAPOLATION_MODULES) == {"measurement__conversion"}
+
+
+def test_modules_of():
+    """All splits but one have the 56."""
+    assert modules_of("extrapolate") == EXTRAPOLATION_MODULES
+    assert all(modules_of(split) == MODULES for split in (*SPLITS, "train") if split != "extrapolate")
+
+
+def test_check_modules():
+    """All by default; each once, in the order asked for."""
+    assert check_modules("train", None) == MODULES
+    assert check_modules("train", ["numbers__gcd", "arithmetic__mul", "numbers__gcd"]) == (
+        "numbers__gcd",
+        "arithmetic__mul",
+    )
+
+
+@pytest.mark.parametrize(
+    ("split", "modules", "message"),
+    [
+        ("train", ["algebra__linear1d"], "got 'algebra__linear1d'; the nearest are algebra__linear_1d, "),
+        ("train", ["surd"], "the nearest are arithmetic__simplify_surd"),
+        ("train", ["qqq"], "expected one of algebra__linear_1d, "),
+        ("extrapolate", ["numbers__place_value"], "the nearest are numbers__place_value_big"),
+        ("train", [], "at least one module"),
+        ("train", "numbers__gcd", "got the string 'numbers__gcd'"),
+        ("test", None, "split must be a known name, got 'test'"),
+        ("interpolation", None, "the nearest are interpolate"),
+    ],
+)
+def test_refusals(split, modules, message):
+    """A name that does not exist is told with those nearest to it."""
+    with pytest.raises(ValueError, match=message):
+        check_modules(split, modules)

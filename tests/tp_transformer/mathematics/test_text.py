@@ -1,0 +1,106 @@
+"""Text files of questions: read at random, checked line by line."""
+
+import pickle
+import re
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tp_transformer.mathematics.questions import Question
+from tp_transformer.mathematics.text import TextQuestions, write_questions
+from tp_transformer.mathematics.vocabulary import CHARACTERS
+
+PAIRS = st.builds(
+    Question,
+    st.text(alphabet=CHARACTERS, min_size=1, max_size=160),
+    st.text(alphabet=CHARACTERS, min_size=1, max_size=30),
+)
+
+
+@hypothesis.given(st.lists(PAIRS, min_size=1, max_size=300), st.data())
+@hypothesis.settings(
+    deadline=None, max_examples=25, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+)
+def test_reads_what_was_written(tmp_path, pairs, data):
+    """Any question at once, all in order, their lengths; the file is what the published ones are."""
+    path = tmp_path / "module.txt"
+    write_questions(path, pairs)
+    assert path.read_text(encoding="ascii") == "".join(f"{q}\n{a}\n" for q, a in pairs)
+    questions = TextQuestions(path)
+    assert len(questions) == len(pairs)
+    assert list(questions) == pairs
+    index = data.draw(st.integers(-len(pairs), len(pairs) - 1))
+    assert questions[index] == pairs[index]
+    np.testing.assert_array_equal(questions.lengths(), [(len(q), len(a)) for q, a in pairs])
+
+
+def test_indices(tmp_path):
+    """Any integer of NumPy will do; beyond the end there is nothing."""
+    write_questions(tmp_path / "m.txt", [Question("a?", "1"), Question("b?", "2")])
+    questions = TextQuestions(tmp_path / "m.txt")
+    assert questions[np.int64(1)] == ("b?", "2")
+    for index in (2, -3):
+        with pytest.raises(IndexError, match=f"there are 2 questions, none at {index}"):
+            questions[index]
+
+
+def test_travels_to_another_process(tmp_path):
+    """The copy maps the file itself, and notices if it is another one by now."""
+    path = tmp_path / "m.txt"
+    write_questions(path, [Question(f"{i}?", str(i)) for i in range(200)])
+    questions = TextQuestions(path)
+    sent = pickle.dumps(questions)
+    assert len(sent) < 1500  # lengths and places, not the text
+    assert list(pickle.loads(sent)) == list(questions)
+    path.write_text("1?\n1\n", encoding="ascii")
+    with pytest.raises(ValueError, match=r"has changed: .* bytes before, 5 now"):
+        pickle.loads(sent)
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    """What goes wrong while writing leaves the old file, and no other."""
+    path = tmp_path / "m.txt"
+    write_questions(path, [Question("a?", "1")])
+
+    def failing():
+        yield Question("b?", "2")
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        write_questions(path, failing())
+    with pytest.raises(UnicodeEncodeError):
+        write_questions(path, [Question("\u00e9", "2")])
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.txt"]
+    assert list(TextQuestions(path)) == [("a?", "1")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "line 1: the file is empty"),
+        (b"a?\n1\nb?\n", "line 3: a question without an answer: 3 lines, expected an even number"),
+        (b"a?\n1\nb?\n2", "line 4: the line has no end; the file seems to be cut off"),
+        (b"a?\n1\nB?\n2\n", "line 3: 'B' is not among the dataset's characters"),
+        (b"a?\r\n1\r\n", "line 1: a carriage return"),
+        (b"a?\n1\n\xc3\xa9?\n2\n", r"line 3: '\\xc3' is not among"),
+        (b"a?\n1\n\n2\n", "line 3: the question has 0 characters, expected 1 to 160"),
+        (b"a?\n1\nb?\n\n", "line 4: the answer has 0 characters, expected 1 to 30"),
+        (b"a?\n1\n" + b"b" * 161 + b"\n2\n", "line 3: the question has 161 characters"),
+        (b"a?\n1\nb?\n" + b"2" * 31 + b"\n", "line 4: the answer has 31 characters"),
+        (b"a?\n1\n" + b"b" * 400 + b"\n2\n", "line 3: the question has 400 characters"),
+    ],
+)
+def test_damage_is_told_with_file_and_line(tmp_path, text, message):
+    """Whatever is wrong with a file is found when it is opened."""
+    path = tmp_path / "module.txt"
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match=re.escape(f"{path}, ") + message):
+        TextQuestions(path)
+
+
+def test_a_missing_file(tmp_path):
+    """Python's own error is clear enough."""
+    with pytest.raises(FileNotFoundError, match=r"none\.txt"):
+        TextQuestions(tmp_path / "none.txt")

@@ -1,0 +1,324 @@
+"""Large sets of questions, generated once into text files by all cores.
+
+Modules differ in speed by a factor of a thousand, so the work is cut into parts of about a minute each, dealt
+out with the longest first. A part is a function of the seed and its number and is written whole or not at
+all: what was killed is started again and ends with the same files, however many processes took part.
+"""
+
+import concurrent.futures
+import dataclasses
+import fcntl
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from tp_transformer.mathematics.modules import LEVELS, SPLITS, TEST
+from tp_transformer.mathematics.parts import Part, part_size, parts_of
+from tp_transformer.mathematics.questions import draw, fingerprint
+from tp_transformer.mathematics.sources import Generator, TextDirectory
+from tp_transformer.mathematics.text import TextQuestions, replace_file, write_questions
+
+MANIFEST = "generation.json"
+_PARTS = ".parts"  # holds what is not finished; gone at the end
+_EXCLUDED = "test_questions.npy"
+_DRAWS = ("mathematics-dataset", "numpy", "sympy")  # the packages that decide what a seed gives
+
+
+def generate(
+    directory: str | Path,
+    source: Generator,
+    *,
+    processes: int | None = None,
+    show: bool = True,
+) -> TextDirectory:
+    """Writes a set of questions as text files `<split>/<module>.txt`, the layout of the published v1.0.
+
+    The test splits come first, and no training question is one of theirs. The files hold what `source` itself
+    would give. Starting again after an interruption goes on where it stopped; a finished set is left as it
+    is.
+
+    Started from a script, it needs `if __name__ == "__main__":` around it, as all of Python's multiprocessing
+    does.
+
+    Args:
+        directory: where; made if it does not exist.
+        source: what: how many questions of which modules, and the seed.
+        processes: how many work at it; all cores by default. With 1 this process does it itself.
+        show: show progress on standard error.
+
+    Returns:
+        The set.
+
+    Raises:
+        ValueError: other files are there, or a set of another seed, size or version of the generator; or
+            `processes` is less than 1.
+        RuntimeError: another process is generating into the same folder, or one of ours was killed.
+    """
+    if processes is None:
+        processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if processes < 1:
+        raise ValueError(f"processes must be at least 1, got {processes}")
+    root = Path(directory).expanduser()
+    root.mkdir(parents=True, exist_ok=True)
+    with _locked(root):
+        _agree(root, source)
+        for leftover in root.glob("*/.*.tmp"):  # of a process that was killed while it wrote
+            leftover.unlink()
+        tests = [part for split in TEST for part in parts_of(source, split)]
+        training = [part for level in LEVELS for part in parts_of(source, level)]
+        with _Progress([*tests, *training], show) as progress, _workers(processes) as pool:
+            _make(root, tests, source.seed, None, pool, progress)
+            if any(not _final(root, part).is_file() for part in training):
+                _make(root, training, source.seed, _write_excluded(root, tests), pool, progress)
+            else:
+                progress.already(training)
+        shutil.rmtree(root / _PARTS, ignore_errors=True)
+    return TextDirectory(root)
+
+
+def _final(root: Path, part: Part) -> Path:
+    return root / part.split / f"{part.module}.txt"
+
+
+def _temporary(root: Path, part: Part) -> Path:
+    return root / _PARTS / part.split / part.module / f"{part.number:05d}.txt"
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """Keeps other processes from generating into the same folder; ends with this process, however it ends."""
+    with open(root / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RuntimeError(f"another process is generating into {root}") from error
+        yield
+
+
+def _agree(root: Path, source: Generator) -> None:
+    """Writes down what is being generated, or checks that it is what was begun before."""
+    wanted = {
+        **dataclasses.asdict(source),
+        "names": list(source.names),
+        "extrapolation": list(source.extrapolation),
+        # Other versions may draw or print otherwise, and the set would not be one.
+        "versions": {name: importlib.metadata.version(name) for name in _DRAWS},
+        "parts": fingerprint(
+            repr([part_size(split, name) for split in SPLITS for name in source.modules(split)])
+        ),
+    }
+    path = root / MANIFEST
+    if not path.is_file():
+        if found := sorted(entry.name for entry in root.iterdir() if not entry.name.startswith(".")):
+            raise ValueError(
+                f"directory must be empty or hold a generated set, {root} has {', '.join(found[:5])}"
+            )
+        replace_file(path, [(json.dumps(wanted, indent=1) + "\n").encode()])
+        return
+    try:
+        begun = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(begun, dict):
+            raise ValueError(f"it holds {begun!r:.40}")
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged, expected what is being generated: {error}") from error
+    finished = all(_final(root, part).is_file() for split in SPLITS for part in parts_of(source, split))
+    different = {
+        name: (begun.get(name), value)
+        for name, value in wanted.items()
+        if begun.get(name) != value and not (finished and name in ("versions", "parts"))
+    }
+    if different:
+        listed = "; ".join(f"{name}: {old} there, {new} asked for" for name, (old, new) in different.items())
+        raise ValueError(f"directory {root} holds another set ({listed}); choose another directory")
+
+
+def _write_excluded(root: Path, tests: Iterable[Part]) -> Path:
+    """The fingerprints of all test questions, for the workers to read."""
+    files = dict.fromkeys(_final(root, part) for part in tests)
+    prints = {fingerprint(question) for file in files for question, _ in TextQuestions(file)}
+    path = root / _PARTS / _EXCLUDED
+    path.parent.mkdir(exist_ok=True)
+    np.save(path, np.fromiter(sorted(prints), np.uint64, len(prints)))
+    return path
+
+
+def _make(
+    root: Path,
+    parts: list[Part],
+    seed: int,
+    excluded: Path | None,
+    pool: concurrent.futures.Executor | None,
+    progress: "_Progress",
+) -> None:
+    """Makes the parts that are not there yet, and a file of each module once all of its parts are."""
+    missing: dict[Path, set[Part]] = {}
+    of_file: dict[Path, list[Part]] = {}
+    for part in parts:
+        of_file.setdefault(_final(root, part), []).append(part)
+    for file, belonging in of_file.items():
+        if file.is_file():
+            progress.already(belonging)
+            continue
+        done = [part for part in belonging if _temporary(root, part).is_file()]
+        progress.already(done)
+        missing[file] = set(belonging) - set(done)
+        if not missing[file]:
+            _merge(root, file, belonging)
+        else:
+            _temporary(root, belonging[0]).parent.mkdir(parents=True, exist_ok=True)
+    todo = sorted((part for some in missing.values() for part in some), key=lambda p: (-p.seconds, p))
+
+    def finished(part: Part) -> None:
+        progress.made(part)
+        file = _final(root, part)
+        missing[file].discard(part)
+        if not missing[file]:
+            _merge(root, file, of_file[file])
+
+    if pool is None:
+        for part in todo:
+            finished(_make_part(root, part, seed, excluded))
+        return
+    futures = [pool.submit(_make_part, root, part, seed, excluded) for part in todo]
+    try:
+        for future in concurrent.futures.as_completed(futures):
+            finished(future.result())
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "a process that was generating was killed (out of memory?); start again, what is done is kept"
+        ) from error
+
+
+@functools.cache
+def _read_excluded(path: Path | None) -> frozenset[int]:
+    return frozenset() if path is None else frozenset(np.load(path).tolist())
+
+
+def _make_part(root: Path, part: Part, seed: int, excluded: Path | None) -> Part:
+    """Draws and writes one part; runs in a worker."""
+    questions = draw(
+        part.split, part.module, part.count, seed=seed, part=part.number, exclude=_read_excluded(excluded)
+    )
+    write_questions(_temporary(root, part), questions)
+    return part
+
+
+def _merge(root: Path, file: Path, parts: list[Part]) -> None:
+    """One file of all parts of a module, in their order; the parts are removed."""
+    file.parent.mkdir(exist_ok=True)
+    paths = [_temporary(root, part) for part in sorted(parts)]
+    for part, path in zip(sorted(parts), paths, strict=True):
+        if (found := path.read_bytes().count(b"\n")) != 2 * part.count:
+            raise ValueError(
+                f"{path} is damaged: {found} lines, expected {2 * part.count}; remove it, start again"
+            )
+    replace_file(file, (path.read_bytes() for path in paths))
+    shutil.rmtree(paths[0].parent)
+
+
+@contextmanager
+def _workers(processes: int) -> Iterator[concurrent.futures.Executor | None]:
+    """Processes that end with this one, whatever ends it; None if this one works alone."""
+    if processes == 1:
+        yield None
+        return
+    # Spawned, not forked: a fork of a process in which JAX has threads may hang.
+    context = multiprocessing.get_context("spawn")
+    # Nobody writes to this pipe. It ends for the workers when its other end is closed, by us or by our death.
+    # (An Event would wait for workers that were killed while they waited for it.)
+    ending, alive = context.Pipe(duplex=False)
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, _begin_worker, (ending,))
+    with ending, alive:
+        try:
+            yield pool
+        except BaseException:
+            alive.close()  # a part takes a minute, too long to wait for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
+
+
+def _begin_worker(ending: Connection) -> None:
+    """Makes a worker end when its parent says so or is gone; Ctrl-C is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        ending.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class _Progress:
+    """A bar on a terminal, a line every half minute elsewhere; measured in time, as questions differ so
+    much.
+    """
+
+    EVERY = 30.0
+
+    def __init__(self, parts: list[Part], show: bool):
+        self._total = sum(part.seconds for part in parts)
+        self._questions = sum(part.count for part in parts)
+        self._done = self._made = 0.0
+        self._have = 0
+        self._start = self._last = time.monotonic()
+        terminal = show and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
+        self._lines = show and not terminal
+        self._bar = None
+        if terminal:
+            from tqdm import tqdm  # only drawn with: where it is not, there are lines
+
+            self._bar = tqdm(
+                total=self._total,
+                desc="generating",
+                dynamic_ncols=True,
+                smoothing=0.1,
+                bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}",
+            )
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def already(self, parts: Iterable[Part]) -> None:
+        """Parts that were done before."""
+        for part in parts:
+            self._add(part)
+
+    def made(self, part: Part) -> None:
+        """A part that was made now."""
+        self._made += part.seconds
+        self._add(part)
+        now = time.monotonic()
+        if self._lines and (now - self._last >= self.EVERY or self._have == self._questions):
+            self._last = now
+            left = (self._total - self._done) * (now - self._start) / max(self._made, 1e-9)
+            print(f"generating: {self._state()}, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    def _add(self, part: Part) -> None:
+        self._done += part.seconds
+        self._have += part.count
+        if self._bar is not None:
+            self._bar.update(part.seconds)
+            self._bar.set_postfix_str(self._state())
+
+    def _state(self) -> str:
+        return f"{self._have:,} of {self._questions:,} questions"

@@ -1,0 +1,161 @@
+"""Questions in text files, question and answer on alternate lines: the form of the pre-generated v1.0.
+
+A file is mapped into memory, checked once, and read at random. Beside the mapping stays two bytes a question,
+so that the 112 million of v1.0's training splits need 250 MB.
+"""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from tp_transformer.mathematics.questions import Question, Questions
+from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
+
+_BLOCK = 64  # questions between two remembered positions
+
+_ALLOWED = np.zeros(256, bool)
+_ALLOWED[np.frombuffer((CHARACTERS + "\n").encode("ascii"), np.uint8)] = True
+
+
+def _damaged(path: Path, line: int, problem: str) -> ValueError:
+    return ValueError(f"{path}, line {line}: {problem}")
+
+
+def _line_of(text: np.ndarray, position: int) -> int:
+    """The number, from 1, of the line that has the byte at a position."""
+    return int(np.count_nonzero(text[:position] == ord("\n"))) + 1
+
+
+def _check(path: Path, text: np.ndarray) -> UInt8[np.ndarray, "N 2"]:
+    """Lengths of the questions and answers of a file's text.
+
+    Raises:
+        ValueError: something is wrong; the message names the file and the line.
+    """
+    if not text.size:
+        raise _damaged(path, 1, "the file is empty; expected questions and answers on alternate lines")
+    if not (known := _ALLOWED[text]).all():
+        position = int(np.argmin(known))
+        byte = bytes(text[position : position + 1])
+        shown = "a carriage return (line ends must be \\n)" if byte == b"\r" else repr(byte)[1:]
+        raise _damaged(path, _line_of(text, position), f"{shown} is not among the dataset's characters")
+    if text[-1] != ord("\n"):
+        raise _damaged(path, _line_of(text, text.size), "the line has no end; the file seems to be cut off")
+    ends = np.flatnonzero(text == ord("\n"))
+    lengths = np.diff(ends, prepend=-1) - 1
+    if lengths.size % 2:
+        raise _damaged(
+            path, lengths.size, f"a question without an answer: {lengths.size} lines, expected an even number"
+        )
+    for name, first, limit in (("question", 0, MAX_QUESTION), ("answer", 1, MAX_ANSWER)):
+        of_kind = lengths[first::2]
+        if (wrong := (of_kind < 1) | (of_kind > limit)).any():
+            row = int(np.argmax(wrong))
+            raise _damaged(
+                path,
+                2 * row + first + 1,
+                f"the {name} has {of_kind[row]} characters, expected 1 to {limit}",
+            )
+    return lengths.reshape(-1, 2).astype(np.uint8)
+
+
+class TextQuestions(Questions):
+    """The questions of one text file."""
+
+    def __init__(self, path: str | Path):
+        """Maps and checks a file.
+
+        Args:
+            path: the file.
+
+        Raises:
+            ValueError: it is empty or damaged; the message names the file and the line.
+            FileNotFoundError: it does not exist.
+        """
+        self.path = Path(path)
+        self._map()
+        self._lengths = _check(self.path, np.frombuffer(self._text, np.uint8))
+        sizes = self._lengths.sum(1, dtype=np.int64) + 2  # with both line ends
+        self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])[::_BLOCK]
+
+    def _map(self) -> None:
+        with open(self.path, "rb") as file:
+            self._size = os.fstat(file.fileno()).st_size
+            # An empty file cannot be mapped; `_check` says what is wrong with it.
+            self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._size else b""
+
+    def __len__(self) -> int:
+        """Number of questions."""
+        return len(self._lengths)
+
+    def _at(self, index: int) -> Question:
+        block = index // _BLOCK
+        before = self._lengths[block * _BLOCK : index]
+        start = int(self._starts[block]) + int(before.sum(dtype=np.int64)) + 2 * len(before)
+        question, answer = map(int, self._lengths[index])
+        text = self._text[start : start + question + answer + 1].decode("ascii")
+        return Question(text[:question], text[question + 1 :])
+
+    def __iter__(self) -> Iterator[Question]:
+        """All questions in order, without looking for the place of each."""
+        start = 0
+        for question, answer in self._lengths.tolist():
+            text = self._text[start : start + question + answer + 1].decode("ascii")
+            yield Question(text[:question], text[question + 1 :])
+            start += question + answer + 2
+
+    def lengths(self) -> UInt8[np.ndarray, "N 2"]:
+        """Characters of every question and answer."""
+        return self._lengths
+
+    def __getstate__(self):
+        """For another process, which maps the file itself."""
+        return self.__dict__ | {"_text": None}
+
+    def __setstate__(self, state):
+        """Maps the file again; it was checked before.
+
+        Raises:
+            ValueError: the file has changed since.
+        """
+        self.__dict__.update(state)
+        size = self._size
+        self._map()
+        if self._size != size:
+            raise ValueError(f"{self.path} has changed: {size} bytes before, {self._size} now")
+
+
+def write_questions(path: str | Path, questions: Iterable[Question]) -> None:
+    """Writes a text file that `TextQuestions` reads.
+
+    The file appears at once and whole, whatever happens meanwhile: it is written beside its place and then
+    moved there.
+
+    Args:
+        path: where; its folder must exist.
+        questions: what.
+    """
+    path = Path(path)
+    text = "".join(f"{question}\n{answer}\n" for question, answer in questions)
+    replace_file(path, [text.encode("ascii")])
+
+
+def replace_file(path: Path, chunks: Iterable[bytes]) -> None:
+    """Writes a file that appears at once and whole."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # mkstemp's file is for its owner only
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
