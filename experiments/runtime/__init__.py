@@ -75,7 +75,7 @@ from experiments.runtime.workdir import WorkdirError, params_sha256, read_config
 
 if TYPE_CHECKING:
     from experiments.runtime import intervals, plots
-    from experiments.runtime.launching import launch
+    from experiments.runtime.launching import launch, run_program
 
 __all__ = [
     "Card",
@@ -106,6 +106,7 @@ __all__ = [
     "read_config",
     "releasing",
     "resumable",
+    "run_program",
 ]
 
 
@@ -113,6 +114,6 @@ def __getattr__(name: str) -> Any:
     # Matplotlib and SciPy take half of the time it takes to start, and many a process draws nothing.
     if name in ("intervals", "plots"):
         return importlib.import_module(f"{__name__}.{name}")
-    if name == "launch":  # a command line needs packages that training does not
-        return importlib.import_module(f"{__name__}.launching").launch
+    if name in ("launch", "run_program"):  # a command line needs packages that training does not
+        return getattr(importlib.import_module(f"{__name__}.launching"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

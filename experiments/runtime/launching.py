@@ -111,6 +111,26 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     app.run(run, argv=argv, flags_parser=parse)
 
 
+def run_program(main: Callable[[], Any], *, reports: tuple[type[Exception], ...] = ()) -> NoReturn:
+    """Runs a program that has flags but no config, then exits; what `if __name__ == "__main__"` ends in.
+
+    Args:
+        main: the program; it reads `flags.FLAGS`.
+        reports: exceptions that mean a wrong call, such as `ValueError`: shown as a usage error of one line.
+    """
+
+    def run(arguments: Sequence[str]) -> None:
+        if len(arguments) > 1:
+            raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+        try:
+            main()
+        except reports as error:
+            raise app.UsageError(str(error)) from error
+
+    logging.set_verbosity(logging.WARNING)  # JAX and Orbax say much at the level below
+    app.run(run)
+
+
 def _fail(message: str, status: int = 2) -> NoReturn:
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(status)
