@@ -1,24 +1,27 @@
 """The list of experiments, and which of them a run belongs to: what programs over all experiments ask."""
 
 import dataclasses
+import importlib
 from pathlib import Path
 from typing import Any
 
-from experiments import boxworld, folnet_finetune, folnet_pretrain, kinship, llrnn, mathematics, runtime
+from experiments import runtime
 from experiments.exporting.interface import Exportable
 from experiments.exporting.pretrained import NEW_TOKENS, of_pretrained
 from experiments.runtime.workdir import EXPERIMENT, WorkdirError, read_json
 
+NAMES = (
+    "boxworld",
+    "mathematics",
+    "folnet_pretrain",
+    "folnet_finetune",
+    "kinship",
+    "llrnn",
+)
+"""The experiments: each is a folder of this name beside this file."""
+
 EXPERIMENTS: dict[str, runtime.Experiment] = {
-    room.EXPERIMENT.name: room.EXPERIMENT
-    for room in (
-        boxworld,
-        mathematics,
-        folnet_pretrain,
-        kinship,
-        llrnn,
-        folnet_finetune,
-    )
+    name: importlib.import_module(f"experiments.{name}").EXPERIMENT for name in NAMES
 }
 
 

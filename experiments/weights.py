@@ -55,7 +55,7 @@ def card(folder: Path) -> str:
         raise ValueError(f"{folder} has no summary of a finished run: {error}") from error
     devices, versions = summary["devices"], summary["versions"]
     where = f"{devices['cpus']} CPU cores" if devices["platform"] == "cpu" else devices["kind"]
-    commit = summary["commit"].partition("-")
+    name, dash, dirty = (summary["commit"] or "unknown").partition("-")
     lines = [
         f"# {folder.name}: {experiment.card.title(config)}",
         "",
@@ -74,7 +74,7 @@ def card(folder: Path) -> str:
         f"| data | {experiment.card.data} |",
         "| licence | Apache-2.0, as the code |",
         f"| trained | {summary['train_seconds']:.0f} s on {where}, jax {versions['jax']}, "
-        f"commit {commit[0][:12]}{commit[1]}{commit[2]}, seed {config.seed} |",
+        f"commit {name[:12]}{dash}{dirty}, seed {config.seed} |",
         "| settings | `config.json`; the record of training is `metrics.jsonl` |",
         f"| SHA-256 of the parameters | {summary['params_sha256']} |",
         f"| what it is not | {experiment.card.limits} |",

@@ -34,7 +34,8 @@ def test_commands_have_the_flags_that_they_are_given(name):
         if ["python", "-m"] not in [words[i : i + 2] for i in range(2)]:  # a variable may stand before it
             continue
         module, *arguments = words[words.index("-m") + 1 :]
-        program = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+        path = ROOT / module.replace(".", "/")
+        program = (path / "__main__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
         if "runtime.launch(" in program:
             program += (ROOT / "experiments/runtime/launching.py").read_text(encoding="utf-8")
         for word in arguments:

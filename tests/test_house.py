@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import imports
+
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = ("simplicial", "tp_transformer", "folnet", "llrnn")
 MAY_IMPORT = {
@@ -54,6 +56,44 @@ def test_papers_touch_no_flags_and_keep_no_globals(package):
         text = module.read_text(encoding="utf-8")
         assert not imported(text) & {"absl", "ml_collections", "orbax"}, module
         assert not any(isinstance(node, ast.Global) for node in ast.walk(ast.parse(text))), module
+
+
+def test_rooms_of_experiments_know_the_runtime_and_not_the_other_way_round():
+    """Folders import one another without a cycle, and few of them."""
+    edges = imports.graph(ROOT / "experiments")
+    rooms = {path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py")}
+    assert len(rooms) >= 6
+    assert not [edge for edge in edges if edge[0] in ("runtime", "exporting") and edge[1] in rooms]
+    assert imports.cycle(edges) == []
+    assert len(edges) <= 40
+    assert len({name for edge in edges for name in edge}) <= 15
+
+
+def test_a_cycle_is_seen():
+    """The check above would notice."""
+    edges = {("a", "b"): [], ("b", "c"): [], ("c", "b"): [], ("c", "d"): []}
+    assert imports.cycle(edges) == ["b", "c"]
+
+
+def test_experiments_has_a_room_per_experiment_and_no_dictionary_of_them():
+    """What differs between experiments is in their rooms; only the registry lists them."""
+    package = ROOT / "experiments"
+    entries = [path.name for path in package.iterdir() if not path.name.startswith(("__pycache__", "."))]
+    assert len(entries) <= 17, entries
+    rooms = {path.parent.name for path in package.glob("*/__main__.py")}
+    for module in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Dict) and module.name != "registry.py":
+                keys = {getattr(key, "value", None) for key in node.keys}
+                assert len({str(key).removeprefix("experiments.") for key in keys} & rooms) < 2, module
+
+
+def test_files_are_short():
+    """A file is one idea; `run_exported.py` is copied, so it stays one."""
+    folders = (*MAY_IMPORT, "benchmarks", "examples")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    lengths = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in files}
+    assert [file for file, n in lengths.items() if n > 450 and file.name != "run_exported.py"] == []
 
 
 def test_tests_mirror_the_tree():

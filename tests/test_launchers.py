@@ -72,7 +72,7 @@ def test_tasks_of_slurm_find_each_other(tmp_path):
         SLURM_JOB_ID=str(os.getpid()),  # JAX makes the port of it
         PYTHON=sys.executable,
         EXPERIMENT="experiments.llrnn",
-        CONFIG="experiments/llrnn/config.py:quick",
+        CONFIG="quick",
         WORKDIR=str(tmp_path / "run"),
         JAX_PLATFORMS="cpu",
         arguments=[
@@ -104,7 +104,7 @@ def test_kubernetes_starts_as_many_pods_as_the_run_has_processes():
     index = variables["JAX_PROCESS_ID"]["valueFrom"]["fieldRef"]["fieldPath"]
     assert index == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     module = container["command"][-1]
-    assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
+    assert (ROOT / module.replace(".", "/") / "__main__.py").exists()
     (mount,) = container["volumeMounts"]
     assert any(argument.startswith(f"--workdir={mount['mountPath']}/") for argument in container["args"])
     assert mount["name"] == pod["volumes"][0]["name"]

@@ -167,7 +167,7 @@ def test_wrong_flags_are_told_in_one_line_before_anything_is_written(refusals, c
 def test_a_run_from_start_to_end_then_another_config_in_its_workdir(tmp_path):
     status, message = finish(start("--config.steps=20", "--config.data.shape=(3, 4)", cwd=tmp_path))
     assert status == 0, message
-    workdir = tmp_path / "runs" / "regression_config-quick"
+    workdir = tmp_path / "runs" / "regression-quick"
     assert json.loads((workdir / "config.json").read_text())["data"]["shape"] == [3, 4]
     assert json.loads((workdir / "summary.json").read_text())["step"] == 20
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

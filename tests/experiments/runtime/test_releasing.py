@@ -1,6 +1,7 @@
 """Trained models on the command line, and what holds none."""
 
 import dataclasses
+from typing import ClassVar
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.experiments.runtime.test_packing import abstract, workdir  # noqa: F4
 @dataclasses.dataclass
 class Config(RunConfig):
     """A run's config."""
+
+    experiment: ClassVar[str] = "line"
 
     width: int = 3
 
