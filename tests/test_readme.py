@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,7 @@ SHORT = {
 """What makes a training run short."""
 TESTED = tuple(
     f"experiments.{name}"
-    for name in ("boxworld", "boxworld_analysis", "folnet_pretrain", "kinship", "llrnn", "mathematics")
+    for name in ("boxworld", "boxworld.analysis", "folnet_pretrain", "kinship", "llrnn", "mathematics")
 )
 """Whose `main` other tests run."""
 
@@ -121,15 +122,29 @@ def commands():
     return [line for line in text.splitlines() if "-m experiments." in line]
 
 
-def run(arguments):
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory):
+    """A folder that holds what the wheel installs, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    shutil.unpack_archive(wheel, folder / "site", "zip")
+    return folder / "site"
+
+
+def run(arguments, installed, folder):
+    """Runs a command in a folder, where only the wheel is installed."""
+    folder.mkdir(exist_ok=True)
     return subprocess.run(
         [sys.executable, *arguments],
-        cwd=ROOT,
+        cwd=folder,
         env={
             **os.environ,
+            "PYTHONPATH": str(installed),
             "JAX_PLATFORMS": "cpu",
-            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        },  # compiling is most of it
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling is most of it
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -148,30 +163,39 @@ def marked():
 
 
 @pytest.mark.parametrize("command", list(marked()), ids=lambda command: command.split("#")[0].split("=")[-1])
-def test_commands_run(command, tmp_path):
+def test_commands_run_from_an_empty_folder_with_the_wheel(command, installed, tmp_path):
+    empty = tmp_path / "empty"
     arguments = shlex.split(command, comments=True)[1:]
     program = arguments[1]
     arguments = [argument for argument in arguments if not argument.startswith(("--workdir", "--out"))]
     if program in SHORT:
         fields = (f"--config.{field}" for field in SHORT[program])
-        ended = run([*arguments, *fields, f"--workdir={tmp_path}/run"])
+        ended = run([*arguments, *fields, f"--workdir={tmp_path}/run"], installed, empty)
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / "run" / "summary.json").exists()
     elif program == "experiments.boxworld.analysis":
         given = "--weights=runs/boxworld"
         assert given in arguments
-        arguments[arguments.index(given)] = "--weights=results/boxworld/quick_simplicial"
-        ended = run([*arguments, "--episodes=2", f"--out={tmp_path}/out"])
+        arguments[arguments.index(given)] = f"--weights={ROOT}/results/boxworld/quick_simplicial"
+        ended = run([*arguments, "--episodes=2", f"--out={tmp_path}/out"], installed, empty)
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / "out" / "episode.gif").exists()
     elif program == "experiments.mathematics.solve":
         nothing = [f"--run={tmp_path}" if "--run=" in argument else argument for argument in arguments]
-        ended = run(nothing)  # tests/experiments/test_solve.py asks a trained model
+        ended = run(
+            nothing, installed, empty
+        )  # tests/experiments/mathematics/test_solve.py asks a trained model
         assert ended.returncode != 0
         assert str(tmp_path) in ended.stdout + ended.stderr
     else:
-        assert program == "experiments.boxworld.play"  # which tests/experiments/test_play.py gives a terminal
-        assert "needs a terminal" in run(arguments).stderr
+        assert program == "experiments.boxworld.play"  # its own tests give it a terminal
+        assert "needs a terminal" in run(arguments, installed, empty).stderr
+
+
+def test_only_the_wheel_is_run(installed, tmp_path):
+    """The tests above do not find the checkout instead."""
+    ended = run(["-c", "import experiments.registry as r; print(r.__file__)"], installed, tmp_path / "empty")
+    assert ended.stdout.startswith(str(installed)), ended.stderr
 
 
 @pytest.mark.parametrize("page", ["README.md", "results/README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
