@@ -1,12 +1,15 @@
 """Configs: what is accepted, and that what is refused is named."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import regression  # pyrefly: ignore[missing-import]
 
 from experiments import runtime
 from experiments.runtime.config import check_types
+from experiments.runtime.launching import config_file
 
 
 @dataclasses.dataclass
@@ -81,3 +84,16 @@ def test_presets_are_built_anew_each_time_and_named_when_there_is_none():
     for name in (None, "quik"):
         with pytest.raises(ValueError, match="quick, paper"):
             get_config(name)
+
+
+@pytest.mark.parametrize("value", ["quick", "regression:quick"])
+def test_a_preset_is_named_from_any_folder(value, tmp_path, monkeypatch):
+    """Whatever the current directory is, the file is that of the experiment's config class."""
+    monkeypatch.chdir(tmp_path)
+    file, _, preset = config_file(regression.EXPERIMENT, value).rpartition(":")
+    assert (Path(file).is_absolute(), Path(file).name, preset) == (True, "regression_config.py", "quick")
+
+
+def test_a_file_of_ones_own_is_taken_as_it_is():
+    for value in ("mine.py", "mine.py:fast", "/somewhere/mine.py:quick"):
+        assert config_file(regression.EXPERIMENT, value) == value

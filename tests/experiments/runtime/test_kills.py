@@ -122,6 +122,9 @@ def test_sigterm_saves_and_says_so_and_a_second_process_is_kept_out(tmp_path):
 
 REFUSED = {
     "unknown preset": ([f"--config={CONFIG}:nonsense"], ["nonsense", "quick, killable"]),
+    "unknown preset by name": (["--config=nonsense"], ["got 'nonsense', expected one of quick, killable"]),
+    "unknown preset of a name": (["--config=regression:slow"], ["'slow'", "quick, killable"]),
+    "another experiment's": (["--config=llrnn:quick"], ["got 'llrnn:quick'", "regression:PRESET or FILE.py"]),
     "no preset": ([f"--config={CONFIG}"], ["quick, killable"]),
     "no file": (["--config=missing.py:quick"], ["missing.py"]),
     "no file to override": (["--config=missing.py:quick", "--config.lr=1"], ["missing.py"]),
@@ -162,6 +165,20 @@ def test_wrong_flags_are_told_in_one_line_before_anything_is_written(refusals, c
     for part in REFUSED[case][1]:
         assert part in message
     assert not left
+
+
+def test_a_users_own_file_of_presets(tmp_path):
+    """Found from where the program is started; it builds on the experiment's config."""
+    text = (
+        CONFIG.read_text(encoding="utf-8")
+        .replace("def quick", "def fast")
+        .replace("quick=quick", "fast=fast")
+    )
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    status, message = finish(start("--config=mine.py:fast", "--config.steps=10", cwd=tmp_path))
+    assert status == 0, message
+    config = json.loads((tmp_path / "runs" / "mine-fast" / "config.json").read_text())
+    assert (config["experiment"], config["steps"]) == ("regression", 10)
 
 
 def test_a_run_from_start_to_end_then_another_config_in_its_workdir(tmp_path):
