@@ -31,8 +31,8 @@ def round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def filled(x: Array, axis: int, size: int, value: float = 0.0) -> Array:
-    """With `value` (False for 0 in a mask) after the end of an axis, up to `size`."""
+def filled(x: Array, axis: int, size: int, value: float = 0) -> Array:
+    """With `value` (False in a mask) after the end of an axis, up to `size`."""
     if x.shape[axis] == size:
         return x
     widths = [(0, size - x.shape[axis] if a == axis else 0) for a in range(x.ndim)]
