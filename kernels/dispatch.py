@@ -52,9 +52,11 @@ class Operation:
     Attributes:
         name: as in the tables and in messages.
         reference: `(config, *arrays) -> (out, residual)`, the definition, differentiated by JAX.
-        package: where its backends are: modules `xla`, `gpu` and `tpu`, each with `unsupported`, `forward`,
-            `backward` and `block_candidates`. They are imported when first asked for: Pallas is not loaded
-            for the blockwise path.
+        package: where its backends are: modules `xla`, `gpu` and `tpu`, each with `unsupported` and
+            `block_candidates`, `(config, *arrays)`, `forward(config, *arrays, blocks=None)`, which returns
+            what `reference` does, and `backward(config, *arrays, out, residual, cotangent, blocks=None)`; the
+            hand-written ones also take `interpret`. They are imported when first asked for: Pallas is not
+            loaded for the blockwise path.
         outputs: `(config, *arrays) -> (out, residual)` as shapes and dtypes.
         describe: `(config, *arrays) -> (kind, sizes)`: what must be equal and what must be near for a line of
             a table to apply to a call.

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from kernels import checks, dispatch
+from kernels.arrays import accumulator
 from kernels.trans import reference
 from kernels.trans.reference import Config
 
@@ -84,7 +85,7 @@ def checked(kernel_logits, premise, causal, mask):
 def _outputs(config, kernel_logits, premise, mask, *_):
     del config, mask
     *lead, _ = kernel_logits.shape
-    lse = jax.ShapeDtypeStruct(lead, reference.accumulator(premise.dtype))
+    lse = jax.ShapeDtypeStruct(lead, accumulator(premise.dtype))
     return jax.ShapeDtypeStruct((*lead, premise.shape[3]), premise.dtype), lse
 
 

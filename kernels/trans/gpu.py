@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import filled, round_up
 from kernels.trans import gpu_backward, gpu_forward
 from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS
 from kernels.trans.reference import Config
@@ -101,7 +102,7 @@ def backward(
     (_, _, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
     dlogits, dpremise = gpu_backward.run(
         _logits(kernel_logits, mask),
-        _padded(lse.reshape(-1, rows), 1, 8),
+        filled(lse.reshape(-1, rows), 1, round_up(rows, 8)),
         _tiled(premise),
         _tiled(out),
         _tiled(dout),
@@ -225,12 +226,5 @@ def _logits(kernel_logits: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 def _tiled(x: jax.Array, value: float = 0.0) -> jax.Array:
     """[Z, ., .] of whole tiles as copies want them: 8 rows, 64 columns."""
-    return _padded(_padded(x.reshape(-1, *x.shape[2:]), 1, 8), 2, TILE, value)
-
-
-def _padded(x: jax.Array, axis: int, multiple: int, value: float = 0.0) -> jax.Array:
-    missing = -x.shape[axis] % multiple
-    if not missing:
-        return x
-    widths = [(0, missing if index == axis else 0) for index in range(x.ndim)]
-    return jnp.pad(x, widths, constant_values=value)
+    x = x.reshape(-1, *x.shape[2:])
+    return filled(filled(x, 1, round_up(x.shape[1], 8)), 2, round_up(x.shape[2], TILE), value)

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import accumulator, einsum
+from kernels.softmax import MASKED
+
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float
 
@@ -27,11 +30,6 @@ class Config:
 
     causal: bool = False
     row_offset: int = 0
-
-
-def accumulator(dtype: jax.typing.DTypeLike) -> jnp.dtype:
-    """The dtype of logits, softmax and sums: float32 at least."""
-    return jnp.promote_types(dtype, jnp.float32)
 
 
 def allowed(config: Config, rows: int, columns: int, mask: Bool[Array, "b h x a"] | None):
@@ -64,7 +62,7 @@ def trans(
         The result in the premise's dtype, and the log of the softmax's denominator (float32 at least). A row
         with nothing allowed gives 0 in both, and gradients of 0.
     """
-    dtype = jnp.promote_types(accumulator(kernel_logits.dtype), accumulator(premise.dtype))
+    dtype = accumulator(kernel_logits, premise)
     logits = kernel_logits.astype(dtype)
     rows, columns = logits.shape[2:]
     where = allowed(config, rows, columns, mask)
@@ -77,7 +75,7 @@ def trans(
     weights = jnp.where(where, jnp.exp(jnp.where(where, logits - maximum, 0)), 0)
     denominator = jnp.where(some, weights.sum(axis=-1), 1)
     kernel = weights / denominator[..., None]
-    out = jnp.einsum("bhxa,bhay->bhxy", kernel, premise.astype(dtype), precision=jax.lax.Precision.HIGHEST)
+    out = einsum("bhxa,bhay->bhxy", kernel, premise.astype(dtype))
     return out.astype(premise.dtype), jnp.where(some, maximum[..., 0] + jnp.log(denominator), 0)
 
 
@@ -90,9 +88,8 @@ def plain(
     Table 2. No mask but the causal one.
     """
     if causal:
-        rows, columns = kernel_logits.shape[1:3]
-        past = jnp.arange(columns)[None, :] <= jnp.arange(rows)[:, None]
-        kernel_logits = jnp.where(past[None, :, :, None], kernel_logits, -1e30)
+        past = jnp.tril(jnp.ones(kernel_logits.shape[1:3], bool))
+        kernel_logits = jnp.where(past[:, :, None], kernel_logits, MASKED)
     kernel = jax.nn.softmax(kernel_logits, axis=2)
     return jnp.einsum("bxah,bayh->bxyh", kernel, premise)
 
@@ -102,7 +99,6 @@ def plain_head_major(
 ) -> Float[Array, "B H X Y"]:
     """`plain` on the layout of `trans`: the second baseline, which isolates what is not the layout."""
     if causal:
-        rows, columns = kernel_logits.shape[2:]
-        past = jnp.arange(columns)[None, :] <= jnp.arange(rows)[:, None]
-        kernel_logits = jnp.where(past[None, None], kernel_logits, -1e30)
+        past = jnp.tril(jnp.ones(kernel_logits.shape[2:], bool))
+        kernel_logits = jnp.where(past, kernel_logits, MASKED)
     return jnp.einsum("bhxa,bhay->bhxy", jax.nn.softmax(kernel_logits, axis=-1), premise)

@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 
 from kernels import checks, dispatch
+from kernels.arrays import accumulator, zeros
 from kernels.trans import xla
-from kernels.trans.reference import accumulator
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -82,16 +82,6 @@ def trans_sharded(
     return _ring(axis_name, causal, *dispatch.same_manual_axes(flat)).reshape(*batch, heads, rows, outputs)
 
 
-def _varying(x):
-    return jax.typeof(x).manual_axis_type.varying
-
-
-def _zeros(shape, dtype, like):
-    """Where a loop starts to add up: zeros that vary over the mesh axes that `like` varies over."""
-    zeros = jnp.zeros(shape, dtype)
-    return jax.lax.pcast(zeros, tuple(axes), to="varying") if (axes := _varying(like)) else zeros
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _ring(axis_name, causal, kernel_logits, premise, mask):
     return _forward(axis_name, causal, kernel_logits, premise, mask)[0]
@@ -114,7 +104,7 @@ def _forward(axis_name, causal, kernel_logits, premise, mask):
         total, piece = carry
         return add(step, total, piece), _pass_on(axis_name, piece)
 
-    start = _zeros((*kernel_logits.shape[:3], premise.shape[3]), dtype, kernel_logits), premise
+    start = zeros(kernel_logits, (*kernel_logits.shape[:3], premise.shape[3]), dtype), premise
     out = add(devices - 1, *jax.lax.fori_loop(0, devices - 1, walk, start)).astype(premise.dtype)
     return out, (kernel_logits, premise, mask, out, softmax.lse)
 
@@ -142,11 +132,8 @@ def _backward(axis_name, causal, saved, dout):
         new = jax.lax.cond(source > device, lambda: (dkernel, dpiece), read) if causal else read()
         return new[0], _pass_on(axis_name, piece), _pass_on(axis_name, new[1])
 
-    start = (
-        _zeros(kernel_logits.shape, kernel_logits.dtype, kernel_logits),
-        premise,
-        _zeros(premise.shape, dtype, premise),
-    )
+    dkernel = zeros(kernel_logits, kernel_logits.shape, kernel_logits.dtype)
+    start = dkernel, premise, zeros(premise, premise.shape, dtype)
     dkernel, _, dpremise = jax.lax.fori_loop(0, devices, walk, start)
     return dkernel, dpremise.astype(premise.dtype), None
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.arrays import divisor, round_up
 from kernels.trans.reference import Config
 
 LANES = 128  # every axis is the lanes of some array
@@ -254,30 +255,24 @@ def default(config: Config, kernel_logits: Any, premise: Any, direction: str) ->
     return dict(zip(NAMES, (shared_heads(heads, sides, direction), *sides), strict=True))
 
 
-def rounded(size: int) -> int:
-    """Up to a multiple of the lanes."""
-    return pl.cdiv(size, LANES) * LANES
-
-
 def side(size: int, longest: int) -> int:
     """The side of tiles that cover an axis with little overhang; each tile counts for 64 entries more."""
 
     def cost(side: int) -> float:
         return pl.cdiv(size, side) * (side + LANES / 2)
 
-    return min(range(LANES, min(longest, rounded(size)) + 1, LANES), key=cost)
+    return min(range(LANES, min(longest, round_up(size, LANES)) + 1, LANES), key=cost)
 
 
 def shared_heads(heads: int, sides: list[int], direction: str) -> int:
     """How many heads a step takes: the most that divide all and keep the tile small."""
-    room = HEADS_BYTES[direction] // (4 * sides[0] * max(sides[1:]))
-    return max(number for number in range(1, max(1, room) + 1) if heads % number == 0)
+    return divisor(heads, HEADS_BYTES[direction] // (4 * sides[0] * max(sides[1:])))
 
 
 def candidates(config: Config, kernel_logits: Any, premise: Any, direction: str) -> list[dict[str, int]]:
     """Block sizes worth a try, the default first."""
     heads, *sizes = (*kernel_logits.shape[1:], premise.shape[3])
-    whole = [rounded(size) for size in sizes]
+    whole = [round_up(size, LANES) for size in sizes]
     found = [default(config, kernel_logits, premise, direction)]
     for rows in (128, 256, 512):
         for columns in (128, 256, 512):

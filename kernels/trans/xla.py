@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from kernels.trans.reference import Config, accumulator, allowed
+from kernels.arrays import accumulator, filled
+from kernels.trans.reference import Config, allowed
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float
@@ -64,7 +65,7 @@ def forward(
 
 
 def _forward_tile(config, kernel_logits, premise, mask):
-    dtype = jnp.promote_types(accumulator(kernel_logits.dtype), accumulator(premise.dtype))
+    dtype = accumulator(kernel_logits, premise)
     logits = _masked(config, kernel_logits.astype(dtype), mask)
     # A row without an allowed entry is all -inf: with a finite maximum its powers are 0, and nothing is nan.
     lowest = jnp.finfo(dtype).min
@@ -111,13 +112,13 @@ def backward(
     for start, stop, end in tiles:
         dsoftmax = product(dout[:, :, start:stop], premise[:, :, :end], 3, 3, dtype)
         part = softmax(start, stop, 0, end) * (dsoftmax - delta[:, :, start:stop])
-        dkernel.append(_pad(part.astype(kernel_logits.dtype), 3, columns - end))
+        dkernel.append(filled(part.astype(kernel_logits.dtype), 3, columns))
         # What this tile is the first to see is seen by every later row: one product for all of them.
         part = product(softmax(start, rows, first, end), dout[:, :, start:], 2, 2, dtype)
         dpremise.append(part.astype(premise.dtype))
         first = end
     # Columns that no row sees are there with a row_offset only.
-    return jnp.concatenate(dkernel, axis=2), _pad(jnp.concatenate(dpremise, axis=2), 2, columns - first)
+    return jnp.concatenate(dkernel, axis=2), filled(jnp.concatenate(dpremise, axis=2), 2, columns)
 
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
@@ -159,11 +160,6 @@ def cut(mask: Bool[Array, "b h x a"] | None, start: int, stop: int, first: int, 
     rows = slice(start, stop) if mask.shape[2] > 1 else slice(None)
     columns = slice(first, end) if mask.shape[3] > 1 else slice(None)
     return mask[:, :, rows, columns]
-
-
-def _pad(x, axis, after):
-    """Zeros at the end of an axis."""
-    return jnp.pad(x, [(0, after if i == axis else 0) for i in range(x.ndim)]) if after else x
 
 
 def _masked(config, logits, mask):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from kernels import checks, dispatch
+from kernels.arrays import accumulator
 from kernels.trilinear import reference
 from kernels.trilinear.reference import Config
 
@@ -116,7 +117,7 @@ def _checked_window(name: str, window: int | None, causal: bool) -> int | None:
 def _outputs(config, query, key1, key2, value1, *_):
     del config, key1, key2
     batch, length, heads, _ = query.shape
-    lse = jax.ShapeDtypeStruct((batch, heads, length), reference.accumulator(query.dtype))
+    lse = jax.ShapeDtypeStruct((batch, heads, length), accumulator(query.dtype))
     return jax.ShapeDtypeStruct(query.shape, value1.dtype), lse
 
 

@@ -21,6 +21,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from kernels.softmax import MASKED
 from kernels.trilinear import gpu_sweep as sweep
 from kernels.trilinear.gpu_backward import CANDIDATES as BACKWARD_CANDIDATES
 from kernels.trilinear.gpu_backward import backward
@@ -28,12 +29,12 @@ from kernels.trilinear.gpu_layout import (
     FEATURES,
     LOG2E,
     Geometry,
+    arranged,
     as_keys,
     as_rows,
     as_windows,
     from_row_scalars,
     from_rows,
-    geometry,
 )
 from kernels.trilinear.gpu_sweep import COMPUTE, ROWS
 from kernels.trilinear.reference import Config
@@ -47,10 +48,10 @@ DTYPES = ("bfloat16", "float16")
 CANDIDATES = tuple({"columns": columns, "stages": stages} for columns, stages in ((128, 2), (64, 4), (64, 3)))
 
 
-def unsupported(config: Config, query: Any, key1: Any, key2: Any, value1: Any, value2: Any) -> str | None:
+def unsupported(config: Config, query: Any, *keys: Any) -> str | None:
     """Why these arguments cannot be served, from their shapes and dtypes alone; None if they can."""
     del config
-    dtypes = {jnp.dtype(a.dtype).name for a in (query, key1, key2, value1, value2)}
+    dtypes = {jnp.dtype(a.dtype).name for a in (query, *keys)}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         found = ", ".join(sorted(dtypes))
         return f"its matrix products take one of {', '.join(DTYPES)} for all arrays, not {found}"
@@ -68,33 +69,18 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
 
 
 def forward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B N G D"],
-    key2: Float[Array, "B N G D"],
-    value1: Float[Array, "B N G D"],
-    value2: Float[Array, "B N G D"],
-    blocks: Mapping[str, int] | None = None,
-    interpret: bool = False,
+    config: Config, *arrays: Array, blocks: Mapping[str, int] | None = None, interpret: bool = False
 ) -> tuple[Float[Array, "B N H D"], Float[Array, "B H N"]]:
-    """The output and the logarithm of each softmax's denominator: Roy et al. (2025), Algorithm 1.
+    """`reference.trilinear_attention` (Roy et al. 2025, Algorithm 1): its arrays and its results.
 
     Args:
         config: windows, causality and scale.
-        query: as for `reference.trilinear`.
-        key1: likewise.
-        key2: likewise.
-        value1: likewise.
-        value2: likewise.
+        *arrays: query, key1, key2, value1, value2.
         blocks: "columns", second keys of a tile; "stages", tiles in flight.
         interpret: run on a CPU, slowly.
     """
-    plan = geometry(config, query, key1)
-    if plan.exchanged:
-        key1, key2, value1, value2 = key2, key1, value2, value1
+    plan, (query, key1, key2, value1, value2) = arranged(config, arrays)
     blocks = {**CANDIDATES[0], **(blocks or {})}
-    if plan.sign != 1.0:
-        key1 = key1 * jnp.asarray(plan.sign, key1.dtype)
     firsts = (as_keys(plan, a) for a in (key1, value1))
     seconds = (as_windows(plan, a, blocks["columns"]) for a in (key2, value2))
     kernel = _forward_kernel(plan, columns=blocks["columns"], stages=blocks["stages"], interpret=interpret)
@@ -155,7 +141,7 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
                 def masked(logits):
                     p = sweep.positions(shape, 0, index * ROWS, plan.slots)
                     k = sweep.positions(shape, 1, start)
-                    return jnp.where(band.allowed(p, j, k), logits, sweep.MASKED)
+                    return jnp.where(band.allowed(p, j, k), logits, MASKED)
 
                 whole = band.everywhere(rows, j, (start, start + columns))
                 logits = lax.cond(whole, lambda x: x, masked, logits)
@@ -231,10 +217,7 @@ def _forward_kernel(plan: Geometry, *, columns: int, stages: int, interpret: boo
         return sweep.launch(
             "trilinear_forward",
             kernel,
-            (
-                jax.ShapeDtypeStruct(query.shape, dtype),
-                jax.ShapeDtypeStruct(query.shape[:2], jnp.float32),
-            ),
+            (jax.ShapeDtypeStruct(query.shape, dtype), jax.ShapeDtypeStruct(query.shape[:2], jnp.float32)),
             buffers,
             barriers,
             grid={"group": plan.batch, "tile": plan.rows // ROWS},

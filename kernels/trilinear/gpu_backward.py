@@ -29,20 +29,21 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from kernels.softmax import MASKED
 from kernels.trilinear import gpu_sweep as sweep
 from kernels.trilinear.gpu_layout import (
     LOG2E,
     Geometry,
+    arranged,
     as_keys,
     as_rows,
     as_windows,
     from_keys,
     from_rows,
-    geometry,
     row_scalars,
 )
 from kernels.trilinear.gpu_sweep import COMPUTE, ROWS
-from kernels.trilinear.reference import Config
+from kernels.trilinear.reference import Config, in_order
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Float
@@ -53,40 +54,20 @@ CANDIDATES = ({"stages": 3}, {"stages": 2})
 
 
 def backward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B N G D"],
-    key2: Float[Array, "B N G D"],
-    value1: Float[Array, "B N G D"],
-    value2: Float[Array, "B N G D"],
-    out: Float[Array, "B N H D"],
-    lse: Float[Array, "B H N"],
-    dout: Float[Array, "B N H D"],
-    blocks: Mapping[str, int] | None = None,
-    interpret: bool = False,
-) -> tuple[Array, Array, Array, Array, Array]:
+    config: Config, *operands: Array, blocks: Mapping[str, int] | None = None, interpret: bool = False
+) -> tuple[Array, ...]:
     """The gradients of query, key1, key2, value1 and value2.
 
     Args:
         config: windows, causality and scale.
-        query: as for the forward pass.
-        key1: likewise.
-        key2: likewise.
-        value1: likewise.
-        value2: likewise.
-        out: what the forward pass returned.
-        lse: likewise.
-        dout: the output's gradient.
+        *operands: the arrays of the forward pass, its output and log-sum-exp, and the output's gradient.
         blocks: "stages", tiles in flight; "splits", blocks that share the j of a tile of second keys;
             "groups", how many groups are taken at a time.
         interpret: run on a CPU, slowly.
     """
-    plan = geometry(config, query, key1)
+    *arguments, out, lse, dout = operands
+    plan, (query, key1, key2, value1, value2) = arranged(config, arguments)
     blocks = {**CANDIDATES[0], **(blocks or {})}
-    if plan.exchanged:
-        key1, key2, value1, value2 = key2, key1, value2, value1
-    if plan.sign != 1.0:
-        key1 = key1 * jnp.asarray(plan.sign, key1.dtype)
     queries, douts = (as_rows(plan, a.astype(query.dtype)) for a in (query, dout))
     mean = jnp.einsum("bihd,bihd->bhi", dout, out, preferred_element_type=jnp.float32)
     # Of each row the power of two that its weights are to be divided by, and the mean of its dP.
@@ -124,13 +105,8 @@ def backward(
         parts = [a.reshape(-1, at_once, *a.shape[1:]) for a in arrays]
         found = [a.reshape(plan.batch, *a.shape[2:]) for a in lax.map(key_gradients, parts)]
     factors = (plan.scale * plan.sign, plan.scale, 1.0, 1.0)
-    dkey1, dkey2, dvalue1, dvalue2 = (
-        from_keys(plan, x * factor, query.shape[0]).astype(key1.dtype)
-        for x, factor in zip(found, factors, strict=True)
-    )
-    if plan.exchanged:
-        dkey1, dkey2, dvalue1, dvalue2 = dkey2, dkey1, dvalue2, dvalue1
-    return dquery, dkey1, dkey2, dvalue1, dvalue2
+    found = (from_keys(plan, x * f, query.shape[0]) for x, f in zip(found, factors, strict=True))
+    return in_order(plan.exchanged, (dquery, *found), arguments)
 
 
 def _sum_of_shares(plan: Geometry, tiles: int, shares: Float[Array, "G tiles J D"]) -> Float[Array, "G N D"]:
@@ -218,9 +194,7 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
 
                 def masked(logits):
                     p = sweep.positions(shape, 0, index * ROWS, plan.slots)
-                    return jnp.where(
-                        band.allowed(p, j, sweep.positions(shape, 1, start)), logits, sweep.MASKED
-                    )
+                    return jnp.where(band.allowed(p, j, sweep.positions(shape, 1, start)), logits, MASKED)
 
                 whole = band.everywhere(rows, j, (start, start + COLUMNS))
                 logits = lax.cond(whole, lambda x: x, masked, logits)
@@ -262,13 +236,8 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
         scaled = matrix(COMPUTE, ROWS, width, dtype=dtype)
         factor = plgpu.SMEM((sweep.FACTOR_SLOTS, COMPUTE, width), dtype)
         stream = matrix(stages, COLUMNS, width, dtype=dtype)
-        buffers = (
-            (tile,) * 2,
-            (scaled,) * 2,
-            matrix(ROWS, width, dtype=jnp.float32),
-            (factor,) * 2,
-            (stream,) * 2,
-        )
+        sums = matrix(ROWS, width, dtype=jnp.float32)
+        buffers = ((tile,) * 2, (scaled,) * 2, sums, (factor,) * 2, (stream,) * 2)
         barriers = (
             plgpu.Barrier(num_arrivals=2),
             plgpu.Barrier(),
@@ -292,19 +261,11 @@ def _query_kernel(plan: Geometry, *, stages: int, interpret: bool) -> Any:
 def _key_kernel(
     plan: Geometry, tiles: int, splits: int, *, of_values: bool, stages: int, interpret: bool
 ) -> Any:
-    """Z and what follows from it, or Y and what follows from it, by tiles of 64 second keys.
+    """Z and what follows from it (Y with `of_values`), by tiles of 64 second keys.
 
-    Args:
-        plan: the layout.
-        tiles: of second keys.
-        splits: blocks that share the j of a tile.
-        of_values: whether it is Y.
-        stages: tiles of queries in flight.
-        interpret: run on a CPU, slowly.
-
-    Returns:
-        A function to the sums over j, one a computing warpgroup, [G, splits * 2, keys, D], and the shares
-        of each tile in the sums over k, [G, tiles, J, D].
+    `splits` blocks share the j of each of the `tiles`; `stages` tiles of queries are in flight. Returns a
+    function to the sums over j, one a computing warpgroup, [G, splits * 2, keys, D], and the shares of each
+    tile in the sums over k, [G, tiles, J, D].
     """
     band, width = plan.band, plan.padded
     scale = plan.scale * LOG2E
@@ -367,7 +328,7 @@ def _key_kernel(
                 def masked(logits):
                     p = sweep.positions(shape, 1, row, plan.slots)
                     k = sweep.positions(shape, 0, here[0])
-                    return jnp.where(band.allowed(p, j, k), logits, sweep.MASKED)
+                    return jnp.where(band.allowed(p, j, k), logits, MASKED)
 
                 logits = lax.cond(band.everywhere((low, high), j, here), lambda x: x, masked, logits)
                 power, mean = (plgpu.load(rows.at[n], layout=sweep.BY_COLUMN) for n in range(2))

@@ -14,12 +14,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from kernels.arrays import round_up
 from kernels.trilinear.gpu_sweep import ALIGNMENT, ROWS, Band, Scalar
 from kernels.trilinear.reference import Config
 
@@ -32,31 +34,18 @@ LOG2E = math.log2(math.e)
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """How a call is laid out for the kernels.
+    """How a call is laid out for the kernels."""
 
-    Attributes:
-        batch: B G, the blocks that have nothing in common.
-        length: N, positions.
-        heads: R, query heads of a group.
-        slots: rows of a position: R, or the next number that divides a tile or that a tile divides.
-        features: D.
-        padded: columns of a tile.
-        exchanged: whether key1 and value1 have taken the places of key2 and value2.
-        band: what sees what, after that exchange.
-        scale: of the logits; positive.
-        sign: what key1 is multiplied by to make it so.
-    """
-
-    batch: int
-    length: int
-    heads: int
-    slots: int
-    features: int
-    padded: int
-    exchanged: bool
-    band: Band
-    scale: float
-    sign: float
+    batch: int  # B G, the blocks that have nothing in common
+    length: int  # N, positions
+    heads: int  # R, query heads of a group
+    slots: int  # rows of a position: R, or the next number that divides a tile or that a tile divides
+    features: int  # D
+    padded: int  # columns of a tile
+    exchanged: bool  # whether key1 and value1 have taken the places of key2 and value2
+    band: Band  # what sees what, after that exchange
+    scale: float  # of the logits; positive
+    sign: float  # what key1 is multiplied by to make it so
 
     @property
     def positions(self) -> int:
@@ -66,7 +55,7 @@ class Geometry:
     @property
     def rows(self) -> int:
         """Rows of a group's queries, whole tiles."""
-        return -(-self.length // self.positions) * self.positions * self.slots
+        return round_up(self.length, self.positions) * self.slots
 
     def fronts(self, columns: int) -> tuple[int, ...]:
         """Zeros before the first of the second keys, copy by copy.
@@ -106,7 +95,7 @@ def geometry(config: Config, query: Any, key1: Any) -> Geometry:
     batch, length, heads, features = query.shape
     groups = key1.shape[2]
     heads //= groups
-    slots = -(-heads // ROWS) * ROWS if heads > ROWS else 1 << (heads - 1).bit_length()
+    slots = round_up(heads, ROWS) if heads > ROWS else 1 << (heads - 1).bit_length()
     window1, window2 = config.reach(length)
     exchanged = window1 > window2
     return Geometry(
@@ -123,6 +112,17 @@ def geometry(config: Config, query: Any, key1: Any) -> Geometry:
         scale=abs(config.scale) or 1.0,
         sign=math.copysign(1.0, config.scale) if config.scale else 0.0,
     )
+
+
+def arranged(config: Config, arrays: Sequence[Array]) -> tuple[Geometry, tuple[Array, ...]]:
+    """The layout of a call, and its query, keys and values after the exchange, with the sign in key1."""
+    query, key1, key2, value1, value2 = arrays
+    plan = geometry(config, query, key1)
+    if plan.exchanged:
+        key1, key2, value1, value2 = key2, key1, value2, value1
+    if plan.sign != 1.0:
+        key1 = key1 * jnp.asarray(plan.sign, key1.dtype)
+    return plan, (query, key1, key2, value1, value2)
 
 
 def as_rows(plan: Geometry, x: Float[Array, "B N H D"]) -> Float[Array, "BG rows padded"]:
@@ -180,7 +180,7 @@ def as_windows(
     beside the queries.
     """
     x = as_keys(plan, x, 0)
-    total = -(-(plan.length + max(plan.fronts(columns)) + columns) // ALIGNMENT) * ALIGNMENT
+    total = round_up(plan.length + max(plan.fronts(columns)) + columns, ALIGNMENT)
     copies = [jnp.pad(x, ((0, 0), (f, total - plan.length - f), (0, 0))) for f in plan.fronts(columns)]
     return jnp.stack(copies, axis=1).reshape(-1, total, plan.padded)
 

@@ -33,9 +33,9 @@ ALIGNMENT = 8  # rows of a swizzled tile start at a multiple of this
 FACTOR_SLOTS = 2  # pairs of j whose vectors are held at a time
 # Registers of a thread. 65536 a block: 128 threads a warpgroup, three warpgroups.
 COMPUTE_REGISTERS, COPY_REGISTERS = 232, 40
-# A logit that is not allowed, and the least that a running maximum can be. exp(MASKED - FLOOR) is 0, so a
-# row in which nothing has been allowed yet adds nothing.
-MASKED, FLOOR = -1e30, -1e29
+# The least that a running maximum can be. exp(MASKED - FLOOR) is 0, so a row in which nothing has been
+# allowed yet adds nothing.
+FLOOR = -1e29
 
 type Ref = Any
 type Scalar = Any
@@ -43,19 +43,12 @@ type Scalar = Any
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """Which first and second keys a query sees, as bounds: of Python integers or of traced scalars alike.
+    """Which first and second keys a query sees, as bounds: of Python integers or of traced scalars alike."""
 
-    Attributes:
-        length: N, the number of positions.
-        window1: of the first keys, at most `length`.
-        window2: of the second keys, at most `length`.
-        causal: whether there are windows at all.
-    """
-
-    length: int
-    window1: int
-    window2: int
-    causal: bool
+    length: int  # N, the number of positions
+    window1: int  # of the first keys, at most `length`
+    window2: int  # of the second keys, at most `length`
+    causal: bool  # whether there are windows at all
 
     def first(self, low: Scalar, high: Scalar) -> tuple[Scalar, Scalar]:
         """The first keys, [start, stop), that any query of [low, high) sees."""
@@ -128,21 +121,13 @@ class Turns:
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """Tiles that pass through shared memory, several in flight.
+    """Tiles that pass through shared memory, several in flight."""
 
-    Attributes:
-        sources: what they are tiles of: rows of this block's batch and group, in global memory.
-        buffers: for each source [stages, rows of a tile, ...] in shared memory.
-        full: barriers, one a stage: its tiles have arrived, those of all sources.
-        free: barriers, one a stage: both computing warpgroups are done with them.
-        numbers: if there is one, a source of two numbers a row, [2, rows], and its buffer
-            [stages, 2, rows of a tile].
-    """
-
-    sources: Sequence[Ref]
-    buffers: Sequence[Ref]
-    full: Ref
-    free: Ref
+    sources: Sequence[Ref]  # what they are tiles of: rows of this block's batch and group, in global memory
+    buffers: Sequence[Ref]  # for each source [stages, rows of a tile, ...] in shared memory
+    full: Ref  # barriers, one a stage: its tiles have arrived, those of all sources
+    free: Ref  # barriers, one a stage: both computing warpgroups are done with them
+    # A source of two numbers a row, [2, rows], and its buffer [stages, 2, rows of a tile].
     numbers: tuple[Ref, Ref] | None = None
 
     def fill(self, stage: Scalar, rows: Any, reused: Scalar) -> None:
@@ -182,26 +167,16 @@ def stream_barriers(stages: int, sources: int) -> tuple[Any, Any]:
 class Sweep:
     """The walk over first keys, and over the tiles that stream past for each: the same for both kinds of
     warpgroup.
-
-    Attributes:
-        pairs: how many pairs of j.
-        first: the first j.
-        span: from the number of a pair to where its tiles start, and their number.
-        factors: the vectors that belong to j.
-        streams: the tiles.
-        stages: tiles of a stream that are in flight.
-        size: rows of a tile.
-        offset: the row of the sources that is number 0 of the span; tiles start at multiples of 8 rows.
     """
 
-    pairs: Scalar
-    first: Scalar
-    span: Callable[[Scalar], tuple[Scalar, Scalar]]
-    factors: Stream
-    streams: Sequence[Stream]
-    stages: int
-    size: int
-    offset: Scalar = 0
+    pairs: Scalar  # how many pairs of j
+    first: Scalar  # the first j
+    span: Callable[[Scalar], tuple[Scalar, Scalar]]  # of a pair's number: where its tiles start, how many
+    factors: Stream  # the vectors that belong to j
+    streams: Sequence[Stream]  # the tiles
+    stages: int  # tiles of a stream that are in flight
+    size: int  # rows of a tile
+    offset: Scalar = 0  # of the sources: the row that is number 0 of the span; tiles start at multiples of 8
 
     def copy(self) -> None:
         """The copying warpgroup's part: the vectors of each pair of j, then the tiles for it."""

@@ -10,11 +10,13 @@ keys and values), R = H / G query heads a group, D features.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import accumulator, einsum
 from kernels.softmax import MASKED
 
 if TYPE_CHECKING:
@@ -37,19 +39,26 @@ class Config:
     causal: bool = False
     scale: float = 1.0
 
-    @property
-    def swapped(self) -> Config:
-        """The same attention with the two keys, and the two values, handed over in the other order."""
-        return dataclasses.replace(self, window1=self.window2, window2=self.window1)
-
     def reach(self, length: int) -> tuple[int, int]:
         """How many first and second keys the last of `length` queries sees."""
         return min(self.window1 or length, length), min(self.window2 or length, length)
 
+    def smaller_window_first(self, arrays: Sequence[Any]) -> tuple[Config, tuple[Any, ...]]:
+        """Exchanges the two keys, and the two values, where that makes the first window the smaller one."""
+        query, key1, key2, value1, value2 = arrays[:5]
+        window1, window2 = self.reach(query.shape[1])
+        if window1 <= window2:
+            return self, (query, key1, key2, value1, value2)
+        swapped = dataclasses.replace(self, window1=self.window2, window2=self.window1)
+        return swapped, (query, key2, key1, value2, value1)
 
-def accumulator(dtype: jax.typing.DTypeLike) -> jnp.dtype:
-    """The dtype of logits, softmax and sums: float32 at least."""
-    return jnp.promote_types(dtype, jnp.float32)
+
+def in_order(exchanged: bool, gradients: tuple[Array, ...], arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Gradients of the arguments, each in its type, of which keys and values may have been exchanged."""
+    dquery, dkey1, dkey2, dvalue1, dvalue2 = gradients
+    if exchanged:
+        gradients = dquery, dkey2, dkey1, dvalue2, dvalue1
+    return tuple(g.astype(a.dtype) for g, a in zip(gradients, arrays, strict=True))
 
 
 def visible(length: int, window: int | None, causal: bool) -> Bool[Array, "N N"]:
@@ -86,19 +95,14 @@ def trilinear_attention(
         at least). Every query sees at least its own position, so that no softmax is empty.
     """
     dtype, groups = value1.dtype, key1.shape[2]
-    accumulation = accumulator(jnp.result_type(query, key1, key2, value1, value2))
+    accumulation = accumulator(query, key1, key2, value1, value2)
     batch, length, heads, features = query.shape
     query, key1, key2, value1, value2 = (a.astype(accumulation) for a in (query, key1, key2, value1, value2))
     query = query.reshape(batch, length, groups, heads // groups, features)
-    logit = config.scale * _einsum("bigrd,bjgd,bkgd->bgrijk", query, key1, key2)
+    logit = config.scale * einsum("bigrd,bjgd,bkgd->bgrijk", query, key1, key2)
     first, second = (visible(length, w, config.causal) for w in (config.window1, config.window2))
     logit = jnp.where((first[:, :, None] & second[:, None, :])[None, None, None], logit, MASKED)
     lse = jax.nn.logsumexp(logit, axis=(-2, -1))
     weight = jnp.exp(logit - lse[..., None, None])
-    out = _einsum("bgrijk,bjgd,bkgd->bigrd", weight, value1, value2)
+    out = einsum("bgrijk,bjgd,bkgd->bigrd", weight, value1, value2)
     return out.reshape(batch, length, heads, features).astype(dtype), lse.reshape(batch, heads, length)
-
-
-def _einsum(equation: str, *operands: Array) -> Array:
-    """Products in full precision, also where the default is fewer bits."""
-    return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)

@@ -8,29 +8,17 @@ from kernels.trilinear.reference import Config
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The sizes of one call.
+    """The sizes of one call."""
 
-    Attributes:
-        name: for tables and test identifiers.
-        batch: B.
-        length: N, of queries and keys alike.
-        heads: H, of queries.
-        groups: G, heads of keys and values.
-        features: D.
-        window1: of the first keys; None for the whole past.
-        window2: of the second keys.
-        causal: whether the future is hidden.
-    """
-
-    name: str
-    batch: int
-    length: int
-    heads: int
-    groups: int
-    features: int
-    window1: int | None = None
-    window2: int | None = None
-    causal: bool = True
+    name: str  # for tables and test identifiers
+    batch: int  # B
+    length: int  # N, of queries and keys alike
+    heads: int  # H, of queries
+    groups: int  # G, heads of keys and values
+    features: int  # D
+    window1: int | None = None  # of the first keys; None for the whole past
+    window2: int | None = None  # of the second keys
+    causal: bool = True  # whether the future is hidden
 
     @property
     def config(self) -> Config:

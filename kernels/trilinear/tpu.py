@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from kernels.trilinear import tpu_backward, tpu_forward
-from kernels.trilinear.reference import Config
-from kernels.trilinear.tpu_plan import LANES, Plan, make_plan, smaller_window_first
+from kernels.trilinear.reference import Config, in_order
+from kernels.trilinear.tpu_plan import LANES, Plan, make_plan
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Float
@@ -34,7 +34,7 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         named = ", ".join(sorted(d.name for d in dtypes))
         return f"all arrays float32 or all bfloat16 are supported, not {named}"
-    config, (query, key, *_) = smaller_window_first(config, arrays)
+    config, (query, key, *_) = config.smaller_window_first(arrays)
     if make_plan(config, query, key) is None:
         return (
             f"keys of {query.shape[1]} positions with {query.shape[-1]} features do not fit vector "
@@ -45,7 +45,7 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
     """Tiles worth trying: positions and heads of a tile, second keys of a block."""
-    config, (query, key, *_) = smaller_window_first(config, arrays)
+    config, (query, key, *_) = config.smaller_window_first(arrays)
     plan = make_plan(config, query, key)
     if plan is None:
         return {"forward": [], "backward": []}
@@ -61,32 +61,17 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
 
 
 def forward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B N G D"],
-    key2: Float[Array, "B N G D"],
-    value1: Float[Array, "B N G D"],
-    value2: Float[Array, "B N G D"],
-    *,
-    blocks: Mapping[str, int] | None = None,
-    interpret: Any = False,
+    config: Config, *arrays: Array, blocks: Mapping[str, int] | None = None, interpret: Any = False
 ) -> tuple[Float[Array, "B N H D"], Float[Array, "B H N"]]:
-    """`reference.trilinear_attention` by the forward kernel.
+    """`reference.trilinear_attention` by the forward kernel: its arrays and its results.
 
     Args:
         config: windows, causality and scale.
-        query: one vector a position and head.
-        key1: first keys.
-        key2: second keys.
-        value1: values of the first keys.
-        value2: values of the second keys.
+        *arrays: query, key1, key2, value1, value2.
         blocks: "queries", "heads" and "second", see `Plan`; None for sizes that suit the shape.
         interpret: True to run on a CPU, or Pallas' parameters of its TPU interpreter.
-
-    Returns:
-        The output in the dtype of `value1` and the log-sum-exp of the logits.
     """
-    config, (query, *keys) = smaller_window_first(config, (query, key1, key2, value1, value2))
+    config, (query, *keys) = config.smaller_window_first(arrays)
     plan = _planned(config, query, keys[0], blocks)
     out, lse = tpu_forward.attend(plan, plan.heads_of(query), *_resident(plan, keys), interpret=interpret)
     batch, length, heads, _ = query.shape
@@ -94,35 +79,11 @@ def forward(
 
 
 def backward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B N G D"],
-    key2: Float[Array, "B N G D"],
-    value1: Float[Array, "B N G D"],
-    value2: Float[Array, "B N G D"],
-    out: Float[Array, "B N H D"],
-    lse: Float[Array, "B H N"],
-    dout: Float[Array, "B N H D"],
-    *,
-    blocks: Mapping[str, int] | None = None,
-    interpret: Any = False,
+    config: Config, *operands: Array, blocks: Mapping[str, int] | None = None, interpret: Any = False
 ) -> tuple[Array, ...]:
-    """Gradients of sum(dout * forward(...)) with respect to query, key1, key2, value1 and value2.
-
-    Args:
-        config: as in `forward`, and so are the next five.
-        query: one vector a position and head.
-        key1: first keys.
-        key2: second keys.
-        value1: values of the first keys.
-        value2: values of the second keys.
-        out: what `forward` gave.
-        lse: its log-sum-exp.
-        dout: the cotangent of `out`.
-        blocks: as in `forward`.
-        interpret: as in `forward`.
-    """
-    swapped, (query, *keys) = smaller_window_first(config, (query, key1, key2, value1, value2))
+    """Gradients of `forward`'s arrays; `operands` are these, its output, log-sum-exp and the cotangent."""
+    *arrays, out, lse, dout = operands
+    swapped, (query, *keys) = config.smaller_window_first(arrays)
     plan = _planned(swapped, query, keys[0], blocks)
     delta = jnp.sum(out.astype(jnp.float32) * dout.astype(jnp.float32), axis=-1)
     dquery, *sums = tpu_backward.sweep(
@@ -135,11 +96,9 @@ def backward(
         interpret=interpret,
     )
     dkey1, dvalue1, dkey2, dvalue2 = (plan.joined(a) for a in sums)
-    if swapped is not config:
-        dkey1, dkey2, dvalue1, dvalue2 = dkey2, dkey1, dvalue2, dvalue1
-    gradients = plan.positions_of(dquery), dkey1, dkey2, dvalue1, dvalue2
-    wanted = (query, key1, key2, value1, value2)
-    return tuple(g.astype(a.dtype) for g, a in zip(gradients, wanted, strict=True))
+    return in_order(
+        swapped is not config, (plan.positions_of(dquery), dkey1, dkey2, dvalue1, dvalue2), arrays
+    )
 
 
 def _planned(config: Config, query: Array, key: Array, blocks: Mapping[str, int] | None) -> Plan:

@@ -24,11 +24,7 @@ def sweep(
     dout: jax.Array,
     lse: jax.Array,
     delta: jax.Array,
-    key1: jax.Array,
-    value1: jax.Array,
-    key2: jax.Array,
-    value2: jax.Array,
-    *,
+    *keys: jax.Array,
     interpret: Any,
 ) -> tuple[jax.Array, ...]:
     """The kernel over all tiles.
@@ -39,17 +35,14 @@ def sweep(
         dout: likewise, in the query's type.
         lse: [B, G, R, 1, n], of `Plan.rows_of`: log-sum-exps to base 2.
         delta: likewise, sum(dout * out) of each query.
-        key1: [B, G, S, rows, D], of `Plan.segmented`, in float32, as is value1.
-        value1: the values of the first keys.
-        key2: likewise, in the type of the inputs, as is value2.
-        value2: the values of the second keys.
+        *keys: those of `tpu_forward.attend`.
         interpret: what `pallas_call` takes.
 
     Returns:
         The gradient of the query, laid out as it is, and those of key1, value1, key2 and value2, laid out as
         they are, in float32: a position's gradient is the sum over the segments that see it.
     """
-    sums = jax.ShapeDtypeStruct(key1.shape, jnp.float32)
+    sums = jax.ShapeDtypeStruct(keys[0].shape, jnp.float32)
     return pl.pallas_call(
         functools.partial(_kernel, plan),
         name="trilinear_backward",
@@ -60,7 +53,7 @@ def sweep(
         scratch_shapes=[pltpu.VMEM((plan.heads, plan.queries, plan.features), jnp.float32)],
         compiler_params=plan.compiler_params(tiles_in_order=True),
         interpret=interpret,
-    )(query, dout, lse, delta, key1, value1, key2, value2)
+    )(query, dout, lse, delta, *keys)
 
 
 def _kernel(

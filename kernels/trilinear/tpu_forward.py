@@ -23,25 +23,14 @@ from kernels.trilinear.tpu_plan import LANES, Plan, Tile, side_by_side
 MARGIN = 64.0
 
 
-def attend(
-    plan: Plan,
-    query: jax.Array,
-    key1: jax.Array,
-    value1: jax.Array,
-    key2: jax.Array,
-    value2: jax.Array,
-    *,
-    interpret: Any,
-) -> tuple[jax.Array, jax.Array]:
+def attend(plan: Plan, query: jax.Array, *keys: jax.Array, interpret: Any) -> tuple[jax.Array, jax.Array]:
     """The kernel over all tiles.
 
     Args:
         plan: the sizes.
         query: [B, G, R, n, D], of `Plan.heads_of`.
-        key1: [B, G, S, rows, D], of `Plan.segmented`, in float32, as is value1.
-        value1: the values of the first keys.
-        key2: likewise, in the type of the inputs, as is value2.
-        value2: the values of the second keys.
+        *keys: key1 and value1 in float32, key2 and value2 in the type of the inputs: [B, G, S, rows, D], of
+            `Plan.segmented`.
         interpret: what `pallas_call` takes.
 
     Returns:
@@ -64,7 +53,7 @@ def attend(
         ],
         compiler_params=plan.compiler_params(tiles_in_order=False),
         interpret=interpret,
-    )(query, key1, value1, key2, value2)
+    )(query, *keys)
 
 
 def _kernel(plan, q_ref, k1_ref, v1_ref, k2_ref, v2_ref, out_ref, lse_ref, sum_ref, top_ref, total_ref):

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.arrays import divisor, round_up
 from kernels.softmax import MASKED
 from kernels.trilinear.reference import Config
 
@@ -32,33 +33,19 @@ VMEM_BYTES = 56 * 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Sizes of one call.
+    """Sizes of one call."""
 
-    Attributes:
-        config: with window1 not larger than window2.
-        batch: B.
-        length: N.
-        groups: G.
-        per_group: R, query heads of a group.
-        features: D.
-        dtype: of the inputs.
-        queries: T, positions of a tile: a multiple of 128.
-        heads: heads of a tile, dividing R.
-        second: second keys of a block: a multiple of 128.
-        segment: positions of a segment: a multiple of T.
-    """
-
-    config: Config
-    batch: int
-    length: int
-    groups: int
-    per_group: int
-    features: int
-    dtype: Any
-    queries: int
-    heads: int
-    second: int
-    segment: int = 0
+    config: Config  # with window1 not larger than window2
+    batch: int  # B
+    length: int  # N
+    groups: int  # G
+    per_group: int  # R, query heads of a group
+    features: int  # D
+    dtype: Any  # of the inputs
+    queries: int  # T, positions of a tile: a multiple of 128
+    heads: int  # of a tile, dividing R
+    second: int  # second keys of a block: a multiple of 128
+    segment: int = 0  # positions of a segment: a multiple of T
 
     @property
     def blocks(self) -> dict[str, int]:
@@ -73,7 +60,7 @@ class Plan:
     @property
     def padded(self) -> int:
         """N rounded up to whole segments."""
-        return _round_up(self.length, self.segment)
+        return round_up(self.length, self.segment)
 
     @property
     def segments(self) -> int:
@@ -87,7 +74,7 @@ class Plan:
             return 0
         if self.segments == 1:
             return self.queries
-        return _round_up(max(self.reach) - 1, LANES)
+        return round_up(max(self.reach) - 1, LANES)
 
     @property
     def rows(self) -> int:
@@ -204,7 +191,7 @@ class Tile:
         plan = self.plan
         if not plan.config.causal:
             return 0, pl.cdiv(plan.length, plan.second)
-        back = _round_up(plan.reach[1] - 1, LANES)
+        back = round_up(plan.reach[1] - 1, LANES)
         if plan.segments > 1:  # before position 0 there are rows too, which the bias masks
             return self.start - back, pl.cdiv(plan.queries + back, plan.second)
         low = jnp.maximum(self.start - back, 0)
@@ -245,30 +232,30 @@ def make_plan(config: Config, query: Any, key: Any, blocks: Mapping[str, int] | 
     groups = key.shape[2]
     wishes = dict(blocks or {})
     per_group = heads // groups
-    queries = _round_up(min(wishes.get("queries", LANES if per_group > 1 else 2 * LANES), length), LANES)
+    queries = round_up(min(wishes.get("queries", LANES if per_group > 1 else 2 * LANES), length), LANES)
     wished = wishes.get("heads", max(1, ROWS // queries))
-    in_tile = max(h for h in range(1, per_group + 1) if per_group % h == 0 and h <= max(1, wished))
+    in_tile = divisor(per_group, wished)
     windows = config.reach(length)
-    band = _round_up(length, LANES)
+    band = round_up(length, LANES)
     if config.causal:
-        band = min(band, queries + _round_up(windows[1] - 1, LANES))
+        band = min(band, queries + round_up(windows[1] - 1, LANES))
     second = _cut(band, wishes.get("second", BLOCK))
     plan = Plan(
         config, batch, length, groups, per_group, features, jnp.dtype(query.dtype), queries, in_tile, second
     )
     # Inputs and, in the backward pass, sums: two of each, one being copied while the other is in use.
-    row_bytes = _round_up(features, LANES) * 2 * (2 * 4 + 2 * plan.dtype.itemsize + 4 * 4)
-    whole = dataclasses.replace(plan, segment=_round_up(length, queries))
+    row_bytes = round_up(features, LANES) * 2 * (2 * 4 + 2 * plan.dtype.itemsize + 4 * 4)
+    whole = dataclasses.replace(plan, segment=round_up(length, queries))
     if whole.rows * row_bytes <= RESIDENT_BYTES:
         return whole
     if not config.causal or max(windows) >= length:
         return None
-    front = _round_up(max(windows) - 1, LANES)  # that of a plan with several segments
+    front = round_up(max(windows) - 1, LANES)  # that of a plan with several segments
     segment = (RESIDENT_BYTES // row_bytes - front - second) // queries * queries
     if segment < queries:
         return None
     count = -(-length // segment)
-    return dataclasses.replace(plan, segment=_round_up(-(-length // count), queries))
+    return dataclasses.replace(plan, segment=round_up(-(-length // count), queries))
 
 
 def side_by_side(parts: list[Array]) -> Array:
@@ -276,20 +263,7 @@ def side_by_side(parts: list[Array]) -> Array:
     return jnp.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
 
-def smaller_window_first(config: Config, arrays: Any) -> tuple[Config, tuple[Any, ...]]:
-    """The two keys change places where that makes the first window the smaller one."""
-    query, key1, key2, value1, value2 = arrays[:5]
-    window1, window2 = config.reach(query.shape[1])
-    if window1 <= window2:
-        return config, (query, key1, key2, value1, value2)
-    return config.swapped, (query, key2, key1, value2, value1)
-
-
 def _cut(band: int, most: int) -> int:
     """Blocks of at most `most` that cover a band with the least over, and then are fewest."""
     sizes = range(LANES, max(LANES, min(band, most)) + 1, LANES)
-    return min(sizes, key=lambda size: (-(-band // size) * size, -size))
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
+    return min(sizes, key=lambda size: (round_up(band, size), -size))

@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import accumulator, round_up, zeros
 from kernels.softmax import MASKED
-from kernels.trilinear.reference import Config, accumulator
+from kernels.trilinear.reference import Config, in_order
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float
@@ -44,7 +45,7 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
     """Block sizes worth trying: positions of a tile, first keys at a time, second keys of a block."""
-    config, arrays = _smaller_window_first(config, arrays)
+    config, arrays = config.smaller_window_first(arrays)
     default = default_blocks(config, *arrays[:2])
     length = arrays[0].shape[1]
     tried = [default]
@@ -57,33 +58,14 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
 
 
 def forward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B N G D"],
-    key2: Float[Array, "B N G D"],
-    value1: Float[Array, "B N G D"],
-    value2: Float[Array, "B N G D"],
-    *,
-    blocks: Mapping[str, int] | None = None,
+    config: Config, *arrays: Array, blocks: Mapping[str, int] | None = None
 ) -> tuple[Float[Array, "B N H D"], Float[Array, "B H N"]]:
-    """`reference.trilinear_attention`, tile by tile.
+    """`reference.trilinear_attention`, tile by tile: its arrays and its results.
 
-    Args:
-        config: windows, causality and scale.
-        query: one vector a position and head.
-        key1: first keys.
-        key2: second keys.
-        value1: values of the first keys.
-        value2: values of the second keys.
-        blocks: "queries", "first" and "second": sizes of T, J and K. None for `default_blocks`.
-
-    Returns:
-        The output in the dtype of `value1` and the log-sum-exp of the logits.
+    `blocks` has "queries", "first" and "second": sizes of T, J and K. None for `default_blocks`.
     """
-    dtype = value1.dtype
-    config, (query, key1, key2, value1, value2) = _smaller_window_first(
-        config, (query, key1, key2, value1, value2)
-    )
+    dtype = arrays[3].dtype
+    config, (query, key1, key2, value1, value2) = config.smaller_window_first(arrays)
     tiles, product = _tiles(config, query, key1, blocks), _products(key2.dtype)
     query = _heads(tiles, query) * config.scale
     key1, value1 = _first(tiles, key1), _first(tiles, value1)
@@ -121,37 +103,10 @@ def forward(
     return _positions(tiles, out).astype(dtype), jnp.swapaxes(_positions(tiles, lse), 1, 2)
 
 
-def backward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B N G D"],
-    key2: Float[Array, "B N G D"],
-    value1: Float[Array, "B N G D"],
-    value2: Float[Array, "B N G D"],
-    out: Float[Array, "B N H D"],
-    lse: Float[Array, "B H N"],
-    dout: Float[Array, "B N H D"],
-    *,
-    blocks: Mapping[str, int] | None = None,
-) -> tuple[Array, ...]:
-    """Gradients of sum(dout * forward(...)) with respect to query, key1, key2, value1 and value2.
-
-    Args:
-        config: as in `forward`.
-        query: as in `forward`, and so are the keys and values.
-        key1: first keys.
-        key2: second keys.
-        value1: values of the first keys.
-        value2: values of the second keys.
-        out: what `forward` gave.
-        lse: its log-sum-exp.
-        dout: the cotangent of `out`.
-        blocks: as in `forward`.
-    """
-    dtypes = [a.dtype for a in (query, key1, key2, value1, value2)]
-    swapped, (query, key1, key2, value1, value2) = _smaller_window_first(
-        config, (query, key1, key2, value1, value2)
-    )
+def backward(config: Config, *operands: Array, blocks: Mapping[str, int] | None = None) -> tuple[Array, ...]:
+    """Gradients of `forward`'s arrays; `operands` are these, its output, log-sum-exp and the cotangent."""
+    *arrays, out, lse, dout = operands
+    swapped, (query, key1, key2, value1, value2) = config.smaller_window_first(arrays)
     tiles, product = _tiles(swapped, query, key1, blocks), _products(key2.dtype)
     query, out, dout = (_heads(tiles, a) for a in (query, out, dout))
     lse = _heads(tiles, jnp.swapaxes(lse, 1, 2)[..., None])[..., 0]
@@ -197,10 +152,8 @@ def backward(
     length = slice(tiles.front, tiles.front + tiles.length)
     dkey1, dvalue1 = (jnp.swapaxes(a[:, :, length], 1, 2) for a in (dkey1, dvalue1))
     dkey2, dvalue2 = (jnp.swapaxes(a[:, :, : tiles.length], 1, 2) for a in (dkey2, dvalue2))
-    if swapped is not config:
-        dkey1, dkey2, dvalue1, dvalue2 = dkey2, dkey1, dvalue2, dvalue1
-    results = _positions(tiles, dquery), dkey1, dkey2, dvalue1, dvalue2
-    return tuple(a.astype(dtype) for a, dtype in zip(results, dtypes, strict=True))
+    gradients = _positions(tiles, dquery), dkey1, dkey2, dvalue1, dvalue2
+    return in_order(swapped is not config, gradients, arrays)
 
 
 # ---- tiles
@@ -209,23 +162,14 @@ def backward(
 
 @dataclasses.dataclass(frozen=True)
 class _Tiles:
-    """How positions are cut. First keys have `front` zeros before them: rows reach before position 0.
+    """How positions are cut. First keys have `front` zeros before them: rows reach before position 0."""
 
-    Attributes:
-        config: with window1 not larger than window2.
-        length: N.
-        groups: G.
-        queries: T.
-        first: J, first keys at a time.
-        second: K, second keys of a block.
-    """
-
-    config: Config
-    length: int
-    groups: int
-    queries: int
-    first: int
-    second: int
+    config: Config  # with window1 not larger than window2
+    length: int  # N
+    groups: int  # G
+    queries: int  # T
+    first: int  # J, first keys at a time
+    second: int  # K, second keys of a block
 
     @property
     def starts(self) -> Array:
@@ -235,7 +179,7 @@ class _Tiles:
     @property
     def padded(self) -> int:
         """N rounded up to whole tiles."""
-        return -(-self.length // self.queries) * self.queries
+        return round_up(self.length, self.queries)
 
     @property
     def front(self) -> int:
@@ -321,14 +265,6 @@ def _tiles(config: Config, query: Array, key: Array, blocks: Mapping[str, int] |
     return _Tiles(config, query.shape[1], key.shape[2], sizes["queries"], sizes["first"], sizes["second"])
 
 
-def _smaller_window_first(config: Config, arrays: tuple[Any, ...]) -> tuple[Config, tuple[Any, ...]]:
-    query, key1, key2, value1, value2 = arrays[:5]
-    window1, window2 = config.reach(query.shape[1])
-    if window1 <= window2:
-        return config, (query, key1, key2, value1, value2)
-    return config.swapped, (query, key2, key1, value2, value1)
-
-
 # ---- layouts
 # --------------------------------------------------------------------------------------------------
 
@@ -400,7 +336,5 @@ def _loop(count: int | Array, body: Callable, state: Any) -> Any:
 
 
 def _zeros_like(x: Array, shape: tuple[int, ...]) -> Array:
-    """Zeros to start a loop from, in the type of sums, varying inside `shard_map` as `x` does."""
-    zeros = jnp.zeros(shape, accumulator(x.dtype))
-    axes = tuple(jax.typeof(x).manual_axis_type.varying)
-    return jax.lax.pcast(zeros, axes, to="varying") if axes else zeros
+    """Zeros to start a loop from, in the type of sums."""
+    return zeros(x, shape, accumulator(x.dtype))

@@ -13,7 +13,7 @@ split into bfloat16 parts and multiplied in three (values) or six (linear logits
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -23,7 +23,7 @@ from kernels.two_simplicial.gpu_tiles import LOG2_E
 from kernels.two_simplicial.reference import Config
 
 if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
+    from jaxtyping import Array, Float
 
 # With fewer keys most of a tile of 16 would be padding; the plain path is hard to beat there.
 LEAST_KEYS = 8
@@ -32,25 +32,10 @@ MOST_FEATURES = 128
 
 
 def unsupported(config: Config, query, key1, key2, value, bilinear, mask=None) -> str | None:
-    """Why these arguments cannot be computed here, or None.
-
-    Args:
-      config: the logit and its settings.
-      query: shapes and dtypes of this and the following suffice.
-      key1: as `forward`.
-      key2: as `forward`.
-      value: as `forward`.
-      bilinear: as `forward`.
-      mask: as `forward`.
-    """
+    """Why these arguments, of which shapes and dtypes suffice, cannot be computed here, or None."""
     del mask
-    for name, array in (
-        ("query", query),
-        ("key1", key1),
-        ("key2", key2),
-        ("value", value),
-        ("bilinear", bilinear),
-    ):
+    arrays = {"query": query, "key1": key1, "key2": key2, "value": value, "bilinear": bilinear}
+    for name, array in arrays.items():
         if array.dtype not in (jnp.float32, jnp.bfloat16):
             return f"{name} is {array.dtype}; the kernel takes float32 and bfloat16"
     keys, features, depth = key1.shape[1], bilinear.shape[1], query.shape[-1]
@@ -70,41 +55,20 @@ def unsupported(config: Config, query, key1, key2, value, bilinear, mask=None) -
 
 
 def forward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B M H D"],
-    key2: Float[Array, "B M H D"],
-    value: Float[Array, "B M H E"],
-    bilinear: Float[Array, "H F E E"],
-    mask: Bool[Array, "#B #N #M #M"] | None = None,
-    *,
-    blocks: Mapping[str, int] | None = None,
-    interpret: bool = False,
+    config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: bool = False
 ) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
-    """Attended values, in the type of `value`, and the log-sum-exp of the logits, float32.
+    """`reference.two_simplicial_attention` by the forward kernel: its arrays and its results.
 
     Args:
       config: the logit and its settings.
-      query: p of the paper.
-      key1: l1 of the paper.
-      key2: l2 of the paper.
-      value: u of the paper.
-      bilinear: B of the paper.
-      mask: True where query i may attend to (j, k).
+      *arrays: query, key1, key2, value, bilinear, mask or None.
       blocks: "k" keys of a tile, "j" tiles of a pipeline step, "stages" of the pipeline.
       interpret: on a CPU.
 
     Raises:
       NotImplementedError: for arguments that `unsupported` names.
     """
-    _check(config, query, key1, key2, value, bilinear, mask)
-    blocks = {
-        **block_candidates(config, query, key1, key2, value, bilinear, mask)["forward"][0],
-        **(blocks or {}),
-    }
-    problem = gpu_operands.prepare(
-        config, query, key1, key2, value, bilinear, mask, blocks=blocks, interpret=interpret
-    )
+    problem = _prepared("forward", config, arrays, blocks, interpret)
     outs, sums = problem.each_chunk(lambda piece: gpu_forward.attend(problem.plan, problem.operands(piece)))
     # Each slice is a softmax of its own; together they are weighted by their denominators.
     top = jnp.max(sums, axis=0, keepdims=True)
@@ -118,47 +82,25 @@ def forward(
     if problem.rows is not None:
         out = jnp.where(problem.rows, out, 0.0)
         lse = jnp.where(problem.rows[:, None, :, 0, 0], lse, 0.0)
-    return out.astype(value.dtype), lse
+    return out.astype(arrays[3].dtype), lse
 
 
 def backward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B M H D"],
-    key2: Float[Array, "B M H D"],
-    value: Float[Array, "B M H E"],
-    bilinear: Float[Array, "H F E E"],
-    mask: Bool[Array, "#B #N #M #M"] | None,
-    out: Float[Array, "B N H F"],
-    lse: Float[Array, "B H N"],
-    dout: Float[Array, "B N H F"],
-    *,
-    blocks: Mapping[str, int] | None = None,
-    interpret: bool = False,
+    config: Config, *operands: Any, blocks: Mapping[str, int] | None = None, interpret: bool = False
 ) -> tuple[Array, ...]:
     """Gradients of query, key1, key2, value and bilinear, each in its type.
 
     Args:
       config: the logit and its settings.
-      query: as `forward`.
-      key1: as `forward`.
-      key2: as `forward`.
-      value: as `forward`.
-      bilinear: as `forward`.
-      mask: as `forward`.
-      out: what `forward` returned.
-      lse: what `forward` returned.
-      dout: the gradient of `out`.
+      *operands: those of `forward`, what it returned, and the gradient of its output.
       blocks: as `forward`; "j" times "k" is a multiple of 64.
       interpret: on a CPU.
 
     Raises:
       NotImplementedError: for arguments that `unsupported` names.
     """
-    _check(config, query, key1, key2, value, bilinear, mask)
-    inputs = query, key1, key2, value, bilinear
-    blocks = {**block_candidates(config, *inputs)["backward"][0], **(blocks or {})}
-    problem = gpu_operands.prepare(config, *inputs, mask, blocks=blocks, interpret=interpret)
+    *arrays, out, lse, dout = operands
+    problem = _prepared("backward", config, arrays, blocks, interpret)
     of_queries, of_pairs = problem.backward_operands(out, lse, dout)
 
     def chunk(piece):
@@ -168,13 +110,13 @@ def backward(
         return problem.gradients(piece, towards_queries, towards_pairs)
 
     dquery, dkey1, dkey2, dfirst, dsecond, dbilinear = problem.each_chunk(chunk)
-    m = key1.shape[1]
+    n, m, *_ = problem.sizes
     dkey1, dfirst = (
         jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1, *a.shape[3:])[:, :m] for a in (dkey1, dfirst)
     )
     dquery, dkey2, dsecond, dbilinear = (jnp.sum(a, axis=0) for a in (dquery, dkey2, dsecond, dbilinear))
-    gradients = dquery[:, : query.shape[1]], dkey1, dkey2[:, :m], dfirst + dsecond[:, :m], dbilinear
-    return tuple(g.astype(a.dtype) for g, a in zip(gradients, inputs, strict=True))
+    gradients = dquery[:, :n], dkey1, dkey2[:, :m], dfirst + dsecond[:, :m], dbilinear
+    return tuple(g.astype(a.dtype) for g, a in zip(gradients, arrays, strict=False))
 
 
 def block_candidates(config: Config, query, key1, *_) -> dict[str, list[dict[str, int]]]:
@@ -190,7 +132,9 @@ def block_candidates(config: Config, query, key1, *_) -> dict[str, list[dict[str
     return {"forward": forward, "backward": backward}
 
 
-def _check(*arguments) -> None:
-    reason = unsupported(*arguments)
+def _prepared(direction, config, arrays, blocks, interpret) -> gpu_operands.Problem:
+    reason = unsupported(config, *arrays)
     if reason is not None:
         raise NotImplementedError(reason)
+    blocks = {**block_candidates(config, *arrays)[direction][0], **(blocks or {})}
+    return gpu_operands.prepare(config, *arrays, blocks=blocks, interpret=interpret)

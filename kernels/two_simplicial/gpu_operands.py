@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import filled, round_up
 from kernels.softmax import MASKED
 from kernels.two_simplicial import gpu_tiles, pairwise
 from kernels.two_simplicial.gpu_tiles import LOG2_E, ROWS, Plan
 from kernels.two_simplicial.reference import Config
 
 if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
+    from jaxtyping import Array, Float
 
 # What W and its like may take at a time.
 CHUNK_BYTES = 64 << 20
@@ -40,36 +41,18 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """A call of the kernels, prepared.
+    """A call of the kernels, prepared."""
 
-    Attributes:
-      plan: sizes of one kernel call.
-      config: the logit and its settings.
-      query: padded to whole tiles, like the other arrays, all of one type.
-      key2: the keys in second place.
-      value: the values in second place.
-      bilinear: one map a head.
-      pieces: slices of keys in first place, on a leading axis.
-      rows: where a query may attend to anything, [B or 1, N, 1, 1], or None.
-      shared: operands of the kernels that all slices have.
-      sizes: N, M, D and F before padding.
-    """
-
-    plan: Plan
+    plan: Plan  # sizes of one kernel call
     config: Config
-    query: Array
-    key2: Array
-    value: Array
-    bilinear: Array
-    pieces: Piece
-    rows: Array | None
-    shared: dict[str, Array]
-    sizes: tuple[int, int, int, int]
-
-    @property
-    def narrow(self) -> bool:
-        """Whether inputs are bfloat16."""
-        return self.query.dtype == jnp.bfloat16
+    query: Array  # padded to whole tiles, like the other arrays, all of one type
+    key2: Array  # the keys in second place
+    value: Array  # the values in second place
+    bilinear: Array  # one map a head
+    pieces: Piece  # slices of keys in first place, on a leading axis
+    rows: Array | None  # where a query may attend to anything, [B or 1, N, 1, 1]
+    shared: dict[str, Array]  # operands of the kernels that all slices have
+    sizes: tuple[int, int, int, int]  # N, M, D and F before padding
 
     def each_chunk(self, function: Callable[[Piece], Any]) -> Any:
         """The function's results for all slices, stacked on a new first axis."""
@@ -105,8 +88,8 @@ class Problem:
             # Whose logits were not masked in the kernel: no weight at all.
             lse = jnp.where(self.rows[:, None, :, 0, 0], lse, -MASKED)
         delta = jnp.einsum("bnhf,bnhf->bhn", dout, out.astype(jnp.float32))
-        delta, shift = (padded(grouped(a), 1, plan.queries) for a in (delta, lse * LOG2_E))
-        flat = padded(padded(grouped(dout.swapaxes(1, 2)), 2, plan.features), 1, plan.queries)
+        delta, shift = (filled(grouped(a), 1, plan.queries) for a in (delta, lse * LOG2_E))
+        flat = filled(filled(grouped(dout.swapaxes(1, 2)), 2, plan.features), 1, plan.queries)
         douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, plan.value_parts))}
         if plan.linear:
             s = e = jnp.zeros_like(shift)
@@ -122,10 +105,7 @@ class Problem:
     ) -> tuple[Array, ...]:
         """Gradients of query, key1, key2, values in first and second place, and bilinear, for one slice.
 
-        Args:
-          piece: the slice of the keys in first place.
-          of_queries: what `gpu_backward.query_side` returned.
-          of_pairs: what `gpu_backward.pair_side` returned.
+        `of_queries` is what `gpu_backward.query_side` returned, `of_pairs` what `pair_side` did.
         """
         plan = self.plan
         *_, depth, features = self.sizes
@@ -159,7 +139,7 @@ class Problem:
     def ordered(self, pairs: Float[Array, "B H J K X"], width: int) -> Float[Array, "Z JK Y"]:
         """One row a pair, in the kernels' order, features padded to `width`."""
         plan = self.plan
-        pairs = padded(pairs, 4, width)
+        pairs = filled(pairs, 4, width)
         pairs = pairs.reshape(plan.groups, plan.first, plan.k_steps, plan.k_block, width)
         return pairs.swapaxes(1, 2).reshape(plan.groups, plan.first * plan.second, width)
 
@@ -182,21 +162,7 @@ def grouped(array: Float[Array, "B H ..."]) -> Float[Array, "Z ..."]:
 
 def lines(vector: Float[Array, "Z X"]) -> Float[Array, "Z Y"]:
     """Padded to whole lines of shared memory."""
-    return padded(vector, 1, gpu_tiles.line(vector.shape[1]))
-
-
-def padded(array: Array, axis: int, size: int) -> Array:
-    """Zeros (False) appended along an axis."""
-    if array.shape[axis] == size:
-        return array
-    widths = [(0, 0)] * array.ndim
-    widths[axis] = (0, size - array.shape[axis])
-    return jnp.pad(array, widths)
-
-
-def multiple(size: int, of: int) -> int:
-    """The size rounded up."""
-    return -(-size // of) * of
+    return filled(vector, 1, gpu_tiles.line(vector.shape[1]))
 
 
 def key_pairs(
@@ -240,44 +206,25 @@ def value_pairs_pullback(
     return dfirst, dsecond, product("bhjfs,bjhr->hfrs", dhalf, first)
 
 
-def prepare(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B M H D"],
-    key2: Float[Array, "B M H D"],
-    value: Float[Array, "B M H E"],
-    bilinear: Float[Array, "H F E E"],
-    mask: Bool[Array, "#B #N #M #M"] | None,
-    *,
-    blocks: Mapping[str, int],
-    interpret: bool,
-) -> Problem:
+def prepare(config: Config, *arrays: Any, blocks: Mapping[str, int], interpret: bool) -> Problem:
     """Pads the inputs, decides on sizes, and computes what does not depend on the slice of keys.
 
-    Args:
-      config: the logit and its settings.
-      query: as `gpu.forward`.
-      key1: as `gpu.forward`.
-      key2: as `gpu.forward`.
-      value: as `gpu.forward`.
-      bilinear: as `gpu.forward`.
-      mask: as `gpu.forward`.
-      blocks: "k" keys of a tile, "j" tiles of a pipeline step, "stages" of the pipeline.
-      interpret: run on a CPU.
+    Arguments as those of `gpu.forward`.
     """
-    dtype = jnp.result_type(query, key1, key2, value, bilinear)
-    query, key1, key2, value, bilinear = (a.astype(dtype) for a in (query, key1, key2, value, bilinear))
+    *inputs, mask = arrays
+    dtype = jnp.result_type(*inputs)
+    query, key1, key2, value, bilinear = (a.astype(dtype) for a in inputs)
     batch, n, heads, depth = query.shape
     m, features = key1.shape[1], bilinear.shape[1]
     narrow, linear = dtype == jnp.bfloat16, config.logit != "unsigned"
     key_parts = (2 if narrow else 3) if linear else 0
-    queries, second = multiple(n, ROWS), multiple(m, blocks["k"])
-    wide = {"features": multiple(features, 16), "depth": multiple(depth, 16) if linear else 0}
+    queries, second = round_up(n, ROWS), round_up(m, blocks["k"])
+    wide = {"features": round_up(features, 16), "depth": round_up(depth, 16) if linear else 0}
 
     # Slices of keys in first place: as few as fit, all of one size.
     one = 2 * batch * heads * second * (wide["features"] * (1 if narrow else 3) + wide["depth"] * key_parts)
     chunks = math.ceil(m / max(CHUNK_BYTES // one, blocks["j"]))
-    first = multiple(math.ceil(m / chunks), blocks["j"])
+    first = round_up(math.ceil(m / chunks), blocks["j"])
     chunks = math.ceil(m / first)
 
     rows, of_pairs, of_triples = _masks(mask)
@@ -305,22 +252,22 @@ def prepare(
     )
 
     def slices(array, axis):
-        array = padded(array, axis, chunks * first)
+        array = filled(array, axis, chunks * first)
         array = array.reshape(*array.shape[:axis], chunks, first, *array.shape[axis + 1 :])
         return jnp.moveaxis(array, axis, 0)
 
     bias = triples = None
     if of_pairs is not None:
-        of_pairs = padded(jnp.broadcast_to(of_pairs[:, 0], (of_pairs.shape[0], m, m)), 2, second)
+        of_pairs = filled(jnp.broadcast_to(of_pairs[:, 0], (of_pairs.shape[0], m, m)), 2, second)
         bias = jnp.where(slices(of_pairs, 1), 0.0, MASKED)
     if of_triples is not None:
         of_triples = jnp.broadcast_to(of_triples, (of_triples.shape[0], n, m, m)).swapaxes(1, 2)
-        triples = slices(padded(padded(of_triples, 2, queries), 3, second), 1).astype(jnp.int8)
+        triples = slices(filled(filled(of_triples, 2, queries), 3, second), 1).astype(jnp.int8)
     pieces = Piece(slices(key1, 1), slices(value, 1), bias, triples)
 
-    query, key2, value = padded(query, 1, queries), padded(key2, 1, second), padded(value, 1, second)
+    query, key2, value = filled(query, 1, queries), filled(key2, 1, second), filled(value, 1, second)
     if linear:
-        flat = padded(grouped(query.swapaxes(1, 2)), 2, wide["depth"])
+        flat = filled(grouped(query.swapaxes(1, 2)), 2, wide["depth"])
         shared = {f"q{p}": part for p, part in enumerate(gpu_tiles.split(flat, plan.query_parts))}
     else:
         found = pairwise.products(config, query, key1, key2)

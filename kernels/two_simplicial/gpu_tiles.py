@@ -29,49 +29,27 @@ TILE, ROW, COLUMN = Layout.WGMMA, Layout.WGMMA.reduce(1), Layout.WGMMA.reduce(0)
 
 @dataclass(frozen=True)
 class Plan:
-    """The static sizes of one kernel call, padded to whole tiles.
+    """The static sizes of one kernel call, padded to whole tiles."""
 
-    Attributes:
-      linear: the logit is q . C_jk (trilinear and signed) instead of the triple product.
-      groups: Z.
-      heads: groups of one example, which share its mask.
-      queries: N, a multiple of ROWS.
-      first: J, a multiple of j_block.
-      second: K, a multiple of k_block.
-      features: F, a multiple of 16.
-      depth: D of the linear logits, a multiple of 16; 0 for the triple product.
-      scale: what the linear logits are multiplied by.
-      value_parts: bfloat16 numbers whose sum is one number of W and of the output's gradient.
-      weight_parts: the same of a weight or a logit's gradient, which are split in registers.
-      query_parts: the same of a query, linear logits only.
-      key_parts: the same of C.
-      biased: a bias [Z or fewer, J, K] is added to the logits: -1e30 where a pair is masked or padding.
-      masked: a mask of triples [batch or 1, J, N, K] is given.
-      j_block: keys j of one pipeline step.
-      k_block: keys k of a tile.
-      stages: pipeline depth.
-      interpret: run in Pallas' interpret mode, on a CPU.
-    """
-
-    linear: bool
-    groups: int
-    heads: int
-    queries: int
-    first: int
-    second: int
-    features: int
-    depth: int
-    scale: float
-    value_parts: int
-    weight_parts: int
-    query_parts: int
-    key_parts: int
-    biased: bool
-    masked: bool
-    j_block: int
-    k_block: int
-    stages: int
-    interpret: bool
+    linear: bool  # the logit is q . C_jk (trilinear and signed) instead of the triple product
+    groups: int  # Z
+    heads: int  # groups of one example, which share its mask
+    queries: int  # N, a multiple of ROWS
+    first: int  # J, a multiple of j_block
+    second: int  # K, a multiple of k_block
+    features: int  # F, a multiple of 16
+    depth: int  # D of the linear logits, a multiple of 16; 0 for the triple product
+    scale: float  # what the linear logits are multiplied by
+    value_parts: int  # bfloat16 numbers whose sum is one number of W and of the output's gradient
+    weight_parts: int  # the same of a weight or a logit's gradient, which are split in registers
+    query_parts: int  # the same of a query, linear logits only
+    key_parts: int  # the same of C
+    biased: bool  # a bias [Z or fewer, J, K] is added to the logits: -1e30 where a pair is masked or padding
+    masked: bool  # a mask of triples [batch or 1, J, N, K] is given
+    j_block: int  # keys j of one pipeline step
+    k_block: int  # keys k of a tile
+    stages: int  # pipeline depth
+    interpret: bool  # run in Pallas' interpret mode, on a CPU
 
     @property
     def j_steps(self) -> int:

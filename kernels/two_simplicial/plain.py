@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import accumulator, einsum
 from kernels.softmax import MASKED
-from kernels.two_simplicial.reference import Config, accumulation_dtype, logits
+from kernels.two_simplicial.reference import Config, logits
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float
@@ -37,14 +38,14 @@ def plain(
     Raises:
       ValueError: for an unknown logit.
     """
-    dtype, accumulation = value.dtype, accumulation_dtype(query, key1, key2, value, bilinear)
+    dtype, accumulation = value.dtype, accumulator(query, key1, key2, value, bilinear)
     query, key1, key2, value, bilinear = (
         a.astype(accumulation) for a in (query, key1, key2, value, bilinear)
     )
-    precise = jax.lax.Precision.HIGHEST
+
     logit = logits(config, query, key1, key2)
     if mask is not None:
         logit = jnp.where(mask[:, None], logit, MASKED)
     weight = jax.nn.softmax(logit, axis=(-2, -1))
-    pairs = jnp.einsum("hfrs,bjhr,bkhs->bhjkf", bilinear, value, value, precision=precise)
-    return jnp.einsum("bhijk,bhjkf->bihf", weight, pairs, precision=precise).astype(dtype)
+    pairs = einsum("hfrs,bjhr,bkhs->bhjkf", bilinear, value, value)
+    return einsum("bhijk,bhjkf->bihf", weight, pairs).astype(dtype)

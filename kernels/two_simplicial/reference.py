@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import accumulator, einsum
 from kernels.softmax import MASKED
 
 if TYPE_CHECKING:
@@ -40,11 +41,6 @@ class Config:
     eps: float = 1e-6
 
 
-def accumulation_dtype(*arrays: Array | None) -> jnp.dtype:
-    """The type in which logits, softmax and sums are computed: float32 at least, float64 if any input is."""
-    return jnp.promote_types(jnp.result_type(*(a.dtype for a in arrays if a is not None)), jnp.float32)
-
-
 def logits(
     config: Config,
     query: Float[Array, "B N H D"],
@@ -52,7 +48,6 @@ def logits(
     key2: Float[Array, "B M H D"],
 ) -> Float[Array, "B H N M M"]:
     """The logit of every triple (i, j, k)."""
-    einsum = _einsum
     if config.logit == "unsigned":
         # Equation (8). Its difference loses nothing: with u, v, w the cosines of the three angles it is
         # |a|^2 |b|^2 |c|^2 (u^2 + v^2 + w^2 - 2uvw), and 2uvw <= 2/3 (u^2 + v^2 + w^2).
@@ -101,7 +96,7 @@ def two_simplicial_attention(
     Raises:
       ValueError: for an unknown logit.
     """
-    dtype, accumulation = value.dtype, accumulation_dtype(query, key1, key2, value, bilinear)
+    dtype, accumulation = value.dtype, accumulator(query, key1, key2, value, bilinear)
     query, key1, key2, value, bilinear = (
         a.astype(accumulation) for a in (query, key1, key2, value, bilinear)
     )
@@ -113,12 +108,7 @@ def two_simplicial_attention(
     total = jnp.sum(weight, axis=(-2, -1), keepdims=True)
     some = total > 0
     total = jnp.where(some, total, 1)
-    pairs = _einsum("hfrs,bjhr,bkhs->bhjkf", bilinear, value, value)
-    out = _einsum("bhijk,bhjkf->bihf", weight / total, pairs)
+    pairs = einsum("hfrs,bjhr,bkhs->bhjkf", bilinear, value, value)
+    out = einsum("bhijk,bhjkf->bihf", weight / total, pairs)
     lse = jnp.where(some, jnp.log(total) + top, 0)
     return out.astype(dtype), lse[..., 0, 0]
-
-
-def _einsum(equation: str, *operands: Array) -> Array:
-    """Products in full precision, also where the default is fewer bits."""
-    return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import round_up
 from kernels.two_simplicial import tpu_backward, tpu_forward, tpu_layout, tpu_tiles
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.tpu_layout import LANES, Plan
@@ -47,7 +48,7 @@ def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, i
     *_, mask = arrays
     n, m = arrays[0].shape[1], arrays[1].shape[1]
     second = _second(m, arrays[3], arrays[4], mask)
-    most_queries = min(QUERIES * 2, _up(n, LANES))
+    most_queries = min(QUERIES * 2, round_up(n, LANES))
     queries = [q for q in (1024, 512, 256, 128) if q <= most_queries]
     least = m if m <= 8 else 8
     keys = [least] + [j for j in (16, 32, 64) if j < m + 16 and j > least and j * second <= 2 * ROWS]
@@ -146,8 +147,8 @@ def _spec(config: Config, arrays: Any, blocks: Mapping[str, int]) -> Spec:
         f=bilinear.shape[1],
         queries=blocks["queries"],
         keys=blocks["keys"],
-        padded_queries=_up(n, blocks["queries"]),
-        first=_up(m, blocks["keys"]),
+        padded_queries=round_up(n, blocks["queries"]),
+        first=round_up(m, blocks["keys"]),
         second=_second(m, value, bilinear, mask),
     )
     alike = mask is None or mask.shape[1] > 1
@@ -164,8 +165,8 @@ def _spec(config: Config, arrays: Any, blocks: Mapping[str, int]) -> Spec:
 def _second(m: int, value: Any, bilinear: Any, mask: Any) -> int:
     """Second keys of a tile: as the sublanes of the narrowest type in it want."""
     if mask is not None and mask.shape[1] > 1:
-        return _up(m, 32)
-    return _up(m, 16 if tpu_layout.value_dtype(value, bilinear) == jnp.bfloat16 else 8)
+        return round_up(m, 32)
+    return round_up(m, 16 if tpu_layout.value_dtype(value, bilinear) == jnp.bfloat16 else 8)
 
 
 def _parts(spec: Spec, query: Any, key1: Any, key2: Any, mask: Any) -> dict[str, Any]:
@@ -185,7 +186,3 @@ def _logit_parts(spec: Spec, allowed: Any, query: Any, key1: Any, key2: Any) -> 
             query, key1, key2 = (a.astype(jnp.float32) for a in (query, key1, key2))
         arrays = tpu_layout.product_factors(spec.config, spec.plan, query, key1, key2)
     return dict(zip(names, arrays, strict=True))
-
-
-def _up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from kernels.arrays import divisor, round_up
 from kernels.softmax import MASKED
 from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.tpu_layout import LANES, LOG2E, SUBLANES, Plan
@@ -128,15 +129,11 @@ def vmem_limit(inputs: Any, outputs: Any, scratch: Any) -> int:
 def _tile_bytes(shape: tuple[int, ...], dtype: Any) -> int:
     size = jnp.dtype(dtype).itemsize
     *major, rows, lanes = shape
-    rows, lanes = _up(rows, SUBLANES * 4 // size), _up(lanes, LANES)
+    rows, lanes = round_up(rows, SUBLANES * 4 // size), round_up(lanes, LANES)
     count = rows * lanes * size
     for axis in major:
         count *= axis
     return count
-
-
-def _up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
 
 
 # ---- matrix products, columns, loops
@@ -167,7 +164,7 @@ def product(spec: Spec, to: Any, left: Any, right: jax.Array) -> None:
 def over_products(spec: Spec, body: Callable[[Any], None]) -> None:
     """Calls the body for chunks of a tile's pairs that are long enough for the matrix unit."""
     rows = spec.plan.rows
-    size = _divisor(spec.plan.keys, max(1, PRODUCT_ROWS // spec.plan.second)) * spec.plan.second
+    size = divisor(spec.plan.keys, PRODUCT_ROWS // spec.plan.second) * spec.plan.second
     if size == rows:
         body(pl.ds(0, rows))
         return
@@ -192,10 +189,6 @@ def strips(spec: Spec, j: jax.Array) -> list[tuple[Any, Any]]:
     return [
         (pl.ds(pl.multiple_of(start + k, SUBLANES), size), pl.ds(k, size)) for k in range(0, second, size)
     ]
-
-
-def _divisor(size: int, most: int) -> int:
-    return max(d for d in range(1, size + 1) if size % d == 0 and d <= most)
 
 
 def columns(spec: Spec, to: Any, rows: jax.Array) -> None:

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import accumulator, filled, round_up, zeros
 from kernels.two_simplicial import xla_few
 from kernels.two_simplicial import xla_tiling as tiles
-from kernels.two_simplicial.reference import LOGITS, Config, accumulation_dtype
+from kernels.two_simplicial.reference import LOGITS, Config
 from kernels.two_simplicial.xla_logits import Groups, form_of
 from kernels.two_simplicial.xla_tiling import Tiling
 
@@ -51,23 +52,15 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
 
 
 def forward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B M H D"],
-    key2: Float[Array, "B M H D"],
-    value: Float[Array, "B M H E"],
-    bilinear: Float[Array, "H F E E"],
-    mask: Bool[Array, "#B #N #M #M"] | None = None,
-    *,
-    blocks: Blocks = None,
+    config: Config, *arrays: Any, blocks: Blocks = None
 ) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
-    """Output and log-sum-exp, as `reference.two_simplicial_attention`; `blocks` as in `xla_tiling.Tiling`."""
-    arrays = (query, key1, key2, value, bilinear)
-    dtype, precision = accumulation_dtype(*arrays), _precision(*arrays)
-    if not blocks and key1.shape[1] <= FEW_KEYS:
-        query, key1, key2, value, bilinear = (a.astype(dtype) for a in arrays)
+    """Arrays and results as those of `reference.two_simplicial_attention`; `blocks` as in `tiles.Tiling`."""
+    *inputs, mask = arrays
+    dtype, precision = accumulator(*inputs), _precision(*inputs)
+    if not blocks and inputs[1].shape[1] <= FEW_KEYS:
+        query, key1, key2, value, bilinear = (a.astype(dtype) for a in inputs)
         out, lse = xla_few.forward(config, query, key1, key2, value, bilinear, mask, precision)
-        return out.astype(arrays[3].dtype), lse
+        return out.astype(inputs[3].dtype), lse
 
     def at(tiling: Tiling, query, key1, key2, value, bilinear, *mask):
         def of_chunk(arrays, bilinear, mask):
@@ -78,27 +71,17 @@ def forward(
         (out, lse), _ = _over_chunks(of_chunk, tiling, (query, key1, key2, value), bilinear, mask)
         return jnp.swapaxes(out, 1, 2), lse
 
-    out, lse = _tiled(at, blocks, *arrays, *(() if mask is None else (mask,)))
-    return out.astype(value.dtype), lse
+    out, lse = _tiled(at, blocks, *inputs, *(() if mask is None else (mask,)))
+    return out.astype(inputs[3].dtype), lse
 
 
-def backward(
-    config: Config,
-    query: Float[Array, "B N H D"],
-    key1: Float[Array, "B M H D"],
-    key2: Float[Array, "B M H D"],
-    value: Float[Array, "B M H E"],
-    bilinear: Float[Array, "H F E E"],
-    mask: Bool[Array, "#B #N #M #M"] | None,
-    out: Float[Array, "B N H F"],
-    lse: Float[Array, "B H N"],
-    dout: Float[Array, "B N H F"],
-    *,
-    blocks: Blocks = None,
-) -> tuple[Array, ...]:
-    """Gradients of query, key1, key2, value and bilinear, in their types."""
-    arrays = (query, key1, key2, value, bilinear)
-    dtype, precision = accumulation_dtype(*arrays), _precision(*arrays)
+def backward(config: Config, *operands: Any, blocks: Blocks = None) -> tuple[Array, ...]:
+    """Gradients of query, key1, key2, value and bilinear, in their types.
+
+    `operands` are the arrays of `forward`, its results, and the cotangent of its output.
+    """
+    *inputs, mask, out, lse, dout = operands
+    dtype, precision = accumulator(*inputs), _precision(*inputs)
 
     def at(tiling: Tiling, query, key1, key2, value, bilinear, out, lse, dout, *mask):
         def of_chunk(arrays, bilinear, mask):
@@ -113,9 +96,9 @@ def backward(
         return *(jnp.swapaxes(g, 1, 2) for g in gradients), dbilinear
 
     # In one program with the forward pass, sharing layouts and products with it costs more than it saves.
-    operands = jax.lax.optimization_barrier((*arrays, out, lse, dout))
-    gradients = _tiled(at, blocks, *operands, *(() if mask is None else (mask,)))
-    return tuple(g.astype(a.dtype) for g, a in zip(gradients, arrays, strict=True))
+    held = jax.lax.optimization_barrier((*inputs, out, lse, dout))
+    gradients = _tiled(at, blocks, *held, *(() if mask is None else (mask,)))
+    return tuple(g.astype(a.dtype) for g, a in zip(gradients, inputs, strict=True))
 
 
 def _forward(config, tiling, precision, arrays, bilinear, mask):
@@ -153,8 +136,8 @@ def _forward(config, tiling, precision, arrays, bilinear, mask):
 
     values = tiles.blocked(value, 2, tiling.j)
     rows = (-(-size // tiling.queries), *query.shape[:2], tiling.queries)
-    top = tiles.zeros(query, rows, query.dtype) + form.logit(jnp.asarray(form.least, query.dtype))
-    sums = tiles.zeros(query, (*rows[:3], bilinear.shape[1] + 1, rows[3]), query.dtype)
+    top = zeros(query, rows, query.dtype) + form.logit(jnp.asarray(form.least, query.dtype))
+    sums = zeros(query, (*rows[:3], bilinear.shape[1] + 1, rows[3]), query.dtype)
     xs = (jnp.arange(values.shape[0]), groups.crossed, groups.first, values)
     (top, sums), _ = jax.lax.scan(of_keys, (top, sums), xs)
     total = sums[..., -1, :]
@@ -177,8 +160,8 @@ def _backward(config, tiling, precision, arrays, bilinear, mask):
     groups, from_groups = jax.vjp(prepare, query, key1, key2)
     allowed = _allowed_in(mask, tiling, size, keys)
 
-    def zeros(x):
-        return tiles.zeros(query, x.shape, x.dtype)
+    def nothing(x):
+        return zeros(query, x.shape, x.dtype)
 
     def of_keys(carry, xs):
         dqueries, dsecond, dvalue, dbilinear = carry
@@ -210,7 +193,7 @@ def _backward(config, tiling, precision, arrays, bilinear, mask):
             dqueries = jax.tree.map(jnp.add, dqueries, gradients.queries)
             return (dfirst, dsecond, dpairs), (gradients.crossed, dqueries)
 
-        carry = (jax.tree.map(zeros, first), dsecond, zeros(pairs))
+        carry = (jax.tree.map(nothing, first), dsecond, nothing(pairs))
         xs = (jnp.arange(lse_blocks.shape[0]), crossed, groups.queries, dqueries, lse_blocks, dout_blocks)
         (dfirst, dsecond, dpairs), (dcrossed, dqueries) = jax.lax.scan(of_queries, carry, xs)
         dvalue1, dvalue2, more = from_pairs(dpairs)
@@ -219,7 +202,7 @@ def _backward(config, tiling, precision, arrays, bilinear, mask):
     lse_blocks = tiles.blocked(lse, 2, tiling.queries)
     dout_blocks = tiles.blocked(jnp.concatenate([dout, -delta[..., None]], axis=-1), 2, tiling.queries)
     values = tiles.blocked(value, 2, tiling.j)
-    carry = jax.tree.map(zeros, (groups.queries, groups.second, value, bilinear))
+    carry = jax.tree.map(nothing, (groups.queries, groups.second, value, bilinear))
     xs = (jnp.arange(values.shape[0]), groups.crossed, groups.first, values)
     (dqueries, dsecond, dvalue, dbilinear), (dcrossed, dfirst, dvalue1) = jax.lax.scan(of_keys, carry, xs)
     dquery, dkey1, dkey2 = from_groups(Groups(dcrossed, dqueries, dfirst, dsecond))
@@ -250,7 +233,7 @@ def _allowed_in(
     if mask is not None:
         for axis, length, block in ((1, size, tiling.queries), (2, keys, tiling.j)):
             if mask.shape[axis] > 1:
-                mask = tiles.filled(mask, axis, -(-length // block) * block)
+                mask = filled(mask, axis, round_up(length, block))
 
     def allowed(s, t):
         permitted = None
@@ -293,7 +276,7 @@ def _over_chunks(function, tiling: Tiling, arrays, bilinear, mask):
 
         like = tuple(jax.tree.map(lambda x: x[0], arrays))
         _, shapes = jax.eval_shape(function, like, bilinear, own[0][0] if own else whole)
-        sums = jax.tree.map(lambda x: tiles.zeros(like[0], x.shape, x.dtype), shapes)
+        sums = jax.tree.map(lambda x: zeros(like[0], x.shape, x.dtype), shapes)
         return jax.lax.scan(of_batch, sums, (arrays, *own))
 
     arrays = tuple(tiles.strided(tiles.strided(a, 0, tiling.batch), 2, tiling.heads) for a in arrays)

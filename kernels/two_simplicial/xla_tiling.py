@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from kernels.arrays import divisor, filled, round_up
+
 if TYPE_CHECKING:
     from jaxtyping import Array
 
@@ -77,18 +79,13 @@ def tiling(
     return Tiling(b, h, q, j)
 
 
-def divisor(size: int, limit: int) -> int:
-    """The largest divisor of `size` that is at most `limit` (at least 1)."""
-    return max(d for d in range(1, max(1, min(size, limit)) + 1) if size % d == 0)
-
-
 def even(size: int, limit: int, multiple: int = 1) -> int:
     """About equal blocks of at most `limit`, rounded up to a multiple unless one block holds everything."""
     limit = max(1, min(size, limit))
     count = -(-size // limit)
     if count == 1:
         return size
-    return min(size, -(-size // (count * multiple)) * multiple)
+    return min(size, round_up(-(-size // count), multiple))
 
 
 def blocked(x: Array, axis: int, size: int) -> Array:
@@ -106,12 +103,6 @@ def unblocked(x: Array, axis: int, size: int) -> Array:
     return jax.lax.slice_in_dim(x, 0, size, axis=axis)
 
 
-def filled(x: Array, axis: int, size: int) -> Array:
-    """With zeros (False) after the end of an axis, up to `size`."""
-    missing = size - x.shape[axis]
-    return x if missing == 0 else jnp.pad(x, [(0, missing if a == axis else 0) for a in range(x.ndim)])
-
-
 def strided(x: Array, axis: int, size: int) -> Array:
     """[..., B, ...] as [chunks, ..., size, ...], where a chunk takes every (B / size)th entry.
 
@@ -125,8 +116,3 @@ def unstrided(x: Array, axis: int) -> Array:
     """The inverse of `strided`."""
     x = jnp.moveaxis(x, 0, axis + 1)
     return x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
-
-
-def zeros(like: Array, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
-    """Zeros that `shard_map` takes to vary over devices as `like` does, which a loop's carry must."""
-    return jax.lax.full_like(like, 0, dtype, shape)

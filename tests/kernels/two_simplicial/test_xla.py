@@ -28,7 +28,7 @@ def run(config, blocks, arrays, dout):
     """Output, log-sum-exp and gradients; `blocks` as a tuple of items."""
     blocks = dict(blocks) or None
     out, lse = xla.forward(config, *arrays, blocks=blocks)
-    return out, lse, xla.backward(config, *arrays, out=out, lse=lse, dout=dout, blocks=blocks)
+    return out, lse, xla.backward(config, *arrays, out, lse, dout, blocks=blocks)
 
 
 def check(config, arrays, blocks=None, tolerance=1e-5):
@@ -162,8 +162,9 @@ def test_order_of_the_keys_and_of_the_queries():
     rng = np.random.default_rng(0)
     keys, queries = rng.permutation(shapes.ODD.keys), rng.permutation(shapes.ODD.queries)
     forward = functools.partial(jax.jit(xla.forward, static_argnums=0), UNSIGNED)
-    out, lse = forward(query, key1, key2, value, bilinear)
-    moved, moved_lse = forward(query[:, queries], key1[:, keys], key2[:, keys], value[:, keys], bilinear)
+    out, lse = forward(query, key1, key2, value, bilinear, None)
+    of_keys = (x[:, keys] for x in (key1, key2, value))
+    moved, moved_lse = forward(query[:, queries], *of_keys, bilinear, None)
     np.testing.assert_allclose(moved, out[:, queries], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(moved_lse, lse[:, :, queries], rtol=1e-6)
 
@@ -175,9 +176,9 @@ def test_first_and_second_keys_are_alike(config):
     """Exchanged, with the places of the bilinear maps; the determinant's sign changes, as does a query's."""
     query, key1, key2, value, bilinear, _ = cases.arrays(shapes.ODD)
     forward = functools.partial(jax.jit(xla.forward, static_argnums=0), config)
-    out, lse = forward(query, key1, key2, value, bilinear)
+    out, lse = forward(query, key1, key2, value, bilinear, None)
     sign = -1 if config.logit == "signed" else 1
-    other, other_lse = forward(sign * query, key2, key1, value, np.swapaxes(bilinear, 2, 3))
+    other, other_lse = forward(sign * query, key2, key1, value, np.swapaxes(bilinear, 2, 3), None)
     np.testing.assert_allclose(other, out, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(other_lse, lse, rtol=1e-5)
 
@@ -187,15 +188,15 @@ def attention(config, mask, blocks):
 
     @jax.custom_vjp
     def function(*inputs):
-        return xla.forward(config, *inputs, mask=mask, blocks=blocks)[0]
+        return xla.forward(config, *inputs, mask, blocks=blocks)[0]
 
     def forward(*inputs):
-        out, lse = xla.forward(config, *inputs, mask=mask, blocks=blocks)
+        out, lse = xla.forward(config, *inputs, mask, blocks=blocks)
         return out, (inputs, out, lse)
 
     def backward(saved, dout):
         inputs, out, lse = saved
-        return xla.backward(config, *inputs, mask=mask, out=out, lse=lse, dout=dout, blocks=blocks)
+        return xla.backward(config, *inputs, mask, out, lse, dout, blocks=blocks)
 
     function.defvjp(forward, backward)
     return jax.jit(function)
