@@ -24,10 +24,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from folnet.affine import Affine, activate, over_features, over_predicates
+from kernels import checks, masked_softmax
 from kernels import trans as fused_trans
 
 Dropout = Callable[[Float[Array, "..."]], Float[Array, "..."]]
-MASKED = -1e30  # finite, so that a row with nothing allowed makes no inf - inf
 CJOIN_ROWS = 16  # rows that `cjoin` gives a softmax of their own at a time
 
 
@@ -42,18 +42,16 @@ def softmax_kernel(
 
     Args:
       logits: of the kernel.
-      mask: True where allowed, of the same rank. A row with nothing allowed gives 0.
+      mask: True where allowed. A row with nothing allowed gives 0.
       dropout: applied to the result.
       dtype: of the result; that of the logits by default.
+
+    Raises:
+      ValueError: a mask that is not boolean or does not broadcast.
     """
-    dtype = dtype or logits.dtype
-    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    if mask is None:
-        kernel = jax.nn.softmax(logits)
-    else:
-        _check_mask(mask, logits.shape)
-        kernel = jnp.where(mask, jax.nn.softmax(jnp.where(mask, logits, MASKED)), 0)
-    kernel = kernel.astype(dtype)
+    mask = checks.mask(mask, logits.shape, "the kernel's shape")
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    kernel = masked_softmax(wide, mask).astype(dtype or logits.dtype)
     return kernel if dropout is None else dropout(kernel)
 
 
@@ -134,9 +132,7 @@ def join(
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel_logits": (kernel_logits, "BHXA"), "premise": (premise, "BAHS")})
-    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-    return jnp.einsum("bhxa,bahs->bxhs", kernel, premise)
+    return _mix("bhxa,bahs->bxhs", kernel_logits, premise, mask, dropout)
 
 
 def mu(
@@ -156,9 +152,7 @@ def mu(
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel_logits": (kernel_logits, "BHXA"), "premise": (premise, "BCXA")})
-    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-    return jnp.einsum("bhxa,bcxa->bxhc", kernel, premise)
+    return _mix("bhxa,bcxa->bxhc", kernel_logits, premise, mask, dropout)
 
 
 def cjoin(
@@ -187,13 +181,11 @@ def cjoin(
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel_logits": (kernel_logits, "BSHA"), "premise": (premise, "BSXA")})
-    if mask is not None:
-        batch, _, rows, columns = premise.shape
-        _check_mask(mask, (batch, 1, rows, columns))
+    _check("bsha,bsxa", kernel_logits=kernel_logits, premise=premise)
+    batch, _, rows, columns = premise.shape
+    mask = checks.mask(mask, (batch, 1, rows, columns), "[B, 1, X, A]")
     if mask is None or mask.shape[2] == 1:
-        kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-        return jnp.einsum("bsha,bsxa->bxsh", kernel, premise)
+        return _mix("bsha,bsxa->bxsh", kernel_logits, premise, mask, dropout)
     return _cjoin_by_rows(kernel_logits, premise, mask, dropout)
 
 
@@ -217,9 +209,7 @@ def cjoin_released(
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel_logits": (kernel_logits, "BSHA"), "premise": (premise, "BSAY")})
-    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-    return jnp.einsum("bsha,bsay->bysh", kernel, premise)
+    return _mix("bsha,bsay->bysh", kernel_logits, premise, mask, dropout)
 
 
 def assoc(kernel: Float[Array, "B X H S"], premise: Float[Array, "B Y H S"]) -> Float[Array, "B H X Y"]:
@@ -232,7 +222,7 @@ def assoc(kernel: Float[Array, "B X H S"], premise: Float[Array, "B Y H S"]) -> 
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel": (kernel, "BXHS"), "premise": (premise, "BYHS")})
+    _check("bxhs,byhs", kernel=kernel, premise=premise)
     return jnp.einsum("bxhs,byhs->bhxy", kernel, premise)
 
 
@@ -246,7 +236,7 @@ def prod(kernel: Float[Array, "B X H C"], premise: Float[Array, "B C X Y"]) -> F
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel": (kernel, "BXHC"), "premise": (premise, "BCXY")})
+    _check("bxhc,bcxy", kernel=kernel, premise=premise)
     return jnp.einsum("bxhc,bcxy->bhxy", kernel, premise)
 
 
@@ -277,9 +267,7 @@ def trans(
     """
     if dropout is None:
         return fused_trans(kernel_logits, premise, mask=mask, implementation=implementation)
-    _check({"kernel_logits": (kernel_logits, "BHXA"), "premise": (premise, "BHAY")})
-    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-    return jnp.einsum("bhxa,bhay->bhxy", kernel, premise)
+    return _mix("bhxa,bhay->bhxy", kernel_logits, premise, mask, dropout)
 
 
 def _cjoin_by_rows(kernel_logits, premise, mask, dropout):
@@ -308,28 +296,24 @@ def _cjoin_by_rows(kernel_logits, premise, mask, dropout):
     return parts[:, :rows]
 
 
-LetterShape = tuple[Float[Array, "..."], str]
+def _mix(subscripts, kernel_logits, premise, mask, dropout):
+    """The product of a kernel, after its softmax, and a premise."""
+    _check(subscripts, kernel_logits=kernel_logits, premise=premise)
+    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
+    return jnp.einsum(subscripts, kernel, premise)
 
 
-def _check(arrays: dict[str, LetterShape]) -> None:
+def _check(subscripts: str, **arrays: Float[Array, "..."]) -> None:
     """Raises ValueError unless axes of the same letter have the same size."""
     sizes: dict[str, tuple[int, str]] = {}
-    for name, (array, letters) in arrays.items():
-        expected = f"[{', '.join(letters)}]"
+    for letters, (name, array) in zip(subscripts.split("->")[0].split(","), arrays.items(), strict=True):
+        expected = f"[{', '.join(letters.upper())}]"
         if array.ndim != len(letters):
             raise ValueError(f"{name} has shape {array.shape}, expected {expected}")
         for letter, size in zip(letters, array.shape, strict=True):
             want, whose = sizes.setdefault(letter, (size, name))
             if size != want:
                 raise ValueError(
-                    f"{name} has shape {array.shape}, expected {expected} with {letter} = {want} "
-                    f"as in {whose} {arrays[whose][0].shape}"
+                    f"{name} has shape {array.shape}, expected {expected} with {letter.upper()} = {want} "
+                    f"as in {whose} {arrays[whose].shape}"
                 )
-
-
-def _check_mask(mask: Array, shape: tuple[int, ...]) -> None:
-    fits = mask.ndim == len(shape) and all(m in (1, n) for m, n in zip(mask.shape, shape, strict=True))
-    if mask.dtype != jnp.bool_ or not fits:
-        raise ValueError(
-            f"mask has shape {mask.shape} and type {mask.dtype}, expected booleans that broadcast to {shape}"
-        )
