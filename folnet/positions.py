@@ -58,11 +58,6 @@ def relative_atoms(
     A gather of all pairs has a gradient that adds B T T rows into a table of 130: slow everywhere, and of
     another order at every run on GPUs. Distances make bands along diagonals, which a reshape draws; all else
     is a choice between constants. So the gradient is made of sums.
-
-    Args:
-      table: a row for each id.
-      token_type_ids: segments.
-      max_distance: Delta.
     """
     length = token_type_ids.shape[1]
     if not isinstance(length, int):  # any length, under `jax.export`: its reshapes cannot draw diagonals
@@ -85,13 +80,7 @@ def relative_atoms(
 
 
 def t5_atoms(table: Float[Array, "N D2"], length: int, max_distance: int) -> Float[Array, "1 D2 T T"]:
-    """Binary base atoms by T5's buckets: `table[t5_buckets]`, predicates first.
-
-    Args:
-      table: a row for each bucket.
-      length: of the texts.
-      max_distance: from here on one bucket.
-    """
+    """Binary base atoms by T5's buckets: `table[t5_buckets]`, predicates first."""
     buckets = t5_buckets(np.arange(1 - length, length), len(table), max_distance)
     return diagonals(rows_of(table, buckets))[None]
 

@@ -22,6 +22,7 @@ from folnet import parameters
 from folnet.configuration import FOLNetConfig
 from folnet.settings import ModelConfig
 from folnet.transformer_configuration import TransformerConfig
+from folnet.writing import write_whole
 
 MODEL_TYPES = {kind.model_type: kind for kind in (FOLNetConfig, TransformerConfig)}
 CONFIG_FILE = "config.json"
@@ -59,16 +60,14 @@ def save_pretrained(directory: str | os.PathLike[str], model: Any, params: Mappi
     given = {name: array.shape for name, array in table.items()}
     parameters.complain("params", model, parameters.misfits(parameters.shapes(model), given))
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     described = {
         "model_type": model.config.model_type,
         "architectures": [type(model).__name__],
         **model.config.to_dict(),
     }
     # The settings last: with them the directory is a model.
-    weights = safetensors.numpy.save(table, metadata={"format": "flax"})
-    _write(directory / WEIGHTS_FILE, weights)
-    _write(directory / CONFIG_FILE, (json.dumps(described, indent=2) + "\n").encode())
+    write_whole(directory / WEIGHTS_FILE, safetensors.numpy.save(table, metadata={"format": "flax"}))
+    write_whole(directory / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
 
 
 def read_config(directory: str | os.PathLike[str]) -> tuple[ModelConfig, str]:
@@ -120,19 +119,6 @@ def from_pretrained(
     if architecture != cls.__name__:
         table = parameters.adapted(table, parameters.shapes(model))
     return model, parameters.filled(model, table, str(path), key=key)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 HeadActivation = Literal["gelu", "relu"]
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
-
 MOST_LAYERS = 1000
 """Layers are built one by one: with a number out of a damaged file that would never end."""
 
@@ -133,6 +132,13 @@ def expect_integer(name: str, value: object, least: int) -> None:
         raise misfit(name, value, f"an integer of at least {least}")
     if value >= 2**31:
         raise misfit(name, value, "an integer below 2**31")
+
+
+def at_least(least: int, **values: int) -> None:
+    """Raises ValueError: a number that is smaller, by its name."""
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def check_buckets(count: int, distance: int) -> None:

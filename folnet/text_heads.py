@@ -14,10 +14,10 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from folnet.configuration import FOLNetConfig
-from folnet.decoder import DecodingState, FOLNetDecoder, check_config, check_text
+from folnet.decoder import DecodingState, FOLNetDecoder, check_config
 from folnet.encoder_decoder import Encoded, FOLNetTargetDecoder
 from folnet.generation import Generated, generate, generate_from
-from folnet.model import FOLNet
+from folnet.model import FOLNet, check_text
 from folnet.pretrained import Pretrained
 
 
@@ -69,7 +69,6 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
     config: FOLNetConfig
 
     def setup(self):
-        """The decoder; its table of words is the head."""
         self.folnet = FOLNetDecoder(self.config)
 
     def __call__(
@@ -91,13 +90,7 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
             prefix_lengths=prefix_lengths,
             output_hidden_states=output_hidden_states,
         )
-        return CausalLMOutput(
-            logits=self.folnet.logits(out.last_hidden_state),
-            last_hidden_state=out.last_hidden_state,
-            relation_hidden_state=out.relation_hidden_state,
-            hidden_states=out.hidden_states,
-            relation_hidden_states=out.relation_hidden_states,
-        )
+        return CausalLMOutput(self.folnet.logits(out.last_hidden_state), **vars(out))
 
     def prefill(self, *texts: Any, **options: Any) -> tuple[Float[Array, "B V"], DecodingState]:
         """Logits after texts, and the state to go on with; arguments are those of `FOLNetDecoder.prefill`."""

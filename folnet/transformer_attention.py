@@ -89,11 +89,8 @@ def pair_vectors(
 ) -> Float[Array, "#B S T T"]:
     """The vectors of all pairs: that of their distance, clipped, and those of their relations.
 
-    Args:
-      table: rows of the distances -k to k, if any, then of relations.
-      length: of the texts.
-      max_distance: k; None without distances.
-      counts: how often each relation holds of a pair; None without relations.
+    The table has rows of the distances -k to k, with k `max_distance`, if any, then of relations; `counts`
+    says how often each relation holds of a pair. None without them.
     """
     vectors = []
     if max_distance is not None:
@@ -106,16 +103,11 @@ def pair_vectors(
 
 
 class SelfAttention(nn.Module):
-    """Attention with its projections, which all have biases, as BERT's do.
-
-    Attributes:
-      config: of the model.
-    """
+    """Attention with its projections, which all have biases, as BERT's do."""
 
     config: TransformerConfig
 
     def setup(self):
-        """The projections, and the vectors of pairs."""
         config = self.config
         width = config.num_attention_heads * config.head_size
         self.query, self.key, self.value = (Linear(config, config.hidden_size, width) for _ in range(3))
@@ -134,15 +126,7 @@ class SelfAttention(nn.Module):
         mask: Bool[Array, "#B 1 #T #T"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B T D1"]:
-        """What each token takes from the others.
-
-        Args:
-          unary: features.
-          bias: added to the scores.
-          counts: how often each given relation holds of a pair.
-          mask: True where x may look at a.
-          deterministic: False to drop.
-        """
+        """What each token takes from the others; `counts`: how often each given relation holds of a pair."""
         batch, length, _ = unary.shape
         config = self.config
         drops = not deterministic and config.attention_probs_dropout_prob > 0

@@ -31,13 +31,7 @@ from typing import TypeGuard, get_args
 
 import numpy as np
 
-from folnet.kinship.arrays import (
-    QUERY,
-    RELATION_VOCAB_SIZE,
-    VOCAB_SIZE,
-    Symbols,
-    symbols,
-)
+from folnet.kinship.arrays import QUERY, RELATION_VOCAB_SIZE, VOCAB_SIZE, Symbols, symbols
 from folnet.kinship.chains import add_distractors, draw_target, expand, stream
 from folnet.kinship.families import Tree, listed, tree
 from folnet.kinship.problems import DISTRACTORS, Problem
@@ -190,10 +184,7 @@ class Kinship:
         return max(self.lengths) + 1 + self.supporting + self.irrelevant + 2 * self.disconnected
 
     def __getitem__(self, index: int | np.integer) -> Problem:
-        """The problem of a number.
-
-        Args:
-            index: below 2^32.
+        """The problem of a number below 2^32.
 
         Raises:
             ValueError: `index` is out of range, or the settings ask for what hardly any family has.
@@ -220,11 +211,9 @@ class Kinship:
         return [self[index] for index in indices]
 
     def story(self, index: int | np.integer, *, shuffle: bool = True) -> Story:
-        """The problem of a number as text, with names and wording drawn for the same number.
+        """The problem of a number as text, its sentences in a random order or in that of its facts.
 
-        Args:
-            index: below 2^32.
-            shuffle: whether its sentences stand in a random order, or in that of its facts.
+        Names and wording are drawn for the same number.
         """
         return tell(self[index], np.random.default_rng((self.seed, int(index), 1)), shuffle=shuffle)
 
@@ -248,15 +237,8 @@ class Kinship:
             return None
         facts, kinds, people = chain.facts, ["chain"] * length, chain.people
         if not alone:
-            added = add_distractors(
-                uniform,
-                self._tree,
-                family,
-                chain,
-                supporting=self.supporting,
-                irrelevant=self.irrelevant,
-                disconnected=self.disconnected,
-            )
+            distractors = {kind: getattr(self, kind) for kind in DISTRACTORS}
+            added = add_distractors(uniform, self._tree, family, chain, **distractors)
             if added is None:
                 return None
             for kind, new in added:

@@ -21,13 +21,11 @@ PAD, CLS, PERSON, FIRST, SECOND = range(5)
 """Tokens: nobody; [CLS]; somebody; the person x and the person y of the question "what is y to x?"."""
 
 VOCAB_SIZE = 5
-"""How many tokens there are."""
 
 QUERY = NUM_EDGES
 """The binary atom that marks the pair (x, y) of the question; the relations of facts are 0 to 13."""
 
 RELATION_VOCAB_SIZE = NUM_EDGES + 1
-"""How many binary atoms there are."""
 
 
 class Symbols(NamedTuple):

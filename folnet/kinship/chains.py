@@ -44,20 +44,10 @@ class Chain:
 def draw_target(
     uniform: Callable[[], float], tree: Tree, family: Family, relation: int, length: int
 ) -> Fact | None:
-    """Two members of a family, the second of them the `relation` of the first.
+    """Two members of a family, the second of them the `relation` of the first; None if it has no such two.
 
     Each such two are as likely, but for those among whose kin there are too few people for a chain of the
     length, whatever the chain: a long chain hardly ever starts with the youngest.
-
-    Args:
-        uniform: gives numbers in [0, 1).
-        tree: what the family is part of.
-        family: some of it.
-        relation: by number.
-        length: facts of the chain that this is for.
-
-    Returns:
-        The fact; None if there are no such two.
     """
     kind = relation >> 1
     members, women = family
@@ -93,20 +83,12 @@ def expand(
     """A chain that composes to `target`.
 
     At each step the fact to expand is one of those that can be, each as likely; so is the rule among those
-    that apply, and so is the third person among those it allows.
-
-    Args:
-        uniform: gives numbers in [0, 1).
-        tree: what the family is part of.
-        family: whose facts these are.
-        target: what the chain shall compose to.
-        length: facts, k.
-        avoid: pairs of relations no expansion may come from.
-        include: pairs that one expansion, at a step drawn at random, must come from; empty for any.
-        unique: whether it may compose to nothing else besides.
+    that apply, and so is the third person among those it allows. No expansion comes from the pairs of
+    relations to `avoid`; one, at a step drawn at random, comes from those to `include`, if there are any. A
+    `unique` chain composes to nothing else.
 
     Returns:
-        The chain; None if one has been begun that cannot be carried on, or that may not be.
+        The chain; None if one has been begun that cannot be continued, or that may not be.
     """
     members, women = family
     thirds, kinds = tree.thirds, tree.kinds
@@ -167,15 +149,13 @@ def add_distractors(
     irrelevant: int,
     disconnected: int,
 ) -> list[tuple[str, tuple[Fact, ...]]] | None:
-    """True facts of the family that are not needed.
-
-    Every one of them brings people who are not in the story yet.
+    """True facts of the family that are not needed, each with people who are not in the story yet.
 
     Args:
         uniform: gives numbers in [0, 1).
         tree: what the family is part of.
         family: whose facts these are.
-        chain: the chain they stand beside.
+        chain: to which they are added.
         supporting: how many facts of the chain get a way round: two facts over a new person that
             compose to it.
         irrelevant: how many facts join somebody in the story to somebody new, in either direction:
@@ -200,21 +180,16 @@ def add_distractors(
         once.remove(edge)
         people |= 1 << z
         added.append(("supporting", (fact(edge[0], z), fact(z, edge[2]))))
-    for _ in range(irrelevant):
+    for kind in ["irrelevant"] * irrelevant + ["disconnected"] * disconnected:
         free = family.members & ~people
-        sides = (people, free) if uniform() < 0.5 else (free, people)
+        sides = (free, free)
+        if kind == "irrelevant":
+            sides = (people, free) if uniform() < 0.5 else (free, people)
         pair = _told(uniform, tree, *sides)
         if pair is None:
             return None
         people |= 1 << pair[0] | 1 << pair[1]
-        added.append(("irrelevant", (fact(*pair),)))
-    for _ in range(disconnected):
-        free = family.members & ~people
-        pair = _told(uniform, tree, free, free)
-        if pair is None:
-            return None
-        people |= 1 << pair[0] | 1 << pair[1]
-        added.append(("disconnected", (fact(*pair),)))
+        added.append((kind, (fact(*pair),)))
     return added
 
 

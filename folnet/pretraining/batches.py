@@ -9,15 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from folnet.pretraining.masks import Masking, max_predictions
-from folnet.pretraining.pairs import (
-    NO_LABEL,
-    SWAPPED,
-    another_document,
-    check_objective,
-    cut,
-    segment_of,
-)
+from folnet.pretraining.pairs import NO_LABEL, SWAPPED, another_document, check_objective, cut, segment_of
 from folnet.pretraining.windows import SPECIAL, Window, Windows
+from folnet.settings import at_least
 from folnet.tokenization import Inputs, WordPieceTokenizer
 
 _ENDLESS = 2**40  # batches; also examples of an epoch, at most
@@ -102,8 +96,7 @@ class PretrainingBatches:
             raise ValueError("tokenizer must have pieces beside the special tokens, got none")
         if not 0 <= seed < 2**32:
             raise ValueError(f"seed must be in 0 .. {2**32 - 1}, got {seed}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        at_least(1, batch_size=batch_size)
         if not 0 <= process_index < process_count:
             raise ValueError(f"process_index must be in 0 .. {process_count - 1}, got {process_index}")
         if batch_size % process_count:
@@ -221,12 +214,8 @@ class PretrainingBatches:
         inputs = self.tokenizer.assemble(first, second, length=self.length)
         if empty := len(self._rows) - len(pairs):
             values = (self.tokenizer.pad_id, 0, False)
-            inputs = Inputs(
-                *(
-                    np.pad(array, ((0, empty), (0, 0)), constant_values=value)
-                    for array, value in zip(inputs, values, strict=True)
-                )
-            )
+            filled = zip(inputs, values, strict=True)
+            inputs = Inputs(*(np.pad(a, ((0, empty), (0, 0)), constant_values=value) for a, value in filled))
         return inputs
 
     def __iter__(self) -> Iterator[PretrainingBatch]:
@@ -248,19 +237,13 @@ class PretrainingBatches:
             workers: processes that do so beside this one; 0: none. Grain wants absl's flags parsed for that,
                 as they are in a program started by `absl.app.run`.
 
-        Returns:
-            The dataset.
-
         Raises:
             ValueError: a number is too small.
         """
-        for name, value, least in (("threads", threads, 1), ("ahead", ahead, 1), ("workers", workers, 0)):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
         if steps is None:
             steps = _ENDLESS if self._repeat else len(self)
-        if steps < 0:
-            raise ValueError(f"steps must be at least 0, got {steps}")
+        at_least(1, threads=threads, ahead=ahead)
+        at_least(0, workers=workers, steps=steps)
         batches = (
             grain.MapDataset.range(steps)
             .map(_At(self))

@@ -66,7 +66,6 @@ class Listed(Documents):
         self._documents = [Document(*document) for document in documents]
 
     def __len__(self) -> int:
-        """Number of documents."""
         return len(self._documents)
 
     def _at(self, index: int) -> Document:
@@ -74,15 +73,10 @@ class Listed(Documents):
 
 
 def is_held_out(text: str, fraction: float, *, salt: str = "") -> bool:
-    """Whether a document is kept from training, as a function of its text alone.
+    """Whether a document is one of the fraction, 0 to 1, kept from training: by its text and a salt alone.
 
     So the answer does not depend on where it stands, on the other documents, or on the machine; and two
     copies of a text, be they wrapped differently, are never on both sides.
-
-    Args:
-        text: of the document.
-        fraction: how many of all documents, 0 to 1.
-        salt: another one chooses others.
     """
     words = " ".join(text.split()).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(words, digest_size=8, person=_person(salt)).digest()

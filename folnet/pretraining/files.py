@@ -22,6 +22,7 @@ import numpy as np
 from folnet.pretraining.records import Records, write_records
 from folnet.pretraining.windows import SPECIAL, Window, Windows
 from folnet.tokenization import WordPieceTokenizer
+from folnet.writing import write_whole
 
 MANIFEST, VOCABULARY = "pretraining.json", "vocab.txt"
 SPLITS = TRAIN, HELD_OUT = ("train", "held_out")
@@ -109,9 +110,7 @@ def check_splits(splits: Any) -> None:
 
 def write_json(path: Path, values: Any) -> None:
     """Writes a JSON file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, json.dumps(values, indent=1) + "\n")
 
 
 def shard_path(directory: Path, split: str, shard: int) -> Path:
@@ -145,11 +144,7 @@ def decode(record: bytes, room: int) -> Window:
 
 
 def write_windows(path: str | os.PathLike[str], windows: Iterable[Window]) -> dict[str, int]:
-    """Writes windows, all of a document together and in their order.
-
-    Args:
-        path: the file; only there when it is whole, and not at all without windows.
-        windows: what to write.
+    """Writes windows, all of a document together and in their order; without any there is no file.
 
     Returns:
         How many `windows`, `tokens` and `documents` (those that have windows of their own) it has.

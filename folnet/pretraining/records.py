@@ -103,12 +103,8 @@ class Records:
 def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int:
     """Writes a file; under its name it is there only when it is whole.
 
-    Args:
-        path: the file.
-        records: what to write.
-
     Returns:
-        How many there were; if none, there is no file.
+        How many records there were; if none, there is no file.
     """
     from array_record.python import array_record_module
 

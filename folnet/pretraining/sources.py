@@ -93,10 +93,7 @@ class ArrayRecordTexts(Documents):
     """array_record files with a text in each record, as UTF-8."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Finds them.
-
-        Args:
-            path: a file, or a folder with files `*.array_record*`.
+        """Finds them at a path: a file, or a folder with files `*.array_record*`.
 
         Raises:
             ValueError: none is there, or one is damaged.
@@ -138,9 +135,6 @@ def open_documents(
         feature: of a prepared data set, which one is the text.
         blank_lines: whether blank lines of text files stand between documents; by default so if it is one
             file.
-
-    Returns:
-        The documents.
 
     Raises:
         ValueError: it is nothing of that.

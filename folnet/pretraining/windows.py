@@ -22,8 +22,7 @@ PACKINGS = ("document", "sentences", "corpus")
 - `document`: full windows of one document; a sentence that does not fit goes on in the next one; only a
   document's last window is shorter.
 - `sentences`: whole sentences of one document, as many as fit; the rest will be padding. Only a sentence
-longer
-  than a window is cut.
+  longer than a window is cut.
 - `corpus`: documents run on one after the other, [SEP] between them, and every window is full: no padding.
 """
 
@@ -244,17 +243,8 @@ def prepare(
 ) -> Split:
     """Makes windows of documents in memory, for what fits there (a million tokens take two megabytes).
 
-    Args:
-        documents: the texts.
-        tokenizer: makes tokens of them.
-        length: tokens of an example, T.
-        packing: see `PACKINGS`.
-        short_fraction: see `make_windows`.
-        held_out: how many of the documents are kept from training; see `is_held_out`.
-        seed: of the short windows.
-
-    Returns:
-        The windows of both parts.
+    `held_out` is how many of the documents are kept from training (see `is_held_out`); the other arguments
+    are those of `make_windows`.
 
     Raises:
         ValueError: an argument is wrong, or no document is left to train on.

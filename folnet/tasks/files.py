@@ -1,10 +1,11 @@
 """Files of tasks: lines with numbers, errors that name both, predictions written whole or not at all."""
 
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from folnet.writing import write_whole
 
 HEADER = ("index", "prediction")
 """The first line of GLUE's submission files."""
@@ -59,11 +60,9 @@ class Table(NamedTuple):
 
 
 def tab_separated(path: Path, names: Sequence[str] | None = None) -> Table:
-    """Reads a table. A quote is a character like any other.
+    """Reads a table, with the columns' names if its first line does not have them.
 
-    Args:
-        path: the file.
-        names: those of the columns, if its first line does not have them.
+    A quote is a character like any other.
 
     Raises:
         ValueError: as for `text_of`.
@@ -72,34 +71,8 @@ def tab_separated(path: Path, names: Sequence[str] | None = None) -> Table:
     return Table(rows[0][1], rows[1:]) if names is None else Table(list(names), rows)
 
 
-def write_whole(path: str | os.PathLike[str], text: str) -> Path:
-    """Writes a UTF-8 file that appears at once and whole; its folder is made.
-
-    Returns:
-        Where it is.
-    """
-    path = Path(path).expanduser()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # mkstemp's file is for its owner only
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path
-
-
 def write_predictions(path: str | os.PathLike[str], rows: Iterable[tuple[str, str]]) -> Path:
-    """Writes a table of predictions as GLUE's server reads it: `index` and `prediction`, a tab between.
-
-    Returns:
-        Where it is.
-    """
+    """Writes a table of predictions as GLUE's server reads it: `index` and `prediction`, a tab between."""
     return write_whole(path, "".join("\t".join(row) + "\n" for row in (HEADER, *rows)))
 
 

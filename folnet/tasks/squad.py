@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from folnet.tasks import tfds as task_tfds
-from folnet.tasks.files import damaged, text_of, write_whole
+from folnet.tasks.files import damaged, text_of
 from folnet.tasks.interface import Task
 from folnet.tasks.squad_answers import Answer
 from folnet.tasks.squad_answers import answers as find_answers
@@ -30,6 +30,7 @@ from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE, SpanFeatures, span
 from folnet.tasks.squad_metrics import best_threshold, evaluate
 from folnet.tasks.squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
+from folnet.writing import write_whole
 
 _FILES = {"train": "train-v2.0.json", "validation": "dev-v2.0.json"}
 _URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from folnet.settings import at_least
 from folnet.tasks.squad_features import SpanFeatures
 from folnet.tasks.squad_questions import Question
 
@@ -73,15 +74,10 @@ def answers(
         longest: tokens of an answer.
         threshold: how much better no answer must be than the best span.
 
-    Returns:
-        As many answers as questions, in their order.
-
     Raises:
         ValueError: a number is too small, the logits are not of these windows, or a question has no window.
     """
-    for name, value in (("best", best), ("longest", longest)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    at_least(1, best=best, longest=longest)
     shape = features.input_ids.shape
     # float64: sums of two float32 logits are then exact, and ties are those of the logits.
     starts, ends = (np.asarray(logits, np.float64) for logits in (start_logits, end_logits))

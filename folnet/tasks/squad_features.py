@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from folnet.settings import at_least
 from folnet.tasks.squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
 
@@ -58,21 +59,14 @@ def span_features(
     stride: int = STRIDE,
     query_length: int = QUERY_LENGTH,
 ) -> SpanFeatures:
-    """Cuts questions and paragraphs into windows.
+    """Cuts questions, of at most `query_length` tokens, and paragraphs into windows of T = `length` tokens.
 
-    Args:
-        questions: N of them; a paragraph that several are about is cut once.
-        tokenizer: the checkpoint's.
-        length: T.
-        stride: tokens from window to window.
-        query_length: tokens of a question.
+    A paragraph that several questions are about is cut once; `stride` is the tokens from window to window.
 
     Raises:
         ValueError: a number is too small, or the stride leaves tokens out between windows.
     """
-    for name, value in (("stride", stride), ("query_length", query_length)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    at_least(1, stride=stride, query_length=query_length)
     # The longest question leaves this much to the paragraph; a longer step would leave tokens out.
     if (least := length - query_length - 3) < stride:
         raise ValueError(
@@ -103,14 +97,9 @@ def span_features(
 
 
 def piece_span(offsets: Int64[np.ndarray, "P 2"], gold: Gold) -> tuple[int, int] | None:
-    """The first and the last piece that have a character of an answer.
+    """The first and the last piece that have a character of an answer, not counting spaces at its ends.
 
-    Args:
-        offsets: of the pieces; they do not overlap and are in order.
-        gold: the answer; spaces at its ends do not count.
-
-    Returns:
-        None if no piece has: all that is in the answer was cleaned away.
+    None if no piece has: all that is in the answer was cleaned away.
     """
     start = gold.start + len(gold.text) - len(gold.text.lstrip())
     end = gold.start + len(gold.text.rstrip())
