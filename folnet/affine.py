@@ -88,11 +88,7 @@ def _normal_distribution(x: jax.Array) -> jax.Array:
 
 
 def activate(z: Float[Array, "..."], activation: str) -> Float[Array, "..."]:
-    """An activation by name: "gelu" (exact, by the error function), "relu" or "implication".
-
-    Raises:
-      ValueError: another name.
-    """
+    """An activation by name: "gelu" (exact, by erf), "relu" or "implication"; others raise ValueError."""
     match activation:
         case "gelu":
             return gelu(z)

@@ -14,11 +14,7 @@ LEVELS = 2**16
 
 
 def kept_levels(rate: float) -> int:
-    """How many of the 2^16 values of sixteen bits mean that a number is kept.
-
-    Raises:
-      ValueError: a rate that is not from 0 up to 1.
-    """
+    """How many of 2^16 values mean that a number is kept; a rate that is not in [0, 1) raises ValueError."""
     if not 0 <= rate < 1:
         raise ValueError(f"rate is {rate!r}, expected a number from 0 up to 1")
     return max(1, round((1 - rate) * LEVELS))

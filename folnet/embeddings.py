@@ -15,7 +15,7 @@ from folnet import positions
 from folnet.affine import Affine, over_predicates
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
-from folnet.linear import Linear, normal, normalize
+from folnet.linear import Linear, normalize, table
 
 
 class Tables(nn.Module):
@@ -25,16 +25,11 @@ class Tables(nn.Module):
 
     def setup(self):
         config = self.config
-        self.word = self.table("word", config.vocab_size, config.hidden_size)
-        self.type = self.table("type", config.type_vocab_size, config.hidden_size)
+        self.word = table(self, "word", config.vocab_size, config.hidden_size)
+        self.type = table(self, "type", config.type_vocab_size, config.hidden_size)
         given = config.max_position_embeddings if config.absolute_position else 0
-        self.position = self.table("position", given, config.hidden_size)
+        self.position = table(self, "position", given, config.hidden_size)
         self.dropout = Dropout(config.hidden_dropout_prob)
-
-    @nn.nowrap
-    def table(self, name: str, rows: int, width: int) -> Any:
-        """A table, None without rows."""
-        return self.param(name, normal(self.config.initializer_range), (rows, width)) if rows else None
 
     def properties(
         self,
@@ -73,8 +68,8 @@ class Embeddings(Tables):
     def setup(self):
         super().setup()
         config = self.config
-        self.relative = self.table("relative", config.num_relative_positions, config.relation_size)
-        self.relation = self.table("relation", config.relation_vocab_size, config.relation_size)
+        self.relative = table(self, "relative", config.num_relative_positions, config.relation_size)
+        self.relation = table(self, "relation", config.relation_vocab_size, config.relation_size)
         self.diagonal = (
             Linear(config, config.hidden_size, config.relation_size) if config.diagonal_link else None
         )

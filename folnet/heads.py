@@ -69,11 +69,7 @@ class QuestionAnsweringOutput:
 
 
 def encoder(config: ModelConfig) -> FOLNet | Transformer:
-    """What heads stand on; in their parameters it is called "folnet" either way.
-
-    Raises:
-      ValueError: settings of neither kind.
-    """
+    """What heads stand on, in their parameters "folnet"; settings of neither kind raise ValueError."""
     match config:
         case FOLNetConfig():
             return FOLNet(config)
@@ -257,11 +253,7 @@ class FOLNetForQuestionAnswering(_Headed[QuestionAnsweringOutput]):
 
 
 def at(unary: Float[Array, "B T D1"], positions: Int[Array, "B M"] | None) -> Float[Array, "B M D1"]:
-    """Properties of the tokens at some positions; None for all.
-
-    Raises:
-      ValueError: positions of another batch.
-    """
+    """Properties of the tokens at some positions, None for all; those of another batch raise ValueError."""
     if positions is None:
         return unary
     if positions.ndim != 2 or positions.shape[0] != unary.shape[0]:

@@ -58,6 +58,11 @@ def normal(initializer_range: float) -> Callable[..., Array]:
     return init
 
 
+def table(module: Any, name: str, rows: int, width: int) -> Any:
+    """A parameter of a module with a vector for each of so many rows; None without rows."""
+    return module.param(name, normal(module.config.initializer_range), (rows, width)) if rows else None
+
+
 class Linear(nn.Module):
     """An affine map of a unary atom's properties: a weight [inputs, outputs] and a bias [outputs]."""
 

@@ -66,11 +66,7 @@ def encoder_decoder(
 
 
 def check_prefix_lengths(prefix_lengths: Any, batch: int, length: int, attention_mask: Any = None) -> None:
-    """Checks shape and type, and on the host the values: a prefix ends where its text ends or before.
-
-    Raises:
-      ValueError: lengths that are no integers [B], or not those of a prefix: which, and of what text.
-    """
+    """Raises ValueError: no integers [B], or, on the host, a prefix that is longer than its text."""
     if prefix_lengths is None:
         return
     if jnp.shape(prefix_lengths) != (batch,) or not jnp.issubdtype(

@@ -11,11 +11,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """Names the folder of a prepared version in whatever is raised inside.
-
-    Raises:
-        ValueError: whatever was raised inside, with the folder named.
-    """
+    """Raises whatever is raised inside as a ValueError with the folder's name."""
     try:
         yield
     except Exception as error:  # of JSON, protocol buffers, array_record and the library itself

@@ -90,11 +90,7 @@ class ModelConfig:
         _check_dtype(self.dtype)
 
     def replace(self, **changes: Any) -> Self:
-        """These settings but for some.
-
-        Raises:
-          ValueError: a field that does not exist or does not fit.
-        """
+        """These settings but for some; unknown or unfit ones raise ValueError."""
         return type(self).from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,11 +99,7 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """The settings with these fields; the others have their defaults.
-
-        Raises:
-          ValueError: a field that does not exist (all of them are named), or does not fit.
-        """
+        """Settings with these fields, else defaults; raises ValueError with all that are unknown or unfit."""
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(fields) - known):
             raise ValueError(

@@ -22,7 +22,7 @@ from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
 from folnet.embeddings import Tables, relation_counts
 from folnet.layers import UNARY_AXES, rematerialized
-from folnet.linear import Linear, normal
+from folnet.linear import Linear, table
 from folnet.model import FOLNet, FOLNetOutput, encoder_arguments
 from folnet.pretrained import Pretrained
 from folnet.settings import ModelConfig
@@ -99,17 +99,11 @@ class Transformer(nn.Module, Pretrained):
     def setup(self):
         config = self.config
         self.embeddings = TransformerEmbeddings(config)
-        init, heads = normal(config.initializer_range), config.num_attention_heads
-        self.distance_bias: Any = (
-            self.param("distance_bias", init, (config.relative_attention_num_buckets, heads))
-            if config.relative_position == "t5"
-            else None
-        )
-        self.relation_bias: Any = (
-            self.param("relation_bias", init, (config.relation_vocab_size, heads))
-            if config.relation_vocab_size and config.relation_attention == "bias"
-            else None
-        )
+        heads = config.num_attention_heads
+        buckets = config.relative_attention_num_buckets if config.relative_position == "t5" else 0
+        self.distance_bias = table(self, "distance_bias", buckets, heads)
+        relations = config.relation_vocab_size if config.relation_attention == "bias" else 0
+        self.relation_bias = table(self, "relation_bias", relations, heads)
         layer = rematerialized(TransformerLayer, config.remat)
         self.layers = [layer(config) for _ in range(config.num_hidden_layers)]
         self.pooler = Linear(config, config.hidden_size, config.hidden_size)

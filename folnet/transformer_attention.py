@@ -7,7 +7,6 @@ Axis letters: B batch; T, X, Y, A tokens; D1 features; H heads, S features of a 
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from folnet import operators, positions
 from folnet.affine import Affine, over_predicates
 from folnet.dropout import Dropout
-from folnet.linear import Linear, normal
+from folnet.linear import Linear, table
 from folnet.transformer_configuration import TransformerConfig
 
 
@@ -112,10 +111,8 @@ class SelfAttention(nn.Module):
         width = config.num_attention_heads * config.head_size
         self.query, self.key, self.value = (Linear(config, config.hidden_size, width) for _ in range(3))
         self.output = Linear(config, width, config.hidden_size)
-        shape = (config.num_pair_vectors, config.head_size)
-        init = normal(config.initializer_range)
-        self.pair_keys: Any = self.param("pair_keys", init, shape) if shape[0] else None
-        self.pair_values: Any = self.param("pair_values", init, shape) if shape[0] else None
+        self.pair_keys = table(self, "pair_keys", config.num_pair_vectors, config.head_size)
+        self.pair_values = table(self, "pair_values", config.num_pair_vectors, config.head_size)
         self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def __call__(

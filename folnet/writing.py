@@ -5,11 +5,7 @@ from pathlib import Path
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> Path:
-    """Writes a file, text as UTF-8, under another name and renames it; its folder is made.
-
-    Returns:
-        Where it is.
-    """
+    """Writes a file, text as UTF-8, under another name and renames it; makes and returns its place."""
     path = Path(path).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")

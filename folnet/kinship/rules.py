@@ -120,22 +120,14 @@ COMPOSITIONS: Mapping[Pair, int] = _gendered()
 
 
 def number(name: str) -> int:
-    """A relation's number by its name.
-
-    Raises:
-        ValueError: there is no such relation.
-    """
+    """A relation's number by its name; raises ValueError if there is no such relation."""
     if name not in RELATIONS:
         raise ValueError(f"relation is {name!r}, expected one of {', '.join(RELATIONS)}")
     return RELATIONS.index(name)
 
 
 def compose(first: str, second: str) -> str | None:
-    """What two relations compose to, by name; None where no rule says.
-
-    Raises:
-        ValueError: there is no such relation.
-    """
+    """What two relations compose to, None where no rule says; raises ValueError for unknown names."""
     result = COMPOSITIONS.get((number(first), number(second)))
     return None if result is None else RELATIONS[result]
 

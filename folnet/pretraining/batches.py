@@ -120,11 +120,7 @@ class PretrainingBatches:
         return -(-len(self.windows) // self.batch_size)
 
     def examples(self, step: int) -> list[tuple[int, int]]:
-        """The epoch and the window of each row this host has of a batch; fewer if rows are empty.
-
-        Raises:
-            ValueError: there is no such step.
-        """
+        """The epoch and window of each row this host has of a batch, without empty ones; or ValueError."""
         if step < 0 or (not self._repeat and step >= len(self)):
             last = "" if self._repeat else f" .. {len(self) - 1}"
             raise ValueError(f"step must be in 0{last or ' and above'}, got {step}")

@@ -32,23 +32,14 @@ class Documents(Sequence[Document], abc.ABC):
 
     @abc.abstractmethod
     def _at(self, index: int) -> Document:
-        """The document at an index within range.
-
-        Raises:
-            ValueError: it is damaged: where, and what is wrong.
-        """
+        """The document at an index within range; raises ValueError, with the place, if it is damaged."""
 
     @overload
     def __getitem__(self, index: int) -> Document: ...
     @overload
     def __getitem__(self, index: slice) -> list[Document]: ...
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        """A document, or a list of some.
-
-        Raises:
-            IndexError: there is none.
-            ValueError: it is damaged.
-        """
+        """A document, or a list of some; raises IndexError if there is none, ValueError if it is damaged."""
         if isinstance(index, slice):
             return [self._at(place) for place in range(*index.indices(len(self)))]
         place = index + len(self) if index < 0 else index

@@ -63,11 +63,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: str | os.PathLike[str]) -> "Manifest":
-        """Reads it.
-
-        Raises:
-            ValueError: it is not there, or damaged.
-        """
+        """Reads it; raises ValueError if it is missing or damaged."""
         path = Path(directory).expanduser() / MANIFEST
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -90,13 +86,7 @@ class Manifest:
 
 
 def check_splits(splits: Any) -> None:
-    """Checks what a manifest or a finished part says of its files.
-
-    Raises:
-        KeyError: something is missing.
-        TypeError: something is of another type.
-        ValueError: a number is negative.
-    """
+    """Raises KeyError, TypeError or ValueError if what is said of files is incomplete or of a wrong kind."""
     if not isinstance(splits, dict):
         raise TypeError(f"splits are {splits!r:.60}")
     for split in SPLITS if splits else ():
@@ -125,11 +115,7 @@ def encode(window: Window) -> bytes:
 
 
 def decode(record: bytes, room: int) -> Window:
-    """A window of a record.
-
-    Raises:
-        ValueError: it is none, or has other numbers than it can have.
-    """
+    """A window of a record; raises ValueError if it is none, or has numbers that it cannot have."""
     if len(record) < _HEADER.size:
         raise ValueError(f"{len(record)} bytes, expected at least {_HEADER.size}")
     place, count, tokens, starts = _HEADER.unpack_from(record)
@@ -198,11 +184,7 @@ class PreparedWindows(Windows):
                 raise ValueError(f"{file}: {found} windows, expected {part['windows']}; prepare it again")
 
     def tokenizer(self) -> WordPieceTokenizer:
-        """The tokenizer that made the tokens.
-
-        Raises:
-            ValueError: its file is missing, or of another vocabulary.
-        """
+        """The tokenizer that made the tokens; raises ValueError if its file is missing or another."""
         path = self.directory / VOCABULARY
         made = WordPieceTokenizer.from_vocabulary(path, lowercase=self.manifest.lowercase)
         if made.fingerprint != self.vocabulary:

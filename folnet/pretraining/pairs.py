@@ -74,11 +74,7 @@ def segment_of(tokens: np.ndarray, starts: np.ndarray, size: int, rng: np.random
 
 
 def check_objective(objective: str, where: str, windows: Windows) -> None:
-    """Checks that windows have what an objective needs.
-
-    Raises:
-        ValueError: the argument, what was given, what was expected.
-    """
+    """Raises ValueError, with what was expected, unless windows have what an objective needs."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if where not in CUTS:

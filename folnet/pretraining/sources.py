@@ -93,11 +93,7 @@ class ArrayRecordTexts(Documents):
     """array_record files with a text in each record, as UTF-8."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Finds them at a path: a file, or a folder with files `*.array_record*`.
-
-        Raises:
-            ValueError: none is there, or one is damaged.
-        """
+        """Finds a file, or those of a folder; raises ValueError if none is there, or one is damaged."""
         path = Path(path).expanduser()
         self.files = record_files(path) if path.is_dir() else [path]
         if not self.files:

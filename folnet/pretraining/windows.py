@@ -69,11 +69,7 @@ class Windows(abc.ABC):
 
     @abc.abstractmethod
     def take(self, indices: Sequence[int]) -> list[Window]:
-        """Some of them.
-
-        Raises:
-            ValueError: one is damaged: the file, the record and what is wrong.
-        """
+        """Some of them; raises ValueError if one is damaged: the file, the record and what is wrong."""
 
 
 class MemoryWindows(Windows):
@@ -113,11 +109,7 @@ class MemoryWindows(Windows):
 
 
 def check_packing(packing: str, length: int, short_fraction: float, vocab_size: int) -> None:
-    """Checks how windows are to be made.
-
-    Raises:
-        ValueError: the argument, what was given, what was expected.
-    """
+    """Raises ValueError, with what was expected, for wrong arguments of `make_windows`."""
     if packing not in PACKINGS:
         raise ValueError(f"packing must be one of {', '.join(PACKINGS)}, got {packing!r}")
     if not SPECIAL + 2 <= length < 2**16:

@@ -17,11 +17,7 @@ def damaged(path: Path, line: int, problem: str) -> ValueError:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file, without a byte order mark.
-
-    Raises:
-        ValueError: it cannot be read, is empty or not UTF-8; the line is named.
-    """
+    """The text of a file without a byte order mark; raises ValueError, with the line, if it is not UTF-8."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -77,11 +73,7 @@ def write_predictions(path: str | os.PathLike[str], rows: Iterable[tuple[str, st
 
 
 def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads such a table again.
-
-    Raises:
-        ValueError: another header, a row that is not two fields, or an index that is there twice; by line.
-    """
+    """Reads such a table again; raises ValueError, with the line, if it is none or an index is repeated."""
     path, found = Path(path).expanduser(), {}
     table = tab_separated(path)
     if tuple(table.names) != HEADER:

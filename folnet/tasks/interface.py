@@ -107,11 +107,7 @@ class Task[E, F](abc.ABC):
 
     @abc.abstractmethod
     def examples(self, directory: str | os.PathLike[str], split: str) -> Sequence[E]:
-        """Reads a split.
-
-        Raises:
-            ValueError: it is not there, or a row is damaged: the file and the line.
-        """
+        """Reads a split; raises ValueError if it is missing or damaged: the file and the line."""
 
     @abc.abstractmethod
     def features(
@@ -120,11 +116,7 @@ class Task[E, F](abc.ABC):
         """Arrays of fixed shape for the model, of T = `max_length` tokens, by default the paper's."""
 
     def place(self, directory: str | os.PathLike[str], split: str) -> Any:
-        """Where a split is.
-
-        Raises:
-            ValueError: there is no such split, or it is not there: what is missing and how to get it.
-        """
+        """Where a split is; raises ValueError as `check` does."""
         self.check(directory, [split])
         return self.find(Path(directory).expanduser(), split)
 
@@ -283,11 +275,7 @@ class SequenceTask(Task[Example, Features]):
         return " or ".join(self.labels_in_files)
 
     def written(self, prediction: int | float | np.generic) -> str:
-        """How a submission writes a prediction; a number at the nearest of its bounds if it is out of them.
-
-        Raises:
-            ValueError: no such class.
-        """
+        """How a submission writes a class, or a number within its bounds; other classes raise ValueError."""
         if self.bounds is not None:
             return f"{float(np.clip(prediction, *self.bounds)):.5f}"
         if not 0 <= int(prediction) < len(self.classes):

@@ -123,11 +123,7 @@ def zero_shot_average(columns: Mapping[str, float]) -> float:
 
 
 def median_over_seeds(values: Sequence[float]) -> float:
-    """What the tables report of five seeds.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """What the tables report of five seeds; raises ValueError without any."""
     if not len(values):
         raise ValueError("values must have at least one number, got none")
     return float(np.median(np.asarray(values, np.float64)))

@@ -164,11 +164,7 @@ def label_ids(prompt: Prompt, tokenizer: WordPieceTokenizer) -> Int32[np.ndarray
 def class_logits(
     mask_logits: Float[np.ndarray, "N V"], ids: Int32[np.ndarray, "C"]
 ) -> Float[np.ndarray, "N C"]:
-    """Logits of the classes: those of their words at the mask.
-
-    Raises:
-        ValueError: shapes that do not fit.
-    """
+    """Logits of the classes, those of their words at the mask; shapes that do not fit raise ValueError."""
     mask_logits, ids = np.asarray(mask_logits, np.float32), np.asarray(ids)
     if (
         mask_logits.ndim != 2

@@ -133,11 +133,7 @@ class SquadTask(Task[Question, SpanFeatures]):
 
 
 def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads a file of answers.
-
-    Raises:
-        ValueError: it is not an object of texts.
-    """
+    """Reads a file of answers; raises ValueError if it is not an object of texts."""
     found = _json(Path(path).expanduser())
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
         raise ValueError(f"{path}: expected an object of answers by question id")
@@ -154,12 +150,10 @@ def _json(path: Path) -> Any:
 
 def _published(path: Path) -> Iterator[Question]:
     """The questions of a file as published: articles have paragraphs, paragraphs have questions."""
-    contents = _json(path)
-    where = f"{path}"
-    for a, article in enumerate(_list(contents, "data", where)):
+    for a, article in enumerate(_list(_json(path), "data", f"{path}")):
         title = str(article.get("title", "")) if isinstance(article, dict) else ""
-        for p, paragraph in enumerate(_list(article, "paragraphs", f"{where}, article {a}")):
-            here = f"{where}, article {a} ({title}), paragraph {p}"
+        for p, paragraph in enumerate(_list(article, "paragraphs", f"{path}, article {a}")):
+            here = f"{path}, article {a} ({title}), paragraph {p}"
             asked = _list(paragraph, "qas", here)
             context = _text(paragraph, "context", here)
             for q, qa in enumerate(asked):

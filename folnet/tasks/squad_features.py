@@ -48,7 +48,22 @@ class SpanFeatures(NamedTuple):
 
     def best(self) -> Bool[np.ndarray, "W T"]:
         """Which tokens may be answered here: pieces of the paragraph that have their best window in this."""
-        return _best(self)
+        best = np.zeros(self.input_ids.shape, bool)
+        bounds = np.flatnonzero(np.diff(self.question, prepend=-1, append=-1))
+        for begin, end in itertools.pairwise(bounds.tolist()):
+            windows = range(begin, end)
+            pieces = int((self.first[begin:end] + self.count[begin:end]).max())
+            scores = np.full((len(windows), pieces), -np.inf)
+            for row, window in enumerate(windows):
+                first, count = int(self.first[window]), int(self.count[window])
+                place = np.arange(count)
+                # The context on the shorter side; BERT's tie-break: the longer window, then the earlier.
+                scores[row, first : first + count] = np.minimum(place, count - 1 - place) + 0.01 * count
+            chosen = np.argmax(scores, axis=0)
+            for row, window in enumerate(windows):
+                first, count, column = (int(x[window]) for x in (self.first, self.count, self.column))
+                best[window, column : column + count] = chosen[first : first + count] == row
+        return best
 
 
 def span_features(
@@ -112,22 +127,3 @@ def _starts(pieces: int, room: int, stride: int) -> range:
     """Where windows begin: as many as it takes to reach the end, one at least."""
     behind = max(0, pieces - room)
     return range(0, behind + stride if behind else 1, stride)
-
-
-def _best(features: SpanFeatures) -> Bool[np.ndarray, "W T"]:
-    best = np.zeros(features.input_ids.shape, bool)
-    bounds = np.flatnonzero(np.diff(features.question, prepend=-1, append=-1))
-    for begin, end in itertools.pairwise(bounds.tolist()):
-        windows = range(begin, end)
-        pieces = int((features.first[begin:end] + features.count[begin:end]).max())
-        scores = np.full((len(windows), pieces), -np.inf)
-        for row, window in enumerate(windows):
-            first, count = int(features.first[window]), int(features.count[window])
-            place = np.arange(count)
-            # The context on the shorter side; BERT's tie-break prefers the longer window, then the earlier.
-            scores[row, first : first + count] = np.minimum(place, count - 1 - place) + 0.01 * count
-        chosen = np.argmax(scores, axis=0)
-        for row, window in enumerate(windows):
-            first, count, column = (int(x[window]) for x in (features.first, features.count, features.column))
-            best[window, column : column + count] = chosen[first : first + count] == row
-    return best
