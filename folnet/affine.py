@@ -12,12 +12,7 @@ from jaxtyping import Array, Float
 
 
 class Affine(NamedTuple):
-    """A map W -> F: a clause whose kernel is the same for all tokens.
-
-    Attributes:
-      weight: of the inputs for each output.
-      bias: added to each output; None for a linear map.
-    """
+    """A map W -> F, linear without a bias: a clause whose kernel is the same for all tokens."""
 
     weight: Float[Array, "W F"]
     bias: Float[Array, "F"] | None = None
@@ -88,15 +83,7 @@ def _normal_distribution(x: jax.Array) -> jax.Array:
 
 
 def activate(z: Float[Array, "..."], activation: str) -> Float[Array, "..."]:
-    """An activation by name.
-
-    Args:
-      z: logits.
-      activation: "gelu" (exact, by the error function), "relu" or "implication".
-
-    Raises:
-      ValueError: another name.
-    """
+    """An activation by name: "gelu" (exact, by erf), "relu" or "implication"; others raise ValueError."""
     match activation:
         case "gelu":
             return gelu(z)

@@ -139,30 +139,20 @@ def _check_operators(operators: object) -> None:
     rule = "letters out of 'jmc', a dot, letters out of 'atp', such as 'jmc.atp'"
     if not isinstance(operators, str) or operators.count(".") != 1:
         raise misfit("operators", operators, rule)
-    for letters, mine, other, side in zip(
-        operators.split("."),
-        (UNARY_OPERATORS, BINARY_OPERATORS),
-        (BINARY_OPERATORS, UNARY_OPERATORS),
-        ("before", "after"),
-        strict=True,
+    unary, binary = operators.split(".")
+    for letters, mine, other, here, there in (
+        (unary, UNARY_OPERATORS, BINARY_OPERATORS, "before", "after"),
+        (binary, BINARY_OPERATORS, UNARY_OPERATORS, "after", "before"),
     ):
-        for letter in letters:
-            possible = f"{side} the dot only {', '.join(f'{key!r} ({name})' for key, name in mine.items())}"
-            if letter in other:
-                opposite = "after" if side == "before" else "before"
-                raise ValueError(
-                    f"operators is {operators!r}: {letter!r} ({other[letter]}) stands {side} the dot, "
-                    f"expected {opposite} it; {possible}"
-                )
-            if letter == "b":
-                raise ValueError(
-                    f"operators is {operators!r}: 'b' (bool) is always there and not written; "
-                    f"expected {possible}"
-                )
-            if letter not in mine:
-                raise ValueError(
-                    f"operators is {operators!r}: {letter!r} is no operator; expected {possible}"
-                )
+        if wrong := next((letter for letter in letters if letter not in mine), None):
+            if wrong in other:
+                problem = f"{wrong!r} ({other[wrong]}) stands {here} the dot, expected {there} it;"
+            elif wrong == "b":
+                problem = "'b' (bool) is always there and not written; expected"
+            else:
+                problem = f"{wrong!r} is no operator; expected"
+            possible = ", ".join(f"{letter!r} ({name})" for letter, name in mine.items())
+            raise ValueError(f"operators is {operators!r}: {problem} {here} the dot only {possible}")
         if len(set(letters)) != len(letters):
             raise ValueError(f"operators is {operators!r}, expected each letter once")
     if operators == ".":
@@ -192,12 +182,9 @@ _TABLE3: Mapping[int, tuple[str, int, dict[str, Any]]] = {
 
 
 def table3(row: int) -> FOLNetConfig:
-    """The model of a row of Table 3, of FOLNet Base's size.
+    """The model of row 3 to 15 of Table 3, of FOLNet Base's size; rows 1 and 2 are BERT.
 
     The binary boolean operator is 4 * D2 wide in every row, as the parameter counts say.
-
-    Args:
-      row: 3 to 15; rows 1 and 2 are BERT.
 
     Raises:
       ValueError: another row.

@@ -8,7 +8,7 @@ A checkpoint is a pair of files, `*.cfg` (JSON) and `*.pt`. Here they are mappin
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -70,6 +70,13 @@ HEADS: Mapping[str, tuple[str, ...]] = {
     "spans": ("classifier.start_logits.", "classifier.end_logits."),
 }
 """What the names of each head's tensors begin with."""
+OURS = {
+    "words": "predictions.bias",
+    "sentence": "seq_relationship.weight",
+    "classes": "classifier.weight",
+    "spans": "start.weight",
+}
+"""A parameter of each head."""
 REQUIRED = (
     "vocab_size",
     "num_layers",
@@ -110,7 +117,8 @@ def from_torch(
     expected = parameters.shapes(built)
     names = _names(ours, model)
     where = {name: theirs for theirs, (name, _) in names.items()}
-    drawn = parameters.missing_heads(expected, _given(names, state)) if key is not None else []
+    ours_given = [name for theirs, (name, _) in names.items() if theirs in state]
+    drawn = parameters.missing_heads(expected, ours_given) if key is not None else []
     want = {
         where[name]: shape[::-1] if names[where[name]][1] else shape
         for name, shape in expected.items()
@@ -147,7 +155,8 @@ def to_torch(config: ModelConfig, params: Mapping[str, Any]) -> tuple[dict[str, 
     if not isinstance(config, FOLNetConfig):
         raise ValueError(f"config is a {type(config).__name__}, expected a FOLNetConfig: they have no other")
     table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
-    model = _class_of(config, table)
+    heads = [head for head, name in OURS.items() if name in table]
+    model = _class_with(heads, np.shape(table.get("classifier.weight", ()))[-1:], config.num_labels)
     theirs_config = to_torch_config(config)
     built = model(config=config)
     given = {name: array.shape for name, array in table.items()}
@@ -172,25 +181,12 @@ def left_out(
 def class_of(config: Mapping[str, Any], state_dict: Mapping[str, np.ndarray]) -> type[nn.Module]:
     """The class of model a checkpoint is of, by its tensors; a bare encoder if it has no head."""
     state = _without_prefix(state_dict)
-    heads = {_head(name) for name in state}
-    if "words" in heads:
-        return FOLNetForPreTraining if "sentence" in heads else FOLNetForMaskedLM
-    if "spans" in heads:
-        return FOLNetForQuestionAnswering
-    if "classes" not in heads:
-        return FOLNet
-    # One score for each of several choices, or a score for each class.
     scores = np.shape(state.get("classifier.weight", ()))[:1]
-    choices = scores == (1,) and config.get("num_classes", 1) > 1
-    return FOLNetForMultipleChoice if choices else FOLNetForSequenceClassification
+    return _class_with({_head(name) for name in state}, scores, config.get("num_classes", 1))
 
 
 def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
-    """Our settings for the authors'.
-
-    Raises:
-      ValueError: settings that are missing, unknown, or of what is not there; all of them are listed.
-    """
+    """Our settings for the authors'; raises ValueError with all that are missing, unknown or do not fit."""
     wrong = [f"{name} is missing" for name in REQUIRED if name not in config]
     known = {*SETTINGS, *OTHERS, *UNUSED}
     wrong += [
@@ -253,11 +249,7 @@ def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
 
 
 def to_torch_config(config: FOLNetConfig) -> dict[str, Any]:
-    """The authors' settings for ours.
-
-    Raises:
-      ValueError: settings that the released code has not; all of them are listed.
-    """
+    """The authors' settings for ours; raises ValueError with all that the released code has not."""
     released = {
         "relative_position": ("folnet", "none"),
         "relation_vocab_size": (0,),
@@ -321,11 +313,7 @@ def _names(config: FOLNetConfig, model: type[nn.Module]) -> Names:
         for arity, boolean in ((1, "bool_unary"), (2, "bool_binary")):
             parts = {"clause_in": "clause_in", "clause_out": "clause_out"}
             if config.activation == "reglu":
-                parts = {
-                    "clause_in": "clause_in.direct",
-                    "gate": "clause_in.gating",
-                    "clause_out": "clause_out",
-                }
+                parts |= {"clause_in": "clause_in.direct", "gate": "clause_in.gating"}
             if arity == 2:
                 parts["clause_skip"] = "clause_skip"
             for part, name in parts.items():
@@ -365,22 +353,13 @@ def _without_prefix(state_dict: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
     return {name.removeprefix(DATA_PARALLEL): array for name, array in state_dict.items()}
 
 
-def _given(names: Names, state: Mapping[str, Any]) -> list[str]:
-    """Our names of what is given."""
-    return [ours for theirs, (ours, _) in names.items() if theirs in state]
-
-
-def _class_of(config: FOLNetConfig, table: Mapping[str, Any]) -> type[nn.Module]:
-    """The class of model that has these parameters, by our names."""
-    for model, name in (
-        (FOLNetForPreTraining, "seq_relationship.weight"),
-        (FOLNetForMaskedLM, "predictions.bias"),
-        (FOLNetForQuestionAnswering, "start.weight"),
-        (FOLNetForSequenceClassification, "classifier.weight"),
-    ):
-        if name in table:
-            scores = np.shape(table[name])[-1:]
-            if model is FOLNetForSequenceClassification and scores == (1,) and config.num_labels > 1:
-                return FOLNetForMultipleChoice
-            return model
-    return FOLNet
+def _class_with(heads: Collection[str | None], scores: tuple[int, ...], num_labels: int) -> type[nn.Module]:
+    """The class of model that has these heads, with so many scores of classes."""
+    if "words" in heads:
+        return FOLNetForPreTraining if "sentence" in heads else FOLNetForMaskedLM
+    if "spans" in heads:
+        return FOLNetForQuestionAnswering
+    if "classes" not in heads:
+        return FOLNet
+    # One score for each of several choices, or a score for each class.
+    return FOLNetForMultipleChoice if scores == (1,) and num_labels > 1 else FOLNetForSequenceClassification

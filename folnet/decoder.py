@@ -13,7 +13,6 @@ Axis letters: B batch; T tokens of a text, C tokens there is room for; D1 proper
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -24,22 +23,13 @@ from folnet.configuration import FOLNetConfig
 from folnet.decoder_layers import DecoderReasoner, Premises, is_slot
 from folnet.distances import Columns
 from folnet.embeddings import Embeddings
-from folnet.linear import Linear
-from folnet.model import check_inputs
+from folnet.model import check_text, deduced, diagonal_link, linked_back
 from folnet.pretrained import Pretrained
 
 
 @struct.dataclass
 class DecoderOutput:
-    """What a decoder deduces.
-
-    Attributes:
-      last_hidden_state: u_L(x).
-      relation_hidden_state: u_L(x, y), 0 where x may not look at y.
-      hidden_states: u_l(x) of the base atoms and after each layer; None unless asked for. The last is
-        normalised, and without the diagonal link.
-      relation_hidden_states: u_l(x, y), likewise.
-    """
+    """As `FOLNetOutput`, but without a pooler; relations are 0 where x may not look at y."""
 
     last_hidden_state: Float[Array, "B T D1"]
     relation_hidden_state: Float[Array, "B T C D2"]
@@ -70,14 +60,12 @@ class DecodingState:
 class FOLNetDecoder(nn.Module, Pretrained):
     """The decoder-only FOLNet. Its parameters are an encoder's but for the pooler.
 
-    Attributes:
-      config: the settings. cjoin is the paper's whatever they say; distances are plain: see `distances`.
+    cjoin is the paper's whatever the settings say; distances are plain: see `distances`.
     """
 
     config: FOLNetConfig
 
     def setup(self):
-        """Base atoms, the layers, and the diagonal link back."""
         check_config(self.config)
         self.embeddings = Embeddings(self.config)
         self.reasoner = DecoderReasoner(self.config)
@@ -95,15 +83,9 @@ class FOLNetDecoder(nn.Module, Pretrained):
     ) -> DecoderOutput:
         """Properties and relations deduced of each token from it and those before it.
 
-        Args:
-          input_ids: tokens.
-          token_type_ids: segments, 0 by default: also of a prefix and its target, which are one text then,
-            with distances between them.
-          attention_mask: true where a token is real. Nothing at real tokens depends on the others.
-          deterministic: False to drop; needs a key "dropout".
-          prefix_lengths: how many first tokens of each text see one another (Prefix LM); None: none do
-            (Causal LM).
-          output_hidden_states: whether atoms of all layers are given out.
+        Arguments are those of `FOLNet` and `prefix_lengths`: how many first tokens of a text see one another
+        (Prefix LM); None: none do (Causal LM). A prefix and its target are one text of one segment, so there
+        are distances between them. Nothing at real tokens depends on those where `attention_mask` is false.
 
         Raises:
           ValueError: an argument that does not fit, by its name; ids or lengths out of range, unless they
@@ -112,7 +94,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
         unary, states, _ = self._deduce(
             input_ids, token_type_ids, attention_mask, prefix_lengths, deterministic
         )
-        return decoder_output(unary, states, output_hidden_states)
+        return DecoderOutput(**deduced(unary, states, output_hidden_states))
 
     def prefill(
         self,
@@ -123,14 +105,10 @@ class FOLNetDecoder(nn.Module, Pretrained):
         prefix_lengths: Int[Array, "B"] | None = None,
         capacity: int,
     ) -> tuple[Float[Array, "B T D1"], DecodingState]:
-        """u_L(x) of texts to go on from, in one pass, and the state to go on with.
+        """u_L(x) of texts to continue, in one pass, and the state to continue with.
 
-        Args:
-          input_ids: tokens.
-          token_type_ids: segments.
-          attention_mask: true where a token is real: first some that are, then padding.
-          prefix_lengths: as in a call.
-          capacity: the most tokens in all, T and those to come.
+        Arguments are those of a call; padding comes after the tokens, and `capacity` is the maximum number of
+        tokens, T and those to come.
 
         Raises:
           ValueError: as in a call; a capacity of less than T.
@@ -158,15 +136,10 @@ class FOLNetDecoder(nn.Module, Pretrained):
         """u_L(x) of one more token of each text, of its last segment, and the state with it."""
         return step(self.embeddings, self.reasoner, self.diagonal, token, state)
 
-    def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
-        """Of words, by the table of words."""
-        return self.embeddings.logits(unary)
-
     def _deduce(self, input_ids, token_type_ids, attention_mask, prefix_lengths, deterministic):
         batch, length = check_text(
             self.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
         )
-        check_inputs(self.config, None, token_type_ids)
         masks.check_prefix_lengths(prefix_lengths, batch, length, attention_mask)
         mask = masks.decoder(
             length,
@@ -187,11 +160,6 @@ def check_config(config: Any) -> None:
         raise ValueError(f"config is {config!r}, expected a FOLNetConfig: only a FOLNet has these decoders")
 
 
-def diagonal_link(config: FOLNetConfig) -> Linear | None:
-    """The map of the last relations of tokens to themselves to properties, if the settings ask for it."""
-    return Linear(config, config.relation_size, config.hidden_size) if config.diagonal_link else None
-
-
 def base_atoms(
     embeddings: Any,
     input_ids: Int[Array, "B T"],
@@ -200,24 +168,12 @@ def base_atoms(
     inputs: int,
     deterministic: bool,
 ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T I+T"]]:
-    """u_0(x), and u_0(x, y) of the tokens y of an input and then of the text itself, 0 outside the mask.
-
-    Args:
-      embeddings: the module, bound.
-      input_ids: tokens.
-      types: segments.
-      mask: True where x may look at y.
-      inputs: I.
-      deterministic: False to drop.
-    """
+    """u_0(x), and u_0(x, y) of the tokens y of an input and then of the text itself, 0 outside the mask."""
     config = embeddings.config
     batch, length = input_ids.shape
     unary = embeddings.properties(input_ids, types)
     relation = distances.of_texts(config, embeddings.relative, types)
-    relation = jnp.broadcast_to(relation, (batch, *relation.shape[1:]))
-    if embeddings.diagonal is not None:
-        linked = embeddings.diagonal(unary).swapaxes(1, 2)[..., None]
-        relation = relation + jnp.eye(length, dtype=linked.dtype)[None, None] * linked
+    relation = embeddings.linked(unary, jnp.broadcast_to(relation, (batch, *relation.shape[1:])))
     if inputs:
         across = distances.to_other_text(config, embeddings.relative, batch, length, inputs)
         relation = jnp.concatenate((across, relation), axis=3)
@@ -228,14 +184,9 @@ def base_atoms(
 def step(
     embeddings: Any, reasoner: Any, diagonal: Any, token: Int[Array, "B"], state: DecodingState
 ) -> tuple[Float[Array, "B D1"], DecodingState]:
-    """u_L(x) of one more token of each text, and the state with it.
+    """u_L(x) of one more token of each text, of the segment of the one before, and the state with it.
 
-    Args:
-      embeddings: the module, bound.
-      reasoner: the layers, bound.
-      diagonal: the link back, or None.
-      token: of each text, of the segment of the one before.
-      state: of all before.
+    `embeddings`, `reasoner` and the link back, `diagonal` (or None), are bound modules.
     """
     config, columns, types = embeddings.config, state.columns, state.last_type
     own = is_slot(columns.seen.shape[1], state.slot)
@@ -257,84 +208,3 @@ def step(
     if diagonal is not None:
         unary = unary + diagonal(jnp.where(own, relation, 0).sum(axis=3).swapaxes(1, 2))
     return unary[:, 0], DecodingState(premises, columns, state.slot + 1, state.length + 1, types)
-
-
-def linked_back(diagonal: Any, unary, relation, inputs: int) -> Float[Array, "B T D1"]:
-    """The last unary atoms, with the diagonal of the binary ones written to them if there is such a link."""
-    if diagonal is None:
-        return unary
-    own = jnp.diagonal(relation[..., inputs:], axis1=2, axis2=3)
-    return unary + diagonal(own.swapaxes(1, 2))
-
-
-def decoder_output(unary, states, output_hidden_states: bool) -> DecoderOutput:
-    """The output, relations last."""
-    return DecoderOutput(
-        last_hidden_state=unary,
-        relation_hidden_state=jnp.moveaxis(states[-1][1], 1, -1),
-        hidden_states=tuple(u for u, _ in states) if output_hidden_states else None,
-        relation_hidden_states=(
-            tuple(jnp.moveaxis(r, 1, -1) for _, r in states) if output_hidden_states else None
-        ),
-    )
-
-
-def check_text(config: FOLNetConfig, name: str, input_ids: Any, **others: Any) -> tuple[int, int]:
-    """[B, T] of tokens.
-
-    Args:
-      config: of the model.
-      name: of the argument with the tokens.
-      input_ids: the tokens.
-      **others: arguments of the same shape, or None.
-
-    Raises:
-      ValueError: shapes that do not fit, by the argument's name; ids out of range, unless they are traced; a
-        text longer than the positions.
-    """
-    if jnp.ndim(input_ids) != 2 or 0 in jnp.shape(input_ids):
-        raise ValueError(f"{name} has shape {jnp.shape(input_ids)}, expected [B, T], none of them 0")
-    batch, length = jnp.shape(input_ids)
-    try:
-        check_inputs(config, input_ids)
-    except ValueError as error:
-        raise ValueError(str(error).replace("input_ids", name, 1)) from error
-    for other, array in others.items():
-        if array is not None and jnp.shape(array) != (batch, length):
-            raise ValueError(f"{other} has shape {jnp.shape(array)}, expected {(batch, length)} by {name}")
-    check_length(config, name, length)
-    return batch, length
-
-
-def check_length(config: FOLNetConfig, name: str, length: int) -> None:
-    """Raises ValueError: a text longer than the positions, if they are absolute."""
-    if config.absolute_position and length > config.max_position_embeddings:
-        raise ValueError(
-            f"{name} has {length} tokens, expected at most max_position_embeddings = "
-            f"{config.max_position_embeddings}: positions are absolute"
-        )
-
-
-def lengths_of(name: str, attention_mask: Any, batch: int, length: int) -> Int[Array, "B"]:
-    """How many tokens each row has; on the host, that they are its first ones.
-
-    Args:
-      name: of the argument.
-      attention_mask: true where a token is real; None: all are.
-      batch: B.
-      length: T.
-
-    Raises:
-      ValueError: a row without tokens, or with padding before one.
-    """
-    if attention_mask is None:
-        return jnp.full(batch, length, jnp.int32)
-    if not isinstance(attention_mask, jax.core.Tracer):
-        real = jax.device_get(attention_mask).astype(bool)
-        wrong = (~real[:, 0]) | (real[:, 1:] & ~real[:, :-1]).any(axis=1)
-        if wrong.any():
-            raise ValueError(
-                f"{name} is {real[wrong.argmax()].astype(int).tolist()} at [{wrong.argmax()}], expected "
-                "ones and then zeros: texts to go on from have their padding after them"
-            )
-    return jnp.asarray(attention_mask, bool).sum(axis=1)

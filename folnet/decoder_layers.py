@@ -20,19 +20,15 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from folnet.configuration import FOLNetConfig
-from folnet.layers import ReasonerLayer
-from folnet.linear import Linear, PairLinear, normalize
+from folnet.layers import ReasonerLayer, normalized, rematerialized
+from folnet.linear import Linear, PairLinear
 
 
 @struct.dataclass
 class Premises:
     """What a layer reads off tokens for others to conclude from; None where no operator does.
 
-    Attributes:
-      join: v(a).
-      cjoin: the kernel K(a) before its softmax, over the tokens that somebody may look at.
-      assoc: v(y).
-      trans: v(a, y).
+    The kernel of cjoin is the one before its softmax, which is over the tokens that somebody may look at.
     """
 
     join: Float[Array, "B C H S"] | None = None
@@ -89,11 +85,9 @@ class Premises:
 
 
 class DecoderLayer(ReasonerLayer):
-    """One step of forward chaining in a decoder. Its operators are the encoder's, with their parameters.
+    """One step of forward chaining in a decoder, with or without an encoder to read.
 
-    Attributes:
-      config: of the model, with the paper's cjoin.
-      reads_input: whether there is an encoder to read.
+    Its operators are the encoder's, with their parameters and the paper's cjoin.
     """
 
     reads_input: bool = False
@@ -106,12 +100,9 @@ class DecoderLayer(ReasonerLayer):
         config = self.config
         width = config.num_attention_heads * config.head_size
         # As of the decoder's own premises: those of join and assoc have biases, cjoin's and trans' none.
-        if "join" in config.unary_operators:
-            self.join_input = Linear(config, config.hidden_size, width)
-        if "cjoin" in config.unary_operators:
-            self.cjoin_input = Linear(config, config.hidden_size, width, use_bias=False)
-        if "assoc" in config.binary_operators:
-            self.assoc_input = Linear(config, config.hidden_size, width)
+        for name in {"join", "cjoin", "assoc"}.intersection(config.unary_operators + config.binary_operators):
+            linear = Linear(config, config.hidden_size, width, use_bias=name != "cjoin")
+            setattr(self, f"{name}_input", linear)
         if "trans" in config.binary_operators:
             self.trans_input = PairLinear(config, config.relation_size, config.relation_size, use_bias=False)
 
@@ -125,22 +116,11 @@ class DecoderLayer(ReasonerLayer):
     ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T I+T"], Premises]:
         """Whole texts: the atoms after one more step, and the premises read on the way.
 
-        Args:
-          unary: u(x).
-          relation: u(x, y), 0 outside the mask.
-          mask: True where x may look at y.
-          inputs: of the encoder's output; None without one.
-          deterministic: False to drop.
+        The relation is 0 outside the mask, which is True where x may look at y. `inputs` are those of the
+        encoder's output, None without one.
         """
-        unary, relation, premises = self._deduce(
-            unary,
-            relation,
-            mask,
-            collect=(lambda new: new) if inputs is None else inputs.before,
-            converse=_converse_of_text,
-            deterministic=deterministic,
-        )
-        return unary, relation, premises
+        collect = (lambda new: new) if inputs is None else inputs.before
+        return self._deduce((unary, relation), mask, collect, _converse_of_text, deterministic=deterministic)
 
     def step(
         self,
@@ -152,45 +132,31 @@ class DecoderLayer(ReasonerLayer):
     ) -> tuple[Float[Array, "B 1 D1"], Float[Array, "B D2 1 C"], Premises]:
         """The next token alone: its atoms after one more step, and the premises with its own.
 
-        Args:
-          unary: u(x).
-          relation: u(x, y), 0 outside the mask.
-          mask: True where x may look at y.
-          premises: of all tokens before, with room for it.
-          slot: where it stands among them.
+        `premises` are those of all tokens before, with room for this one at `slot`.
         """
         # No token before has a relation to this one: r(y, x) is 0 but for r(x, x).
         own = is_slot(relation.shape[3], slot)
         return self._deduce(
-            unary,
-            relation,
+            (unary, relation),
             mask,
-            collect=lambda new: premises.with_token(new, slot),
-            converse=lambda r: jnp.where(own, r, 0),
+            lambda new: premises.with_token(new, slot),
+            lambda r: jnp.where(own, r, 0),
         )
 
     def read_input(self, unary: Float[Array, "B I D1"], relation: Float[Array, "B D2 I I"]) -> Premises:
         """The premises of an encoder's output, by linear projections (Appendix A.5)."""
         config = self.config
-        sizes = config.num_attention_heads, config.head_size
-        join = cjoin = assoc = trans = None
-        if "join" in config.unary_operators:
-            projected = self.join_input(unary)
-            join = projected.reshape(*projected.shape[:2], *sizes)
-        if "cjoin" in config.unary_operators:
-            projected = self.cjoin_input(unary)
-            cjoin = projected.reshape(*projected.shape[:2], *sizes[::-1]).transpose(0, 2, 3, 1)
-        if "assoc" in config.binary_operators:
-            projected = self.assoc_input(unary)
-            assoc = projected.reshape(*projected.shape[:2], *sizes)
-        if "trans" in config.binary_operators:
-            trans = self.trans_input(relation)
-        return Premises(join, cjoin, assoc, trans)
+        return Premises(
+            join=self.join.read(unary, self.join_input) if "join" in config.unary_operators else None,
+            cjoin=self.cjoin.read(unary, self.cjoin_input) if "cjoin" in config.unary_operators else None,
+            assoc=self.assoc.heads(self.assoc_input(unary)) if "assoc" in config.binary_operators else None,
+            trans=self.trans_input(relation) if "trans" in config.binary_operators else None,
+        )
 
-    def _deduce(self, unary, relation, mask, *, collect, converse, deterministic=True):
+    def _deduce(self, atoms, mask, collect, converse, *, deterministic=True):
         """The two stages of `ReasonerLayer`, with premises and converses from where they are."""
-        u, r = self.normalized(unary, relation)
         config, options = self.config, {"mask": mask, "deterministic": deterministic}
+        u, r = normalized(config, *atoms)
         query, premise = self.assoc.read(u) if "assoc" in config.binary_operators else (None, None)
         premises = collect(
             Premises(
@@ -200,45 +166,35 @@ class DecoderLayer(ReasonerLayer):
                 trans=self.trans.read(r) if "trans" in config.binary_operators else None,
             )
         )
-        conclusions = {
-            "join": lambda: self.join.conclude(r, premises.join, **options),
-            "mu": lambda: self.mu(r, mask=mask),
-            "cjoin": lambda: self.cjoin.conclude(r, premises.cjoin, **options),
-            "assoc": lambda: self.assoc.conclude(query, premises.assoc),
-            "trans": lambda: self.trans.conclude(r, premises.trans, **options),
-            "prod": lambda: self.prod(u, r),
-        }
-        mixed = tuple(
-            sum((conclusions[name]() for name in names[1:]), start=conclusions[names[0]]()) if names else None
-            for names in (config.unary_operators, config.binary_operators)
+        mixed = self.mixed(
+            {
+                "join": lambda: self.join.conclude(r, premises.join, **options),
+                "mu": lambda: self.mu(r, mask=mask),
+                "cjoin": lambda: self.cjoin.conclude(r, premises.cjoin, **options),
+                "assoc": lambda: self.assoc.conclude(query, premises.assoc),
+                "trans": lambda: self.trans.conclude(r, premises.trans, **options),
+                "prod": lambda: self.prod(u, r),
+            }
         )
-        atoms = self.add((unary, relation), mixed, mask, deterministic)
-        u, r = self.normalized(*atoms)
+        atoms = self.add(atoms, mixed, mask, deterministic)
+        u, r = normalized(config, *atoms)
         concluded = self.bool_unary(u), self.bool_binary(r, converse(r))
         return *self.add(atoms, concluded, mask, deterministic), premises
 
 
 class DecoderReasoner(nn.Module):
-    """L layers of a decoder, and a normalisation of what they end with.
+    """L layers of a decoder, with or without an encoder to read, and a normalisation of what they end with.
 
     cjoin is the paper's, whatever the settings say: as released it reads v(a, x), how others relate to x,
     and no token before x relates to it.
-
-    Attributes:
-      config: of the model.
-      reads_input: whether there is an encoder to read.
     """
 
     config: FOLNetConfig
     reads_input: bool = False
 
     def setup(self):
-        """The layers, "layers_0" on."""
         config = self.config.replace(cjoin="paper")
-        layer = DecoderLayer
-        if config.remat not in ("none", "relation_boolean"):
-            policy = getattr(jax.checkpoint_policies, config.remat)
-            layer = nn.remat(DecoderLayer, static_argnums=(5,), policy=policy)
+        layer = rematerialized(DecoderLayer, config.remat)
         self.layers = [layer(config, self.reads_input) for _ in range(config.num_hidden_layers)]
 
     def __call__(
@@ -260,7 +216,7 @@ class DecoderReasoner(nn.Module):
             )
             states.append((unary, relation))
             premises.append(read)
-        states[-1] = self._finished(unary, relation)
+        states[-1] = normalized(self.config, unary, relation)
         return states, tuple(premises)
 
     def step(
@@ -271,26 +227,18 @@ class DecoderReasoner(nn.Module):
         premises: tuple[Premises, ...],
         slot: Int[Array, ""],
     ) -> tuple[Float[Array, "B 1 D1"], Float[Array, "B D2 1 C"], tuple[Premises, ...]]:
-        """The next token alone: its last atoms, normalised, and the premises with its own by layer.
-
-        Arguments are those of `DecoderLayer.step`, with premises by layer.
-        """
+        """The next token alone: its last atoms, normalised, and the premises with its own, all by layer."""
         grown = []
         for layer, kept in zip(self.layers, premises, strict=True):
             unary, relation, kept = layer.step(unary, relation, mask, kept, slot)
             grown.append(kept)
-        return *self._finished(unary, relation), tuple(grown)
+        return *normalized(self.config, unary, relation), tuple(grown)
 
     def read_input(
         self, unary: Float[Array, "B I D1"], relation: Float[Array, "B D2 I I"]
     ) -> tuple[Premises, ...]:
         """The premises of an encoder's output, by layer."""
         return tuple(layer.read_input(unary, relation) for layer in self.layers)
-
-    @nn.nowrap
-    def _finished(self, unary, relation):
-        eps = self.config.layer_norm_eps
-        return normalize(unary, eps), normalize(relation, eps, axis=1)
 
 
 def is_slot(count: int, slot: Int[Array, ""]) -> Bool[Array, "1 1 1 C"]:

@@ -28,12 +28,9 @@ Table = Float[Array, "N D2"] | None
 
 @struct.dataclass
 class Columns:
-    """Tokens that others look at.
+    """Tokens that others look at: positions in their texts, and segments, OTHER_TEXT of an encoder's input.
 
-    Attributes:
-      positions: in their texts.
-      types: segments; OTHER_TEXT for those of an encoder's input.
-      seen: whether they can be looked at yet: not room for later ones, nor padding.
+    `seen` says whether they can be looked at yet: not room for later ones, nor padding.
     """
 
     positions: Int[Array, "B C"]
@@ -42,29 +39,15 @@ class Columns:
 
 
 def offset_ids(config: FOLNetConfig, offsets: np.ndarray) -> np.ndarray:
-    """The number of the base atom for y - x, within a segment.
-
-    Args:
-      config: "folnet": see `positions.relative_ids`; "t5": see `positions.t5_buckets`, in both directions.
-      offsets: y - x.
-    """
+    """The number of the base atom for offsets y - x, within a segment; see `positions`."""
     if config.relative_position == "t5":
         distance = config.relative_attention_max_distance
         return positions.t5_buckets(offsets, config.relative_attention_num_buckets, distance)
-    last = config.max_distance - 1
-    return np.where(
-        offsets >= 0, np.minimum(offsets, last), 2 * config.max_distance + np.maximum(offsets, -last)
-    )
+    return positions.near_ids(offsets, config.max_distance)
 
 
 def of_texts(config: FOLNetConfig, table: Table, types: Int[Array, "B T"]) -> Float[Array, "#B D2 T T"]:
-    """Base atoms of all pairs of whole texts, before they are normalised.
-
-    Args:
-      config: of the model.
-      table: a row for each atom; None where the relative position is "none".
-      types: segments.
-    """
+    """Base atoms of all pairs of whole texts, before they are normalised."""
     length = types.shape[1]
     if table is None:
         return jnp.zeros((1, config.relation_size, length, length))
@@ -76,21 +59,9 @@ def of_texts(config: FOLNetConfig, table: Table, types: Int[Array, "B T"]) -> Fl
 
 
 def of_token(
-    config: FOLNetConfig,
-    table: Table,
-    position: Int[Array, "B"],
-    types: Int[Array, "B"],
-    columns: Columns,
+    config: FOLNetConfig, table: Table, position: Int[Array, "B"], types: Int[Array, "B"], columns: Columns
 ) -> Float[Array, "B D2 1 C"]:
-    """Base atoms of one token of each text to others, before they are normalised.
-
-    Args:
-      config: of the model.
-      table: a row for each atom; None where the relative position is "none".
-      position: of the token.
-      types: its segment.
-      columns: the others.
-    """
+    """Base atoms of one token of each text, at a position of a segment, to others, before normalisation."""
     batch, count = columns.positions.shape
     if table is None:
         return jnp.zeros((batch, config.relation_size, 1, count))
@@ -108,15 +79,7 @@ def of_token(
 def to_other_text(
     config: FOLNetConfig, table: Table, batch: int, rows: int, count: int
 ) -> Float[Array, "B D2 T C"]:
-    """Base atoms of a text's tokens to those of another, before they are normalised.
-
-    Args:
-      config: of the model.
-      table: a row for each atom; None where the relative position is "none".
-      batch: B.
-      rows: T.
-      count: C.
-    """
+    """Base atoms of a text's tokens to those of another, before they are normalised."""
     shape = (batch, config.relation_size, rows, count)
     if table is None:
         return jnp.zeros(shape)

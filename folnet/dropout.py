@@ -14,24 +14,14 @@ LEVELS = 2**16
 
 
 def kept_levels(rate: float) -> int:
-    """How many of the 2^16 values of sixteen bits mean that a number is kept.
-
-    Raises:
-      ValueError: a rate that is not from 0 up to 1.
-    """
+    """How many of 2^16 values mean that a number is kept; a rate that is not in [0, 1) raises ValueError."""
     if not 0 <= rate < 1:
         raise ValueError(f"rate is {rate!r}, expected a number from 0 up to 1")
     return max(1, round((1 - rate) * LEVELS))
 
 
 def kept(key: Array, rate: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """True where a number is kept, each by itself.
-
-    Args:
-      key: of `jax.random`.
-      rate: of what is not kept.
-      shape: of the result.
-    """
+    """True where a number is kept, each by itself."""
     *lead, last = shape if shape else (1,)
     pairs = -(-last // 2)
     words = jax.random.bits(key, (*lead, pairs), jnp.uint32)
@@ -41,13 +31,7 @@ def kept(key: Array, rate: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
 
 
 def drop(key: Array, rate: float, inputs: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The inputs, some of them 0, the others scaled so that the expectation is the input.
-
-    Args:
-      key: of `jax.random`.
-      rate: of what becomes 0, to a multiple of 2^-16.
-      inputs: of any shape.
-    """
+    """The inputs, some of them 0, the others scaled so that the expectation is the input."""
     levels = kept_levels(rate)
     if levels == LEVELS:
         return inputs
@@ -56,16 +40,11 @@ def drop(key: Array, rate: float, inputs: Float[Array, "..."]) -> Float[Array, "
 
 
 class Dropout(nn.Module):
-    """`drop` as a module, called as `flax.linen.Dropout` is, with its key "dropout".
-
-    Attributes:
-      rate: of what becomes 0.
-    """
+    """`drop` as a module, called as `flax.linen.Dropout` is, with its key "dropout"."""
 
     rate: float
 
     def __call__(self, inputs: Float[Array, "..."], deterministic: bool) -> Float[Array, "..."]:
-        """The inputs as they are, or with some of them dropped."""
         if deterministic or self.rate == 0:
             return inputs
         return drop(self.make_rng("dropout"), self.rate, inputs)

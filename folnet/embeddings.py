@@ -15,64 +15,21 @@ from folnet import positions
 from folnet.affine import Affine, over_predicates
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
-from folnet.linear import Linear, normal, normalize
+from folnet.linear import Linear, normalize, table
 
 
-class Embeddings(nn.Module):
-    """Base atoms as vectors, normalised.
+class Tables(nn.Module):
+    """The tables of words, segments and absolute positions that all encoders have."""
 
-    Attributes:
-      config: of the model.
-    """
-
-    config: FOLNetConfig
+    config: Any
 
     def setup(self):
-        """Tables: word, type, and those of positions and relations that the settings ask for."""
         config = self.config
-
-        def table(name: str, rows: int, width: int) -> Any:
-            return self.param(name, normal(config.initializer_range), (rows, width)) if rows else None
-
-        self.word = table("word", config.vocab_size, config.hidden_size)
-        self.type = table("type", config.type_vocab_size, config.hidden_size)
+        self.word = table(self, "word", config.vocab_size, config.hidden_size)
+        self.type = table(self, "type", config.type_vocab_size, config.hidden_size)
         given = config.max_position_embeddings if config.absolute_position else 0
-        self.position = table("position", given, config.hidden_size)
-        self.relative = table("relative", config.num_relative_positions, config.relation_size)
-        self.relation = table("relation", config.relation_vocab_size, config.relation_size)
-        self.diagonal = (
-            Linear(config, config.hidden_size, config.relation_size) if config.diagonal_link else None
-        )
+        self.position = table(self, "position", given, config.hidden_size)
         self.dropout = Dropout(config.hidden_dropout_prob)
-
-    def __call__(
-        self,
-        input_ids: Int[Array, "B T"] | None,
-        token_type_ids: Int[Array, "B T"],
-        *,
-        inputs_embeds: Float[Array, "B T D1"] | None = None,
-        relation_ids: Int[Array, "B T T *K"] | None = None,
-        relation_embeds: Float[Array, "B T T D2"] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]:
-        """u_0(x) and u_0(x, y) in the type of the computation.
-
-        Args:
-          input_ids: tokens; None for none.
-          token_type_ids: segments.
-          inputs_embeds: more properties, added.
-          relation_ids: more relations, by number; -1 for none.
-          relation_embeds: more relations, added.
-          deterministic: False to drop.
-        """
-        unary = self.properties(input_ids, token_type_ids)
-        if inputs_embeds is not None:
-            unary += inputs_embeds.astype(unary.dtype)
-        relation = self.relations(token_type_ids, relation_ids, relation_embeds)
-        if self.diagonal is not None:
-            linked = self.diagonal(unary).transpose(0, 2, 1)[..., None]
-            relation = relation + jnp.eye(unary.shape[1], dtype=linked.dtype)[None, None] * linked
-        return self.finish(unary, relation, deterministic)
 
     def properties(
         self,
@@ -91,6 +48,55 @@ class Embeddings(nn.Module):
             else:  # rows of several lengths each go on where they are
                 unary += jnp.take(self.position, start[:, None] + jnp.arange(length)[None], axis=0)
         return unary
+
+    def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
+        """How much each token is like each word: the table once more, summed in float32 at least."""
+        flat = unary.reshape(-1, unary.shape[-1])
+        product = jnp.matmul(
+            flat,
+            self.word.T.astype(flat.dtype),
+            preferred_element_type=jnp.promote_types(flat.dtype, jnp.float32),
+        )
+        return product.reshape(*unary.shape[:-1], len(self.word))
+
+
+class Embeddings(Tables):
+    """Base atoms as vectors, normalised."""
+
+    config: FOLNetConfig
+
+    def setup(self):
+        super().setup()
+        config = self.config
+        self.relative = table(self, "relative", config.num_relative_positions, config.relation_size)
+        self.relation = table(self, "relation", config.relation_vocab_size, config.relation_size)
+        self.diagonal = (
+            Linear(config, config.hidden_size, config.relation_size) if config.diagonal_link else None
+        )
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"] | None,
+        token_type_ids: Int[Array, "B T"],
+        *,
+        inputs_embeds: Float[Array, "B T D1"] | None = None,
+        relation_ids: Int[Array, "B T T *K"] | None = None,
+        relation_embeds: Float[Array, "B T T D2"] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]:
+        """u_0(x) and u_0(x, y) in the type of the computation; arguments are those of `FOLNet`."""
+        unary = self.properties(input_ids, token_type_ids)
+        if inputs_embeds is not None:
+            unary += inputs_embeds.astype(unary.dtype)
+        relation = self.relations(token_type_ids, relation_ids, relation_embeds)
+        return self.finish(unary, self.linked(unary, relation), deterministic)
+
+    def linked(self, unary: Float[Array, "B T D1"], relation: Float[Array, "B D2 T T"]):
+        """Binary base atoms with the unary ones on their diagonal, if there is such a link."""
+        if self.diagonal is None:
+            return relation
+        linked = self.diagonal(unary).swapaxes(1, 2)[..., None]
+        return relation + jnp.eye(unary.shape[1], dtype=linked.dtype)[None, None] * linked
 
     def relations(
         self,
@@ -119,16 +125,9 @@ class Embeddings(nn.Module):
     def finish(self, unary, relation, deterministic: bool = True):
         """Normalised, some of it dropped, in the type of the computation."""
         eps, dtype = self.config.layer_norm_eps, jnp.dtype(self.config.dtype)
-        unary = normalize(unary, eps).astype(dtype)
-        relation = normalize(relation, eps, axis=1).astype(dtype)
-        return (
-            self.dropout(unary, deterministic=deterministic),
-            self.dropout(relation, deterministic=deterministic),
-        )
-
-    def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
-        """How much each token is like each word."""
-        return word_logits(self.word, unary)
+        unary, relation = normalize(unary, eps).astype(dtype), normalize(relation, eps, axis=1).astype(dtype)
+        unary = self.dropout(unary, deterministic=deterministic)
+        return unary, self.dropout(relation, deterministic=deterministic)
 
 
 def relation_counts(
@@ -136,13 +135,7 @@ def relation_counts(
 ) -> Float[Array, "B R T T"]:
     """How often each relation is named for a pair; -1 is none.
 
-    A product with counts gives sums of rows of a table: several may hold of a pair, and the gradient is a
-    product too.
-
-    Args:
-      relation_ids: by number, one or K a pair.
-      num_relations: R.
-      dtype: of the result.
+    A product with counts gives sums of a table's rows: several may hold of a pair. So is the gradient one.
     """
     given = relation_ids.reshape(*relation_ids.shape[:3], -1)
     held = functools.partial(jax.nn.one_hot, num_classes=num_relations, dtype=dtype, axis=1)
@@ -150,14 +143,3 @@ def relation_counts(
     for k in range(1, given.shape[-1]):
         counts += held(given[..., k])
     return counts
-
-
-def word_logits(table: Float[Array, "V D1"], unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
-    """How much each token is like each word: the embedding's table once more, summed in float32 at least."""
-    flat = unary.reshape(-1, unary.shape[-1])
-    product = jnp.matmul(
-        flat,
-        table.T.astype(flat.dtype),
-        preferred_element_type=jnp.promote_types(flat.dtype, jnp.float32),
-    )
-    return product.reshape(*unary.shape[:-1], len(table))

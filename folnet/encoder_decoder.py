@@ -32,20 +32,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 from folnet import masks
 from folnet.configuration import FOLNetConfig
-from folnet.decoder import DecodingState, base_atoms, diagonal_link, linked_back, step
+from folnet.decoder import DecodingState, base_atoms, step
 from folnet.decoder_layers import DecoderReasoner
 from folnet.distances import OTHER_TEXT, Columns
+from folnet.model import diagonal_link, linked_back
 
 
 @struct.dataclass
 class Encoded:
-    """What a decoder knows of an input.
-
-    Attributes:
-      unary: u_L(x) of the encoder.
-      relation: u_L(x, y) of the encoder.
-      real: True where a token is one, False where it is padding.
-    """
+    """What a decoder knows of an input: u_L(x), u_L(x, y) of the encoder, and which tokens are real."""
 
     unary: Float[Array, "B I D1"]
     relation: Float[Array, "B D2 I I"]
@@ -55,16 +50,13 @@ class Encoded:
 class FOLNetTargetDecoder(nn.Module):
     """The decoder of an encoder-decoder.
 
-    Its methods are given the bound module of base atoms, which is the encoder's.
-
-    Attributes:
-      config: the settings, those of the encoder. cjoin is the paper's whatever they say.
+    Its methods are given the bound module of base atoms, which is the encoder's, and so are the settings;
+    cjoin is the paper's whatever they say.
     """
 
     config: FOLNetConfig
 
     def setup(self):
-        """The layers, and the diagonal link back."""
         self.reasoner = DecoderReasoner(self.config, reads_input=True)
         self.diagonal = diagonal_link(self.config)
 
@@ -76,15 +68,7 @@ class FOLNetTargetDecoder(nn.Module):
         attention_mask: Bool[Array, "B T"] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T D1"], list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T I+T"]]]]:
-        """u_L(x) of the target, and the atoms of all layers.
-
-        Args:
-          embeddings: base atoms.
-          encoded: the input.
-          target_ids: tokens, all of segment 0.
-          attention_mask: True where a token of the target is real.
-          deterministic: False to drop.
-        """
+        """u_L(x) of the target, whose tokens are all of segment 0, and the atoms of all layers."""
         inputs, length = encoded.real.shape[1], target_ids.shape[1]
         mask = masks.encoder_decoder(length, encoded.real, attention_mask)
         types = jnp.zeros_like(target_ids)
@@ -94,12 +78,7 @@ class FOLNetTargetDecoder(nn.Module):
         return linked_back(self.diagonal, *states[-1], inputs), states
 
     def prefill(self, encoded: Encoded, capacity: int) -> DecodingState:
-        """The state before the target's first token: the input's premises, read once.
-
-        Args:
-          encoded: the input.
-          capacity: the most tokens of a target.
-        """
+        """The state before the first token of a target of at most `capacity`: the input's premises."""
         batch, inputs = encoded.real.shape
         read = self.reasoner.read_input(encoded.unary, encoded.relation)
         after = ((0, 0), (0, capacity))

@@ -22,8 +22,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from folnet import masks
-from folnet.decoder import check_text, lengths_of
-from folnet.model import check_inputs
+from folnet.model import check_text
 
 Step = Callable[[Int[Array, "B"], Any, Int[Array, ""]], tuple[Float[Array, "B V"], Any]]
 """step(last tokens, state, how many new ones those are the end of) -> (logits after them, state)."""
@@ -31,12 +30,7 @@ Step = Callable[[Int[Array, "B"], Any, Int[Array, ""]], tuple[Float[Array, "B V"
 
 @struct.dataclass
 class Generated:
-    """Texts.
-
-    Attributes:
-      sequences: the prompt or the start token, what was generated, and padding after its end.
-      lengths: of each text without its padding; an end token belongs to the text.
-    """
+    """The prompt or start token, what was generated, then padding; lengths without it, with an end token."""
 
     sequences: Int[Array, "B T+M"]
     lengths: Int[Array, "B"]
@@ -112,12 +106,10 @@ def generate(
     batch, length = check_text(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
     )
-    check_inputs(model.config, None, token_type_ids)
-    lengths = lengths_of("attention_mask", attention_mask, batch, length)
+    lengths = _lengths(attention_mask, batch, length)
     masks.check_prefix_lengths(prefix_lengths, batch, length, attention_mask)
-    _check(model.config, length, max_new_tokens)
+    _check_options(model.config, length, max_new_tokens, pad_token_id=pad_token_id, eos_token_id=eos_token_id)
     _check_key(sampling, key)
-    _check_words(model.config, pad_token_id=pad_token_id, eos_token_id=eos_token_id)
     return _generate(
         model,
         params,
@@ -149,21 +141,10 @@ def generate_from(
     key: jax.Array | None = None,
     cache: bool = True,
 ) -> Generated:
-    """Writes a target text for each input text, by an encoder-decoder.
+    """Writes a target text for each input text, by an encoder-decoder (`FOLNetForConditionalGeneration`).
 
-    Args:
-      model: a `FOLNetForConditionalGeneration`.
-      params: its parameters.
-      input_ids: the inputs' tokens.
-      max_new_tokens: M, without the start token.
-      decoder_start_token_id: what targets start with.
-      pad_token_id: what is after a target's end.
-      eos_token_id: ends a target; None: nothing does.
-      token_type_ids: segments of the inputs.
-      attention_mask: true where a token of an input is real.
-      sampling: how words are drawn; None: the most probable is taken.
-      key: for `sampling`.
-      cache: whether what was read is kept.
+    Arguments are those of `generate`, tokens, segments and mask those of the inputs. M is counted without
+    `decoder_start_token_id`, with which targets start.
 
     Raises:
       ValueError: an argument that does not fit, by its name.
@@ -171,15 +152,15 @@ def generate_from(
     check_text(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
     )
-    check_inputs(model.config, None, token_type_ids)
-    _check(model.config, 1, max_new_tokens)
-    _check_key(sampling, key)
-    _check_words(
+    _check_options(
         model.config,
+        1,
+        max_new_tokens,
         decoder_start_token_id=decoder_start_token_id,
         pad_token_id=pad_token_id,
         eos_token_id=eos_token_id,
     )
+    _check_key(sampling, key)
     return _generate_from(
         model,
         params,
@@ -209,15 +190,7 @@ def search(
 ) -> tuple[Int[Array, "B M"], Int[Array, "B"]]:
     """The loop of both, for any `step`: new tokens, padding after their end, and how many there are.
 
-    Args:
-      step: logits after the last tokens.
-      state: what it needs first.
-      logits: of the first new tokens.
-      key: for `sampling`.
-      max_new_tokens: M.
-      pad: what is after an end.
-      eos: ends a row.
-      sampling: how tokens are drawn; None: the most probable is taken.
+    `logits` are those of the first new tokens, and `state` is what the first step is given.
 
     Raises:
       ValueError: sampling without a key.
@@ -260,7 +233,7 @@ def _generate(
     model,
     params,
     input_ids,
-    token_type_ids,
+    types,
     lengths,
     prefix_lengths,
     key,
@@ -274,7 +247,7 @@ def _generate(
         logits, state = model.apply(
             variables,
             input_ids,
-            token_type_ids,
+            types,
             jnp.arange(length)[None] < lengths[:, None],
             prefix_lengths=prefix_lengths,
             capacity=length + max_new_tokens - 1,
@@ -285,7 +258,7 @@ def _generate(
             return model.apply(variables, last, state, method="step")
     else:
         step, logits, state = _reading_all(
-            model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens
+            model, variables, input_ids, types, lengths, prefix_lengths, max_new_tokens
         )
     tokens, made = search(step, state, logits, key, max_new_tokens=max_new_tokens, **options)
     # A row is its text and then what is new, without the padding that may be between them.
@@ -348,7 +321,22 @@ def _generate_from(
     return Generated(sequences.astype(input_ids.dtype), 1 + made)
 
 
-def _check(config, length: int, max_new_tokens: int) -> None:
+def _lengths(attention_mask: Any, batch: int, length: int) -> Int[Array, "B"]:
+    """How many tokens each row has; on the host, that they are its first ones."""
+    if attention_mask is None:
+        return jnp.full(batch, length, jnp.int32)
+    if not isinstance(attention_mask, jax.core.Tracer):
+        real = jax.device_get(attention_mask).astype(bool)
+        wrong = (~real[:, 0]) | (real[:, 1:] & ~real[:, :-1]).any(axis=1)
+        if wrong.any():
+            raise ValueError(
+                f"attention_mask is {real[wrong.argmax()].astype(int).tolist()} at [{wrong.argmax()}], "
+                "expected ones and then zeros: texts to go on from have their padding after them"
+            )
+    return jnp.asarray(attention_mask, bool).sum(axis=1)
+
+
+def _check_options(config, length: int, max_new_tokens: int, **words: int | None) -> None:
     if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens is {max_new_tokens!r}, expected an integer of at least 1")
     # The last new token is not read any more.
@@ -359,13 +347,11 @@ def _check(config, length: int, max_new_tokens: int) -> None:
             f"max_position_embeddings = {config.max_position_embeddings} absolute positions"
         )
 
+    for name, word in words.items():
+        if word is not None and not 0 <= word < config.vocab_size:
+            raise ValueError(f"{name} is {word}, expected 0 to {config.vocab_size - 1}: a word")
+
 
 def _check_key(sampling: Sampling | None, key: jax.Array | None) -> None:
     if sampling is not None and key is None:
         raise ValueError("key is None, expected a key to draw words with, since sampling is given")
-
-
-def _check_words(config, **words: int | None) -> None:
-    for name, word in words.items():
-        if word is not None and not 0 <= word < config.vocab_size:
-            raise ValueError(f"{name} is {word}, expected 0 to {config.vocab_size - 1}: a word")

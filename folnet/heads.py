@@ -28,12 +28,7 @@ from folnet.transformer_configuration import TransformerConfig
 
 @struct.dataclass
 class PreTrainingOutput:
-    """Logits of the two tasks of pretraining.
-
-    Attributes:
-      prediction_logits: of words, at all tokens or at `mlm_positions`.
-      seq_relationship_logits: of the sentence task.
-    """
+    """Logits of words, at all tokens or at `mlm_positions`, and of the sentence task."""
 
     prediction_logits: Float[Array, "B M V"]
     seq_relationship_logits: Float[Array, "B 2"]
@@ -69,11 +64,7 @@ class QuestionAnsweringOutput:
 
 
 def encoder(config: ModelConfig) -> FOLNet | Transformer:
-    """What heads stand on; in their parameters it is called "folnet" either way.
-
-    Raises:
-      ValueError: settings of neither kind.
-    """
+    """What heads stand on, in their parameters "folnet"; settings of neither kind raise ValueError."""
     match config:
         case FOLNetConfig():
             return FOLNet(config)
@@ -83,16 +74,11 @@ def encoder(config: ModelConfig) -> FOLNet | Transformer:
 
 
 class PredictionHead(nn.Module):
-    """Words from properties: affine map, activation, normalisation, the table of words, a bias.
-
-    Attributes:
-      config: of the model.
-    """
+    """Words from properties: affine map, activation, normalisation, the embedding's table, a bias."""
 
     config: ModelConfig
 
     def setup(self):
-        """The map, and the bias of each word; the table is the embedding's."""
         self.transform = Linear(self.config, self.config.hidden_size, self.config.hidden_size)
         self.bias = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,))
 
@@ -103,28 +89,38 @@ class PredictionHead(nn.Module):
         return logits + self.bias.astype(logits.dtype)[None, None]
 
 
-class _Headed(nn.Module, Pretrained):
-    """An encoder with something after it.
-
-    Attributes:
-      config: the settings.
-    """
+class _Headed[Output](nn.Module, Pretrained):
+    """An encoder with something after it."""
 
     config: ModelConfig
+
+    def setup(self):
+        """The encoder, and the heads that a subclass adds."""
+        self.folnet = encoder(self.config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "B T"] | None = None,
+        token_type_ids: Int[Array, "B T"] | None = None,
+        attention_mask: Array | None = None,
+        deterministic: bool = True,
+        **atoms: Any,
+    ) -> Output:
+        """The output of the heads; arguments are those of `FOLNet`."""
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
+        return self._head(out, deterministic)
 
     @nn.nowrap
     def _linear(self, outputs: int) -> Linear:
         return Linear(self.config, self.config.hidden_size, outputs)
 
 
-class FOLNetForPreTraining(_Headed):
-    """Masked language modelling and a sentence task (NSP or SOP). Attributes are those of all models."""
+class _Words[Output](_Headed[Output]):
+    """An encoder with a head for masked words."""
 
     def setup(self):
-        """Two heads."""
-        self.folnet = encoder(self.config)
+        super().setup()
         self.predictions = PredictionHead(self.config)
-        self.seq_relationship = self._linear(2)
 
     def __call__(
         self,
@@ -135,81 +131,55 @@ class FOLNetForPreTraining(_Headed):
         *,
         mlm_positions: Int[Array, "B M"] | None = None,
         **atoms: Any,
-    ) -> PreTrainingOutput:
-        """Logits of both tasks.
+    ) -> Output:
+        """Logits of words, and in pretraining of the sentence task.
 
-        Args:
-          input_ids: as `FOLNet` has them, and so the next four.
-          token_type_ids: segments.
-          attention_mask: true where a token is real.
-          deterministic: False to drop.
-          mlm_positions: the tokens whose words are asked for; None for all. The product with the
-            vocabulary is then theirs alone.
-          **atoms: more base atoms.
+        Arguments are those of `FOLNet`, and `mlm_positions`: the tokens whose words are asked for, None for
+        all. The product with the vocabulary is then theirs alone.
         """
         out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
-        return PreTrainingOutput(
-            self.predictions(at(out.last_hidden_state, mlm_positions), self.folnet.embeddings),
-            _logits(self.seq_relationship(out.pooler_output)),
-        )
+        logits = self.predictions(at(out.last_hidden_state, mlm_positions), self.folnet.embeddings)
+        return self._output(logits, out.pooler_output)
 
 
-class FOLNetForMaskedLM(_Headed):
-    """Masked language modelling. Attributes are those of all models."""
+class FOLNetForMaskedLM(_Words[MaskedLMOutput]):
+    """Masked language modelling."""
 
-    def setup(self):
-        """One head."""
-        self.folnet = encoder(self.config)
-        self.predictions = PredictionHead(self.config)
-
-    def __call__(
-        self,
-        input_ids: Int[Array, "B T"] | None = None,
-        token_type_ids: Int[Array, "B T"] | None = None,
-        attention_mask: Array | None = None,
-        deterministic: bool = True,
-        *,
-        mlm_positions: Int[Array, "B M"] | None = None,
-        **atoms: Any,
-    ) -> MaskedLMOutput:
-        """Logits of words; arguments are those of `FOLNetForPreTraining`."""
-        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
-        return MaskedLMOutput(
-            self.predictions(at(out.last_hidden_state, mlm_positions), self.folnet.embeddings)
-        )
+    def _output(self, logits, pooled):
+        return MaskedLMOutput(logits)
 
 
-class FOLNetForSequenceClassification(_Headed):
-    """Classes or numbers of a whole text, from its first token. Attributes are those of all models."""
+class FOLNetForPreTraining(_Words[PreTrainingOutput]):
+    """Masked language modelling and a sentence task (NSP or SOP)."""
 
     def setup(self):
-        """One head."""
-        self.folnet = encoder(self.config)
+        super().setup()
+        self.seq_relationship = self._linear(2)
+
+    def _output(self, logits, pooled):
+        return PreTrainingOutput(logits, _logits(self.seq_relationship(pooled)))
+
+
+class FOLNetForSequenceClassification(_Headed[SequenceClassifierOutput]):
+    """`num_labels` classes or numbers of a whole text, from its first token."""
+
+    def setup(self):
+        super().setup()
         self.classifier = self._linear(self.config.num_labels)
         self.dropout = Dropout(self.config.hidden_dropout_prob)
 
-    def __call__(
-        self,
-        input_ids: Int[Array, "B T"] | None = None,
-        token_type_ids: Int[Array, "B T"] | None = None,
-        attention_mask: Array | None = None,
-        deterministic: bool = True,
-        **atoms: Any,
-    ) -> SequenceClassifierOutput:
-        """Logits of `num_labels` classes; arguments are those of `FOLNet`."""
-        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
+    def _head(self, out, deterministic):
         pooled = self.dropout(out.pooler_output, deterministic=deterministic)
         return SequenceClassifierOutput(_logits(self.classifier(pooled)))
 
 
-class FOLNetForMultipleChoice(_Headed):
-    """Which of several texts, each with one of the choices. Attributes are those of all models."""
+class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
+    """Which of several texts, each with one of the choices."""
 
     dummy_shape: ClassVar[tuple[int, ...]] = (1, 1, 1)
 
     def setup(self):
-        """One head."""
-        self.folnet = encoder(self.config)
+        super().setup()
         self.classifier = self._linear(1)
         self.dropout = Dropout(self.config.hidden_dropout_prob)
 
@@ -220,22 +190,12 @@ class FOLNetForMultipleChoice(_Headed):
         attention_mask: Array | None = None,
         deterministic: bool = True,
     ) -> MultipleChoiceOutput:
-        """Logits of the choices.
-
-        Args:
-          input_ids: tokens of each choice's text.
-          token_type_ids: segments.
-          attention_mask: true where a token is real.
-          deterministic: False to drop.
+        """Logits of the choices; arguments are those of `FOLNet`, each with an axis of choices.
 
         Raises:
           ValueError: an argument without an axis of choices.
         """
-        given = {
-            "input_ids": input_ids,
-            "token_type_ids": token_type_ids,
-            "attention_mask": attention_mask,
-        }
+        given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask}
         for name, array in given.items():
             if array is not None and jnp.ndim(array) != 3:
                 raise ValueError(f"{name} has shape {jnp.shape(array)}, expected [B, N, T] with N choices")
@@ -249,37 +209,23 @@ class FOLNetForMultipleChoice(_Headed):
         return MultipleChoiceOutput(_logits(scores.reshape(batch, choices)))
 
 
-class FOLNetForQuestionAnswering(_Headed):
-    """Where in a text the answer is. Attributes are those of all models."""
+class FOLNetForQuestionAnswering(_Headed[QuestionAnsweringOutput]):
+    """Where in a text the answer begins and ends.
+
+    Padding has logits too, as released: tasks know which tokens an answer may be made of.
+    """
 
     def setup(self):
-        """Two heads of one number a token each."""
-        self.folnet = encoder(self.config)
+        super().setup()
         self.start, self.end = self._linear(1), self._linear(1)
 
-    def __call__(
-        self,
-        input_ids: Int[Array, "B T"] | None = None,
-        token_type_ids: Int[Array, "B T"] | None = None,
-        attention_mask: Array | None = None,
-        deterministic: bool = True,
-        **atoms: Any,
-    ) -> QuestionAnsweringOutput:
-        """Logits of begin and end; arguments are those of `FOLNet`.
-
-        Padding has logits too, as released: tasks know which tokens an answer may be made of.
-        """
-        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
+    def _head(self, out, deterministic):
         unary = out.last_hidden_state
         return QuestionAnsweringOutput(_logits(self.start(unary)[..., 0]), _logits(self.end(unary)[..., 0]))
 
 
 def at(unary: Float[Array, "B T D1"], positions: Int[Array, "B M"] | None) -> Float[Array, "B M D1"]:
-    """Properties of the tokens at some positions; None for all.
-
-    Raises:
-      ValueError: positions of another batch.
-    """
+    """Properties of the tokens at some positions, None for all; those of another batch raise ValueError."""
     if positions is None:
         return unary
     if positions.ndim != 2 or positions.shape[0] != unary.shape[0]:

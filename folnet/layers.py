@@ -7,6 +7,10 @@ same normalised atoms, and a branch's conclusions are summed; then the boolean o
 Axis letters: B batch; T tokens; D1 properties; D2 relations.
 """
 
+import functools
+import operator
+from collections.abc import Callable, Mapping
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -24,11 +28,7 @@ they say how activations are sharded."""
 
 
 class ReasonerLayer(nn.Module):
-    """One step of forward chaining, equation (3): the mixers, then the boolean operators.
-
-    Attributes:
-      config: of the model.
-    """
+    """One step of forward chaining, equation (3): the mixers, then the boolean operators."""
 
     config: FOLNetConfig
 
@@ -49,7 +49,7 @@ class ReasonerLayer(nn.Module):
         relation_mask: Bool[Array, "#B 1 #T #T"] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]:
-        """The atoms after one more step.
+        """The atoms u(x), u(x, y) after one more step.
 
         Args:
           unary: u(x).
@@ -60,36 +60,29 @@ class ReasonerLayer(nn.Module):
             where it is the mask too: an atom of a later token must not reach an earlier one through a bias.
           deterministic: False to drop.
         """
-        u, r = self.normalized(unary, relation)
-        unary, relation = self.add(
-            (unary, relation), self._mix(u, r, mask, deterministic), relation_mask, deterministic
+        u, r = normalized(self.config, unary, relation)
+        options = {"mask": mask, "deterministic": deterministic}
+        mixed = self.mixed(
+            {
+                "join": lambda: self.join(r, u, **options),
+                "mu": lambda: self.mu(r, mask=mask),
+                "cjoin": lambda: self.cjoin(r, u, **options),
+                "assoc": lambda: self.assoc(u),
+                "trans": lambda: self.trans(r, **options),
+                "prod": lambda: self.prod(u, r),
+            }
         )
-        u, r = self.normalized(unary, relation)
+        unary, relation = self.add((unary, relation), mixed, relation_mask, deterministic)
+        u, r = normalized(self.config, unary, relation)
         concluded = self.bool_unary(u), self.bool_binary(r, r.swapaxes(2, 3))
         return self.add((unary, relation), concluded, relation_mask, deterministic)
 
     @nn.nowrap
-    def normalized(self, unary, relation):
-        """Both kinds of atoms, normalised over their predicates."""
-        eps = self.config.layer_norm_eps
-        return normalize(unary, eps), normalize(relation, eps, axis=1)
-
-    def _mix(self, u, r, mask, deterministic):
-        """What each mixer of a branch concludes, summed in their order; None of a branch without any."""
-        options = {"mask": mask, "deterministic": deterministic}
-        unary = {
-            "join": lambda: self.join(r, u, **options),
-            "mu": lambda: self.mu(r, mask=mask),
-            "cjoin": lambda: self.cjoin(r, u, **options),
-        }
-        binary = {
-            "assoc": lambda: self.assoc(u),
-            "trans": lambda: self.trans(r, **options),
-            "prod": lambda: self.prod(u, r),
-        }
-        return (
-            _sum([unary[name]() for name in self.config.unary_operators]),
-            _sum([binary[name]() for name in self.config.binary_operators]),
+    def mixed(self, conclusions: Mapping[str, Callable[[], jax.Array]]) -> tuple[jax.Array | None, ...]:
+        """What the mixers of each branch conclude, summed in their order; None of a branch without any."""
+        return tuple(
+            functools.reduce(operator.add, [conclusions[name]() for name in names]) if names else None
+            for names in (self.config.unary_operators, self.config.binary_operators)
         )
 
     def add(self, atoms, concluded, relation_mask=None, deterministic=True):
@@ -106,25 +99,29 @@ class ReasonerLayer(nn.Module):
         )
 
 
-def _sum(conclusions: list[jax.Array]) -> jax.Array | None:
-    return sum(conclusions[1:], start=conclusions[0]) if conclusions else None
+def normalized(config: FOLNetConfig, unary, relation):
+    """Both kinds of atoms, normalised over their predicates."""
+    eps = config.layer_norm_eps
+    return normalize(unary, eps), normalize(relation, eps, axis=1)
+
+
+def rematerialized[L: type[nn.Module]](layer: L, remat: str) -> L:
+    """A class of layers that keep for the gradient only what the policy of `remat` says, if it is one.
+
+    The last of five arguments of a call is `deterministic`, which is static.
+    """
+    if remat in ("none", "relation_boolean"):
+        return layer
+    return nn.remat(layer, static_argnums=(5,), policy=getattr(jax.checkpoint_policies, remat))
 
 
 class Reasoner(nn.Module):
-    """L layers, and a normalisation of what they end with.
-
-    Attributes:
-      config: of the model.
-    """
+    """L layers, "layers_0" on, and a normalisation of what they end with."""
 
     config: FOLNetConfig
 
     def setup(self):
-        """The layers, "layers_0" on."""
-        layer = ReasonerLayer
-        if self.config.remat not in ("none", "relation_boolean"):
-            policy = getattr(jax.checkpoint_policies, self.config.remat)
-            layer = nn.remat(ReasonerLayer, static_argnums=(5,), policy=policy)
+        layer = rematerialized(ReasonerLayer, self.config.remat)
         self.layers = [layer(self.config) for _ in range(self.config.num_hidden_layers)]
 
     def __call__(
@@ -135,14 +132,9 @@ class Reasoner(nn.Module):
         relation_mask: Bool[Array, "#B 1 #T #T"] | None = None,
         deterministic: bool = True,
     ) -> list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]]:
-        """Atoms before the first layer and after each; the last are normalised.
-
-        What of it is not used is not kept when compiled. Arguments are those of `ReasonerLayer`.
-        """
+        """Atoms before the first layer and after each, the last normalised; arguments as of the layers."""
         states = [(unary, relation)]
         for layer in self.layers:
             states.append(layer(*states[-1], mask, relation_mask, deterministic))
-        eps = self.config.layer_norm_eps
-        unary, relation = states[-1]
-        states[-1] = normalize(unary, eps), normalize(relation, eps, axis=1)
+        states[-1] = normalized(self.config, *states[-1])
         return states

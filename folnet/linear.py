@@ -58,15 +58,13 @@ def normal(initializer_range: float) -> Callable[..., Array]:
     return init
 
 
-class Linear(nn.Module):
-    """An affine map of a unary atom's properties.
+def table(module: Any, name: str, rows: int, width: int) -> Any:
+    """A parameter of a module with a vector for each of so many rows; None without rows."""
+    return module.param(name, normal(module.config.initializer_range), (rows, width)) if rows else None
 
-    Attributes:
-      config: of the model.
-      inputs: width of what comes in.
-      outputs: width of what goes out.
-      use_bias: whether there is a bias.
-    """
+
+class Linear(nn.Module):
+    """An affine map of a unary atom's properties: a weight [inputs, outputs] and a bias [outputs]."""
 
     config: ModelConfig
     inputs: int
@@ -74,23 +72,19 @@ class Linear(nn.Module):
     use_bias: bool = True
 
     def setup(self):
-        """A weight [inputs, outputs] and a bias [outputs]."""
         self.weight = self.param("weight", normal(self.config.initializer_range), (self.inputs, self.outputs))
         self.bias: Any = self.param("bias", nn.initializers.zeros, (self.outputs,)) if self.use_bias else None
 
     @property
     def affine(self) -> Affine:
-        """The parameters."""
         return Affine(self.weight, self.bias)
 
     def __call__(self, inputs: Float[Array, "B T I"]) -> Float[Array, "B T O"]:
-        """The map of each token by itself."""
         return over_features(inputs, self.affine)
 
 
 class PairLinear(Linear):
-    """An affine map of a binary atom's relations. Attributes are those of `Linear`."""
+    """An affine map of a binary atom's relations."""
 
     def __call__(self, inputs: Float[Array, "B I X Y"]) -> Float[Array, "B O X Y"]:
-        """The map of each pair by itself."""
         return over_predicates(inputs, self.affine)

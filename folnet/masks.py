@@ -33,10 +33,6 @@ def prefix(prefix_lengths: Int[Array, "B"], length: int) -> Bool[Array, "B 1 T T
 
     The prefix sees all of itself and nothing of the target; the target sees all of the prefix, and itself up
     to the token. With a prefix of 0 or 1 tokens this is `causal`.
-
-    Args:
-      prefix_lengths: of each text, 0 to T.
-      length: T.
     """
     inside = jnp.arange(length)[None] < prefix_lengths[:, None]
     return causal(length) | (inside[:, None, :, None] & inside[:, None, None, :])
@@ -47,13 +43,7 @@ def decoder(
     prefix_lengths: Int[Array, "B"] | None = None,
     attention_mask: Bool[Array, "B T"] | None = None,
 ) -> Bool[Array, "#B 1 T T"]:
-    """The mask of a decoder-only model.
-
-    Args:
-      length: T.
-      prefix_lengths: of a prefix language model; None for a causal one.
-      attention_mask: True where a token is real; nobody looks at the others.
-    """
+    """The mask of a decoder-only model, causal without `prefix_lengths`; nobody looks at tokens not real."""
     mask = causal(length) if prefix_lengths is None else prefix(prefix_lengths, length)
     return mask if attention_mask is None else mask & attention_mask[:, None, None, :]
 
@@ -63,13 +53,7 @@ def encoder_decoder(
     inputs: Bool[Array, "B I"],
     attention_mask: Bool[Array, "B T"] | None = None,
 ) -> Bool[Array, "B 1 T I+T"]:
-    """The mask of the decoder of Figure 4(d): the whole input, then the target up to the token.
-
-    Args:
-      length: T.
-      inputs: True where a token of the input is real.
-      attention_mask: True where a token of the target is real.
-    """
+    """The mask of the decoder of Figure 4(d): the input's real tokens, then the target up to the token."""
     target = decoder(length, None, attention_mask)
     batch = inputs.shape[0]
     return jnp.concatenate(
@@ -82,17 +66,7 @@ def encoder_decoder(
 
 
 def check_prefix_lengths(prefix_lengths: Any, batch: int, length: int, attention_mask: Any = None) -> None:
-    """Checks shape and type, and on the host the values.
-
-    Args:
-      prefix_lengths: of each text; None is fine.
-      batch: how many texts.
-      length: of the texts.
-      attention_mask: of the texts; a prefix ends where its text ends or before.
-
-    Raises:
-      ValueError: lengths that are no integers [B], or not those of a prefix: which, and of what text.
-    """
+    """Raises ValueError: no integers [B], or, on the host, a prefix that is longer than its text."""
     if prefix_lengths is None:
         return
     if jnp.shape(prefix_lengths) != (batch,) or not jnp.issubdtype(

@@ -43,23 +43,15 @@ class FOLNetOutput:
 
 
 class FOLNet(nn.Module, Pretrained):
-    """The encoder: base atoms, L steps of deduction, and the pooled first token.
-
-    Attributes:
-      config: the settings.
-    """
+    """The encoder: base atoms, L steps of deduction, and the pooled first token."""
 
     config: FOLNetConfig
 
     def setup(self):
-        """Base atoms, the layers, the pooler, and the diagonal link back."""
         self.embeddings = Embeddings(self.config)
         self.reasoner = Reasoner(self.config)
-        width = self.config.hidden_size
-        self.pooler = Linear(self.config, width, width)
-        self.diagonal = (
-            Linear(self.config, self.config.relation_size, width) if self.config.diagonal_link else None
-        )
+        self.pooler = Linear(self.config, self.config.hidden_size, self.config.hidden_size)
+        self.diagonal = diagonal_link(self.config)
 
     def __call__(
         self,
@@ -94,43 +86,53 @@ class FOLNet(nn.Module, Pretrained):
         Raises:
           ValueError: an argument that does not fit, by its name; ids out of range, unless they are traced.
         """
-        check_inputs(self.config, input_ids, token_type_ids, relation_ids=relation_ids)
-        shape = check_shapes(
+        input_ids, types, mask, relation_ids = encoder_arguments(
             self.config,
             input_ids,
             token_type_ids,
             attention_mask,
             inputs_embeds=inputs_embeds,
             relation_ids=relation_ids,
+            relation_embeds=relation_embeds,
         )
-        _check_relation_embeds(self.config, relation_embeds, shape)
-        if token_type_ids is None:
-            token_type_ids = jnp.zeros(shape, jnp.int32)
         unary, relation = self.embeddings(
-            None if input_ids is None else jnp.asarray(input_ids),
-            jnp.asarray(token_type_ids),
+            input_ids,
+            types,
             inputs_embeds=inputs_embeds,
-            relation_ids=None if relation_ids is None else jnp.asarray(relation_ids),
+            relation_ids=relation_ids,
             relation_embeds=relation_embeds,
             deterministic=deterministic,
         )
         unary = nn.with_logical_constraint(unary, UNARY_AXES)
         relation = nn.with_logical_constraint(relation, BINARY_AXES)
-        mask = None if attention_mask is None else jnp.asarray(attention_mask, bool)[:, None, None, :]
         states = self.reasoner(unary, relation, mask, None, deterministic)
-        unary, relation = states[-1]
-        if self.diagonal is not None:
-            own = jnp.diagonal(relation, axis1=2, axis2=3).swapaxes(1, 2)
-            unary = unary + self.diagonal(own)
-        return FOLNetOutput(
-            last_hidden_state=unary,
-            pooler_output=jnp.tanh(self.pooler(unary[:, 0])),
-            relation_hidden_state=jnp.moveaxis(relation, 1, -1),
-            hidden_states=tuple(u for u, _ in states) if output_hidden_states else None,
-            relation_hidden_states=(
-                tuple(jnp.moveaxis(r, 1, -1) for _, r in states) if output_hidden_states else None
-            ),
-        )
+        unary = linked_back(self.diagonal, *states[-1], 0)
+        pooled = jnp.tanh(self.pooler(unary[:, 0]))
+        return FOLNetOutput(pooler_output=pooled, **deduced(unary, states, output_hidden_states))
+
+
+def diagonal_link(config: FOLNetConfig) -> Linear | None:
+    """The map of the last relations of tokens to themselves to properties, if the settings ask for it."""
+    return Linear(config, config.relation_size, config.hidden_size) if config.diagonal_link else None
+
+
+def linked_back(diagonal: Any, unary, relation, inputs: int) -> Float[Array, "B T D1"]:
+    """The last unary atoms, with the diagonal of the binary ones written to them if there is such a link."""
+    if diagonal is None:
+        return unary
+    own = jnp.diagonal(relation[..., inputs:], axis1=2, axis2=3)
+    return unary + diagonal(own.swapaxes(1, 2))
+
+
+def deduced(unary, states, output_hidden_states: bool) -> dict[str, Any]:
+    """The fields that outputs have in common, relations last."""
+    every = states if output_hidden_states else []
+    return {
+        "last_hidden_state": unary,
+        "relation_hidden_state": jnp.moveaxis(states[-1][1], 1, -1),
+        "hidden_states": tuple(u for u, _ in every) or None,
+        "relation_hidden_states": tuple(jnp.moveaxis(r, 1, -1) for _, r in every) or None,
+    }
 
 
 def check_inputs(
@@ -140,77 +142,51 @@ def check_inputs(
     *,
     relation_ids: Any = None,
 ) -> None:
-    """Checks on the host that ids are in range; inside a compiled function there are no values to check.
+    """Checks on the host that ids of any shape are in range; a compiled function has no values to check.
 
     Programs call it on what they read, since a compiled model looks up ids that do not exist as nan.
-
-    Args:
-      config: of the model.
-      input_ids: tokens, any shape.
-      token_type_ids: segments, any shape.
-      relation_ids: numbers of relations, any shape.
 
     Raises:
       ValueError: ids that are no integers, or out of range: the argument, the first such id, and where it is.
     """
-    for name, ids, least, count, what in (
-        ("input_ids", input_ids, 0, config.vocab_size, "vocab_size"),
-        ("token_type_ids", token_type_ids, 0, config.type_vocab_size, "type_vocab_size"),
-        ("relation_ids", relation_ids, -1, config.relation_vocab_size, "relation_vocab_size"),
-    ):
-        if ids is None:
-            continue
-        if not jnp.issubdtype(jnp.result_type(ids), jnp.integer):
-            raise ValueError(f"{name} is of type {jnp.result_type(ids)}, expected integers")
-        if isinstance(ids, jax.core.Tracer):
-            continue
-        ids = np.asarray(ids)
-        wrong = (ids < least) | (ids >= count)
-        if wrong.any():
-            place = tuple(int(i) for i in np.argwhere(wrong)[0])
-            raise ValueError(
-                f"{name} has {ids[place]} at {list(place)}, expected {least} to {count - 1}: "
-                f"{what} is {count}"
-            )
+    check_ids("input_ids", input_ids, config.vocab_size, "vocab_size")
+    check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "type_vocab_size")
+    check_ids("relation_ids", relation_ids, config.relation_vocab_size, "relation_vocab_size", least=-1)
 
 
-def check_shapes(
-    config: ModelConfig,
-    input_ids: Any,
-    token_type_ids: Any = None,
-    attention_mask: Any = None,
-    *,
-    inputs_embeds: Any = None,
-    relation_ids: Any = None,
-) -> tuple[int, int]:
-    """[B, T] of what is given.
+def check_ids(name: str, ids: Any, count: int, what: str, least: int = 0) -> None:
+    """Checks one argument of `check_inputs`; None is fine."""
+    if ids is None:
+        return
+    if not jnp.issubdtype(jnp.result_type(ids), jnp.integer):
+        raise ValueError(f"{name} is of type {jnp.result_type(ids)}, expected integers")
+    if isinstance(ids, jax.core.Tracer):
+        return
+    ids = np.asarray(ids)
+    wrong = (ids < least) | (ids >= count)
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"{name} has {ids[place]} at {list(place)}, expected {least} to {count - 1}: {what} is {count}"
+        )
+
+
+def check_text(config: ModelConfig, name: str, first: Any, **others: Any) -> tuple[int, int]:
+    """[B, T] of tokens, or of tokens' properties [B, T, D1]; `others` are arguments [B, T], or None.
 
     Raises:
-      ValueError: a shape that does not fit, by the argument's name; a text longer than the positions.
+      ValueError: shapes that do not fit, by the argument's name; ids out of range, unless they are traced; a
+        text longer than the positions.
     """
-    if input_ids is None and inputs_embeds is None:
-        raise ValueError("input_ids and inputs_embeds are both None, expected either, or both to be added")
-    name, first = ("input_ids", input_ids) if input_ids is not None else ("inputs_embeds", inputs_embeds)
-    if jnp.ndim(first) != (2 if name == "input_ids" else 3) or 0 in jnp.shape(first):
-        axes = "[B, T]" if name == "input_ids" else "[B, T, D1]"
+    axes = "[B, T, D1]" if name == "inputs_embeds" else "[B, T]"
+    if jnp.ndim(first) != len(axes.split()) or 0 in jnp.shape(first):
         raise ValueError(f"{name} has shape {jnp.shape(first)}, expected {axes}, none of them 0")
+    if name != "inputs_embeds":
+        check_ids(name, first, config.vocab_size, "vocab_size")
     batch, length = jnp.shape(first)[:2]
-    for other, array, expected in (
-        ("token_type_ids", token_type_ids, (batch, length)),
-        ("attention_mask", attention_mask, (batch, length)),
-        ("inputs_embeds", inputs_embeds, (batch, length, config.hidden_size)),
-    ):
-        if array is not None and jnp.shape(array) != expected:
-            raise ValueError(f"{other} has shape {jnp.shape(array)}, expected {expected} by {name}")
-    if relation_ids is not None:
-        if not config.relation_vocab_size:
-            raise ValueError("relation_ids are given, expected none: relation_vocab_size is 0")
-        shape = jnp.shape(relation_ids)
-        if shape[:3] != (batch, length, length) or len(shape) not in (3, 4):
-            raise ValueError(
-                f"relation_ids has shape {shape}, expected {(batch, length, length)}, or with K relations a "
-                "pair as one more axis"
-            )
+    for other, array in others.items():
+        check_shape(other, array, (batch, length), f" by {name}")
+    check_inputs(config, None, others.get("token_type_ids"))
     if config.absolute_position and length > config.max_position_embeddings:
         raise ValueError(
             f"{name} has {length} tokens, expected at most max_position_embeddings = "
@@ -219,8 +195,48 @@ def check_shapes(
     return batch, length
 
 
-def _check_relation_embeds(config: FOLNetConfig, relation_embeds: Any, shape: tuple[int, int]) -> None:
-    batch, length = shape
-    expected = (batch, length, length, config.relation_size)
-    if relation_embeds is not None and jnp.shape(relation_embeds) != expected:
-        raise ValueError(f"relation_embeds has shape {jnp.shape(relation_embeds)}, expected {expected}")
+def check_shape(name: str, array: Any, expected: tuple[int, ...], because: str = "") -> None:
+    """Raises ValueError: an argument that is given, of another shape."""
+    if array is not None and jnp.shape(array) != expected:
+        raise ValueError(f"{name} has shape {jnp.shape(array)}, expected {expected}{because}")
+
+
+def encoder_arguments(
+    config: Any,
+    input_ids: Any,
+    token_type_ids: Any,
+    attention_mask: Any,
+    *,
+    inputs_embeds: Any = None,
+    relation_ids: Any = None,
+    relation_embeds: Any = None,
+) -> tuple[jax.Array | None, jax.Array, jax.Array | None, jax.Array | None]:
+    """Tokens, segments, the mask of what is real [B, 1, 1, T], and relations, as `FOLNet` is given them.
+
+    Raises ValueError: an argument that does not fit, by its name; a text longer than the positions.
+    """
+    if input_ids is None and inputs_embeds is None:
+        raise ValueError("input_ids and inputs_embeds are both None, expected either, or both to be added")
+    name, first = ("input_ids", input_ids) if input_ids is not None else ("inputs_embeds", inputs_embeds)
+    others = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
+    batch, length = check_text(config, name, first, **others)
+    check_shape("inputs_embeds", inputs_embeds, (batch, length, config.hidden_size), f" by {name}")
+    pairs = (batch, length, length)
+    if relation_ids is not None:
+        if not config.relation_vocab_size:
+            raise ValueError("relation_ids are given, expected none: relation_vocab_size is 0")
+        shape = jnp.shape(relation_ids)
+        if shape[:3] != pairs or len(shape) not in (3, 4):
+            raise ValueError(
+                f"relation_ids has shape {shape}, expected {pairs}, or one more axis of K relations a pair"
+            )
+        check_inputs(config, relation_ids=relation_ids)
+        relation_ids = jnp.asarray(relation_ids)
+    if relation_embeds is not None:
+        check_shape("relation_embeds", relation_embeds, (*pairs, config.relation_size))
+    return (
+        None if input_ids is None else jnp.asarray(input_ids),
+        jnp.zeros((batch, length), jnp.int32) if token_type_ids is None else jnp.asarray(token_type_ids),
+        None if attention_mask is None else jnp.asarray(attention_mask, bool)[:, None, None, :],
+        relation_ids,
+    )

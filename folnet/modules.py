@@ -22,13 +22,10 @@ from folnet.operators import Dropout
 
 
 class _Operator(nn.Module):
-    """An operator with its projections, and what all of them have.
+    """An operator with its projections.
 
     They are called with the atoms of the tokens x that conclusions are about, and take from the tokens that
     are summed over only what `operators` needs; for a whole text the two are the same.
-
-    Attributes:
-      config: of the model.
     """
 
     config: FOLNetConfig
@@ -51,7 +48,7 @@ class _Operator(nn.Module):
         return PairLinear(self.config, inputs, self.config.relation_size)
 
     @nn.nowrap
-    def _heads(self, features: Float[Array, "B T HS"]) -> Float[Array, "B T H S"]:
+    def heads(self, features: Float[Array, "B T HS"]) -> Float[Array, "B T H S"]:
         return features.reshape(*features.shape[:-1], self.config.num_attention_heads, -1)
 
     @nn.nowrap
@@ -67,40 +64,41 @@ class _Operator(nn.Module):
         return functools.partial(drop, self.make_rng("dropout"), rate)
 
 
-class Join(_Operator):
-    """`operators.join`: attributes are those of all operators."""
-
-    def setup(self):
-        """Kernel from the relation, premise from properties."""
-        self.kernel = self._pair_linear(self.config.num_attention_heads, use_bias=False)
-        self.premise = self._linear(self.config.num_attention_heads * self.config.head_size)
-        self.writer = self._unary_writer()
+class _Mixer(_Operator):
+    """An operator that concludes from a relation of x to others, and from what `read` makes of these."""
 
     def __call__(
         self,
         relation: Float[Array, "B D2 X A"],
-        others: Float[Array, "B A D1"],
+        others: Float[Array, "B A D1"] | Float[Array, "B D2 A Y"] | None = None,
         *,
         mask: Bool[Array, "#B 1 #X #A"] | None = None,
         deterministic: bool = True,
-    ) -> Float[Array, "B X D1"]:
-        """What x concludes from properties of the others."""
-        return self.conclude(relation, self.read(others), mask=mask, deterministic=deterministic)
+    ) -> Float[Array, "B X D1"] | Float[Array, "B D2 X Y"]:
+        """What x concludes through a, where the mask is True; None stands for the relation itself."""
+        premise = self.read(relation if others is None else others)
+        return self.conclude(relation, premise, mask=mask, deterministic=deterministic)
 
-    def read(self, others: Float[Array, "B A D1"]) -> Float[Array, "B A H S"]:
-        """The premise."""
-        return self._heads(self.premise(others))
+
+class Join(_Mixer):
+    """`operators.join`."""
+
+    def setup(self):
+        self.kernel = self._pair_linear(self.config.num_attention_heads, use_bias=False)
+        self.premise = self._linear(self.config.num_attention_heads * self.config.head_size)
+        self.writer = self._unary_writer()
+
+    def read(self, others: Float[Array, "B A D1"], premise: Linear | None = None) -> Float[Array, "B A H S"]:
+        """The premise, by the operator's own projection or by another."""
+        return self.heads((premise or self.premise)(others))
 
     def conclude(self, relation, premise, *, mask=None, deterministic=True) -> Float[Array, "B X D1"]:
-        """The conclusion from a premise."""
-        concluded = operators.join(
-            self.kernel(relation), premise, mask=mask, dropout=self._dropout(deterministic)
-        )
-        return self.writer(self._merge(concluded))
+        kernel, dropout = self.kernel(relation), self._dropout(deterministic)
+        return self.writer(self._merge(operators.join(kernel, premise, mask=mask, dropout=dropout)))
 
 
 class Mu(_Operator):
-    """`operators.mu`: attributes are those of all operators."""
+    """`operators.mu`."""
 
     def setup(self):
         """Kernel and premise in one projection, as released."""
@@ -120,50 +118,28 @@ class Mu(_Operator):
         return self.writer(self._merge(over_features(pooled, Affine(premise))))
 
 
-class CJoin(_Operator):
-    """`operators.cjoin`, or `cjoin_released`: attributes are those of all operators."""
+class CJoin(_Mixer):
+    """`operators.cjoin`, or `cjoin_released`: of v(x, a), or v(a, x), and a mask without an axis of x."""
 
     def setup(self):
-        """Kernel from properties, premise from the relation."""
         self.kernel = self._linear(self.config.num_attention_heads * self.config.head_size, use_bias=False)
         self.premise = self._pair_linear(self.config.head_size)
         self.writer = self._unary_writer()
 
-    def __call__(
-        self,
-        relation: Float[Array, "B D2 X A"],
-        others: Float[Array, "B A D1"],
-        *,
-        mask: Bool[Array, "#B 1 #X #A"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B X D1"]:
-        """What x concludes from its relations to the others, by clauses that are properties of these.
-
-        Args:
-          relation: v(x, a); v(a, x) as released.
-          others: properties of a.
-          mask: True where x may look at a; as released without an axis of x.
-          deterministic: False to drop.
-        """
-        return self.conclude(relation, self.read(others), mask=mask, deterministic=deterministic)
-
-    def read(self, others: Float[Array, "B A D1"]) -> Float[Array, "B S H A"]:
-        """The kernel before its softmax."""
-        logits = self.kernel(others)
+    def read(self, others: Float[Array, "B A D1"], kernel: Linear | None = None) -> Float[Array, "B S H A"]:
+        """The kernel before its softmax, by the operator's own projection or by another."""
+        logits = (kernel or self.kernel)(others)
         logits = logits.reshape(*logits.shape[:2], self.config.head_size, self.config.num_attention_heads)
         return logits.transpose(0, 2, 3, 1)
 
     def conclude(self, relation, kernel_logits, *, mask=None, deterministic=True) -> Float[Array, "B X D1"]:
-        """The conclusion by a kernel."""
         operator = operators.cjoin if self.config.cjoin == "paper" else operators.cjoin_released
-        concluded = operator(
-            kernel_logits, self.premise(relation), mask=mask, dropout=self._dropout(deterministic)
-        )
-        return self.writer(self._merge(concluded))
+        premise, dropout = self.premise(relation), self._dropout(deterministic)
+        return self.writer(self._merge(operator(kernel_logits, premise, mask=mask, dropout=dropout)))
 
 
 class Assoc(_Operator):
-    """`operators.assoc`: attributes are those of all operators."""
+    """`operators.assoc`."""
 
     def setup(self):
         """Kernel and premise in one projection, as released."""
@@ -181,18 +157,16 @@ class Assoc(_Operator):
         """The kernel and the premise, the kernel divided by the square root of S."""
         kernel, premise = jnp.split(self.reader(unary), 2, axis=-1)
         # Released: both by the fourth root, so that half precision does not overflow. bfloat16 cannot.
-        return self._heads(kernel * self.config.head_size**-0.5), self._heads(premise)
+        return self.heads(kernel * self.config.head_size**-0.5), self.heads(premise)
 
     def conclude(self, kernel, premise) -> Float[Array, "B D2 X Y"]:
-        """The conclusion."""
         return self.writer(operators.assoc(kernel, premise))
 
 
 class Prod(_Operator):
-    """`operators.prod`: attributes are those of all operators."""
+    """`operators.prod`."""
 
     def setup(self):
-        """Kernel from properties, premise from the relation."""
         self.kernel = self._linear(self.config.num_attention_heads * self.config.head_size)
         self.premise = self._pair_linear(self.config.head_size)
         self.writer = self._binary_writer(self.config.num_attention_heads)
@@ -201,7 +175,7 @@ class Prod(_Operator):
         self, unary: Float[Array, "B X D1"], relation: Float[Array, "B D2 X Y"]
     ) -> Float[Array, "B D2 X Y"]:
         """Relations of x to y from others of theirs."""
-        kernel = self._heads(self.kernel(unary) * self.config.head_size**-0.5)
+        kernel = self.heads(self.kernel(unary) * self.config.head_size**-0.5)
         weight, bias = self.premise.weight, self.premise.bias.astype(kernel.dtype)
         # sum_s K_s (W v + b)_s = (W' K) v + K b: the projection is one of H kernels a token, not of T pairs.
         concluded = operators.prod(over_features(kernel, Affine(weight.T)), relation)
@@ -209,39 +183,18 @@ class Prod(_Operator):
         return self.writer(concluded)
 
 
-class Trans(_Operator):
-    """`operators.trans`: attributes are those of all operators."""
+class Trans(_Mixer):
+    """`operators.trans`."""
 
     def setup(self):
         """Kernel and premise in one projection, as released."""
         self.reader = self._pair_linear(2 * self.config.relation_size, use_bias=False)
         self.writer = self._binary_writer(self.config.relation_size)
 
-    def __call__(
-        self,
-        relation: Float[Array, "B D2 X A"],
-        others: Float[Array, "B D2 A Y"] | None = None,
-        *,
-        mask: Bool[Array, "#B 1 #X #A"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B D2 X Y"]:
-        """Relations of x to y through what stands between.
-
-        Args:
-          relation: of x to a.
-          others: of a to y; None for the same.
-          mask: True where x may look at a.
-          deterministic: False to drop.
-        """
-        others = relation if others is None else others
-        return self.conclude(relation, self.read(others), mask=mask, deterministic=deterministic)
-
     def read(self, others: Float[Array, "B D2 A Y"]) -> Float[Array, "B D2 A Y"]:
-        """The premise."""
         return over_predicates(others, Affine(self.reader.weight[:, self.config.relation_size :]))
 
     def conclude(self, relation, premise, *, mask=None, deterministic=True) -> Float[Array, "B D2 X Y"]:
-        """The conclusion from a premise."""
         kernel = Affine(self.reader.weight[:, : self.config.relation_size])
         concluded = operators.trans(
             over_predicates(relation, kernel),
@@ -254,10 +207,9 @@ class Trans(_Operator):
 
 
 class Boolean(_Operator):
-    """`operators.boolean` of unary atoms: attributes are those of all operators."""
+    """`operators.boolean` of unary atoms."""
 
     def setup(self):
-        """Two affine maps, and one of the gate."""
         hidden = self.config.intermediate_size
         self.clause_in = self._linear(hidden)
         self.gate = self._linear(hidden) if self.config.activation == "reglu" else None
@@ -275,10 +227,9 @@ class Boolean(_Operator):
 
 
 class BooleanPairs(_Operator):
-    """`operators.boolean_pairs`: attributes are those of all operators."""
+    """`operators.boolean_pairs`."""
 
     def setup(self):
-        """Two affine maps, one past them, and one of the gate."""
         both, hidden = 2 * self.config.relation_size, self.config.relation_intermediate_size
         self.clause_in = PairLinear(self.config, both, hidden)
         self.gate = PairLinear(self.config, both, hidden) if self.config.activation == "reglu" else None

@@ -68,11 +68,7 @@ sentence = cross_entropy
 
 
 def binary_cross_entropy(logits: Float[Array, "B C"], labels: Float[Array, "B C"]) -> Loss:
-    """Of several labels a row, each true (1) or not (0); the count is B C.
-
-    Raises:
-      ValueError: shapes that do not fit.
-    """
+    """Of several labels a row, each true (1) or not (0), [B, C]; other shapes raise ValueError."""
     _same("labels", labels, logits)
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     labels = labels.astype(logits.dtype)
@@ -82,11 +78,7 @@ def binary_cross_entropy(logits: Float[Array, "B C"], labels: Float[Array, "B C"
 
 
 def squared_error(predictions: Float[Array, "B C"], labels: Float[Array, "B C"]) -> Loss:
-    """Regression; the count is B C.
-
-    Raises:
-      ValueError: shapes that do not fit.
-    """
+    """Regression, over [B, C] numbers; labels of another shape raise ValueError."""
     _same("labels", labels, predictions)
     dtype = jnp.promote_types(predictions.dtype, jnp.float32)
     losses = jnp.square(predictions.astype(dtype) - labels.astype(dtype))

@@ -24,10 +24,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from folnet.affine import Affine, activate, over_features, over_predicates
+from kernels import checks, masked_softmax
 from kernels import trans as fused_trans
 
 Dropout = Callable[[Float[Array, "..."]], Float[Array, "..."]]
-MASKED = -1e30  # finite, so that a row with nothing allowed makes no inf - inf
 CJOIN_ROWS = 16  # rows that `cjoin` gives a softmax of their own at a time
 
 
@@ -40,20 +40,14 @@ def softmax_kernel(
 ) -> Float[Array, "*B A"]:
     """Softmax over the last axis in float32 at least; 0 where the mask is False.
 
-    Args:
-      logits: of the kernel.
-      mask: True where allowed, of the same rank. A row with nothing allowed gives 0.
-      dropout: applied to the result.
-      dtype: of the result; that of the logits by default.
+    A row with nothing allowed gives 0. `dropout` is applied to the result, of the logits' type or of `dtype`.
+
+    Raises:
+      ValueError: a mask that is not boolean or does not broadcast.
     """
-    dtype = dtype or logits.dtype
-    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    if mask is None:
-        kernel = jax.nn.softmax(logits)
-    else:
-        _check_mask(mask, logits.shape)
-        kernel = jnp.where(mask, jax.nn.softmax(jnp.where(mask, logits, MASKED)), 0)
-    kernel = kernel.astype(dtype)
+    mask = checks.mask(mask, logits.shape, "the kernel's shape")
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    kernel = masked_softmax(wide, mask).astype(dtype or logits.dtype)
     return kernel if dropout is None else dropout(kernel)
 
 
@@ -70,15 +64,9 @@ def boolean(
 
         u_h(x) = sum_w K_hw v_w(x)
 
-    chained twice with an activation between, the feed-forward layer of a Transformer (Appendix A.3).
-
-    Args:
-      premise: v, unary [B, X, W] or binary [B, W, X, Y].
-      clause_in: to the hidden values.
-      clause_out: from the hidden values.
-      gate: of a rectified gate on the hidden values (ReGLU), which then have no other activation.
-      activation: of the hidden values; see `activate`.
-      over: the axis of predicates, `over_features` or `over_predicates`.
+    chained twice with an activation between (see `activate`), the feed-forward layer of a Transformer
+    (Appendix A.3). A `gate` makes the hidden values rectified gates' (ReGLU), without another activation. The
+    premise v is unary, [B, X, W], or with `over=over_predicates` binary, [B, W, X, Y].
     """
     hidden = over(premise, clause_in)
     hidden = activate(hidden, activation) if gate is None else jax.nn.relu(over(premise, gate)) * hidden
@@ -97,16 +85,9 @@ def boolean_pairs(
 ) -> Float[Array, "B F X Y"]:
     """Row "b" for binary atoms, u(x, y) <- K, v(x, y), v(y, x): relations and their converses.
 
-    As released: the boolean operator of [v(x, y); v(y, x)], plus an affine map of v(y, x).
-
-    Args:
-      premise: v(x, y).
-      converse: v(y, x) at [x, y]: the premise with its tokens exchanged, or, for some rows only, columns.
-      clause_in: of 2C inputs.
-      clause_out: to the conclusion.
-      clause_skip: of the converse to the conclusion.
-      gate: see `boolean`.
-      activation: see `boolean`.
+    As released: the boolean operator of [v(x, y); v(y, x)], so `clause_in` has 2C inputs, plus an affine map
+    of v(y, x), `clause_skip`. The converse at [x, y] is v(y, x): the premise with its tokens exchanged, or,
+    for some rows only, columns.
 
     Raises:
       ValueError: a converse of another shape than the premise.
@@ -134,9 +115,7 @@ def join(
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel_logits": (kernel_logits, "BHXA"), "premise": (premise, "BAHS")})
-    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-    return jnp.einsum("bhxa,bahs->bxhs", kernel, premise)
+    return _mix("bhxa,bahs->bxhs", kernel_logits, premise, mask, dropout)
 
 
 def mu(
@@ -156,9 +135,7 @@ def mu(
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel_logits": (kernel_logits, "BHXA"), "premise": (premise, "BCXA")})
-    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-    return jnp.einsum("bhxa,bcxa->bxhc", kernel, premise)
+    return _mix("bhxa,bcxa->bxhc", kernel_logits, premise, mask, dropout)
 
 
 def cjoin(
@@ -174,26 +151,18 @@ def cjoin(
 
     What the paper calls h is the axis S here, the one shared with the premise, as in the released code.
 
-    A mask with rows of its own gives each x a softmax of its own over the a that it may see: no later token
-    then counts in an earlier one's denominator. These kernels, S H X A numbers, are made some rows at a time,
-    and again for the gradient.
-
-    Args:
-      kernel_logits: of each token a.
-      premise: v(x, a).
-      mask: True where x may see a; the same for all heads.
-      dropout: of the kernel.
+    The mask is the same for all heads. One with rows of its own gives each x a softmax of its own over the a
+    that it may see: no later token then counts in an earlier one's denominator. These kernels, S H X A
+    numbers, are made some rows at a time, and again for the gradient.
 
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel_logits": (kernel_logits, "BSHA"), "premise": (premise, "BSXA")})
-    if mask is not None:
-        batch, _, rows, columns = premise.shape
-        _check_mask(mask, (batch, 1, rows, columns))
+    _check("bsha,bsxa", kernel_logits=kernel_logits, premise=premise)
+    batch, _, rows, columns = premise.shape
+    mask = checks.mask(mask, (batch, 1, rows, columns), "[B, 1, X, A]")
     if mask is None or mask.shape[2] == 1:
-        kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-        return jnp.einsum("bsha,bsxa->bxsh", kernel, premise)
+        return _mix("bsha,bsxa->bxsh", kernel_logits, premise, mask, dropout)
     return _cjoin_by_rows(kernel_logits, premise, mask, dropout)
 
 
@@ -208,18 +177,12 @@ def cjoin_released(
 
         u_hs(y) = sum_a K_hs(a) v_s(a, y)                K softmax over a
 
-    Args:
-      kernel_logits: of each token a.
-      premise: v(a, y).
-      mask: True where a counts, for all y alike: what causal models need is in `cjoin`.
-      dropout: of the kernel.
+    The mask is True where a counts, for all y alike: what causal models need is in `cjoin`.
 
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel_logits": (kernel_logits, "BSHA"), "premise": (premise, "BSAY")})
-    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-    return jnp.einsum("bsha,bsay->bysh", kernel, premise)
+    return _mix("bsha,bsay->bysh", kernel_logits, premise, mask, dropout)
 
 
 def assoc(kernel: Float[Array, "B X H S"], premise: Float[Array, "B Y H S"]) -> Float[Array, "B H X Y"]:
@@ -232,7 +195,7 @@ def assoc(kernel: Float[Array, "B X H S"], premise: Float[Array, "B Y H S"]) -> 
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel": (kernel, "BXHS"), "premise": (premise, "BYHS")})
+    _check("bxhs,byhs", kernel=kernel, premise=premise)
     return jnp.einsum("bxhs,byhs->bhxy", kernel, premise)
 
 
@@ -246,7 +209,7 @@ def prod(kernel: Float[Array, "B X H C"], premise: Float[Array, "B C X Y"]) -> F
     Raises:
       ValueError: shapes that do not fit, by name.
     """
-    _check({"kernel": (kernel, "BXHC"), "premise": (premise, "BCXY")})
+    _check("bxhc,bcxy", kernel=kernel, premise=premise)
     return jnp.einsum("bxhc,bcxy->bhxy", kernel, premise)
 
 
@@ -262,14 +225,8 @@ def trans(
 
         u_h(x, y) = sum_a K_h(x, a) v_h(a, y)            K softmax over a
 
-    Without dropout it is `kernels.trans`, which keeps no kernel for the gradient.
-
-    Args:
-      kernel_logits: of each pair (x, a).
-      premise: v(a, y).
-      mask: True where x may look at a.
-      dropout: of the kernel; it is then computed in plain sight.
-      implementation: of `kernels.trans`, and only without dropout.
+    Without dropout it is `kernels.trans`, whose `implementation` may be chosen and which keeps no kernel for
+    the gradient; with dropout the kernel is computed in plain sight.
 
     Raises:
       ValueError: shapes that do not fit, by name.
@@ -277,9 +234,7 @@ def trans(
     """
     if dropout is None:
         return fused_trans(kernel_logits, premise, mask=mask, implementation=implementation)
-    _check({"kernel_logits": (kernel_logits, "BHXA"), "premise": (premise, "BHAY")})
-    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
-    return jnp.einsum("bhxa,bhay->bhxy", kernel, premise)
+    return _mix("bhxa,bhay->bhxy", kernel_logits, premise, mask, dropout)
 
 
 def _cjoin_by_rows(kernel_logits, premise, mask, dropout):
@@ -308,28 +263,24 @@ def _cjoin_by_rows(kernel_logits, premise, mask, dropout):
     return parts[:, :rows]
 
 
-LetterShape = tuple[Float[Array, "..."], str]
+def _mix(subscripts, kernel_logits, premise, mask, dropout):
+    """The product of a kernel, after its softmax, and a premise."""
+    _check(subscripts, kernel_logits=kernel_logits, premise=premise)
+    kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
+    return jnp.einsum(subscripts, kernel, premise)
 
 
-def _check(arrays: dict[str, LetterShape]) -> None:
+def _check(subscripts: str, **arrays: Float[Array, "..."]) -> None:
     """Raises ValueError unless axes of the same letter have the same size."""
     sizes: dict[str, tuple[int, str]] = {}
-    for name, (array, letters) in arrays.items():
-        expected = f"[{', '.join(letters)}]"
+    for letters, (name, array) in zip(subscripts.split("->")[0].split(","), arrays.items(), strict=True):
+        expected = f"[{', '.join(letters.upper())}]"
         if array.ndim != len(letters):
             raise ValueError(f"{name} has shape {array.shape}, expected {expected}")
         for letter, size in zip(letters, array.shape, strict=True):
             want, whose = sizes.setdefault(letter, (size, name))
             if size != want:
                 raise ValueError(
-                    f"{name} has shape {array.shape}, expected {expected} with {letter} = {want} "
-                    f"as in {whose} {arrays[whose][0].shape}"
+                    f"{name} has shape {array.shape}, expected {expected} with {letter.upper()} = {want} "
+                    f"as in {whose} {arrays[whose].shape}"
                 )
-
-
-def _check_mask(mask: Array, shape: tuple[int, ...]) -> None:
-    fits = mask.ndim == len(shape) and all(m in (1, n) for m, n in zip(mask.shape, shape, strict=True))
-    if mask.dtype != jnp.bool_ or not fits:
-        raise ValueError(
-            f"mask has shape {mask.shape} and type {mask.dtype}, expected booleans that broadcast to {shape}"
-        )

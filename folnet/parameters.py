@@ -68,13 +68,10 @@ def complain(what: str, model: nn.Module, lines: list[str]) -> None:
 def filled(
     model: nn.Module, table: Mapping[str, np.ndarray], what: str, *, key: jax.Array | None = None
 ) -> dict[str, Any]:
-    """A model's parameters, float32, from a table of arrays by our names.
+    """A model's parameters, float32, from a table of arrays by our names "a.b.c".
 
-    Args:
-      model: whose parameters.
-      table: arrays by "a.b.c".
-      what: what the table is, for the error.
-      key: draws the parameters of heads that are missing; None: they are an error.
+    A key draws the parameters of heads that are missing; without one they are an error. `what` is what the
+    error calls the table.
 
     Raises:
       ValueError: what is missing, does not belong or has another shape, all of it at once.
@@ -96,13 +93,9 @@ def missing_heads(expected: Mapping[str, Any], given: Iterable[str]) -> list[str
 
 
 def adapted(table: Mapping[str, Any], expected: Iterable[str]) -> dict[str, Any]:
-    """The parameters of another class of model by the names of this one; those of other heads are left out.
+    """The parameters of any class of model by the `expected` names of this one.
 
-    So is the pooler, for a class without one.
-
-    Args:
-      table: arrays by the names of any class.
-      expected: names of this class.
+    Those of other heads are left out, and so is the pooler, for a class without one.
     """
     expected = list(expected)
     headed = any(name.startswith(ENCODER) for name in expected)

@@ -3,6 +3,8 @@
 Axis letters: B batch, X and Y tokens, N rows of a table, D2 its width.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,26 +30,21 @@ def relative_ids(
         tau < t                      2 Delta + max(tau - t, 1 - Delta)
 
     So Delta - 1 is at least that far after, and Delta + 1 at least that far before. Padding is of segment 0.
-
-    Args:
-      rows: positions of x in the text, from 0.
-      columns: positions of y.
-      row_types: segments of x.
-      column_types: segments of y.
-      max_distance: Delta, at least 2.
+    Delta is `max_distance`, at least 2; rows and columns are the positions of x and y, from 0.
     """
     t, tau = rows[:, None], columns[None, :]
-    offset = tau - t
-    near = jnp.where(
-        offset >= 0,
-        jnp.minimum(offset, max_distance - 1),
-        2 * max_distance + jnp.maximum(offset, 1 - max_distance),
-    )
+    near = near_ids(tau - t, max_distance, jnp)
     same = row_types[:, :, None] == column_types[:, None, :]
     ids = jnp.where(same, near[None], max_distance)
     ids = jnp.where(((t == 0) & (tau > 0))[None], 2 * max_distance, ids)
     ids = jnp.where(((t > 0) & (tau == 0))[None], 2 * max_distance + 1, ids)
     return jnp.where(((t == 0) & (tau == 0))[None], 0, ids)
+
+
+def near_ids(offsets: Any, max_distance: int, xp: Any = np) -> Any:
+    """`relative_ids` of offsets tau - t within a segment, by NumPy or JAX."""
+    last = max_distance - 1
+    return xp.where(offsets >= 0, xp.minimum(offsets, last), 2 * max_distance + xp.maximum(offsets, -last))
 
 
 def relative_atoms(
@@ -58,21 +55,13 @@ def relative_atoms(
     A gather of all pairs has a gradient that adds B T T rows into a table of 130: slow everywhere, and of
     another order at every run on GPUs. Distances make bands along diagonals, which a reshape draws; all else
     is a choice between constants. So the gradient is made of sums.
-
-    Args:
-      table: a row for each id.
-      token_type_ids: segments.
-      max_distance: Delta.
     """
     length = token_type_ids.shape[1]
     if not isinstance(length, int):  # any length, under `jax.export`: its reshapes cannot draw diagonals
         positions = jnp.arange(length)
         every = relative_ids(positions, positions, token_type_ids, token_type_ids, max_distance)
         return jnp.moveaxis(table[every], -1, 1)
-    ids = np.arange(1 - length, length)
-    ids = np.where(
-        ids >= 0, np.minimum(ids, max_distance - 1), 2 * max_distance + np.maximum(ids, 1 - max_distance)
-    )
+    ids = near_ids(np.arange(1 - length, length), max_distance)
     near = diagonals(rows_of(table, ids))[None]  # [1, D2, T, T]
     other, from_first, to_first = (
         table[max_distance + row][None, :, None, None] for row in (0, max_distance, max_distance + 1)
@@ -85,20 +74,12 @@ def relative_atoms(
 
 
 def t5_atoms(table: Float[Array, "N D2"], length: int, max_distance: int) -> Float[Array, "1 D2 T T"]:
-    """Binary base atoms by T5's buckets: `table[t5_buckets]`, predicates first.
-
-    Args:
-      table: a row for each bucket.
-      length: of the texts.
-      max_distance: from here on one bucket.
-    """
+    """Binary base atoms by T5's buckets: `table[t5_buckets]`, predicates first."""
     buckets = t5_buckets(np.arange(1 - length, length), len(table), max_distance)
     return diagonals(rows_of(table, buckets))[None]
 
 
-def t5_buckets(
-    offsets: np.ndarray, num_buckets: int, max_distance: int, *, bidirectional: bool = True
-) -> np.ndarray:
+def t5_buckets(offsets: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
     """Buckets of distances y - x (Raffel et al. 2020): one each when near, then of growing width.
 
     Half of a direction's buckets are for single distances, the others grow by a constant factor up to
@@ -114,16 +95,11 @@ def t5_buckets(
 
     Args:
       offsets: y - x, any shape.
-      num_buckets: in all.
+      num_buckets: in all, one half of them for y > x.
       max_distance: where the last bucket begins.
-      bidirectional: one half for y > x; else what comes after is in bucket 0, for causal models.
     """
-    offsets = np.asarray(offsets)
-    if bidirectional:
-        num_buckets //= 2
-        direction, distance = num_buckets * (offsets > 0), np.abs(offsets)
-    else:
-        direction, distance = 0, np.maximum(-offsets, 0)
+    num_buckets //= 2
+    direction, distance = num_buckets * (offsets > 0), np.abs(offsets)
     exact = num_buckets // 2
     # Where the logarithm is a whole number a rounded quotient may fall short of it.
     growth = np.log(np.maximum(distance, 1) / exact) / np.log(max_distance / exact) * (num_buckets - exact)

@@ -22,6 +22,7 @@ from folnet import parameters
 from folnet.configuration import FOLNetConfig
 from folnet.settings import ModelConfig
 from folnet.transformer_configuration import TransformerConfig
+from folnet.writing import write_whole
 
 MODEL_TYPES = {kind.model_type: kind for kind in (FOLNetConfig, TransformerConfig)}
 CONFIG_FILE = "config.json"
@@ -32,43 +33,57 @@ class Pretrained:
     """What every model class has besides being a module."""
 
     @nn.nowrap
-    def save_pretrained(self, directory: str | os.PathLike[str], params: Mapping[str, Any]) -> None:
-        """Writes the settings and parameters; see `save_pretrained`."""
-        save_pretrained(directory, self, params)
+    def save_pretrained(self: Any, directory: str | os.PathLike[str], params: Mapping[str, Any]) -> None:
+        """Writes config.json and model.safetensors.
+
+        Args:
+          directory: made if it is not there.
+          params: the model's parameters, written as they are.
+
+        Raises:
+          ValueError: parameters that are not this model's, all misfits at once.
+        """
+        table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
+        given = {name: array.shape for name, array in table.items()}
+        parameters.complain("params", self, parameters.misfits(parameters.shapes(self), given))
+        described = {
+            "model_type": self.config.model_type,
+            "architectures": [type(self).__name__],
+            **self.config.to_dict(),
+        }
+        # The settings last: with them the directory is a model.
+        weights = safetensors.numpy.save(table, metadata={"format": "flax"})
+        write_whole(Path(directory) / WEIGHTS_FILE, weights)
+        write_whole(Path(directory) / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
 
     @classmethod
     def from_pretrained(
-        cls, directory: str | os.PathLike[str], *, key: jax.Array | None = None, **changes: Any
+        cls: Any, directory: str | os.PathLike[str], *, key: jax.Array | None = None, **changes: Any
     ) -> tuple[Self, dict[str, Any]]:
-        """The model of this class in a directory, and its parameters; see `from_pretrained`."""
-        return from_pretrained(cls, directory, key=key, **changes)
+        """The model in a directory and its parameters.
 
+        It need not have been saved from the same class: heads that this one has not are left out, and with a
+        key heads that it has are drawn. An encoder alone is the encoder of any.
 
-def save_pretrained(directory: str | os.PathLike[str], model: Any, params: Mapping[str, Any]) -> None:
-    """Writes config.json and model.safetensors.
+        Args:
+          directory: with config.json and model.safetensors.
+          key: draws the parameters of heads that are missing; None: they are an error.
+          **changes: of the settings, such as `dtype` or `num_labels`.
 
-    Args:
-      directory: made if it is not there.
-      model: whose settings are written.
-      params: its parameters, written as they are.
-
-    Raises:
-      ValueError: parameters that are not this model's, all misfits at once.
-    """
-    table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
-    given = {name: array.shape for name, array in table.items()}
-    parameters.complain("params", model, parameters.misfits(parameters.shapes(model), given))
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    described = {
-        "model_type": model.config.model_type,
-        "architectures": [type(model).__name__],
-        **model.config.to_dict(),
-    }
-    # The settings last: with them the directory is a model.
-    weights = safetensors.numpy.save(table, metadata={"format": "flax"})
-    _write(directory / WEIGHTS_FILE, weights)
-    _write(directory / CONFIG_FILE, (json.dumps(described, indent=2) + "\n").encode())
+        Raises:
+          ValueError: a file that is missing or damaged, by name; parameters that do not fit, all of them at
+            once.
+        """
+        config, architecture = read_config(directory)
+        model = cls(config.replace(**changes))
+        path = Path(directory) / WEIGHTS_FILE
+        try:
+            table = safetensors.numpy.load_file(path)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise ValueError(f"{path}: expected parameters of a FOLNet, but {_reason(error)}") from error
+        if architecture != cls.__name__:
+            table = parameters.adapted(table, parameters.shapes(model))
+        return model, parameters.filled(model, table, str(path), key=key)
 
 
 def read_config(directory: str | os.PathLike[str]) -> tuple[ModelConfig, str]:
@@ -91,48 +106,6 @@ def read_config(directory: str | os.PathLike[str]) -> tuple[ModelConfig, str]:
         return MODEL_TYPES[described["model_type"]].from_dict(fields), str(architectures[0])
     except (ValueError, TypeError, LookupError) as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def from_pretrained(
-    cls: type[Any], directory: str | os.PathLike[str], *, key: jax.Array | None = None, **changes: Any
-) -> tuple[Any, dict[str, Any]]:
-    """The model in a directory and its parameters.
-
-    It need not have been saved from the same class: heads that this one has not are left out, and with a key
-    heads that it has are drawn. An encoder alone is the encoder of any.
-
-    Args:
-      cls: the class of the model.
-      directory: with config.json and model.safetensors.
-      key: draws the parameters of heads that are missing; None: they are an error.
-      **changes: of the settings, such as `dtype` or `num_labels`.
-
-    Raises:
-      ValueError: a file that is missing or damaged, by name; parameters that do not fit, all of them at once.
-    """
-    config, architecture = read_config(directory)
-    model = cls(config.replace(**changes))
-    path = Path(directory) / WEIGHTS_FILE
-    try:
-        table = safetensors.numpy.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise ValueError(f"{path}: expected parameters of a FOLNet, but {_reason(error)}") from error
-    if architecture != cls.__name__:
-        table = parameters.adapted(table, parameters.shapes(model))
-    return model, parameters.filled(model, table, str(path), key=key)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 HeadActivation = Literal["gelu", "relu"]
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
-
 MOST_LAYERS = 1000
 """Layers are built one by one: with a number out of a damaged file that would never end."""
 
@@ -91,11 +90,7 @@ class ModelConfig:
         _check_dtype(self.dtype)
 
     def replace(self, **changes: Any) -> Self:
-        """These settings but for some.
-
-        Raises:
-          ValueError: a field that does not exist or does not fit.
-        """
+        """These settings but for some; unknown or unfit ones raise ValueError."""
         return type(self).from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,11 +99,7 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """The settings with these fields; the others have their defaults.
-
-        Raises:
-          ValueError: a field that does not exist (all of them are named), or does not fit.
-        """
+        """Settings with these fields, else defaults; raises ValueError with all that are unknown or unfit."""
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(fields) - known):
             raise ValueError(
@@ -133,6 +124,13 @@ def expect_integer(name: str, value: object, least: int) -> None:
         raise misfit(name, value, f"an integer of at least {least}")
     if value >= 2**31:
         raise misfit(name, value, "an integer below 2**31")
+
+
+def at_least(least: int, **values: int) -> None:
+    """Raises ValueError: a number that is smaller, by its name."""
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def check_buckets(count: int, distance: int) -> None:

@@ -14,24 +14,16 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from folnet.configuration import FOLNetConfig
-from folnet.decoder import DecodingState, FOLNetDecoder, check_config, check_text
+from folnet.decoder import DecodingState, FOLNetDecoder, check_config
 from folnet.encoder_decoder import Encoded, FOLNetTargetDecoder
 from folnet.generation import Generated, generate, generate_from
-from folnet.model import FOLNet
+from folnet.model import FOLNet, check_text
 from folnet.pretrained import Pretrained
 
 
 @struct.dataclass
 class CausalLMOutput:
-    """What a decoder-only model says.
-
-    Attributes:
-      logits: of the word after each token.
-      last_hidden_state: u_L(x).
-      relation_hidden_state: u_L(x, y), 0 where x may not look at y.
-      hidden_states: u_l(x) of all layers; None unless asked for.
-      relation_hidden_states: u_l(x, y) of all layers; None unless asked for.
-    """
+    """Logits of the word after each token, and the fields of `DecoderOutput`."""
 
     logits: Float[Array, "B T V"]
     last_hidden_state: Float[Array, "B T D1"]
@@ -42,14 +34,9 @@ class CausalLMOutput:
 
 @struct.dataclass
 class Seq2SeqLMOutput:
-    """What an encoder-decoder says.
+    """Logits of the word after each token of the target, and the last atoms of target and input.
 
-    Attributes:
-      logits: of the word after each token of the target.
-      last_hidden_state: u_L(x) of the target.
-      relation_hidden_state: u_L(x, y) of the target's tokens to those of the input and then of the target.
-      encoder_last_hidden_state: u_L(x) of the input.
-      encoder_relation_hidden_state: u_L(x, y) of the input.
+    Relations of the target's tokens are to those of the input and then of the target.
     """
 
     logits: Float[Array, "B T V"]
@@ -60,16 +47,11 @@ class Seq2SeqLMOutput:
 
 
 class FOLNetForCausalLM(nn.Module, Pretrained):
-    """Language modelling from left to right, with or without a prefix.
-
-    Attributes:
-      config: the settings.
-    """
+    """Language modelling from left to right, with or without a prefix."""
 
     config: FOLNetConfig
 
     def setup(self):
-        """The decoder; its table of words is the head."""
         self.folnet = FOLNetDecoder(self.config)
 
     def __call__(
@@ -91,24 +73,18 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
             prefix_lengths=prefix_lengths,
             output_hidden_states=output_hidden_states,
         )
-        return CausalLMOutput(
-            logits=self.folnet.logits(out.last_hidden_state),
-            last_hidden_state=out.last_hidden_state,
-            relation_hidden_state=out.relation_hidden_state,
-            hidden_states=out.hidden_states,
-            relation_hidden_states=out.relation_hidden_states,
-        )
+        return CausalLMOutput(self.folnet.embeddings.logits(out.last_hidden_state), **vars(out))
 
     def prefill(self, *texts: Any, **options: Any) -> tuple[Float[Array, "B V"], DecodingState]:
         """Logits after texts, and the state to go on with; arguments are those of `FOLNetDecoder.prefill`."""
         unary, state = self.folnet.prefill(*texts, **options)
         last = jnp.take_along_axis(unary, (state.length - 1)[:, None, None], axis=1)
-        return self.folnet.logits(last)[:, 0], state
+        return self.folnet.embeddings.logits(last)[:, 0], state
 
     def step(self, token: Int[Array, "B"], state: DecodingState) -> tuple[Float[Array, "B V"], DecodingState]:
         """Logits after one more token of each text, and the state with it."""
         unary, state = self.folnet.step(token, state)
-        return self.folnet.logits(unary[:, None])[:, 0], state
+        return self.folnet.embeddings.logits(unary[:, None])[:, 0], state
 
     @nn.nowrap
     def generate(self, params: Any, input_ids: Int[Array, "B T"], **options: Any) -> Generated:
@@ -117,12 +93,9 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
 
 
 class FOLNetForConditionalGeneration(nn.Module, Pretrained):
-    """A target text given an input text: an encoder, and a decoder that reads it.
+    """A target text given an input text: an encoder, and a decoder that reads it, of the same settings.
 
     The encoder is a whole `FOLNet`, so that a pretrained one can be loaded; its pooler is not read.
-
-    Attributes:
-      config: the settings of both.
     """
 
     config: FOLNetConfig

@@ -21,6 +21,9 @@ import numpy as np
 import tokenizers
 from jaxtyping import Bool, Int32, Int64
 
+from folnet.settings import at_least
+from folnet.writing import write_whole
+
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """What every vocabulary has."""
 
@@ -76,11 +79,7 @@ class WordPieceTokenizer:
 
     @classmethod
     def from_vocabulary(cls, path: str | os.PathLike[str], *, lowercase: bool = True) -> "WordPieceTokenizer":
-        """Reads a `vocab.txt`.
-
-        Args:
-            path: the file; UTF-8, a piece on each line.
-            lowercase: as above.
+        """Reads a `vocab.txt`: UTF-8, a piece on each line.
 
         Raises:
             ValueError: there is no such file, or it is damaged: the file, the line and what is wrong.
@@ -104,10 +103,7 @@ class WordPieceTokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a `vocab.txt`, whole or not at all."""
-        path = Path(path).expanduser()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.write_text("".join(f"{piece}\n" for piece in self.vocabulary), encoding="utf-8", newline="")
-        temporary.replace(path)
+        write_whole(path, "".join(f"{piece}\n" for piece in self.vocabulary))
 
     @classmethod
     def train(
@@ -127,21 +123,16 @@ class WordPieceTokenizer:
         number of threads.
 
         Args:
-            texts: what to learn from; gone through once.
-            vocab_size: pieces at most, with the special ones.
+            texts: what to learn from; read once.
+            vocab_size: pieces at most, with the special ones; fewer if the text does not have more.
             min_frequency: a pair that is there less often is not joined.
             max_alphabet: keeps the most frequent characters; the others become [UNK].
             lowercase: as above.
 
-        Returns:
-            The tokenizer. Its vocabulary is smaller than `vocab_size` if the text does not have more.
-
         Raises:
             ValueError: a number is too small, or the texts have no word.
         """
-        for name, value in (("min_frequency", min_frequency), ("max_alphabet", max_alphabet)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        at_least(1, min_frequency=min_frequency, max_alphabet=max_alphabet)
         words = _count_words(texts, lowercase)
         counts: Counter[str] = Counter()
         for word, count in words.items():
@@ -182,7 +173,6 @@ class WordPieceTokenizer:
         return functools.partial(type(self), lowercase=self.lowercase), (self.vocabulary,)
 
     def __len__(self) -> int:
-        """Number of pieces."""
         return self.vocab_size
 
     @property
@@ -224,11 +214,7 @@ class WordPieceTokenizer:
         return self._model.encode(text, add_special_tokens=False).tokens
 
     def pieces(self, texts: Sequence[str]) -> list[Pieces]:
-        """Pieces and where they stand, for tasks that answer with a part of the text.
-
-        Args:
-            texts: some; what looks like a special token in them is text, not a special token.
-        """
+        """Pieces and where they stand, for tasks that answer with a part of the text; [MASK] is text."""
         return [
             Pieces(np.asarray(found.ids, np.int32), np.asarray(found.offsets, np.int64).reshape(-1, 2))
             for found in self._model.encode_batch(list(texts), add_special_tokens=False)
@@ -237,10 +223,8 @@ class WordPieceTokenizer:
     def ids(self, texts: Sequence[str], *, special_tokens: bool = False) -> list[list[int]]:
         """The ids of some texts, without [CLS] and [SEP]; faster than `pieces`.
 
-        Args:
-            texts: some.
-            special_tokens: whether `[MASK]` and the like in a text mean the special token, as in a sentence
-                to be filled in. In text from elsewhere they should not.
+        With `special_tokens`, `[MASK]` and the like in a text mean the special token, as in a sentence to be
+        filled in. In text from elsewhere they should not.
         """
         if not special_tokens:
             return [
@@ -273,9 +257,6 @@ class WordPieceTokenizer:
                 at their ends, the longer of a pair first.
             special_tokens: whether `[MASK]` in a text is the special token; see `ids`.
 
-        Returns:
-            The inputs.
-
         Raises:
             ValueError: a single string is given, there are not as many second texts as first ones, or
                 `length` has no room for the special tokens.
@@ -298,12 +279,7 @@ class WordPieceTokenizer:
         *,
         length: int,
     ) -> Inputs:
-        """Ids as the model reads them; `__call__` for those who have ids already.
-
-        Args:
-            first: ids without special tokens, B rows.
-            second: the same behind [SEP].
-            length: tokens with the special ones, T.
+        """Ids without special tokens as the model reads them, T = `length` tokens in all.
 
         Raises:
             ValueError: `length` has no room for the special tokens, or the numbers of rows differ.
@@ -333,10 +309,7 @@ class WordPieceTokenizer:
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Text again: words with a space between them; what was uppercase or had accents is so no more.
 
-        Args:
-            ids: of one text.
-            skip_special_tokens: leaves out [PAD], [CLS], [SEP] and [MASK]; an [UNK] stays, something was
-                there.
+        `skip_special_tokens` leaves out [PAD], [CLS], [SEP] and [MASK]; an [UNK] stays, something was there.
 
         Raises:
             ValueError: an id is not in the vocabulary.
@@ -351,15 +324,9 @@ class WordPieceTokenizer:
 
 
 def truncated(first: int, second: int, room: int) -> tuple[int, int]:
-    """How much is kept of two segments when the longer one is cut first, a token at a time.
+    """How many tokens of two segments are kept in a room when the longer one is cut first, one at a time.
 
-    Args:
-        first: tokens of the first.
-        second: tokens of the second; of two equally long ones it is cut first.
-        room: tokens there is room for.
-
-    Returns:
-        Tokens kept of both.
+    Of two equally long ones the second is cut first.
     """
     if first + second <= room:
         return first, second
@@ -381,16 +348,11 @@ def _check(vocabulary: Sequence[str], name: str) -> None:
         elif piece in seen:
             problems.append(f"line {line}, {piece!r}, is also line {seen[piece]}")
         seen.setdefault(piece, line)
-    missing = [token for token in SPECIAL_TOKENS if token not in seen]
-    if missing:
+    if missing := [token for token in SPECIAL_TOKENS if token not in seen]:
         problems.append(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     if problems:
         more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise ValueError(f"{name}: {'; '.join(problems[:5])}{more}; expected a different piece on each line")
-
-
-def _normalizer(lowercase: bool) -> tokenizers.normalizers.Normalizer:
-    return tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
 
 
 def _model(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
@@ -399,7 +361,7 @@ def _model(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
             ids, unk_token=UNK, max_input_chars_per_word=100, continuing_subword_prefix=CONTINUATION
         )
     )
-    model.normalizer = _normalizer(lowercase)
+    model.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
     model.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     model.decoder = tokenizers.decoders.WordPiece(prefix=CONTINUATION)
     return model
@@ -407,7 +369,8 @@ def _model(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
 
 def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
     """How often each word is there."""
-    normalizer, splitter = _normalizer(lowercase), tokenizers.pre_tokenizers.BertPreTokenizer()
+    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
     words: Counter[str] = Counter()
     for text in texts:
         words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))

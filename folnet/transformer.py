@@ -20,10 +20,10 @@ from folnet import parameters, positions
 from folnet.affine import Affine, activate, over_predicates
 from folnet.configuration import FOLNetConfig
 from folnet.dropout import Dropout
-from folnet.embeddings import relation_counts, word_logits
-from folnet.layers import UNARY_AXES
-from folnet.linear import Linear, normal
-from folnet.model import FOLNet, FOLNetOutput, check_inputs, check_shapes
+from folnet.embeddings import Tables, relation_counts
+from folnet.layers import UNARY_AXES, rematerialized
+from folnet.linear import Linear, table
+from folnet.model import FOLNet, FOLNetOutput, encoder_arguments
 from folnet.pretrained import Pretrained
 from folnet.settings import ModelConfig
 from folnet.transformer_attention import SelfAttention
@@ -31,32 +31,22 @@ from folnet.transformer_configuration import TransformerConfig
 
 
 class Normalization(nn.Module):
-    """LayerNorm with gain and bias.
-
-    Attributes:
-      config: of the model.
-    """
+    """LayerNorm with gain and bias; sums are float32 at least, the result has the type of the computation."""
 
     config: TransformerConfig
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "B T D1"]) -> Float[Array, "B T D1"]:
-        """Each token's features, in the type of the computation; sums are float32 at least."""
         norm = nn.LayerNorm(epsilon=self.config.layer_norm_eps, use_fast_variance=False, name="affine")
         return norm(inputs).astype(self.config.dtype)
 
 
 class TransformerLayer(nn.Module):
-    """Attention, then a feed-forward layer, each with a residual sum that is normalised.
-
-    Attributes:
-      config: of the model.
-    """
+    """Attention, then a feed-forward layer, each with a residual sum that is normalised."""
 
     config: TransformerConfig
 
     def setup(self):
-        """Both parts, and their normalisations."""
         config = self.config
         self.attention = SelfAttention(config)
         self.attention_norm = Normalization(config)
@@ -74,28 +64,14 @@ class TransformerLayer(nn.Module):
         return nn.with_logical_constraint(unary, UNARY_AXES)
 
 
-class TransformerEmbeddings(nn.Module):
-    """Words, segments and positions as vectors, normalised.
-
-    Attributes:
-      config: of the model.
-    """
+class TransformerEmbeddings(Tables):
+    """Words, segments and positions as vectors, normalised."""
 
     config: TransformerConfig
 
     def setup(self):
-        """Tables, and what follows them."""
-        config = self.config
-        init, width = normal(config.initializer_range), config.hidden_size
-        self.word = self.param("word", init, (config.vocab_size, width))
-        self.type = self.param("type", init, (config.type_vocab_size, width))
-        self.position: Any = (
-            self.param("position", init, (config.max_position_embeddings, width))
-            if config.absolute_position
-            else None
-        )
-        self.norm = Normalization(config)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        super().setup()
+        self.norm = Normalization(self.config)
 
     def __call__(
         self,
@@ -105,48 +81,26 @@ class TransformerEmbeddings(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "B T D1"]:
         """Features of the tokens before the first layer, in the type of the computation."""
-        unary = jnp.take(self.type, token_type_ids, axis=0)
-        if input_ids is not None:
-            unary += jnp.take(self.word, input_ids, axis=0)
-        if self.position is not None:
-            unary += self.position[None, : unary.shape[1]]
+        unary = self.properties(input_ids, token_type_ids)
         if inputs_embeds is not None:
             unary += inputs_embeds.astype(unary.dtype)
         return self.dropout(self.norm(unary), deterministic=deterministic)
 
-    def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
-        """How much each token is like each word."""
-        return word_logits(self.word, unary)
-
 
 class Transformer(nn.Module, Pretrained):
-    """The encoder and the pooled first token.
-
-    Attributes:
-      config: the settings.
-    """
+    """The encoder and the pooled first token."""
 
     config: TransformerConfig
 
     def setup(self):
-        """Embeddings, what heads are told of distances and relations, the layers, the pooler."""
         config = self.config
         self.embeddings = TransformerEmbeddings(config)
-        init, heads = normal(config.initializer_range), config.num_attention_heads
-        self.distance_bias: Any = (
-            self.param("distance_bias", init, (config.relative_attention_num_buckets, heads))
-            if config.relative_position == "t5"
-            else None
-        )
-        self.relation_bias: Any = (
-            self.param("relation_bias", init, (config.relation_vocab_size, heads))
-            if config.relation_vocab_size and config.relation_attention == "bias"
-            else None
-        )
-        layer = TransformerLayer
-        if config.remat != "none":
-            policy = getattr(jax.checkpoint_policies, config.remat)
-            layer = nn.remat(TransformerLayer, static_argnums=(5,), policy=policy)
+        heads = config.num_attention_heads
+        buckets = config.relative_attention_num_buckets if config.relative_position == "t5" else 0
+        self.distance_bias = table(self, "distance_bias", buckets, heads)
+        relations = config.relation_vocab_size if config.relation_attention == "bias" else 0
+        self.relation_bias = table(self, "relation_bias", relations, heads)
+        layer = rematerialized(TransformerLayer, config.remat)
         self.layers = [layer(config) for _ in range(config.num_hidden_layers)]
         self.pooler = Linear(config, config.hidden_size, config.hidden_size)
 
@@ -161,17 +115,9 @@ class Transformer(nn.Module, Pretrained):
         relation_ids: Int[Array, "B T T *K"] | None = None,
         output_hidden_states: bool = False,
     ) -> FOLNetOutput:
-        """Features of a text's tokens. Arguments are those of `FOLNet`, and mean the same.
+        """Features of a text's tokens. Arguments are those of `FOLNet` and mean the same.
 
-        Args:
-          input_ids: tokens; may be left out where `inputs_embeds` are given.
-          token_type_ids: segments, 0 by default.
-          attention_mask: true where a token is real. None masks nothing.
-          deterministic: False to drop; needs a key "dropout".
-          inputs_embeds: more features of each token, added before the normalisation.
-          relation_ids: relations of pairs by number, less than `relation_vocab_size`, one or K a pair; -1 for
-            none. What they do is `relation_attention`'s matter.
-          output_hidden_states: whether features after each layer are given out.
+        What `relation_ids` do is `relation_attention`'s matter.
 
         Returns:
           `FOLNetOutput` without relations: a Transformer keeps none.
@@ -180,8 +126,7 @@ class Transformer(nn.Module, Pretrained):
           ValueError: an argument that does not fit, by its name; ids out of range, unless they are traced.
         """
         config = self.config
-        check_inputs(config, input_ids, token_type_ids, relation_ids=relation_ids)
-        shape = check_shapes(
+        input_ids, types, mask, relation_ids = encoder_arguments(
             config,
             input_ids,
             token_type_ids,
@@ -189,19 +134,11 @@ class Transformer(nn.Module, Pretrained):
             inputs_embeds=inputs_embeds,
             relation_ids=relation_ids,
         )
-        if token_type_ids is None:
-            token_type_ids = jnp.zeros(shape, jnp.int32)
-        unary = self.embeddings(
-            None if input_ids is None else jnp.asarray(input_ids),
-            jnp.asarray(token_type_ids),
-            inputs_embeds,
-            deterministic,
-        )
+        unary = self.embeddings(input_ids, types, inputs_embeds, deterministic)
         counts = None
         if relation_ids is not None:
-            counts = relation_counts(jnp.asarray(relation_ids), config.relation_vocab_size, unary.dtype)
-        bias = self._bias(shape[1], counts)
-        mask = None if attention_mask is None else jnp.asarray(attention_mask, bool)[:, None, None, :]
+            counts = relation_counts(relation_ids, config.relation_vocab_size, unary.dtype)
+        bias = self._bias(types.shape[1], counts)
         states = [nn.with_logical_constraint(unary, UNARY_AXES)]
         for layer in self.layers:
             states.append(layer(states[-1], bias, counts, mask, deterministic))

@@ -7,7 +7,6 @@ Axis letters: B batch; T, X, Y, A tokens; D1 features; H heads, S features of a 
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from folnet import operators, positions
 from folnet.affine import Affine, over_predicates
 from folnet.dropout import Dropout
-from folnet.linear import Linear, normal
+from folnet.linear import Linear, table
 from folnet.transformer_configuration import TransformerConfig
 
 
@@ -55,17 +54,8 @@ def attention(
 
         z_h(x) = sum_a softmax_a(<q_h(x), k_h(a) + k(x, a)> / sqrt(S) + b_h(x, a)) (v_h(a) + v(x, a))
 
-    Without vectors of pairs and without dropout it is `jax.nn.dot_product_attention`.
-
-    Args:
-      query: of each head.
-      key: of each head.
-      value: of each head.
-      bias: b, added to the scores.
-      relation_keys: k of pairs, with `relation_premise` or not at all.
-      relation_premise: v of pairs.
-      mask: True where x may look at a.
-      dropout: of the weights.
+    Without vectors of pairs, k(x, a) = `relation_keys` and v(x, a) = `relation_premise`, and without dropout
+    it is `jax.nn.dot_product_attention`. The mask is True where x may look at a.
     """
     if relation_keys is None and dropout is None:
         bias = None if bias is None else bias.astype(query.dtype)
@@ -87,13 +77,9 @@ def pair_vectors(
     max_distance: int | None,
     counts: Float[Array, "B R T T"] | None,
 ) -> Float[Array, "#B S T T"]:
-    """The vectors of all pairs: that of their distance, clipped, and those of their relations.
+    """The vectors of all pairs: those of their clipped distances, and of the relations counted in `counts`.
 
-    Args:
-      table: rows of the distances -k to k, if any, then of relations.
-      length: of the texts.
-      max_distance: k; None without distances.
-      counts: how often each relation holds of a pair; None without relations.
+    The table has rows of the distances -k to k, with k `max_distance`, then of relations; None without them.
     """
     vectors = []
     if max_distance is not None:
@@ -106,24 +92,17 @@ def pair_vectors(
 
 
 class SelfAttention(nn.Module):
-    """Attention with its projections, which all have biases, as BERT's do.
-
-    Attributes:
-      config: of the model.
-    """
+    """Attention with its projections, which all have biases, as BERT's do."""
 
     config: TransformerConfig
 
     def setup(self):
-        """The projections, and the vectors of pairs."""
         config = self.config
         width = config.num_attention_heads * config.head_size
         self.query, self.key, self.value = (Linear(config, config.hidden_size, width) for _ in range(3))
         self.output = Linear(config, width, config.hidden_size)
-        shape = (config.num_pair_vectors, config.head_size)
-        init = normal(config.initializer_range)
-        self.pair_keys: Any = self.param("pair_keys", init, shape) if shape[0] else None
-        self.pair_values: Any = self.param("pair_values", init, shape) if shape[0] else None
+        self.pair_keys = table(self, "pair_keys", config.num_pair_vectors, config.head_size)
+        self.pair_values = table(self, "pair_values", config.num_pair_vectors, config.head_size)
         self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def __call__(
@@ -134,15 +113,7 @@ class SelfAttention(nn.Module):
         mask: Bool[Array, "#B 1 #T #T"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B T D1"]:
-        """What each token takes from the others.
-
-        Args:
-          unary: features.
-          bias: added to the scores.
-          counts: how often each given relation holds of a pair.
-          mask: True where x may look at a.
-          deterministic: False to drop.
-        """
+        """What each token takes from the others; `counts`: how often each given relation holds of a pair."""
         batch, length, _ = unary.shape
         config = self.config
         drops = not deterministic and config.attention_probs_dropout_prob > 0

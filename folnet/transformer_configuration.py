@@ -19,41 +19,23 @@ Remat = Literal["none", "nothing_saveable", "dots_saveable", "dots_with_no_batch
 class TransformerConfig(ModelConfig):
     """What there is to choose about a Transformer. The defaults are BERT base (Devlin et al. 2019).
 
-    Fields that `configuration.FOLNetConfig` has too mean the same there and here.
+    Fields that are not listed mean the same as in `configuration.FOLNetConfig`.
 
     Attributes:
-      vocab_size: tokens, V.
-      hidden_size: D1.
-      num_hidden_layers: L.
-      num_attention_heads: H.
-      head_size: S; H * S need not be D1.
       intermediate_size: hidden width of the feed-forward layers.
-      absolute_position: whether tokens have a learned absolute position.
-      max_position_embeddings: the longest sequence with absolute positions.
       relative_position: "none"; "t5": a learned number for each head and bucket of distances is added to the
         attention scores, the same in all layers (Raffel et al. 2020); "shaw": a learned vector for each
         distance is added to keys, another to values, in each layer its own and the same for all heads
         (Shaw et al. 2018).
-      relative_attention_num_buckets: of "t5".
-      relative_attention_max_distance: of "t5": from here on one bucket.
       max_distance: of "shaw": distances are clipped to it, either way. Shaw's k.
-      type_vocab_size: segments.
       relation_vocab_size: how many relations of pairs may be given with a text as `relation_ids`, R; 0 for
         none.
       relation_attention: what these do. "shaw": a vector each for keys and for values, as with distances:
         the relation-aware self-attention that Shaw et al. (2018) define for any labelled graph. "bias": a
         number for each head, as T5 has for distances.
       activation: of the feed-forward layers, "gelu" (exact) or "relu".
-      head_activation: of the masked language model's head.
       hidden_dropout_prob: of embeddings and of what is added to the residual stream.
       attention_probs_dropout_prob: of the attention's weights.
-      layer_norm_eps: of all normalisations.
-      initializer_range: standard deviation of matrices and tables; negative for sqrt(2 / (rows + columns)).
-      num_labels: of the classification head; 1 for regression.
-      problem_type: the loss of sequence classification.
-      pretrain_loss: what the heads were pretrained on.
-      dtype: name of the type of the computation. Parameters, softmax and sums stay float32 at least.
-      remat: what the backward pass computes again, layer by layer.
     """
 
     model_type: ClassVar[str] = "folnet_transformer"

@@ -31,13 +31,7 @@ from typing import TypeGuard, get_args
 
 import numpy as np
 
-from folnet.kinship.arrays import (
-    QUERY,
-    RELATION_VOCAB_SIZE,
-    VOCAB_SIZE,
-    Symbols,
-    symbols,
-)
+from folnet.kinship.arrays import QUERY, RELATION_VOCAB_SIZE, VOCAB_SIZE, Symbols, symbols
 from folnet.kinship.chains import add_distractors, draw_target, expand, stream
 from folnet.kinship.families import Tree, listed, tree
 from folnet.kinship.problems import DISTRACTORS, Problem
@@ -190,13 +184,9 @@ class Kinship:
         return max(self.lengths) + 1 + self.supporting + self.irrelevant + 2 * self.disconnected
 
     def __getitem__(self, index: int | np.integer) -> Problem:
-        """The problem of a number.
+        """The problem of a number below 2^32.
 
-        Args:
-            index: below 2^32.
-
-        Raises:
-            ValueError: `index` is out of range, or the settings ask for what hardly any family has.
+        Raises ValueError: `index` is out of range, or the settings ask for what hardly any family has.
         """
         _check_number("index", index)
         uniform = stream(np.random.default_rng(np.array((self.seed, index), np.uint32)))
@@ -220,12 +210,7 @@ class Kinship:
         return [self[index] for index in indices]
 
     def story(self, index: int | np.integer, *, shuffle: bool = True) -> Story:
-        """The problem of a number as text, with names and wording drawn for the same number.
-
-        Args:
-            index: below 2^32.
-            shuffle: whether its sentences stand in a random order, or in that of its facts.
-        """
+        """The problem of a number as text; names, wording and, to shuffle, order are drawn for the number."""
         return tell(self[index], np.random.default_rng((self.seed, int(index), 1)), shuffle=shuffle)
 
     def _attempt(self, uniform: Callable[[], float], relation: int, length: int) -> Problem | None:
@@ -248,15 +233,8 @@ class Kinship:
             return None
         facts, kinds, people = chain.facts, ["chain"] * length, chain.people
         if not alone:
-            added = add_distractors(
-                uniform,
-                self._tree,
-                family,
-                chain,
-                supporting=self.supporting,
-                irrelevant=self.irrelevant,
-                disconnected=self.disconnected,
-            )
+            distractors = {kind: getattr(self, kind) for kind in DISTRACTORS}
+            added = add_distractors(uniform, self._tree, family, chain, **distractors)
             if added is None:
                 return None
             for kind, new in added:
@@ -272,9 +250,8 @@ class Kinship:
         number = dict(zip(listed(people), order, strict=True))
 
         # Each fact once: most of those in a proof are conclusions, and premises further on.
-        renamed = {fact: Fact(number[fact.x], fact.relation, number[fact.y]) for fact in facts}
-        for _, _, fact in chain.proof:
-            renamed[fact] = Fact(number[fact.x], fact.relation, number[fact.y])
+        every = (*facts, *(step.conclusion for step in chain.proof))
+        renamed = {fact: Fact(number[fact.x], fact.relation, number[fact.y]) for fact in every}
         problem = Problem(
             num_people=len(number),
             facts=tuple([renamed[fact] for fact in facts]),

@@ -21,13 +21,11 @@ PAD, CLS, PERSON, FIRST, SECOND = range(5)
 """Tokens: nobody; [CLS]; somebody; the person x and the person y of the question "what is y to x?"."""
 
 VOCAB_SIZE = 5
-"""How many tokens there are."""
 
 QUERY = NUM_EDGES
 """The binary atom that marks the pair (x, y) of the question; the relations of facts are 0 to 13."""
 
 RELATION_VOCAB_SIZE = NUM_EDGES + 1
-"""How many binary atoms there are."""
 
 
 class Symbols(NamedTuple):
@@ -52,11 +50,7 @@ class Symbols(NamedTuple):
 
 
 def symbols(problems: Sequence[Problem], *, num_people: int | None = None) -> Symbols:
-    """Problems as arrays.
-
-    Args:
-        problems: some.
-        num_people: people there is room for, T - 1; by default as many as the largest problem has.
+    """Problems as arrays, with room for T - 1 = `num_people`, by default as many as the largest has.
 
     Raises:
         ValueError: there is no problem, or one with more people, by its place.
@@ -65,8 +59,8 @@ def symbols(problems: Sequence[Problem], *, num_people: int | None = None) -> Sy
         raise ValueError("problems is empty, expected at least one")
     sizes = [problem.num_people for problem in problems]
     num_people = max(sizes) if num_people is None else num_people
-    if max(sizes) > num_people:
-        place = next(place for place, size in enumerate(sizes) if size > num_people)
+    place = next((place for place, size in enumerate(sizes) if size > num_people), None)
+    if place is not None:
         raise ValueError(
             f"num_people is {num_people}, expected at least the {sizes[place]} of problems[{place}]"
         )

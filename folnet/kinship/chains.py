@@ -30,10 +30,8 @@ def stream(generator: np.random.Generator) -> Callable[[], float]:
 class Chain:
     """A chain under construction; people are numbers of the tree.
 
-    Attributes:
-        facts: from the first person of the question to the second, in order.
-        proof: compositions in order; the last one concludes what was asked for.
-        people: who is on it, a set.
+    The facts lead from the first person of the question to the second, in order; so do the compositions of
+    the proof, the last of which concludes what was asked for. `people` is who is on it.
     """
 
     facts: list[Fact]
@@ -44,20 +42,10 @@ class Chain:
 def draw_target(
     uniform: Callable[[], float], tree: Tree, family: Family, relation: int, length: int
 ) -> Fact | None:
-    """Two members of a family, the second of them the `relation` of the first.
+    """Two members of a family, the second of them the `relation` of the first; None if it has no such two.
 
     Each such two are as likely, but for those among whose kin there are too few people for a chain of the
     length, whatever the chain: a long chain hardly ever starts with the youngest.
-
-    Args:
-        uniform: gives numbers in [0, 1).
-        tree: what the family is part of.
-        family: some of it.
-        relation: by number.
-        length: facts of the chain that this is for.
-
-    Returns:
-        The fact; None if there are no such two.
     """
     kind = relation >> 1
     members, women = family
@@ -93,20 +81,12 @@ def expand(
     """A chain that composes to `target`.
 
     At each step the fact to expand is one of those that can be, each as likely; so is the rule among those
-    that apply, and so is the third person among those it allows.
-
-    Args:
-        uniform: gives numbers in [0, 1).
-        tree: what the family is part of.
-        family: whose facts these are.
-        target: what the chain shall compose to.
-        length: facts, k.
-        avoid: pairs of relations no expansion may come from.
-        include: pairs that one expansion, at a step drawn at random, must come from; empty for any.
-        unique: whether it may compose to nothing else besides.
+    that apply, and so is the third person among those it allows. No expansion comes from the pairs of
+    relations to `avoid`; one, at a step drawn at random, comes from those to `include`, if there are any. A
+    `unique` chain composes to nothing else.
 
     Returns:
-        The chain; None if one has been begun that cannot be carried on, or that may not be.
+        The chain; None if one has been begun that cannot be continued, or that may not be.
     """
     members, women = family
     thirds, kinds = tree.thirds, tree.kinds
@@ -167,20 +147,11 @@ def add_distractors(
     irrelevant: int,
     disconnected: int,
 ) -> list[tuple[str, tuple[Fact, ...]]] | None:
-    """True facts of the family that are not needed.
+    """True facts of the family that are not needed, each with people who are not in the story yet.
 
-    Every one of them brings people who are not in the story yet.
-
-    Args:
-        uniform: gives numbers in [0, 1).
-        tree: what the family is part of.
-        family: whose facts these are.
-        chain: the chain they stand beside.
-        supporting: how many facts of the chain get a way round: two facts over a new person that
-            compose to it.
-        irrelevant: how many facts join somebody in the story to somebody new, in either direction:
-            dead ends.
-        disconnected: how many facts are of two people who have nothing to do with the others of the story.
+    So many facts of the chain get a `supporting` way round: two facts over a new person that compose to it.
+    `irrelevant` ones join somebody in the story to somebody new, in either direction: dead ends.
+    `disconnected` ones are of two people who have nothing to do with the others of the story.
 
     Returns:
         Kind and facts, a pair each; None if the family has no room for them.
@@ -200,21 +171,16 @@ def add_distractors(
         once.remove(edge)
         people |= 1 << z
         added.append(("supporting", (fact(edge[0], z), fact(z, edge[2]))))
-    for _ in range(irrelevant):
+    for kind in ["irrelevant"] * irrelevant + ["disconnected"] * disconnected:
         free = family.members & ~people
-        sides = (people, free) if uniform() < 0.5 else (free, people)
+        sides = (free, free)
+        if kind == "irrelevant":
+            sides = (people, free) if uniform() < 0.5 else (free, people)
         pair = _told(uniform, tree, *sides)
         if pair is None:
             return None
         people |= 1 << pair[0] | 1 << pair[1]
-        added.append(("irrelevant", (fact(*pair),)))
-    for _ in range(disconnected):
-        free = family.members & ~people
-        pair = _told(uniform, tree, free, free)
-        if pair is None:
-            return None
-        people |= 1 << pair[0] | 1 << pair[1]
-        added.append(("disconnected", (fact(*pair),)))
+        added.append((kind, (fact(*pair),)))
     return added
 
 
@@ -236,13 +202,7 @@ def _expansion(
 
 
 def _ways(
-    tree: Tree,
-    women: People,
-    x: int,
-    y: int,
-    free: People,
-    avoid: Set[Pair],
-    wanted: Set[Pair] | None,
+    tree: Tree, women: People, x: int, y: int, free: People, avoid: Set[Pair], wanted: Set[Pair] | None
 ) -> list[People]:
     """Somebody free over whom two facts compose to that of x and y, by each rule that has any."""
     ways = []

@@ -10,7 +10,7 @@ a second.
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from folnet.kinship.rules import KINDS, RULES
@@ -22,25 +22,14 @@ _BITS = 53  # of a random number that are random
 
 
 class Family(NamedTuple):
-    """Who is there.
-
-    Attributes:
-        members: everybody.
-        women: those who are women.
-    """
+    """The members of a family, and those of them who are women."""
 
     members: People
     women: People
 
 
 class Between(NamedTuple):
-    """Who can stand between x and y by one rule, in the whole tree.
-
-    Attributes:
-        first: kind of x to them.
-        second: kind of them to y.
-        people: those.
-    """
+    """The people who can stand between x and y by one rule: kinds of x to them, and of them to y."""
 
     first: int
     second: int
@@ -49,13 +38,9 @@ class Between(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """The largest family: a couple, its descendants, and everyone's spouse.
+    """The largest family: a couple, so many generations of descendants, and everyone's spouse.
 
-    Spouses come from outside, without parents, as in CLUTRR.
-
-    Attributes:
-        generations: after the first couple.
-        children: of each couple.
+    Spouses come from outside, without parents, as in CLUTRR. `children` are those of each couple.
     """
 
     generations: int
@@ -79,36 +64,19 @@ class Tree:
 
     @functools.cached_property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
-        """[x][y]: what y is to x, a number of `KINDS`; -1 for no relation that has a name here.
-
-        By definition and not by the rules: from parents and marriages alone.
-        """
-        return tuple(
-            tuple(
-                -1 if kind is None else KINDS.index(kind)
-                for kind in (self._kind(x, y) for y in self._everyone)
-            )
-            for x in self._everyone
-        )
+        """[x][y]: what y is to x in `KINDS`, by parents and marriages, not by rules; -1 without a name."""
+        numbers = {None: -1, **{kind: number for number, kind in enumerate(KINDS)}}
+        return tuple(tuple(numbers[self._kind(x, y)] for y in self._everyone) for x in self._everyone)
 
     @functools.cached_property
     def relatives(self) -> tuple[tuple[People, ...], ...]:
         """[x][kind]: who is that to x."""
-        table = [[0] * len(KINDS) for _ in self._everyone]
-        for x, row in enumerate(self.kinds):
-            for y, kind in enumerate(row):
-                if kind >= 0:
-                    table[x][kind] |= 1 << y
-        return tuple(map(tuple, table))
+        return _sets(self.kinds)
 
     @functools.cached_property
     def between(self) -> tuple[tuple[tuple[Between, ...], ...], ...]:
         """[x][y]: the ways in which a rule derives what y is to x, from true relations to a third person."""
-        towards = [[0] * len(KINDS) for _ in self._everyone]  # [y][kind]: to whom y is that
-        for x, row in enumerate(self.kinds):
-            for y, kind in enumerate(row):
-                if kind >= 0:
-                    towards[y][kind] |= 1 << x
+        towards = _sets(zip(*self.kinds, strict=True))  # [y][kind]: to whom y is that
         rules: dict[int, list[tuple[int, int]]] = {}
         for (first, second), result in RULES.items():
             rules.setdefault(KINDS.index(result), []).append((KINDS.index(first), KINDS.index(second)))
@@ -176,11 +144,9 @@ class Tree:
         return -1 if kind < 0 else 2 * kind + (family.women >> y & 1)
 
     def draw(self, uniform: Callable[[], float], marriage: float) -> Family:
-        """A random family.
+        """A random family, whose couples have between one child and all of the tree's.
 
-        Args:
-            uniform: gives numbers in [0, 1), one a call.
-            marriage: how often a child marries. Every couple has between one child and all of the tree's.
+        `uniform` gives numbers in [0, 1), one a call; `marriage` is how often a child marries.
         """
         members, couples, offspring, children = 3, [0], self.offspring, self.children
         for _ in range(self.generations):
@@ -252,24 +218,26 @@ class Tree:
         return None
 
 
+def _sets(kinds: Iterable[Sequence[int]]) -> tuple[tuple[People, ...], ...]:
+    """[row][kind]: the places of a row that have a kind."""
+    table = []
+    for row in kinds:
+        sets = [0] * len(KINDS)
+        for place, kind in enumerate(row):
+            if kind >= 0:
+                sets[kind] |= 1 << place
+        table.append(tuple(sets))
+    return tuple(table)
+
+
 @functools.cache
 def tree(generations: int, children: int) -> Tree:
-    """A tree, whose tables are made once.
-
-    Args:
-        generations: after the first couple.
-        children: of each couple at most.
-    """
+    """A tree, whose tables are made once."""
     return Tree(generations, children)
 
 
 def pick(people: People, chance: float) -> int:
-    """One of some people, each as likely.
-
-    Args:
-        people: at least one.
-        chance: in [0, 1), which of them.
-    """
+    """One of some people, each as likely; `chance` in [0, 1) says which."""
     for _ in range(int(chance * people.bit_count())):
         people &= people - 1
     return (people & -people).bit_length() - 1

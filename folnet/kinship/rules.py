@@ -10,52 +10,33 @@ and marriages alone.
 """
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-KINDS = (
-    "child",
-    "parent",
-    "spouse",
-    "sibling",
-    "grandchild",
-    "grandparent",
-    "parent's sibling",
-    "child-in-law",
-    "parent-in-law",
-    "sibling's child",
-)
+_RELATIVES = {
+    "child": ("son", "daughter"),
+    "parent": ("father", "mother"),
+    "spouse": ("husband", "wife"),
+    "sibling": ("brother", "sister"),
+    "grandchild": ("grandson", "granddaughter"),
+    "grandparent": ("grandfather", "grandmother"),
+    "parent's sibling": ("uncle", "aunt"),
+    "child-in-law": ("son-in-law", "daughter-in-law"),
+    "parent-in-law": ("father-in-law", "mother-in-law"),
+    "sibling's child": ("nephew", "niece"),
+}
+
+KINDS = tuple(_RELATIVES)
 """Relations without gender. The first seven may stand in a story; all but "spouse" may be asked for."""
 
-RELATIONS = (
-    "son",
-    "daughter",
-    "father",
-    "mother",
-    "husband",
-    "wife",
-    "brother",
-    "sister",
-    "grandson",
-    "granddaughter",
-    "grandfather",
-    "grandmother",
-    "uncle",
-    "aunt",
-    "son-in-law",
-    "daughter-in-law",
-    "father-in-law",
-    "mother-in-law",
-    "nephew",
-    "niece",
-)
+RELATIONS = tuple(itertools.chain(*_RELATIVES.values()))
 """Relations by number: 2 * kind + 1 if y is a woman."""
 
 NUM_EDGES = 14
 """Relations that may stand in a story: the first so many, those that some rule has as a premise."""
 
 EDGES = RELATIONS[:NUM_EDGES]
-"""Their names."""
 
 TARGETS = tuple(number for number, name in enumerate(RELATIONS) if name not in ("husband", "wife"))
 """Relations that may be asked for, by number: all conclusions of rules. The place in here is the class."""
@@ -88,13 +69,7 @@ Pair = tuple[int, int]
 
 
 class Fact(NamedTuple):
-    """y is the `relation` of x.
-
-    Attributes:
-        x: a person, by number.
-        relation: by number.
-        y: another person.
-    """
+    """y is the `relation` of x, all by number."""
 
     x: int
     relation: int
@@ -102,13 +77,7 @@ class Fact(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One composition of a proof.
-
-    Attributes:
-        first: what is known of x and z.
-        second: what is known of z and y.
-        conclusion: what follows of x and y.
-    """
+    """One composition of a proof: what is known of x and z, of z and y, and what follows of x and y."""
 
     first: Fact
     second: Fact
@@ -131,41 +100,25 @@ def _gendered() -> dict[Pair, int]:
 COMPOSITIONS: Mapping[Pair, int] = _gendered()
 """The 62 pairs that compose, and to what."""
 
-_TABLE = tuple(
-    tuple(COMPOSITIONS.get((a, b), -1) for b in range(len(RELATIONS))) for a in range(len(RELATIONS))
-)
-
-_COLUMNS = tuple(zip(*_TABLE, strict=True))
-
 
 def number(name: str) -> int:
-    """A relation's number by its name.
-
-    Raises:
-        ValueError: there is no such relation.
-    """
+    """A relation's number by its name; raises ValueError if there is no such relation."""
     if name not in RELATIONS:
         raise ValueError(f"relation is {name!r}, expected one of {', '.join(RELATIONS)}")
     return RELATIONS.index(name)
 
 
 def compose(first: str, second: str) -> str | None:
-    """What two relations compose to, by name; None where no rule says.
-
-    Raises:
-        ValueError: there is no such relation.
-    """
-    result = _TABLE[number(first)][number(second)]
-    return None if result < 0 else RELATIONS[result]
+    """What two relations compose to, None where no rule says; raises ValueError for unknown names."""
+    result = COMPOSITIONS.get((number(first), number(second)))
+    return None if result is None else RELATIONS[result]
 
 
 class Deduction(NamedTuple):
     """All that follows from some facts.
 
-    Attributes:
-        facts: those given and those concluded, as (x, relation, y).
-        used: pairs of relations that were composed on the way: those of every two facts or conclusions that
-            meet and that a rule composes.
+    `facts` are those given and those concluded, as (x, relation, y). `used` has the pairs of relations that
+    were composed on the way: those of every two facts or conclusions that meet and that a rule composes.
     """
 
     facts: Set[tuple[int, int, int]]
@@ -180,14 +133,7 @@ def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset
     """Composes until nothing new follows.
 
     Every two facts that meet are looked at once, when the later of them comes up. Nobody is their own
-    relative.
-
-    Args:
-        facts: what is known, as (x, relation, y).
-        without: pairs that are not to be composed.
-
-    Returns:
-        Everything that follows, in any order of composition.
+    relative, and pairs in `without` are not composed.
     """
     queue = list(dict.fromkeys(facts))
     known = set(queue)
@@ -195,21 +141,13 @@ def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset
     after: dict[int, list[tuple[int, int]]] = {}
     before: dict[int, list[tuple[int, int]]] = {}
     for x, relation, y in queue:  # grows on the way
-        row = _TABLE[relation]
-        for following, z in after.get(y, ()):
-            result = row[following]
-            if result >= 0 and z != x and (relation, following) not in without:
-                used.add((relation, following))
-                conclusion = (x, result, z)
-                if conclusion not in known:
-                    known.add(conclusion)
-                    queue.append(conclusion)
-        column = _COLUMNS[relation]
-        for preceding, w in before.get(x, ()):
-            result = column[preceding]
-            if result >= 0 and w != y and (preceding, relation) not in without:
-                used.add((preceding, relation))
-                conclusion = (w, result, y)
+        meeting = [((relation, following), x, z) for following, z in after.get(y, ())]
+        meeting += [((preceding, relation), w, y) for preceding, w in before.get(x, ())]
+        for pair, start, end in meeting:
+            result = COMPOSITIONS.get(pair)
+            if result is not None and start != end and pair not in without:
+                used.add(pair)
+                conclusion = (start, result, end)
                 if conclusion not in known:
                     known.add(conclusion)
                     queue.append(conclusion)
@@ -219,16 +157,10 @@ def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset
 
 
 def conclusions(chain: Sequence[int]) -> list[int]:
-    """What a chain of facts composes to, in any order of composition.
+    """What a chain of relations composes to, in any order of composition; sorted.
 
     The same as `deduce` finds between its ends if everyone on it is a different person and nothing else is
     known, in a fraction of the time.
-
-    Args:
-        chain: relations by number, in a row.
-
-    Returns:
-        Relations by number, sorted.
     """
     length = len(chain)
     after: list[list[tuple[int, int]]] = [[] for _ in chain]  # [start]: ends, and what composes up to there

@@ -23,11 +23,7 @@ second parts."""
 
 @functools.cache
 def bracketings(run: Run) -> dict[int, tuple[Composed, ...]]:
-    """What a run composes to, each with the compositions of one way to it, in order.
-
-    Args:
-        run: relations, one at least.
-    """
+    """What a run of at least one relation composes to, each with the compositions of one way to it."""
     found: dict[tuple[int, int], dict[int, tuple[Composed, ...]]] = {
         (place, place + 1): {relation: ()} for place, relation in enumerate(run)
     }
@@ -47,9 +43,6 @@ def bracketings(run: Run) -> dict[int, tuple[Composed, ...]]:
 def possible(run: Run) -> bool:
     """Whether a family may have such a chain, as far as two facts in a row say: a spouse's spouse is
     oneself, and a spouse is of the other gender.
-
-    Args:
-        run: relations, by number.
     """
     return not any(
         KINDS[second // 2] == "spouse" and (KINDS[first // 2] == "spouse" or first % 2 == second % 2)
@@ -75,15 +68,9 @@ def expand_with_run(
     length: int,
     runs: frozenset[Run],
 ) -> Chain | None:
-    """A chain that composes to `target` and has one of some runs of relations in it.
+    """A chain of so many facts that composes to `target` and has one of some runs of relations in it.
 
-    Args:
-        uniform: gives numbers in [0, 1).
-        tree: what the family is part of.
-        family: whose facts these are.
-        target: what the chain shall compose to.
-        length: facts, k.
-        runs: relations in a row; first the length of one is drawn, each as likely, then one that fits.
+    First the length of a run is drawn, each as likely, then one that fits.
 
     Returns:
         The chain, in which all that the proof concludes is true; None if this family, or the run drawn, has

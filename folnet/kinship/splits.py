@@ -64,17 +64,14 @@ class HeldOut:
                 )
 
     def __bool__(self) -> bool:
-        """Whether anything is held out."""
         return bool(self.pairs or self.chains)
 
     @functools.cached_property
     def pair_numbers(self) -> frozenset[Pair]:
-        """The pairs, by number."""
         return frozenset((number(first), number(second)) for first, second in self.pairs)
 
     @functools.cached_property
     def chain_numbers(self) -> frozenset[Run]:
-        """The chains, by number."""
         return frozenset(tuple(map(number, chain)) for chain in self.chains)
 
     def has_chain(self, relations: Run) -> bool:
@@ -91,14 +88,9 @@ class HeldOut:
 
     @classmethod
     def draw_pairs(cls, seed: int, count: int) -> Self:
-        """Random pairs, at most so many that every relation is still concluded from some other pair.
+        """So many random pairs, 1 to 44: every relation is still concluded from some other pair.
 
-        Args:
-            seed: which.
-            count: how many, 1 to 44.
-
-        Raises:
-            ValueError: `count` is out of range.
+        Raises ValueError for another count.
         """
         most = len(COMPOSITIONS) - len(TARGETS)
         if not 1 <= count <= most:
@@ -115,15 +107,9 @@ class HeldOut:
 
     @classmethod
     def draw_chains(cls, seed: int, length: int, fraction: float) -> Self:
-        """A random part of all chains of some length, as CLUTRR keeps some for its test.
+        """A random fraction, in (0, 1), of all chains of 2 to 4 relations, as CLUTRR keeps some for its test.
 
-        Args:
-            seed: which.
-            length: relations in each; 2 to 4, beyond which there are too many to list.
-            fraction: of them, above 0 and below 1.
-
-        Raises:
-            ValueError: `length` or `fraction` is out of range.
+        Raises ValueError for another fraction or length.
         """
         if not 2 <= length <= 4:
             raise ValueError(f"length is {length}, expected 2 to 4")
@@ -145,13 +131,7 @@ def relations_of(problem: Problem) -> Run:
 
 
 def occurs(problem: Problem, held_out: HeldOut, deduction: Deduction | None = None) -> bool:
-    """Whether anything that is held out occurs in a problem.
-
-    Args:
-        problem: a problem.
-        held_out: what to look for.
-        deduction: what follows from its facts, if that is known already.
-    """
+    """Whether anything held out occurs in a problem; `deduction` is what follows from its facts, if known."""
     if held_out.pairs:
         deduction = deduction or deduce(problem.facts)
         if not deduction.used.isdisjoint(held_out.pair_numbers):
@@ -176,38 +156,25 @@ def compositions(problem: Problem) -> set[tuple[str, str]]:
 def check_disjoint(train: Iterable[Problem], test: Iterable[Problem], held_out: HeldOut) -> None:
     """Checks that training shows nothing of what is held out, and that every test problem asks for it.
 
-    Args:
-        train: problems to train on.
-        test: problems to test with.
-        held_out: what keeps them apart.
-
-    Raises:
-        ValueError: the first problem that is on the wrong side, and why.
+    Raises ValueError, with the first problem for which that is not so.
     """
     if not held_out:
         raise ValueError("held_out is empty, expected pairs or chains")
-    for place, problem in enumerate(train):
-        if occurs(problem, held_out):
-            raise ValueError(f"train[{place}] shows what is held out: {_named(relations_of(problem))}")
-    for place, problem in enumerate(test):
-        if not needs(problem, held_out):
-            raise ValueError(
-                f"test[{place}] can do without what is held out: {_named(relations_of(problem))}"
-            )
+    sides = (("train", "shows", train, True, occurs), ("test", "can do without", test, False, needs))
+    for name, verb, problems, wrong, look in sides:
+        for place, problem in enumerate(problems):
+            if look(problem, held_out) is wrong:
+                chain = ", ".join(RELATIONS[relation] for relation in relations_of(problem))
+                raise ValueError(f"{name}[{place}] {verb} what is held out: {chain}")
 
 
 @functools.cache
 def all_chains(length: int) -> tuple[Run, ...]:
-    """Every chain of so many relations that a family may have and the rules compose to exactly one; by
-    number.
+    """Every chain of at least two relations that a family may have and the rules compose to exactly one.
 
-    Args:
-        length: at least 2. There are 62 of two, 356 of three and 2,392 of four. Not all can be had: a child's
-            father's father is no father, whatever the rules say, and three brothers in a row need a family of
-            four children.
+    There are 62 of two, 356 of three and 2,392 of four. Not all can be had: a child's father's father is no
+    father, whatever the rules say, and three brothers in a row need a family of four children.
     """
-    if length == 2:
-        return tuple(sorted(pair for pair in COMPOSITIONS if max(pair) < NUM_EDGES))
     runs: dict[int, set[Run]] = {1: {(relation,) for relation in range(NUM_EDGES)}}
     expand: dict[int, list[Pair]] = {}
     for pair, result in COMPOSITIONS.items():
@@ -224,16 +191,7 @@ def all_chains(length: int) -> tuple[Run, ...]:
 
 
 def reachable(length: int, avoid: Set[Pair] = frozenset(), include: Set[Pair] = frozenset()) -> list[int]:
-    """Relations that some chain of a length can be expanded from, whatever families have.
-
-    Args:
-        length: facts, k.
-        avoid: pairs no expansion may come from.
-        include: pairs one expansion must come from; empty for any.
-
-    Returns:
-        Relations by number, sorted.
-    """
+    """Relations, sorted, of some chain that has no pair to avoid and one to include, if there are any."""
     plain: list[set[int]] = [set(), set(range(NUM_EDGES))]
     marked: list[set[int]] = [set(), set()]
     for size in range(2, length + 1):
@@ -254,16 +212,7 @@ def reachable(length: int, avoid: Set[Pair] = frozenset(), include: Set[Pair] = 
 
 @functools.cache
 def targets(held_out: HeldOut, part: Part, length: int) -> tuple[int, ...]:
-    """Relations that may be asked for with chains of a length, as far as the rules alone say.
-
-    Args:
-        held_out: pairs and chains.
-        part: "all"; "seen": without what is held out; "held_out": with some of it.
-        length: facts, k.
-
-    Returns:
-        Relations by number, sorted; none if there is no such problem.
-    """
+    """Relations that a part's problems of a length may ask for, as far as the rules alone say; sorted."""
     if part == "seen":
         found = set(reachable(length, avoid=held_out.pair_numbers))
         if held_out.chains and length <= 3:  # few enough to list; of more facts some are always left
@@ -278,7 +227,3 @@ def targets(held_out: HeldOut, part: Part, length: int) -> tuple[int, ...]:
         if not any(result < NUM_EDGES for result in shorter):  # only a whole chain can be one held out
             return tuple(sorted(runs.get(length, ())))
     return tuple(reachable(length))
-
-
-def _named(relations: Run) -> str:
-    return ", ".join(RELATIONS[relation] for relation in relations)

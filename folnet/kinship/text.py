@@ -99,12 +99,7 @@ special tokens, in which each word is one piece."""
 
 
 class Sentence(NamedTuple):
-    """One fact, told.
-
-    Attributes:
-        text: the sentence.
-        fact: its place among the problem's facts.
-    """
+    """One fact in words, and its place among the problem's facts."""
 
     text: str
     fact: int
@@ -112,13 +107,7 @@ class Sentence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """A problem as text.
-
-    Attributes:
-        problem: what is told.
-        names: of person 0, 1, ...; all different.
-        sentences: in the order of the story.
-    """
+    """A problem as text: the people's names, all different, and the sentences in the order of the story."""
 
     problem: Problem
     names: tuple[str, ...]
@@ -136,7 +125,7 @@ class Story:
 
     @property
     def answer(self) -> str:
-        """The relation."""
+        """The relation in words."""
         return self.problem.answer_name
 
     @property
@@ -146,13 +135,7 @@ class Story:
 
 
 def tell(problem: Problem, generator: np.random.Generator, *, shuffle: bool = True) -> Story:
-    """Tells a problem.
-
-    Args:
-        problem: what to tell.
-        generator: draws names, wording and order.
-        shuffle: whether sentences stand in a random order, or in that of the facts.
-    """
+    """A problem as text; the generator draws names, wording and, to shuffle the facts, their order."""
     count = len(problem.facts)
     keys = generator.random(len(NAMES) + 2 * count).tolist()
     wording, order = keys[len(NAMES) : -count], keys[-count:]
@@ -169,34 +152,19 @@ def tell(problem: Problem, generator: np.random.Generator, *, shuffle: bool = Tr
 
 
 def question(problem: Problem, names: tuple[str, ...]) -> str:
-    """What is asked: who y is to x.
-
-    Args:
-        problem: with its query (x, y).
-        names: of its people.
-    """
+    """What is asked: who y is to x, for the query (x, y)."""
     x, y = problem.query
     return f"How is {names[y]} related to {names[x]}?"
 
 
 def answer_sentence(problem: Problem, names: tuple[str, ...]) -> str:
-    """The answer as a sentence.
-
-    Args:
-        problem: with its query and answer.
-        names: of its people.
-    """
+    """The answer as a sentence."""
     x, y = problem.query
     return f"{_said(Fact(x, problem.answer, y), names)}."
 
 
 def explain(problem: Problem, names: tuple[str, ...]) -> str:
-    """The proof in words, a sentence for each composition.
-
-    Args:
-        problem: with its proof.
-        names: of its people.
-    """
+    """The proof in words, a sentence for each composition."""
     return " ".join(
         f"{_said(first, names)} and {_said(second, names)}, so {_said(conclusion, names)}."
         for first, second, conclusion in problem.proof

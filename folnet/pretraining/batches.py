@@ -1,6 +1,5 @@
 """Batches of pretraining examples, each a function of its step."""
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -9,15 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from folnet.pretraining.masks import Masking, max_predictions
-from folnet.pretraining.pairs import (
-    NO_LABEL,
-    SWAPPED,
-    another_document,
-    check_objective,
-    cut,
-    segment_of,
-)
+from folnet.pretraining.pairs import NO_LABEL, SWAPPED, another_document, check_objective, cut, segment_of
 from folnet.pretraining.windows import SPECIAL, Window, Windows
+from folnet.settings import at_least
 from folnet.tokenization import Inputs, WordPieceTokenizer
 
 _ENDLESS = 2**40  # batches; also examples of an epoch, at most
@@ -102,8 +95,7 @@ class PretrainingBatches:
             raise ValueError("tokenizer must have pieces beside the special tokens, got none")
         if not 0 <= seed < 2**32:
             raise ValueError(f"seed must be in 0 .. {2**32 - 1}, got {seed}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        at_least(1, batch_size=batch_size)
         if not 0 <= process_index < process_count:
             raise ValueError(f"process_index must be in 0 .. {process_count - 1}, got {process_index}")
         if batch_size % process_count:
@@ -127,11 +119,7 @@ class PretrainingBatches:
         return -(-len(self.windows) // self.batch_size)
 
     def examples(self, step: int) -> list[tuple[int, int]]:
-        """The epoch and the window of each row this host has of a batch; fewer if rows are empty.
-
-        Raises:
-            ValueError: there is no such step.
-        """
+        """The epoch and window of each row this host has of a batch, without empty ones; or ValueError."""
         if step < 0 or (not self._repeat and step >= len(self)):
             last = "" if self._repeat else f" .. {len(self) - 1}"
             raise ValueError(f"step must be in 0{last or ' and above'}, got {step}")
@@ -141,11 +129,7 @@ class PretrainingBatches:
         return [(position // len(self.windows), int(self._order[position])) for position in positions]
 
     def __call__(self, step: int | np.integer) -> PretrainingBatch:
-        """The rows this host has of the batch at a step, counted from 0 over all epochs.
-
-        Raises:
-            ValueError: there is no such step, or a window is damaged.
-        """
+        """The rows this host has of the batch at a step, from 0 over all epochs; or ValueError if damaged."""
         chosen = self.examples(int(step))
         windows = self.windows.take([index for _, index in chosen])
         draws = np.empty((len(self._rows), 3, self.length))
@@ -221,12 +205,8 @@ class PretrainingBatches:
         inputs = self.tokenizer.assemble(first, second, length=self.length)
         if empty := len(self._rows) - len(pairs):
             values = (self.tokenizer.pad_id, 0, False)
-            inputs = Inputs(
-                *(
-                    np.pad(array, ((0, empty), (0, 0)), constant_values=value)
-                    for array, value in zip(inputs, values, strict=True)
-                )
-            )
+            filled = zip(inputs, values, strict=True)
+            inputs = Inputs(*(np.pad(a, ((0, empty), (0, 0)), constant_values=value) for a, value in filled))
         return inputs
 
     def __iter__(self) -> Iterator[PretrainingBatch]:
@@ -248,34 +228,18 @@ class PretrainingBatches:
             workers: processes that do so beside this one; 0: none. Grain wants absl's flags parsed for that,
                 as they are in a program started by `absl.app.run`.
 
-        Returns:
-            The dataset.
-
         Raises:
             ValueError: a number is too small.
         """
-        for name, value, least in (("threads", threads, 1), ("ahead", ahead, 1), ("workers", workers, 0)):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
         if steps is None:
             steps = _ENDLESS if self._repeat else len(self)
-        if steps < 0:
-            raise ValueError(f"steps must be at least 0, got {steps}")
+        at_least(1, threads=threads, ahead=ahead)
+        at_least(0, workers=workers, steps=steps)
         batches = (
             grain.MapDataset.range(steps)
-            .map(_At(self))
+            .map(self.__call__)
             .to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(ahead, threads)))
         )
         if workers:
             batches = batches.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
         return batches
-
-
-@dataclasses.dataclass(frozen=True)
-class _At:
-    """Steps to batches, as a thing that can be sent to another process."""
-
-    batches: PretrainingBatches
-
-    def __call__(self, step: int) -> PretrainingBatch:
-        return self.batches(int(step))

@@ -6,7 +6,6 @@ next line. Sources that read text wrapped at some column undo that.
 """
 
 import abc
-import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
@@ -32,23 +31,14 @@ class Documents(Sequence[Document], abc.ABC):
 
     @abc.abstractmethod
     def _at(self, index: int) -> Document:
-        """The document at an index within range.
-
-        Raises:
-            ValueError: it is damaged: where, and what is wrong.
-        """
+        """The document at an index within range; raises ValueError, with the place, if it is damaged."""
 
     @overload
     def __getitem__(self, index: int) -> Document: ...
     @overload
     def __getitem__(self, index: slice) -> list[Document]: ...
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        """A document, or a list of some.
-
-        Raises:
-            IndexError: there is none.
-            ValueError: it is damaged.
-        """
+        """A document, or a list of some; raises IndexError if there is none, ValueError if it is damaged."""
         if isinstance(index, slice):
             return [self._at(place) for place in range(*index.indices(len(self)))]
         place = index + len(self) if index < 0 else index
@@ -66,7 +56,6 @@ class Listed(Documents):
         self._documents = [Document(*document) for document in documents]
 
     def __len__(self) -> int:
-        """Number of documents."""
         return len(self._documents)
 
     def _at(self, index: int) -> Document:
@@ -74,24 +63,15 @@ class Listed(Documents):
 
 
 def is_held_out(text: str, fraction: float, *, salt: str = "") -> bool:
-    """Whether a document is kept from training, as a function of its text alone.
+    """Whether a document is one of the fraction, 0 to 1, kept from training: by its text and a salt alone.
 
     So the answer does not depend on where it stands, on the other documents, or on the machine; and two
     copies of a text, be they wrapped differently, are never on both sides.
-
-    Args:
-        text: of the document.
-        fraction: how many of all documents, 0 to 1.
-        salt: another one chooses others.
     """
     words = " ".join(text.split()).encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(words, digest_size=8, person=_person(salt)).digest()
+    person = hashlib.blake2b(salt.encode(), digest_size=16).digest()
+    digest = hashlib.blake2b(words, digest_size=8, person=person).digest()
     return int.from_bytes(digest, "little") < fraction * 2**64
-
-
-@functools.cache
-def _person(salt: str) -> bytes:
-    return hashlib.blake2b(salt.encode(), digest_size=16).digest()
 
 
 _BLANK = re.compile(r"\n[^\S\n]*\n\s*")

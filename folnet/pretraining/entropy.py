@@ -9,15 +9,7 @@ from folnet.pretraining.batches import PretrainingBatches
 
 
 def label_counts(batches: PretrainingBatches, steps: int | None = None) -> Int64[np.ndarray, "V"]:
-    """How often each piece is asked for in the first batches of a run.
-
-    Args:
-        batches: the run's own, with its masks.
-        steps: how many; by default those of one epoch.
-
-    Returns:
-        A count for each id; over several hosts, of this host's rows.
-    """
+    """How often each piece is asked for in so many first batches, by default an epoch's, on this host."""
     counts = np.zeros(batches.tokenizer.vocab_size, np.int64)
     for step in range(len(batches) if steps is None else steps):
         labels = batches(step).mlm_labels
@@ -31,11 +23,7 @@ def unigram_entropy(counts: Int64[np.ndarray, "V"]) -> float:
     It is the least masked-LM loss, averaged over those very n predictions, of all models that give the same
     answer everywhere, so ones that see nothing of the text around a mask nor the tokens that were left as
     they were. As it is fitted to the predictions it is measured on, it is a little lower than such a model
-    would reach on other
-    text: a loss below it is no accident of that.
-
-    Args:
-        counts: of `label_counts`.
+    would reach on other text: a loss below it is no accident of that.
 
     Raises:
         ValueError: there is no prediction.
@@ -53,13 +41,8 @@ def unigram_cross_entropy(
     """The loss of frequencies learned on one part of the text and measured on another, in nats a masked
     token.
 
-    -sum_v (n_v / n) ln q_v, with q_v proportional to the count learned plus `smoothing`: the fair line for
-    held-out text.
-
-    Args:
-        learned: counts of the training part.
-        counts: of the part measured on.
-        smoothing: added to each count, so that a piece never met has a chance.
+    -sum_v (n_v / n) ln q_v, with q_v proportional to the count learned plus `smoothing`, so that a new piece
+    has a chance: the fair line for held-out text.
 
     Raises:
         ValueError: the vocabularies differ, or there is no prediction.

@@ -22,6 +22,7 @@ import numpy as np
 from folnet.pretraining.records import Records, write_records
 from folnet.pretraining.windows import SPECIAL, Window, Windows
 from folnet.tokenization import WordPieceTokenizer
+from folnet.writing import write_whole
 
 MANIFEST, VOCABULARY = "pretraining.json", "vocab.txt"
 SPLITS = TRAIN, HELD_OUT = ("train", "held_out")
@@ -62,11 +63,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: str | os.PathLike[str]) -> "Manifest":
-        """Reads it.
-
-        Raises:
-            ValueError: it is not there, or damaged.
-        """
+        """Reads it; raises ValueError if it is missing or damaged."""
         path = Path(directory).expanduser() / MANIFEST
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -89,13 +86,7 @@ class Manifest:
 
 
 def check_splits(splits: Any) -> None:
-    """Checks what a manifest or a finished part says of its files.
-
-    Raises:
-        KeyError: something is missing.
-        TypeError: something is of another type.
-        ValueError: a number is negative.
-    """
+    """Raises KeyError, TypeError or ValueError if what is said of files is incomplete or of a wrong kind."""
     if not isinstance(splits, dict):
         raise TypeError(f"splits are {splits!r:.60}")
     for split in SPLITS if splits else ():
@@ -109,9 +100,7 @@ def check_splits(splits: Any) -> None:
 
 def write_json(path: Path, values: Any) -> None:
     """Writes a JSON file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, json.dumps(values, indent=1) + "\n")
 
 
 def shard_path(directory: Path, split: str, shard: int) -> Path:
@@ -126,11 +115,7 @@ def encode(window: Window) -> bytes:
 
 
 def decode(record: bytes, room: int) -> Window:
-    """A window of a record.
-
-    Raises:
-        ValueError: it is none, or has other numbers than it can have.
-    """
+    """A window of a record; raises ValueError if it is none, or has numbers that it cannot have."""
     if len(record) < _HEADER.size:
         raise ValueError(f"{len(record)} bytes, expected at least {_HEADER.size}")
     place, count, tokens, starts = _HEADER.unpack_from(record)
@@ -145,14 +130,9 @@ def decode(record: bytes, room: int) -> Window:
 
 
 def write_windows(path: str | os.PathLike[str], windows: Iterable[Window]) -> dict[str, int]:
-    """Writes windows, all of a document together and in their order.
+    """Writes windows, all of a document together and in their order; without any there is no file.
 
-    Args:
-        path: the file; only there when it is whole, and not at all without windows.
-        windows: what to write.
-
-    Returns:
-        How many `windows`, `tokens` and `documents` (those that have windows of their own) it has.
+    Returns how many `windows`, `tokens` and `documents` (those that have windows of their own) it has.
     """
     counts = {"windows": 0, "tokens": 0, "documents": 0}
 
@@ -171,15 +151,11 @@ class PreparedWindows(Windows):
     """The windows of a split of a prepared directory."""
 
     def __init__(self, directory: str | os.PathLike[str], split: str = TRAIN):
-        """Opens the files and counts their windows.
-
-        Args:
-            directory: where they are.
-            split: `train` or `held_out`.
+        """Opens the files of a split, `train` or `held_out`, and counts their windows.
 
         Raises:
             ValueError: the preparation is not finished, the split has nothing, or a file is not as it was
-            written.
+                written.
         """
         self.directory = Path(directory).expanduser()
         self.manifest = Manifest.read(self.directory)
@@ -203,11 +179,7 @@ class PreparedWindows(Windows):
                 raise ValueError(f"{file}: {found} windows, expected {part['windows']}; prepare it again")
 
     def tokenizer(self) -> WordPieceTokenizer:
-        """The tokenizer that made the tokens.
-
-        Raises:
-            ValueError: its file is missing, or of another vocabulary.
-        """
+        """The tokenizer that made the tokens; raises ValueError if its file is missing or another."""
         path = self.directory / VOCABULARY
         made = WordPieceTokenizer.from_vocabulary(path, lowercase=self.manifest.lowercase)
         if made.fingerprint != self.vocabulary:
@@ -215,11 +187,9 @@ class PreparedWindows(Windows):
         return made
 
     def __len__(self) -> int:
-        """Number of windows."""
         return len(self._records)
 
     def take(self, indices: Sequence[int]) -> list[Window]:
-        """Some of them."""
         found = []
         for index, record in zip(indices, self._records.read(indices), strict=True):
             try:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int32
 
+from folnet.settings import at_least
 from folnet.tokenization import WordPieceTokenizer
 
 MASKED, KEPT = 0.8, 0.1
@@ -49,11 +50,9 @@ class Masking:
     fates, as in BERT's later checkpoints. A word that would bring more than 15 % is passed over."""
 
     def __post_init__(self):
-        """Checks the numbers."""
         if not 0 < self.rate <= 1:
             raise ValueError(f"rate must be in 0 .. 1 and above 0, got {self.rate}")
-        if self.places < 1:
-            raise ValueError(f"places must be at least 1, got {self.places}")
+        at_least(1, places=self.places)
 
     def __call__(
         self,
@@ -72,9 +71,6 @@ class Masking:
             draws: numbers evenly from 0 to 1: for the order in which tokens are chosen, their fates, and what
                 replaces them.
             tokenizer: knows which ids are special and which begin a word.
-
-        Returns:
-            The masked examples.
         """
         rows, length = ids.shape
         special = np.zeros(tokenizer.vocab_size, bool)

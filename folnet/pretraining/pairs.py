@@ -36,14 +36,7 @@ def cut_in_the_middle(tokens: int, rng: np.random.Generator) -> int:
     """The released cut: n // 2 - 1 tokens, and a number from Geometric(0.2) more or less, each with p = 0.5.
 
     The release lets a half be empty; here both have a token (of 125 tokens that is a difference in one case
-    of a million).
-
-    Args:
-        tokens: of the window, n, at least 2.
-        rng: what draws.
-
-    Returns:
-        Tokens of the first half, 1 .. n - 1.
+    of a million): 1 to n - 1 tokens are before the cut.
     """
     shift = int(rng.geometric(_SPREAD))
     if rng.random() < 0.5:
@@ -61,14 +54,7 @@ def cut(window: Window, where: str, rng: np.random.Generator) -> int:
 
 
 def another_document(index: int, window: Window, number: int, rng: np.random.Generator) -> int:
-    """A window of another document, all of them equally likely.
-
-    Args:
-        index: of the window.
-        window: whose document is to be avoided; its windows stand side by side.
-        number: of all windows.
-        rng: what draws.
-    """
+    """One of the windows of other documents than that of the window at `index`, each as likely."""
     first = index - window.place
     drawn = int(rng.integers(number - window.count))
     return drawn + window.count if drawn >= first else drawn
@@ -78,27 +64,14 @@ def segment_of(tokens: np.ndarray, starts: np.ndarray, size: int, rng: np.random
     """Tokens from the beginning of a sentence on, as many as are asked for if there are so many.
 
     So a second segment from elsewhere is as long as the one it stands for, and its length gives nothing away.
-
-    Args:
-        tokens: of a piece of a document.
-        starts: where its sentences begin.
-        size: tokens asked for.
-        rng: what draws among the sentences that have enough behind them.
     """
     enough = starts[starts + size <= len(tokens)]
-    if len(enough):
-        start = int(enough[rng.integers(len(enough))])
-    else:
-        start = max(0, len(tokens) - size)
+    start = int(enough[rng.integers(len(enough))]) if len(enough) else max(0, len(tokens) - size)
     return tokens[start : start + size]
 
 
 def check_objective(objective: str, where: str, windows: Windows) -> None:
-    """Checks that windows have what an objective needs.
-
-    Raises:
-        ValueError: the argument, what was given, what was expected.
-    """
+    """Raises ValueError, with what was expected, unless windows have what an objective needs."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if where not in CUTS:

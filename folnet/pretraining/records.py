@@ -28,24 +28,19 @@ def record_files(folder: Path, prefix: str = "") -> list[Path]:
 
 
 class Records:
-    """The records of some array_record files, one file after the other; opened where they are read.
+    """The records of some array_record files, one file after the other.
 
     The readers belong to a process: what is sent to another one opens its own.
     """
 
     def __init__(self, files: Sequence[Path]):
-        """Counts the records.
-
-        Raises:
-            ValueError: a file is not there, or is no array_record file.
-        """
+        """Counts the records; raises ValueError if a file is missing or no array_record file."""
         self.files = [Path(file) for file in files]
         self.sizes: list[int] = [self._reader(number).num_records() for number in range(len(self.files))]
         """Records of each file."""
         self._ends: list[int] = np.cumsum(self.sizes).tolist()
 
     def __len__(self) -> int:
-        """Number of records."""
         return self._ends[-1] if self._ends else 0
 
     def where(self, index: int) -> str:
@@ -54,11 +49,7 @@ class Records:
         return f"{self.files[number]}, record {place}"
 
     def read(self, indices: Sequence[int]) -> list[bytes]:
-        """Some records.
-
-        Raises:
-            ValueError: one cannot be read.
-        """
+        """Some records; raises ValueError if one cannot be read."""
         of_file: dict[int, list[int]] = {}
         places = [self._place(index) for index in indices]
         for number, place in places:
@@ -101,15 +92,7 @@ class Records:
 
 
 def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int:
-    """Writes a file; under its name it is there only when it is whole.
-
-    Args:
-        path: the file.
-        records: what to write.
-
-    Returns:
-        How many there were; if none, there is no file.
-    """
+    """Writes a file, there only when it is whole; returns how many records, without any there is none."""
     from array_record.python import array_record_module
 
     path = Path(path)

@@ -45,7 +45,6 @@ class TextFiles(Documents):
             raise ValueError(f"path must have some text, {path} is empty")
 
     def __len__(self) -> int:
-        """Number of documents."""
         return self._ends[-1]
 
     def _at(self, index: int) -> Document:
@@ -93,14 +92,7 @@ class ArrayRecordTexts(Documents):
     """array_record files with a text in each record, as UTF-8."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Finds them.
-
-        Args:
-            path: a file, or a folder with files `*.array_record*`.
-
-        Raises:
-            ValueError: none is there, or one is damaged.
-        """
+        """Finds a file, or those of a folder; raises ValueError if none is there, or one is damaged."""
         path = Path(path).expanduser()
         self.files = record_files(path) if path.is_dir() else [path]
         if not self.files:
@@ -109,7 +101,6 @@ class ArrayRecordTexts(Documents):
         self._records = Records(self.files)
 
     def __len__(self) -> int:
-        """Number of documents."""
         return len(self._records)
 
     def _at(self, index: int) -> Document:
@@ -138,9 +129,6 @@ def open_documents(
         feature: of a prepared data set, which one is the text.
         blank_lines: whether blank lines of text files stand between documents; by default so if it is one
             file.
-
-    Returns:
-        The documents.
 
     Raises:
         ValueError: it is nothing of that.

@@ -2,9 +2,8 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
-from folnet.prepared import reading
+from folnet.prepared import open_split, reading
 from folnet.pretraining.documents import Document, Documents
 
 
@@ -16,45 +15,25 @@ class TFDSDocuments(Documents):
     """
 
     def __init__(self, directory: str | os.PathLike[str], split: str = "train", feature: str = "text"):
-        """Opens it.
+        """Opens a split, "train" or "train[:1000]", of the version in a folder with `dataset_info.json`.
 
-        Args:
-            directory: the folder of one version, which has `dataset_info.json`.
-            split: which, "train" or "train[:1000]", as TFDS writes it.
-            feature: the name of the text; a feature `title`, if there is one, names the document.
+        `feature` is the name of the text; a feature `title`, if there is one, names the document.
 
         Raises:
             ValueError: it is damaged, not prepared as array_record, or has no such split or no such text.
         """
-        self._directory, self._split, self._feature = Path(directory).expanduser(), split, feature
+        self._directory, self._feature = Path(directory).expanduser(), feature
         self.name = f"{self._directory}, {split}"
         if not (self._directory / "dataset_info.json").is_file():
             raise ValueError(
                 f"directory must have dataset_info.json of a prepared data set, got {self._directory}"
             )
-        import tensorflow_datasets as tfds
-
-        with reading(self._directory):
-            builder = tfds.builder_from_directory(str(self._directory))
-            kind = builder.info.file_format
-        if kind is None or kind.value != "array_record":
-            raise ValueError(
-                f"{self._directory} is prepared as {kind and kind.value}, expected array_record "
-                "(tfds build ... --file_format=array_record)"
-            )
-        if self._feature not in (builder.info.features or {}):
-            have = ", ".join(builder.info.features or {}) or "none"
-            raise ValueError(
-                f"feature must be one of those of {self._directory} ({have}), got {self._feature!r}"
-            )
-        if self._split.partition("[")[0] not in builder.info.splits:
-            have = ", ".join(builder.info.splits) or "none"
-            raise ValueError(f"split must be one of those of {self._directory} ({have}), got {self._split!r}")
-        with reading(self._directory):
-            self._records: Any = builder.as_data_source(split=self._split)
+        self._records, features = open_split(self._directory, split)
+        if feature not in features:
+            have = ", ".join(features) or "none"
+            raise ValueError(f"feature must be one of those of {self._directory} ({have}), got {feature!r}")
 
     def __len__(self) -> int:
-        """Number of documents."""
         return len(self._records)
 
     def _at(self, index: int) -> Document:

@@ -22,8 +22,7 @@ PACKINGS = ("document", "sentences", "corpus")
 - `document`: full windows of one document; a sentence that does not fit goes on in the next one; only a
   document's last window is shorter.
 - `sentences`: whole sentences of one document, as many as fit; the rest will be padding. Only a sentence
-longer
-  than a window is cut.
+  longer than a window is cut.
 - `corpus`: documents run on one after the other, [SEP] between them, and every window is full: no padding.
 """
 
@@ -70,11 +69,7 @@ class Windows(abc.ABC):
 
     @abc.abstractmethod
     def take(self, indices: Sequence[int]) -> list[Window]:
-        """Some of them.
-
-        Raises:
-            ValueError: one is damaged: the file, the record and what is wrong.
-        """
+        """Some of them; raises ValueError if one is damaged: the file, the record and what is wrong."""
 
 
 class MemoryWindows(Windows):
@@ -94,7 +89,6 @@ class MemoryWindows(Windows):
         self._places = np.asarray(places, np.int64).reshape(-1, 2)
 
     def __len__(self) -> int:
-        """Number of windows."""
         return len(self._places)
 
     @property
@@ -103,7 +97,6 @@ class MemoryWindows(Windows):
         return len(self._tokens)
 
     def take(self, indices: Sequence[int]) -> list[Window]:
-        """Some of them."""
         found = []
         for index in indices:
             tokens = self._tokens[self._token_ends[index] : self._token_ends[index + 1]]
@@ -114,11 +107,7 @@ class MemoryWindows(Windows):
 
 
 def check_packing(packing: str, length: int, short_fraction: float, vocab_size: int) -> None:
-    """Checks how windows are to be made.
-
-    Raises:
-        ValueError: the argument, what was given, what was expected.
-    """
+    """Raises ValueError, with what was expected, for wrong arguments of `make_windows`."""
     if packing not in PACKINGS:
         raise ValueError(f"packing must be one of {', '.join(PACKINGS)}, got {packing!r}")
     if not SPECIAL + 2 <= length < 2**16:
@@ -164,7 +153,8 @@ def make_windows(
         return
     for document in documents:
         tokens, begins = tokenize_document(document.text, tokenizer)
-        rng = np.random.default_rng(_seed_of(seed, document.text)) if short_fraction else None
+        digest = hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        rng = np.random.default_rng([seed, int.from_bytes(digest, "little")]) if short_fraction else None
         cuts, position = [], 0
         while len(tokens) - position >= 2:
             size = room
@@ -220,11 +210,6 @@ def _starts(begins: Bool[np.ndarray, "N"]) -> UInt16[np.ndarray, "S"]:
     return np.flatnonzero(begins).astype(np.uint16)
 
 
-def _seed_of(seed: int, text: str) -> list[int]:
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return [seed, int.from_bytes(digest, "little")]
-
-
 class Split(NamedTuple):
     """Windows to learn from, and windows of other documents to measure with."""
 
@@ -244,17 +229,8 @@ def prepare(
 ) -> Split:
     """Makes windows of documents in memory, for what fits there (a million tokens take two megabytes).
 
-    Args:
-        documents: the texts.
-        tokenizer: makes tokens of them.
-        length: tokens of an example, T.
-        packing: see `PACKINGS`.
-        short_fraction: see `make_windows`.
-        held_out: how many of the documents are kept from training; see `is_held_out`.
-        seed: of the short windows.
-
-    Returns:
-        The windows of both parts.
+    `held_out` is how many of the documents are kept from training (see `is_held_out`); the other arguments
+    are those of `make_windows`.
 
     Raises:
         ValueError: an argument is wrong, or no document is left to train on.

@@ -70,11 +70,7 @@ __all__ = [
 
 
 def open_task(name: str) -> Task[Any, Any]:
-    """A task by its name.
-
-    Raises:
-        ValueError: there is no such task; which there are.
-    """
+    """A task by its name; raises ValueError if there is no such task: which there are."""
     if name not in TASKS:
         raise ValueError(f"task must be one of {', '.join(TASKS)}, got {name!r}")
     return TASKS[name]

@@ -1,10 +1,11 @@
 """Files of tasks: lines with numbers, errors that name both, predictions written whole or not at all."""
 
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from folnet.writing import write_whole
 
 HEADER = ("index", "prediction")
 """The first line of GLUE's submission files."""
@@ -16,11 +17,7 @@ def damaged(path: Path, line: int, problem: str) -> ValueError:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file, without a byte order mark.
-
-    Raises:
-        ValueError: it cannot be read, is empty or not UTF-8; the line is named.
-    """
+    """The text of a file without a byte order mark; raises ValueError, with the line, if it is not UTF-8."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -35,13 +32,10 @@ def text_of(path: Path) -> str:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a file; line n is at place n - 1.
+    """The lines of a file; line n is at place n - 1; raises as `text_of` does.
 
     Only a line feed ends a line: sentences of these data sets have characters, such as U+0085 or U+2028,
     that `str.splitlines` would take for ends.
-
-    Raises:
-        ValueError: as for `text_of`.
     """
     lines = text_of(path).split("\n")
     if not lines[-1]:
@@ -59,56 +53,21 @@ class Table(NamedTuple):
 
 
 def tab_separated(path: Path, names: Sequence[str] | None = None) -> Table:
-    """Reads a table. A quote is a character like any other.
+    """Reads a table, with the columns' names if its first line does not have them; raises as `text_of` does.
 
-    Args:
-        path: the file.
-        names: those of the columns, if its first line does not have them.
-
-    Raises:
-        ValueError: as for `text_of`.
+    A quote is a character like any other.
     """
     rows = [(number, line.split("\t")) for number, line in enumerate(lines_of(path), start=1)]
     return Table(rows[0][1], rows[1:]) if names is None else Table(list(names), rows)
 
 
-def write_whole(path: str | os.PathLike[str], text: str) -> Path:
-    """Writes a UTF-8 file that appears at once and whole; its folder is made.
-
-    Returns:
-        Where it is.
-    """
-    path = Path(path).expanduser()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # mkstemp's file is for its owner only
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path
-
-
 def write_predictions(path: str | os.PathLike[str], rows: Iterable[tuple[str, str]]) -> Path:
-    """Writes a table of predictions as GLUE's server reads it: `index` and `prediction`, a tab between.
-
-    Returns:
-        Where it is.
-    """
+    """Writes a table of predictions as GLUE's server reads it: `index` and `prediction`, a tab between."""
     return write_whole(path, "".join("\t".join(row) + "\n" for row in (HEADER, *rows)))
 
 
 def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads such a table again.
-
-    Raises:
-        ValueError: another header, a row that is not two fields, or an index that is there twice; by line.
-    """
+    """Reads such a table again; raises ValueError, with the line, if it is none or an index is repeated."""
     path, found = Path(path).expanduser(), {}
     table = tab_separated(path)
     if tuple(table.names) != HEADER:

@@ -51,8 +51,6 @@ class GlueTask(SequenceTask):
 
     folder: str
     """In the directory; also the name of its submission."""
-    config: str
-    """Of TensorFlow Datasets' `glue`."""
     columns: tuple[str, ...]
     """The columns of its one or two texts."""
     label_column: str = "label"
@@ -76,8 +74,7 @@ class GlueTask(SequenceTask):
         return self.in_files or self.classes
 
     def submission(self, split: str) -> str:
-        """GLUE's name of the file: `MNLI-m.tsv` and `MNLI-mm.tsv`, otherwise the task's. Those of splits that
-        are not handed in have the split in them.
+        """GLUE's name of the file of a test split, else the task's and the split's.
 
         The server wants all tables in one archive, and two that are not made here: WNLI.tsv and AX.tsv.
         """
@@ -99,7 +96,7 @@ class GlueTask(SequenceTask):
             needed = [_MRPC_TEST] if split == "test" else [_MRPC_TRAIN, _MRPC_DEV_IDS]
             if self.name == "mrpc" and all((folder / name).is_file() for name in needed):
                 return Place("msr", folder)
-        found = task_tfds.prepared(directory, f"glue/{self.config}")
+        found = task_tfds.prepared(directory, f"glue/{self.name}")
         return None if found is None else Place("tfds", found)
 
     def looked_for(self, split: str) -> str:
@@ -143,9 +140,7 @@ class GlueTask(SequenceTask):
                     raise problem
                 skipped.append(str(problem))
                 continue
-            label = None
-            if label_at is not None and (label := self.parsed(fields[label_at])) is None:
-                raise damaged(path, number, f"the label is {fields[label_at]!r}, expected {self.expected}")
+            label = None if label_at is None else self._label(path, number, fields[label_at])
             # A few questions of QQP are empty, so one text of a pair may be.
             if not any(fields[at].strip() for at in texts):
                 raise damaged(path, number, f"{' and '.join(self.columns)} are empty")
@@ -177,10 +172,14 @@ class GlueTask(SequenceTask):
         for number, fields in rows:
             if len(fields) != len(header):
                 raise damaged(path, number, f"{len(fields)} columns, expected {len(header)}")
-            if (label := self.parsed(fields[0])) is None:
-                raise damaged(path, number, f"the label is {fields[0]!r}, expected {self.expected}")
+            label = self._label(path, number, fields[0])
             if split == "test" or ((fields[1], fields[2]) in ids) == (split == "validation"):
                 yield Example(str(number - 2), fields[3], fields[4], None if split == "test" else label)
+
+    def _label(self, path: Path, number: int, text: str) -> int | float:
+        if (label := self.parsed(text)) is None:
+            raise damaged(path, number, f"the label is {text!r}, expected {self.expected}")
+        return label
 
     def _from_tfds(self, folder: Path, split: str) -> Examples:
         """A prepared copy, in the order of the published files."""
@@ -198,8 +197,15 @@ class GlueTask(SequenceTask):
         return Examples([example for _, example in sorted(found, key=lambda pair: pair[0])])
 
 
-def _glue(name: str, folder: str, archive: str = "", **settings) -> GlueTask:
-    config = settings.pop("config", name)
+def _glue(
+    name: str,
+    folder: str,
+    *,
+    archive: str = "",
+    columns: tuple[str, ...] = ("sentence1", "sentence2"),
+    metrics: tuple[str, ...] = ("accuracy",),
+    **settings,
+) -> GlueTask:
     archive = f"{archive or folder}.zip"
     get = f"curl -LO https://dl.fbaipublicfiles.com/glue/data/{archive} && unzip {archive}"
     if name == "mrpc":
@@ -211,15 +217,15 @@ def _glue(name: str, folder: str, archive: str = "", **settings) -> GlueTask:
     return GlueTask(
         name=name,
         folder=folder,
-        config=config,
+        columns=columns,
+        metrics=metrics,
         splits=tuple(_MNLI_SPLITS if name == "mnli" else _SPLITS),
         max_length=128,
-        download=f"{get}; or {task_tfds.command(f'glue/{config}')}",
+        download=f"{get}; or {task_tfds.command(f'glue/{name}')}",
         **settings,
     )
 
 
-_PAIR = ("sentence1", "sentence2")
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 
@@ -227,11 +233,9 @@ GLUE: tuple[GlueTask, ...] = (
     _glue(
         "mnli",
         "MNLI",
-        columns=_PAIR,
         tfds_columns=("premise", "hypothesis"),
         label_column="gold_label",
         classes=("entailment", "neutral", "contradiction"),
-        metrics=("accuracy",),
     ),
     _glue(
         "qqp",
@@ -243,17 +247,8 @@ GLUE: tuple[GlueTask, ...] = (
         metrics=("accuracy", "f1"),
         misshapen=True,
     ),
-    _glue(
-        "qnli", "QNLI", "QNLIv2", columns=("question", "sentence"), classes=_ENTAILMENT, metrics=("accuracy",)
-    ),
-    _glue(
-        "sst2",
-        "SST-2",
-        columns=("sentence",),
-        classes=("negative", "positive"),
-        in_files=_BINARY,
-        metrics=("accuracy",),
-    ),
+    _glue("qnli", "QNLI", archive="QNLIv2", columns=("question", "sentence"), classes=_ENTAILMENT),
+    _glue("sst2", "SST-2", columns=("sentence",), classes=("negative", "positive"), in_files=_BINARY),
     _glue(
         "cola",
         "CoLA",
@@ -266,7 +261,6 @@ GLUE: tuple[GlueTask, ...] = (
     _glue(
         "stsb",
         "STS-B",
-        columns=_PAIR,
         label_column="score",
         bounds=(0.0, 5.0),
         metrics=("spearman", "pearson"),
@@ -275,13 +269,13 @@ GLUE: tuple[GlueTask, ...] = (
         "mrpc",
         "MRPC",
         columns=("#1 String", "#2 String"),
-        tfds_columns=_PAIR,
+        tfds_columns=("sentence1", "sentence2"),
         label_column="Quality",
         classes=("not_equivalent", "equivalent"),
         in_files=_BINARY,
         metrics=("accuracy", "f1"),
     ),
-    _glue("rte", "RTE", columns=_PAIR, classes=_ENTAILMENT, metrics=("accuracy",)),
+    _glue("rte", "RTE", classes=_ENTAILMENT),
 )
 """In the order of Table 3. Classes are numbered as TFDS does."""
 

@@ -13,7 +13,7 @@ N examples, T tokens, C classes.
 import abc
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -48,18 +48,12 @@ class Examples(Sequence[Example]):
     """Examples of a split."""
 
     def __init__(self, rows: Sequence[Example], skipped: Sequence[str] = ()):
-        """Takes them."""
         self._rows = tuple(rows)
         self.skipped: tuple[str, ...] = tuple(skipped)
         """Rows that are left out, as by all who read these files: file, line and what is wrong."""
 
     def __len__(self) -> int:
-        """How many."""
         return len(self._rows)
-
-    def __iter__(self) -> Iterator[Example]:
-        """In order."""
-        return iter(self._rows)
 
     @overload
     def __getitem__(self, index: int) -> Example: ...
@@ -110,39 +104,21 @@ class Task[E, F](abc.ABC):
 
     @abc.abstractmethod
     def examples(self, directory: str | os.PathLike[str], split: str) -> Sequence[E]:
-        """Reads a split.
-
-        Raises:
-            ValueError: it is not there, or a row is damaged: the file and the line.
-        """
+        """Reads a split; raises ValueError if it is missing or damaged: the file and the line."""
 
     @abc.abstractmethod
     def features(
         self, examples: Sequence[E], tokenizer: WordPieceTokenizer, max_length: int | None = None
     ) -> F:
-        """Arrays of fixed shape for the model.
-
-        Args:
-            examples: of any split.
-            tokenizer: the checkpoint's.
-            max_length: T; by default the paper's.
-        """
+        """Arrays of fixed shape for the model, of T = `max_length` tokens, by default the paper's."""
 
     def place(self, directory: str | os.PathLike[str], split: str) -> Any:
-        """Where a split is.
-
-        Raises:
-            ValueError: there is no such split, or it is not there: what is missing and how to get it.
-        """
+        """Where a split is; raises ValueError as `check` does."""
         self.check(directory, [split])
         return self.find(Path(directory).expanduser(), split)
 
     def check(self, directory: str | os.PathLike[str], splits: Sequence[str] | None = None) -> None:
-        """Looks whether the files are there, and reads none of them.
-
-        Args:
-            directory: where they should be.
-            splits: which; by default all that are published.
+        """Looks whether the files of some splits, by default of all, are there, and reads none of them.
 
         Raises:
             ValueError: there is no such split, or one is not there: what is missing and how to get it.
@@ -175,11 +151,6 @@ class SequenceTask(Task[Example, Features]):
         self, examples: Sequence[Example], tokenizer: WordPieceTokenizer, max_length: int | None = None
     ) -> Features:
         """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]; the longer of a pair is cut first.
-
-        Args:
-            examples: of any split.
-            tokenizer: the checkpoint's.
-            max_length: T; by default the paper's.
 
         Raises:
             ValueError: some examples are pairs and some are not, or T has no room for the special tokens.
@@ -223,14 +194,7 @@ class SequenceTask(Task[Example, Features]):
         return np.argmax(logits, axis=1).astype(np.int32)
 
     def score(self, examples: Sequence[Example], predictions: np.ndarray) -> dict[str, float]:
-        """The task's metrics over examples, as fractions.
-
-        Args:
-            examples: with labels.
-            predictions: as `predict` gives them.
-
-        Returns:
-            A number a metric, and `metric/group` of the first metric for every group.
+        """The task's metrics over examples with labels, as fractions, and `metric/group` of the first.
 
         Raises:
             ValueError: there are no examples, one has no label, or the lengths differ.
@@ -245,13 +209,10 @@ class SequenceTask(Task[Example, Features]):
             )
         labels, predictions = self.labels(examples), np.asarray(predictions)
         scores = {name: task_metrics.METRICS[name](labels, predictions) for name in self.metrics}
-        groups = np.asarray([example.group for example in examples])
-        for group in dict.fromkeys(groups.tolist()):
-            if group:
-                rows = groups == group
-                scores[f"{self.metrics[0]}/{group}"] = task_metrics.METRICS[self.metrics[0]](
-                    labels[rows], predictions[rows]
-                )
+        groups, first = np.asarray([example.group for example in examples]), self.metrics[0]
+        for group in filter(None, dict.fromkeys(groups.tolist())):
+            rows = groups == group
+            scores[f"{first}/{group}"] = task_metrics.METRICS[first](labels[rows], predictions[rows])
         return scores
 
     def write_predictions(
@@ -261,10 +222,7 @@ class SequenceTask(Task[Example, Features]):
         examples: Sequence[Example],
         predictions: np.ndarray,
     ) -> Path:
-        """Writes predictions as the benchmark wants them submitted, in order of `examples`.
-
-        Returns:
-            The file, named as the benchmark wants it.
+        """Writes predictions, in order of `examples`, to a file as the benchmark wants it submitted.
 
         Raises:
             ValueError: the lengths differ, or a class is not one of the task's.
@@ -314,11 +272,7 @@ class SequenceTask(Task[Example, Features]):
         return " or ".join(self.labels_in_files)
 
     def written(self, prediction: int | float | np.generic) -> str:
-        """How a submission writes a prediction; a number at the nearest of its bounds if it is out of them.
-
-        Raises:
-            ValueError: no such class.
-        """
+        """How a submission writes a class, or a number within its bounds; other classes raise ValueError."""
         if self.bounds is not None:
             return f"{float(np.clip(prediction, *self.bounds)):.5f}"
         if not 0 <= int(prediction) < len(self.classes):

@@ -54,19 +54,11 @@ class Prompt:
     source: str = GAO
 
     def __post_init__(self):
-        """Checks the template.
-
-        Raises:
-            ValueError: it has not got one mask and the first text, or braces that mean nothing.
-        """
+        """Raises ValueError: a template without one mask and the first text, or braces that mean nothing."""
         parts = _PART.split(self.template)
         plain = "".join(parts[::2])
-        if (
-            plain.count(MASK) != 1
-            or "{" in plain
-            or "}" in plain
-            or not any(p.startswith("{first") for p in parts)
-        ):
+        whole = any(part.startswith("{first") for part in parts) and not {*"{}"} & {*plain}
+        if plain.count(MASK) != 1 or not whole:
             raise ValueError(
                 f"template must have {MASK} once, the first text, and of fields only {', '.join(_FIELDS)}; "
                 f"got {self.template!r}"
@@ -126,12 +118,6 @@ def prompt_features(
     Where it is too long the texts are cut at their ends, the longer first, and never the template: Gao et al.
     cut the end of the whole, which may lose the mask.
 
-    Args:
-        prompt: the task's.
-        examples: N of them.
-        tokenizer: the checkpoint's.
-        length: T.
-
     Raises:
         ValueError: T has no room for the template, or a pair is needed and there is none.
     """
@@ -166,12 +152,8 @@ def label_ids(prompt: Prompt, tokenizer: WordPieceTokenizer) -> Int32[np.ndarray
             same piece.
     """
     found = tokenizer.ids(prompt.words)
-    wrong = [
-        word
-        for word, ids in zip(prompt.words, found, strict=True)
-        if len(ids) != 1 or ids[0] == tokenizer.unk_id
-    ]
-    if wrong:
+    pieces = zip(prompt.words, found, strict=True)
+    if wrong := [word for word, ids in pieces if len(ids) != 1 or ids[0] == tokenizer.unk_id]:
         raise ValueError(f"words must each be one piece of the vocabulary, got others: {', '.join(wrong)}")
     ids = np.asarray([row[0] for row in found], np.int32)
     if len(set(ids.tolist())) != len(ids):
@@ -182,17 +164,10 @@ def label_ids(prompt: Prompt, tokenizer: WordPieceTokenizer) -> Int32[np.ndarray
 def class_logits(
     mask_logits: Float[np.ndarray, "N V"], ids: Int32[np.ndarray, "C"]
 ) -> Float[np.ndarray, "N C"]:
-    """Logits of the classes: those of their words at the mask.
-
-    Raises:
-        ValueError: shapes that do not fit.
-    """
+    """Logits of the classes, those of their words at the mask; shapes that do not fit raise ValueError."""
     mask_logits, ids = np.asarray(mask_logits, np.float32), np.asarray(ids)
-    if (
-        mask_logits.ndim != 2
-        or ids.ndim != 1
-        or (ids.size and not 0 <= ids.min() <= ids.max() < mask_logits.shape[1])
-    ):
+    fits = mask_logits.ndim == 2 and ids.ndim == 1
+    if not fits or (ids.size and not 0 <= ids.min() <= ids.max() < mask_logits.shape[1]):
         raise ValueError(
             f"mask_logits have shape {mask_logits.shape}, expected [N, V] with V above all of {ids}"
         )

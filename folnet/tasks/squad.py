@@ -14,6 +14,7 @@
 import dataclasses
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from folnet.tasks import tfds as task_tfds
-from folnet.tasks.files import damaged, text_of, write_whole
+from folnet.tasks.files import damaged, text_of
 from folnet.tasks.interface import Task
 from folnet.tasks.squad_answers import Answer
 from folnet.tasks.squad_answers import answers as find_answers
@@ -30,6 +31,7 @@ from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE, SpanFeatures, span
 from folnet.tasks.squad_metrics import best_threshold, evaluate
 from folnet.tasks.squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
+from folnet.writing import write_whole
 
 _FILES = {"train": "train-v2.0.json", "validation": "dev-v2.0.json"}
 _URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
@@ -71,11 +73,9 @@ class SquadTask(Task[Question, SpanFeatures]):
         """
         path, prepared = self.place(directory, split)
         questions = tuple(_prepared(path, split) if prepared else _published(path))
-        seen: set[str] = set()
-        for question in questions:
-            if question.index in seen:
-                raise ValueError(f"{path}: question {question.index} is there twice")
-            seen.add(question.index)
+        twice = [index for index, count in Counter(q.index for q in questions).items() if count > 1]
+        if twice:
+            raise ValueError(f"{path}: question {twice[0]} is there twice")
         if not questions:
             raise ValueError(f"{path}: there is no question")
         return questions
@@ -132,11 +132,7 @@ class SquadTask(Task[Question, SpanFeatures]):
 
 
 def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads a file of answers.
-
-    Raises:
-        ValueError: it is not an object of texts.
-    """
+    """Reads a file of answers; raises ValueError if it is not an object of texts."""
     found = _json(Path(path).expanduser())
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
         raise ValueError(f"{path}: expected an object of answers by question id")
@@ -153,12 +149,10 @@ def _json(path: Path) -> Any:
 
 def _published(path: Path) -> Iterator[Question]:
     """The questions of a file as published: articles have paragraphs, paragraphs have questions."""
-    contents = _json(path)
-    where = f"{path}"
-    for a, article in enumerate(_list(contents, "data", where)):
+    for a, article in enumerate(_list(_json(path), "data", f"{path}")):
         title = str(article.get("title", "")) if isinstance(article, dict) else ""
-        for p, paragraph in enumerate(_list(article, "paragraphs", f"{where}, article {a}")):
-            here = f"{where}, article {a} ({title}), paragraph {p}"
+        for p, paragraph in enumerate(_list(article, "paragraphs", f"{path}, article {a}")):
+            here = f"{path}, article {a} ({title}), paragraph {p}"
             asked = _list(paragraph, "qas", here)
             context = _text(paragraph, "context", here)
             for q, qa in enumerate(asked):

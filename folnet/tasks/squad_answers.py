@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from folnet.settings import at_least
 from folnet.tasks.squad_features import SpanFeatures
 from folnet.tasks.squad_questions import Question
 
@@ -73,15 +74,10 @@ def answers(
         longest: tokens of an answer.
         threshold: how much better no answer must be than the best span.
 
-    Returns:
-        As many answers as questions, in their order.
-
     Raises:
         ValueError: a number is too small, the logits are not of these windows, or a question has no window.
     """
-    for name, value in (("best", best), ("longest", longest)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    at_least(1, best=best, longest=longest)
     shape = features.input_ids.shape
     # float64: sums of two float32 logits are then exact, and ties are those of the logits.
     starts, ends = (np.asarray(logits, np.float64) for logits in (start_logits, end_logits))
@@ -108,7 +104,7 @@ def answers(
                 starts[window],
                 ends[window],
                 np.flatnonzero(allowed[window]),
-                inside(features, window),
+                int(features.column[window]) + np.arange(int(features.count[window])),
                 best,
                 longest,
             )
@@ -128,11 +124,6 @@ def answers(
     return found
 
 
-def inside(features: SpanFeatures, window: int) -> Int[np.ndarray, "P"]:
-    """The tokens of a window that are of the paragraph."""
-    return int(features.column[window]) + np.arange(int(features.count[window]))
-
-
 def _spans(
     starts: Float[np.ndarray, "T"],
     ends: Float[np.ndarray, "T"],
@@ -143,8 +134,7 @@ def _spans(
 ) -> Iterator[tuple[float, int, int]]:
     """Score, first and last token of the spans made of the best starts and the best ends of a window.
 
-    A start must have its best window in this, so that a span counts once; its end may have more context in
-    the next window.
+    A start must have its best window in this one, so that a span counts once; its end need not.
     """
     begin = first[np.argsort(-starts[first], kind="stable")[:best]]
     finish = last[np.argsort(-ends[last], kind="stable")[:best]]

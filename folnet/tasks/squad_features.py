@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from folnet.settings import at_least
 from folnet.tasks.squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
 
@@ -47,7 +48,22 @@ class SpanFeatures(NamedTuple):
 
     def best(self) -> Bool[np.ndarray, "W T"]:
         """Which tokens may be answered here: pieces of the paragraph that have their best window in this."""
-        return _best(self)
+        best = np.zeros(self.input_ids.shape, bool)
+        bounds = np.flatnonzero(np.diff(self.question, prepend=-1, append=-1))
+        for begin, end in itertools.pairwise(bounds.tolist()):
+            windows = range(begin, end)
+            pieces = int((self.first[begin:end] + self.count[begin:end]).max())
+            scores = np.full((len(windows), pieces), -np.inf)
+            for row, window in enumerate(windows):
+                first, count = int(self.first[window]), int(self.count[window])
+                place = np.arange(count)
+                # The context on the shorter side; BERT's tie-break: the longer window, then the earlier.
+                scores[row, first : first + count] = np.minimum(place, count - 1 - place) + 0.01 * count
+            chosen = np.argmax(scores, axis=0)
+            for row, window in enumerate(windows):
+                first, count, column = (int(x[window]) for x in (self.first, self.count, self.column))
+                best[window, column : column + count] = chosen[first : first + count] == row
+        return best
 
 
 def span_features(
@@ -58,21 +74,14 @@ def span_features(
     stride: int = STRIDE,
     query_length: int = QUERY_LENGTH,
 ) -> SpanFeatures:
-    """Cuts questions and paragraphs into windows.
+    """Cuts questions, of at most `query_length` tokens, and paragraphs into windows of T = `length` tokens.
 
-    Args:
-        questions: N of them; a paragraph that several are about is cut once.
-        tokenizer: the checkpoint's.
-        length: T.
-        stride: tokens from window to window.
-        query_length: tokens of a question.
+    A paragraph that several questions are about is cut once; `stride` is the tokens from window to window.
 
     Raises:
         ValueError: a number is too small, or the stride leaves tokens out between windows.
     """
-    for name, value in (("stride", stride), ("query_length", query_length)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    at_least(1, stride=stride, query_length=query_length)
     # The longest question leaves this much to the paragraph; a longer step would leave tokens out.
     if (least := length - query_length - 3) < stride:
         raise ValueError(
@@ -103,15 +112,7 @@ def span_features(
 
 
 def piece_span(offsets: Int64[np.ndarray, "P 2"], gold: Gold) -> tuple[int, int] | None:
-    """The first and the last piece that have a character of an answer.
-
-    Args:
-        offsets: of the pieces; they do not overlap and are in order.
-        gold: the answer; spaces at its ends do not count.
-
-    Returns:
-        None if no piece has: all that is in the answer was cleaned away.
-    """
+    """The first and last piece of an answer without its spaces at the ends; None if it was cleaned away."""
     start = gold.start + len(gold.text) - len(gold.text.lstrip())
     end = gold.start + len(gold.text.rstrip())
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))
@@ -123,22 +124,3 @@ def _starts(pieces: int, room: int, stride: int) -> range:
     """Where windows begin: as many as it takes to reach the end, one at least."""
     behind = max(0, pieces - room)
     return range(0, behind + stride if behind else 1, stride)
-
-
-def _best(features: SpanFeatures) -> Bool[np.ndarray, "W T"]:
-    best = np.zeros(features.input_ids.shape, bool)
-    bounds = np.flatnonzero(np.diff(features.question, prepend=-1, append=-1))
-    for begin, end in itertools.pairwise(bounds.tolist()):
-        windows = range(begin, end)
-        pieces = int((features.first[begin:end] + features.count[begin:end]).max())
-        scores = np.full((len(windows), pieces), -np.inf)
-        for row, window in enumerate(windows):
-            first, count = int(features.first[window]), int(features.count[window])
-            place = np.arange(count)
-            # The context on the shorter side; BERT's tie-break prefers the longer window, then the earlier.
-            scores[row, first : first + count] = np.minimum(place, count - 1 - place) + 0.01 * count
-        chosen = np.argmax(scores, axis=0)
-        for row, window in enumerate(windows):
-            first, count, column = (int(x[window]) for x in (features.first, features.count, features.column))
-            best[window, column : column + count] = chosen[first : first + count] == row
-    return best

@@ -85,12 +85,7 @@ def scores(
 def evaluate(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Mean `exact` and `f1`: of all, of those with an answer (`/answerable`), of others (`/unanswerable`).
 
-    Args:
-        questions: with gold answers.
-        predictions: texts by question id, "" for no answer.
-
-    Raises:
-        ValueError: as for `scores`.
+    Predictions are texts by question id, "" for no answer. Raises as `scores` does.
     """
     found: dict[str, float] = {}
     for metric in METRICS:
@@ -114,11 +109,8 @@ def best_threshold(
     last of equal odds and begins below all of them, so that what it promises is what the threshold gives. It
     is the same where the script's odds are different probabilities above 0.
 
-    Args:
-        questions: with gold answers.
-        predictions: the best span of each, not "" because of some threshold already.
-        null_odds: how much better no answer is.
-        metric: "f1" or "exact".
+    Predictions are the best span of each, not "" because of some threshold already; `null_odds` is how much
+    better no answer is.
 
     Returns:
         The least of the best: just below all odds if it is best never to answer.

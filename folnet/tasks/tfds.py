@@ -6,20 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from folnet.prepared import reading
+from folnet.prepared import open_split, reading
 
 _CHUNK = 4096  # records read at once
 
 
 def prepared(directory: Path, name: str) -> Path | None:
-    """The newest prepared version of a data set.
+    """The folder with dataset_info.json of the newest prepared version of a data set; None if there is none.
 
-    Args:
-        directory: TFDS's data folder, or the data set's folder in it.
-        name: such as "glue/rte".
-
-    Returns:
-        The folder with dataset_info.json; None if there is none.
+    The directory is TFDS's data folder or the data set's folder in it, and the name such as "glue/rte".
     """
     dataset, _, config = name.partition("/")
     for folder in (directory / dataset / config, directory / config):
@@ -37,28 +32,14 @@ def command(name: str) -> str:
 
 
 def records(folder: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """All records of a split, each with its name for errors.
+    """All records of a split, each with its name for errors; texts are decoded.
 
-    They come in TFDS's order, which is not that of the published files; texts are decoded.
+    They come in TFDS's order, which is not that of the published files.
 
     Raises:
         ValueError: it is damaged, not prepared as array_record, has no such split, or a text is not UTF-8.
     """
-    import tensorflow_datasets as tfds
-
-    with reading(folder):
-        builder = tfds.builder_from_directory(str(folder))
-    if split not in builder.info.splits:
-        have = ", ".join(builder.info.splits) or "none"
-        raise ValueError(f"split must be one of those of {folder} ({have}), got {split!r}")
-    kind = builder.info.file_format
-    if kind is None or kind.value != "array_record":
-        raise ValueError(
-            f"{folder} is prepared as {kind and kind.value}, expected array_record "
-            "(tfds build ... --file_format=array_record)"
-        )
-    with reading(folder):
-        source: Any = builder.as_data_source(split=split)
+    source, _ = open_split(folder, split)
     for start in range(0, len(source), _CHUNK):
         rows = range(start, min(start + _CHUNK, len(source)))
         with reading(folder):
