@@ -2,7 +2,7 @@
 
 A search is a plain function of `step`, which gives logits after the last symbol of each hypothesis; it knows
 no model. Either is one compiled loop that stops when all rows have ended. A row ends with its end symbol, or
-with a padding symbol: of what follows one, nothing could be told from padding.
+with a padding symbol: of what follows one, nothing would be distinguishable from padding.
 
 Axis letters: B batch, S source positions, K hypotheses about one source, V vocabulary, M the most symbols of
 an answer.

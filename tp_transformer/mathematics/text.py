@@ -122,7 +122,7 @@ def write_questions(path: str | Path, questions: Iterable[Question]) -> None:
 
 
 def replace_file(path: Path, chunks: Iterable[bytes]) -> None:
-    """Writes a file that appears at once and whole: beside its place, then moved there."""
+    """Writes a file that appears at once and whole: under another name, then renamed."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
