@@ -11,6 +11,7 @@ Axis letters: B batch (any number of leading axes), T queries, S keys and values
 heads, D features of a head, O outputs.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import jax
@@ -21,38 +22,33 @@ from flax.typing import Dtype
 from jax.nn.initializers import Initializer, variance_scaling
 from jaxtyping import Array, Bool, Float
 
+from kernels import checks, masked_softmax
+
 Implementation = Literal["xla", "cudnn"]
 
 # Uniform up to 1 / sqrt(inputs): what PyTorch gives an affine map that nobody initialises.
 uniform_by_inputs = variance_scaling(1 / 3, "fan_in", "uniform")
-# Finite, so that a row in which nothing is allowed makes no inf - inf.
-MASKED = -1e30
 
 
 def dot_product_weights(
     query: Float[Array, "*B T H D"],
     key: Float[Array, "*B S H D"],
-    mask: Bool[Array, "*#B #H #T S"] | None = None,
+    mask: Bool[Array, "*#B #H #T #S"] | None = None,
     *,
     is_causal: bool = False,
 ) -> Float[Array, "*B H T S"]:
-    """softmax_s(<q_t, k_s> / sqrt(D)), equation (5), in float32 at least.
+    """softmax_s(<q_t, k_s> / sqrt(D)), equation (5), in float32 at least; 0 where s is not allowed.
 
     Args:
       query: of each head.
       key: of each head.
-      mask: True where query t may attend to s.
+      mask: True where query t may attend to s, as many axes as the weights.
       is_causal: whether query t may attend to s <= t only, besides the mask.
     """
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.einsum("...thd,...shd->...hts", query, key, preferred_element_type=dtype)
     logits = logits / np.sqrt(query.shape[-1]).astype(dtype)
-    if is_causal:
-        past = jnp.tril(jnp.ones(logits.shape[-2:], bool))
-        logits = jnp.where(jnp.expand_dims(past, range(logits.ndim - 2)), logits, MASKED)
-    if mask is not None:
-        logits = jnp.where(jnp.expand_dims(mask, range(logits.ndim - mask.ndim)), logits, MASKED)
-    return jax.nn.softmax(logits)
+    return masked_softmax(logits, _with_past(mask, logits.shape) if is_causal else mask)
 
 
 def single_query_fillers(
@@ -70,12 +66,15 @@ def single_query_fillers(
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.sum(jnp.swapaxes(query, -3, -2) * key, axis=-1, dtype=dtype)
     logits = logits / np.sqrt(query.shape[-1]).astype(dtype)
-    if mask is not None:
-        allowed = mask[..., 0, :]
-        logits = jnp.where(jnp.expand_dims(allowed, range(logits.ndim - allowed.ndim)), logits, MASKED)
-    weights = jax.nn.softmax(logits).astype(value.dtype)
+    weights = masked_softmax(logits, None if mask is None else mask[..., 0, :]).astype(value.dtype)
     filler = jnp.sum(weights[..., None] * value, axis=-2, dtype=dtype)
     return filler[..., None, :, :].astype(query.dtype)
+
+
+def _with_past(mask: Bool[Array, "*#B #H #T #S"] | None, shape: Sequence[int]) -> Bool[Array, "*#B #H T S"]:
+    """What a mask of logits [*B, H, T, S] allows of s <= t."""
+    past = jnp.expand_dims(jnp.tril(jnp.ones(shape[-2:], bool)), range(len(shape) - 2))
+    return past if mask is None else past & mask
 
 
 def bind(filler: Float[Array, "*B T H D"], role: Float[Array, "*B T H D"]) -> Float[Array, "*B T H D"]:
@@ -174,8 +173,7 @@ class MultiHeadAttention(nn.Module):
           inputs_q: of queries and, where there are any, roles.
           inputs_k: of keys; None for those of the queries.
           inputs_v: of values; None for those of the keys.
-          mask: True where query t may attend to key s. What a query that may attend to none gets means
-            nothing.
+          mask: True where query t may attend to key s. A query that may attend to none retrieves 0.
           is_causal: whether query t may attend to keys s <= t only, besides the mask.
           deterministic: False to drop; needs a key "dropout".
 
@@ -218,7 +216,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, "*B T O"]:
         """`__call__` to keys and values that are there already."""
         batch, (t, width), s = inputs_q.shape[:-2], inputs_q.shape[-2:], keys.shape[-3]
-        mask = _checked_mask(mask, (*batch, self.num_heads, t, s))
+        mask = checks.mask(mask, (*batch, self.num_heads, t, s), "[*B, H, T, S]")
         features = self._features(inputs_q)
         query = self._heads(self.query(inputs_q, features))
         filler = self._fillers(query, keys, values, mask, is_causal, deterministic)  # (4)
@@ -240,15 +238,20 @@ class MultiHeadAttention(nn.Module):
                 return jnp.einsum("...hts,...shd->...thd", weights, values)
         if query.shape[-3] == 1 and not is_causal and self.implementation != "cudnn":
             return single_query_fillers(query, keys, values, mask)
+        *batch, t, h, _ = query.shape
         flat = [x.reshape(-1, *x.shape[-3:]) for x in (query, keys, values)]
-        if mask is not None and mask.ndim > 3:
-            mask = jnp.broadcast_to(mask, (*query.shape[:-3], *mask.shape[-3:])).reshape(-1, *mask.shape[-3:])
-        if mask is not None and self.implementation == "cudnn":  # which wants a row of it for each query
-            mask = jnp.broadcast_to(mask, (*mask.shape[:-2], *query.shape[-3:-2], mask.shape[-1]))
+        rows = None if mask is None else checks.flatten_batch(mask, batch, 3)
+        if rows is not None and self.implementation == "cudnn":  # which wants a row of it for each query
+            rows = jnp.broadcast_to(rows, (*rows.shape[:-2], t, rows.shape[-1]))
         filler = jax.nn.dot_product_attention(
-            *flat, mask=mask, is_causal=is_causal, implementation=self.implementation
-        )
-        return filler.reshape(query.shape)
+            *flat, mask=rows, is_causal=is_causal, implementation=self.implementation
+        ).reshape(query.shape)
+        if mask is None:
+            return filler
+        # Where nothing is allowed, JAX's function gives the mean of all values.
+        allowed = _with_past(mask, (*batch, h, t, keys.shape[-3])) if is_causal else mask
+        some = jnp.swapaxes(jnp.any(allowed, axis=-1, keepdims=True), -3, -2)
+        return jnp.where(some, filler, 0)
 
     def _heads(self, x: Float[Array, "*B T F"]) -> Float[Array, "*B T H D"]:
         return x.reshape(*x.shape[:-1], self.num_heads, x.shape[-1] // self.num_heads)
@@ -288,15 +291,3 @@ def _check_context(name: str, x: Array, leading: tuple[int, ...]) -> None:
     _check_cells(name, x)
     if x.shape[: len(leading)] != leading or x.ndim not in (len(leading) + 1, len(leading) + 2):
         raise ValueError(f"{name} has shape {x.shape}, expected {leading} before its last axes")
-
-
-def _checked_mask(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
-    if mask is None:
-        return None
-    fits = mask.ndim >= 3 and mask.ndim <= len(shape)
-    fits = fits and all(m in (1, n) for m, n in zip(mask.shape[::-1], shape[::-1], strict=False))
-    if mask.dtype != jnp.bool_ or not fits:
-        raise ValueError(
-            f"mask has shape {mask.shape} and type {mask.dtype}, expected booleans that broadcast to {shape}"
-        )
-    return mask

@@ -13,14 +13,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import traverse_util
 
 from tp_transformer.layers import sinusoids
 from tp_transformer.model import EncoderDecoder, TPTransformer, Transformer
 
 POSITIONS = "embedding.pe"  # a table in their state dict, a formula here
 MAX_POSITIONS = 200  # of their table
-DATA_PARALLEL = "module."
-"""What PyTorch's DataParallel puts before every name."""
+DATA_PARALLEL = "module."  # before every name, where PyTorch's DataParallel was used
 
 TP_ATTENTION = {"query": "W_q", "key": "W_k", "value": "W_v", "role": "W_r", "output": "W_o"}
 ATTENTION = {"query": "w_q", "key": "w_k", "value": "w_v", "output": "linear"}
@@ -58,23 +58,23 @@ def from_torch(
     """
     state = {name.removeprefix(DATA_PARALLEL): np.asarray(array) for name, array in state_dict.items()}
     model = _model(state, num_heads, pad)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), *(jax.ShapeDtypeStruct((1, 1), jnp.int32),) * 2)[
-        "params"
-    ]
+    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    variables = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)
+    shapes: dict[tuple[str, ...], Any] = traverse_util.flatten_dict(variables["params"])
     names = _names(model)
     missing, extra = sorted({*names} - {*state}), sorted({*state} - {*names, POSITIONS})
     if missing or extra:
         raise ValueError(f"state_dict lacks {missing or 'nothing'} and has {extra or 'nothing'} besides")
-    params: dict[str, Any] = {}
+    params: dict[tuple[str, ...], jax.Array] = {}
     for name, (path, transposed) in names.items():
-        array, want = state[name], _at(shapes, path).shape
+        array, want = state[name], shapes[path].shape
         if transposed and array.ndim == 2:
             array = array.T
         if array.shape != want:
             given = want[::-1] if transposed else want
             raise ValueError(f"state_dict[{name!r}] has shape {state[name].shape}, expected {given}")
-        _put(params, path, jnp.asarray(array, jnp.float32))
-    return model, params
+        params[path] = jnp.asarray(array, jnp.float32)
+    return model, traverse_util.unflatten_dict(params)
 
 
 def to_torch(
@@ -82,16 +82,12 @@ def to_torch(
 ) -> dict[str, np.ndarray]:
     """The inverse of `from_torch`: arrays by the authors' names, for their `load_state_dict`.
 
-    `torch_files.save` writes them as a file.
-
-    Args:
-      model: either architecture.
-      params: its parameters.
-      max_positions: rows of the table of positions, which the authors' model has a fixed number of.
+    `max_positions` are the rows of the table of positions, of which the authors' model has a fixed number.
     """
     state = {POSITIONS: np.asarray(sinusoids(max_positions, model.features))[None]}
+    arrays = traverse_util.flatten_dict(params)
     for name, (path, transposed) in _names(model).items():
-        array = np.asarray(_at(params, path))
+        array = np.asarray(arrays[path])
         state[name] = np.ascontiguousarray(array.T) if transposed else array
     return state
 
@@ -99,11 +95,8 @@ def to_torch(
 def _model(state: Mapping[str, np.ndarray], num_heads: int, pad: int) -> EncoderDecoder:
     """The architecture and sizes that names and shapes tell."""
     try:
-        table, filters = (
-            state["embedding.tok_embedding.weight"],
-            state["encoder.layers.0.densefilter.linear1.weight"],
-        )
-        (vocab_size, features), filter_features = table.shape, filters.shape[0]
+        vocab_size, features = state["embedding.tok_embedding.weight"].shape
+        filter_features = state["encoder.layers.0.densefilter.linear1.weight"].shape[0]
     except (KeyError, ValueError, IndexError):
         raise ValueError(
             "state_dict is neither a TP-Transformer's nor a Transformer's: it lacks a matrix "
@@ -151,15 +144,3 @@ def _names(model: EncoderDecoder) -> dict[str, tuple[tuple[str, ...], bool]]:
 
 def _affine(name: str, path: tuple[str, ...]) -> dict[str, tuple[tuple[str, ...], bool]]:
     return {f"{name}.weight": ((*path, "kernel"), True), f"{name}.bias": ((*path, "bias"), False)}
-
-
-def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    for name in path:
-        tree = tree[name]
-    return tree
-
-
-def _put(tree: dict[str, Any], path: tuple[str, ...], leaf: Any) -> None:
-    for name in path[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[path[-1]] = leaf

@@ -2,7 +2,7 @@
 
 A search is a plain function of `step`, which gives logits after the last symbol of each hypothesis; it knows
 no model. Either is one compiled loop that stops when all rows have ended. A row ends with its end symbol, or
-with a padding symbol: of what follows one, nothing could be told from padding.
+with a padding symbol: of what follows one, nothing would be distinguishable from padding.
 
 Axis letters: B batch, S source positions, K hypotheses about one source, V vocabulary, M the most symbols of
 an answer.
@@ -64,22 +64,8 @@ def greedy_decode(
 def greedy_search(
     step: Step, state: Any, batch: int, *, max_length: int, start: int, end: int, pad: int
 ) -> Int[Array, "B M+1"]:
-    """The loop of `greedy_decode`, for any `step` with K = 1.
-
-    Args:
-      step: logits after the last symbols.
-      state: what it needs first.
-      batch: B.
-      max_length: M.
-      start: first symbol of each row.
-      end: ends a row.
-      pad: ends a row, and fills it after its end.
-    """
+    """The loop of `greedy_decode` for any `step` with K = 1, from a first state, of B rows."""
     tokens = jnp.full((batch, max_length + 1), pad, jnp.int32).at[:, 0].set(start)
-
-    def goes_on(carry):
-        position, ended, _, _ = carry
-        return (position < max_length) & ~jnp.all(ended)
 
     def body(carry):
         position, ended, tokens, state = carry
@@ -90,7 +76,12 @@ def greedy_search(
         return position + 1, ended | _ends(chosen, end, pad), tokens, state
 
     carry = (jnp.int32(0), jnp.zeros(batch, bool), tokens, state)
-    return jax.lax.while_loop(goes_on, body, carry)[2]
+    return jax.lax.while_loop(_unfinished(max_length), body, carry)[2]
+
+
+def _unfinished(max_length: int) -> Callable[[tuple[Any, ...]], Bool[Array, ""]]:
+    """Of what a loop carries (position, ended, ...): whether there is room, and a row that has not ended."""
+    return lambda carry: (carry[0] < max_length) & ~jnp.all(carry[1])
 
 
 def _ends(chosen: Int[Array, "..."], end: int, pad: int) -> Bool[Array, "..."]:
@@ -99,11 +90,10 @@ def _ends(chosen: Int[Array, "..."], end: int, pad: int) -> Bool[Array, "..."]:
 
 def _cached_step(model, params, source, hypotheses, max_length, start):
     """A step that computes one position, and the room for the others."""
-    variables = {"params": params}
-    memory = model.apply(variables, source, method="remember")
+    memory = model.apply({"params": params}, source, method="remember")
 
     def step(last, past, position):
-        return model.apply(variables, last, past, position, memory, method="step")
+        return model.apply({"params": params}, last, past, position, memory, method="step")
 
     return step, model.empty_past(source.shape[0], hypotheses, max_length)
 
@@ -166,21 +156,8 @@ def beam_search(
 ) -> Beams:
     """Several answers to each question, of high probability as a whole; with one beam, the greedy one.
 
-    Arguments are those of `greedy_decode`, and:
-
-    Args:
-      model: either architecture.
-      params: its parameters.
-      source: questions, padded with `model.pad`.
-      max_length: M.
-      start: the symbol that answers start with.
-      end: the symbol that ends them.
-      beams: K, how many hypotheses go on side by side.
-      length_exponent: a of `length_penalty`; more favours longer answers.
-      cache: whether keys and values are kept from symbol to symbol.
-
-    Raises:
-      ValueError: a source or a number that does not fit, by name.
+    Other arguments and errors are those of `greedy_decode`. `beams` is K, the hypotheses kept at a time;
+    `length_exponent` is a of `length_penalty`: more favours longer answers.
     """
     _check(model, source, max_length, start, end)
     if beams < 1:
@@ -220,30 +197,15 @@ def search_beams(
     pad: int,
     length_exponent: float = 0.0,
 ) -> Beams:
-    """The loop of `beam_search`, for any `step`.
+    """The loop of `beam_search` for any `step`, from a first state whose leaves follow their hypotheses.
 
     A hypothesis that has ended stays in the beam with the score that it has, for as long as K others do not
     beat it. The loop stops when all have ended.
-
-    Args:
-      step: logits after the last symbols.
-      state: what it needs first; its leaves start with [B, K] and follow their hypotheses.
-      batch: B.
-      beams: K.
-      max_length: M.
-      start: first symbol of each hypothesis.
-      end: ends a hypothesis.
-      pad: ends a hypothesis, and fills it after its end.
-      length_exponent: a of `length_penalty`.
     """
     tokens = jnp.full((batch, beams, max_length + 1), pad, jnp.int32).at[..., 0].set(start)
     # All hypotheses are the same at first; but for one they have no probability, or all would stay the same.
     total = jnp.broadcast_to(jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf)[None], (batch, beams))
     follow = jax.vmap(lambda x, parents: x[parents])
-
-    def goes_on(carry):
-        position, ended, *_ = carry
-        return (position < max_length) & ~jnp.all(ended)
 
     def body(carry):
         position, ended, tokens, total, lengths, state = carry
@@ -266,6 +228,6 @@ def search_beams(
 
     none = jnp.zeros((batch, beams), bool)
     carry = (jnp.int32(0), none, tokens, total, jnp.zeros((batch, beams), jnp.int32), state)
-    _, _, tokens, total, lengths, _ = jax.lax.while_loop(goes_on, body, carry)
+    _, _, tokens, total, lengths, _ = jax.lax.while_loop(_unfinished(max_length), body, carry)
     tokens = jnp.where(jnp.isneginf(total)[..., None], pad, tokens)
     return Beams(tokens, total, total / length_penalty(lengths, length_exponent))

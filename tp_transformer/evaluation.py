@@ -8,6 +8,7 @@ An answer is right if all of it is, its end included. Two ways to find out give 
   a symbol.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,17 +29,14 @@ THRESHOLD = 0.95
 def exact_match(
     predicted: Int[Arrays, "B P"], target: Int[Arrays, "B T"], *, end: int = END, pad: int = PAD
 ) -> Bool[Array, "B"]:
-    """Whether decoded answers are right, with their ends.
+    """Whether decoded answers are right, with their ends; False where the target has no end.
 
     Args:
-        predicted: start, then what was decoded [B, P]; only what comes up to the target's end counts. The
-            longest answers of the data set need 31 decoded symbols, 30 and the end.
-        target: start, answer, end, padding [B, T].
+        predicted: start, then what was decoded; only what comes up to the target's end counts. The longest
+            answers of the data set need 31 decoded symbols, 30 and the end.
+        target: start, answer, end, padding.
         end: id of the end.
         pad: id of padding.
-
-    Returns:
-        True where every symbol behind the start agrees [B]; False where the target has no end.
 
     Raises:
         ValueError: the shapes do not belong together.
@@ -57,15 +55,12 @@ def exact_match(
 def forced_match(
     logits: Float[Arrays, "B T-1 V"], target: Int[Arrays, "B T"], *, end: int = END
 ) -> Bool[Array, "B"]:
-    """Whether greedy decoding would give the right answers, from the logits given the answers.
+    """Whether greedy decoding would give the right answers: whether each next symbol is the likeliest.
 
     Args:
-        logits: of a decoder that was given `target[:, :-1]` [B, T - 1, V].
-        target: start, answer, end, padding [B, T].
+        logits: of a decoder that was given `target[:, :-1]`.
+        target: start, answer, end, padding; the result is False where there is no end.
         end: id of the end.
-
-    Returns:
-        True where each next symbol is the likeliest [B]; False where the target has no end.
 
     Raises:
         ValueError: the shapes do not belong together.
@@ -124,9 +119,7 @@ class Scores:
             "split": self.split,
             "average": self.average,
             "above_95": self.above(),
-            "modules": {
-                module: {"right": share.right, "total": share.total} for module, share in self.modules.items()
-            },
+            "modules": {module: share._asdict() for module, share in self.modules.items()},
         }
 
     @classmethod
@@ -139,21 +132,17 @@ class Scores:
         """The results of two halves of a split, or of two hosts, as one."""
         if self.split != other.split:
             raise ValueError(f"scores must be of one split, got {self.split} and {other.split}")
-        none = Share(0, 0)
-        pairs = {
-            module: (self.modules.get(module, none), other.modules.get(module, none))
-            for module in (*self.modules, *other.modules)
-        }
-        return Scores(
-            self.split,
-            {name: Share(a.right + b.right, a.total + b.total) for name, (a, b) in pairs.items()},
-        )
+        modules = dict(self.modules)
+        for name, share in other.modules.items():
+            mine = modules.get(name, Share(0, 0))
+            modules[name] = Share(mine.right + share.right, mine.total + share.total)
+        return Scores(self.split, modules)
 
 
 def score(
     right: Callable[[Batch], Any], batches: Iterable[Batch], modules: Sequence[str], *, split: str
 ) -> Scores:
-    """Goes through the batches of a split and counts.
+    """Counts right answers by module; modules without a question are left out.
 
     Args:
         right: from a batch to whether each answer is right [B]; made of `exact_match` or `forced_match`. It
@@ -161,9 +150,6 @@ def score(
         batches: of the split, each question once.
         modules: names by `Batch.module`.
         split: name of the split.
-
-    Returns:
-        The counts; modules without a question are left out.
 
     Raises:
         ValueError: `right` returned another shape.
@@ -177,106 +163,27 @@ def score(
         valid = batch.valid
         np.add.at(totals, batch.module[valid], np.stack([result[valid], np.ones(valid.sum())], 1).astype(int))
 
-    waiting: tuple[Batch, Any] | None = None
-    for batch in batches:
-        begun = batch, right(batch)
-        if waiting is not None:
-            count(*waiting)
-        waiting = begun
-    if waiting is not None:
-        count(*waiting)
+    begun = ((batch, right(batch)) for batch in batches)
+    waiting = next(begun, None)
+    while waiting is not None:
+        waiting, (batch, result) = next(begun, None), waiting
+        count(batch, result)
+    shares = (Share(int(correct), int(total)) for correct, total in totals)
     return Scores(
-        split,
-        {
-            module: Share(int(correct), int(total))
-            for module, (correct, total) in zip(modules, totals, strict=True)
-            if total
-        },
+        split, {module: share for module, share in zip(modules, shares, strict=True) if share.total}
     )
 
 
 def most_frequent_answers(batches: Any) -> dict[str, str]:
-    """The most frequent answer of each module: what a model must beat to have learned anything.
+    """The most frequent answer of each module in the `Batches` of a training split.
 
-    Args:
-        batches: `Batches` of a training split.
-
-    Returns:
-        By module; of equally frequent ones the first in the order of strings.
+    A model must beat it to have learned anything. Of equally frequent answers it is the first as a string.
     """
-    counts: dict[str, dict[str, int]] = {}
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for batch in batches:
         for module, index in zip(batch.module[batch.valid], batch.index[batch.valid], strict=True):
-            of_module = counts.setdefault(batches.modules[int(module)], {})
-            answer = batches.question(int(index)).answer
-            of_module[answer] = of_module.get(answer, 0) + 1
+            counts[batches.modules[int(module)]][batches.question(int(index)).answer] += 1
     return {
         module: min(answers, key=lambda answer: (-answers[answer], answer))
         for module, answers in counts.items()
     }
-
-
-@dataclasses.dataclass(frozen=True)
-class Reported:
-    """A row of the paper's table 1. Accuracies are 0 to 1."""
-
-    model: str
-    weights: float
-    """Parameters, in millions."""
-
-    steps: int
-    train: float | None
-    interpolation: float
-    interpolation_above: int
-    """Modules above 95 %, of 56."""
-
-    extrapolation: float
-    extrapolation_above: int
-    """Modules above 95 %, of 15."""
-
-
-TABLE_1 = (
-    Reported("Simple LSTM", 18, 500_000, None, 0.57, 6, 0.41, 1),
-    Reported("Transformer (Saxton et al.)", 30, 500_000, None, 0.76, 13, 0.50, 1),
-    Reported("Transformer", 44.2, 500_000, 0.8306, 0.7533, 12, 0.5242, 1),
-    Reported("Transformer", 44.2, 700_000, 0.8501, 0.7742, 14, 0.5200, 2),
-    Reported("TP-Transformer", 49.2, 500_000, 0.8541, 0.7830, 16, 0.5222, 2),
-    Reported("TP-Transformer", 49.2, 700_000, 0.8725, 0.8067, 18, 0.5248, 3),
-    Reported("TP-Transformer", 49.2, 1_700_000, 0.9104, 0.8424, 25, 0.5540, 3),
-)
-"""Table 1 of Schlag et al. (2019); the first two rows are theirs from Saxton et al. (2019)."""
-
-
-def format_table(rows: Sequence[tuple[str, Scores | None, Scores | None]]) -> str:
-    """Our results under those of table 1, as text.
-
-    Args:
-        rows: name, result on `interpolate`, result on `extrapolate`; None where there is none.
-
-    Returns:
-        A Markdown table.
-
-    Raises:
-        ValueError: a result is of another split.
-    """
-    lines = [
-        "| model | interpolation | > 95 % | extrapolation | > 95 % |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for reported in TABLE_1:
-        lines.append(
-            f"| {reported.model}, {reported.steps / 1e3:.0f}k steps (paper) | {reported.interpolation:.2%} | "
-            f"{reported.interpolation_above} of 56 | {reported.extrapolation:.2%} | "
-            f"{reported.extrapolation_above} of 15 |"
-        )
-    for name, *results in rows:
-        cells = [name]
-        for split, scores in zip(("interpolate", "extrapolate"), results, strict=True):
-            if scores is None:
-                cells += ["-", "-"]
-                continue
-            if scores.split != split:
-                raise ValueError(f"rows must have interpolate, then extrapolate; {name} has {scores.split}")
-            cells += [f"{scores.average:.2%}", f"{scores.above()} of {len(scores.modules)}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)

@@ -29,8 +29,6 @@ from tp_transformer.attention import (
     uniform_by_inputs,
 )
 
-LAYER_NORM_EPSILON = 1e-5
-
 
 def sinusoids(length: int, features: int) -> np.ndarray | jax.Array:
     """Positional representations p_t of equation (2), float32 [length, features].
@@ -129,18 +127,7 @@ class FeedForward(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Attributes of both kinds of layers.
-
-    Attributes:
-      num_heads: H.
-      hidden: d_f.
-      binds_roles: TP-attention, or plain attention.
-      attention_init: of the matrices of attention.
-      dropout_rate: of attention weights, hidden cells and what sublayers return.
-      attention_implementation: of `jax.nn.dot_product_attention`.
-      dtype: type of the products; None is the widest of inputs and parameters.
-      param_dtype: type of the parameters.
-    """
+    """Attributes of both kinds of layers; those of `MultiHeadAttention`, `FeedForward` and `Embedding`."""
 
     num_heads: int
     hidden: int
@@ -150,6 +137,12 @@ class _Layer(nn.Module):
     attention_implementation: Implementation | None = None
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        """What comes after attention."""
+        self.feed_forward = FeedForward(self.hidden, self.dropout_rate, self.dtype, self.param_dtype)
+        self.feed_forward_norm, self.output_norm = self._norm(), self._norm()
+        self.dropout = nn.Dropout(self.dropout_rate)
 
     @nn.nowrap
     def _attention(self) -> MultiHeadAttention:
@@ -163,19 +156,14 @@ class _Layer(nn.Module):
         )
 
     @nn.nowrap
-    def _feed_forward(self) -> FeedForward:
-        return FeedForward(self.hidden, self.dropout_rate, self.dtype, self.param_dtype)
-
-    @nn.nowrap
     def _norm(self) -> nn.LayerNorm:
-        # Not E[x^2] - E[x]^2: cells of a TP-embedding are in the hundreds, and it would lose half their
-        # digits.
-        return nn.LayerNorm(
-            epsilon=LAYER_NORM_EPSILON,
-            use_fast_variance=False,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-        )
+        # Not E[x^2] - E[x]^2: a TP-embedding's cells are in the hundreds and would lose half their digits.
+        return nn.LayerNorm(1e-5, self.dtype, self.param_dtype, use_fast_variance=False)
+
+    def _passed(self, cells, deterministic):
+        """LN(h + FF(LN h)): the end of equation (1)."""
+        passed = self.feed_forward(self.feed_forward_norm(cells), deterministic)
+        return self.output_norm(cells + self.dropout(passed, deterministic=deterministic))
 
 
 class EncoderLayer(_Layer):
@@ -183,9 +171,8 @@ class EncoderLayer(_Layer):
 
     def setup(self):
         """Two sublayers and three LayerNorms."""
-        self.attention, self.feed_forward = self._attention(), self._feed_forward()
-        self.attention_norm, self.feed_forward_norm, self.output_norm = (self._norm() for _ in range(3))
-        self.dropout = nn.Dropout(self.dropout_rate)
+        super().setup()
+        self.attention, self.attention_norm = self._attention(), self._norm()
 
     def __call__(
         self, cells: Float[Array, "B S I"], mask: Bool[Array, "B S"], deterministic: bool = True
@@ -194,21 +181,15 @@ class EncoderLayer(_Layer):
         attended = self.attention(
             self.attention_norm(cells), mask=mask[:, None, None, :], deterministic=deterministic
         )
-        cells += self.dropout(attended, deterministic=deterministic)
-        passed = self.feed_forward(self.feed_forward_norm(cells), deterministic)
-        return self.output_norm(cells + self.dropout(passed, deterministic=deterministic))
+        return self._passed(cells + self.dropout(attended, deterministic=deterministic), deterministic)
 
 
 @struct.dataclass
 class KeysAndValues:
-    """What attention keeps of cells it will be asked about again.
+    """Keys and values of equation (3), of cells that attention will be asked about again.
 
     Heads come before positions, as in the products of attention: kept like this, nothing has to be turned
     around at every step, which would take longer than the products.
-
-    Attributes:
-      keys: k of equation (3).
-      values: v of equation (3).
     """
 
     keys: Float[Array, "*B H S D"]
@@ -237,11 +218,9 @@ class DecoderLayer(_Layer):
 
     def setup(self):
         """Three sublayers and four LayerNorms."""
+        super().setup()
         self.self_attention, self.cross_attention = self._attention(), self._attention()
-        self.feed_forward = self._feed_forward()
         self.self_attention_norm, self.cross_attention_norm = self._norm(), self._norm()
-        self.feed_forward_norm, self.output_norm = self._norm(), self._norm()
-        self.dropout = nn.Dropout(self.dropout_rate)
 
     def __call__(
         self,
@@ -295,6 +274,4 @@ class DecoderLayer(_Layer):
             mask=mask[:, None, None, :],
             deterministic=deterministic,
         )
-        cells += self.dropout(attended, deterministic=deterministic)
-        passed = self.feed_forward(self.feed_forward_norm(cells), deterministic)
-        return self.output_norm(cells + self.dropout(passed, deterministic=deterministic))
+        return self._passed(cells + self.dropout(attended, deterministic=deterministic), deterministic)

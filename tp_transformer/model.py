@@ -27,12 +27,7 @@ Initialization = Literal["released", "xavier", "uniform"]
 
 @struct.dataclass
 class Memory:
-    """What decoding needs of a source, computed once.
-
-    Attributes:
-      layers: of each decoder layer, the encoder's cells as its cross-attention sees them.
-      mask: True where the source is not padding.
-    """
+    """What decoding needs of a source: what each cross-attention sees of it, and where it is not padding."""
 
     layers: tuple[KeysAndValues, ...]
     mask: Bool[Array, "B S"]
@@ -77,11 +72,7 @@ class EncoderDecoder(nn.Module):
     binds_roles: ClassVar[bool] = False
 
     def setup(self):
-        """One embedding and two stacks of layers.
-
-        Raises:
-          ValueError: a field that does not fit, by name.
-        """
+        """One embedding and two stacks of layers; ValueError for a field that does not fit."""
         self._check_fields()
         types = {"dtype": self.dtype or self.param_dtype, "param_dtype": self.param_dtype}
         shared = {"binds_roles": self.binds_roles, "dropout_rate": self.dropout_rate, **types}
@@ -93,10 +84,8 @@ class EncoderDecoder(nn.Module):
             "attention_implementation": self.attention_implementation,
             **shared,
         }
-        encoder_layer, decoder_layer = EncoderLayer, DecoderLayer
-        if self.remat:
-            encoder_layer = nn.remat(EncoderLayer, static_argnums=(3,))
-            decoder_layer = nn.remat(DecoderLayer, static_argnums=(4,))
+        encoder_layer = nn.remat(EncoderLayer, static_argnums=(3,)) if self.remat else EncoderLayer
+        decoder_layer = nn.remat(DecoderLayer, static_argnums=(4,)) if self.remat else DecoderLayer
         self.encoder = [encoder_layer(**layer) for _ in range(self.num_layers)]
         self.decoder = [decoder_layer(**layer) for _ in range(self.num_layers)]
 
@@ -122,11 +111,9 @@ class EncoderDecoder(nn.Module):
     def encode(self, source: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B S I"]:
         """The encoder's last cells."""
         _check_tokens("source", source)
-        positions = jnp.asarray(sinusoids(source.shape[1], self.features))
-        cells = self.embedding(source, positions, deterministic=deterministic)
-        mask = source != self.pad
+        cells = self._embed(source, deterministic)
         for layer in self.encoder:
-            cells = layer(cells, mask, deterministic)
+            cells = layer(cells, source != self.pad, deterministic)
         return cells
 
     def decode(
@@ -139,11 +126,14 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Array, "B T V"]:
         """Logits after each symbol of the target, given the encoder's cells."""
         _check_tokens("target", target, encoded.shape[0])
-        positions = jnp.asarray(sinusoids(target.shape[1], self.features))
-        cells = self.embedding(target, positions, deterministic=deterministic)
+        cells = self._embed(target, deterministic)
         for layer in self.decoder:
             cells = layer(cells, encoded, source_mask, deterministic)
         return self.embedding.logits(cells)
+
+    def _embed(self, tokens, deterministic):
+        positions = jnp.asarray(sinusoids(tokens.shape[1], self.features))
+        return self.embedding(tokens, positions, deterministic=deterministic)
 
     def remember(self, source: Int[Array, "B S"]) -> Memory:
         """Encodes a source for `step`."""
@@ -182,9 +172,8 @@ class EncoderDecoder(nn.Module):
     @nn.nowrap
     def _attention_init(self) -> Initializer:
         released = uniform_by_inputs if self.binds_roles else glorot_uniform()
-        return {"released": released, "xavier": glorot_uniform(), "uniform": uniform_by_inputs}[
-            self.initialization
-        ]
+        known = {"released": released, "xavier": glorot_uniform(), "uniform": uniform_by_inputs}
+        return known[self.initialization]
 
     @nn.nowrap
     def _check_fields(self) -> None:
@@ -256,18 +245,8 @@ def apply_traced(
         tuple[Array, Mapping[str, Any]],
         model.apply(variables, source, target, mutable=["intermediates"]),
     )
-    sown = state["intermediates"]
-
-    def attended(stack: str, attention: str) -> tuple[Attended, ...]:
-        layers = (sown[f"{stack}_{i}"][attention] for i in range(model.num_layers))
-        return tuple(Attended(**{name: calls[0] for name, calls in layer.items()}) for layer in layers)
-
-    return Traced(
-        logits,
-        attended("encoder", "attention"),
-        attended("decoder", "self_attention"),
-        attended("decoder", "cross_attention"),
-    )
+    stacks = (("encoder", "attention"), ("decoder", "self_attention"), ("decoder", "cross_attention"))
+    return Traced(logits, *(_attended(state, model.num_layers, *names) for names in stacks))
 
 
 def encoder_attention(
@@ -278,7 +257,11 @@ def encoder_attention(
         tuple[Array, Mapping[str, Any]],
         model.apply(variables, source, method="encode", mutable=["intermediates"]),
     )
-    layers = (state["intermediates"][f"encoder_{i}"]["attention"] for i in range(model.num_layers))
+    return _attended(state, model.num_layers, "encoder", "attention")
+
+
+def _attended(state: Mapping[str, Any], num_layers: int, stack: str, attention: str) -> tuple[Attended, ...]:
+    layers = (state["intermediates"][f"{stack}_{i}"][attention] for i in range(num_layers))
     return tuple(Attended(**{name: calls[0] for name, calls in layer.items()}) for layer in layers)
 
 

@@ -35,14 +35,7 @@ def shifted(answer: Int[Array, "B T+1"]) -> tuple[Int[Array, "B T"], Int[Array, 
 
 
 def next_symbol_sums(logits: Float[Array, "B T V"], labels: Int[Array, "B T"], *, pad: int = 0) -> Sums:
-    """How well logits tell the labels.
-
-    The paper's loss is `loss / symbols`.
-
-    Args:
-      logits: of a model.
-      labels: the right symbols, `pad` where there is none.
-      pad: the padding symbol.
+    """How well logits tell the labels (`pad` where there is none); the paper's loss is `loss / symbols`.
 
     Raises:
       ValueError: logits and labels of different shapes.

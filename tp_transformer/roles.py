@@ -47,11 +47,7 @@ class RoleClusters:
 def role_vectors(
     model: TPTransformer, params: Mapping[str, Any], source: Int[Array, "N S"]
 ) -> Float[Array, "N S H D"]:
-    """Role vectors r of equation (3), of the encoder's last layer.
-
-    Raises:
-      ValueError: a model that has no roles.
-    """
+    """Role vectors r of equation (3), of the encoder's last layer; ValueError if the model has none."""
     roles = encoder_attention(model, {"params": params}, source)[-1].roles
     if roles is None:
         raise ValueError(f"model is a {type(model).__name__}, expected a TPTransformer: it has role vectors")
@@ -63,16 +59,11 @@ def cluster(
 ) -> tuple[Float[np.ndarray, "k D"], Int[np.ndarray, "M"]]:
     """k-means: the best of several runs, each from centres that k-means++ drew.
 
-    Args:
-      vectors: at least k different ones.
-      k: how many clusters.
-      seed: of the drawing; the same clusters come out for the same seed.
-
     Returns:
-      Centroids, those of the most vectors first, and the number of each vector's.
+      Centroids, those of the most vectors first, and the number of each vector's; the same for the same seed.
 
     Raises:
-      ValueError: no k clusters can be made of these vectors.
+      ValueError: no k clusters can be made of these vectors: k of them must differ.
     """
     vectors = np.asarray(vectors, np.float64)
     if vectors.ndim != 2:
@@ -80,18 +71,17 @@ def cluster(
     distinct = len(np.unique(vectors, axis=0))
     if not 1 <= k <= distinct:
         raise ValueError(f"k is {k}, expected from 1 up to the {distinct} different vectors")
-    rng, best = np.random.default_rng(seed), (np.inf, None)
+    rng, runs = np.random.default_rng(seed), []
     for _ in range(RESTARTS):
         try:
             centroids, _ = vq.kmeans2(vectors, k, iter=ITERATIONS, minit="++", missing="raise", rng=rng)
         except vq.ClusterError:  # a cluster lost all its vectors: what is left is not k clusters
             continue
         labels, distances = vq.vq(vectors, centroids)
-        if np.sum(distances**2) < best[0]:
-            best = (np.sum(distances**2), (centroids, labels))
-    if best[1] is None:
+        runs.append((np.sum(distances**2), centroids, labels))
+    if not runs:
         raise ValueError(f"k is {k}, but each of {RESTARTS} runs lost a cluster: expected a smaller k")
-    centroids, labels = best[1]
+    _, centroids, labels = min(runs, key=lambda run: run[0])
     order = np.argsort(-np.bincount(labels, minlength=k), kind="stable")
     return centroids[order], np.argsort(order)[labels]
 
@@ -120,8 +110,7 @@ def cluster_roles(
     """
     if not 0 <= head < model.num_heads:
         raise ValueError(f"head is {head}, expected one of {model.num_heads}, from 0")
-    mask = np.asarray(source) != model.pad
-    vectors = np.asarray(role_vectors(model, params, source)[:, :, head], np.float64)[mask]
+    mask, vectors = _of_head(model, params, source, head)
     centroids, labels = cluster(vectors, k, seed=seed)
     return RoleClusters(
         head=head,
@@ -136,8 +125,7 @@ def assign(
     clusters: RoleClusters, model: TPTransformer, params: Mapping[str, Any], source: Int[Array, "N S"]
 ) -> Int[np.ndarray, "N S"]:
     """The clusters that the characters of other questions fall into; -1 where there is only padding."""
-    mask = np.asarray(source) != model.pad
-    vectors = np.asarray(role_vectors(model, params, source)[:, :, clusters.head], np.float64)[mask]
+    mask, vectors = _of_head(model, params, source, clusters.head)
     return _at(mask, vq.vq(vectors, clusters.centroids)[0])
 
 
@@ -152,6 +140,14 @@ def symbol_counts(
     counts = np.zeros((len(clusters.centroids), vocab_size), int)
     np.add.at(counts, (clusters.labels[real], symbols[real]), 1)
     return counts
+
+
+def _of_head(
+    model: TPTransformer, params: Mapping[str, Any], source: Int[Array, "N S"], head: int
+) -> tuple[Bool[np.ndarray, "N S"], Float[np.ndarray, "M D"]]:
+    """Where the source is not padding, and a head's role vectors there."""
+    mask = np.asarray(source) != model.pad
+    return mask, np.asarray(role_vectors(model, params, source)[:, :, head], np.float64)[mask]
 
 
 def _at(mask: Bool[np.ndarray, "N S"], labels: Int[np.ndarray, "M"]) -> Int[np.ndarray, "N S"]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.tp_transformer import small
 from tp_transformer import TPTransformer, decoding, evaluation, objective
-from tp_transformer.evaluation import TABLE_1, Scores, Share, exact_match, forced_match, score
+from tp_transformer.evaluation import Scores, Share, exact_match, forced_match, score
 from tp_transformer.mathematics.batches import Batches
 from tp_transformer.mathematics.sources import Generator
 from tp_transformer.mathematics.vocabulary import DEFAULT, END, PAD, START
@@ -175,33 +175,6 @@ def test_shapes_are_checked(call):
     """Both shapes are told."""
     with pytest.raises(ValueError, match=r"got \(.*\) and \(.*\)"):
         call()
-
-
-def test_table_1_says_what_the_paper_says():
-    """What the paper concludes from it: 8.24 points above the state of the art; better at equal steps."""
-    by_model = {(row.model, row.steps): row for row in TABLE_1}
-    best, before = by_model["TP-Transformer", 1_700_000], by_model["Transformer (Saxton et al.)", 500_000]
-    assert best.interpolation - before.interpolation == pytest.approx(0.0824)
-    for steps in (500_000, 700_000):
-        ours, baseline = by_model["TP-Transformer", steps], by_model["Transformer", steps]
-        assert ours.interpolation > baseline.interpolation
-        assert ours.train is not None
-        assert baseline.train is not None
-        assert ours.train > baseline.train > baseline.interpolation > baseline.extrapolation
-    assert best.weights == pytest.approx(49_178_112 / 1e6, abs=0.05)
-
-
-def test_table_of_ours_under_theirs():
-    """A row a model, Markdown; a result of the wrong split is refused."""
-    inter = Scores("interpolate", {"a": Share(96, 100), "b": Share(1, 2)})
-    lines = evaluation.format_table([("mine", inter, None)]).splitlines()
-    assert lines[-1] == "| mine | 73.00% | 1 of 2 | - | - |"
-    assert lines[-2].startswith(
-        "| TP-Transformer, 1700k steps (paper) | 84.24% | 25 of 56 | 55.40% | 3 of 15 |"
-    )
-    assert len({line.count("|") for line in lines}) == 1
-    with pytest.raises(ValueError, match="mine has interpolate"):
-        evaluation.format_table([("mine", None, inter)])
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ ahead = iter(train.dataset())  # or with Grain, working ahead
 test = mathematics.Batches(small, "interpolate", batch_size=64, shuffle=False, keep_last=True)
 ```
 
-The files in their order: `mathematics_vocabulary` (characters), `_modules` (names), `_repairs` (the generator
-made to run), `_questions` (draws by seed), `_parts` and `_generation` (large sets), `_text` and `_tfds`
-(files), `_sources`, `_order` (which question is in which batch), `_batches`.
+The files in their order: `vocabulary` (characters), `modules` (names), `repairs` (the generator made to run),
+`questions` (draws by seed), `parts` and `generation` (large sets), `text` and `tfds` (files), `sources`,
+`order` (which question is in which batch), `batches`.
 """
 
 from tp_transformer.mathematics.batches import Batch, Batches

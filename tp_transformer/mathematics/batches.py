@@ -1,6 +1,5 @@
 """Batches of the Mathematics Dataset for training and evaluation, with Grain."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +14,8 @@ from tp_transformer.mathematics.vocabulary import DEFAULT, Vocabulary
 
 if TYPE_CHECKING:
     import grain
+
+_ENDLESS = 2**40
 
 
 class Batch(NamedTuple):
@@ -91,8 +92,7 @@ class Batches:
         """Names of the modules, by `Batch.module`."""
         self.vocabulary = vocabulary
         self._questions = Joined([source.questions(split, module) for module in self.modules])
-        sizes = [len(part) for part in self._questions.parts]
-        self._ends = np.cumsum(sizes)
+        self._ends = np.cumsum([len(part) for part in self._questions.parts])
         self.order = BatchOrder(
             self._questions.lengths(),
             batch_size,
@@ -150,11 +150,7 @@ class Batches:
             steps: how many batches; without end by default.
             threads: that read and encode at the same time.
             ahead: batches made in advance.
-            workers: processes that do so, beside this one; 0: none. A thread or two are enough unless steps
-                are very short.
-
-        Returns:
-            The dataset.
+            workers: other processes that do so. A thread or two are enough unless steps are very short.
         """
         for name, value, least in (("threads", threads, 1), ("ahead", ahead, 1), ("workers", workers, 0)):
             if value < least:
@@ -164,22 +160,9 @@ class Batches:
         import grain  # here: `batches[step]` needs nothing of it
 
         numbers = grain.MapDataset.range(_ENDLESS if steps is None else steps)
-        batches = numbers.map(_At(self)).to_iter_dataset(
+        batches = numbers.map(self.__getitem__).to_iter_dataset(
             grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(ahead, threads))
         )
         if workers:
             batches = batches.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
         return batches
-
-
-_ENDLESS = 2**40
-
-
-@dataclasses.dataclass(frozen=True)
-class _At:
-    """Steps to batches, as a thing that can be sent to another process."""
-
-    batches: Batches
-
-    def __call__(self, step: int) -> Batch:
-        return self.batches[int(step)]

@@ -6,6 +6,7 @@ all: what was killed is started again and ends with the same files, however many
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -21,7 +22,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -49,20 +49,16 @@ def generate(
     """Writes a set of questions as text files `<split>/<module>.txt`, the layout of the published v1.0.
 
     The test splits come first, and no training question is one of theirs. The files hold what `source` itself
-    would give. Starting again after an interruption goes on where it stopped; a finished set is left as it
-    is.
+    would give. Started again after an interruption it continues; a finished set is left as it is.
 
     Started from a script, it needs `if __name__ == "__main__":` around it, as all of Python's multiprocessing
     does.
 
     Args:
         directory: where; made if it does not exist.
-        source: what: how many questions of which modules, and the seed.
+        source: how many questions of which modules, and the seed.
         processes: how many work at it; all cores by default. With 1 this process does it itself.
-        show: show progress on standard error.
-
-    Returns:
-        The set.
+        show: whether to show progress on standard error.
 
     Raises:
         ValueError: other files are there, or a set of another seed, size or version of the generator; or
@@ -81,12 +77,13 @@ def generate(
             leftover.unlink()
         tests = [part for split in TEST for part in parts_of(source, split)]
         training = [part for level in LEVELS for part in parts_of(source, level)]
-        with _Progress([*tests, *training], show) as progress, _workers(processes) as pool:
+        progress = _Progress([*tests, *training], show)
+        with contextlib.closing(progress), _workers(processes) as pool:
             _make(root, tests, source.seed, None, pool, progress)
             if any(not _final(root, part).is_file() for part in training):
                 _make(root, training, source.seed, _write_excluded(root, tests), pool, progress)
             else:
-                progress.already(training)
+                progress.add(*training)
         shutil.rmtree(root / _PARTS, ignore_errors=True)
     return TextDirectory(root)
 
@@ -99,7 +96,7 @@ def _temporary(root: Path, part: Part) -> Path:
     return root / _PARTS / part.split / part.module / f"{part.number:05d}.txt"
 
 
-@contextmanager
+@contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
     """Keeps other processes from generating into the same folder; ends with this process, however it ends."""
     with open(root / ".lock", "w") as file:
@@ -166,38 +163,31 @@ def _make(
     progress: "_Progress",
 ) -> None:
     """Makes the parts that are not there yet, and a file of each module once all of its parts are."""
-    missing: dict[Path, set[Part]] = {}
     of_file: dict[Path, list[Part]] = {}
     for part in parts:
         of_file.setdefault(_final(root, part), []).append(part)
+    missing: dict[Path, set[Part]] = {}
     for file, belonging in of_file.items():
-        if file.is_file():
-            progress.already(belonging)
-            continue
-        done = [part for part in belonging if _temporary(root, part).is_file()]
-        progress.already(done)
-        missing[file] = set(belonging) - set(done)
-        if not missing[file]:
-            _merge(root, file, belonging)
-        else:
+        there = file.is_file()
+        missing[file] = {part for part in belonging if not (there or _temporary(root, part).is_file())}
+        progress.add(*(part for part in belonging if part not in missing[file]))
+        if missing[file]:
             _temporary(root, belonging[0]).parent.mkdir(parents=True, exist_ok=True)
+        elif not there:
+            _merge(root, file, belonging)
     todo = sorted((part for some in missing.values() for part in some), key=lambda p: (-p.seconds, p))
-
-    def finished(part: Part) -> None:
-        progress.made(part)
-        file = _final(root, part)
-        missing[file].discard(part)
-        if not missing[file]:
-            _merge(root, file, of_file[file])
-
     if pool is None:
-        for part in todo:
-            finished(_make_part(root, part, seed, excluded))
-        return
-    futures = [pool.submit(_make_part, root, part, seed, excluded) for part in todo]
+        made = (_make_part(root, part, seed, excluded) for part in todo)
+    else:
+        futures = [pool.submit(_make_part, root, part, seed, excluded) for part in todo]
+        made = (future.result() for future in concurrent.futures.as_completed(futures))
     try:
-        for future in concurrent.futures.as_completed(futures):
-            finished(future.result())
+        for part in made:
+            progress.add(part, made_now=True)
+            file = _final(root, part)
+            missing[file].discard(part)
+            if not missing[file]:
+                _merge(root, file, of_file[file])
     except BrokenProcessPool as error:
         raise RuntimeError(
             "a process that was generating was killed (out of memory?); start again, what is done is kept"
@@ -231,7 +221,7 @@ def _merge(root: Path, file: Path, parts: list[Part]) -> None:
     shutil.rmtree(paths[0].parent)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _workers(processes: int) -> Iterator[concurrent.futures.Executor | None]:
     """Processes that end with this one, whatever ends it; None if this one works alone."""
     if processes == 1:
@@ -265,9 +255,7 @@ def _begin_worker(ending: Connection) -> None:
 
 
 class _Progress:
-    """A bar on a terminal, a line every half minute elsewhere; measured in time, as questions differ so
-    much.
-    """
+    """A bar on a terminal, a line every half minute elsewhere; measured in time, as questions differ so."""
 
     EVERY = 30.0
 
@@ -291,34 +279,23 @@ class _Progress:
                 bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}",
             )
 
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
 
-    def already(self, parts: Iterable[Part]) -> None:
-        """Parts that were done before."""
-        for part in parts:
-            self._add(part)
-
-    def made(self, part: Part) -> None:
-        """A part that was made now."""
-        self._made += part.seconds
-        self._add(part)
+    def add(self, *parts: Part, made_now: bool = False) -> None:
+        """Counts parts, made now or before."""
+        seconds = sum(part.seconds for part in parts)
+        self._done += seconds
+        self._made += seconds * made_now
+        self._have += sum(part.count for part in parts)
+        state = f"{self._have:,} of {self._questions:,} questions"
+        if self._bar is not None:
+            self._bar.update(seconds)
+            self._bar.set_postfix_str(state)
         now = time.monotonic()
-        if self._lines and (now - self._last >= self.EVERY or self._have == self._questions):
+        due = now - self._last >= self.EVERY or self._have == self._questions
+        if self._lines and made_now and due:
             self._last = now
             left = (self._total - self._done) * (now - self._start) / max(self._made, 1e-9)
-            print(f"generating: {self._state()}, {left:.0f} s left", file=sys.stderr, flush=True)
-
-    def _add(self, part: Part) -> None:
-        self._done += part.seconds
-        self._have += part.count
-        if self._bar is not None:
-            self._bar.update(part.seconds)
-            self._bar.set_postfix_str(self._state())
-
-    def _state(self) -> str:
-        return f"{self._have:,} of {self._questions:,} questions"
+            print(f"generating: {state}, {left:.0f} s left", file=sys.stderr, flush=True)

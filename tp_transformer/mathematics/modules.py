@@ -1,85 +1,91 @@
 """The modules (kinds of question) of the Mathematics Dataset, and the splits they come in."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-MODULES = (
-    "algebra__linear_1d",
-    "algebra__linear_1d_composed",
-    "algebra__linear_2d",
-    "algebra__linear_2d_composed",
-    "algebra__polynomial_roots",
-    "algebra__polynomial_roots_composed",
-    "algebra__sequence_next_term",
-    "algebra__sequence_nth_term",
-    "arithmetic__add_or_sub",
-    "arithmetic__add_or_sub_in_base",
-    "arithmetic__add_sub_multiple",
-    "arithmetic__div",
-    "arithmetic__mixed",
-    "arithmetic__mul",
-    "arithmetic__mul_div_multiple",
-    "arithmetic__nearest_integer_root",
-    "arithmetic__simplify_surd",
-    "calculus__differentiate",
-    "calculus__differentiate_composed",
-    "comparison__closest",
-    "comparison__closest_composed",
-    "comparison__kth_biggest",
-    "comparison__kth_biggest_composed",
-    "comparison__pair",
-    "comparison__pair_composed",
-    "comparison__sort",
-    "comparison__sort_composed",
-    "measurement__conversion",
-    "measurement__time",
-    "numbers__base_conversion",
-    "numbers__div_remainder",
-    "numbers__div_remainder_composed",
-    "numbers__gcd",
-    "numbers__gcd_composed",
-    "numbers__is_factor",
-    "numbers__is_factor_composed",
-    "numbers__is_prime",
-    "numbers__is_prime_composed",
-    "numbers__lcm",
-    "numbers__lcm_composed",
-    "numbers__list_prime_factors",
-    "numbers__list_prime_factors_composed",
-    "numbers__place_value",
-    "numbers__place_value_composed",
-    "numbers__round_number",
-    "numbers__round_number_composed",
-    "polynomials__add",
-    "polynomials__coefficient_named",
-    "polynomials__collect",
-    "polynomials__compose",
-    "polynomials__evaluate",
-    "polynomials__evaluate_composed",
-    "polynomials__expand",
-    "polynomials__simplify_power",
-    "probability__swr_p_level_set",
-    "probability__swr_p_sequence",
-)
+SPEEDS: Mapping[str, float] = {
+    "algebra__linear_1d": 1500,
+    "algebra__linear_1d_composed": 390,
+    "algebra__linear_2d": 1200,
+    "algebra__linear_2d_composed": 370,
+    "algebra__polynomial_roots": 110,
+    "algebra__polynomial_roots_composed": 110,
+    "algebra__sequence_next_term": 470,
+    "algebra__sequence_nth_term": 390,
+    "arithmetic__add_or_sub": 4400,
+    "arithmetic__add_or_sub_in_base": 12000,
+    "arithmetic__add_sub_multiple": 4500,
+    "arithmetic__div": 12000,
+    "arithmetic__mixed": 2400,
+    "arithmetic__mul": 6300,
+    "arithmetic__mul_div_multiple": 2400,
+    "arithmetic__nearest_integer_root": 1600,
+    "arithmetic__simplify_surd": 67,
+    "calculus__differentiate": 45,
+    "calculus__differentiate_composed": 150,
+    "comparison__closest": 1700,
+    "comparison__closest_composed": 670,
+    "comparison__kth_biggest": 3100,
+    "comparison__kth_biggest_composed": 870,
+    "comparison__pair": 2100,
+    "comparison__pair_composed": 570,
+    "comparison__sort": 3300,
+    "comparison__sort_composed": 630,
+    "measurement__conversion": 1500,
+    "measurement__time": 66000,
+    "numbers__base_conversion": 20000,
+    "numbers__div_remainder": 10000,
+    "numbers__div_remainder_composed": 490,
+    "numbers__gcd": 3900,
+    "numbers__gcd_composed": 430,
+    "numbers__is_factor": 18000,
+    "numbers__is_factor_composed": 510,
+    "numbers__is_prime": 5900,
+    "numbers__is_prime_composed": 450,
+    "numbers__lcm": 3800,
+    "numbers__lcm_composed": 610,
+    "numbers__list_prime_factors": 12000,
+    "numbers__list_prime_factors_composed": 540,
+    "numbers__place_value": 20000,
+    "numbers__place_value_composed": 580,
+    "numbers__round_number": 8500,
+    "numbers__round_number_composed": 860,
+    "polynomials__add": 180,
+    "polynomials__coefficient_named": 320,
+    "polynomials__collect": 620,
+    "polynomials__compose": 190,
+    "polynomials__evaluate": 450,
+    "polynomials__evaluate_composed": 240,
+    "polynomials__expand": 200,
+    "polynomials__simplify_power": 850,
+    "probability__swr_p_level_set": 7300,
+    "probability__swr_p_sequence": 8500,
+}
+"""Questions a second on one core (2026, SymPy 1.14), of each module of training and of `interpolate`."""
+
+MODULES = tuple(SPEEDS)
 """The 56 modules of the training splits and of `interpolate`."""
 
-EXTRAPOLATION_MODULES = (
-    "algebra__polynomial_roots_big",
-    "arithmetic__add_or_sub_big",
-    "arithmetic__add_sub_multiple_longer",
-    "arithmetic__div_big",
-    "arithmetic__mixed_longer",
-    "arithmetic__mul_big",
-    "arithmetic__mul_div_multiple_longer",
-    "comparison__closest_more",
-    "comparison__kth_biggest_more",
-    "comparison__sort_more",
-    "measurement__conversion",
-    "numbers__place_value_big",
-    "numbers__round_number_big",
-    "probability__swr_p_level_set_more_samples",
-    "probability__swr_p_sequence_more_samples",
-)
+EXTRAPOLATION_SPEEDS: Mapping[str, float] = {
+    "algebra__polynomial_roots_big": 92,
+    "arithmetic__add_or_sub_big": 4300,
+    "arithmetic__add_sub_multiple_longer": 2700,
+    "arithmetic__div_big": 15000,
+    "arithmetic__mixed_longer": 1400,
+    "arithmetic__mul_big": 7600,
+    "arithmetic__mul_div_multiple_longer": 1300,
+    "comparison__closest_more": 1000,
+    "comparison__kth_biggest_more": 1500,
+    "comparison__sort_more": 9.7,
+    "measurement__conversion": 4400,
+    "numbers__place_value_big": 22000,
+    "numbers__round_number_big": 9800,
+    "probability__swr_p_level_set_more_samples": 7500,
+    "probability__swr_p_sequence_more_samples": 9700,
+}
+"""The same of each module of `extrapolate`."""
+
+EXTRAPOLATION_MODULES = tuple(EXTRAPOLATION_SPEEDS)
 """The 15 modules of `extrapolate`: bigger numbers, more terms, more samples than were trained on."""
 
 LEVELS = ("train-easy", "train-medium", "train-hard")
@@ -115,14 +121,7 @@ def modules_of(split: str) -> tuple[str, ...]:
 
 
 def check_modules(split: str, modules: Sequence[str] | None) -> tuple[str, ...]:
-    """The modules asked for, or all of the split's.
-
-    Args:
-        split: one of `SPLITS`, or "train".
-        modules: names; None: all.
-
-    Returns:
-        The names, each once.
+    """The modules asked for, each once; all of the split's for None.
 
     Raises:
         ValueError: a split or module does not exist, or nothing is asked for.

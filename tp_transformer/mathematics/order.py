@@ -35,15 +35,8 @@ def permute(positions: np.ndarray, size: int, key: Sequence[int]) -> Int64[np.nd
     """Where a pseudo-random permutation of 0 .. size - 1 takes positions, without ever writing it out.
 
     A Feistel network permutes the smallest power of four that is at least `size`; what falls beyond `size` is
-    sent through it again until it does not (cycle walking), which keeps it a permutation.
-
-    Args:
-        positions: any positions below `size` [N].
-        size: how many there are.
-        key: non-negative integers that choose the permutation.
-
-    Returns:
-        The places [N].
+    sent through it again until it does not (cycle walking), which keeps it a permutation. The key's integers,
+    none negative, choose it.
     """
     values = np.asarray(positions, np.uint64)
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
@@ -64,11 +57,7 @@ def permute(positions: np.ndarray, size: int, key: Sequence[int]) -> Int64[np.nd
 
 
 def check_buckets(buckets: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Checks that each bucket takes in the one before it.
-
-    Raises:
-        ValueError: they do not grow, or are too short for any question.
-    """
+    """The buckets; ValueError if they do not grow, or are too short for any question."""
     buckets = tuple((int(source), int(target)) for source, target in buckets)
     if not buckets or min(map(min, buckets)) < 3:
         raise ValueError(f"buckets must be (source, target) lengths of at least 3, some; got {buckets}")
@@ -147,13 +136,9 @@ class BatchOrder:
         return int(self._ends[-1])
 
     def batch(self, step: int) -> tuple[int, Int64[np.ndarray, "B"]]:
-        """A batch.
+        """The bucket of a step's batch, counted over all epochs, and the indices of its questions.
 
-        Args:
-            step: number of batches before it, over all epochs.
-
-        Returns:
-            Its bucket, and the indices of its questions [B]; -1 where an incomplete one has none.
+        An incomplete batch has index -1 where it has no question.
         """
         if step < 0:
             raise ValueError(f"step must be at least 0, got {step}")

@@ -4,6 +4,7 @@ import abc
 import contextlib
 import functools
 import hashlib
+import itertools
 import operator
 import random
 import threading
@@ -27,6 +28,8 @@ from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QU
 MAX_REFUSED = 1000
 """Draws in a row that may turn out to be excluded before the module is said to have no other questions."""
 
+_AT_ONCE = 4096  # questions taken at once when all are read
+
 
 class Question(NamedTuple):
     """A question and its answer, as text."""
@@ -46,10 +49,6 @@ class Questions(abc.ABC):
     def _at(self, index: int) -> Question:
         """The question at an index from 0 to N - 1."""
 
-    @abc.abstractmethod
-    def lengths(self) -> UInt8[np.ndarray, "N 2"]:
-        """Characters of every question and answer."""
-
     def __getitem__(self, index: SupportsIndex) -> Question:
         """One question and its answer; counted from the end if the index is negative.
 
@@ -68,13 +67,16 @@ class Questions(abc.ABC):
 
     def __iter__(self) -> Iterator[Question]:
         """All questions in order."""
-        return map(self._at, range(len(self)))
+        return itertools.chain.from_iterable(map(self.take, itertools.batched(range(len(self)), _AT_ONCE)))
+
+    def lengths(self) -> UInt8[np.ndarray, "N 2"]:
+        """Characters of every question and answer."""
+        pairs = ((len(question), len(answer)) for question, answer in self)
+        return np.fromiter(pairs, np.dtype((np.uint8, 2)), len(self))
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Callable[[], Any]]:
-    """The generator's nested dictionaries with names joined by two underscores, as v1.0's files are
-    called.
-    """
+    """The generator's nested dictionaries with names joined by two underscores, as v1.0's files have them."""
     flat = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
@@ -84,16 +86,10 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Callable[[]
     return flat
 
 
-def _third(level: int) -> Callable[[tuple[float, float]], tuple[float, float]]:
-    """Narrows a range of entropy to its first, second or last third: easy, medium, hard (Saxton et al.
-    2019).
-    """
-
-    def narrow(entropy: tuple[float, float]) -> tuple[float, float]:
-        low, width = entropy[0], entropy[1] - entropy[0]
-        return low + level / 3 * width, low + (level + 1) / 3 * width
-
-    return narrow
+def _third(level: int, entropy: tuple[float, float]) -> tuple[float, float]:
+    """The first, second or last third of a range of entropy: easy, medium, hard (Saxton et al. 2019)."""
+    low, width = entropy[0], entropy[1] - entropy[0]
+    return low + level / 3 * width, low + (level + 1) / 3 * width
 
 
 @functools.cache
@@ -104,7 +100,7 @@ def _samplers(split: str) -> dict[str, Callable[[], Any]]:
         return _flatten(generator.test())
     if split == EXTRAPOLATE:
         return _flatten(generator.test_extra())
-    return _flatten(generator.train(_third(LEVELS.index(split))))
+    return _flatten(generator.train(functools.partial(_third, LEVELS.index(split))))
 
 
 _lock = threading.Lock()
@@ -112,9 +108,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def _seeded(key: str) -> Iterator[None]:
-    """The global generators that the package and SymPy draw from, seeded by a key; as they were
-    afterwards.
-    """
+    """Seeds the global generators that the package and SymPy draw from; restores them afterwards."""
     import sympy.core.random as sympy_random
 
     digest = hashlib.sha256(key.encode()).digest()
@@ -139,23 +133,11 @@ def fingerprint(question: str) -> int:
 def draw(
     split: str, module: str, count: int, *, seed: int, part: int = 0, exclude: Container[int] = frozenset()
 ) -> list[Question]:
-    """Draws questions.
+    """Draws questions within the vocabulary, of at most 160 and 30 characters; one may occur twice.
 
     The same arguments give the same questions in any process. `count` only says where to stop: a longer draw
-    begins with the shorter one. Another `part` gives other questions, so that parts can be drawn
-    independently.
-
-    Args:
-        split: one of the five of `SPLITS`.
-        module: a module of the split.
-        count: how many.
-        seed: of the whole set.
-        part: which part of the set.
-        exclude: fingerprints of questions that must not be drawn.
-
-    Returns:
-        The questions, all within the vocabulary and at most 160 and 30 characters long. As in the original
-        dataset, one may occur twice.
+    begins with the shorter one. Another `part` of the set gives other questions, so that parts can be drawn
+    independently. `exclude` has fingerprints of questions that must not be drawn.
 
     Raises:
         ValueError: no such split or module, a negative number, or (nearly) every question of the module is

@@ -30,11 +30,10 @@ class Repair:
 
     old: str
     new: str
-
-    count: int
-    """How often `old` occurs."""
-
     why: str
+
+    count: int = 1
+    """How often `old` occurs."""
 
 
 _REPAIRS = (
@@ -42,30 +41,27 @@ _REPAIRS = (
         "sample.polynomials",
         "from sympy.solvers.diophantine import base_solution_linear",
         "from sympy.solvers.diophantine.diophantine import base_solution_linear",
-        1,
         "SymPy 1.6 made a package of the module",
     ),
-    Repair("sample.polynomials", "np.object", "object", 3, "NumPy 1.24 removed the alias"),
+    Repair("sample.polynomials", "np.object", "object", "NumPy 1.24 removed the alias", 3),
     Repair(
         "sample.polynomials",
         "coeffs.itemset(index, value)",
         "coeffs[index] = value",
-        1,
         "NumPy 2 removed ndarray.itemset",
     ),
     Repair(
         "sample.polynomials",
         "expanded_coefficients.itemset(power, coeffs)",
         "expanded_coefficients[power] = coeffs",
-        1,
         "NumPy 2 removed ndarray.itemset",
     ),
     Repair(
         "modules.numbers",
         "remainder_divisor / 2",
         "remainder_divisor // 2",
-        2,
         "Python 3.12 refuses floats in random.randint; half a power of ten is whole",
+        2,
     ),
     # These three change no question's probability. Without them a question depends on the hash seed of the
     # process and on memory addresses, and a seed would not determine it.
@@ -73,21 +69,18 @@ _REPAIRS = (
         "util.composition",
         "random.choice(list(allowed))",
         "random.choice(sorted(allowed))",
-        1,
         "the order of a set of letters differs from process to process",
     ),
     Repair(
         "util.composition",
         "entities = set(context.child_entities)",
         "entities = dict.fromkeys(context.child_entities)",
-        1,
         "the order of a set of objects follows their addresses",
     ),
     Repair(
         "util.composition",
         "entities.add(maybe_entity)",
         "entities[maybe_entity] = None",
-        1,
         "goes with the one above",
     ),
 )
@@ -97,21 +90,18 @@ _SHORTCUTS = (
         "sample.number",
         "sympy.gcd(value, coprime_to) == 1",
         "math.gcd(value, coprime_to) == 1",
-        1,
         "SymPy makes polynomials of both integers first; every module draws integers",
     ),
     Repair(
         "sample.polynomials",
         "if polynomial.is_constant():",
         "if not polynomial.free_symbols:",
-        1,
         "it is expanded, so that nothing needs to be simplified to see it",
     ),
     Repair(
         "modules.comparison",
         "len(sympy.FiniteSet(*values)) == len(values)",
         "len(set(map(sympy.sympify, values))) == len(values)",
-        1,
         "a FiniteSet is also sorted",
     ),
     Repair(
@@ -125,14 +115,12 @@ _SHORTCUTS = (
     if size > int(2e5):
       continue
 """,
-        1,
         "there are formulas for what is enumerated, up to millions of sequences at a time",
     ),
     Repair(
         "modules.probability",
         "import numpy as np\n",
         "import numpy as np\nfrom tp_transformer.mathematics.repairs import size_and_probability\n",
-        1,
         "goes with the one above",
     ),
 )
@@ -159,11 +147,7 @@ _lock = threading.Lock()
 
 
 def _repaired_source(name: str, source: str) -> str:
-    """The text of a module with its repairs made.
-
-    Raises:
-        ImportError: the text is not the one the repairs were written for.
-    """
+    """The text of a module, repaired; ImportError if the repairs were not written for it."""
     for repair in REPAIRS:
         if f"{PACKAGE}.{repair.module}" != name:
             continue
@@ -180,10 +164,9 @@ def _repaired_source(name: str, source: str) -> str:
 def _import_repaired(name: str) -> None:
     """Imports one module of the package from its repaired text."""
     spec = importlib.util.find_spec(name)
-    if spec is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-        raise ImportError(f"{name}: its source is not there to be repaired", name=name)
-    source = spec.loader.get_source(name)
-    if source is None or spec.origin is None:
+    loader = spec and spec.loader
+    source = loader.get_source(name) if isinstance(loader, importlib.machinery.SourceFileLoader) else None
+    if spec is None or source is None or spec.origin is None:
         raise ImportError(f"{name}: its source is not there to be repaired", name=name)
     module = importlib.util.module_from_spec(spec)
     code = compile(_repaired_source(name, source), spec.origin, "exec", dont_inherit=True)
@@ -224,15 +207,12 @@ def size_and_probability(random_variable: Any, event: Any) -> tuple[int, Any]:
     take them with replacement and prod_a m_a! / (m_a - c_a)! without, of n! / (n - k)! ways to take any; and
     if the order is free, k! / prod_a c_a! orders.
 
-    Args:
-        random_variable: the package's `FiniteProductRandomVariable` of k equal draws from the bag.
-        event: its `FiniteProductEvent` of single letters (a sequence) or `CountLevelSetEvent` (how many of
-            each).
+    The variable is the package's `FiniteProductRandomVariable` of k equal draws from the bag, the event its
+    `FiniteProductEvent` of single letters (a sequence) or `CountLevelSetEvent` (how many of each).
 
     Returns:
         Number of sequences of places in the bag that the event stands for, places taken twice among them: by
-        this the package tells whether an event is too large to enumerate. And the probability, a SymPy
-        rational.
+        this the package tells whether it is too large to enumerate. And the probability, a SymPy rational.
     """
     import sympy
 

@@ -43,7 +43,7 @@ class Source(Protocol):
         ...
 
     def questions(self, split: str, module: str) -> Questions:
-        """The questions of a module in a split."""
+        """The questions of a module in a split; ValueError if there is no such split or module."""
         ...
 
 
@@ -51,7 +51,6 @@ class Joined(Questions):
     """Several `Questions`, one behind the other."""
 
     def __init__(self, parts: Sequence[Questions]):
-        """Takes the parts, at least one."""
         self.parts = tuple(parts)
         self._ends = list(itertools.accumulate(len(part) for part in self.parts))
 
@@ -60,8 +59,7 @@ class Joined(Questions):
         return self._ends[-1]
 
     def _at(self, index: int) -> Question:
-        part, place = self._place(index)
-        return self.parts[part]._at(place)
+        return self.take([index])[0]
 
     def _place(self, index: int) -> tuple[int, int]:
         """The part that has an index, and where."""
@@ -86,7 +84,6 @@ class Listed(Questions):
     """Questions in memory."""
 
     def __init__(self, questions: Iterable[Question]):
-        """Takes them."""
         self._questions = tuple(questions)
 
     def __len__(self) -> int:
@@ -96,11 +93,6 @@ class Listed(Questions):
     def _at(self, index: int) -> Question:
         return self._questions[index]
 
-    def lengths(self) -> UInt8[np.ndarray, "N 2"]:
-        """Characters of every question and answer."""
-        pairs = [(len(question), len(answer)) for question, answer in self._questions]
-        return np.asarray(pairs, np.uint8).reshape(-1, 2)
-
 
 class TextDirectory:
     """Text files `<split>/<module>.txt`: the published v1.0, unpacked, or what `generate` wrote.
@@ -109,11 +101,7 @@ class TextDirectory:
     """
 
     def __init__(self, directory: str | Path):
-        """Takes the folder that has the splits' folders, or the one around v1.0's.
-
-        Raises:
-            ValueError: there is no such folder, or none of the splits is in it.
-        """
+        """Of the splits' folders, or the one around v1.0's; ValueError if none of the splits is in it."""
         directory = Path(directory).expanduser()
         for candidate in (directory, directory / "mathematics_dataset-v1.0"):
             if any((candidate / split).is_dir() for split in (*SPLITS, TRAIN)):
@@ -136,11 +124,7 @@ class TextDirectory:
         )
 
     def questions(self, split: str, module: str) -> Questions:
-        """The questions of a module.
-
-        Raises:
-            ValueError: there is no such split or module, its file is not there, or it is damaged.
-        """
+        """The questions of a module; ValueError if its file is not there or damaged."""
         (module,) = check_modules(split, [module])
         path = self.directory / split / f"{module}.txt"
         if split == TRAIN and not path.is_file():
@@ -152,8 +136,6 @@ class TextDirectory:
             raise ValueError(f"{path}: {reason}; of {split} there is {have}")
         return TextQuestions(path)
 
-
-_CHUNK = 4096  # questions copied at once
 
 _TFDS_SPLITS = {TRAIN: "train", INTERPOLATE: "test"}
 
@@ -170,11 +152,7 @@ class TFDSDirectory:
     """
 
     def __init__(self, directory: str | Path):
-        """Takes TFDS's data folder, or the `math_dataset` folder in it.
-
-        Raises:
-            ValueError: no prepared module is there.
-        """
+        """Of TFDS's data folder, or the `math_dataset` in it; ValueError if no prepared module is there."""
         directory = Path(directory).expanduser()
         for candidate in (directory / "math_dataset", directory):
             if any(candidate.glob("*/*/dataset_info.json")):
@@ -203,11 +181,7 @@ class TFDSDirectory:
         return tuple(module for module in modules_of(split) if self._versions(module))
 
     def questions(self, split: str, module: str) -> Questions:
-        """The questions of a module.
-
-        Raises:
-            ValueError: there is no such split or module, it is not prepared, or not as array_record.
-        """
+        """The questions of a module; ValueError if it is not prepared, or not as array_record."""
         name = self._name(split)
         (module,) = check_modules(split, [module])
         if not (versions := self._versions(module)):
@@ -242,7 +216,15 @@ class Generator:
 
     def __post_init__(self):
         """Checks the numbers and the names, and puts the names into the order of the data set."""
-        check_counts(self.train, self.test, self.seed)
+        if self.train < 0 or self.train % 3:
+            raise ValueError(
+                f"train must be a multiple of 3 (easy, medium, hard), at least 0; got {self.train}"
+            )
+        for name in ("test", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if not self.train and not self.test:
+            raise ValueError("train and test must not both be 0")
         for field, split in (("names", INTERPOLATE), ("extrapolation", EXTRAPOLATE)):
             chosen = check_modules(split, getattr(self, field)) if getattr(self, field) else ()
             object.__setattr__(self, field, tuple(name for name in modules_of(split) if name in chosen))
@@ -255,11 +237,7 @@ class Generator:
         return tuple(self.extrapolation if split == EXTRAPOLATE else self.names)
 
     def questions(self, split: str, module: str) -> Questions:
-        """The questions of a module.
-
-        Raises:
-            ValueError: there is no such split, or the module is not among those asked for.
-        """
+        """The questions of a module; ValueError if it is not among those asked for."""
         if module not in self.modules(split):
             raise unknown(f"module of {split}", module, self.modules(split))
         if split == TRAIN:
@@ -288,21 +266,6 @@ def _test_questions(source: Generator) -> frozenset[int]:
     )
 
 
-def check_counts(train: int, test: int, seed: int) -> None:
-    """Checks the numbers that say how large a set is.
-
-    Raises:
-        ValueError: one is negative or, for `train`, no multiple of 3; or there would be no questions.
-    """
-    if train < 0 or train % 3:
-        raise ValueError(f"train must be a multiple of 3 (easy, medium, hard), at least 0; got {train}")
-    for name, value in (("test", test), ("seed", seed)):
-        if value < 0:
-            raise ValueError(f"{name} must be at least 0, got {value}")
-    if not train and not test:
-        raise ValueError("train and test must not both be 0")
-
-
 def copy_to_text(
     source: Source, directory: str | Path, *, splits: Sequence[str] = (TRAIN, INTERPOLATE)
 ) -> TextDirectory:
@@ -310,39 +273,19 @@ def copy_to_text(
 
     Files that are there already are left as they are, so that it can be interrupted and started again.
 
-    Args:
-        source: any source.
-        directory: where; made if it does not exist.
-        splits: which; "train" becomes one file a module.
-
-    Returns:
-        The copy.
+    The directory is made if it does not exist; "train" becomes one file a module. Returns the copy.
     """
     root = Path(directory).expanduser()
     for split in splits:
         (root / split).mkdir(parents=True, exist_ok=True)
         for module in source.modules(split):
             if not (path := root / split / f"{module}.txt").is_file():
-                questions = source.questions(split, module)
-                batches = (
-                    range(i, min(i + _CHUNK, len(questions))) for i in range(0, len(questions), _CHUNK)
-                )
-                write_questions(path, itertools.chain.from_iterable(map(questions.take, batches)))
+                write_questions(path, source.questions(split, module))
     return TextDirectory(root)
 
 
 def open_source(directory: str | Path) -> TextDirectory | TFDSDirectory:
-    """The source in a folder, by what lies there.
-
-    Args:
-        directory: a folder of text files or one of TFDS.
-
-    Returns:
-        The source.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """The source in a folder of text files or of TFDS; ValueError if it is neither."""
     problems = []
     for kind in (TextDirectory, TFDSDirectory):
         try:

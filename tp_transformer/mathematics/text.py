@@ -32,11 +32,7 @@ def _line_of(text: np.ndarray, position: int) -> int:
 
 
 def _check(path: Path, text: np.ndarray) -> UInt8[np.ndarray, "N 2"]:
-    """Lengths of the questions and answers of a file's text.
-
-    Raises:
-        ValueError: something is wrong; the message names the file and the line.
-    """
+    """Lengths of the questions and answers of a file's text; ValueError names what is wrong and its line."""
     if not text.size:
         raise _damaged(path, 1, "the file is empty; expected questions and answers on alternate lines")
     if not (known := _ALLOWED[text]).all():
@@ -49,18 +45,14 @@ def _check(path: Path, text: np.ndarray) -> UInt8[np.ndarray, "N 2"]:
     ends = np.flatnonzero(text == ord("\n"))
     lengths = np.diff(ends, prepend=-1) - 1
     if lengths.size % 2:
-        raise _damaged(
-            path, lengths.size, f"a question without an answer: {lengths.size} lines, expected an even number"
-        )
+        problem = f"a question without an answer: {lengths.size} lines, expected an even number"
+        raise _damaged(path, lengths.size, problem)
     for name, first, limit in (("question", 0, MAX_QUESTION), ("answer", 1, MAX_ANSWER)):
         of_kind = lengths[first::2]
         if (wrong := (of_kind < 1) | (of_kind > limit)).any():
             row = int(np.argmax(wrong))
-            raise _damaged(
-                path,
-                2 * row + first + 1,
-                f"the {name} has {of_kind[row]} characters, expected 1 to {limit}",
-            )
+            problem = f"the {name} has {of_kind[row]} characters, expected 1 to {limit}"
+            raise _damaged(path, 2 * row + first + 1, problem)
     return lengths.reshape(-1, 2).astype(np.uint8)
 
 
@@ -69,9 +61,6 @@ class TextQuestions(Questions):
 
     def __init__(self, path: str | Path):
         """Maps and checks a file.
-
-        Args:
-            path: the file.
 
         Raises:
             ValueError: it is empty or damaged; the message names the file and the line.
@@ -118,11 +107,7 @@ class TextQuestions(Questions):
         return self.__dict__ | {"_text": None}
 
     def __setstate__(self, state):
-        """Maps the file again; it was checked before.
-
-        Raises:
-            ValueError: the file has changed since.
-        """
+        """Maps the file again, which was checked before; ValueError if it has changed since."""
         self.__dict__.update(state)
         size = self._size
         self._map()
@@ -131,22 +116,13 @@ class TextQuestions(Questions):
 
 
 def write_questions(path: str | Path, questions: Iterable[Question]) -> None:
-    """Writes a text file that `TextQuestions` reads.
-
-    The file appears at once and whole, whatever happens meanwhile: it is written beside its place and then
-    moved there.
-
-    Args:
-        path: where; its folder must exist.
-        questions: what.
-    """
-    path = Path(path)
+    """Writes a text file that `TextQuestions` reads, at once and whole; its folder must exist."""
     text = "".join(f"{question}\n{answer}\n" for question, answer in questions)
-    replace_file(path, [text.encode("ascii")])
+    replace_file(Path(path), [text.encode("ascii")])
 
 
 def replace_file(path: Path, chunks: Iterable[bytes]) -> None:
-    """Writes a file that appears at once and whole."""
+    """Writes a file that appears at once and whole: under another name, then renamed."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -11,8 +11,6 @@ from jaxtyping import UInt8
 from tp_transformer.mathematics.questions import Question, Questions
 from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
 
-_CHUNK = 4096  # records read at once when all are looked at
-
 
 @contextlib.contextmanager
 def _reading(directory: Path) -> Iterator[None]:
@@ -30,11 +28,7 @@ class TFDSQuestions(Questions):
     """The questions of one split of one prepared module."""
 
     def __init__(self, directory: str | Path, split: str):
-        """Opens it.
-
-        Args:
-            directory: the folder of one version, which has `dataset_info.json`.
-            split: TFDS's name of the split, "train" or "test".
+        """Opens the folder of one version, which has `dataset_info.json`, at TFDS's "train" or "test".
 
         Raises:
             ValueError: it is damaged, not prepared as array_record, or has no such split.
@@ -91,9 +85,5 @@ class TFDSQuestions(Questions):
     def lengths(self) -> UInt8[np.ndarray, "N 2"]:
         """Characters of every question and answer; the first call reads (and so checks) all of them."""
         if self._lengths is None:
-            lengths = np.empty((len(self), 2), np.uint8)
-            for first in range(0, len(self), _CHUNK):
-                rows = range(first, min(first + _CHUNK, len(self)))
-                lengths[rows] = [(len(question), len(answer)) for question, answer in self.take(rows)]
-            self._lengths = lengths
+            self._lengths = super().lengths()
         return self._lengths

@@ -30,8 +30,7 @@ _UNKNOWN = 255
 class Vocabulary:
     """A one-to-one map between characters and ids; padding, start and end have ids of their own.
 
-    Sequences are written as in the paper's figure 2: start, the characters, end. That holds for questions
-    too.
+    Sequences are written as in the paper's figure 2, questions too: start, the characters, end.
     """
 
     characters: str = CHARACTERS
@@ -85,13 +84,7 @@ class Vocabulary:
         return table
 
     def encode(self, text: str) -> Int32[np.ndarray, "T"]:
-        """A text as ids, with start before it and end behind.
-
-        Args:
-            text: any characters of the vocabulary.
-
-        Returns:
-            Ids [len(text) + 2].
+        """A text as ids [len(text) + 2], with start before it and end behind.
 
         Raises:
             ValueError: a character is not in the vocabulary.
@@ -106,14 +99,7 @@ class Vocabulary:
         return np.concatenate([[self.start], body, [self.end]]).astype(np.int32)
 
     def encode_batch(self, texts: Sequence[str], length: int | None = None) -> Int32[np.ndarray, "B T"]:
-        """Texts as rows of ids, padded behind their ends.
-
-        Args:
-            texts: B texts.
-            length: length T of the rows; the longest text's by default.
-
-        Returns:
-            Ids [B, T].
+        """Texts as rows of ids, padded behind their ends to a length T, by default the longest text's.
 
         Raises:
             ValueError: a text does not fit, or has a character outside the vocabulary.
@@ -139,14 +125,7 @@ class Vocabulary:
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of a row of ids: what stands between the start, if there is one, and the first end or
-        padding.
-
-        Args:
-            ids: ids [T].
-
-        Returns:
-            The text.
+        """The text of a row of ids [T]: from the start, if there is one, to the first end or padding.
 
         Raises:
             ValueError: an id stands for no character.
@@ -157,14 +136,10 @@ class Vocabulary:
                 continue
             if token in (self.end, self.pad):
                 break
-            if token < self.first or token >= self.size:
-                # What a model says need not be a text: a start symbol inside it is shown, never mistaken for
-                # one.
-                if token in range(self.first):
-                    text.append("\ufffd")
-                    continue
+            if not 0 <= token < self.size:
                 raise ValueError(f"ids has {token} at position {position}, expected 0 to {self.size - 1}")
-            text.append(self.characters[token - self.first])
+            # What a model says need not be a text: a start symbol inside it is shown, never mistaken for one.
+            text.append("\ufffd" if token < self.first else self.characters[token - self.first])
         return "".join(text)
 
 

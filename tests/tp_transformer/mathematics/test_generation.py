@@ -32,8 +32,8 @@ import sys, types
 package = types.ModuleType("tp_transformer")  # without the models, so without JAX
 package.__path__ = [{package!r}]
 sys.modules["tp_transformer"] = package
-from tp_transformer import mathematics_parts
-mathematics_parts.LARGEST = 16
+from tp_transformer.mathematics import parts
+parts.LARGEST = 16
 from tp_transformer.mathematics.generation import generate
 from tp_transformer.mathematics.sources import Generator
 if __name__ == "__main__":
@@ -76,7 +76,7 @@ def whole(tmp_path_factory) -> dict[str, str]:
 def _program(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
     arguments = {name: getattr(SET, name) for name in ("train", "test", "names", "extrapolation", "seed")}
-    package = str(Path(mathematics_generation.__file__).parent)
+    package = str(Path(mathematics_generation.__file__).parents[1])
     path.write_text(PROGRAM.format(package=package, arguments=arguments), encoding="utf-8")
     return path
 

@@ -16,7 +16,7 @@ from tp_transformer.mathematics.modules import SPLITS, modules_of
 from tp_transformer.mathematics.questions import Question, draw, fingerprint
 from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
 
-RECORDED = Path(__file__).parent / "data" / "mathematics_questions.json"
+RECORDED = Path(__file__).parent / "data" / "questions.json"
 FAST = [
     ("train-easy", "arithmetic__add_or_sub"),
     ("train-medium", "comparison__pair"),
@@ -97,7 +97,7 @@ def test_the_same_in_another_process():
     code = (
         "import json, sys, types\n"
         "package = types.ModuleType('tp_transformer')\n"  # without the models, so without JAX
-        f"package.__path__ = [{str(Path(mathematics_questions.__file__).parent)!r}]\n"
+        f"package.__path__ = [{str(Path(mathematics_questions.__file__).parents[1])!r}]\n"
         "sys.modules['tp_transformer'] = package\n"
         "from tp_transformer.mathematics.questions import draw\n"
         f"print(json.dumps([draw(s, m, 6, seed=5) for s, m in {FAST[::-1]!r}]))\n"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_imports_under_the_strictest_warnings(tmp_path):
         "import numpy, sympy\n"
         f"sys.pycache_prefix = {str(tmp_path)!r}\n"
         "package = types.ModuleType('tp_transformer')\n"  # without the models, so without JAX
-        f"package.__path__ = [{str(mathematics_repairs.__file__).rsplit('/', 1)[0]!r}]\n"
+        f"package.__path__ = [{str(Path(mathematics_repairs.__file__).parents[1])!r}]\n"
         "sys.modules['tp_transformer'] = package\n"
         "before = list(warnings.filters)\n"
         "from tp_transformer.mathematics.questions import draw\n"
