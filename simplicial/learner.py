@@ -24,7 +24,7 @@ from flax import struct
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from simplicial import impala, rollout
+from simplicial import checks, impala, rollout
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -100,19 +100,12 @@ class Learner:
 
     def __post_init__(self):
         for name, least in (("environments", 1), ("steps", 2), ("updates", 1), ("groups", 1)):
-            number = getattr(self, name)
-            if not isinstance(number, int) or number < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, not {number!r}")
+            checks.whole_number(name, getattr(self, name), least)
         if self.environments % (self.groups * self.updates):
             raise ValueError(
                 f"environments={self.environments} must be a multiple of groups={self.groups} times "
                 f"updates={self.updates}"
             )
-
-    @property
-    def steps_per_iteration(self) -> int:
-        """Steps taken in all environments by one iteration."""
-        return self.environments * self.steps
 
     def init(self, params: PyTree, key: "PRNGKeyArray") -> LearnerState:
         """The state before the first iteration; everything random in the run is a function of the key."""
@@ -159,16 +152,10 @@ class Learner:
     def iterate_many(
         self, state: LearnerState, iterations: int, *, seeds: bool = False, axis_name: str | None = None
     ) -> tuple[LearnerState, Report]:
-        """Several iterations, of one run or of several seeds side by side.
+        """As many calls of `iterate`, on one run or on several `seeds` side by side.
 
-        Args:
-            state: as `iterate` takes it; with `seeds` its leaves have a leading axis.
-            iterations: how many.
-            seeds: whether there are several.
-            axis_name: see `iterate`.
-
-        Returns:
-            The next state, and the reports, leaves [iterations, ...] or [seeds, iterations, ...].
+        The state's leaves then have a leading axis; those of the reports are [iterations, ...], or
+        [seeds, iterations, ...].
         """
 
         def run(state):
@@ -210,7 +197,7 @@ def cut(trajectories: rollout.Trajectories, updates: int) -> rollout.Trajectorie
 def program(
     learner: Learner, *, iterations: int = 1, seeds: bool = False, mesh: Mesh | None = None
 ) -> Callable[[LearnerState], tuple[LearnerState, Report]]:
-    """The compiled call that makes many iterations; it reuses the memory of the state it is given.
+    """The compiled call of `Learner.iterate_many`; it reuses the memory of the state it is given.
 
     Args:
         learner: what is run.
@@ -219,15 +206,10 @@ def program(
             by side: small batches leave an accelerator idle otherwise.
         mesh: a mesh with one axis of devices over which groups are spread; one device by default.
 
-    Returns:
-        A function from a state to the next one and the reports, leaves [iterations, ...], or
-        [seeds, iterations, ...].
-
     Raises:
         ValueError: `iterations` is not positive, or the mesh has several axes or does not divide the groups.
     """
-    if not isinstance(iterations, int) or iterations < 1:
-        raise ValueError(f"iterations must be a whole number of at least 1, not {iterations!r}")
+    checks.whole_number("iterations", iterations)
     axis_name = None
     if mesh is not None:
         if len(mesh.axis_names) != 1 or learner.groups % mesh.size:
@@ -240,7 +222,7 @@ def program(
         learner.iterate_many, iterations=iterations, seeds=seeds, axis_name=axis_name
     )
     if mesh is not None:
-        specs = _parts(*_specs(mesh, seeds))
+        specs = jax.tree.map(lambda sharding: sharding.spec, shardings(mesh, seeds=seeds))
         # Nothing that is differentiated crosses devices: gradients of local sums are summed explicitly.
         run = jax.shard_map(
             run, mesh=mesh, in_specs=(specs,), out_specs=(specs, PartitionSpec()), check_vma=False
@@ -254,15 +236,8 @@ def shardings(mesh: Mesh, *, seeds: bool = False) -> LearnerState:
     Each part is a prefix, one sharding for all leaves below it, as `jax.device_put` and `jax.jit`'s
     `out_shardings` take it.
     """
-    copied, spread = (NamedSharding(mesh, spec) for spec in _specs(mesh, seeds))
-    return _parts(copied, spread)
-
-
-def _specs(mesh: Mesh, seeds: bool) -> tuple[PartitionSpec, PartitionSpec]:
-    return PartitionSpec(), PartitionSpec(*[None] * seeds, *mesh.axis_names)
-
-
-def _parts(copied: Any, spread: Any) -> LearnerState:
+    copied = NamedSharding(mesh, PartitionSpec())
+    spread: Any = NamedSharding(mesh, PartitionSpec(*[None] * seeds, *mesh.axis_names))
     parts: dict[str, Any] = dict.fromkeys(("params", "opt_state", "iteration"), copied)
     return LearnerState(actors=spread, keys=spread, **parts)
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 import numpy as np
 
-from simplicial.boxworld.config import BoxWorldConfig
-from simplicial.boxworld.rules import State, observe
+from simplicial import checks
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
@@ -19,23 +18,13 @@ SCALE, FRAMES_PER_SECOND = 10, 30
 """What the authors' clips have."""
 
 
-def render(state: State, config: BoxWorldConfig, scale: int = SCALE) -> "UInt8[Array, 'S*R S*(C+1) 3']":
-    """The picture of one episode, every tile a square of `scale` pixels; for `jit` and `vmap`.
-
-    Raises:
-        ValueError: `scale` is not a positive whole number.
-    """
-    return enlarge(observe(state, config), scale)
-
-
 def enlarge(pictures: "ArrayLike", scale: int = SCALE) -> "UInt8[Array, '... S*R S*(C+1) 3']":
-    """Pictures [..., R, C+1, 3], as `observe` gives them, every tile a square of `scale` pixels.
+    """Pictures [..., R, C+1, 3], as `observe` gives them, every tile a square of `scale` pixels; for `jit`.
 
     Raises:
         ValueError: `scale` is not a positive whole number, or `pictures` are none.
     """
-    if not isinstance(scale, int) or scale < 1:
-        raise ValueError(f"scale must be a whole number of at least 1, not {scale!r}")
+    checks.whole_number("scale", scale)
     if jnp.ndim(pictures) < 3 or jnp.shape(pictures)[-1] != 3:
         raise ValueError(f"pictures must have shape [..., rows, cols, 3], not {jnp.shape(pictures)}")
     pictures = jnp.asarray(pictures)

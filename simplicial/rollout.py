@@ -21,7 +21,7 @@ import numpy as np
 from flax import struct
 from jax import lax
 
-from simplicial import boxworld
+from simplicial import boxworld, checks
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
@@ -142,8 +142,7 @@ def start(environment: Environment, key: "PRNGKeyArray", batch: int) -> Actors:
     Raises:
         ValueError: `batch` is not a positive whole number.
     """
-    if not isinstance(batch, int) or batch < 1:
-        raise ValueError(f"batch must be a whole number of at least 1, not {batch!r}")
+    checks.whole_number("batch", batch)
     return Actors(
         environment=environment.init(key, batch),
         returns=jnp.zeros(batch, jnp.float32),
@@ -152,12 +151,7 @@ def start(environment: Environment, key: "PRNGKeyArray", batch: int) -> Actors:
 
 
 def unroll(
-    policy: Policy,
-    params: PyTree,
-    environment: Environment,
-    actors: Actors,
-    key: "PRNGKeyArray",
-    steps: int,
+    policy: Policy, params: PyTree, environment: Environment, actors: Actors, key: "PRNGKeyArray", steps: int
 ) -> tuple[Actors, Trajectories, Tally]:
     """Acts for T steps; the next unroll begins where this one stopped.
 
@@ -177,15 +171,14 @@ def unroll(
         ValueError: `steps` is not a positive whole number, or the environment or the policy gives something
             of another shape than asked for.
     """
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be a whole number of at least 1, not {steps!r}")
+    checks.whole_number("steps", steps)
     batch = actors.lengths.shape[0]
 
     def act(actors: Actors, key):
         for_action, for_step = jax.random.split(key)
         observation = environment.observe(actors.environment)
         # Sampled from the very numbers that are kept, so that the learner's ratios are about what was done.
-        logits = _at_least_float32(policy(params, observation).logits)
+        logits = at_least_float32(policy(params, observation).logits)
         if logits.ndim != 2 or logits.shape[0] != batch:
             raise ValueError(
                 f"policy must give logits [B, A] with B = {batch}, got shape {logits.shape} for observations "
@@ -223,13 +216,13 @@ def _tally(step: Step, returns, lengths, kinds: int) -> Tally:
 
 
 def _check_step(step: Step, batch: int) -> None:
-    for name in (field.name for field in dataclasses.fields(step)):
-        shape = jnp.shape(getattr(step, name))
-        if shape != (batch,):
-            raise ValueError(f"environment.step must give {name} of shape ({batch},), got {shape}")
+    for name, leaf in vars(step).items():
+        if jnp.shape(leaf) != (batch,):
+            raise ValueError(f"environment.step must give {name} of shape ({batch},), got {jnp.shape(leaf)}")
 
 
-def _at_least_float32(values):
+def at_least_float32(values: "Array") -> "Array":
+    """The values in float32, or in their own type where that is wider."""
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 

@@ -1,14 +1,14 @@
-"""Settings of BoxWorld: what may change during training is a pytree leaf, what fixes an array's size is
-static.
-"""
+"""Settings of BoxWorld: what may change in training is a pytree leaf, what fixes array sizes is static."""
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 from flax import struct
+
+from simplicial import checks
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 NUM_COLOURS = 20  # beside the Gem's white
 
 
-@struct.dataclass
-class BoxWorldConfig:
+class BoxWorldConfig(struct.PyTreeNode):
     """Which puzzles are drawn, on which board.
 
     The leaves may be traced or batched (`jax.vmap` over a curriculum); `reset` checks those that are plain
@@ -50,10 +49,6 @@ class BoxWorldConfig:
     gem_locks: int = struct.field(pytree_node=False, default=2)
     traps: int = struct.field(pytree_node=False, default=1)
 
-    def replace(self, **changes: Any) -> "BoxWorldConfig":
-        """The config with some fields changed."""
-        return dataclasses.replace(self, **changes)
-
     @property
     def bridge_traps(self) -> int:
         """How many of the K traps are kept for a bridge: the first one, where the Gem has two locks."""
@@ -85,17 +80,11 @@ BRIDGE = BoxWorldConfig(
 
 
 def check_sizes(config: BoxWorldConfig) -> None:
-    """Refuses a board that is no board.
-
-    Raises:
-        ValueError: a static size is not what it must be.
-    """
+    """Raises ValueError where a static size does not give a board."""
     if config.gem_locks not in (1, 2):
         raise ValueError(f"gem_locks must be 1 or 2, not {config.gem_locks!r}")
     for name, least in (("rows", 3), ("cols", 3), ("traps", config.bridge_traps)):
-        value = getattr(config, name)
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        checks.whole_number(name, getattr(config, name), least)
 
 
 def check(config: BoxWorldConfig) -> None:
@@ -107,22 +96,15 @@ def check(config: BoxWorldConfig) -> None:
     """
     check_sizes(config)
     plain = known_leaves(config)
-    for name in (
-        "min_length",
-        "max_length",
-        "min_distractors",
-        "max_distractors",
-        "branch_length",
-        "horizon",
-    ):
-        value, least = plain[name], 0 if name in ("min_distractors", "max_distractors", "horizon") else 1
+    probability = plain.pop("bridge_probability")
+    for name, value in plain.items():
+        least = int(name in ("min_length", "max_length", "branch_length"))
         if value is not None and (value < least or value != int(value)):
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value}")
     for name in ("length", "distractors"):
         least, most = plain[f"min_{name}"], plain[f"max_{name}"]
         if least is not None and most is not None and least > most:
             raise ValueError(f"min_{name} must be at most max_{name}, not {least} > {most}")
-    probability = plain["bridge_probability"]
     if probability is not None and not 0 <= probability <= 1:
         raise ValueError(f"bridge_probability must be between 0 and 1, not {probability}")
     if probability and config.gem_locks == 1:
@@ -132,10 +114,7 @@ def check(config: BoxWorldConfig) -> None:
             "a Gem with two locks needs slots to its right and below it: at least 5 rows and 6 columns, "
             f"not rows={config.rows}, cols={config.cols}"
         )
-    _check_fit(config, plain)
 
-
-def _check_fit(config: BoxWorldConfig, plain: dict[str, float | None]) -> None:
     length, distractors, branch = (plain[name] for name in ("max_length", "max_distractors", "branch_length"))
     if length is None or distractors is None or branch is None:
         return
@@ -150,7 +129,7 @@ def _check_fit(config: BoxWorldConfig, plain: dict[str, float | None]) -> None:
             f"traps must be at least {side + config.bridge_traps} for max_distractors={distractors:g} of "
             f"branch_length={branch:g}{' and a bridge' * config.bridge_traps}, not {config.traps}"
         )
-    bridge = int(plain["bridge_probability"] != 0 and config.gem_locks == 2)
+    bridge = int(probability != 0 and config.gem_locks == 2)
     room = config.num_slots - (config.gem_locks - 1)  # the slot below a Gem with two locks stays empty
     if 1 + keys + bridge > room:
         raise ValueError(
@@ -166,10 +145,11 @@ def known_leaves(config: BoxWorldConfig) -> dict[str, float | None]:
     Raises:
         ValueError: one is infinite or not a number.
     """
-    names = [field.name for field in dataclasses.fields(config) if field.metadata.get("pytree_node", True)]
     known: dict[str, float | None] = {}
-    for name in names:
-        leaf = getattr(config, name)
+    for field in dataclasses.fields(config):
+        if not field.metadata.get("pytree_node", True):
+            continue
+        name, leaf = field.name, getattr(config, field.name)
         is_known = not isinstance(leaf, jax.core.Tracer) and np.ndim(leaf) == 0
         value = known[name] = float(leaf) if is_known else None
         if value is not None and not math.isfinite(value):

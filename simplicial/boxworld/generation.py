@@ -22,16 +22,10 @@ from simplicial.boxworld.rules import EMPTY, GEM, State
 if TYPE_CHECKING:
     from jaxtyping import Array, Int8, Int32, PRNGKeyArray, UInt8, UInt32
 
-HUES: "UInt8[np.ndarray, '20 3']" = np.asarray(
-    [
-        [round(255 * channel) for channel in colorsys.hsv_to_rgb(index / NUM_COLOURS, 0.7, 0.8)]
-        for index in range(NUM_COLOURS)
-    ],
-    np.uint8,
-)
+HUES: "UInt8[np.ndarray, '20 3']" = np.round(
+    [255 * np.asarray(colorsys.hsv_to_rgb(i / NUM_COLOURS, 0.7, 0.8)) for i in range(NUM_COLOURS)]
+).astype(np.uint8)
 """The colours of the keys: hues 0, 18, .., 342 degrees, saturation .7, value .8."""
-
-_WHITE = np.full((1, 3), 255, np.uint8)
 
 
 def reset(key: "PRNGKeyArray", config: BoxWorldConfig) -> State:
@@ -84,7 +78,8 @@ def reset(key: "PRNGKeyArray", config: BoxWorldConfig) -> State:
         below = _board(jnp.where(is_gem, GEM, EMPTY), jnp.where(is_gem, length + 1, EMPTY), config)
         grid = jnp.maximum(grid, jnp.roll(below, 1, axis=0))
 
-    xs, ys = _slot_places(config)
+    places = np.meshgrid(config.slot_ys, config.slot_xs, indexing="ij")
+    ys, xs = (jnp.asarray(place.ravel(), jnp.int8) for place in places)
     gem_slot = jnp.argmax(is_gem)
     trap_slot = jnp.argmax(here, axis=0)
     return State(
@@ -92,13 +87,9 @@ def reset(key: "PRNGKeyArray", config: BoxWorldConfig) -> State:
         inventory=jnp.full(config.rows, EMPTY, jnp.int8),
         player=jnp.zeros(2, jnp.int8),
         gem=jnp.stack([xs[gem_slot], ys[gem_slot]]),
-        palette=_palette(for_colours),
-        traps=jnp.where(
-            is_used[:, None], jnp.stack([xs[trap_slot] + 1, ys[trap_slot]], axis=-1), jnp.int8(-1)
-        ),
-        puzzle=jnp.concatenate([length[None], bridge, (distractors * config.branch_length)[None]]).astype(
-            jnp.int8
-        ),
+        palette=jnp.concatenate([jnp.full((1, 3), 255, jnp.uint8), jnp.asarray(HUES)[_ranks(for_colours)]]),
+        traps=jnp.where(is_used[:, None], jnp.stack([xs[trap_slot] + 1, ys[trap_slot]], -1), jnp.int8(-1)),
+        puzzle=jnp.stack([length, *bridge, distractors * config.branch_length]).astype(jnp.int8),
         time=jnp.int32(0),
         terminated=jnp.bool_(False),
         truncated=jnp.bool_(False),
@@ -145,37 +136,24 @@ def _uniform(word: "UInt32[Array, '*N']", least, most) -> "Int32[Array, '*N']":
 
 
 def _ranks(words: "UInt32[Array, 'N']") -> "Int32[Array, 'N']":
-    """The rank of each of N random words: a uniform permutation.
-
-    Words are told apart by their place in the lowest bits, so that there are no ties.
-    """
+    """The rank of each of N random words: a uniform permutation."""
     count = words.shape[0]
-    bits = max(count - 1, 1).bit_length()
+    bits = max(
+        count - 1, 1
+    ).bit_length()  # the lowest ones become the word's place, so that there are no ties
     words = (words >> bits << bits) | jnp.arange(count, dtype=jnp.uint32)
     return jnp.sum(words[None, :] < words[:, None], axis=1, dtype=jnp.int32)
 
 
-def _palette(words: "UInt32[Array, '20']") -> "UInt8[Array, '21 3']":
-    order = _ranks(words)
-    return jnp.concatenate([jnp.asarray(_WHITE), jnp.asarray(HUES)[order]])
-
-
-def _slot_places(config: BoxWorldConfig) -> "tuple[Int8[Array, 'S'], Int8[Array, 'S']]":
-    ys, xs = np.meshgrid(config.slot_ys, config.slot_xs, indexing="ij")
-    return jnp.asarray(xs.ravel(), jnp.int8), jnp.asarray(ys.ravel(), jnp.int8)
-
-
 def _slot_ranks(for_gem, for_slots, config: BoxWorldConfig) -> "Int32[Array, 'S']":
-    """The number that each slot is given, the Gem's first.
-
-    The authors shuffle the slots until the first may hold the Gem (with two locks: not in the last column,
-    nor in the last row); that is the Gem's slot uniform among those and the others in uniform order. The slot
-    below a Gem with two locks comes last, where no puzzle that fits the board reaches it.
-    """
+    """The number that each slot is given, the Gem's first."""
     width, slots = len(config.slot_xs), config.num_slots
     order = _ranks(for_slots)
     if config.gem_locks == 1:
         return order
+    # The authors shuffle the slots until the first may hold the Gem (not in the last column, nor in the last
+    # row); that is the Gem's slot uniform among those and the others in uniform order. The slot below the Gem
+    # comes last, where no puzzle that fits the board reaches it.
     allowed = np.arange(slots).reshape(-1, width)[:-1, :-1].ravel()
     gem = jnp.asarray(allowed)[_uniform(for_gem, 0, allowed.size - 1)]
     place = jnp.arange(slots)

@@ -4,9 +4,8 @@ A key of colour c is a tile of that colour. A box is two tiles side by side: its
 on the right. Colour 0 is the Gem; a Gem with two locks is a box two rows high. Coordinates are (x, y), x to
 the right and y downwards, as in the authors' environment.
 
-Axes: R rows, C columns, K boxes that end the episode when opened (the bridge, distractors). Boards are int8
-    and
-every rule is arithmetic on whole boards or a handful of lookups, so that a batch of thousands costs a few
+Axes: R rows, C columns, K boxes that end the episode when opened (the bridge, distractors). Boards are int8,
+and every rule is arithmetic on whole boards or a handful of lookups, so that a batch of thousands costs a few
 passes over memory.
 """
 
@@ -88,10 +87,9 @@ class PuzzleType:
 
 
 def puzzle_type(state: State) -> PuzzleType:
-    """The type (L, s, t) of a state's puzzle: bridge BoxWorld has 14 with a bridge and one without for each
-    L.
+    """The type (L, s, t) of a state's puzzle as it was made: opened boxes do not change it.
 
-    It is decided when the board is made: opened boxes do not change it.
+    The paper's bridge BoxWorld has 14 with a bridge, and one without for each L.
     """
     return PuzzleType(*(state.puzzle[..., i].astype(jnp.int32) for i in range(4)))
 
@@ -101,21 +99,14 @@ def observe(state: State, config: BoxWorldConfig) -> "UInt8[Array, 'R C+1 3']":
 
     The player is painted last; a finished episode's picture is the one after its last step.
     """
-    codes = jnp.concatenate([_shown(state.grid), _held(state.inventory)[:, None]], axis=1)
+    tiles = jnp.where(state.grid < 0, jnp.int8(NUM_COLOURS + 1), state.grid)
+    held = jnp.where(state.inventory < 0, jnp.int8(NUM_COLOURS + 2), state.inventory)
+    codes = jnp.concatenate([tiles, held[:, None]], axis=1)
     rows, cols = _places(config.rows, config.cols + 1)
     is_player = (rows == state.player[1]) & (cols == state.player[0])
     codes = jnp.where(is_player, jnp.int8(NUM_COLOURS + 3), codes)
-    others = jnp.asarray([FLOOR, NO_KEY, PLAYER], jnp.uint8)
-    palette = jnp.concatenate([state.palette, others])
+    palette = jnp.concatenate([state.palette, jnp.asarray([FLOOR, NO_KEY, PLAYER], jnp.uint8)])
     return palette.at[codes].get(mode="promise_in_bounds")
-
-
-def _shown(grid):
-    return jnp.where(grid < 0, jnp.int8(NUM_COLOURS + 1), grid)
-
-
-def _held(inventory):
-    return jnp.where(inventory < 0, jnp.int8(NUM_COLOURS + 2), inventory)
 
 
 def step(state: State, action: "ArrayLike", config: BoxWorldConfig) -> tuple[State, Outcome]:
