@@ -56,7 +56,6 @@ __all__ = [
     "sharpened",
     "solution_ratios",
     "tally",
-    "tile_of_entity",
     "virtual_maps",
 ]
 
@@ -83,18 +82,6 @@ def entity_of_tile(x: int, y: int, config: boxworld.BoxWorldConfig) -> int:
     return x + cols * (y - 1) - 1
 
 
-def tile_of_entity(entity: int, config: boxworld.BoxWorldConfig) -> tuple[int, int]:
-    """The tile (x, y) that an entity is about.
-
-    Raises:
-        ValueError: there is no such entity.
-    """
-    rows, cols = entity_grid(config)
-    if not 0 <= entity < rows * cols:
-        raise ValueError(f"entity must be from 0 to {rows * cols - 1}, not {entity}")
-    return entity % cols + 1, entity // cols + 1
-
-
 def landmarks(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[str, int]:
     """The entities that are about what matters in one episode, by name.
 
@@ -116,8 +103,7 @@ def landmarks(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[st
         x, y = np.asarray(state.traps)[0].tolist()
         if x > 0 and grid[y, x] != EMPTY:
             places |= {"bridge lock": (x, y), "bridge key": (x - 1, y)}
-    held = int((np.asarray(state.inventory) != EMPTY).sum())
-    if held:
+    if (np.asarray(state.inventory) != EMPTY).any():
         places["inventory"] = (config.cols, 0)
     rows, cols = entity_grid(config)
     return {
@@ -162,10 +148,7 @@ def virtual_maps(
 
     A map sums to 1 less the attention to the virtual entities themselves.
 
-    Args:
-        block: one block's attention (the first, in the paper's Figure 7).
-        config: the board.
-        sharpening: see `sharpened`; the paper's pictures have 2.
+    The paper's Figure 7 has the first block, with a `sharpening` (see `sharpened`) of 2.
 
     Raises:
         ValueError: the agent has no virtual entities, or the board is another one.
@@ -188,18 +171,15 @@ def virtual_maps(
 def pair_maps(block: BlockAttention) -> "Float[Array, '*B H2 M*M N']":
     """The 2-simplicial attention of every standard entity (columns) to the pairs of virtual ones (rows).
 
-    Rows are the pairs (j, k) in lexicographic order, `pair_labels`; a column sums to 1.
-
-    Args:
-        block: one block's attention (the second, in the paper's Figure 7).
+    Rows are the pairs (j, k) in lexicographic order, `pair_labels`; a column sums to 1. The paper's Figure 7
+    has the second block.
 
     Raises:
         ValueError: the agent has no virtual entities.
     """
     if block.pairs is None:
         raise ValueError("block has no 2-simplicial attention: the agent is a relational one")
-    pairs = block.pairs
-    rows = pairs.reshape(*pairs.shape[:-2], pairs.shape[-2] * pairs.shape[-1])
+    rows = block.pairs.reshape(*block.pairs.shape[:-2], -1)
     return jnp.swapaxes(rows, -1, -2)
 
 
@@ -208,9 +188,6 @@ def pair_deviation(block: BlockAttention) -> "Float[Array, '*B H2 N']":
 
     The generic one is the median over entities, pair by pair, made to sum to 1; the distance is that of total
     variation. Section 6 observes that the Gem's locks, the player and the inventory stand out.
-
-    Args:
-        block: one block's attention.
 
     Raises:
         ValueError: the agent has no virtual entities.

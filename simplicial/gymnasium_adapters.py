@@ -108,16 +108,14 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         unknown = set(options or ()) - {"board"}
         if unknown:
             raise ValueError(f"options may have 'board' only, not {sorted(unknown)}")
-        if options and "board" in options:
+        if options:
             grid, palette, distractor_locks = options["board"]
             self._state = boxworld.from_board(grid, palette, distractor_locks, self.config)
         else:
             self._key, now = jax.random.split(self._key)
             self._state = self._reset(now)
-        puzzle = boxworld.puzzle_type(self._state)
-        return np.asarray(self._observe(self._state)), {
-            name: int(getattr(puzzle, name)) for name in _PUZZLE_FIELDS
-        }
+        puzzle = vars(boxworld.puzzle_type(self._state))
+        return np.asarray(self._observe(self._state)), {name: int(value) for name, value in puzzle.items()}
 
     def step(self, action: int) -> "tuple[UInt8[np.ndarray, 'R C+1 3'], float, bool, bool, Infos]":
         """One move.
@@ -134,10 +132,9 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         if not self.action_space.contains(action):
             raise ValueError(f"action must be 0, 1, 2 or 3 (left, up, right, down), not {action!r}")
         self._state, outcome, observation = self._step(self._state, np.int32(action))
-        reward = float(outcome.reward)
-        terminated = bool(outcome.terminated)
-        solved = terminated and reward > 0
-        return np.asarray(observation), reward, terminated, bool(outcome.truncated), {"solved": solved}
+        reward, terminated = float(outcome.reward), bool(outcome.terminated)
+        info = {"solved": terminated and reward > 0}
+        return np.asarray(observation), reward, terminated, bool(outcome.truncated), info
 
     def render(self) -> Any:
         """The picture as `render_mode` has it; None without a mode.
@@ -150,9 +147,6 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         if self._state is None:
             raise gymnasium.error.ResetNeeded("render was called before reset")
         return _picture(np.asarray(self._observe(self._state)), self.render_mode, self.scale)
-
-
-_PUZZLE_FIELDS = ("solution_length", "bridge_lock", "bridge_key", "distractors")
 
 
 def _settings(config: boxworld.BoxWorldConfig) -> tuple[tuple[str, Any], ...]:
@@ -231,14 +225,9 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> "tuple[UInt8[np.ndarray, 'B R C+1 3'], Infos]":
-        """New episodes in all environments.
+        """New episodes in all environments: pictures, and the puzzles' types.
 
-        Args:
-            seed: one for each environment, or one number: environment i is then seeded with `seed + i`.
-            options: none are known.
-
-        Returns:
-            Pictures, and the puzzles' types.
+        `seed` is one for each environment, or one number: environment i is then seeded with `seed + i`.
 
         Raises:
             ValueError: there are options, or not one seed for each environment.
@@ -281,8 +270,7 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         self._carry, told = self._step(self._carry, actions.astype(np.int32))
         observations, rewards, terminated, truncated, started, puzzles, last = jax.device_get(told)
         ended = terminated | truncated
-        everyone = np.ones(self.num_envs, bool)
-        infos = {"solved": terminated & (rewards > 0), "_solved": everyone}
+        infos = {"solved": terminated & (rewards > 0), "_solved": np.ones(self.num_envs, bool)}
         if started.any():
             infos |= self._told(puzzles, started)
         if self._same_step and ended.any():
@@ -310,10 +298,8 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
     @staticmethod
     def _told(puzzles: boxworld.PuzzleType, which: np.ndarray) -> "Infos":
         infos = {}
-        for name in _PUZZLE_FIELDS:
-            values = np.asarray(getattr(puzzles, name))
-            infos[name] = np.where(which, values, 0)
-            infos[f"_{name}"] = which.copy()
+        for name, values in vars(puzzles).items():
+            infos |= {name: np.where(which, values, 0), f"_{name}": which.copy()}
         return infos
 
 
@@ -342,16 +328,9 @@ def _batched(settings: tuple[tuple[str, Any], ...], num_envs: int, same_step: bo
         started = ended if same_step else ended_before
         states, boards = boxworld.restart(last, started, boards)
         boards = boxworld.renew(boards, for_pool, renewed, config)
-        told = (
-            observe(states),
-            outcome.reward,
-            terminated,
-            truncated,
-            started,
-            boxworld.puzzle_type(states),
-            observe(last) if same_step else None,
-        )
-        return (states, ended, boards, key), told
+        ends = outcome.reward, terminated, truncated, started
+        final = observe(last) if same_step else None
+        return (states, ended, boards, key), (observe(states), *ends, boxworld.puzzle_type(states), final)
 
     return jax.jit(observe), jax.jit(reset), jax.jit(step)
 

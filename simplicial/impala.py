@@ -251,4 +251,4 @@ def _check_batch(logits: "ArrayLike", value: "ArrayLike", trajectories: Trajecto
 def _check_shapes(of: str, like: "ArrayLike", arrays: "dict[str, ArrayLike]") -> None:
     for name, array in arrays.items():
         if jnp.shape(array) != jnp.shape(like):
-            raise ValueError(f"{name} must have the shape {jnp.shape(like)} of {of}, got {jnp.shape(array)}")
+            raise ValueError(f"{name} must have {of}'s shape {jnp.shape(like)}, got {jnp.shape(array)}")

@@ -75,14 +75,9 @@ def pool(key: "PRNGKeyArray", size: int, config: BoxWorldConfig) -> Pool:
 def renew(boards: Pool, key: "PRNGKeyArray", count: int, config: BoxWorldConfig) -> Pool:
     """Draws `count` boards and puts them where boards have been given out, as many as there is room for.
 
-    Called after every step, `count` should be at least the episodes that end in a step: for B environments
-    and a good player of bridge BoxWorld B / 16, for a random one B / 256.
-
-    Args:
-        boards: the pool.
-        key: for the boards drawn.
-        count: how many to draw, room or not: the cost of the call.
-        config: the settings of the pool.
+    The cost of the call is that of `count` boards, room or not. Called after every step, `count` should be at
+    least the episodes that end in a step: for B environments and a good player of bridge BoxWorld B / 16, for
+    a random one B / 256.
 
     Raises:
         ValueError: `count` is not between 1 and the pool's size, or as `reset`.
@@ -99,20 +94,20 @@ def renew(boards: Pool, key: "PRNGKeyArray", count: int, config: BoxWorldConfig)
     return dataclasses.replace(boards, states=states, drawn=first + jnp.sum(has_room, dtype=jnp.int32))
 
 
+def select(which: "Bool[Array, 'B']", new: State, old: State) -> State:
+    """The new states where `which` is True, the old ones elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *(1,) * (b.ndim - 1)), a, b), new, old)
+
+
 def restart(states: State, ended: "Bool[Array, 'B']", boards: Pool) -> tuple[State, Pool]:
     """The states, with those that ended replaced by the pool's next boards in their order."""
     size = boards.states.time.shape[0]
     number = (boards.used + jnp.cumsum(ended, dtype=jnp.int32) - 1) % size
-
-    def select(fresh, old):
-        chosen = fresh.at[number].get(mode="promise_in_bounds")
-        return jnp.where(ended.reshape(-1, *(1,) * (old.ndim - 1)), chosen, old)
-
+    fresh = jax.tree.map(lambda leaf: leaf.at[number].get(mode="promise_in_bounds"), boards.states)
     count = jnp.sum(ended, dtype=jnp.int32)
     used = boards.used + count
     repeated = boards.repeated + jnp.clip(used - boards.drawn, 0, count)
-    states = jax.tree.map(select, boards.states, states)
-    return states, dataclasses.replace(boards, used=used, repeated=repeated)
+    return select(ended, fresh, states), dataclasses.replace(boards, used=used, repeated=repeated)
 
 
 def step_or_restart(
@@ -120,11 +115,7 @@ def step_or_restart(
 ) -> tuple[State, Transition, Pool]:
     """One move in each of B environments; those that end by it are at the start of a new episode afterwards.
 
-    Args:
-        states: B episodes.
-        actions: one for each.
-        boards: where new episodes come from, in their order.
-        config: the settings of the states and of the pool.
+    New episodes come from the pool in its order; `config` is that of the states and of the pool.
 
     Returns:
         The states to act in next, what the step gave, and the pool with as many more used as episodes ended.

@@ -191,10 +191,10 @@ def test_half_precision_is_summed_in_single():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"discount": jnp.ones((2, 4))}, r"discount must .* shape \(2, 5\) of log_ratio, got \(2, 4\)"),
-        ({"reward": jnp.ones(5)}, r"reward must .* shape \(2, 5\) of log_ratio, got \(5,\)"),
-        ({"value": jnp.ones((2, 6))}, r"value must .* shape \(2, 5\) of log_ratio, got \(2, 6\)"),
-        ({"valid": jnp.ones((2, 1), bool)}, r"valid must .* shape \(2, 5\) of log_ratio, got \(2, 1\)"),
+        ({"discount": jnp.ones((2, 4))}, r"discount must .* shape \(2, 5\), got \(2, 4\)"),
+        ({"reward": jnp.ones(5)}, r"reward must .* shape \(2, 5\), got \(5,\)"),
+        ({"value": jnp.ones((2, 6))}, r"value must .* shape \(2, 5\), got \(2, 6\)"),
+        ({"valid": jnp.ones((2, 1), bool)}, r"valid must .* shape \(2, 5\), got \(2, 1\)"),
         (
             {"bootstrap": jnp.ones((2, 1))},
             r"bootstrap must have .* shape \(2, 5\) without time, got \(2, 1\)",
