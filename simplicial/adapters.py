@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, UInt8
 
 from simplicial import boxworld
 from simplicial.boxworld import BoxWorldConfig, State
 
 if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, UInt8
-
     from simplicial.gymnasium_adapters import BoxWorldEnv, BoxWorldVectorEnv
 
-    Action = Int[Array, ""]
-    Observation = UInt8[Array, "R C+1 3"]
-    Flag = Bool[Array, ""]
+Action, Flag = Int[Array, ""], Bool[Array, ""]
+Observation = UInt8[Array, "R C+1 3"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +34,11 @@ class Discrete:
     shape: tuple[int, ...] = ()
     dtype: Any = jnp.int32
 
-    def sample(self, key: "PRNGKeyArray") -> "Int[Array, '']":
+    def sample(self, key: PRNGKeyArray) -> Int[Array, ""]:
         """A uniform one."""
         return jax.random.randint(key, self.shape, 0, self.n, self.dtype)
 
-    def contains(self, value) -> "Flag":
+    def contains(self, value) -> Flag:
         """Whether it is one of them."""
         value = jnp.asarray(value)
         return jnp.all((value >= 0) & (value < self.n) & (value == jnp.floor(value)))
@@ -55,11 +53,11 @@ class Box:
     shape: tuple[int, ...]
     dtype: Any = jnp.uint8
 
-    def sample(self, key: "PRNGKeyArray") -> "Array":
+    def sample(self, key: PRNGKeyArray) -> Array:
         """A uniform one."""
         return jax.random.randint(key, self.shape, self.low, self.high + 1).astype(self.dtype)
 
-    def contains(self, value) -> "Flag":
+    def contains(self, value) -> Flag:
         """Whether it is one of them."""
         return jnp.all((value >= self.low) & (value <= self.high)) & (jnp.shape(value) == self.shape)
 
@@ -107,18 +105,18 @@ class GymnaxBoxWorld(_Described):
         """The config the environment was made with."""
         return self.config
 
-    def reset(self, key: "PRNGKeyArray", params: BoxWorldConfig | None = None) -> "tuple[Observation, State]":
+    def reset(self, key: PRNGKeyArray, params: BoxWorldConfig | None = None) -> tuple[Observation, State]:
         """A new episode: (observation, state)."""
         return self.reset_env(key, self._settings(params))
 
-    def reset_env(self, key: "PRNGKeyArray", params: BoxWorldConfig) -> "tuple[Observation, State]":
+    def reset_env(self, key: PRNGKeyArray, params: BoxWorldConfig) -> tuple[Observation, State]:
         """A new episode: (observation, state)."""
         state = boxworld.reset(key, params)
         return boxworld.observe(state, params), state
 
     def step(
-        self, key: "PRNGKeyArray", state: State, action: "Action", params: BoxWorldConfig | None = None
-    ) -> "tuple[Observation, State, Float[Array, ''], Flag, Flag, dict[str, Any]]":
+        self, key: PRNGKeyArray, state: State, action: Action, params: BoxWorldConfig | None = None
+    ) -> tuple[Observation, State, Float[Array, ""], Flag, Flag, dict[str, Any]]:
         """One move, and a new episode where that ended one.
 
         Returns:
@@ -136,15 +134,15 @@ class GymnaxBoxWorld(_Described):
         return jnp.where(ended, observation, last), state, reward, terminated, truncated, info
 
     def step_env(
-        self, key: "PRNGKeyArray", state: State, action: "Action", params: BoxWorldConfig
-    ) -> "tuple[Observation, State, Float[Array, ''], Flag, dict[str, Any]]":
+        self, key: PRNGKeyArray, state: State, action: Action, params: BoxWorldConfig
+    ) -> tuple[Observation, State, Float[Array, ""], Flag, dict[str, Any]]:
         """One move and no more: observation, state, reward, terminated, info."""
         del key  # the rules are deterministic
         state, outcome = boxworld.step(state, action, params)
         info = {"solved": outcome.terminated & (outcome.reward > 0)}
         return boxworld.observe(state, params), state, outcome.reward, outcome.terminated, info
 
-    def is_truncated(self, state: State, params: BoxWorldConfig | None = None) -> "Flag":
+    def is_truncated(self, state: State, params: BoxWorldConfig | None = None) -> Flag:
         """Whether the horizon has ended the episode."""
         del params
         return state.truncated
@@ -166,31 +164,31 @@ class TimeStep:
         extras: `solved` and the puzzle's type.
     """
 
-    step_type: "Int8[Array, '']"
-    reward: "Float[Array, '']"
-    discount: "Float[Array, '']"
-    observation: "Observation"
+    step_type: Int8[Array, ""]
+    reward: Float[Array, ""]
+    discount: Float[Array, ""]
+    observation: Observation
     extras: dict[str, Any]
 
-    def first(self) -> "Flag":
+    def first(self) -> Flag:
         """Whether the episode begins here."""
         return self.step_type == FIRST
 
-    def mid(self) -> "Flag":
+    def mid(self) -> Flag:
         """Whether it neither begins nor ends here."""
         return self.step_type == MID
 
-    def last(self) -> "Flag":
+    def last(self) -> Flag:
         """Whether it ends here."""
         return self.step_type >= TERMINATED
 
     done = last
 
-    def terminated(self) -> "Flag":
+    def terminated(self) -> Flag:
         """Whether it ends here for good."""
         return self.last() & (self.discount == 0)
 
-    def truncated(self) -> "Flag":
+    def truncated(self) -> Flag:
         """Whether the horizon ends it here."""
         return self.last() & (self.discount > 0)
 
@@ -207,7 +205,7 @@ class TimeStepBoxWorld(_Described):
     tell_truncation: bool = True
 
     def reset(
-        self, rng_key: "PRNGKeyArray", env_params: BoxWorldConfig | None = None
+        self, rng_key: PRNGKeyArray, env_params: BoxWorldConfig | None = None
     ) -> tuple[State, TimeStep]:
         """A new episode."""
         config = self._settings(env_params)
@@ -215,7 +213,7 @@ class TimeStepBoxWorld(_Described):
         return state, self._time_step(state, jnp.int8(FIRST), jnp.float32(0), config)
 
     def step(
-        self, state: State, action: "Action", env_params: BoxWorldConfig | None = None
+        self, state: State, action: Action, env_params: BoxWorldConfig | None = None
     ) -> tuple[State, TimeStep]:
         """One move; a finished episode stays where it is."""
         config = self._settings(env_params)

@@ -14,10 +14,10 @@ Axes: N = (R - 2)(C - 1) standard entities of a board of R rows and C columns, M
 1-simplicial and H2 of 2-simplicial attention.
 """
 
-from typing import TYPE_CHECKING
-
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
 from simplicial import boxworld
 from simplicial.agent import BlockAttention
@@ -33,10 +33,6 @@ from simplicial.win_rates import (
     solution_ratios,
     tally,
 )
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, Float
 
 __all__ = [
     "CAP",
@@ -113,8 +109,8 @@ def landmarks(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[st
 
 
 def sharpened(
-    weights: "ArrayLike", sharpening: float = DISPLAY_SHARPENING, *, axes: int = 1
-) -> "Float[Array, '...']":
+    weights: ArrayLike, sharpening: float = DISPLAY_SHARPENING, *, axes: int = 1
+) -> Float[Array, "..."]:
     """Attention as it would be were all its logits `sharpening` times as large: w ** b over its sum.
 
     Args:
@@ -143,7 +139,7 @@ def sharpened(
 
 def virtual_maps(
     block: BlockAttention, config: boxworld.BoxWorldConfig, sharpening: float = 1.0
-) -> "Float[Array, '*B M H R-2 C-1']":
+) -> Float[Array, "*B M H R-2 C-1"]:
     """How each virtual entity attends, in each 1-simplicial head, to the standard entities as they lie.
 
     A map sums to 1 less the attention to the virtual entities themselves.
@@ -168,7 +164,7 @@ def virtual_maps(
     return jnp.swapaxes(maps, -4, -3)
 
 
-def pair_maps(block: BlockAttention) -> "Float[Array, '*B H2 M*M N']":
+def pair_maps(block: BlockAttention) -> Float[Array, "*B H2 M*M N"]:
     """The 2-simplicial attention of every standard entity (columns) to the pairs of virtual ones (rows).
 
     Rows are the pairs (j, k) in lexicographic order, `pair_labels`; a column sums to 1. The paper's Figure 7
@@ -183,7 +179,7 @@ def pair_maps(block: BlockAttention) -> "Float[Array, '*B H2 M*M N']":
     return jnp.swapaxes(rows, -1, -2)
 
 
-def pair_deviation(block: BlockAttention) -> "Float[Array, '*B H2 N']":
+def pair_deviation(block: BlockAttention) -> Float[Array, "*B H2 N"]:
     """How far each entity's 2-simplicial attention is from the generic one: 0 as most entities', 1 elsewhere.
 
     The generic one is the median over entities, pair by pair, made to sum to 1; the distance is that of total

@@ -13,11 +13,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float64, UInt8
 
 from simplicial import boxworld, rendering
 from simplicial.boxworld.config import known_leaves
@@ -31,11 +32,8 @@ except ImportError as error:
         "simplicial.gymnasium_adapters needs gymnasium: pip install 'gymnasium>=1.1'"
     ) from error
 
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float64, UInt8
-
-    Infos = dict[str, Any]
-    Flags = Bool[np.ndarray, "B"]
+Infos = dict[str, Any]
+Flags = Bool[np.ndarray, "B"]
 
 RENDER_MODES = ("rgb_array", "ansi")
 
@@ -49,7 +47,7 @@ def _check_render_mode(render_mode: str | None) -> None:
         raise ValueError(f"render_mode must be None or one of {RENDER_MODES}, not {render_mode!r}")
 
 
-def _picture(pixels: "UInt8[np.ndarray, 'R C+1 3']", render_mode: str, scale: int) -> Any:
+def _picture(pixels: UInt8[np.ndarray, "R C+1 3"], render_mode: str, scale: int) -> Any:
     if render_mode == "ansi":
         return rendering.to_text(pixels)
     return np.asarray(rendering.enlarge(pixels, scale))
@@ -68,10 +66,7 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
     ):
         """An environment that waits for `reset`.
 
-        Args:
-            config: the puzzles and the horizon.
-            render_mode: None, "rgb_array" for `scale` times enlarged pictures or "ansi" for text.
-            scale: pixels a tile.
+        `render_mode` is None, "rgb_array" for pictures with `scale` pixels per tile, or "ansi" for text.
 
         Raises:
             ValueError: the config cannot be met, or there is no such render mode.
@@ -87,15 +82,11 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> "tuple[UInt8[np.ndarray, 'R C+1 3'], Infos]":
-        """A new episode.
+    ) -> tuple[UInt8[np.ndarray, "R C+1 3"], Infos]:
+        """A new episode: its picture, and the puzzle's type under the names of `PuzzleType`.
 
-        Args:
-            seed: makes this episode and the later ones a function of it.
-            options: None, or {"board": (grid, palette, distractor_locks)} for that puzzle, see `from_board`.
-
-        Returns:
-            The picture, and the puzzle's type under the names of `PuzzleType`.
+        This episode and the later ones are a function of the seed. The options are None, or
+        {"board": (grid, palette, distractor_locks)} for that puzzle, see `boxworld.from_board`.
 
         Raises:
             ValueError: the options are others, or the board is none.
@@ -117,7 +108,7 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         puzzle = vars(boxworld.puzzle_type(self._state))
         return np.asarray(self._observe(self._state)), {name: int(value) for name, value in puzzle.items()}
 
-    def step(self, action: int) -> "tuple[UInt8[np.ndarray, 'R C+1 3'], float, bool, bool, Infos]":
+    def step(self, action: int) -> tuple[UInt8[np.ndarray, "R C+1 3"], float, bool, bool, Infos]:
         """One move.
 
         Returns:
@@ -192,15 +183,10 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         scale: int = rendering.SCALE,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ):
-        """Environments that wait for `reset`.
+        """B environments that wait for `reset`; the rest as in `BoxWorldEnv`.
 
-        Args:
-            num_envs: B.
-            config: the puzzles and the horizon.
-            render_mode: as `BoxWorldEnv`.
-            scale: pixels a tile.
-            autoreset_mode: a new episode begins at the step after the end (its action is not used), or at
-                the very step, with the last picture in `infos["final_obs"]`.
+        With `autoreset_mode` NEXT_STEP a new episode begins at the step after the end (its action is not
+        used), with SAME_STEP at the very step, with the last picture in `infos["final_obs"]`.
 
         Raises:
             ValueError: `num_envs` is not positive, the config cannot be met, or there is no such mode.
@@ -224,7 +210,7 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
-    ) -> "tuple[UInt8[np.ndarray, 'B R C+1 3'], Infos]":
+    ) -> tuple[UInt8[np.ndarray, "B R C+1 3"], Infos]:
         """New episodes in all environments: pictures, and the puzzles' types.
 
         `seed` is one for each environment, or one number: environment i is then seeded with `seed + i`.
@@ -249,7 +235,7 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
 
     def step(
         self, actions: np.ndarray
-    ) -> "tuple[UInt8[np.ndarray, 'B R C+1 3'], Float64[np.ndarray, 'B'], Flags, Flags, Infos]":
+    ) -> tuple[UInt8[np.ndarray, "B R C+1 3"], Float64[np.ndarray, "B"], Flags, Flags, Infos]:
         """One move in each environment.
 
         Returns:
@@ -296,7 +282,7 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         return tuple(_picture(pixels, self.render_mode, self.scale) for pixels in pictures)
 
     @staticmethod
-    def _told(puzzles: boxworld.PuzzleType, which: np.ndarray) -> "Infos":
+    def _told(puzzles: boxworld.PuzzleType, which: np.ndarray) -> Infos:
         infos = {}
         for name, values in vars(puzzles).items():
             infos |= {name: np.where(which, values, 0), f"_{name}": which.copy()}

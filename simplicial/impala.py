@@ -8,19 +8,17 @@ what the clip of the gradient and the epsilon of RMSProp do.
 Axes: B trajectories, T steps, A actions.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
 from jax import lax
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
 
 from simplicial.rollout import Trajectories, at_least_float32
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, Bool, Float
 
 
 @struct.dataclass
@@ -32,18 +30,18 @@ class VTrace:
         advantage: of the action taken, already weighted with its clipped ratio.
     """
 
-    target: "Float[Array, '*B T']"
-    advantage: "Float[Array, '*B T']"
+    target: Float[Array, "*B T"]
+    advantage: Float[Array, "*B T"]
 
 
 def v_trace(
-    log_ratio: "Float[Array, '*B T']",
-    discount: "Float[Array, '*B T']",
-    reward: "Float[Array, '*B T']",
-    value: "Float[Array, '*B T']",
-    bootstrap: "Float[Array, '*B']",
+    log_ratio: Float[Array, "*B T"],
+    discount: Float[Array, "*B T"],
+    reward: Float[Array, "*B T"],
+    value: Float[Array, "*B T"],
+    bootstrap: Float[Array, "*B"],
     *,
-    valid: "Bool[Array, '*B T'] | None" = None,
+    valid: Bool[Array, "*B T"] | None = None,
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
     advantage_rho_bar: float = 1.0,
@@ -131,22 +129,22 @@ class Losses:
         steps: how many steps were learned from.
     """
 
-    total: "Float[Array, '']"
-    policy: "Float[Array, '']"
-    value: "Float[Array, '']"
-    entropy: "Float[Array, '']"
-    ratio: "Float[Array, '']"
-    steps: "Float[Array, '']"
+    total: Float[Array, ""]
+    policy: Float[Array, ""]
+    value: Float[Array, ""]
+    entropy: Float[Array, ""]
+    ratio: Float[Array, ""]
+    steps: Float[Array, ""]
 
-    def means(self) -> "dict[str, tuple[Array, Array]]":
+    def means(self) -> dict[str, tuple[Array, Array]]:
         """The parts for a record of (numerator, denominator) pairs: each is its mean over steps."""
         names = ("policy", "value", "entropy", "ratio")
         return {name: (getattr(self, name), self.steps) for name in names}
 
 
 def loss(
-    logits: "Float[Array, 'B T A']",
-    value: "Float[Array, 'B T']",
+    logits: Float[Array, "B T A"],
+    value: Float[Array, "B T"],
     trajectories: Trajectories,
     *,
     discount: float = 0.99,
@@ -216,7 +214,7 @@ def loss(
 
 
 def optimizer(
-    learning_rate: "float | optax.Schedule" = 2e-4,
+    learning_rate: float | optax.Schedule = 2e-4,
     *,
     max_norm: float = 40.0,
     decay: float = 0.99,
@@ -233,7 +231,7 @@ def optimizer(
     )
 
 
-def _check_batch(logits: "ArrayLike", value: "ArrayLike", trajectories: Trajectories) -> None:
+def _check_batch(logits: ArrayLike, value: ArrayLike, trajectories: Trajectories) -> None:
     shape = jnp.shape(trajectories.action)
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(
@@ -248,7 +246,7 @@ def _check_batch(logits: "ArrayLike", value: "ArrayLike", trajectories: Trajecto
     _check_shapes("logits", logits, {"trajectories.logits": trajectories.logits})
 
 
-def _check_shapes(of: str, like: "ArrayLike", arrays: "dict[str, ArrayLike]") -> None:
+def _check_shapes(of: str, like: ArrayLike, arrays: Mapping[str, ArrayLike]) -> None:
     for name, array in arrays.items():
         if jnp.shape(array) != jnp.shape(like):
             raise ValueError(f"{name} must have {of}'s shape {jnp.shape(like)}, got {jnp.shape(array)}")

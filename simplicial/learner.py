@@ -15,7 +15,7 @@ Axes: G groups of environments, B trajectories, T steps.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +23,9 @@ import optax
 from flax import struct
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from simplicial import checks, impala, rollout
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 PyTree = Any
 
@@ -36,19 +34,15 @@ PyTree = Any
 class LearnerState:
     """All that a run carries on, and all that a checkpoint needs.
 
-    Attributes:
-        params: the policy's parameters.
-        opt_state: the optimiser's state.
-        actors: the environments, leaves [G, environments / G, ...].
-        keys: the random keys, one a group.
-        iteration: iterations made.
+    Leaves of `actors` are [G, environments / G, ...]; `keys` has one key per group, `iteration` counts those
+    made.
     """
 
     params: PyTree
     opt_state: PyTree
     actors: rollout.Actors
-    keys: "PRNGKeyArray"
-    iteration: "Int[Array, '']"
+    keys: PRNGKeyArray
+    iteration: Int[Array, ""]
 
 
 @struct.dataclass
@@ -57,15 +51,15 @@ class Report:
 
     Attributes:
         losses: sums of each update's batch, leaves [updates].
-        grad_norm: of each update's gradient before the clip, [updates].
+        grad_norm: of each update's gradient before the clip.
         tally: sums over the episodes that ended.
         finite: whether all losses and, after the iteration, all parameters are finite.
     """
 
     losses: impala.Losses
-    grad_norm: "Float[Array, 'updates']"
+    grad_norm: Float[Array, "updates"]
     tally: rollout.Tally
-    finite: "Bool[Array, '']"
+    finite: Bool[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +101,7 @@ class Learner:
                 f"updates={self.updates}"
             )
 
-    def init(self, params: PyTree, key: "PRNGKeyArray") -> LearnerState:
+    def init(self, params: PyTree, key: PRNGKeyArray) -> LearnerState:
         """The state before the first iteration; everything random in the run is a function of the key."""
         batch = self.environments // self.groups
         keys, for_environments = jnp.moveaxis(jax.random.split(key, (self.groups, 2)), 1, 0)
@@ -119,12 +113,8 @@ class Learner:
     def iterate(self, state: LearnerState, axis_name: str | None = None) -> tuple[LearnerState, Report]:
         """Acts once in all environments and learns from every step of it.
 
-        Args:
-            state: where the run is; on several devices the actors and keys of this one's groups.
-            axis_name: the mapped axis of devices to sum over, if there is one.
-
-        Returns:
-            The next state, and a report that is the same on all devices.
+        On several devices `state` has the actors and keys of this one's groups, and `axis_name` is the mapped
+        axis to sum over; the report is the same on all.
         """
         keys, for_unroll = jnp.moveaxis(jax.vmap(jax.random.split)(state.keys), 1, 0)
 

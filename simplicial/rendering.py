@@ -3,22 +3,18 @@
 Axes: R rows, C columns of the board, S the scale; leading axes (environments, time) are kept.
 """
 
-from typing import TYPE_CHECKING
-
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, UInt8
 
 from simplicial import checks
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, UInt8
 
 SCALE, FRAMES_PER_SECOND = 10, 30
 """What the authors' clips have."""
 
 
-def enlarge(pictures: "ArrayLike", scale: int = SCALE) -> "UInt8[Array, '... S*R S*(C+1) 3']":
+def enlarge(pictures: ArrayLike, scale: int = SCALE) -> UInt8[Array, "... S*R S*(C+1) 3"]:
     """Pictures [..., R, C+1, 3], as `observe` gives them, every tile a square of `scale` pixels; for `jit`.
 
     Raises:
@@ -31,7 +27,7 @@ def enlarge(pictures: "ArrayLike", scale: int = SCALE) -> "UInt8[Array, '... S*R
     return jnp.repeat(jnp.repeat(pictures, scale, axis=-3), scale, axis=-2)
 
 
-def to_text(picture: "ArrayLike") -> str:
+def to_text(picture: ArrayLike) -> str:
     """One picture [R, C+1, 3] as lines of coloured blanks for a terminal with 24-bit colours.
 
     Raises:

@@ -13,18 +13,16 @@ Axes: B environments side by side, T steps, A actions, K kinds of episodes.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from simplicial import boxworld, checks
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 PyTree = Any
 
@@ -33,15 +31,15 @@ class PolicyOutput(Protocol):
     """What a policy gives for observations [..., observation]."""
 
     @property
-    def logits(self) -> "Float[Array, '... A']":
+    def logits(self) -> Float[Array, "... A"]:
         """Unnormalised log-probabilities of the actions."""
 
     @property
-    def value(self) -> "Float[Array, '...']":
+    def value(self) -> Float[Array, "..."]:
         """Estimated return."""
 
 
-Policy = Callable[[PyTree, "Shaped[Array, '...']"], PolicyOutput]
+Policy = Callable[[PyTree, Shaped[Array, "..."]], PolicyOutput]
 
 
 @struct.dataclass
@@ -56,11 +54,11 @@ class Step:
         kind: which of the environment's K kinds of episodes this one was; others are not tallied.
     """
 
-    reward: "Float[Array, 'B']"
-    terminated: "Bool[Array, 'B']"
-    truncated: "Bool[Array, 'B']"
-    solved: "Bool[Array, 'B']"
-    kind: "Int[Array, 'B']"
+    reward: Float[Array, "B"]
+    terminated: Bool[Array, "B"]
+    truncated: Bool[Array, "B"]
+    solved: Bool[Array, "B"]
+    kind: Int[Array, "B"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,68 +73,52 @@ class Environment:
         kinds: K.
     """
 
-    init: Callable[["PRNGKeyArray", int], PyTree]
-    observe: Callable[[PyTree], "Shaped[Array, 'B ...']"]
-    step: Callable[["PRNGKeyArray", PyTree, "Int[Array, 'B']"], tuple[PyTree, Step]]
+    init: Callable[[PRNGKeyArray, int], PyTree]
+    observe: Callable[[PyTree], Shaped[Array, "B ..."]]
+    step: Callable[[PRNGKeyArray, PyTree, Int[Array, "B"]], tuple[PyTree, Step]]
     kinds: int = 1
 
 
 @struct.dataclass
 class Actors:
-    """All that carries over from one unroll to the next.
-
-    Attributes:
-        environment: the environments' state.
-        returns: rewards since the episode began.
-        lengths: steps since the episode began.
-    """
+    """The environments' state, and the sum of rewards and number of steps since each episode began."""
 
     environment: PyTree
-    returns: "Float[Array, 'B']"
-    lengths: "Int[Array, 'B']"
+    returns: Float[Array, "B"]
+    lengths: Int[Array, "B"]
 
 
 @struct.dataclass
 class Trajectories:
     """T consecutive steps in each of B environments; B first, so that batches are cut along the first axis.
 
-    Attributes:
-        observation: what was seen before acting.
-        logits: the behaviour policy's, from which `action` was drawn.
-        action: what was done.
-        reward: what it gave.
-        terminated: the episode ended with this step; the next observation belongs to another one.
-        truncated: the episode was broken off after this step; likewise.
+    The observation is the one before the action, the logits are the behaviour policy's, from which the action
+    was drawn; the rest is as in `Step`. After an end the next observation belongs to another episode.
     """
 
-    observation: "Shaped[Array, 'B T ...']"
-    logits: "Float[Array, 'B T A']"
-    action: "Int[Array, 'B T']"
-    reward: "Float[Array, 'B T']"
-    terminated: "Bool[Array, 'B T']"
-    truncated: "Bool[Array, 'B T']"
+    observation: Shaped[Array, "B T ..."]
+    logits: Float[Array, "B T A"]
+    action: Int[Array, "B T"]
+    reward: Float[Array, "B T"]
+    terminated: Bool[Array, "B T"]
+    truncated: Bool[Array, "B T"]
 
 
 @struct.dataclass
 class Tally:
-    """Sums over the episodes that ended; tallies of other times, devices or seeds are added leaf by leaf.
+    """Sums over the episodes that ended, for each kind; returns are undiscounted.
 
-    Attributes:
-        episodes: how many ended.
-        solved: how many of them with success.
-        truncated: how many of them were broken off.
-        steps: steps of all of them.
-        returns: rewards of all of them, undiscounted.
+    Tallies of other times, devices or seeds are added leaf by leaf.
     """
 
-    episodes: "Int[Array, 'K']"
-    solved: "Int[Array, 'K']"
-    truncated: "Int[Array, 'K']"
-    steps: "Int[Array, 'K']"
-    returns: "Float[Array, 'K']"
+    episodes: Int[Array, "K"]
+    solved: Int[Array, "K"]
+    truncated: Int[Array, "K"]
+    steps: Int[Array, "K"]
+    returns: Float[Array, "K"]
 
 
-def start(environment: Environment, key: "PRNGKeyArray", batch: int) -> Actors:
+def start(environment: Environment, key: PRNGKeyArray, batch: int) -> Actors:
     """B environments at the start of their first episodes.
 
     Raises:
@@ -151,17 +133,9 @@ def start(environment: Environment, key: "PRNGKeyArray", batch: int) -> Actors:
 
 
 def unroll(
-    policy: Policy, params: PyTree, environment: Environment, actors: Actors, key: "PRNGKeyArray", steps: int
+    policy: Policy, params: PyTree, environment: Environment, actors: Actors, key: PRNGKeyArray, steps: int
 ) -> tuple[Actors, Trajectories, Tally]:
-    """Acts for T steps; the next unroll begins where this one stopped.
-
-    Args:
-        policy: gives logits [B, A] for observations [B, ...].
-        params: the policy's parameters.
-        environment: the environments' functions.
-        actors: where they are.
-        key: for the actions and for the environments.
-        steps: T.
+    """Acts for T = `steps` steps; the next unroll begins where this one stopped.
 
     Returns:
         Where the environments are then, the T steps, and the sums over the episodes that ended in them (over
@@ -221,7 +195,7 @@ def _check_step(step: Step, batch: int) -> None:
             raise ValueError(f"environment.step must give {name} of shape ({batch},), got {jnp.shape(leaf)}")
 
 
-def at_least_float32(values: "Array") -> "Array":
+def at_least_float32(values: Array) -> Array:
     """The values in float32, or in their own type where that is wider."""
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 

@@ -14,22 +14,20 @@ Axes: P types of puzzles, E boards, B of them played side by side.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray
 
 from simplicial import boxworld, checks
 from simplicial.boxworld.config import check
 from simplicial.boxworld.pool import select
 from simplicial.rollout import Policy, at_least_float32
 
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray
-
-    Puzzles = Sequence[tuple[int, int, int]] | Int[np.ndarray, "P 3"]
+Puzzles = Sequence[tuple[int, int, int]] | Int[np.ndarray, "P 3"]
 
 CAP = 400
 """Steps after which an episode is given up: the authors' environment has no limit, a lost agent no end."""
@@ -45,9 +43,9 @@ class Played:
         steps: how long it took.
     """
 
-    solved: "Bool[Array, 'E']"
-    died: "Bool[Array, 'E']"
-    steps: "Int32[Array, 'E']"
+    solved: Bool[Array, "E"]
+    died: Bool[Array, "E"]
+    steps: Int32[Array, "E"]
 
 
 @struct.dataclass
@@ -64,24 +62,24 @@ class Evaluation:
         solved_steps: steps of those that were solved.
     """
 
-    puzzles: "Int[Array, 'P 3']"
-    episodes: "Int32[Array, 'P']"
-    solved: "Int32[Array, 'P']"
-    died: "Int32[Array, 'P']"
-    capped: "Int32[Array, 'P']"
-    steps: "Int32[Array, 'P']"
-    solved_steps: "Int32[Array, 'P']"
+    puzzles: Int[Array, "P 3"]
+    episodes: Int32[Array, "P"]
+    solved: Int32[Array, "P"]
+    died: Int32[Array, "P"]
+    capped: Int32[Array, "P"]
+    steps: Int32[Array, "P"]
+    solved_steps: Int32[Array, "P"]
 
 
 def evaluate(
     policy: Policy,
     params: Any,
     config: boxworld.BoxWorldConfig,
-    key: "PRNGKeyArray",
+    key: PRNGKeyArray,
     *,
     episodes: int,
     cap: int = CAP,
-    puzzles: "Puzzles | None" = None,
+    puzzles: Puzzles | None = None,
     greedy: bool = False,
     lanes: int = 256,
 ) -> Evaluation:
@@ -102,7 +100,7 @@ def evaluate(
     return tally(played, types)
 
 
-def probabilities(puzzles: "Puzzles", config: boxworld.BoxWorldConfig) -> "Float[np.ndarray, 'P']":
+def probabilities(puzzles: Puzzles, config: boxworld.BoxWorldConfig) -> Float[np.ndarray, "P"]:
     """How often `config` draws each type: the weights of win rates in the fraction solved overall.
 
     Raises:
@@ -121,7 +119,7 @@ def probabilities(puzzles: "Puzzles", config: boxworld.BoxWorldConfig) -> "Float
     return np.asarray(found)
 
 
-def tally(played: Played, puzzles: "Puzzles") -> Evaluation:
+def tally(played: Played, puzzles: Puzzles) -> Evaluation:
     """Counts for each type of E = P x episodes boards in the order of `boards_of`.
 
     Raises:
@@ -149,7 +147,7 @@ def tally(played: Played, puzzles: "Puzzles") -> Evaluation:
 
 
 def boards_of(
-    key: "PRNGKeyArray", puzzles: "Puzzles", episodes: int, config: boxworld.BoxWorldConfig
+    key: PRNGKeyArray, puzzles: Puzzles, episodes: int, config: boxworld.BoxWorldConfig
 ) -> boxworld.State:
     """`episodes` boards of every type, those of the first type first: states with a leading axis.
 
@@ -232,28 +230,19 @@ def play(
     params: Any,
     boards: boxworld.State,
     config: boxworld.BoxWorldConfig,
-    key: "PRNGKeyArray",
+    key: PRNGKeyArray,
     *,
     cap: int = CAP,
     greedy: bool = False,
     lanes: int = 256,
 ) -> Played:
-    """Plays each of E boards once.
+    """Plays each of E boards, episodes at their start, once, `lanes` of them side by side.
 
     A lane whose board has ended takes the next that waits, so that a few long episodes hold up little; what
     happens on a board does not depend on the number of lanes. Since every board is played to its end, or to
-    the cap, easy ones are not counted more often than hard ones.
-
-    Args:
-        policy: gives logits for observations.
-        params: the policy's parameters.
-        boards: E episodes at their start.
-        config: their settings; an episode that its horizon breaks off counts as one given up.
-        key: for the actions.
-        cap: steps after which an episode is given up.
-        greedy: the likeliest action instead of a drawn one. Agents are trained and measured with drawn ones;
-            the likeliest can walk in circles.
-        lanes: boards played side by side.
+    the cap, easy ones are not counted more often than hard ones. An episode is given up after `cap` steps, or
+    where the horizon of `config` breaks it off. `greedy` takes the likeliest action instead of a drawn one:
+    agents are trained and measured with drawn ones; the likeliest can walk in circles.
 
     Raises:
         ValueError: a number is not positive, or `boards` is not a batch.
@@ -265,7 +254,7 @@ def play(
     return _play(policy, params, boards, config, key, cap, greedy, lanes)
 
 
-def solution_ratios(boards: boxworld.State, played: Played) -> "Float[np.ndarray, 'E']":
+def solution_ratios(boards: boxworld.State, played: Played) -> Float[np.ndarray, "E"]:
     """The steps that each board took over those of a shortest solution; NaN where it was not solved.
 
     On the host, some milliseconds a board, from boards as they were given to `play`.
@@ -286,7 +275,7 @@ def solution_ratios(boards: boxworld.State, played: Played) -> "Float[np.ndarray
     return ratios
 
 
-def _checked(puzzles: "Puzzles", config: boxworld.BoxWorldConfig) -> "Int[np.ndarray, 'P 3']":
+def _checked(puzzles: Puzzles, config: boxworld.BoxWorldConfig) -> Int[np.ndarray, "P 3"]:
     types = np.asarray(puzzles, dtype=int)
     if types.ndim != 2 or types.shape[1] != 3 or not len(types):
         raise ValueError(f"puzzles must be at least one (L, s, t) each, not of shape {types.shape}")

@@ -1,21 +1,17 @@
 """Puzzles set up by hand: any board of loose keys, boxes and a Gem as an episode at its start."""
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Int32
 
 from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig, check_sizes
 from simplicial.boxworld.rules import EMPTY, GEM, State
 
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, Bool, Int32
-
 
 def from_board(
-    grid: "ArrayLike", palette: "ArrayLike", distractor_locks: "ArrayLike", config: BoxWorldConfig
+    grid: ArrayLike, palette: ArrayLike, distractor_locks: ArrayLike, config: BoxWorldConfig
 ) -> State:
     """An episode at its start on a given board, the player at (0, 0) with nothing.
 
@@ -139,8 +135,8 @@ def _puzzle(grid, gem, traps, config: BoxWorldConfig):
 
 
 def _follow(
-    tiles: "Int32[Array, 'RC']", lock: "Int32[Array, 'RC']", is_content: "Bool[Array, 'RC']", colour
-) -> "tuple[Int32[Array, ''], Int32[Array, '21']]":
+    tiles: Int32[Array, "RC"], lock: Int32[Array, "RC"], is_content: Bool[Array, "RC"], colour
+) -> tuple[Int32[Array, ""], Int32[Array, "21"]]:
     """The keys to a lock's colour: how many down to a loose one (0 without one), and each colour's place."""
 
     def back(depth, carry):

@@ -2,16 +2,13 @@
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 from flax import struct
+from jax.typing import ArrayLike
 
 from simplicial import checks
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
 
 NUM_COLOURS = 20  # beside the Gem's white
 
@@ -37,13 +34,13 @@ class BoxWorldConfig(struct.PyTreeNode):
         traps: K, the most boxes that end an episode: `branch_length` per distractor, and one for the bridge.
     """
 
-    min_length: "ArrayLike" = 1
-    max_length: "ArrayLike" = 1
-    bridge_probability: "ArrayLike" = 0.0
-    min_distractors: "ArrayLike" = 0
-    max_distractors: "ArrayLike" = 0
-    branch_length: "ArrayLike" = 1
-    horizon: "ArrayLike" = 0
+    min_length: ArrayLike = 1
+    max_length: ArrayLike = 1
+    bridge_probability: ArrayLike = 0.0
+    min_distractors: ArrayLike = 0
+    max_distractors: ArrayLike = 0
+    branch_length: ArrayLike = 1
+    horizon: ArrayLike = 0
     rows: int = struct.field(pytree_node=False, default=7)
     cols: int = struct.field(pytree_node=False, default=9)
     gem_locks: int = struct.field(pytree_node=False, default=2)

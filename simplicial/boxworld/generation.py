@@ -10,25 +10,22 @@ Axes: S slots, row by row; K traps; R rows, C columns.
 
 import colorsys
 import itertools
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int8, Int32, PRNGKeyArray, UInt8, UInt32
 
 from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig, check, known_leaves
 from simplicial.boxworld.rules import EMPTY, GEM, State
 
-if TYPE_CHECKING:
-    from jaxtyping import Array, Int8, Int32, PRNGKeyArray, UInt8, UInt32
-
-HUES: "UInt8[np.ndarray, '20 3']" = np.round(
+HUES: UInt8[np.ndarray, "20 3"] = np.round(
     [255 * np.asarray(colorsys.hsv_to_rgb(i / NUM_COLOURS, 0.7, 0.8)) for i in range(NUM_COLOURS)]
 ).astype(np.uint8)
 """The colours of the keys: hues 0, 18, .., 342 degrees, saturation .7, value .8."""
 
 
-def reset(key: "PRNGKeyArray", config: BoxWorldConfig) -> State:
+def reset(key: PRNGKeyArray, config: BoxWorldConfig) -> State:
     """A new episode with a puzzle drawn from the config's distribution.
 
     The solution length and the number of distractors are uniform in their ranges; slots and colours are a
@@ -117,7 +114,7 @@ def puzzles(config: BoxWorldConfig) -> list[tuple[int, int, int]]:
     return found
 
 
-def puzzle_number(state: State, config: BoxWorldConfig) -> "Int32[Array, '']":
+def puzzle_number(state: State, config: BoxWorldConfig) -> Int32[Array, ""]:
     """Where the state's puzzle stands in `puzzles(config)`; -1 for one that is not there.
 
     Raises:
@@ -128,14 +125,14 @@ def puzzle_number(state: State, config: BoxWorldConfig) -> "Int32[Array, '']":
     return jnp.where(is_it.any(), jnp.argmax(is_it), -1).astype(jnp.int32)
 
 
-def _uniform(word: "UInt32[Array, '*N']", least, most) -> "Int32[Array, '*N']":
+def _uniform(word: UInt32[Array, "*N"], least, most) -> Int32[Array, "*N"]:
     """A whole number from `least` to `most` (fewer than 256 apart) by one random word; bias below 1e-5."""
     least = jnp.asarray(least, jnp.int32)
     count = jnp.asarray(most, jnp.int32) - least + 1
     return least + ((word >> 8) * count.astype(jnp.uint32) >> 24).astype(jnp.int32)
 
 
-def _ranks(words: "UInt32[Array, 'N']") -> "Int32[Array, 'N']":
+def _ranks(words: UInt32[Array, "N"]) -> Int32[Array, "N"]:
     """The rank of each of N random words: a uniform permutation."""
     count = words.shape[0]
     bits = max(
@@ -145,7 +142,7 @@ def _ranks(words: "UInt32[Array, 'N']") -> "Int32[Array, 'N']":
     return jnp.sum(words[None, :] < words[:, None], axis=1, dtype=jnp.int32)
 
 
-def _slot_ranks(for_gem, for_slots, config: BoxWorldConfig) -> "Int32[Array, 'S']":
+def _slot_ranks(for_gem, for_slots, config: BoxWorldConfig) -> Int32[Array, "S"]:
     """The number that each slot is given, the Gem's first."""
     width, slots = len(config.slot_xs), config.num_slots
     order = _ranks(for_slots)
@@ -180,7 +177,7 @@ def _trap_boxes(for_bridge, for_locks, length, distractors, config: BoxWorldConf
     return lock, content.at[0].set(bridge_key)
 
 
-def _board(contents, locks, config: BoxWorldConfig) -> "Int8[Array, 'R C']":
+def _board(contents, locks, config: BoxWorldConfig) -> Int8[Array, "R C"]:
     """The tiles of all slots put in their places: `EMPTY` between them."""
     height, width = len(config.slot_ys), len(config.slot_xs)
 

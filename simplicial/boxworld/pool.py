@@ -10,18 +10,15 @@ Axes: B environments, P boards.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Int, Int32, PRNGKeyArray
 
 from simplicial.boxworld.config import BoxWorldConfig
 from simplicial.boxworld.generation import reset
 from simplicial.boxworld.rules import Outcome, State, step
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Int, Int32, PRNGKeyArray
 
 
 @struct.dataclass
@@ -37,9 +34,9 @@ class Pool:
     """
 
     states: State
-    used: "Int32[Array, '']"
-    drawn: "Int32[Array, '']"
-    repeated: "Int32[Array, '']"
+    used: Int32[Array, ""]
+    drawn: Int32[Array, ""]
+    repeated: Int32[Array, ""]
 
 
 @struct.dataclass
@@ -55,7 +52,7 @@ class Transition:
     last: State
 
 
-def reset_batch(key: "PRNGKeyArray", size: int, config: BoxWorldConfig) -> State:
+def reset_batch(key: PRNGKeyArray, size: int, config: BoxWorldConfig) -> State:
     """`size` independent episodes at their start, a state with a leading axis.
 
     Raises:
@@ -66,13 +63,13 @@ def reset_batch(key: "PRNGKeyArray", size: int, config: BoxWorldConfig) -> State
     return jax.vmap(lambda one: reset(one, config))(jax.random.split(key, size))
 
 
-def pool(key: "PRNGKeyArray", size: int, config: BoxWorldConfig) -> Pool:
+def pool(key: PRNGKeyArray, size: int, config: BoxWorldConfig) -> Pool:
     """`size` fresh boards. Raises ValueError as `reset_batch`."""
     zero = jnp.int32(0)
     return Pool(states=reset_batch(key, size, config), used=zero, drawn=jnp.int32(size), repeated=zero)
 
 
-def renew(boards: Pool, key: "PRNGKeyArray", count: int, config: BoxWorldConfig) -> Pool:
+def renew(boards: Pool, key: PRNGKeyArray, count: int, config: BoxWorldConfig) -> Pool:
     """Draws `count` boards and puts them where boards have been given out, as many as there is room for.
 
     The cost of the call is that of `count` boards, room or not. Called after every step, `count` should be at
@@ -94,12 +91,12 @@ def renew(boards: Pool, key: "PRNGKeyArray", count: int, config: BoxWorldConfig)
     return dataclasses.replace(boards, states=states, drawn=first + jnp.sum(has_room, dtype=jnp.int32))
 
 
-def select(which: "Bool[Array, 'B']", new: State, old: State) -> State:
+def select(which: Bool[Array, "B"], new: State, old: State) -> State:
     """The new states where `which` is True, the old ones elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *(1,) * (b.ndim - 1)), a, b), new, old)
 
 
-def restart(states: State, ended: "Bool[Array, 'B']", boards: Pool) -> tuple[State, Pool]:
+def restart(states: State, ended: Bool[Array, "B"], boards: Pool) -> tuple[State, Pool]:
     """The states, with those that ended replaced by the pool's next boards in their order."""
     size = boards.states.time.shape[0]
     number = (boards.used + jnp.cumsum(ended, dtype=jnp.int32) - 1) % size
@@ -111,7 +108,7 @@ def restart(states: State, ended: "Bool[Array, 'B']", boards: Pool) -> tuple[Sta
 
 
 def step_or_restart(
-    states: State, actions: "Int[Array, 'B']", boards: Pool, config: BoxWorldConfig
+    states: State, actions: Int[Array, "B"], boards: Pool, config: BoxWorldConfig
 ) -> tuple[State, Transition, Pool]:
     """One move in each of B environments; those that end by it are at the start of a new episode afterwards.
 

@@ -10,16 +10,13 @@ passes over memory.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from flax import struct
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int8, Int32, UInt8
 
 from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, Bool, Float, Int8, Int32, UInt8
 
 LEFT, UP, RIGHT, DOWN = range(4)
 NUM_ACTIONS = 4
@@ -47,25 +44,25 @@ class State:
         truncated: the horizon came first.
     """
 
-    grid: "Int8[Array, 'R C']"
-    inventory: "Int8[Array, 'R']"
-    player: "Int8[Array, '2']"
-    gem: "Int8[Array, '2']"
-    palette: "UInt8[Array, '21 3']"
-    traps: "Int8[Array, 'K 2']"
-    puzzle: "Int8[Array, '4']"
-    time: "Int32[Array, '']"
-    terminated: "Bool[Array, '']"
-    truncated: "Bool[Array, '']"
+    grid: Int8[Array, "R C"]
+    inventory: Int8[Array, "R"]
+    player: Int8[Array, "2"]
+    gem: Int8[Array, "2"]
+    palette: UInt8[Array, "21 3"]
+    traps: Int8[Array, "K 2"]
+    puzzle: Int8[Array, "4"]
+    time: Int32[Array, ""]
+    terminated: Bool[Array, ""]
+    truncated: Bool[Array, ""]
 
 
 @struct.dataclass
 class Outcome:
     """What a step gave: the reward, and whether and how the episode is over."""
 
-    reward: "Float[Array, '']"
-    terminated: "Bool[Array, '']"
-    truncated: "Bool[Array, '']"
+    reward: Float[Array, ""]
+    terminated: Bool[Array, ""]
+    truncated: Bool[Array, ""]
 
 
 @struct.dataclass
@@ -80,10 +77,10 @@ class PuzzleType:
         distractors: the number of distractor boxes.
     """
 
-    solution_length: "Int32[Array, '']"
-    bridge_lock: "Int32[Array, '']"
-    bridge_key: "Int32[Array, '']"
-    distractors: "Int32[Array, '']"
+    solution_length: Int32[Array, ""]
+    bridge_lock: Int32[Array, ""]
+    bridge_key: Int32[Array, ""]
+    distractors: Int32[Array, ""]
 
 
 def puzzle_type(state: State) -> PuzzleType:
@@ -94,7 +91,7 @@ def puzzle_type(state: State) -> PuzzleType:
     return PuzzleType(*(state.puzzle[..., i].astype(jnp.int32) for i in range(4)))
 
 
-def observe(state: State, config: BoxWorldConfig) -> "UInt8[Array, 'R C+1 3']":
+def observe(state: State, config: BoxWorldConfig) -> UInt8[Array, "R C+1 3"]:
     """The picture the agent sees: the board and, to its right, the inventory from the top down.
 
     The player is painted last; a finished episode's picture is the one after its last step.
@@ -109,7 +106,7 @@ def observe(state: State, config: BoxWorldConfig) -> "UInt8[Array, 'R C+1 3']":
     return palette.at[codes].get(mode="promise_in_bounds")
 
 
-def step(state: State, action: "ArrayLike", config: BoxWorldConfig) -> tuple[State, Outcome]:
+def step(state: State, action: ArrayLike, config: BoxWorldConfig) -> tuple[State, Outcome]:
     """One move.
 
     The player walks onto empty tiles, takes loose keys by walking onto them, and opens a box by walking onto

@@ -8,14 +8,11 @@ stands): at most a few hundred sets, each with one walk over the board per way o
 import collections
 import heapq
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from simplicial.boxworld.rules import DOWN, EMPTY, GEM, LEFT, RIGHT, UP
-
-if TYPE_CHECKING:
-    from simplicial.boxworld.rules import State
+from simplicial.boxworld.rules import DOWN, EMPTY, GEM, LEFT, RIGHT, UP, State
 
 type _Way = tuple[int, int, frozenset[int], tuple[int, int], tuple[int, ...]]
 """Cost, order, what has been taken, where the player stands, the actions so far."""
@@ -32,13 +29,13 @@ class _Item(NamedTuple):
     tiles: frozenset[tuple[int, int]]
 
 
-def shortest_solution(state: "State") -> int | None:
+def shortest_solution(state: State) -> int | None:
     """The length of `solve`, the steps of the best player; None where the Gem is out of reach."""
     actions = solve(state)
     return None if actions is None else len(actions)
 
 
-def solve(state: "State") -> list[int] | None:
+def solve(state: State) -> list[int] | None:
     """The actions of a shortest way to the Gem, without opening a trap; None where there is none.
 
     Args:
