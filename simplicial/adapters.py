@@ -195,11 +195,9 @@ class TimeStep:
 
 @dataclasses.dataclass(frozen=True)
 class TimeStepBoxWorld(_Described):
-    """The interface of stoa, with `tell_truncation=False` of jumanji and dm_env; starts nothing anew.
+    """The interface of stoa, in which a truncated end has a type of its own; starts nothing anew.
 
-    Attributes:
-        config: the puzzles, unless a call is given others.
-        tell_truncation: whether a truncated end has a type of its own, as in stoa.
+    With `tell_truncation=False` it has none, as in jumanji and dm_env.
     """
 
     tell_truncation: bool = True

@@ -284,17 +284,10 @@ class TwoSimplicialAttention(nn.Module):
         context_mask: Bool[Array, "*#B M"] | None = None,
         mask: Bool[Array, "*#B #N #M #M"] | None = None,
     ) -> Float[Array, "*B N F"]:
-        """Every input attends to all pairs of the context.
+        """Every input attends to all pairs of the context, [*B, M, V] or [M, V] for the whole batch.
 
-        Args:
-          inputs: who attends.
-          context: whose pairs are attended to, [*B, M, V] or [M, V] for the whole batch; None for the
-            inputs themselves (M = N: the purely 2-simplicial attention of (10)).
-          context_mask: False where the context is padding.
-          mask: True where input i may attend to the pair (j, k). Who may attend to nothing gets 0.
-
-        Raises:
-          ValueError: a shape or type that does not fit, by the argument's name.
+        Without a context they are pairs of inputs (M = N: the purely 2-simplicial attention of (10)). `mask`
+        is True where input i may attend to (j, k); all else is as in `OneSimplicialAttention`.
         """
         check_entities("inputs", inputs)
         context = inputs if context is None else context

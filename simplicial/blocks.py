@@ -37,13 +37,9 @@ def virtual_entities(key: PRNGKeyArray, shape: tuple[int, int], dtype: Dtype) ->
 
 
 class FeedForward(nn.Module):
-    """g_theta of equations (3) and (12): two dense layers with a ReLU between them.
+    """g_theta of equations (3) and (12): dense layers with `hidden` and `features` outputs, a ReLU between.
 
-    Attributes:
-      hidden: outputs of the first.
-      features: outputs of the second.
-      dtype: type of the products, None for the widest of inputs and parameters.
-      param_dtype: type of the parameters.
+    `dtype` is the type of the products, None for the widest of inputs and parameters.
     """
 
     hidden: int = 64

@@ -36,6 +36,7 @@ Infos = dict[str, Any]
 Flags = Bool[np.ndarray, "B"]
 
 RENDER_MODES = ("rgb_array", "ansi")
+METADATA = {"render_modes": list(RENDER_MODES), "render_fps": rendering.FRAMES_PER_SECOND}
 
 
 def _observation_space(config: boxworld.BoxWorldConfig) -> gymnasium.spaces.Box:
@@ -56,7 +57,7 @@ def _picture(pixels: UInt8[np.ndarray, "R C+1 3"], render_mode: str, scale: int)
 class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
     """One environment; steps cost a call of a compiled function each, so batches are far cheaper a step."""
 
-    metadata = {"render_modes": list(RENDER_MODES), "render_fps": rendering.FRAMES_PER_SECOND}  # noqa: RUF012
+    metadata = METADATA
 
     def __init__(
         self,
@@ -109,10 +110,7 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         return np.asarray(self._observe(self._state)), {name: int(value) for name, value in puzzle.items()}
 
     def step(self, action: int) -> tuple[UInt8[np.ndarray, "R C+1 3"], float, bool, bool, Infos]:
-        """One move.
-
-        Returns:
-            Picture, reward, terminated, truncated, and {"solved": whether the Gem was reached by it}.
+        """One move: picture, reward, terminated, truncated, {"solved": whether the Gem was reached by it}.
 
         Raises:
             ValueError: the action is none of the four.
@@ -141,11 +139,7 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
 
 
 def _settings(config: boxworld.BoxWorldConfig) -> tuple[tuple[str, Any], ...]:
-    """The config as plain numbers, so that environments with equal ones share their compiled functions.
-
-    Raises:
-        ValueError: a leaf is a batch.
-    """
+    """The config as plain numbers, so that environments with equal ones share their compiled functions."""
     settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     for name, value in known_leaves(config).items():
         if value is None:
@@ -169,11 +163,7 @@ def _single(settings: tuple[tuple[str, Any], ...]):
 class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """B environments as one compiled program; new boards come from a pool, see `boxworld.step_or_restart`."""
 
-    metadata = {  # noqa: RUF012
-        "render_modes": list(RENDER_MODES),
-        "render_fps": rendering.FRAMES_PER_SECOND,
-        "autoreset_mode": AutoresetMode.NEXT_STEP,
-    }
+    metadata = METADATA | {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(
         self,
@@ -220,27 +210,22 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         """
         if options:
             raise ValueError(f"options must be empty, not {sorted(options)}")
-        if isinstance(seed, Sequence):
-            if len(seed) != self.num_envs:
-                raise ValueError(
-                    f"seed must be one for each of {self.num_envs} environments, not {len(seed)}"
-                )
-            seeds = list(seed)
-        else:
+        if not isinstance(seed, Sequence):
             super().reset(seed=seed)
             first = int(self.np_random.integers(2**32)) if seed is None else seed
-            seeds = list(range(first, first + self.num_envs))
-        self._carry, observations, puzzles = self._reset(np.asarray([s % 2**32 for s in seeds], np.uint32))
+            seed = range(first, first + self.num_envs)
+        if len(seed) != self.num_envs:
+            raise ValueError(f"seed must be one for each of {self.num_envs} environments, not {len(seed)}")
+        self._carry, observations, puzzles = self._reset(np.asarray([s % 2**32 for s in seed], np.uint32))
         return np.array(observations), self._told(puzzles, np.ones(self.num_envs, bool))
 
     def step(
         self, actions: np.ndarray
     ) -> tuple[UInt8[np.ndarray, "B R C+1 3"], Float64[np.ndarray, "B"], Flags, Flags, Infos]:
-        """One move in each environment.
+        """One move in each environment: pictures, rewards, terminated, truncated, and infos.
 
-        Returns:
-            Pictures, rewards, terminated, truncated, and which episodes were solved by it; with new episodes
-            also their puzzles' types, and in the mode SAME_STEP the last pictures of the old ones.
+        These tell which episodes were solved by it; with new episodes also their puzzles' types, and in the
+        mode SAME_STEP the last pictures of the old ones.
 
         Raises:
             ValueError: the actions are not one of the four for each environment.

@@ -34,8 +34,7 @@ PyTree = Any
 class LearnerState:
     """All that a run carries on, and all that a checkpoint needs.
 
-    Leaves of `actors` are [G, environments / G, ...]; `keys` has one key per group, `iteration` counts those
-    made.
+    Leaves of `actors` are [G, environments / G, ...]; `keys` has one key per group.
     """
 
     params: PyTree
@@ -189,34 +188,24 @@ def program(
 ) -> Callable[[LearnerState], tuple[LearnerState, Report]]:
     """The compiled call of `Learner.iterate_many`; it reuses the memory of the state it is given.
 
-    Args:
-        learner: what is run.
-        iterations: how many a call makes.
-        seeds: whether the state's leaves have a leading axis of seeds (of `jax.vmap(learner.init)`), run side
-            by side: small batches leave an accelerator idle otherwise.
-        mesh: a mesh with one axis of devices over which groups are spread; one device by default.
+    With `seeds` the state's leaves have a leading axis (of `jax.vmap(learner.init)`): small batches leave an
+    accelerator idle otherwise. Groups are spread over the one axis of `mesh`; by default there is one device.
 
     Raises:
         ValueError: `iterations` is not positive, or the mesh has several axes or does not divide the groups.
     """
     checks.whole_number("iterations", iterations)
-    axis_name = None
+    run: Callable = functools.partial(learner.iterate_many, iterations=iterations, seeds=seeds)
     if mesh is not None:
         if len(mesh.axis_names) != 1 or learner.groups % mesh.size:
             raise ValueError(
                 f"mesh must have one axis whose size divides groups={learner.groups}, not {dict(mesh.shape)}"
             )
-        (axis_name,) = mesh.axis_names
-
-    run: Callable = functools.partial(
-        learner.iterate_many, iterations=iterations, seeds=seeds, axis_name=axis_name
-    )
-    if mesh is not None:
+        run = functools.partial(run, axis_name=mesh.axis_names[0])
         specs = jax.tree.map(lambda sharding: sharding.spec, shardings(mesh, seeds=seeds))
         # Nothing that is differentiated crosses devices: gradients of local sums are summed explicitly.
-        run = jax.shard_map(
-            run, mesh=mesh, in_specs=(specs,), out_specs=(specs, PartitionSpec()), check_vma=False
-        )
+        out_specs = specs, PartitionSpec()
+        run = jax.shard_map(run, mesh=mesh, in_specs=(specs,), out_specs=out_specs, check_vma=False)
     return jax.jit(run, donate_argnums=0)
 
 

@@ -36,8 +36,5 @@ def to_text(picture: ArrayLike) -> str:
     pixels = np.asarray(picture)
     if pixels.ndim != 3 or pixels.shape[-1] != 3:
         raise ValueError(f"picture must have shape [rows, cols, 3], not {pixels.shape}")
-    lines = []
-    for row in pixels.tolist():
-        tiles = "".join(f"\x1b[48;2;{red};{green};{blue}m  " for red, green, blue in row)
-        lines.append(f"{tiles}\x1b[0m\n")
-    return "".join(lines)
+    rows = ("".join(f"\x1b[48;2;{r};{g};{b}m  " for r, g, b in row) for row in pixels.tolist())
+    return "".join(f"{row}\x1b[0m\n" for row in rows)

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
@@ -125,11 +124,8 @@ def start(environment: Environment, key: PRNGKeyArray, batch: int) -> Actors:
         ValueError: `batch` is not a positive whole number.
     """
     checks.whole_number("batch", batch)
-    return Actors(
-        environment=environment.init(key, batch),
-        returns=jnp.zeros(batch, jnp.float32),
-        lengths=jnp.zeros(batch, jnp.int32),
-    )
+    state = environment.init(key, batch)
+    return Actors(state, jnp.zeros(batch, jnp.float32), jnp.zeros(batch, jnp.int32))
 
 
 def unroll(
@@ -160,7 +156,9 @@ def unroll(
             )
         action = jax.random.categorical(for_action, logits)
         state, step = environment.step(for_step, actors.environment, action)
-        _check_step(step, batch)
+        for name, leaf in vars(step).items():
+            if (shape := jnp.shape(leaf)) != (batch,):
+                raise ValueError(f"environment.step must give {name} of shape ({batch},), got {shape}")
         reward = step.reward.astype(actors.returns.dtype)
         returns, lengths = actors.returns + reward, actors.lengths + 1
         ended = step.terminated | step.truncated
@@ -189,12 +187,6 @@ def _tally(step: Step, returns, lengths, kinds: int) -> Tally:
     )
 
 
-def _check_step(step: Step, batch: int) -> None:
-    for name, leaf in vars(step).items():
-        if jnp.shape(leaf) != (batch,):
-            raise ValueError(f"environment.step must give {name} of shape ({batch},), got {jnp.shape(leaf)}")
-
-
 def at_least_float32(values: Array) -> Array:
     """The values in float32, or in their own type where that is wider."""
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
@@ -217,17 +209,12 @@ def of_boxworld(config: boxworld.BoxWorldConfig) -> Environment:
     Raises:
         ValueError: the config cannot be met, or its lengths are traced, so that the types are not known.
     """
-    types = boxworld.puzzles(config)
-    longest = max(length for length, _, _ in types)
-    table = np.full((longest + 1, longest + 1, 2 * longest + 1), len(types), np.int32)
-    for kind, puzzle in enumerate(types):
-        table[puzzle] = kind
+    kinds = len(boxworld.puzzles(config))
 
     def init(key, batch):
         for_episodes, for_boards = jax.random.split(key)
-        return BoxWorldState(
-            boxworld.reset_batch(for_episodes, batch, config), boxworld.pool(for_boards, batch, config)
-        )
+        episodes = boxworld.reset_batch(for_episodes, batch, config)
+        return BoxWorldState(episodes, boxworld.pool(for_boards, batch, config))
 
     def observe(state):
         return jax.vmap(lambda one: boxworld.observe(one, config))(state.episodes)
@@ -235,14 +222,14 @@ def of_boxworld(config: boxworld.BoxWorldConfig) -> Environment:
     def step(key, state, action):
         episodes, transition, boards = boxworld.step_or_restart(state.episodes, action, state.boards, config)
         boards = boxworld.renew(boards, key, math.ceil(action.shape[0] / 16), config)
-        outcome, puzzle = transition.outcome, boxworld.puzzle_type(transition.last)
+        outcome = transition.outcome
         given = Step(
             reward=outcome.reward,
             terminated=outcome.terminated,
             truncated=outcome.truncated,
             solved=outcome.terminated & (outcome.reward > 0),  # the other end, a trap, costs a point
-            kind=jnp.asarray(table)[puzzle.solution_length, puzzle.bridge_lock, puzzle.bridge_key],
+            kind=jax.vmap(lambda one: boxworld.puzzle_number(one, config))(transition.last),
         )
         return BoxWorldState(episodes, boards), given
 
-    return Environment(init, observe, step, kinds=len(types))
+    return Environment(init, observe, step, kinds)

@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray
 from simplicial import boxworld, checks
 from simplicial.boxworld.config import check
 from simplicial.boxworld.pool import select
+from simplicial.boxworld.rules import places
 from simplicial.rollout import Policy, at_least_float32
 
 Puzzles = Sequence[tuple[int, int, int]] | Int[np.ndarray, "P 3"]
@@ -35,13 +36,7 @@ CAP = 400
 
 @struct.dataclass
 class Played:
-    """How each board ended; one that was neither solved nor lost came to the cap (or to the horizon).
-
-    Attributes:
-        solved: the Gem was reached.
-        died: a trap, the bridge or a distractor, was opened.
-        steps: how long it took.
-    """
+    """How each board ended: with the Gem, in a trap (bridge or distractor), or at the cap or the horizon."""
 
     solved: Bool[Array, "E"]
     died: Bool[Array, "E"]
@@ -172,8 +167,7 @@ def _draw(key, types, config, episodes):
         if config.gem_locks == 1:
             return state
         x, y = state.traps[0, 0], state.traps[0, 1]  # -1 without a bridge: no tile of the board
-        rows = jnp.arange(config.rows, dtype=jnp.int8)[:, None]
-        cols = jnp.arange(config.cols, dtype=jnp.int8)[None]
+        rows, cols = places(config.rows, config.cols)
         grid = jnp.where((rows == y) & (cols == x), lock, state.grid)
         grid = jnp.where((rows == y) & (cols == x - 1) & (x > 0), held, grid)
         return dataclasses.replace(state, grid=grid, puzzle=state.puzzle.at[:3].set(puzzle))

@@ -70,9 +70,7 @@ class BoxWorldConfig(struct.PyTreeNode):
 STANDARD = BoxWorldConfig(min_length=1, max_length=5, max_distractors=4, rows=9, cols=9, gem_locks=1, traps=4)
 """The paper's BoxWorld of Zambaldi et al.: 9 x 9, solution length 1 to 5, up to 4 distractors of length 1."""
 
-BRIDGE = BoxWorldConfig(
-    min_length=1, max_length=3, bridge_probability=0.5, rows=7, cols=9, gem_locks=2, traps=1
-)
+BRIDGE = BoxWorldConfig(max_length=3, bridge_probability=0.5, rows=7, cols=9, gem_locks=2, traps=1)
 """The paper's bridge BoxWorld: 7 x 9, solution length 1 to 3, a bridge in half of the episodes."""
 
 

@@ -32,12 +32,9 @@ def reset(key: PRNGKeyArray, config: BoxWorldConfig) -> State:
     fresh permutation; a bridge's lock is uniform over the keys of the first path, its key over those of the
     second; a distractor branch's first lock is uniform over all keys of the solution.
 
-    Args:
-        key: one JAX key; the episode is a function of it and the config.
-        config: checked here, leaves that are traced or batched excepted.
-
     Raises:
-        ValueError: the config's ranges are empty or cannot fit the board.
+        ValueError: the config's ranges are empty or cannot fit the board; leaves that are traced or batched
+            are not checked.
     """
     check(config)
     # One call for all random words: a call each would be most of the time to run and to compile.

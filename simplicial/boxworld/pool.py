@@ -43,9 +43,7 @@ class Pool:
 class Transition:
     """What a step of a batch gave, and where it led before finished episodes were started anew.
 
-    Attributes:
-        outcome: rewards and ends, of the episodes that were stepped.
-        last: the states right after the step: `observe` of them is the final observation of those that ended.
+    `observe` of the `last` states is the final observation of those that ended.
     """
 
     outcome: Outcome

@@ -99,7 +99,7 @@ def observe(state: State, config: BoxWorldConfig) -> UInt8[Array, "R C+1 3"]:
     tiles = jnp.where(state.grid < 0, jnp.int8(NUM_COLOURS + 1), state.grid)
     held = jnp.where(state.inventory < 0, jnp.int8(NUM_COLOURS + 2), state.inventory)
     codes = jnp.concatenate([tiles, held[:, None]], axis=1)
-    rows, cols = _places(config.rows, config.cols + 1)
+    rows, cols = places(config.rows, config.cols + 1)
     is_player = (rows == state.player[1]) & (cols == state.player[0])
     codes = jnp.where(is_player, jnp.int8(NUM_COLOURS + 3), codes)
     palette = jnp.concatenate([state.palette, jnp.asarray([FLOOR, NO_KEY, PLAYER], jnp.uint8)])
@@ -114,13 +114,8 @@ def step(state: State, action: ArrayLike, config: BoxWorldConfig) -> tuple[State
     is in the way costs the step and changes nothing. Rewards: the Gem 10 and the end, a trap -1 and the end,
     any other key or box 1.
 
-    Args:
-        state: where the episode is; a finished one stays as it is, reward 0, the same flags again.
-        action: `LEFT`, `UP`, `RIGHT` or `DOWN`; another number does nothing, but the step is counted.
-        config: the settings the state was made with.
-
-    Returns:
-        The next state and what the step gave. No new episode is started.
+    An action other than `LEFT`, `UP`, `RIGHT` and `DOWN` does nothing, but the step is counted. A finished
+    episode stays as it is, reward 0, the same flags again: no new one is started.
     """
     live = ~(state.terminated | state.truncated)
     action = jnp.asarray(action).astype(jnp.int32)
@@ -152,7 +147,7 @@ def step(state: State, action: ArrayLike, config: BoxWorldConfig) -> tuple[State
 
     takes = (opens | is_loose) & live
     inventory = _with(jnp.where(is_loose, state.inventory, used), content)
-    rows, cols = _places(config.rows, config.cols)
+    rows, cols = places(config.rows, config.cols)
     cleared = takes & (rows >= first_y) & (rows <= last_y) & (cols >= first_x) & (cols <= last_x)
     moves = takes | ((tile < 0) & live)
     player = jnp.where(moves, jnp.stack([x, y]), state.player)
@@ -176,7 +171,7 @@ def step(state: State, action: ArrayLike, config: BoxWorldConfig) -> tuple[State
     return state, Outcome(reward=reward, terminated=terminated, truncated=truncated)
 
 
-def _places(rows: int, cols: int):
+def places(rows: int, cols: int) -> tuple[Int8[Array, "R 1"], Int8[Array, "1 C"]]:
     """Row and column of every tile, int8 so that comparing whole boards with them stays narrow."""
     return jnp.arange(rows, dtype=jnp.int8)[:, None], jnp.arange(cols, dtype=jnp.int8)[None, :]
 
