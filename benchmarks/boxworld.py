@@ -25,7 +25,7 @@ from absl import app, flags
 
 from benchmarks import timing
 from simplicial import boxworld
-from tests.simplicial import plain_boxworld
+from tests.simplicial.boxworld import plain_boxworld
 
 BATCH, STEPS = 4096, 100
 OUT = "results/boxworld/environment_speed.json"

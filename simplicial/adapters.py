@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, UInt8
 
 from simplicial import boxworld
+from simplicial.boxworld import BoxWorldConfig, State
 
 if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, UInt8
-
     from simplicial.gymnasium_adapters import BoxWorldEnv, BoxWorldVectorEnv
 
-    Observation = UInt8[Array, "R C+1 3"]
-    Flag = Bool[Array, ""]
+Action, Flag = Int[Array, ""], Bool[Array, ""]
+Observation = UInt8[Array, "R C+1 3"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Discrete:
     shape: tuple[int, ...] = ()
     dtype: Any = jnp.int32
 
-    def sample(self, key: "PRNGKeyArray") -> "Int[Array, '']":
+    def sample(self, key: PRNGKeyArray) -> Int[Array, ""]:
         """A uniform one."""
         return jax.random.randint(key, self.shape, 0, self.n, self.dtype)
 
-    def contains(self, value) -> "Bool[Array, '']":
+    def contains(self, value) -> Flag:
         """Whether it is one of them."""
         value = jnp.asarray(value)
         return jnp.all((value >= 0) & (value < self.n) & (value == jnp.floor(value)))
@@ -53,11 +53,11 @@ class Box:
     shape: tuple[int, ...]
     dtype: Any = jnp.uint8
 
-    def sample(self, key: "PRNGKeyArray") -> "Array":
+    def sample(self, key: PRNGKeyArray) -> Array:
         """A uniform one."""
         return jax.random.randint(key, self.shape, self.low, self.high + 1).astype(self.dtype)
 
-    def contains(self, value) -> "Bool[Array, '']":
+    def contains(self, value) -> Flag:
         """Whether it is one of them."""
         return jnp.all((value >= self.low) & (value <= self.high)) & (jnp.shape(value) == self.shape)
 
@@ -66,7 +66,7 @@ class Box:
 class _Described:
     """What every interface asks about an environment."""
 
-    config: boxworld.BoxWorldConfig = boxworld.BRIDGE
+    config: BoxWorldConfig = boxworld.BRIDGE
 
     @property
     def name(self) -> str:
@@ -78,17 +78,17 @@ class _Described:
         """Left, up, right, down."""
         return boxworld.NUM_ACTIONS
 
-    def action_space(self, params: boxworld.BoxWorldConfig | None = None) -> Discrete:
+    def action_space(self, params: BoxWorldConfig | None = None) -> Discrete:
         """The four actions, whatever the parameters."""
         del params
         return Discrete(boxworld.NUM_ACTIONS)
 
-    def observation_space(self, params: boxworld.BoxWorldConfig | None = None) -> Box:
+    def observation_space(self, params: BoxWorldConfig | None = None) -> Box:
         """Pictures of the board and the inventory."""
         config = self._settings(params)
         return Box(0, 255, (config.rows, config.cols + 1, 3))
 
-    def _settings(self, params: boxworld.BoxWorldConfig | None) -> boxworld.BoxWorldConfig:
+    def _settings(self, params: BoxWorldConfig | None) -> BoxWorldConfig:
         return self.config if params is None else params
 
 
@@ -101,30 +101,22 @@ class GymnaxBoxWorld(_Described):
     """
 
     @property
-    def default_params(self) -> boxworld.BoxWorldConfig:
+    def default_params(self) -> BoxWorldConfig:
         """The config the environment was made with."""
         return self.config
 
-    def reset(
-        self, key: "PRNGKeyArray", params: boxworld.BoxWorldConfig | None = None
-    ) -> "tuple[Observation, boxworld.State]":
+    def reset(self, key: PRNGKeyArray, params: BoxWorldConfig | None = None) -> tuple[Observation, State]:
         """A new episode: (observation, state)."""
         return self.reset_env(key, self._settings(params))
 
-    def reset_env(
-        self, key: "PRNGKeyArray", params: boxworld.BoxWorldConfig
-    ) -> "tuple[Observation, boxworld.State]":
+    def reset_env(self, key: PRNGKeyArray, params: BoxWorldConfig) -> tuple[Observation, State]:
         """A new episode: (observation, state)."""
         state = boxworld.reset(key, params)
         return boxworld.observe(state, params), state
 
     def step(
-        self,
-        key: "PRNGKeyArray",
-        state: boxworld.State,
-        action: "Int[Array, '']",
-        params: boxworld.BoxWorldConfig | None = None,
-    ) -> "tuple[Observation, boxworld.State, Float[Array, ''], Flag, Flag, dict[str, Any]]":
+        self, key: PRNGKeyArray, state: State, action: Action, params: BoxWorldConfig | None = None
+    ) -> tuple[Observation, State, Float[Array, ""], Flag, Flag, dict[str, Any]]:
         """One move, and a new episode where that ended one.
 
         Returns:
@@ -142,21 +134,15 @@ class GymnaxBoxWorld(_Described):
         return jnp.where(ended, observation, last), state, reward, terminated, truncated, info
 
     def step_env(
-        self,
-        key: "PRNGKeyArray",
-        state: boxworld.State,
-        action: "Int[Array, '']",
-        params: boxworld.BoxWorldConfig,
-    ) -> "tuple[Observation, boxworld.State, Float[Array, ''], Bool[Array, ''], dict[str, Any]]":
+        self, key: PRNGKeyArray, state: State, action: Action, params: BoxWorldConfig
+    ) -> tuple[Observation, State, Float[Array, ""], Flag, dict[str, Any]]:
         """One move and no more: observation, state, reward, terminated, info."""
         del key  # the rules are deterministic
         state, outcome = boxworld.step(state, action, params)
         info = {"solved": outcome.terminated & (outcome.reward > 0)}
         return boxworld.observe(state, params), state, outcome.reward, outcome.terminated, info
 
-    def is_truncated(
-        self, state: boxworld.State, params: boxworld.BoxWorldConfig | None = None
-    ) -> "Bool[Array, '']":
+    def is_truncated(self, state: State, params: BoxWorldConfig | None = None) -> Flag:
         """Whether the horizon has ended the episode."""
         del params
         return state.truncated
@@ -178,60 +164,55 @@ class TimeStep:
         extras: `solved` and the puzzle's type.
     """
 
-    step_type: "Int8[Array, '']"
-    reward: "Float[Array, '']"
-    discount: "Float[Array, '']"
-    observation: "Observation"
+    step_type: Int8[Array, ""]
+    reward: Float[Array, ""]
+    discount: Float[Array, ""]
+    observation: Observation
     extras: dict[str, Any]
 
-    def first(self) -> "Bool[Array, '']":
+    def first(self) -> Flag:
         """Whether the episode begins here."""
         return self.step_type == FIRST
 
-    def mid(self) -> "Bool[Array, '']":
+    def mid(self) -> Flag:
         """Whether it neither begins nor ends here."""
         return self.step_type == MID
 
-    def last(self) -> "Bool[Array, '']":
+    def last(self) -> Flag:
         """Whether it ends here."""
         return self.step_type >= TERMINATED
 
     done = last
 
-    def terminated(self) -> "Bool[Array, '']":
+    def terminated(self) -> Flag:
         """Whether it ends here for good."""
         return self.last() & (self.discount == 0)
 
-    def truncated(self) -> "Bool[Array, '']":
+    def truncated(self) -> Flag:
         """Whether the horizon ends it here."""
         return self.last() & (self.discount > 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class TimeStepBoxWorld(_Described):
-    """The interface of stoa, with `tell_truncation=False` of jumanji and dm_env; starts nothing anew.
+    """The interface of stoa, in which a truncated end has a type of its own; starts nothing anew.
 
-    Attributes:
-        config: the puzzles, unless a call is given others.
-        tell_truncation: whether a truncated end has a type of its own, as in stoa.
+    With `tell_truncation=False` it has none, as in jumanji and dm_env.
     """
 
     tell_truncation: bool = True
 
     def reset(
-        self, rng_key: "PRNGKeyArray", env_params: boxworld.BoxWorldConfig | None = None
-    ) -> tuple[boxworld.State, TimeStep]:
+        self, rng_key: PRNGKeyArray, env_params: BoxWorldConfig | None = None
+    ) -> tuple[State, TimeStep]:
         """A new episode."""
         config = self._settings(env_params)
         state = boxworld.reset(rng_key, config)
         return state, self._time_step(state, jnp.int8(FIRST), jnp.float32(0), config)
 
     def step(
-        self,
-        state: boxworld.State,
-        action: "Int[Array, '']",
-        env_params: boxworld.BoxWorldConfig | None = None,
-    ) -> tuple[boxworld.State, TimeStep]:
+        self, state: State, action: Action, env_params: BoxWorldConfig | None = None
+    ) -> tuple[State, TimeStep]:
         """One move; a finished episode stays where it is."""
         config = self._settings(env_params)
         state, outcome = boxworld.step(state, action, config)
@@ -251,7 +232,7 @@ class TimeStepBoxWorld(_Described):
         )
 
 
-def gymnasium_env(config: boxworld.BoxWorldConfig = boxworld.BRIDGE, **options: Any) -> "BoxWorldEnv":
+def gymnasium_env(config: BoxWorldConfig = boxworld.BRIDGE, **options: Any) -> "BoxWorldEnv":
     """A `gymnasium.Env`; options as `gymnasium_adapters.BoxWorldEnv`.
 
     Raises:
@@ -263,7 +244,7 @@ def gymnasium_env(config: boxworld.BoxWorldConfig = boxworld.BRIDGE, **options: 
 
 
 def gymnasium_vector_env(
-    num_envs: int, config: boxworld.BoxWorldConfig = boxworld.BRIDGE, **options: Any
+    num_envs: int, config: BoxWorldConfig = boxworld.BRIDGE, **options: Any
 ) -> "BoxWorldVectorEnv":
     """A `gymnasium.vector.VectorEnv`; options as `gymnasium_adapters.BoxWorldVectorEnv`.
 

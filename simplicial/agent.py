@@ -6,6 +6,7 @@ actions.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Float, UInt8
 
 from simplicial.attention import as_rows
-from simplicial.blocks import SimplicialTransformer
+from simplicial.blocks import Dense, SimplicialTransformer
 
 CONV_SIZE = 2  # of both sides of a convolution's window
 
@@ -58,11 +59,6 @@ class Conv(nn.Module):
 
     Its weights under `vmap`, which trains seeds side by side, would make of `nn.Conv` a grouped convolution,
     slow on every platform; a product only becomes a batched one. Parameters are those of `nn.Conv`.
-
-    Attributes:
-      features: output channels.
-      dtype: type of the products.
-      param_dtype: type of the parameters.
     """
 
     features: int
@@ -77,9 +73,8 @@ class Conv(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (self.features,), self.param_dtype)
         inputs, kernel, bias = nn.dtypes.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         rows, columns = inputs.shape[-3] - 1, inputs.shape[-2] - 1
-        windows = [
-            inputs[..., y : y + rows, x : x + columns, :] for y in range(CONV_SIZE) for x in range(CONV_SIZE)
-        ]
+        corners = itertools.product(range(CONV_SIZE), repeat=2)
+        windows = [inputs[..., y : y + rows, x : x + columns, :] for y, x in corners]
         windows = jnp.concatenate(windows, axis=-1)
         product = as_rows(windows) @ kernel.reshape(-1, self.features)
         return nn.relu(product + bias[None]).reshape(*windows.shape[:-1], self.features)
@@ -144,22 +139,18 @@ class Agent(nn.Module):
 
     @nn.compact
     def __call__(self, observation: UInt8[Array, "*B R C+1 3"]) -> AgentOutput:
-        """Logits and value.
-
-        Args:
-          observation: pictures as `boxworld.observe` gives them.
+        """Logits and value of pictures as `boxworld.observe` gives them.
 
         Raises:
           ValueError: an observation of another type or shape, or a field that does not fit, by name.
         """
-        self._check_fields()
-        _check_observation(observation, len(self.conv_features))
+        self._check(observation)
         types = {"dtype": self.dtype or self.param_dtype, "param_dtype": self.param_dtype}
         x = (observation.astype(types["dtype"]) - self.input_centre) / self.input_scale
         for i, features in enumerate(self.conv_features):
             x = Conv(features, name=f"conv_{i}", **types)(x)
         grid = x.shape[:-1]
-        x = self._dense(self.features - 2, "embed", use_bias=False)(as_rows(x))
+        x = Dense(self.features - 2, use_bias=False, name="embed", **types)(as_rows(x))
         positions = jnp.asarray(grid_positions(*grid[-2:]), x.dtype)
         x = jnp.concatenate(
             [x.reshape(*grid, self.features - 2), jnp.broadcast_to(positions, (*grid, 2))], axis=-1
@@ -179,16 +170,17 @@ class Agent(nn.Module):
         pooled = jax.lax.optimization_barrier(max_over_entities(entities))
         x = as_rows(pooled)
         for i, features in enumerate(self.head_features):
-            x = nn.relu(self._dense(features, f"head_{i}")(x))
+            x = nn.relu(Dense(features, name=f"head_{i}", **types)(x))
         # A value of 10 in bfloat16 is right to .03, more than a step's discount.
-        x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-        logits = self._dense(self.num_actions, "logits", dtype=x.dtype)(x)
-        value = self._dense(1, "value", dtype=x.dtype)(x)
+        types["dtype"] = jnp.promote_types(x.dtype, jnp.float32)
+        x = x.astype(types["dtype"])
+        logits = Dense(self.num_actions, name="logits", **types)(x)
+        value = Dense(1, name="value", **types)(x)
         batch = pooled.shape[:-1]
         return AgentOutput(logits.reshape(*batch, self.num_actions), value.reshape(batch))
 
     @nn.nowrap
-    def _check_fields(self) -> None:
+    def _check(self, observation: Array) -> None:
         if self.num_actions < 1:
             raise ValueError(f"num_actions is {self.num_actions}, expected at least 1")
         if self.features < 3:
@@ -198,16 +190,15 @@ class Agent(nn.Module):
         for name, sizes in (("conv_features", self.conv_features), ("head_features", self.head_features)):
             if any(size < 1 for size in sizes):
                 raise ValueError(f"{name} is {sizes}, expected sizes of at least 1")
-
-    def _dense(self, features: int, name: str, use_bias: bool = True, dtype: Dtype | None = None) -> nn.Dense:
-        return nn.Dense(
-            features,
-            use_bias=use_bias,
-            kernel_init=nn.initializers.glorot_uniform(),
-            dtype=dtype or self.dtype or self.param_dtype,
-            param_dtype=self.param_dtype,
-            name=name,
-        )
+        if observation.dtype != jnp.uint8:
+            raise ValueError(
+                f"observation has type {observation.dtype}, expected uint8: colours from 0 to 255"
+            )
+        shape, least = observation.shape, len(self.conv_features) + 1
+        if len(shape) < 3 or shape[-1] != 3 or min(shape[-3:-1]) < least:
+            raise ValueError(
+                f"observation has shape {shape}, expected [..., R, C+1, 3] with R and C+1 of at least {least}"
+            )
 
 
 def apply_with_attention(
@@ -217,30 +208,15 @@ def apply_with_attention(
 
     A larger inverse temperature, as in the paper's pictures, is weights ** beta over their sum.
     """
-    output, state = cast(
-        tuple[AgentOutput, Mapping[str, Any]],
-        agent.apply(variables, observation, mutable=["intermediates"]),
-    )
+    applied = agent.apply(variables, observation, mutable=["intermediates"])
+    output, state = cast(tuple[AgentOutput, Mapping[str, Any]], applied)
     sown = state["intermediates"]["transformer"]
     maps = {**sown["attention"], **sown.get("two_simplicial", {})}  # name -> one array a block
-    blocks = (
-        BlockAttention(**dict(zip(maps, arrays, strict=True))) for arrays in zip(*maps.values(), strict=True)
-    )
-    return dataclasses.replace(output, attention=tuple(blocks))
+    of_blocks = (dict(zip(maps, arrays, strict=True)) for arrays in zip(*maps.values(), strict=True))
+    return dataclasses.replace(output, attention=tuple(BlockAttention(**block) for block in of_blocks))
 
 
 def grid_positions(rows: int, columns: int) -> np.ndarray:
     """[rows, columns, 2]: y and x of every entity, from -1 to 1."""
     y, x = np.linspace(-1, 1, rows), np.linspace(-1, 1, columns)
     return np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1)
-
-
-def _check_observation(observation: Array, num_convs: int) -> None:
-    least = num_convs + 1
-    if observation.dtype != jnp.uint8:
-        raise ValueError(f"observation has type {observation.dtype}, expected uint8: colours from 0 to 255")
-    shape = observation.shape
-    if observation.ndim < 3 or shape[-1] != 3 or min(shape[-3:-1]) < least:
-        raise ValueError(
-            f"observation has shape {shape}, expected [..., R, C+1, 3] with R and C+1 of at least {least}"
-        )

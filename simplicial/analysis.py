@@ -14,10 +14,10 @@ Axes: N = (R - 2)(C - 1) standard entities of a board of R rows and C columns, M
 1-simplicial and H2 of 2-simplicial attention.
 """
 
-from typing import TYPE_CHECKING
-
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
 from simplicial import boxworld
 from simplicial.agent import BlockAttention
@@ -33,10 +33,6 @@ from simplicial.win_rates import (
     solution_ratios,
     tally,
 )
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, Float
 
 __all__ = [
     "CAP",
@@ -56,7 +52,6 @@ __all__ = [
     "sharpened",
     "solution_ratios",
     "tally",
-    "tile_of_entity",
     "virtual_maps",
 ]
 
@@ -83,18 +78,6 @@ def entity_of_tile(x: int, y: int, config: boxworld.BoxWorldConfig) -> int:
     return x + cols * (y - 1) - 1
 
 
-def tile_of_entity(entity: int, config: boxworld.BoxWorldConfig) -> tuple[int, int]:
-    """The tile (x, y) that an entity is about.
-
-    Raises:
-        ValueError: there is no such entity.
-    """
-    rows, cols = entity_grid(config)
-    if not 0 <= entity < rows * cols:
-        raise ValueError(f"entity must be from 0 to {rows * cols - 1}, not {entity}")
-    return entity % cols + 1, entity // cols + 1
-
-
 def landmarks(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[str, int]:
     """The entities that are about what matters in one episode, by name.
 
@@ -116,8 +99,7 @@ def landmarks(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[st
         x, y = np.asarray(state.traps)[0].tolist()
         if x > 0 and grid[y, x] != EMPTY:
             places |= {"bridge lock": (x, y), "bridge key": (x - 1, y)}
-    held = int((np.asarray(state.inventory) != EMPTY).sum())
-    if held:
+    if (np.asarray(state.inventory) != EMPTY).any():
         places["inventory"] = (config.cols, 0)
     rows, cols = entity_grid(config)
     return {
@@ -127,8 +109,8 @@ def landmarks(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[st
 
 
 def sharpened(
-    weights: "ArrayLike", sharpening: float = DISPLAY_SHARPENING, *, axes: int = 1
-) -> "Float[Array, '...']":
+    weights: ArrayLike, sharpening: float = DISPLAY_SHARPENING, *, axes: int = 1
+) -> Float[Array, "..."]:
     """Attention as it would be were all its logits `sharpening` times as large: w ** b over its sum.
 
     Args:
@@ -157,15 +139,12 @@ def sharpened(
 
 def virtual_maps(
     block: BlockAttention, config: boxworld.BoxWorldConfig, sharpening: float = 1.0
-) -> "Float[Array, '*B M H R-2 C-1']":
+) -> Float[Array, "*B M H R-2 C-1"]:
     """How each virtual entity attends, in each 1-simplicial head, to the standard entities as they lie.
 
     A map sums to 1 less the attention to the virtual entities themselves.
 
-    Args:
-        block: one block's attention (the first, in the paper's Figure 7).
-        config: the board.
-        sharpening: see `sharpened`; the paper's pictures have 2.
+    The paper's Figure 7 has the first block, with a `sharpening` (see `sharpened`) of 2.
 
     Raises:
         ValueError: the agent has no virtual entities, or the board is another one.
@@ -185,32 +164,26 @@ def virtual_maps(
     return jnp.swapaxes(maps, -4, -3)
 
 
-def pair_maps(block: BlockAttention) -> "Float[Array, '*B H2 M*M N']":
+def pair_maps(block: BlockAttention) -> Float[Array, "*B H2 M*M N"]:
     """The 2-simplicial attention of every standard entity (columns) to the pairs of virtual ones (rows).
 
-    Rows are the pairs (j, k) in lexicographic order, `pair_labels`; a column sums to 1.
-
-    Args:
-        block: one block's attention (the second, in the paper's Figure 7).
+    Rows are the pairs (j, k) in lexicographic order, `pair_labels`; a column sums to 1. The paper's Figure 7
+    has the second block.
 
     Raises:
         ValueError: the agent has no virtual entities.
     """
     if block.pairs is None:
         raise ValueError("block has no 2-simplicial attention: the agent is a relational one")
-    pairs = block.pairs
-    rows = pairs.reshape(*pairs.shape[:-2], pairs.shape[-2] * pairs.shape[-1])
+    rows = block.pairs.reshape(*block.pairs.shape[:-2], -1)
     return jnp.swapaxes(rows, -1, -2)
 
 
-def pair_deviation(block: BlockAttention) -> "Float[Array, '*B H2 N']":
+def pair_deviation(block: BlockAttention) -> Float[Array, "*B H2 N"]:
     """How far each entity's 2-simplicial attention is from the generic one: 0 as most entities', 1 elsewhere.
 
     The generic one is the median over entities, pair by pair, made to sum to 1; the distance is that of total
     variation. Section 6 observes that the Gem's locks, the player and the inventory stand out.
-
-    Args:
-        block: one block's attention.
 
     Raises:
         ValueError: the agent has no virtual entities.

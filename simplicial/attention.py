@@ -13,19 +13,15 @@ entities or keys (j and k), V features of an entity, H heads, D, E features of k
 F all heads' outputs side by side.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from flax import struct
 from flax.typing import Dtype
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float
 
-from kernels import two_simplicial_attention
+from kernels import checks, masked_softmax, two_simplicial_attention
 from kernels.two_simplicial import reference
-
-# A logit that is not allowed: finite, so that a row in which none is allowed makes no inf - inf.
-MASKED = -1e30
 
 
 def as_rows(x: Float[Array, "*B F"]) -> Float[Array, "R F"]:
@@ -35,13 +31,6 @@ def as_rows(x: Float[Array, "*B F"]) -> Float[Array, "R F"]:
     over one axis, not several: on CPUs three times as fast.
     """
     return x.reshape(-1, x.shape[-1])
-
-
-def masked_softmax(logits: Float[Array, "*B M"], mask: Bool[Array, "*#B #M"] | None) -> Float[Array, "*B M"]:
-    """Softmax over what is allowed; a row in which nothing is allowed is 0."""
-    if mask is None:
-        return jax.nn.softmax(logits)
-    return jnp.where(mask, jax.nn.softmax(jnp.where(mask, logits, MASKED)), 0)
 
 
 def dot_product_logits(
@@ -74,12 +63,12 @@ def virtual_entity_weights(
     to_standard, to_virtual = dot_product_logits(query, key), dot_product_logits(query, virtual_key)
     to_virtual = jnp.broadcast_to(to_virtual, (*to_standard.shape[:-1], to_virtual.shape[-1]))
     logits = jnp.concatenate([to_standard, to_virtual], axis=-1)
-    if entity_mask is None:
-        return jax.nn.softmax(logits)
-    # Virtual entities are always there, whatever is padding.
-    ones = jnp.ones((*entity_mask.shape[:-1], virtual_key.shape[-3]), bool)
-    entity_mask = jnp.broadcast_to(entity_mask, (*entity_mask.shape[:-1], key.shape[-3]))
-    return masked_softmax(logits, jnp.concatenate([entity_mask, ones], axis=-1)[..., None, None, :])
+    if entity_mask is not None:
+        # Virtual entities are always there, whatever is padding.
+        entity_mask = jnp.broadcast_to(entity_mask, (*entity_mask.shape[:-1], key.shape[-3]))
+        virtual = jnp.ones((*entity_mask.shape[:-1], virtual_key.shape[-3]), bool)
+        entity_mask = jnp.concatenate([entity_mask, virtual], axis=-1)[..., None, None, :]
+    return masked_softmax(logits, entity_mask)
 
 
 def attend_to_pairs(
@@ -96,15 +85,14 @@ def attend_to_pairs(
     batch is a query to the same pairs, and B(u_j, u_k) is computed once, not once an example: as it is in
     the first block, whose virtual entities are parameters.
     """
-    batch = query.shape[:-3]
-    if key1.ndim == 3 and batch:
-        n, pairs = query.shape[-3], (key1.shape[0], key1.shape[0])
-        if mask is not None:
-            mask = jnp.broadcast_to(mask, (*batch, n, *pairs)).reshape(-1, *pairs)
-        flat = query.reshape(-1, *query.shape[-2:])
-        out = two_simplicial_attention(flat, key1, key2, value, bilinear, mask=mask)
-        return out.reshape(*batch, n, *out.shape[1:])
-    return two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask)
+    batch, m = query.shape[:-2], key1.shape[-3]
+    if key1.ndim > 3 or query.ndim == 3:
+        return two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask)
+    if mask is not None:
+        mask = jnp.broadcast_to(mask, (*batch, m, m)).reshape(-1, m, m)
+    query = query.reshape(-1, *query.shape[-2:])
+    out = two_simplicial_attention(query, key1, key2, value, bilinear, mask=mask)
+    return out.reshape(*batch, *out.shape[1:])
 
 
 def pair_weights(
@@ -114,23 +102,22 @@ def pair_weights(
     mask: Bool[Array, "*#B #N #M #M"] | None = None,
 ) -> Float[Array, "*B H N M M"]:
     """The weights of equation (10), which its attention never stores: to look at, N M^2 numbers a head."""
-    batch, sizes = query.shape[:-3], (*query.shape[-2:],)
-    m = key1.shape[-3]
-    key1, key2 = (jnp.broadcast_to(key, (*batch, *key.shape[-3:])) for key in (key1, key2))
-    flat = (query.reshape(-1, query.shape[-3], *sizes), *(k.reshape(-1, m, *sizes) for k in (key1, key2)))
-    promoted = jnp.promote_types(query.dtype, jnp.float32)
-    logits = reference.logits(reference.Config(), *(x.astype(promoted) for x in flat))
+    batch, n, m = query.shape[:-3], query.shape[-3], key1.shape[-3]
+    dtype = jnp.promote_types(query.dtype, jnp.float32)
+    spread = (jnp.broadcast_to(x, (*batch, *x.shape[-3:])) for x in (query, key1, key2))
+    flat = (x.reshape(-1, *x.shape[-3:]).astype(dtype) for x in spread)
+    logits = reference.logits(reference.Config(), *flat)
     logits = logits.reshape(*batch, *logits.shape[1:-2], m * m)
     if mask is not None:
-        mask = jnp.broadcast_to(mask, (*batch, query.shape[-3], m, m)).reshape(*batch, 1, -1, m * m)
+        mask = jnp.broadcast_to(mask, (*batch, n, m, m)).reshape(*batch, 1, n, m * m)
     return masked_softmax(logits, mask).reshape(*logits.shape[:-1], m, m)
 
 
 class HeadProjections(nn.Module):
     """Several linear maps of an entity, without biases, each cut into heads: E of equation (1).
 
-    Their matrices stand side by side in one kernel, which is initialised as one: Glorot's limit counts the
-    outputs of all.
+    Their matrices stand side by side in one kernel, [V, count H D], which is initialised as one: Glorot's
+    limit counts the outputs of all.
 
     Attributes:
       count: how many maps (3: query, key and value; 4: query, two keys and value).
@@ -157,11 +144,8 @@ class HeadProjections(nn.Module):
         Raises:
           ValueError: heads do not divide the features, or inputs have fewer than two axes.
         """
-        if self.num_heads < 1 or self.features < 1 or self.features % self.num_heads:
-            raise ValueError(
-                f"num_heads is {self.num_heads}, expected a divisor of features = {self.features}"
-            )
-        _check_entities("inputs", inputs)
+        size = _head_size(self.num_heads, self.features)
+        check_entities("inputs", inputs)
         width, last = inputs.shape[-1], self.count if last is None else last
         kernel = self.param(
             "kernel", nn.initializers.glorot_uniform(), (width, self.count * self.features), self.param_dtype
@@ -170,7 +154,7 @@ class HeadProjections(nn.Module):
         kernel = kernel[:, first * self.features : last * self.features]
         output = jnp.promote_types(inputs.dtype, self.least_output or inputs.dtype)
         mapped = jnp.matmul(as_rows(inputs), kernel, preferred_element_type=output)
-        heads = (*inputs.shape[:-1], self.num_heads, self.features // self.num_heads)
+        heads = (*inputs.shape[:-1], self.num_heads, size)
         return tuple(part.reshape(heads) for part in jnp.split(mapped, last - first, axis=-1))
 
 
@@ -192,7 +176,7 @@ class OneSimplicialAttention(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     def setup(self):
-        """One kernel, [V, 3 F]: queries, keys, values."""
+        """Queries, keys and values by one kernel."""
         self.qkv = HeadProjections(3, self.num_heads, self.features, self.dtype, self.param_dtype)
 
     def __call__(
@@ -214,10 +198,11 @@ class OneSimplicialAttention(nn.Module):
         Raises:
           ValueError: a shape or type that does not fit, by the argument's name.
         """
-        _check_context(inputs, context)
+        check_entities("inputs", inputs)
         if context is None:
             query, key, value = self.qkv(inputs)
         else:
+            check_context("context", context, "inputs", inputs)
             (query,), (key, value) = self.qkv(inputs, 0, 1), self.qkv(context, 1, 3)
         return self._attend(query, key, value, context_mask, mask)
 
@@ -230,11 +215,11 @@ class OneSimplicialAttention(nn.Module):
         mask: Bool[Array, "*#B #N #N"] | None = None,
     ) -> tuple[Float[Array, "*B N F"], Float[Array, "*B M F"]]:
         """First summands of (13) and (14): standard entities attend to each other, virtual ones to all."""
+        n = entities.shape[-2]
+        entity_mask = checks.mask(entity_mask, entities.shape[:-1], "[..., N]", "entity_mask")
         query, key, value = self.qkv(entities)
         virtual_query, virtual_key, virtual_value = self.qkv(virtual)
         attended = self._attend(query, key, value, entity_mask, mask)
-        n = entities.shape[-2]
-        entity_mask = checked_mask("entity_mask", entity_mask, entities.shape[:-1], "[..., N]")
         weights = virtual_entity_weights(virtual_query, key, virtual_key, entity_mask)
         self.sow("intermediates", "virtual", weights)
         to_virtual = weighted_values(weights[..., n:], virtual_value)
@@ -242,25 +227,18 @@ class OneSimplicialAttention(nn.Module):
 
     def _attend(self, query, key, value, key_mask, mask):
         batch, n, m = query.shape[:-3], query.shape[-3], key.shape[-3]
-        key_mask = checked_mask("context_mask", key_mask, (*batch, m), "[..., M]")
-        mask = checked_mask("mask", mask, (*batch, n, m), "[..., N, M]")
+        key_mask = checks.mask(key_mask, (*batch, m), "[..., M]", "context_mask")
+        mask = checks.mask(mask, (*batch, n, m), "[..., N, M]")
         allowed = _both(mask, None if key_mask is None else key_mask[..., None, :])
-        weights = masked_softmax(
-            dot_product_logits(query, key), None if allowed is None else allowed[..., None, :, :]
-        )
+        allowed = None if allowed is None else allowed[..., None, :, :]
+        weights = masked_softmax(dot_product_logits(query, key), allowed)
         self.sow("intermediates", "standard", weights)
         return joined_heads(weighted_values(weights, value))
 
 
 @struct.dataclass
 class PairKeys:
-    """What 2-simplicial attention attends to: l1, l2 and u of the paper.
-
-    Attributes:
-      key1: l1_j.
-      key2: l2_k.
-      value: u, the same for both places of a pair.
-    """
+    """What 2-simplicial attention attends to: l1_j, l2_k and u, the same for both places of a pair."""
 
     key1: Float[Array, "*B M H D"]
     key2: Float[Array, "*B M H D"]
@@ -289,15 +267,11 @@ class TwoSimplicialAttention(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     def setup(self):
-        """One kernel, [V, 4 F]: queries, both keys, values; and B of each head, [H, D, D, D]."""
+        """Queries, both keys and values by one kernel; and B of each head, [H, D, D, D]."""
         self.qkkv = HeadProjections(
             4, self.num_heads, self.features, self.dtype, self.param_dtype, least_output=jnp.float32
         )
-        if self.num_heads < 1 or self.features < 1 or self.features % self.num_heads:
-            raise ValueError(
-                f"num_heads is {self.num_heads}, expected a divisor of features = {self.features}"
-            )
-        d = self.features // self.num_heads
+        d = _head_size(self.num_heads, self.features)
         # Keras' Glorot for each head's tensor: fans of D * D, a limit of sqrt(6 / (2 D^2)).
         glorot = nn.initializers.glorot_uniform(batch_axis=(0,))
         self.bilinear = self.param("bilinear", glorot, (self.num_heads, d, d, d), self.param_dtype)
@@ -310,21 +284,15 @@ class TwoSimplicialAttention(nn.Module):
         context_mask: Bool[Array, "*#B M"] | None = None,
         mask: Bool[Array, "*#B #N #M #M"] | None = None,
     ) -> Float[Array, "*B N F"]:
-        """Every input attends to all pairs of the context.
+        """Every input attends to all pairs of the context, [*B, M, V] or [M, V] for the whole batch.
 
-        Args:
-          inputs: who attends.
-          context: whose pairs are attended to, [*B, M, V] or [M, V] for the whole batch; None for the
-            inputs themselves (M = N: the purely 2-simplicial attention of (10)).
-          context_mask: False where the context is padding.
-          mask: True where input i may attend to the pair (j, k). Who may attend to nothing gets 0.
-
-        Raises:
-          ValueError: a shape or type that does not fit, by the argument's name.
+        Without a context they are pairs of inputs (M = N: the purely 2-simplicial attention of (10)). `mask`
+        is True where input i may attend to (j, k); all else is as in `OneSimplicialAttention`.
         """
-        _check_context(inputs, context)
-        keys = self.keys(inputs if context is None else context)
-        return self.attend(inputs, keys, context_mask=context_mask, mask=mask)
+        check_entities("inputs", inputs)
+        context = inputs if context is None else context
+        check_context("context", context, "inputs", inputs)
+        return self.attend(inputs, self.keys(context), context_mask=context_mask, mask=mask)
 
     def keys(self, context: Float[Array, "*B M V"]) -> PairKeys:
         """l1, l2 and u of the context."""
@@ -341,8 +309,8 @@ class TwoSimplicialAttention(nn.Module):
         """As a call, to keys made already."""
         (query,) = self.qkkv(inputs, 0, 1)
         batch, n, m = query.shape[:-3], query.shape[-3], keys.key1.shape[-3]
-        context_mask = checked_mask("context_mask", context_mask, (*batch, m), "[..., M]")
-        mask = checked_mask("mask", mask, (*batch, n, m, m), "[..., N, M, M]")
+        context_mask = checks.mask(context_mask, (*batch, m), "[..., M]", "context_mask")
+        mask = checks.mask(mask, (*batch, n, m, m), "[..., N, M, M]")
         if context_mask is not None:
             both_there = context_mask[..., :, None] & context_mask[..., None, :]
             mask = _both(mask, both_there[..., None, :, :])
@@ -350,26 +318,6 @@ class TwoSimplicialAttention(nn.Module):
             self.sow("intermediates", "pairs", pair_weights(query, keys.key1, keys.key2, mask))
         bilinear = self.bilinear.astype(query.dtype)
         return joined_heads(attend_to_pairs(query, keys.key1, keys.key2, keys.value, bilinear, mask))
-
-
-def checked_mask(
-    name: str, mask: Shaped[Array, "..."] | None, full: tuple[int, ...], axes: str
-) -> Bool[Array, "..."] | None:
-    """The mask with as many axes as `full`, each of that size or 1.
-
-    Raises:
-      ValueError: it is not boolean (a mask of numbers would be added or multiplied elsewhere) or does not
-        broadcast to `full`.
-    """
-    if mask is None:
-        return None
-    mask = jnp.asarray(mask)
-    if mask.dtype != jnp.bool_:
-        raise ValueError(f"{name} has type {mask.dtype}, expected bool: True where attention is allowed")
-    spread = (1,) * (len(full) - mask.ndim) + mask.shape
-    if len(spread) != len(full) or any(n not in (1, m) for n, m in zip(spread, full, strict=True)):
-        raise ValueError(f"{name} has shape {mask.shape}, which does not broadcast to {axes} = {full}")
-    return mask.reshape(spread)
 
 
 def _both(mask: Array | None, other: Array | None) -> Array | None:
@@ -381,21 +329,26 @@ def joined_heads(x: Float[Array, "*B N H E"]) -> Float[Array, "*B N F"]:
     return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
-def _check_entities(name: str, x: Array) -> None:
-    if x.ndim < 2 or not jnp.issubdtype(x.dtype, jnp.floating):
+def _head_size(num_heads: int, features: int) -> int:
+    if num_heads < 1 or features < 1 or features % num_heads:
+        raise ValueError(f"num_heads is {num_heads}, expected a divisor of features = {features}")
+    return features // num_heads
+
+
+def check_entities(name: str, x: Array, features: int | None = None) -> None:
+    if x.ndim < 2 or not jnp.issubdtype(x.dtype, jnp.floating) or features not in (None, x.shape[-1]):
+        width = "V" if features is None else f"V = {features}"
         raise ValueError(
-            f"{name} has shape {x.shape} and type {x.dtype}, expected floating point numbers [..., N, V]"
+            f"{name} has shape {x.shape} and type {x.dtype}, expected floating point numbers "
+            f"[..., N, {width}]"
         )
 
 
-def _check_context(inputs: Array, context: Array | None) -> None:
-    """Refuses a context of other features, or of another batch (unless it has none)."""
-    _check_entities("inputs", inputs)
-    if context is None:
-        return
-    _check_entities("context", context)
+def check_context(name: str, context: Array, of: str, inputs: Array) -> None:
+    """Refuses a context of other features than the inputs', or of another batch (unless it has none)."""
+    check_entities(name, context)
     if context.shape[-1] != inputs.shape[-1] or context.shape[:-2] not in ((), inputs.shape[:-2]):
         raise ValueError(
-            f"context has shape {context.shape}, expected [..., M, V] or [M, V] with the batch and V of "
-            f"inputs {inputs.shape}"
+            f"{name} has shape {context.shape}, expected [..., M, V] or [M, V] with the batch and V of {of} "
+            f"{inputs.shape}"
         )

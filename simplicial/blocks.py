@@ -8,26 +8,38 @@ Axis letters: B batch (any number of leading axes), N standard entities, M virtu
 entity, F outputs of an attention.
 """
 
+import functools
+
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype
-from jax.nn.initializers import Initializer
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention, as_rows, joined_heads
+from simplicial.attention import (
+    OneSimplicialAttention,
+    TwoSimplicialAttention,
+    as_rows,
+    check_context,
+    check_entities,
+    joined_heads,
+)
 
-LAYER_NORM_EPSILON = 1e-5
-VIRTUAL_ENTITY_LIMIT = 0.05  # as Keras initialises an embedding
+Dense = functools.partial(nn.Dense, kernel_init=nn.initializers.glorot_uniform())
+"""Dense as Keras initialises it."""
+
+LayerNorm = functools.partial(nn.LayerNorm, epsilon=1e-5, use_fast_variance=False)
+"""LayerNorm with the mean of squared differences: E[x^2] - E[x]^2 would lose digits."""
+
+
+def virtual_entities(key: PRNGKeyArray, shape: tuple[int, int], dtype: Dtype) -> Float[Array, "M V"]:
+    """Uniform between -.05 and .05, as Keras initialises an embedding."""
+    return nn.initializers.uniform(0.1)(key, shape, dtype) - 0.05
 
 
 class FeedForward(nn.Module):
-    """g_theta of equations (3) and (12): two dense layers with a ReLU between them.
+    """g_theta of equations (3) and (12): dense layers with `hidden` and `features` outputs, a ReLU between.
 
-    Attributes:
-      hidden: outputs of the first.
-      features: outputs of the second.
-      dtype: type of the products, None for the widest of inputs and parameters.
-      param_dtype: type of the parameters.
+    `dtype` is the type of the products, None for the widest of inputs and parameters.
     """
 
     hidden: int = 64
@@ -38,19 +50,14 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "*B N F"]) -> Float[Array, "*B N V"]:
         """Each entity by itself."""
-        hidden = nn.relu(_dense(self, self.hidden, "hidden")(as_rows(inputs)))
-        return _dense(self, self.features, "output")(hidden).reshape(*inputs.shape[:-1], self.features)
+        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        hidden = nn.relu(Dense(self.hidden, name="hidden", **types)(as_rows(inputs)))
+        output = Dense(self.features, name="output", **types)(hidden)
+        return output.reshape(*inputs.shape[:-1], self.features)
 
 
 class RelationalBlock(nn.Module):
-    """e' = LayerNorm(e + g(attention(LayerNorm(e)))), equation (3).
-
-    Attributes:
-      attention: 1-simplicial attention.
-      feed_forward: g; its `features` are those of the entities.
-      dtype: type in which LayerNorms return; their sums are float32 at least.
-      param_dtype: type of the LayerNorms' parameters.
-    """
+    """e' = LayerNorm(e + g(attention(LayerNorm(e)))), equation (3). Attributes as in `SimplicialBlock`."""
 
     attention: OneSimplicialAttention
     feed_forward: FeedForward
@@ -65,21 +72,12 @@ class RelationalBlock(nn.Module):
         entity_mask: Bool[Array, "*#B N"] | None = None,
         mask: Bool[Array, "*#B #N #N"] | None = None,
     ) -> Float[Array, "*B N V"]:
-        """New representations of all entities.
-
-        Args:
-          entities: their representations.
-          entity_mask: False where there is only padding, to which nobody attends. What comes out there means
-            nothing.
-          mask: True where entity i may attend to j.
-
-        Raises:
-          ValueError: a shape or type that does not fit, by the argument's name.
-        """
-        _check_width("entities", entities, self.feed_forward.features)
-        normed = _layer_norm(self, "input_norm")(entities)
+        """New representations of all entities. Masks and errors as in `SimplicialBlock`."""
+        check_entities("entities", entities, self.feed_forward.features)
+        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        normed = LayerNorm(name="input_norm", **types)(entities)
         attended = self.attention(normed, context_mask=entity_mask, mask=mask)
-        return _layer_norm(self, "output_norm")(entities + self.feed_forward(attended))
+        return LayerNorm(name="output_norm", **types)(entities + self.feed_forward(attended))
 
 
 class SimplicialBlock(nn.Module):
@@ -126,16 +124,11 @@ class SimplicialBlock(nn.Module):
         Raises:
           ValueError: a shape or type that does not fit, by the argument's name.
         """
-        _check_width("entities", entities, self.feed_forward.features)
-        _check_width("virtual", virtual, self.feed_forward.features)
-        batch = entities.shape[:-2]
-        if virtual.shape[:-2] not in ((), batch):
-            raise ValueError(
-                f"virtual has shape {virtual.shape}, expected [..., M, V] or [M, V] with the batch of "
-                f"entities {entities.shape}"
-            )
+        check_entities("entities", entities, self.feed_forward.features)
+        check_context("virtual", virtual, "entities", entities)
+        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         input_norm, pair_norm, output_norm = (
-            _layer_norm(self, name) for name in ("input_norm", "pair_norm", "output_norm")
+            LayerNorm(name=name, **types) for name in ("input_norm", "pair_norm", "output_norm")
         )
         normed, normed_virtual = input_norm(entities), input_norm(virtual)
         attended, attended_virtual = self.attention.with_virtual(
@@ -151,7 +144,7 @@ class SimplicialBlock(nn.Module):
             return output_norm(old + self.feed_forward(both))
 
         def batched(x):
-            return jnp.broadcast_to(x, (*batch, *x.shape[-2:]))
+            return jnp.broadcast_to(x, (*entities.shape[:-2], *x.shape[-2:]))
 
         return updated(entities, attended, pairs), updated(batched(virtual), attended_virtual, batched(own))
 
@@ -213,54 +206,10 @@ class SimplicialTransformer(nn.Module):
         two_simplicial = TwoSimplicialAttention(
             self.num_two_simplicial_heads, self.two_simplicial_features, name="two_simplicial", **types
         )
-        virtual = self.param(
-            "virtual_entities",
-            _uniform(VIRTUAL_ENTITY_LIMIT),
-            (self.num_virtual_entities, self.features),
-            self.param_dtype,
-        )
+        shape = (self.num_virtual_entities, self.features)
+        virtual = self.param("virtual_entities", virtual_entities, shape, self.param_dtype)
         virtual = virtual.astype(jnp.result_type(entities))
         for i in range(self.num_blocks):
             block = SimplicialBlock(two_simplicial=two_simplicial, **shared, name=f"block_{i}", **types)
             entities, virtual = block(entities, virtual, pair_mask=pair_mask, **masks)
         return entities
-
-
-def _uniform(limit: float) -> Initializer:
-    """Uniform between -limit and limit."""
-
-    def init(key: PRNGKeyArray, shape, dtype=jnp.float32, out_sharding=None) -> Array:
-        del out_sharding
-        return nn.initializers.uniform(2 * limit)(key, shape, dtype) - limit
-
-    return init
-
-
-def _dense(module: FeedForward, features: int, name: str) -> nn.Dense:
-    """Dense as Keras initialises it."""
-    return nn.Dense(
-        features,
-        kernel_init=nn.initializers.glorot_uniform(),
-        dtype=module.dtype,
-        param_dtype=module.param_dtype,
-        name=name,
-    )
-
-
-def _layer_norm(module: RelationalBlock | SimplicialBlock, name: str) -> nn.LayerNorm:
-    """LayerNorm with the mean of squared differences: E[x^2] - E[x]^2 would lose digits."""
-    return nn.LayerNorm(
-        epsilon=LAYER_NORM_EPSILON,
-        use_fast_variance=False,
-        dtype=module.dtype,
-        param_dtype=module.param_dtype,
-        name=name,
-    )
-
-
-def _check_width(name: str, x: Array, features: int) -> None:
-    if x.ndim < 2 or x.shape[-1] != features or not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(
-            f"{name} has shape {x.shape} and type {x.dtype}, expected floating point numbers [..., N, V] "
-            f"with V = {features}"
-        )

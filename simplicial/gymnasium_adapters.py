@@ -13,11 +13,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float64, UInt8
 
 from simplicial import boxworld, rendering
 from simplicial.boxworld.config import known_leaves
@@ -31,13 +32,11 @@ except ImportError as error:
         "simplicial.gymnasium_adapters needs gymnasium: pip install 'gymnasium>=1.1'"
     ) from error
 
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float64, UInt8
-
-    Infos = dict[str, Any]
-    Flags = Bool[np.ndarray, "B"]
+Infos = dict[str, Any]
+Flags = Bool[np.ndarray, "B"]
 
 RENDER_MODES = ("rgb_array", "ansi")
+METADATA = {"render_modes": list(RENDER_MODES), "render_fps": rendering.FRAMES_PER_SECOND}
 
 
 def _observation_space(config: boxworld.BoxWorldConfig) -> gymnasium.spaces.Box:
@@ -49,7 +48,7 @@ def _check_render_mode(render_mode: str | None) -> None:
         raise ValueError(f"render_mode must be None or one of {RENDER_MODES}, not {render_mode!r}")
 
 
-def _picture(pixels: "UInt8[np.ndarray, 'R C+1 3']", render_mode: str, scale: int) -> Any:
+def _picture(pixels: UInt8[np.ndarray, "R C+1 3"], render_mode: str, scale: int) -> Any:
     if render_mode == "ansi":
         return rendering.to_text(pixels)
     return np.asarray(rendering.enlarge(pixels, scale))
@@ -58,7 +57,7 @@ def _picture(pixels: "UInt8[np.ndarray, 'R C+1 3']", render_mode: str, scale: in
 class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
     """One environment; steps cost a call of a compiled function each, so batches are far cheaper a step."""
 
-    metadata = {"render_modes": list(RENDER_MODES), "render_fps": rendering.FRAMES_PER_SECOND}  # noqa: RUF012
+    metadata = METADATA
 
     def __init__(
         self,
@@ -68,10 +67,7 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
     ):
         """An environment that waits for `reset`.
 
-        Args:
-            config: the puzzles and the horizon.
-            render_mode: None, "rgb_array" for `scale` times enlarged pictures or "ansi" for text.
-            scale: pixels a tile.
+        `render_mode` is None, "rgb_array" for pictures with `scale` pixels per tile, or "ansi" for text.
 
         Raises:
             ValueError: the config cannot be met, or there is no such render mode.
@@ -87,15 +83,11 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> "tuple[UInt8[np.ndarray, 'R C+1 3'], Infos]":
-        """A new episode.
+    ) -> tuple[UInt8[np.ndarray, "R C+1 3"], Infos]:
+        """A new episode: its picture, and the puzzle's type under the names of `PuzzleType`.
 
-        Args:
-            seed: makes this episode and the later ones a function of it.
-            options: None, or {"board": (grid, palette, distractor_locks)} for that puzzle, see `from_board`.
-
-        Returns:
-            The picture, and the puzzle's type under the names of `PuzzleType`.
+        This episode and the later ones are a function of the seed. The options are None, or
+        {"board": (grid, palette, distractor_locks)} for that puzzle, see `boxworld.from_board`.
 
         Raises:
             ValueError: the options are others, or the board is none.
@@ -108,22 +100,17 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         unknown = set(options or ()) - {"board"}
         if unknown:
             raise ValueError(f"options may have 'board' only, not {sorted(unknown)}")
-        if options and "board" in options:
+        if options:
             grid, palette, distractor_locks = options["board"]
             self._state = boxworld.from_board(grid, palette, distractor_locks, self.config)
         else:
             self._key, now = jax.random.split(self._key)
             self._state = self._reset(now)
-        puzzle = boxworld.puzzle_type(self._state)
-        return np.asarray(self._observe(self._state)), {
-            name: int(getattr(puzzle, name)) for name in _PUZZLE_FIELDS
-        }
+        puzzle = vars(boxworld.puzzle_type(self._state))
+        return np.asarray(self._observe(self._state)), {name: int(value) for name, value in puzzle.items()}
 
-    def step(self, action: int) -> "tuple[UInt8[np.ndarray, 'R C+1 3'], float, bool, bool, Infos]":
-        """One move.
-
-        Returns:
-            Picture, reward, terminated, truncated, and {"solved": whether the Gem was reached by it}.
+    def step(self, action: int) -> tuple[UInt8[np.ndarray, "R C+1 3"], float, bool, bool, Infos]:
+        """One move: picture, reward, terminated, truncated, {"solved": whether the Gem was reached by it}.
 
         Raises:
             ValueError: the action is none of the four.
@@ -134,10 +121,9 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         if not self.action_space.contains(action):
             raise ValueError(f"action must be 0, 1, 2 or 3 (left, up, right, down), not {action!r}")
         self._state, outcome, observation = self._step(self._state, np.int32(action))
-        reward = float(outcome.reward)
-        terminated = bool(outcome.terminated)
-        solved = terminated and reward > 0
-        return np.asarray(observation), reward, terminated, bool(outcome.truncated), {"solved": solved}
+        reward, terminated = float(outcome.reward), bool(outcome.terminated)
+        info = {"solved": terminated and reward > 0}
+        return np.asarray(observation), reward, terminated, bool(outcome.truncated), info
 
     def render(self) -> Any:
         """The picture as `render_mode` has it; None without a mode.
@@ -152,15 +138,8 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         return _picture(np.asarray(self._observe(self._state)), self.render_mode, self.scale)
 
 
-_PUZZLE_FIELDS = ("solution_length", "bridge_lock", "bridge_key", "distractors")
-
-
 def _settings(config: boxworld.BoxWorldConfig) -> tuple[tuple[str, Any], ...]:
-    """The config as plain numbers, so that environments with equal ones share their compiled functions.
-
-    Raises:
-        ValueError: a leaf is a batch.
-    """
+    """The config as plain numbers, so that environments with equal ones share their compiled functions."""
     settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     for name, value in known_leaves(config).items():
         if value is None:
@@ -184,11 +163,7 @@ def _single(settings: tuple[tuple[str, Any], ...]):
 class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """B environments as one compiled program; new boards come from a pool, see `boxworld.step_or_restart`."""
 
-    metadata = {  # noqa: RUF012
-        "render_modes": list(RENDER_MODES),
-        "render_fps": rendering.FRAMES_PER_SECOND,
-        "autoreset_mode": AutoresetMode.NEXT_STEP,
-    }
+    metadata = METADATA | {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(
         self,
@@ -198,15 +173,10 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         scale: int = rendering.SCALE,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ):
-        """Environments that wait for `reset`.
+        """B environments that wait for `reset`; the rest as in `BoxWorldEnv`.
 
-        Args:
-            num_envs: B.
-            config: the puzzles and the horizon.
-            render_mode: as `BoxWorldEnv`.
-            scale: pixels a tile.
-            autoreset_mode: a new episode begins at the step after the end (its action is not used), or at
-                the very step, with the last picture in `infos["final_obs"]`.
+        With `autoreset_mode` NEXT_STEP a new episode begins at the step after the end (its action is not
+        used), with SAME_STEP at the very step, with the last picture in `infos["final_obs"]`.
 
         Raises:
             ValueError: `num_envs` is not positive, the config cannot be met, or there is no such mode.
@@ -230,42 +200,32 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
-    ) -> "tuple[UInt8[np.ndarray, 'B R C+1 3'], Infos]":
-        """New episodes in all environments.
+    ) -> tuple[UInt8[np.ndarray, "B R C+1 3"], Infos]:
+        """New episodes in all environments: pictures, and the puzzles' types.
 
-        Args:
-            seed: one for each environment, or one number: environment i is then seeded with `seed + i`.
-            options: none are known.
-
-        Returns:
-            Pictures, and the puzzles' types.
+        `seed` is one for each environment, or one number: environment i is then seeded with `seed + i`.
 
         Raises:
             ValueError: there are options, or not one seed for each environment.
         """
         if options:
             raise ValueError(f"options must be empty, not {sorted(options)}")
-        if isinstance(seed, Sequence):
-            if len(seed) != self.num_envs:
-                raise ValueError(
-                    f"seed must be one for each of {self.num_envs} environments, not {len(seed)}"
-                )
-            seeds = list(seed)
-        else:
+        if not isinstance(seed, Sequence):
             super().reset(seed=seed)
             first = int(self.np_random.integers(2**32)) if seed is None else seed
-            seeds = list(range(first, first + self.num_envs))
-        self._carry, observations, puzzles = self._reset(np.asarray([s % 2**32 for s in seeds], np.uint32))
+            seed = range(first, first + self.num_envs)
+        if len(seed) != self.num_envs:
+            raise ValueError(f"seed must be one for each of {self.num_envs} environments, not {len(seed)}")
+        self._carry, observations, puzzles = self._reset(np.asarray([s % 2**32 for s in seed], np.uint32))
         return np.array(observations), self._told(puzzles, np.ones(self.num_envs, bool))
 
     def step(
         self, actions: np.ndarray
-    ) -> "tuple[UInt8[np.ndarray, 'B R C+1 3'], Float64[np.ndarray, 'B'], Flags, Flags, Infos]":
-        """One move in each environment.
+    ) -> tuple[UInt8[np.ndarray, "B R C+1 3"], Float64[np.ndarray, "B"], Flags, Flags, Infos]:
+        """One move in each environment: pictures, rewards, terminated, truncated, and infos.
 
-        Returns:
-            Pictures, rewards, terminated, truncated, and which episodes were solved by it; with new episodes
-            also their puzzles' types, and in the mode SAME_STEP the last pictures of the old ones.
+        These tell which episodes were solved by it; with new episodes also their puzzles' types, and in the
+        mode SAME_STEP the last pictures of the old ones.
 
         Raises:
             ValueError: the actions are not one of the four for each environment.
@@ -281,8 +241,7 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         self._carry, told = self._step(self._carry, actions.astype(np.int32))
         observations, rewards, terminated, truncated, started, puzzles, last = jax.device_get(told)
         ended = terminated | truncated
-        everyone = np.ones(self.num_envs, bool)
-        infos = {"solved": terminated & (rewards > 0), "_solved": everyone}
+        infos = {"solved": terminated & (rewards > 0), "_solved": np.ones(self.num_envs, bool)}
         if started.any():
             infos |= self._told(puzzles, started)
         if self._same_step and ended.any():
@@ -308,12 +267,10 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         return tuple(_picture(pixels, self.render_mode, self.scale) for pixels in pictures)
 
     @staticmethod
-    def _told(puzzles: boxworld.PuzzleType, which: np.ndarray) -> "Infos":
+    def _told(puzzles: boxworld.PuzzleType, which: np.ndarray) -> Infos:
         infos = {}
-        for name in _PUZZLE_FIELDS:
-            values = np.asarray(getattr(puzzles, name))
-            infos[name] = np.where(which, values, 0)
-            infos[f"_{name}"] = which.copy()
+        for name, values in vars(puzzles).items():
+            infos |= {name: np.where(which, values, 0), f"_{name}": which.copy()}
         return infos
 
 
@@ -342,16 +299,9 @@ def _batched(settings: tuple[tuple[str, Any], ...], num_envs: int, same_step: bo
         started = ended if same_step else ended_before
         states, boards = boxworld.restart(last, started, boards)
         boards = boxworld.renew(boards, for_pool, renewed, config)
-        told = (
-            observe(states),
-            outcome.reward,
-            terminated,
-            truncated,
-            started,
-            boxworld.puzzle_type(states),
-            observe(last) if same_step else None,
-        )
-        return (states, ended, boards, key), told
+        ends = outcome.reward, terminated, truncated, started
+        final = observe(last) if same_step else None
+        return (states, ended, boards, key), (observe(states), *ends, boxworld.puzzle_type(states), final)
 
     return jax.jit(observe), jax.jit(reset), jax.jit(step)
 

@@ -8,20 +8,17 @@ what the clip of the gradient and the epsilon of RMSProp do.
 Axes: B trajectories, T steps, A actions.
 """
 
-import functools
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
 from jax import lax
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
 
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, Bool, Float
-
-    from simplicial.rollout import Trajectories
+from simplicial.rollout import Trajectories, at_least_float32
 
 
 @struct.dataclass
@@ -33,18 +30,18 @@ class VTrace:
         advantage: of the action taken, already weighted with its clipped ratio.
     """
 
-    target: "Float[Array, '*B T']"
-    advantage: "Float[Array, '*B T']"
+    target: Float[Array, "*B T"]
+    advantage: Float[Array, "*B T"]
 
 
 def v_trace(
-    log_ratio: "Float[Array, '*B T']",
-    discount: "Float[Array, '*B T']",
-    reward: "Float[Array, '*B T']",
-    value: "Float[Array, '*B T']",
-    bootstrap: "Float[Array, '*B']",
+    log_ratio: Float[Array, "*B T"],
+    discount: Float[Array, "*B T"],
+    reward: Float[Array, "*B T"],
+    value: Float[Array, "*B T"],
+    bootstrap: Float[Array, "*B"],
     *,
-    valid: "Bool[Array, '*B T'] | None" = None,
+    valid: Bool[Array, "*B T"] | None = None,
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
     advantage_rho_bar: float = 1.0,
@@ -59,8 +56,7 @@ def v_trace(
 
     On-policy, with bars of at least 1, v_s is the n-step return. The sums are computed as in remark 1,
     v_s = V(x_s) + delta_s + gamma c_s (v_{s+1} - V(x_{s+1})), a linear recursion, by an associative scan:
-    about 2 log2(T) operations on whole arrays, where an accelerator would spend T operations on a few numbers
-    each launching them.
+    about 2 log2(T) operations on whole arrays, where an accelerator would launch T small ones.
 
     Args:
         log_ratio: log w_t.
@@ -81,17 +77,11 @@ def v_trace(
     Raises:
         ValueError: shapes that differ, or bars out of order.
     """
-    arrays = {"discount": discount, "reward": reward, "value": value}
-    if valid is not None:
-        arrays["valid"] = valid
     shape = jnp.shape(log_ratio)
     if not shape or not shape[-1]:
         raise ValueError(f"log_ratio must have a last axis of at least one step, got shape {shape}")
-    for name, array in arrays.items():
-        if jnp.shape(array) != shape:
-            raise ValueError(
-                f"{name} has shape {jnp.shape(array)}, but log_ratio {shape}: they must be equal"
-            )
+    arrays = {"discount": discount, "reward": reward, "value": value}
+    _check_shapes("log_ratio", log_ratio, arrays if valid is None else arrays | {"valid": valid})
     if jnp.shape(bootstrap) != shape[:-1]:
         raise ValueError(
             f"bootstrap must have log_ratio's shape {shape} without time, got {jnp.shape(bootstrap)}"
@@ -107,10 +97,11 @@ def v_trace(
         for array in (log_ratio, discount, reward, value, bootstrap)
     )
     ratio = jnp.exp(log_ratio)  # infinite at worst, and then clipped
-    if valid is None:
-        clip = functools.partial(jnp.minimum, ratio)
-    else:
-        clip = lambda bar: jnp.where(valid, jnp.minimum(ratio, bar), 0)  # noqa: E731
+
+    def clip(bar):
+        clipped = jnp.minimum(ratio, bar)
+        return clipped if valid is None else jnp.where(valid, clipped, 0)
+
     next_value = jnp.concatenate([value[..., 1:], bootstrap[..., None]], axis=-1)
     delta = clip(rho_bar) * (reward + discount * next_value - value)
 
@@ -118,9 +109,8 @@ def v_trace(
         (later_decay, later_sum), (decay, own) = later, earlier
         return decay * later_decay, own + decay * later_sum
 
-    _, error = lax.associative_scan(
-        compose, (discount * clip(c_bar), delta), reverse=True, axis=len(shape) - 1
-    )
+    factors = discount * clip(c_bar), delta
+    _, error = lax.associative_scan(compose, factors, reverse=True, axis=len(shape) - 1)
     target = value + error
     next_target = jnp.concatenate([target[..., 1:], bootstrap[..., None]], axis=-1)
     return VTrace(target, clip(advantage_rho_bar) * (reward + discount * next_target - value))
@@ -139,23 +129,23 @@ class Losses:
         steps: how many steps were learned from.
     """
 
-    total: "Float[Array, '']"
-    policy: "Float[Array, '']"
-    value: "Float[Array, '']"
-    entropy: "Float[Array, '']"
-    ratio: "Float[Array, '']"
-    steps: "Float[Array, '']"
+    total: Float[Array, ""]
+    policy: Float[Array, ""]
+    value: Float[Array, ""]
+    entropy: Float[Array, ""]
+    ratio: Float[Array, ""]
+    steps: Float[Array, ""]
 
-    def means(self) -> "dict[str, tuple[Array, Array]]":
+    def means(self) -> dict[str, tuple[Array, Array]]:
         """The parts for a record of (numerator, denominator) pairs: each is its mean over steps."""
         names = ("policy", "value", "entropy", "ratio")
         return {name: (getattr(self, name), self.steps) for name in names}
 
 
 def loss(
-    logits: "Float[Array, 'B T A']",
-    value: "Float[Array, 'B T']",
-    trajectories: "Trajectories",
+    logits: Float[Array, "B T A"],
+    value: Float[Array, "B T"],
+    trajectories: Trajectories,
     *,
     discount: float = 0.99,
     entropy_cost: float = 0.005,
@@ -188,9 +178,9 @@ def loss(
         ValueError: shapes that do not belong together, or fewer than two steps.
     """
     _check_batch(logits, value, trajectories)
-    log_policy = jax.nn.log_softmax(_at_least_float32(logits[:, :-1]))
-    log_behaviour = jax.nn.log_softmax(_at_least_float32(trajectories.logits[:, :-1]))
-    value = _at_least_float32(value)
+    log_policy = jax.nn.log_softmax(at_least_float32(logits[:, :-1]))
+    log_behaviour = jax.nn.log_softmax(at_least_float32(trajectories.logits[:, :-1]))
+    value = at_least_float32(value)
     seen = jax.tree.map(lambda leaf: leaf[:, :-1], trajectories)
 
     chosen = seen.action[..., None]
@@ -224,7 +214,7 @@ def loss(
 
 
 def optimizer(
-    learning_rate: "float | optax.Schedule" = 2e-4,
+    learning_rate: float | optax.Schedule = 2e-4,
     *,
     max_norm: float = 40.0,
     decay: float = 0.99,
@@ -241,29 +231,22 @@ def optimizer(
     )
 
 
-def _at_least_float32(values):
-    return values.astype(jnp.promote_types(values.dtype, jnp.float32))
-
-
-def _check_batch(logits: "ArrayLike", value: "ArrayLike", trajectories: "Trajectories") -> None:
+def _check_batch(logits: ArrayLike, value: ArrayLike, trajectories: Trajectories) -> None:
     shape = jnp.shape(trajectories.action)
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(
             "trajectories.action must have shape [B, T] with at least two steps (the last only bootstraps), "
             f"got {shape}"
         )
-    for name in ("reward", "terminated", "truncated"):
-        if jnp.shape(getattr(trajectories, name)) != shape:
-            raise ValueError(
-                f"trajectories.{name} must have trajectories.action's shape {shape}, got "
-                f"{jnp.shape(getattr(trajectories, name))}"
-            )
-    if jnp.shape(value) != shape:
-        raise ValueError(f"value must have trajectories.action's shape {shape}, got {jnp.shape(value)}")
+    names = ("reward", "terminated", "truncated")
+    alike = {f"trajectories.{name}": getattr(trajectories, name) for name in names}
+    _check_shapes("trajectories.action", trajectories.action, {**alike, "value": value})
     if jnp.ndim(logits) != 3 or jnp.shape(logits)[:2] != shape:
         raise ValueError(f"logits must have shape [B, T, A] with [B, T] = {shape}, got {jnp.shape(logits)}")
-    if jnp.shape(trajectories.logits) != jnp.shape(logits):
-        raise ValueError(
-            f"trajectories.logits must have logits' shape {jnp.shape(logits)}, got "
-            f"{jnp.shape(trajectories.logits)}"
-        )
+    _check_shapes("logits", logits, {"trajectories.logits": trajectories.logits})
+
+
+def _check_shapes(of: str, like: ArrayLike, arrays: Mapping[str, ArrayLike]) -> None:
+    for name, array in arrays.items():
+        if jnp.shape(array) != jnp.shape(like):
+            raise ValueError(f"{name} must have {of}'s shape {jnp.shape(like)}, got {jnp.shape(array)}")

@@ -15,7 +15,7 @@ Axes: G groups of environments, B trajectories, T steps.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +23,9 @@ import optax
 from flax import struct
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from simplicial import impala, rollout
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from simplicial import checks, impala, rollout
 
 PyTree = Any
 
@@ -36,19 +34,14 @@ PyTree = Any
 class LearnerState:
     """All that a run carries on, and all that a checkpoint needs.
 
-    Attributes:
-        params: the policy's parameters.
-        opt_state: the optimiser's state.
-        actors: the environments, leaves [G, environments / G, ...].
-        keys: the random keys, one a group.
-        iteration: iterations made.
+    Leaves of `actors` are [G, environments / G, ...]; `keys` has one key per group.
     """
 
     params: PyTree
     opt_state: PyTree
     actors: rollout.Actors
-    keys: "PRNGKeyArray"
-    iteration: "Int[Array, '']"
+    keys: PRNGKeyArray
+    iteration: Int[Array, ""]
 
 
 @struct.dataclass
@@ -57,15 +50,15 @@ class Report:
 
     Attributes:
         losses: sums of each update's batch, leaves [updates].
-        grad_norm: of each update's gradient before the clip, [updates].
+        grad_norm: of each update's gradient before the clip.
         tally: sums over the episodes that ended.
         finite: whether all losses and, after the iteration, all parameters are finite.
     """
 
     losses: impala.Losses
-    grad_norm: "Float[Array, 'updates']"
+    grad_norm: Float[Array, "updates"]
     tally: rollout.Tally
-    finite: "Bool[Array, '']"
+    finite: Bool[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,21 +93,14 @@ class Learner:
 
     def __post_init__(self):
         for name, least in (("environments", 1), ("steps", 2), ("updates", 1), ("groups", 1)):
-            number = getattr(self, name)
-            if not isinstance(number, int) or number < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, not {number!r}")
+            checks.whole_number(name, getattr(self, name), least)
         if self.environments % (self.groups * self.updates):
             raise ValueError(
                 f"environments={self.environments} must be a multiple of groups={self.groups} times "
                 f"updates={self.updates}"
             )
 
-    @property
-    def steps_per_iteration(self) -> int:
-        """Steps taken in all environments by one iteration."""
-        return self.environments * self.steps
-
-    def init(self, params: PyTree, key: "PRNGKeyArray") -> LearnerState:
+    def init(self, params: PyTree, key: PRNGKeyArray) -> LearnerState:
         """The state before the first iteration; everything random in the run is a function of the key."""
         batch = self.environments // self.groups
         keys, for_environments = jnp.moveaxis(jax.random.split(key, (self.groups, 2)), 1, 0)
@@ -126,12 +112,8 @@ class Learner:
     def iterate(self, state: LearnerState, axis_name: str | None = None) -> tuple[LearnerState, Report]:
         """Acts once in all environments and learns from every step of it.
 
-        Args:
-            state: where the run is; on several devices the actors and keys of this one's groups.
-            axis_name: the mapped axis of devices to sum over, if there is one.
-
-        Returns:
-            The next state, and a report that is the same on all devices.
+        On several devices `state` has the actors and keys of this one's groups, and `axis_name` is the mapped
+        axis to sum over; the report is the same on all.
         """
         keys, for_unroll = jnp.moveaxis(jax.vmap(jax.random.split)(state.keys), 1, 0)
 
@@ -159,16 +141,10 @@ class Learner:
     def iterate_many(
         self, state: LearnerState, iterations: int, *, seeds: bool = False, axis_name: str | None = None
     ) -> tuple[LearnerState, Report]:
-        """Several iterations, of one run or of several seeds side by side.
+        """As many calls of `iterate`, on one run or on several `seeds` side by side.
 
-        Args:
-            state: as `iterate` takes it; with `seeds` its leaves have a leading axis.
-            iterations: how many.
-            seeds: whether there are several.
-            axis_name: see `iterate`.
-
-        Returns:
-            The next state, and the reports, leaves [iterations, ...] or [seeds, iterations, ...].
+        The state's leaves then have a leading axis; those of the reports are [iterations, ...], or
+        [seeds, iterations, ...].
         """
 
         def run(state):
@@ -210,41 +186,26 @@ def cut(trajectories: rollout.Trajectories, updates: int) -> rollout.Trajectorie
 def program(
     learner: Learner, *, iterations: int = 1, seeds: bool = False, mesh: Mesh | None = None
 ) -> Callable[[LearnerState], tuple[LearnerState, Report]]:
-    """The compiled call that makes many iterations; it reuses the memory of the state it is given.
+    """The compiled call of `Learner.iterate_many`; it reuses the memory of the state it is given.
 
-    Args:
-        learner: what is run.
-        iterations: how many a call makes.
-        seeds: whether the state's leaves have a leading axis of seeds (of `jax.vmap(learner.init)`), run side
-            by side: small batches leave an accelerator idle otherwise.
-        mesh: a mesh with one axis of devices over which groups are spread; one device by default.
-
-    Returns:
-        A function from a state to the next one and the reports, leaves [iterations, ...], or
-        [seeds, iterations, ...].
+    With `seeds` the state's leaves have a leading axis (of `jax.vmap(learner.init)`): small batches leave an
+    accelerator idle otherwise. Groups are spread over the one axis of `mesh`; by default there is one device.
 
     Raises:
         ValueError: `iterations` is not positive, or the mesh has several axes or does not divide the groups.
     """
-    if not isinstance(iterations, int) or iterations < 1:
-        raise ValueError(f"iterations must be a whole number of at least 1, not {iterations!r}")
-    axis_name = None
+    checks.whole_number("iterations", iterations)
+    run: Callable = functools.partial(learner.iterate_many, iterations=iterations, seeds=seeds)
     if mesh is not None:
         if len(mesh.axis_names) != 1 or learner.groups % mesh.size:
             raise ValueError(
                 f"mesh must have one axis whose size divides groups={learner.groups}, not {dict(mesh.shape)}"
             )
-        (axis_name,) = mesh.axis_names
-
-    run: Callable = functools.partial(
-        learner.iterate_many, iterations=iterations, seeds=seeds, axis_name=axis_name
-    )
-    if mesh is not None:
-        specs = _parts(*_specs(mesh, seeds))
+        run = functools.partial(run, axis_name=mesh.axis_names[0])
+        specs = jax.tree.map(lambda sharding: sharding.spec, shardings(mesh, seeds=seeds))
         # Nothing that is differentiated crosses devices: gradients of local sums are summed explicitly.
-        run = jax.shard_map(
-            run, mesh=mesh, in_specs=(specs,), out_specs=(specs, PartitionSpec()), check_vma=False
-        )
+        out_specs = specs, PartitionSpec()
+        run = jax.shard_map(run, mesh=mesh, in_specs=(specs,), out_specs=out_specs, check_vma=False)
     return jax.jit(run, donate_argnums=0)
 
 
@@ -254,15 +215,8 @@ def shardings(mesh: Mesh, *, seeds: bool = False) -> LearnerState:
     Each part is a prefix, one sharding for all leaves below it, as `jax.device_put` and `jax.jit`'s
     `out_shardings` take it.
     """
-    copied, spread = (NamedSharding(mesh, spec) for spec in _specs(mesh, seeds))
-    return _parts(copied, spread)
-
-
-def _specs(mesh: Mesh, seeds: bool) -> tuple[PartitionSpec, PartitionSpec]:
-    return PartitionSpec(), PartitionSpec(*[None] * seeds, *mesh.axis_names)
-
-
-def _parts(copied: Any, spread: Any) -> LearnerState:
+    copied = NamedSharding(mesh, PartitionSpec())
+    spread: Any = NamedSharding(mesh, PartitionSpec(*[None] * seeds, *mesh.axis_names))
     parts: dict[str, Any] = dict.fromkeys(("params", "opt_state", "iteration"), copied)
     return LearnerState(actors=spread, keys=spread, **parts)
 

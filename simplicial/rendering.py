@@ -3,46 +3,31 @@
 Axes: R rows, C columns of the board, S the scale; leading axes (environments, time) are kept.
 """
 
-from typing import TYPE_CHECKING
-
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, UInt8
 
-from simplicial.boxworld.config import BoxWorldConfig
-from simplicial.boxworld.rules import State, observe
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, UInt8
+from simplicial import checks
 
 SCALE, FRAMES_PER_SECOND = 10, 30
 """What the authors' clips have."""
 
 
-def render(state: State, config: BoxWorldConfig, scale: int = SCALE) -> "UInt8[Array, 'S*R S*(C+1) 3']":
-    """The picture of one episode, every tile a square of `scale` pixels; for `jit` and `vmap`.
-
-    Raises:
-        ValueError: `scale` is not a positive whole number.
-    """
-    return enlarge(observe(state, config), scale)
-
-
-def enlarge(pictures: "ArrayLike", scale: int = SCALE) -> "UInt8[Array, '... S*R S*(C+1) 3']":
-    """Pictures [..., R, C+1, 3], as `observe` gives them, every tile a square of `scale` pixels.
+def enlarge(pictures: ArrayLike, scale: int = SCALE) -> UInt8[Array, "... S*R S*(C+1) 3"]:
+    """Pictures [..., R, C+1, 3], as `observe` gives them, every tile a square of `scale` pixels; for `jit`.
 
     Raises:
         ValueError: `scale` is not a positive whole number, or `pictures` are none.
     """
-    if not isinstance(scale, int) or scale < 1:
-        raise ValueError(f"scale must be a whole number of at least 1, not {scale!r}")
+    checks.whole_number("scale", scale)
     if jnp.ndim(pictures) < 3 or jnp.shape(pictures)[-1] != 3:
         raise ValueError(f"pictures must have shape [..., rows, cols, 3], not {jnp.shape(pictures)}")
     pictures = jnp.asarray(pictures)
     return jnp.repeat(jnp.repeat(pictures, scale, axis=-3), scale, axis=-2)
 
 
-def to_text(picture: "ArrayLike") -> str:
+def to_text(picture: ArrayLike) -> str:
     """One picture [R, C+1, 3] as lines of coloured blanks for a terminal with 24-bit colours.
 
     Raises:
@@ -51,8 +36,5 @@ def to_text(picture: "ArrayLike") -> str:
     pixels = np.asarray(picture)
     if pixels.ndim != 3 or pixels.shape[-1] != 3:
         raise ValueError(f"picture must have shape [rows, cols, 3], not {pixels.shape}")
-    lines = []
-    for row in pixels.tolist():
-        tiles = "".join(f"\x1b[48;2;{red};{green};{blue}m  " for red, green, blue in row)
-        lines.append(f"{tiles}\x1b[0m\n")
-    return "".join(lines)
+    rows = ("".join(f"\x1b[48;2;{r};{g};{b}m  " for r, g, b in row) for row in pixels.tolist())
+    return "".join(f"{row}\x1b[0m\n" for row in rows)

@@ -13,18 +13,15 @@ Axes: B environments side by side, T steps, A actions, K kinds of episodes.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from simplicial import boxworld
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from simplicial import boxworld, checks
 
 PyTree = Any
 
@@ -33,15 +30,15 @@ class PolicyOutput(Protocol):
     """What a policy gives for observations [..., observation]."""
 
     @property
-    def logits(self) -> "Float[Array, '... A']":
+    def logits(self) -> Float[Array, "... A"]:
         """Unnormalised log-probabilities of the actions."""
 
     @property
-    def value(self) -> "Float[Array, '...']":
+    def value(self) -> Float[Array, "..."]:
         """Estimated return."""
 
 
-Policy = Callable[[PyTree, "Shaped[Array, '...']"], PolicyOutput]
+Policy = Callable[[PyTree, Shaped[Array, "..."]], PolicyOutput]
 
 
 @struct.dataclass
@@ -56,11 +53,11 @@ class Step:
         kind: which of the environment's K kinds of episodes this one was; others are not tallied.
     """
 
-    reward: "Float[Array, 'B']"
-    terminated: "Bool[Array, 'B']"
-    truncated: "Bool[Array, 'B']"
-    solved: "Bool[Array, 'B']"
-    kind: "Int[Array, 'B']"
+    reward: Float[Array, "B"]
+    terminated: Bool[Array, "B"]
+    truncated: Bool[Array, "B"]
+    solved: Bool[Array, "B"]
+    kind: Int[Array, "B"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,99 +72,66 @@ class Environment:
         kinds: K.
     """
 
-    init: Callable[["PRNGKeyArray", int], PyTree]
-    observe: Callable[[PyTree], "Shaped[Array, 'B ...']"]
-    step: Callable[["PRNGKeyArray", PyTree, "Int[Array, 'B']"], tuple[PyTree, Step]]
+    init: Callable[[PRNGKeyArray, int], PyTree]
+    observe: Callable[[PyTree], Shaped[Array, "B ..."]]
+    step: Callable[[PRNGKeyArray, PyTree, Int[Array, "B"]], tuple[PyTree, Step]]
     kinds: int = 1
 
 
 @struct.dataclass
 class Actors:
-    """All that carries over from one unroll to the next.
-
-    Attributes:
-        environment: the environments' state.
-        returns: rewards since the episode began.
-        lengths: steps since the episode began.
-    """
+    """The environments' state, and the sum of rewards and number of steps since each episode began."""
 
     environment: PyTree
-    returns: "Float[Array, 'B']"
-    lengths: "Int[Array, 'B']"
+    returns: Float[Array, "B"]
+    lengths: Int[Array, "B"]
 
 
 @struct.dataclass
 class Trajectories:
     """T consecutive steps in each of B environments; B first, so that batches are cut along the first axis.
 
-    Attributes:
-        observation: what was seen before acting.
-        logits: the behaviour policy's, from which `action` was drawn.
-        action: what was done.
-        reward: what it gave.
-        terminated: the episode ended with this step; the next observation belongs to another one.
-        truncated: the episode was broken off after this step; likewise.
+    The observation is the one before the action, the logits are the behaviour policy's, from which the action
+    was drawn; the rest is as in `Step`. After an end the next observation belongs to another episode.
     """
 
-    observation: "Shaped[Array, 'B T ...']"
-    logits: "Float[Array, 'B T A']"
-    action: "Int[Array, 'B T']"
-    reward: "Float[Array, 'B T']"
-    terminated: "Bool[Array, 'B T']"
-    truncated: "Bool[Array, 'B T']"
+    observation: Shaped[Array, "B T ..."]
+    logits: Float[Array, "B T A"]
+    action: Int[Array, "B T"]
+    reward: Float[Array, "B T"]
+    terminated: Bool[Array, "B T"]
+    truncated: Bool[Array, "B T"]
 
 
 @struct.dataclass
 class Tally:
-    """Sums over the episodes that ended; tallies of other times, devices or seeds are added leaf by leaf.
+    """Sums over the episodes that ended, for each kind; returns are undiscounted.
 
-    Attributes:
-        episodes: how many ended.
-        solved: how many of them with success.
-        truncated: how many of them were broken off.
-        steps: steps of all of them.
-        returns: rewards of all of them, undiscounted.
+    Tallies of other times, devices or seeds are added leaf by leaf.
     """
 
-    episodes: "Int[Array, 'K']"
-    solved: "Int[Array, 'K']"
-    truncated: "Int[Array, 'K']"
-    steps: "Int[Array, 'K']"
-    returns: "Float[Array, 'K']"
+    episodes: Int[Array, "K"]
+    solved: Int[Array, "K"]
+    truncated: Int[Array, "K"]
+    steps: Int[Array, "K"]
+    returns: Float[Array, "K"]
 
 
-def start(environment: Environment, key: "PRNGKeyArray", batch: int) -> Actors:
+def start(environment: Environment, key: PRNGKeyArray, batch: int) -> Actors:
     """B environments at the start of their first episodes.
 
     Raises:
         ValueError: `batch` is not a positive whole number.
     """
-    if not isinstance(batch, int) or batch < 1:
-        raise ValueError(f"batch must be a whole number of at least 1, not {batch!r}")
-    return Actors(
-        environment=environment.init(key, batch),
-        returns=jnp.zeros(batch, jnp.float32),
-        lengths=jnp.zeros(batch, jnp.int32),
-    )
+    checks.whole_number("batch", batch)
+    state = environment.init(key, batch)
+    return Actors(state, jnp.zeros(batch, jnp.float32), jnp.zeros(batch, jnp.int32))
 
 
 def unroll(
-    policy: Policy,
-    params: PyTree,
-    environment: Environment,
-    actors: Actors,
-    key: "PRNGKeyArray",
-    steps: int,
+    policy: Policy, params: PyTree, environment: Environment, actors: Actors, key: PRNGKeyArray, steps: int
 ) -> tuple[Actors, Trajectories, Tally]:
-    """Acts for T steps; the next unroll begins where this one stopped.
-
-    Args:
-        policy: gives logits [B, A] for observations [B, ...].
-        params: the policy's parameters.
-        environment: the environments' functions.
-        actors: where they are.
-        key: for the actions and for the environments.
-        steps: T.
+    """Acts for T = `steps` steps; the next unroll begins where this one stopped.
 
     Returns:
         Where the environments are then, the T steps, and the sums over the episodes that ended in them (over
@@ -177,15 +141,14 @@ def unroll(
         ValueError: `steps` is not a positive whole number, or the environment or the policy gives something
             of another shape than asked for.
     """
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be a whole number of at least 1, not {steps!r}")
+    checks.whole_number("steps", steps)
     batch = actors.lengths.shape[0]
 
     def act(actors: Actors, key):
         for_action, for_step = jax.random.split(key)
         observation = environment.observe(actors.environment)
         # Sampled from the very numbers that are kept, so that the learner's ratios are about what was done.
-        logits = _at_least_float32(policy(params, observation).logits)
+        logits = at_least_float32(policy(params, observation).logits)
         if logits.ndim != 2 or logits.shape[0] != batch:
             raise ValueError(
                 f"policy must give logits [B, A] with B = {batch}, got shape {logits.shape} for observations "
@@ -193,7 +156,9 @@ def unroll(
             )
         action = jax.random.categorical(for_action, logits)
         state, step = environment.step(for_step, actors.environment, action)
-        _check_step(step, batch)
+        for name, leaf in vars(step).items():
+            if (shape := jnp.shape(leaf)) != (batch,):
+                raise ValueError(f"environment.step must give {name} of shape ({batch},), got {shape}")
         reward = step.reward.astype(actors.returns.dtype)
         returns, lengths = actors.returns + reward, actors.lengths + 1
         ended = step.terminated | step.truncated
@@ -222,14 +187,8 @@ def _tally(step: Step, returns, lengths, kinds: int) -> Tally:
     )
 
 
-def _check_step(step: Step, batch: int) -> None:
-    for name in (field.name for field in dataclasses.fields(step)):
-        shape = jnp.shape(getattr(step, name))
-        if shape != (batch,):
-            raise ValueError(f"environment.step must give {name} of shape ({batch},), got {shape}")
-
-
-def _at_least_float32(values):
+def at_least_float32(values: Array) -> Array:
+    """The values in float32, or in their own type where that is wider."""
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 
@@ -250,17 +209,12 @@ def of_boxworld(config: boxworld.BoxWorldConfig) -> Environment:
     Raises:
         ValueError: the config cannot be met, or its lengths are traced, so that the types are not known.
     """
-    types = boxworld.puzzles(config)
-    longest = max(length for length, _, _ in types)
-    table = np.full((longest + 1, longest + 1, 2 * longest + 1), len(types), np.int32)
-    for kind, puzzle in enumerate(types):
-        table[puzzle] = kind
+    kinds = len(boxworld.puzzles(config))
 
     def init(key, batch):
         for_episodes, for_boards = jax.random.split(key)
-        return BoxWorldState(
-            boxworld.reset_batch(for_episodes, batch, config), boxworld.pool(for_boards, batch, config)
-        )
+        episodes = boxworld.reset_batch(for_episodes, batch, config)
+        return BoxWorldState(episodes, boxworld.pool(for_boards, batch, config))
 
     def observe(state):
         return jax.vmap(lambda one: boxworld.observe(one, config))(state.episodes)
@@ -268,14 +222,14 @@ def of_boxworld(config: boxworld.BoxWorldConfig) -> Environment:
     def step(key, state, action):
         episodes, transition, boards = boxworld.step_or_restart(state.episodes, action, state.boards, config)
         boards = boxworld.renew(boards, key, math.ceil(action.shape[0] / 16), config)
-        outcome, puzzle = transition.outcome, boxworld.puzzle_type(transition.last)
+        outcome = transition.outcome
         given = Step(
             reward=outcome.reward,
             terminated=outcome.terminated,
             truncated=outcome.truncated,
             solved=outcome.terminated & (outcome.reward > 0),  # the other end, a trap, costs a point
-            kind=jnp.asarray(table)[puzzle.solution_length, puzzle.bridge_lock, puzzle.bridge_key],
+            kind=jax.vmap(lambda one: boxworld.puzzle_number(one, config))(transition.last),
         )
         return BoxWorldState(episodes, boards), given
 
-    return Environment(init, observe, step, kinds=len(types))
+    return Environment(init, observe, step, kinds)

@@ -14,19 +14,21 @@ Axes: P types of puzzles, E boards, B of them played side by side.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray
 
-from simplicial import boxworld
+from simplicial import boxworld, checks
 from simplicial.boxworld.config import check
-from simplicial.rollout import Policy
+from simplicial.boxworld.pool import select
+from simplicial.boxworld.rules import places
+from simplicial.rollout import Policy, at_least_float32
 
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float, Int, Int32, PRNGKeyArray
+Puzzles = Sequence[tuple[int, int, int]] | Int[np.ndarray, "P 3"]
 
 CAP = 400
 """Steps after which an episode is given up: the authors' environment has no limit, a lost agent no end."""
@@ -34,17 +36,11 @@ CAP = 400
 
 @struct.dataclass
 class Played:
-    """How each board ended; one that was neither solved nor lost came to the cap (or to the horizon).
+    """How each board ended: with the Gem, in a trap (bridge or distractor), or at the cap or the horizon."""
 
-    Attributes:
-        solved: the Gem was reached.
-        died: a trap, the bridge or a distractor, was opened.
-        steps: how long it took.
-    """
-
-    solved: "Bool[Array, 'E']"
-    died: "Bool[Array, 'E']"
-    steps: "Int32[Array, 'E']"
+    solved: Bool[Array, "E"]
+    died: Bool[Array, "E"]
+    steps: Int32[Array, "E"]
 
 
 @struct.dataclass
@@ -61,46 +57,33 @@ class Evaluation:
         solved_steps: steps of those that were solved.
     """
 
-    puzzles: "Int[Array, 'P 3']"
-    episodes: "Int32[Array, 'P']"
-    solved: "Int32[Array, 'P']"
-    died: "Int32[Array, 'P']"
-    capped: "Int32[Array, 'P']"
-    steps: "Int32[Array, 'P']"
-    solved_steps: "Int32[Array, 'P']"
+    puzzles: Int[Array, "P 3"]
+    episodes: Int32[Array, "P"]
+    solved: Int32[Array, "P"]
+    died: Int32[Array, "P"]
+    capped: Int32[Array, "P"]
+    steps: Int32[Array, "P"]
+    solved_steps: Int32[Array, "P"]
 
 
 def evaluate(
     policy: Policy,
     params: Any,
     config: boxworld.BoxWorldConfig,
-    key: "PRNGKeyArray",
+    key: PRNGKeyArray,
     *,
     episodes: int,
     cap: int = CAP,
-    puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3'] | None" = None,
+    puzzles: Puzzles | None = None,
     greedy: bool = False,
     lanes: int = 256,
 ) -> Evaluation:
-    """Plays `episodes` fresh boards of every type of puzzle.
+    """Plays `episodes` fresh boards of every type of puzzle, by default of all types that `config` draws.
 
-    One compiled program for all types. It can be called inside `jit`, and under `vmap` over `params`, when
-    `config` is not traced; outside, it is compiled once for each `policy`, so hand in the same function.
-
-    Args:
-        policy: gives logits for observations.
-        params: the policy's parameters.
-        config: the environment; its lengths and its bridge probability are replaced by those of each type.
-        key: for boards and actions.
-        episodes: boards of each type.
-        cap: steps after which an episode is given up.
-        puzzles: the types, each (L, s, t), or (L, 0, 0) without a bridge; by default all that `config` draws.
-        greedy: the likeliest action instead of a drawn one. Agents are trained and measured with drawn ones;
-            the likeliest can walk in circles.
-        lanes: boards played side by side.
-
-    Returns:
-        Counts for each type.
+    A type is (L, s, t), or (L, 0, 0) without a bridge; the lengths and the bridge probability of `config` are
+    replaced by those of each type. Other arguments are those of `play`. One compiled program for all types:
+    it can be called inside `jit`, and under `vmap` over `params`, when `config` is not traced; outside, it is
+    compiled once for each `policy`, so hand in the same function.
 
     Raises:
         ValueError: a number is not positive, or a type is none of the config's board.
@@ -112,9 +95,7 @@ def evaluate(
     return tally(played, types)
 
 
-def probabilities(
-    puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3']", config: boxworld.BoxWorldConfig
-) -> "Float[np.ndarray, 'P']":
+def probabilities(puzzles: Puzzles, config: boxworld.BoxWorldConfig) -> Float[np.ndarray, "P"]:
     """How often `config` draws each type: the weights of win rates in the fraction solved overall.
 
     Raises:
@@ -133,7 +114,7 @@ def probabilities(
     return np.asarray(found)
 
 
-def tally(played: Played, puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3']") -> Evaluation:
+def tally(played: Played, puzzles: Puzzles) -> Evaluation:
     """Counts for each type of E = P x episodes boards in the order of `boards_of`.
 
     Raises:
@@ -161,10 +142,7 @@ def tally(played: Played, puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndar
 
 
 def boards_of(
-    key: "PRNGKeyArray",
-    puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3']",
-    episodes: int,
-    config: boxworld.BoxWorldConfig,
+    key: PRNGKeyArray, puzzles: Puzzles, episodes: int, config: boxworld.BoxWorldConfig
 ) -> boxworld.State:
     """`episodes` boards of every type, those of the first type first: states with a leading axis.
 
@@ -174,7 +152,7 @@ def boards_of(
     Raises:
         ValueError: `episodes` is not positive, or a type is none of the config's board.
     """
-    _check_positive("episodes", episodes)
+    checks.whole_number("episodes", episodes)
     return _draw(key, jnp.asarray(_checked(puzzles, config), jnp.int8), config, episodes)
 
 
@@ -189,8 +167,7 @@ def _draw(key, types, config, episodes):
         if config.gem_locks == 1:
             return state
         x, y = state.traps[0, 0], state.traps[0, 1]  # -1 without a bridge: no tile of the board
-        rows = jnp.arange(config.rows, dtype=jnp.int8)[:, None]
-        cols = jnp.arange(config.cols, dtype=jnp.int8)[None]
+        rows, cols = places(config.rows, config.cols)
         grid = jnp.where((rows == y) & (cols == x), lock, state.grid)
         grid = jnp.where((rows == y) & (cols == x - 1) & (x > 0), held, grid)
         return dataclasses.replace(state, grid=grid, puzzle=state.puzzle.at[:3].set(puzzle))
@@ -212,8 +189,7 @@ def _play(policy, params, boards, config, key, cap, greedy, lanes):
     def step(carry):
         states, board, steps, following, played = carry
         observation = jax.vmap(lambda state: boxworld.observe(state, config))(states)
-        logits = policy(params, observation).logits
-        logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+        logits = at_least_float32(policy(params, observation).logits)
         # A board's actions depend on its number and the time only, not on the lane it was given.
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(board)
         actions = jax.vmap(act)(keys, steps, logits)
@@ -230,11 +206,8 @@ def _play(policy, params, boards, config, key, cap, greedy, lanes):
         order = following + jnp.cumsum(ended, dtype=jnp.int32) - 1
         board = jnp.where(ended, jnp.minimum(order, count), board)
         chosen = jax.tree.map(lambda leaf: leaf.at[board].get(mode="clip"), boards)
-        states = jax.tree.map(
-            lambda new, old: jnp.where(ended.reshape(-1, *(1,) * (old.ndim - 1)), new, old), chosen, states
-        )
         following = jnp.minimum(following + jnp.sum(ended, dtype=jnp.int32), count)
-        return states, board, jnp.where(ended, 0, steps), following, played
+        return select(ended, chosen, states), board, jnp.where(ended, 0, steps), following, played
 
     start = (
         jax.tree.map(lambda leaf: leaf[:lanes], boards),
@@ -251,49 +224,34 @@ def play(
     params: Any,
     boards: boxworld.State,
     config: boxworld.BoxWorldConfig,
-    key: "PRNGKeyArray",
+    key: PRNGKeyArray,
     *,
     cap: int = CAP,
     greedy: bool = False,
     lanes: int = 256,
 ) -> Played:
-    """Plays each of E boards once.
+    """Plays each of E boards, episodes at their start, once, `lanes` of them side by side.
 
     A lane whose board has ended takes the next that waits, so that a few long episodes hold up little; what
     happens on a board does not depend on the number of lanes. Since every board is played to its end, or to
-    the cap, easy ones are not counted more often than hard ones.
-
-    Args:
-        policy: gives logits for observations.
-        params: the policy's parameters.
-        boards: E episodes at their start.
-        config: their settings; an episode that its horizon breaks off counts as one given up.
-        key: for the actions.
-        cap: steps after which an episode is given up.
-        greedy: the likeliest action instead of a drawn one.
-        lanes: boards played side by side.
+    the cap, easy ones are not counted more often than hard ones. An episode is given up after `cap` steps, or
+    where the horizon of `config` breaks it off. `greedy` takes the likeliest action instead of a drawn one:
+    agents are trained and measured with drawn ones; the likeliest can walk in circles.
 
     Raises:
         ValueError: a number is not positive, or `boards` is not a batch.
     """
-    for name, value in (("cap", cap), ("lanes", lanes)):
-        _check_positive(name, value)
+    checks.whole_number("cap", cap)
+    checks.whole_number("lanes", lanes)
     if boards.time.ndim != 1 or not boards.time.size:
         raise ValueError(f"boards must have one leading axis [E], not {boards.time.shape}")
     return _play(policy, params, boards, config, key, cap, greedy, lanes)
 
 
-def solution_ratios(boards: boxworld.State, played: Played) -> "Float[np.ndarray, 'E']":
-    """How many times the steps of a shortest solution each solved board took: 1 is perfect.
+def solution_ratios(boards: boxworld.State, played: Played) -> Float[np.ndarray, "E"]:
+    """The steps that each board took over those of a shortest solution; NaN where it was not solved.
 
-    On the host, some milliseconds a board.
-
-    Args:
-        boards: E episodes at their start, as they were given to `play`.
-        played: how they ended.
-
-    Returns:
-        The ratios; NaN where a board was not solved.
+    On the host, some milliseconds a board, from boards as they were given to `play`.
 
     Raises:
         ValueError: `boards` and `played` are not of one batch.
@@ -311,14 +269,7 @@ def solution_ratios(boards: boxworld.State, played: Played) -> "Float[np.ndarray
     return ratios
 
 
-def _check_positive(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-
-
-def _checked(
-    puzzles: "Sequence[tuple[int, int, int]] | Int[np.ndarray, 'P 3']", config: boxworld.BoxWorldConfig
-) -> "Int[np.ndarray, 'P 3']":
+def _checked(puzzles: Puzzles, config: boxworld.BoxWorldConfig) -> Int[np.ndarray, "P 3"]:
     types = np.asarray(puzzles, dtype=int)
     if types.ndim != 2 or types.shape[1] != 3 or not len(types):
         raise ValueError(f"puzzles must be at least one (L, s, t) each, not of shape {types.shape}")

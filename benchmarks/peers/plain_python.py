@@ -1,7 +1,7 @@
 """BoxWorld an episode at a time in plain Python, as one writes an environment, against ours.
 
-The plain one is the model that the tests compare with (`tests.simplicial.plain_boxworld`); how both are run
-is `benchmarks.boxworld`'s: a random policy whose every picture is made and read.
+The plain one is the model that the tests compare with (`tests.simplicial.boxworld.plain_boxworld`); how both
+are run is `benchmarks.boxworld`'s: a random policy whose every picture is made and read.
 """
 
 import random
@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks import boxworld as environments
 from benchmarks import timing
 from simplicial import boxworld
-from tests.simplicial import plain_boxworld
+from tests.simplicial.boxworld import plain_boxworld
 
 PLAIN_STEPS = 2000
 

@@ -7,6 +7,9 @@
 
 Everything above is for one environment and is meant for `jax.vmap` and `jax.jit`. `step` never starts a new
 episode; `pool` and `step_or_restart` run a batch for ever at about the price of its steps.
+
+`config.py` has the settings, `rules.py` the state and what a step does, `generation.py` the random puzzles,
+`boards.py` puzzles set up by hand, `pool.py` batches without end, `solving.py` shortest solutions.
 """
 
 from simplicial.boxworld.boards import from_board

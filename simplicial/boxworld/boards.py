@@ -1,21 +1,17 @@
 """Puzzles set up by hand: any board of loose keys, boxes and a Gem as an episode at its start."""
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Int32
 
 from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig, check_sizes
 from simplicial.boxworld.rules import EMPTY, GEM, State
 
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, Bool, Int, Int32
-
 
 def from_board(
-    grid: "ArrayLike", palette: "ArrayLike", distractor_locks: "ArrayLike", config: BoxWorldConfig
+    grid: ArrayLike, palette: ArrayLike, distractor_locks: ArrayLike, config: BoxWorldConfig
 ) -> State:
     """An episode at its start on a given board, the player at (0, 0) with nothing.
 
@@ -34,27 +30,25 @@ def from_board(
             keys than the inventory holds, a distractor lock that is none.
     """
     check_sizes(config)
-    shapes = ((config.rows, config.cols), (NUM_COLOURS + 1, 3))
-    for name, array, shape in zip(("grid", "palette"), (grid, palette), shapes, strict=True):
-        if np.shape(array) != shape:
-            raise ValueError(f"{name} must have shape {shape}, not {np.shape(array)}")
+    arrays = {"grid": grid, "palette": palette, "distractor_locks": distractor_locks}
+    for name, shape in {"grid": (config.rows, config.cols), "palette": (NUM_COLOURS + 1, 3)}.items():
+        if np.shape(arrays[name]) != shape:
+            raise ValueError(f"{name} must have shape {shape}, not {np.shape(arrays[name])}")
     locks_shape = np.shape(distractor_locks)
     if len(locks_shape) != 2 or locks_shape[1] != 2 or locks_shape[0] > config.traps:
         raise ValueError(f"distractor_locks must have shape (up to {config.traps}, 2), not {locks_shape}")
-    known = [
-        None if isinstance(a, jax.core.Tracer) else np.asarray(a) for a in (grid, palette, distractor_locks)
-    ]
-    for name, array in zip(
-        ("grid", "palette", "distractor_locks"), (grid, palette, distractor_locks), strict=True
-    ):
+    for name, array in arrays.items():
         if not jnp.issubdtype(jnp.result_type(array), jnp.integer):
             raise ValueError(f"{name} must hold whole numbers, not {jnp.result_type(array)}")
-    if known[0] is not None:
-        _check_grid(known[0], config)
-    if known[1] is not None and (known[1].min() < 0 or known[1].max() > 255):
-        raise ValueError(f"palette must be between 0 and 255, not {known[1].min()} to {known[1].max()}")
-    if known[0] is not None and known[2] is not None:
-        _check_locks(known[0], known[2])
+    tiles, colours, locks = (
+        None if isinstance(array, jax.core.Tracer) else np.asarray(array) for array in arrays.values()
+    )
+    if tiles is not None:
+        _check_grid(tiles, config)
+    if colours is not None and (colours.min() < 0 or colours.max() > 255):
+        raise ValueError(f"palette must be between 0 and 255, not {colours.min()} to {colours.max()}")
+    if tiles is not None and locks is not None:
+        _check_locks(tiles, locks)
 
     grid = jnp.asarray(grid).astype(jnp.int8)
     traps = jnp.asarray(distractor_locks).astype(jnp.int8)
@@ -120,37 +114,30 @@ def _puzzle(grid, gem, traps, config: BoxWorldConfig):
     lock = padded[:, 2:].reshape(-1)
     at_trap = (rows[:, None] == traps[None, :, 1]) & (cols[:, None] + 1 == traps[None, :, 0])
     is_content = (tiles >= 0) & (padded[:, :-2].reshape(-1) < 0) & ~at_trap.any(1)
-    boxes = (tiles, lock, is_content)
 
-    first, upper = _follow(*boxes, _lock_of_gem(grid, gem, 0))
+    def path(below: int):
+        row, col = gem[1].astype(jnp.int32) + below, gem[0].astype(jnp.int32) + 1
+        colour = grid.at[row, col].get(mode="fill", fill_value=EMPTY).astype(jnp.int32)
+        return _follow(tiles, lock, is_content, colour)
+
+    first, upper = path(0)
     used = (traps[:, 0] >= 0).astype(jnp.int32)
     if not config.bridge_traps:
         return jnp.stack([first, jnp.int32(0), jnp.int32(0), used.sum()]).astype(jnp.int8)
-    second, lower = _follow(*boxes, _lock_of_gem(grid, gem, 1))
+    second, lower = path(1)
     length = jnp.where((first > 0) & (second > 0), jnp.maximum(first, second), 0)
     number = jnp.where(upper > 0, upper, jnp.where(lower > 0, length + lower, 0))
     bridge = jnp.where(at_trap[:, 0], tiles, -1).max(), jnp.where(at_trap[:, 0], lock, -1).max()
     held, locked = (jnp.where(colour > 0, number[colour], 0) for colour in bridge)
     is_bridge = (used[0] > 0) & (held > 0) & (locked > 0)
-    return jnp.stack(
-        [length, locked * is_bridge, held * is_bridge, used.sum() - is_bridge.astype(jnp.int32)]
-    ).astype(jnp.int8)
-
-
-def _lock_of_gem(grid, gem, below: int) -> "Int32[Array, '']":
-    row, col = gem[1].astype(jnp.int32) + below, gem[0].astype(jnp.int32) + 1
-    return grid.at[row, col].get(mode="fill", fill_value=EMPTY).astype(jnp.int32)
+    distractors = used.sum() - is_bridge.astype(jnp.int32)
+    return jnp.stack([length, locked * is_bridge, held * is_bridge, distractors]).astype(jnp.int8)
 
 
 def _follow(
-    tiles: "Int[Array, 'RC']",
-    lock: "Int[Array, 'RC']",
-    is_content: "Bool[Array, 'RC']",
-    colour: "Int[Array, '']",
-) -> "tuple[Int32[Array, ''], Int32[Array, '21']]":
-    """The keys that lead to a lock: how many down to a loose one (0 if there is none), and each colour's
-    place.
-    """
+    tiles: Int32[Array, "RC"], lock: Int32[Array, "RC"], is_content: Bool[Array, "RC"], colour
+) -> tuple[Int32[Array, ""], Int32[Array, "21"]]:
+    """The keys to a lock's colour: how many down to a loose one (0 without one), and each colour's place."""
 
     def back(depth, carry):
         colour, length, number = carry

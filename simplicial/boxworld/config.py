@@ -1,23 +1,19 @@
-"""Settings of BoxWorld: what may change during training is a pytree leaf, what fixes an array's size is
-static.
-"""
+"""Settings of BoxWorld: what may change in training is a pytree leaf, what fixes array sizes is static."""
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from flax import struct
+from jax.typing import ArrayLike
 
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
+from simplicial import checks
 
 NUM_COLOURS = 20  # beside the Gem's white
 
 
-@struct.dataclass
-class BoxWorldConfig:
+class BoxWorldConfig(struct.PyTreeNode):
     """Which puzzles are drawn, on which board.
 
     The leaves may be traced or batched (`jax.vmap` over a curriculum); `reset` checks those that are plain
@@ -38,21 +34,17 @@ class BoxWorldConfig:
         traps: K, the most boxes that end an episode: `branch_length` per distractor, and one for the bridge.
     """
 
-    min_length: "ArrayLike" = 1
-    max_length: "ArrayLike" = 1
-    bridge_probability: "ArrayLike" = 0.0
-    min_distractors: "ArrayLike" = 0
-    max_distractors: "ArrayLike" = 0
-    branch_length: "ArrayLike" = 1
-    horizon: "ArrayLike" = 0
+    min_length: ArrayLike = 1
+    max_length: ArrayLike = 1
+    bridge_probability: ArrayLike = 0.0
+    min_distractors: ArrayLike = 0
+    max_distractors: ArrayLike = 0
+    branch_length: ArrayLike = 1
+    horizon: ArrayLike = 0
     rows: int = struct.field(pytree_node=False, default=7)
     cols: int = struct.field(pytree_node=False, default=9)
     gem_locks: int = struct.field(pytree_node=False, default=2)
     traps: int = struct.field(pytree_node=False, default=1)
-
-    def replace(self, **changes: Any) -> "BoxWorldConfig":
-        """The config with some fields changed."""
-        return dataclasses.replace(self, **changes)
 
     @property
     def bridge_traps(self) -> int:
@@ -78,24 +70,16 @@ class BoxWorldConfig:
 STANDARD = BoxWorldConfig(min_length=1, max_length=5, max_distractors=4, rows=9, cols=9, gem_locks=1, traps=4)
 """The paper's BoxWorld of Zambaldi et al.: 9 x 9, solution length 1 to 5, up to 4 distractors of length 1."""
 
-BRIDGE = BoxWorldConfig(
-    min_length=1, max_length=3, bridge_probability=0.5, rows=7, cols=9, gem_locks=2, traps=1
-)
+BRIDGE = BoxWorldConfig(max_length=3, bridge_probability=0.5, rows=7, cols=9, gem_locks=2, traps=1)
 """The paper's bridge BoxWorld: 7 x 9, solution length 1 to 3, a bridge in half of the episodes."""
 
 
 def check_sizes(config: BoxWorldConfig) -> None:
-    """Refuses a board that is no board.
-
-    Raises:
-        ValueError: a static size is not what it must be.
-    """
+    """Raises ValueError where a static size does not give a board."""
     if config.gem_locks not in (1, 2):
         raise ValueError(f"gem_locks must be 1 or 2, not {config.gem_locks!r}")
     for name, least in (("rows", 3), ("cols", 3), ("traps", config.bridge_traps)):
-        value = getattr(config, name)
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        checks.whole_number(name, getattr(config, name), least)
 
 
 def check(config: BoxWorldConfig) -> None:
@@ -107,22 +91,15 @@ def check(config: BoxWorldConfig) -> None:
     """
     check_sizes(config)
     plain = known_leaves(config)
-    for name in (
-        "min_length",
-        "max_length",
-        "min_distractors",
-        "max_distractors",
-        "branch_length",
-        "horizon",
-    ):
-        value, least = plain[name], 0 if name in ("min_distractors", "max_distractors", "horizon") else 1
+    probability = plain.pop("bridge_probability")
+    for name, value in plain.items():
+        least = int(name in ("min_length", "max_length", "branch_length"))
         if value is not None and (value < least or value != int(value)):
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value}")
     for name in ("length", "distractors"):
         least, most = plain[f"min_{name}"], plain[f"max_{name}"]
         if least is not None and most is not None and least > most:
             raise ValueError(f"min_{name} must be at most max_{name}, not {least} > {most}")
-    probability = plain["bridge_probability"]
     if probability is not None and not 0 <= probability <= 1:
         raise ValueError(f"bridge_probability must be between 0 and 1, not {probability}")
     if probability and config.gem_locks == 1:
@@ -132,10 +109,7 @@ def check(config: BoxWorldConfig) -> None:
             "a Gem with two locks needs slots to its right and below it: at least 5 rows and 6 columns, "
             f"not rows={config.rows}, cols={config.cols}"
         )
-    _check_fit(config, plain)
 
-
-def _check_fit(config: BoxWorldConfig, plain: dict[str, float | None]) -> None:
     length, distractors, branch = (plain[name] for name in ("max_length", "max_distractors", "branch_length"))
     if length is None or distractors is None or branch is None:
         return
@@ -150,7 +124,7 @@ def _check_fit(config: BoxWorldConfig, plain: dict[str, float | None]) -> None:
             f"traps must be at least {side + config.bridge_traps} for max_distractors={distractors:g} of "
             f"branch_length={branch:g}{' and a bridge' * config.bridge_traps}, not {config.traps}"
         )
-    bridge = int(plain["bridge_probability"] != 0 and config.gem_locks == 2)
+    bridge = int(probability != 0 and config.gem_locks == 2)
     room = config.num_slots - (config.gem_locks - 1)  # the slot below a Gem with two locks stays empty
     if 1 + keys + bridge > room:
         raise ValueError(
@@ -166,10 +140,11 @@ def known_leaves(config: BoxWorldConfig) -> dict[str, float | None]:
     Raises:
         ValueError: one is infinite or not a number.
     """
-    names = [field.name for field in dataclasses.fields(config) if field.metadata.get("pytree_node", True)]
     known: dict[str, float | None] = {}
-    for name in names:
-        leaf = getattr(config, name)
+    for field in dataclasses.fields(config):
+        if not field.metadata.get("pytree_node", True):
+            continue
+        name, leaf = field.name, getattr(config, field.name)
         is_known = not isinstance(leaf, jax.core.Tracer) and np.ndim(leaf) == 0
         value = known[name] = float(leaf) if is_known else None
         if value is not None and not math.isfinite(value):

@@ -10,43 +10,31 @@ Axes: S slots, row by row; K traps; R rows, C columns.
 
 import colorsys
 import itertools
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int8, Int32, PRNGKeyArray, UInt8, UInt32
 
 from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig, check, known_leaves
 from simplicial.boxworld.rules import EMPTY, GEM, State
 
-if TYPE_CHECKING:
-    from jaxtyping import Array, Int8, Int32, PRNGKeyArray, UInt8, UInt32
-
-HUES: "UInt8[np.ndarray, '20 3']" = np.asarray(
-    [
-        [round(255 * channel) for channel in colorsys.hsv_to_rgb(index / NUM_COLOURS, 0.7, 0.8)]
-        for index in range(NUM_COLOURS)
-    ],
-    np.uint8,
-)
+HUES: UInt8[np.ndarray, "20 3"] = np.round(
+    [255 * np.asarray(colorsys.hsv_to_rgb(i / NUM_COLOURS, 0.7, 0.8)) for i in range(NUM_COLOURS)]
+).astype(np.uint8)
 """The colours of the keys: hues 0, 18, .., 342 degrees, saturation .7, value .8."""
 
-_WHITE = np.full((1, 3), 255, np.uint8)
 
-
-def reset(key: "PRNGKeyArray", config: BoxWorldConfig) -> State:
+def reset(key: PRNGKeyArray, config: BoxWorldConfig) -> State:
     """A new episode with a puzzle drawn from the config's distribution.
 
     The solution length and the number of distractors are uniform in their ranges; slots and colours are a
     fresh permutation; a bridge's lock is uniform over the keys of the first path, its key over those of the
     second; a distractor branch's first lock is uniform over all keys of the solution.
 
-    Args:
-        key: one JAX key; the episode is a function of it and the config.
-        config: checked here, leaves that are traced or batched excepted.
-
     Raises:
-        ValueError: the config's ranges are empty or cannot fit the board.
+        ValueError: the config's ranges are empty or cannot fit the board; leaves that are traced or batched
+            are not checked.
     """
     check(config)
     # One call for all random words: a call each would be most of the time to run and to compile.
@@ -84,7 +72,8 @@ def reset(key: "PRNGKeyArray", config: BoxWorldConfig) -> State:
         below = _board(jnp.where(is_gem, GEM, EMPTY), jnp.where(is_gem, length + 1, EMPTY), config)
         grid = jnp.maximum(grid, jnp.roll(below, 1, axis=0))
 
-    xs, ys = _slot_places(config)
+    places = np.meshgrid(config.slot_ys, config.slot_xs, indexing="ij")
+    ys, xs = (jnp.asarray(place.ravel(), jnp.int8) for place in places)
     gem_slot = jnp.argmax(is_gem)
     trap_slot = jnp.argmax(here, axis=0)
     return State(
@@ -92,13 +81,9 @@ def reset(key: "PRNGKeyArray", config: BoxWorldConfig) -> State:
         inventory=jnp.full(config.rows, EMPTY, jnp.int8),
         player=jnp.zeros(2, jnp.int8),
         gem=jnp.stack([xs[gem_slot], ys[gem_slot]]),
-        palette=_palette(for_colours),
-        traps=jnp.where(
-            is_used[:, None], jnp.stack([xs[trap_slot] + 1, ys[trap_slot]], axis=-1), jnp.int8(-1)
-        ),
-        puzzle=jnp.concatenate([length[None], bridge, (distractors * config.branch_length)[None]]).astype(
-            jnp.int8
-        ),
+        palette=jnp.concatenate([jnp.full((1, 3), 255, jnp.uint8), jnp.asarray(HUES)[_ranks(for_colours)]]),
+        traps=jnp.where(is_used[:, None], jnp.stack([xs[trap_slot] + 1, ys[trap_slot]], -1), jnp.int8(-1)),
+        puzzle=jnp.stack([length, *bridge, distractors * config.branch_length]).astype(jnp.int8),
         time=jnp.int32(0),
         terminated=jnp.bool_(False),
         truncated=jnp.bool_(False),
@@ -126,7 +111,7 @@ def puzzles(config: BoxWorldConfig) -> list[tuple[int, int, int]]:
     return found
 
 
-def puzzle_number(state: State, config: BoxWorldConfig) -> "Int32[Array, '']":
+def puzzle_number(state: State, config: BoxWorldConfig) -> Int32[Array, ""]:
     """Where the state's puzzle stands in `puzzles(config)`; -1 for one that is not there.
 
     Raises:
@@ -137,45 +122,32 @@ def puzzle_number(state: State, config: BoxWorldConfig) -> "Int32[Array, '']":
     return jnp.where(is_it.any(), jnp.argmax(is_it), -1).astype(jnp.int32)
 
 
-def _uniform(word: "UInt32[Array, '*N']", least, most) -> "Int32[Array, '*N']":
+def _uniform(word: UInt32[Array, "*N"], least, most) -> Int32[Array, "*N"]:
     """A whole number from `least` to `most` (fewer than 256 apart) by one random word; bias below 1e-5."""
     least = jnp.asarray(least, jnp.int32)
     count = jnp.asarray(most, jnp.int32) - least + 1
     return least + ((word >> 8) * count.astype(jnp.uint32) >> 24).astype(jnp.int32)
 
 
-def _ranks(words: "UInt32[Array, 'N']") -> "Int32[Array, 'N']":
-    """The rank of each of N random words: a uniform permutation.
-
-    Words are told apart by their place in the lowest bits, so that there are no ties.
-    """
+def _ranks(words: UInt32[Array, "N"]) -> Int32[Array, "N"]:
+    """The rank of each of N random words: a uniform permutation."""
     count = words.shape[0]
-    bits = max(count - 1, 1).bit_length()
+    bits = max(
+        count - 1, 1
+    ).bit_length()  # the lowest ones become the word's place, so that there are no ties
     words = (words >> bits << bits) | jnp.arange(count, dtype=jnp.uint32)
     return jnp.sum(words[None, :] < words[:, None], axis=1, dtype=jnp.int32)
 
 
-def _palette(words: "UInt32[Array, '20']") -> "UInt8[Array, '21 3']":
-    order = _ranks(words)
-    return jnp.concatenate([jnp.asarray(_WHITE), jnp.asarray(HUES)[order]])
-
-
-def _slot_places(config: BoxWorldConfig) -> "tuple[Int8[Array, 'S'], Int8[Array, 'S']]":
-    ys, xs = np.meshgrid(config.slot_ys, config.slot_xs, indexing="ij")
-    return jnp.asarray(xs.ravel(), jnp.int8), jnp.asarray(ys.ravel(), jnp.int8)
-
-
-def _slot_ranks(for_gem, for_slots, config: BoxWorldConfig) -> "Int32[Array, 'S']":
-    """The number that each slot is given, the Gem's first.
-
-    The authors shuffle the slots until the first may hold the Gem (with two locks: not in the last column,
-    nor in the last row); that is the Gem's slot uniform among those and the others in uniform order. The slot
-    below a Gem with two locks comes last, where no puzzle that fits the board reaches it.
-    """
+def _slot_ranks(for_gem, for_slots, config: BoxWorldConfig) -> Int32[Array, "S"]:
+    """The number that each slot is given, the Gem's first."""
     width, slots = len(config.slot_xs), config.num_slots
     order = _ranks(for_slots)
     if config.gem_locks == 1:
         return order
+    # The authors shuffle the slots until the first may hold the Gem (not in the last column, nor in the last
+    # row); that is the Gem's slot uniform among those and the others in uniform order. The slot below the Gem
+    # comes last, where no puzzle that fits the board reaches it.
     allowed = np.arange(slots).reshape(-1, width)[:-1, :-1].ravel()
     gem = jnp.asarray(allowed)[_uniform(for_gem, 0, allowed.size - 1)]
     place = jnp.arange(slots)
@@ -202,7 +174,7 @@ def _trap_boxes(for_bridge, for_locks, length, distractors, config: BoxWorldConf
     return lock, content.at[0].set(bridge_key)
 
 
-def _board(contents, locks, config: BoxWorldConfig) -> "Int8[Array, 'R C']":
+def _board(contents, locks, config: BoxWorldConfig) -> Int8[Array, "R C"]:
     """The tiles of all slots put in their places: `EMPTY` between them."""
     height, width = len(config.slot_ys), len(config.slot_xs)
 

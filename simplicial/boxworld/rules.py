@@ -4,23 +4,19 @@ A key of colour c is a tile of that colour. A box is two tiles side by side: its
 on the right. Colour 0 is the Gem; a Gem with two locks is a box two rows high. Coordinates are (x, y), x to
 the right and y downwards, as in the authors' environment.
 
-Axes: R rows, C columns, K boxes that end the episode when opened (the bridge, distractors). Boards are int8
-    and
-every rule is arithmetic on whole boards or a handful of lookups, so that a batch of thousands costs a few
+Axes: R rows, C columns, K boxes that end the episode when opened (the bridge, distractors). Boards are int8,
+and every rule is arithmetic on whole boards or a handful of lookups, so that a batch of thousands costs a few
 passes over memory.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from flax import struct
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int8, Int32, UInt8
 
 from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
-    from jaxtyping import Array, Bool, Float, Int8, Int32, UInt8
 
 LEFT, UP, RIGHT, DOWN = range(4)
 NUM_ACTIONS = 4
@@ -48,25 +44,25 @@ class State:
         truncated: the horizon came first.
     """
 
-    grid: "Int8[Array, 'R C']"
-    inventory: "Int8[Array, 'R']"
-    player: "Int8[Array, '2']"
-    gem: "Int8[Array, '2']"
-    palette: "UInt8[Array, '21 3']"
-    traps: "Int8[Array, 'K 2']"
-    puzzle: "Int8[Array, '4']"
-    time: "Int32[Array, '']"
-    terminated: "Bool[Array, '']"
-    truncated: "Bool[Array, '']"
+    grid: Int8[Array, "R C"]
+    inventory: Int8[Array, "R"]
+    player: Int8[Array, "2"]
+    gem: Int8[Array, "2"]
+    palette: UInt8[Array, "21 3"]
+    traps: Int8[Array, "K 2"]
+    puzzle: Int8[Array, "4"]
+    time: Int32[Array, ""]
+    terminated: Bool[Array, ""]
+    truncated: Bool[Array, ""]
 
 
 @struct.dataclass
 class Outcome:
     """What a step gave: the reward, and whether and how the episode is over."""
 
-    reward: "Float[Array, '']"
-    terminated: "Bool[Array, '']"
-    truncated: "Bool[Array, '']"
+    reward: Float[Array, ""]
+    terminated: Bool[Array, ""]
+    truncated: Bool[Array, ""]
 
 
 @struct.dataclass
@@ -81,44 +77,36 @@ class PuzzleType:
         distractors: the number of distractor boxes.
     """
 
-    solution_length: "Int32[Array, '']"
-    bridge_lock: "Int32[Array, '']"
-    bridge_key: "Int32[Array, '']"
-    distractors: "Int32[Array, '']"
+    solution_length: Int32[Array, ""]
+    bridge_lock: Int32[Array, ""]
+    bridge_key: Int32[Array, ""]
+    distractors: Int32[Array, ""]
 
 
 def puzzle_type(state: State) -> PuzzleType:
-    """The type (L, s, t) of a state's puzzle: bridge BoxWorld has 14 with a bridge and one without for each
-    L.
+    """The type (L, s, t) of a state's puzzle as it was made: opened boxes do not change it.
 
-    It is decided when the board is made: opened boxes do not change it.
+    The paper's bridge BoxWorld has 14 with a bridge, and one without for each L.
     """
     return PuzzleType(*(state.puzzle[..., i].astype(jnp.int32) for i in range(4)))
 
 
-def observe(state: State, config: BoxWorldConfig) -> "UInt8[Array, 'R C+1 3']":
+def observe(state: State, config: BoxWorldConfig) -> UInt8[Array, "R C+1 3"]:
     """The picture the agent sees: the board and, to its right, the inventory from the top down.
 
     The player is painted last; a finished episode's picture is the one after its last step.
     """
-    codes = jnp.concatenate([_shown(state.grid), _held(state.inventory)[:, None]], axis=1)
-    rows, cols = _places(config.rows, config.cols + 1)
+    tiles = jnp.where(state.grid < 0, jnp.int8(NUM_COLOURS + 1), state.grid)
+    held = jnp.where(state.inventory < 0, jnp.int8(NUM_COLOURS + 2), state.inventory)
+    codes = jnp.concatenate([tiles, held[:, None]], axis=1)
+    rows, cols = places(config.rows, config.cols + 1)
     is_player = (rows == state.player[1]) & (cols == state.player[0])
     codes = jnp.where(is_player, jnp.int8(NUM_COLOURS + 3), codes)
-    others = jnp.asarray([FLOOR, NO_KEY, PLAYER], jnp.uint8)
-    palette = jnp.concatenate([state.palette, others])
+    palette = jnp.concatenate([state.palette, jnp.asarray([FLOOR, NO_KEY, PLAYER], jnp.uint8)])
     return palette.at[codes].get(mode="promise_in_bounds")
 
 
-def _shown(grid):
-    return jnp.where(grid < 0, jnp.int8(NUM_COLOURS + 1), grid)
-
-
-def _held(inventory):
-    return jnp.where(inventory < 0, jnp.int8(NUM_COLOURS + 2), inventory)
-
-
-def step(state: State, action: "ArrayLike", config: BoxWorldConfig) -> tuple[State, Outcome]:
+def step(state: State, action: ArrayLike, config: BoxWorldConfig) -> tuple[State, Outcome]:
     """One move.
 
     The player walks onto empty tiles, takes loose keys by walking onto them, and opens a box by walking onto
@@ -126,13 +114,8 @@ def step(state: State, action: "ArrayLike", config: BoxWorldConfig) -> tuple[Sta
     is in the way costs the step and changes nothing. Rewards: the Gem 10 and the end, a trap -1 and the end,
     any other key or box 1.
 
-    Args:
-        state: where the episode is; a finished one stays as it is, reward 0, the same flags again.
-        action: `LEFT`, `UP`, `RIGHT` or `DOWN`; another number does nothing, but the step is counted.
-        config: the settings the state was made with.
-
-    Returns:
-        The next state and what the step gave. No new episode is started.
+    An action other than `LEFT`, `UP`, `RIGHT` and `DOWN` does nothing, but the step is counted. A finished
+    episode stays as it is, reward 0, the same flags again: no new one is started.
     """
     live = ~(state.terminated | state.truncated)
     action = jnp.asarray(action).astype(jnp.int32)
@@ -164,7 +147,7 @@ def step(state: State, action: "ArrayLike", config: BoxWorldConfig) -> tuple[Sta
 
     takes = (opens | is_loose) & live
     inventory = _with(jnp.where(is_loose, state.inventory, used), content)
-    rows, cols = _places(config.rows, config.cols)
+    rows, cols = places(config.rows, config.cols)
     cleared = takes & (rows >= first_y) & (rows <= last_y) & (cols >= first_x) & (cols <= last_x)
     moves = takes | ((tile < 0) & live)
     player = jnp.where(moves, jnp.stack([x, y]), state.player)
@@ -188,7 +171,7 @@ def step(state: State, action: "ArrayLike", config: BoxWorldConfig) -> tuple[Sta
     return state, Outcome(reward=reward, terminated=terminated, truncated=truncated)
 
 
-def _places(rows: int, cols: int):
+def places(rows: int, cols: int) -> tuple[Int8[Array, "R 1"], Int8[Array, "1 C"]]:
     """Row and column of every tile, int8 so that comparing whole boards with them stays narrow."""
     return jnp.arange(rows, dtype=jnp.int8)[:, None], jnp.arange(cols, dtype=jnp.int8)[None, :]
 

@@ -8,14 +8,11 @@ stands): at most a few hundred sets, each with one walk over the board per way o
 import collections
 import heapq
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from simplicial.boxworld.rules import DOWN, EMPTY, GEM, LEFT, RIGHT, UP
-
-if TYPE_CHECKING:
-    from simplicial.boxworld.rules import State
+from simplicial.boxworld.rules import DOWN, EMPTY, GEM, LEFT, RIGHT, UP, State
 
 type _Way = tuple[int, int, frozenset[int], tuple[int, int], tuple[int, ...]]
 """Cost, order, what has been taken, where the player stands, the actions so far."""
@@ -32,20 +29,13 @@ class _Item(NamedTuple):
     tiles: frozenset[tuple[int, int]]
 
 
-def shortest_solution(state: "State") -> int | None:
-    """Steps that the best player needs from this state to the Gem; None where the Gem is out of reach.
-
-    Args:
-        state: one episode, not a batch; the horizon is not looked at.
-
-    Raises:
-        ValueError: a batch was given.
-    """
+def shortest_solution(state: State) -> int | None:
+    """The length of `solve`, the steps of the best player; None where the Gem is out of reach."""
     actions = solve(state)
     return None if actions is None else len(actions)
 
 
-def solve(state: "State") -> list[int] | None:
+def solve(state: State) -> list[int] | None:
     """The actions of a shortest way to the Gem, without opening a trap; None where there is none.
 
     Args:
@@ -68,7 +58,7 @@ def solve(state: "State") -> list[int] | None:
     queue: list[_Way] = [(0, next(order), frozenset(), (x, y), ())]
     done = set()
     while queue:
-        cost, _, taken, place, actions = heapq.heappop(queue)
+        _, _, taken, place, actions = heapq.heappop(queue)
         if any(GEM in items[i].gives for i in taken):
             return list(actions)
         if (taken, place) in done:
@@ -85,9 +75,8 @@ def solve(state: "State") -> list[int] | None:
                 continue
             for entry in item.entries:
                 if entry in ways:
-                    walk = ways[entry]
-                    onward = (*actions, *walk)
-                    heapq.heappush(queue, (cost + len(walk), next(order), taken | {i}, entry, onward))
+                    onward = (*actions, *ways[entry])
+                    heapq.heappush(queue, (len(onward), next(order), taken | {i}, entry, onward))
     return None
 
 
@@ -98,7 +87,7 @@ def _items(grid: np.ndarray, traps: list[list[int]]) -> list[_Item]:
     for y, x in np.argwhere(grid != EMPTY).tolist():
         content, left, right = (int(padded[y, x + i]) for i in (1, 0, 2))
         if left != EMPTY:
-            continue  # a lock: told with its content
+            continue  # a lock: comes with its content
         if right == EMPTY:
             items.append(_Item(((x, y),), (), (content,), frozenset({(x, y)})))
         elif content == GEM:

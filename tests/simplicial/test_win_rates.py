@@ -12,7 +12,7 @@ import pytest
 
 from simplicial import boxworld, win_rates
 from simplicial.agent import AgentOutput
-from tests.simplicial import plain_boxworld
+from tests.simplicial.boxworld import plain_boxworld
 from tests.simplicial.small import quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.peers import plain_python
-from tests.simplicial import plain_boxworld
+from tests.simplicial.boxworld import plain_boxworld
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simplicial import boxworld
-from tests.simplicial import plain_boxworld
+from tests.simplicial.boxworld import plain_boxworld
 
 STEP = jax.jit(boxworld.step)
 RESET = jax.jit(boxworld.reset_batch, static_argnums=1)

@@ -1,0 +1,73 @@
+"""Boards set up by hand: which are refused, and what type of puzzle each is."""
+
+import jax
+import numpy as np
+import pytest
+
+from simplicial import boxworld
+
+
+def board(tiles, rows=7, cols=9):
+    """A board of (x, y): colour, with a two-lock Gem at (1, 1) and its two loose keys."""
+    grid = np.full((rows, cols), -1)
+    base = {(1, 1): 0, (2, 1): 1, (1, 2): 0, (2, 2): 2, (4, 1): 1, (4, 3): 2}
+    for (x, y), colour in {**base, **tiles}.items():
+        grid[y, x] = colour
+    return grid
+
+
+PALETTE = np.arange(63).reshape(21, 3)
+NO_LOCKS = np.full((1, 2), -1)
+
+
+@pytest.mark.parametrize(
+    ("grid", "palette", "locks", "message"),
+    [
+        (board({(4, 5): 21}), PALETTE, NO_LOCKS, r"unknown colours \[21\]"),
+        (board({(4, 5): -2}), PALETTE, NO_LOCKS, r"unknown colours \[-2\]"),
+        (np.full((7, 9), -1), PALETTE, NO_LOCKS, "no Gem"),
+        (board({(1, 2): -1, (2, 2): -1}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
+        (board({(2, 2): -1}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
+        (board({(7, 5): 0}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
+        (board({(0, 0): 3}), PALETTE, NO_LOCKS, r"\(0, 0\)"),
+        (board({(4, 5): 3, (5, 5): 4, (6, 5): 5}), PALETTE, NO_LOCKS, "three tiles"),
+        (board({(6, y): 3 for y in range(6)}), PALETTE, NO_LOCKS, "8 loose keys"),
+        (board({})[:, :8], PALETTE, NO_LOCKS, r"grid must have shape \(7, 9\), not \(7, 8\)"),
+        (board({}).astype(float), PALETTE, NO_LOCKS, "grid must hold whole numbers"),
+        (board({}), PALETTE[:20], NO_LOCKS, r"palette must have shape \(21, 3\), not \(20, 3\)"),
+        (board({}), PALETTE * 5, NO_LOCKS, "palette must be between 0 and 255"),
+        (board({}), PALETTE, np.full((2, 2), -1), r"distractor_locks must have shape"),
+        (board({}), PALETTE, np.asarray([[4, 1]]), r"\(4, 1\), where grid has no lock"),
+        (board({}), PALETTE, np.asarray([[9, 1]]), r"\(9, 1\), where grid has no lock"),
+    ],
+)
+def test_boards_that_are_none_are_refused(grid, palette, locks, message):
+    """Each with what is wrong."""
+    with pytest.raises(ValueError, match=message):
+        boxworld.from_board(grid, palette, locks, boxworld.BRIDGE)
+
+
+def test_shapes_are_refused_under_jit_too():
+    """Values are unknown there, shapes are not."""
+    make = jax.jit(lambda grid: boxworld.from_board(grid, PALETTE, NO_LOCKS, boxworld.BRIDGE))
+    with pytest.raises(ValueError, match="grid must have shape"):
+        make(board({})[:-1])
+
+
+@pytest.mark.parametrize(
+    ("tiles", "locks", "expected"),
+    [
+        ({}, NO_LOCKS, (1, 0, 0, 0)),
+        ({(4, 5): 2, (5, 5): 1}, np.asarray([[5, 5]]), (1, 1, 2, 0)),
+        ({(4, 5): 1, (5, 5): 2}, np.asarray([[5, 5]]), (1, 2, 1, 0)),  # from the lower path to the upper
+        ({(4, 5): 7, (5, 5): 1}, np.asarray([[5, 5]]), (1, 0, 0, 1)),  # a distractor, no bridge
+        ({(5, 1): 9}, NO_LOCKS, (0, 0, 0, 0)),  # the key of 1 is in a box that nothing opens
+        ({(5, 1): 9, (5, 3): 8, (7, 5): 8, (7, 1): 9}, NO_LOCKS, (2, 0, 0, 0)),
+        ({(5, 1): 2, (5, 3): 1}, NO_LOCKS, (0, 0, 0, 0)),  # each path is the other's beginning
+    ],
+)
+def test_puzzle_types_of_boards_made_by_hand(tiles, locks, expected):
+    """Whatever numbers the colours have."""
+    state = boxworld.from_board(board(tiles), PALETTE, locks, boxworld.BRIDGE)
+    kind = boxworld.puzzle_type(state)
+    assert (kind.solution_length, kind.bridge_lock, kind.bridge_key, kind.distractors) == expected

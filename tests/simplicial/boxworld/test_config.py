@@ -1,0 +1,44 @@
+"""Settings: which are refused."""
+
+import jax
+import pytest
+
+from simplicial import boxworld
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (boxworld.BRIDGE, {"max_length": 4}, "10 slots with the bridge; rows=7, cols=9 have 8"),
+        (boxworld.BRIDGE, {"max_length": 3, "rows": 5}, "8 slots with the bridge; rows=5, cols=9 have 5"),
+        (boxworld.STANDARD, {"max_length": 8}, "13 slots; rows=9, cols=9 have 12"),
+        (boxworld.STANDARD, {"max_distractors": 5}, "traps must be at least 5"),
+        (boxworld.STANDARD, {"branch_length": 2}, "traps must be at least 8"),
+        (boxworld.BRIDGE, {"max_distractors": 1}, "traps must be at least 2 .* and a bridge"),
+        (boxworld.STANDARD, {"max_length": 21, "rows": 41}, "25 colours of 20"),
+        (boxworld.BRIDGE, {"min_length": 0}, "min_length must be a whole number of at least 1"),
+        (boxworld.BRIDGE, {"max_length": 1.5}, "max_length must be a whole number"),
+        (boxworld.BRIDGE, {"min_length": 3, "max_length": 2}, "min_length must be at most"),
+        (boxworld.STANDARD, {"min_distractors": 4, "max_distractors": 3}, "min_distractors must be at most"),
+        (boxworld.STANDARD, {"min_distractors": -1}, "min_distractors must be"),
+        (boxworld.BRIDGE, {"bridge_probability": 1.1}, "bridge_probability must be between 0 and 1"),
+        (boxworld.BRIDGE, {"bridge_probability": float("nan")}, "bridge_probability must be finite"),
+        (
+            boxworld.STANDARD,
+            {"bridge_probability": 0.5},
+            "bridge_probability must be 0 for a Gem with one lock",
+        ),
+        (boxworld.BRIDGE, {"horizon": -1}, "horizon must be"),
+        (boxworld.BRIDGE, {"rows": 4}, "at least 5 rows and 6 columns"),
+        (boxworld.BRIDGE, {"cols": 2}, "cols must be a whole number of at least 3"),
+        (boxworld.BRIDGE, {"traps": 0}, "traps must be a whole number of at least 1"),
+        (boxworld.BRIDGE, {"gem_locks": 3}, "gem_locks must be 1 or 2"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_refused(config, changes, message):
+    """Before anything is drawn, compiled or not, and by name."""
+    config = config.replace(**changes)
+    with pytest.raises(ValueError, match=message):
+        boxworld.reset(jax.random.key(0), config)
+    with pytest.raises(ValueError, match=message):
+        jax.jit(lambda key: boxworld.reset(key, config))(jax.random.key(0))
