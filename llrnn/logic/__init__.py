@@ -16,7 +16,6 @@ from llrnn.logic.differential import derivative
 from llrnn.logic.masters import dual, ntm_master, ntm_state
 from llrnn.logic.names import is_plain
 from llrnn.logic.normalize import normalize
-from llrnn.logic.printing import show
 from llrnn.logic.programs import (
     binary_integer,
     compose,
@@ -59,6 +58,7 @@ from llrnn.logic.terms import (
     Var,
     Zero,
     alpha_equal,
+    show,
 )
 from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, let_star
 from llrnn.logic.types import Atom, Bang, Lolli, One, Tensor, Type, With, binary, endo, integer
