@@ -10,7 +10,6 @@ logic.matrix(square, 5)                       # x @ x
 
 from llrnn.logic import kets, values
 from llrnn.logic.check import Judgement, LinearityError, check, judge
-from llrnn.logic.coordinates import dense, matrix
 from llrnn.logic.denote import denote, ket_value, nonlinear
 from llrnn.logic.differential import derivative
 from llrnn.logic.masters import dual, ntm_master, ntm_state
@@ -29,7 +28,6 @@ from llrnn.logic.programs import (
     repeat,
     square,
 )
-from llrnn.logic.representation import Kets, LinearMap, ket, superpose
 from llrnn.logic.sequent import Derivation, derivation
 from llrnn.logic.spans import (
     NumeralSpan,
@@ -62,6 +60,7 @@ from llrnn.logic.terms import (
 )
 from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, let_star
 from llrnn.logic.types import Atom, Bang, Lolli, One, Tensor, Type, With, binary, endo, integer
+from llrnn.logic.values import Kets, LinearMap, dense, ket, matrix, superpose
 
 __all__ = [
     "App",
