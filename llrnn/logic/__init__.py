@@ -10,13 +10,11 @@ logic.matrix(square, 5)                       # x @ x
 
 from llrnn.logic import kets, values
 from llrnn.logic.check import Judgement, LinearityError, check, judge
-from llrnn.logic.coordinates import dense, matrix
 from llrnn.logic.denote import denote, ket_value, nonlinear
 from llrnn.logic.differential import derivative
 from llrnn.logic.masters import dual, ntm_master, ntm_state
 from llrnn.logic.names import is_plain
 from llrnn.logic.normalize import normalize
-from llrnn.logic.printing import show
 from llrnn.logic.programs import (
     binary_integer,
     compose,
@@ -30,7 +28,6 @@ from llrnn.logic.programs import (
     repeat,
     square,
 )
-from llrnn.logic.representation import Kets, LinearMap, ket, superpose
 from llrnn.logic.sequent import Derivation, derivation
 from llrnn.logic.spans import (
     NumeralSpan,
@@ -59,9 +56,11 @@ from llrnn.logic.terms import (
     Var,
     Zero,
     alpha_equal,
+    show,
 )
 from llrnn.logic.tracing import bang, banged, both, lam, let_bang, let_pair, let_star
 from llrnn.logic.types import Atom, Bang, Lolli, One, Tensor, Type, With, binary, endo, integer
+from llrnn.logic.values import Kets, LinearMap, dense, ket, matrix, superpose
 
 __all__ = [
     "App",

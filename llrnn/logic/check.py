@@ -8,21 +8,9 @@ that are used nowhere else, which is what the derivative of a term that does not
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llrnn.logic.stackless import Steps, stackless
-from llrnn.logic.terms import (
-    Both,
-    IllTyped,
-    Ket,
-    Lam,
-    LetBang,
-    LetPair,
-    Sum,
-    Term,
-    Var,
-    Zero,
-    excerpt,
-    need_terms,
-)
+from llrnn.logic import terms
+from llrnn.logic.stackless import Steps, each, stackless
+from llrnn.logic.terms import IllTyped, Term, excerpt, need_terms
 from llrnn.logic.types import Bang, Type
 
 
@@ -64,12 +52,11 @@ def check(
       IllTyped: a variable is not bound, or not at the type it is used at.
       ValueError: a name is in both contexts.
     """
-    linear = {} if linear is None else linear
     found = judge(term, unrestricted, linear)
     if not found.absorbs:
-        for name, of in linear.items():
+        for name, of in (linear or {}).items():
             if name not in found.linear:
-                raise _unused(name, of, term)
+                raise _misused("is not used", name, of, term)
     return found.type
 
 
@@ -78,8 +65,7 @@ def judge(
 ) -> Judgement:
     """As `check`, but the free linear variables need not all be used: those that are, are returned."""
     need_terms(term=term)
-    unrestricted = {} if unrestricted is None else unrestricted
-    linear = {} if linear is None else linear
+    unrestricted, linear = unrestricted or {}, linear or {}
     both = sorted(set(unrestricted) & set(linear))
     if both:
         raise ValueError(f"linear: {', '.join(both)} cannot be linear and unrestricted at the same time")
@@ -89,11 +75,17 @@ def judge(
     return Judgement(term.type, used, absorbs)
 
 
+# The linear variables that a term uses with their types, and whether it can absorb more.
+type _Use = tuple[dict[str, Type], bool]
+
+# For every name its type and whether it is linear.
+type _Context = dict[str, tuple[Type, bool]]
+
+
 @stackless
-def _judge(term: Term, context: dict[str, tuple[Type, bool]]) -> "Steps[tuple[dict[str, Type], bool]]":
-    """The linear variables that the term uses, and whether it can absorb more; name -> (type, is linear)."""
+def _judge(term: Term, context: _Context) -> "Steps[_Use]":
     match term:
-        case Var():
+        case terms.Var():
             if term.name not in context:
                 raise IllTyped(
                     f"variable {term.name} : {term.of} is not bound; bind it with a lambda or a let, or name "
@@ -103,69 +95,58 @@ def _judge(term: Term, context: dict[str, tuple[Type, bool]]) -> "Steps[tuple[di
             if of != term.of:
                 raise IllTyped(f"variable {term.name} is bound at type {of} but used at type {term.of}")
             return ({term.name: of} if is_linear else {}), False
-        case Lam():
+        case terms.Lam():
             return (yield _body.steps(term, context, {term.name: (term.domain, True)}))
-        case LetPair() | LetBang():
-            linear = isinstance(term, LetPair)
+        case terms.LetPair() | terms.LetBang():
+            linear = isinstance(term, terms.LetPair)
             opened = {x: (of, linear) for x, of in zip(term.bound, term.bound_types, strict=True)}
             subject = yield _judge.steps(term.scrutinee, context)
             return _combine(term, [subject, (yield _body.steps(term, context, opened))])
-        case Ket():
+        case terms.Ket():
             inside, _ = yield _judge.steps(term.point, context)
             for name, of in inside.items():
                 raise LinearityError(
                     f"promotion needs a banged context, but {name} : {of} is linear (in `{excerpt(term)}`); "
                     f"give it type {Bang(of)} and open it with `let !{name} = ..`"
                 )
-            tangents = []
-            for vector in term.vectors:
-                tangents.append((yield _judge.steps(vector, context)))
-            return _combine(term, tangents)
-        case Both() | Sum():
-            branches = []
-            for child in term.children:
-                branches.append((yield _judge.steps(child, context)))
-            return _share(term, branches)
-        case Zero():
+            return _combine(term, (yield from each(_judge.steps(vector, context) for vector in term.vectors)))
+        case terms.Both() | terms.Sum():
+            return _share(term, (yield from each(_judge.steps(child, context) for child in term.children)))
+        case terms.Zero():
             return {}, True
-    parts = []
-    for child in term.children:
-        parts.append((yield _judge.steps(child, context)))
-    return _combine(term, parts)
+    return _combine(term, (yield from each(_judge.steps(child, context) for child in term.children)))
 
 
 @stackless
-def _body(
-    term: Term, context: dict[str, tuple[Type, bool]], opened: dict[str, tuple[Type, bool]]
-) -> "Steps[tuple[dict[str, Type], bool]]":
+def _body(term: Term, context: _Context, opened: _Context) -> "Steps[_Use]":
     """The last child, in the scope of what the term binds: each new linear variable is used in it."""
     used, absorbs = yield _judge.steps(term.children[-1], {**context, **opened})
     for name, (of, is_linear) in opened.items():
         if is_linear and name not in used and not absorbs:
-            raise _unused(name, of, term)
+            raise _misused("is not used", name, of, term)
     return {name: of for name, of in used.items() if name not in opened}, absorbs
 
 
-def _combine(term: Term, parts: list[tuple[dict[str, Type], bool]]) -> tuple[dict[str, Type], bool]:
+def _combine(term: Term, parts: list[_Use]) -> _Use:
     """Parts that share no linear variable."""
     used: dict[str, Type] = {}
     absorbs = False
     for part, part_absorbs in parts:
         for name, of in part.items():
             if name in used:
-                raise _twice(name, of, term)
+                raise _misused("is used twice", name, of, term)
         used |= part
         absorbs |= part_absorbs
     return used, absorbs
 
 
-def _share(term: Term, branches: list[tuple[dict[str, Type], bool]]) -> tuple[dict[str, Type], bool]:
+def _share(term: Term, branches: list[_Use]) -> _Use:
     """Branches of which only one happens, so that all use the same linear variables."""
     used = {name: of for branch, _ in branches for name, of in branch.items()}
     for child, (branch, absorbs) in zip(term.children, branches, strict=True):
         for name, of in used.items():
             if name not in branch and not absorbs:
-                kind = "branches of <.., ..>" if isinstance(term, Both) else "terms of a sum"
+                kind = "branches of <.., ..>" if isinstance(term, terms.Both) else "terms of a sum"
                 raise LinearityError(
                     f"the {kind} must use the same linear variables, but {name} : {of} is not used in "
                     f"`{excerpt(child)}` (in `{excerpt(term)}`); use it there or {_banged(name, of)}"
@@ -179,13 +160,5 @@ def _banged(name: str, of: Type) -> str:
     return f"give it type {Bang(of)}"
 
 
-def _unused(name: str, of: Type, term: Term) -> LinearityError:
-    return LinearityError(
-        f"linear variable {name} : {of} is not used (in `{excerpt(term)}`); {_banged(name, of)}"
-    )
-
-
-def _twice(name: str, of: Type, term: Term) -> LinearityError:
-    return LinearityError(
-        f"linear variable {name} : {of} is used twice (in `{excerpt(term)}`); {_banged(name, of)}"
-    )
+def _misused(how: str, name: str, of: Type, term: Term) -> LinearityError:
+    return LinearityError(f"linear variable {name} : {of} {how} (in `{excerpt(term)}`); {_banged(name, of)}")

@@ -3,37 +3,38 @@
 Sweedler semantics of linear logic in vector spaces (Hu & Murfet 2017, section 2.2; Clift & Murfet, "Cofree
 coalgebras and differential linear logic"). Promotion is evaluation at a point; `let !x = t in u` on the ket
 |v1 .. vs>_P is the directional derivative of u in x at P along v1 .. vs. The values are described in
-`representation`.
+`values`.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from llrnn.logic.boundary import coerce, plain
-from llrnn.logic.calculus import contract, extend
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from llrnn.logic import terms
 from llrnn.logic.check import check
-from llrnn.logic.coordinates import pure_tensor
-from llrnn.logic.representation import Kets, LinearMap, Value, WeightedKet, add, is_one, ket, scale, zero
-from llrnn.logic.stackless import Steps, stackless
-from llrnn.logic.terms import (
-    App,
-    Both,
-    Fst,
-    Ket,
-    Lam,
-    LetBang,
-    LetPair,
-    LetStar,
-    Pair,
-    Snd,
-    Star,
-    Sum,
-    Term,
-    Var,
-    Zero,
-    excerpt,
-    need_terms,
+from llrnn.logic.stackless import Steps, each, stackless
+from llrnn.logic.terms import Term, excerpt, need_terms
+from llrnn.logic.types import Bang, Lolli, Tensor, Type, With, bang_free
+from llrnn.logic.values import (
+    LinearMap,
+    PureTensors,
+    Value,
+    add,
+    basis,
+    coerce,
+    extend,
+    is_array,
+    is_one,
+    ket,
+    plain,
+    pure_tensor,
+    scale,
+    unflatten,
+    zero,
 )
-from llrnn.logic.types import Bang, Lolli, Tensor
 
 
 def denote(term: Term) -> Value:
@@ -105,63 +106,80 @@ def _banged_map(term: Term) -> LinearMap:
 def _value(term: Term, environment: dict[str, Value]) -> "Steps[Value]":
     """The internal value of a term; an unrestricted variable x : A has a value of A, the point of |>_x."""
     match term:
-        case Var():
+        case terms.Var():
             return environment[term.name]
-        case Lam():
+        case terms.Lam():
             return LinearMap(
                 term.domain, term.body.type, lambda x: _value(term.body, {**environment, term.name: x})
             )
-        case App():
-            function = yield _value.steps(term.function, environment)
-            argument = yield _value.steps(term.argument, environment)
+        case terms.App():
+            function, argument = yield from each(_value.steps(part, environment) for part in term.children)
             return function.apply(argument)
-        case Star():
+        case terms.Star():
             return coerce(1.0, term.type)
-        case LetStar():
-            scalar = yield _value.steps(term.scrutinee, environment)
-            body = yield _value.steps(term.body, environment)
+        case terms.LetStar():
+            scalar, body = yield from each(_value.steps(part, environment) for part in term.children)
             return scale(scalar, body)
-        case Pair():
-            left = yield _value.steps(term.left, environment)
-            right = yield _value.steps(term.right, environment)
+        case terms.Pair():
+            left, right = yield from each(_value.steps(part, environment) for part in term.children)
             return pure_tensor(Tensor(term.left.type, term.right.type), left, right)
-        case LetPair(scrutinee=Pair() as pair):
+        case terms.LetPair(scrutinee=terms.Pair() as pair):
             # A pure tensor is taken apart without being formed.
-            left = yield _value.steps(pair.left, environment)
-            right = yield _value.steps(pair.right, environment)
+            left, right = yield from each(_value.steps(part, environment) for part in pair.children)
             return (yield _value.steps(term.body, {**environment, term.left: left, term.right: right}))
-        case LetPair(scrutinee=scrutinee):
-            tensor = yield _value.steps(scrutinee, environment)
+        case terms.LetPair():
+            tensor = yield _value.steps(term.scrutinee, environment)
 
             def bilinear(a: Value, b: Value) -> Value:
                 return _value(term.body, {**environment, term.left: a, term.right: b})
 
-            return contract(Tensor(*term.bound_types), tensor, bilinear, term.type)
-        case Both():
-            left = yield _value.steps(term.left, environment)
-            right = yield _value.steps(term.right, environment)
-            return left, right
-        case Fst() | Snd():
+            return _contract(Tensor(*term.bound_types), tensor, bilinear, term.type)
+        case terms.Both():
+            return tuple((yield from each(_value.steps(part, environment) for part in term.children)))
+        case terms.Fst() | terms.Snd():
             product = yield _value.steps(term.product, environment)
-            return product[0] if isinstance(term, Fst) else product[1]
-        case Ket():
-            point = yield _value.steps(term.point, environment)
-            vectors = []
-            for vector in term.vectors:
-                vectors.append((yield _value.steps(vector, environment)))
-            return Kets((WeightedKet(1, point, tuple(vectors)),))
-        case LetBang():
+            return product[0] if isinstance(term, terms.Fst) else product[1]
+        case terms.Ket():
+            values = yield from each(_value.steps(part, environment) for part in term.children)
+            return ket(*values)
+        case terms.LetBang():
             kets = yield _value.steps(term.scrutinee, environment)
             if len(kets.terms) == 1 and not kets.terms[0].vectors:
                 only = kets.terms[0]
                 body = yield _value.steps(term.body, {**environment, term.name: only.point})
                 return body if is_one(only.coefficient) else scale(only.coefficient, body)
             return extend(lambda x: _value(term.body, {**environment, term.name: x}), kets, term.type)
-        case Sum():
-            parts = []
-            for part in term.terms:
-                parts.append((yield _value.steps(part, environment)))
-            return add(*parts)
-        case Zero():
+        case terms.Sum():
+            return add(*(yield from each(_value.steps(part, environment) for part in term.terms)))
+        case terms.Zero():
             return zero(term.of)
     raise ValueError(f"term: not a term: {term!r}")
+
+
+def _contract(of: Tensor, value: Value, body: Callable[[Value, Value], Value], result: Type) -> Value:
+    """A bilinear function at a value of A (x) B: the sum of body(a, b) over its pure tensors."""
+    if isinstance(value, PureTensors):
+        return add(zero(result), *[body(left, right) for left, right in value.terms])
+    # Over the shorter side: value = sum_i e_i (x) row_i = sum_j column_j (x) e_j.
+    rows, columns = value.shape
+    parts = (basis(rows), value) if rows <= columns else (value.T, basis(columns))
+
+    def at(part: tuple[Array, Array]) -> Value:
+        return body(unflatten(part[0], of.left), unflatten(part[1], of.right))
+
+    return _sum_over(at, parts, min(rows, columns), result)
+
+
+def _sum_over(function: Callable[[Any], Value], parts: Any, count: int, of: Type) -> Value:
+    """The sum of function(part) over the leading axis of `parts`, for function values of type `of`."""
+    match of:
+        case Lolli(a, b):
+            return LinearMap(a, b, lambda x: _sum_over(lambda part: function(part).apply(x), parts, count, b))
+        case With() if bang_free(of):
+            sides = enumerate((of.left, of.right))
+            return tuple(
+                _sum_over(lambda part, i=i: function(part)[i], parts, count, side) for i, side in sides
+            )
+    if is_array(of):
+        return jnp.sum(jax.vmap(function)(parts), axis=0)
+    return add(*[function(jax.tree.map(lambda part, i=i: part[i], parts)) for i in range(count)])

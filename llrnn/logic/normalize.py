@@ -18,30 +18,17 @@ Subterms are normalised first and substitution is hereditary: it rebuilds a norm
 constructors, so that work is done only where a substitution makes a new cut.
 """
 
+import itertools
+from collections.abc import Iterable
+
+from llrnn.logic import terms
 from llrnn.logic.check import check
 from llrnn.logic.names import fresh
-from llrnn.logic.stackless import Steps, stackless
-from llrnn.logic.terms import (
-    App,
-    Both,
-    Fst,
-    Ket,
-    Lam,
-    LetBang,
-    LetPair,
-    LetStar,
-    Pair,
-    Snd,
-    Star,
-    Sum,
-    Term,
-    Var,
-    Zero,
-    need_terms,
-)
+from llrnn.logic.stackless import Steps, each, stackless
+from llrnn.logic.terms import Term, Var, need_terms
 from llrnn.logic.types import Type
 
-_LETS = (LetStar, LetPair, LetBang)
+_LETS = (terms.LetStar, terms.LetPair, terms.LetBang)
 
 
 def normalize(term: Term) -> Term:
@@ -67,10 +54,7 @@ def normalize(term: Term) -> Term:
 def _rebuild(term: Term, substitution: dict[str, Term], normal: bool) -> "Steps[Term]":
     """The normal form of the term with normal terms for some of its free variables.
 
-    Args:
-      term: any term; `normal` says that it is one in normal form, of which only what changes is rebuilt.
-      substitution: name -> normal term of the variable's type.
-      normal: whether the term is in normal form.
+    Of a term that is `normal` itself only what changes is rebuilt.
     """
     used = {name: new for name, new in substitution.items() if name in term.free}
     if normal and not used:
@@ -78,10 +62,11 @@ def _rebuild(term: Term, substitution: dict[str, Term], normal: bool) -> "Steps[
     if isinstance(term, Var):
         return used.get(term.name, term)
     bound, inner = _enter(term, used)
-    children = []
-    for place, child in enumerate(term.children):
-        scope = inner if bound and place == len(term.children) - 1 else used
-        children.append((yield _rebuild.steps(child, scope, normal)))
+    last = len(term.children) - 1
+    children = yield from each(
+        _rebuild.steps(child, inner if place == last else used, normal)
+        for place, child in enumerate(term.children)
+    )
     return (yield _make.steps(term, bound, children))
 
 
@@ -112,20 +97,20 @@ def _fresh_names(form: Term, body: Term, outside: frozenset[str]) -> tuple[tuple
 def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Term]":
     """The normal form of the construct `form` with other bound names and with normal subterms."""
     term = form.remake(bound, tuple(children))
-    if isinstance(term, Sum):
+    if isinstance(term, terms.Sum):
         return _total(term.terms, term.type)
-    if isinstance(term, Both):
-        empty = isinstance(term.left, Zero) and isinstance(term.right, Zero)
-        return Zero(term.type) if empty else term
+    if isinstance(term, terms.Both):
+        empty = isinstance(term.left, terms.Zero) and isinstance(term.right, terms.Zero)
+        return terms.Zero(term.type) if empty else term
 
     for place in _linear_places(term):
         child = term.children[place]
-        if isinstance(child, Zero):
-            return Zero(term.type)
-        if isinstance(child, Sum):
-            summands = []
-            for summand in child.terms:
-                summands.append((yield _make.steps(form, bound, _replaced(children, place, summand))))
+        if isinstance(child, terms.Zero):
+            return terms.Zero(term.type)
+        if isinstance(child, terms.Sum):
+            summands = yield from each(
+                _make.steps(form, bound, _replaced(children, place, summand)) for summand in child.terms
+            )
             return _total(summands, term.type)
 
     for place in _linear_places(term):
@@ -144,18 +129,18 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
         return (yield _make.steps(let, names, [let.children[0], inside]))
 
     match term:
-        case App(function=Lam() as function):
+        case terms.App(function=terms.Lam() as function):
             return (yield _rebuild.steps(function.body, {function.name: term.argument}, True))
-        case LetStar(scrutinee=Star()):
+        case terms.LetStar(scrutinee=terms.Star()):
             return term.body
-        case LetPair(scrutinee=Pair() as pair):
+        case terms.LetPair(scrutinee=terms.Pair() as pair):
             # Both at once: neither component may be changed by the substitution of the other.
             return (yield _rebuild.steps(term.body, {term.left: pair.left, term.right: pair.right}, True))
-        case Fst(product=Both() as product):
+        case terms.Fst(product=terms.Both() as product):
             return product.left
-        case Snd(product=Both() as product):
+        case terms.Snd(product=terms.Both() as product):
             return product.right
-        case LetBang(scrutinee=Ket() as ket):
+        case terms.LetBang(scrutinee=terms.Ket() as ket):
             return (yield _open_ket.steps(term, ket))
     return term
 
@@ -181,7 +166,7 @@ def _movable_let(term: Term, stays: frozenset[str]) -> "Steps[tuple[Term | None,
 
 
 @stackless
-def _open_ket(term: LetBang, ket: Ket) -> "Steps[Term]":
+def _open_ket(term: terms.LetBang, ket: terms.Ket) -> "Steps[Term]":
     x, body = term.name, term.body
     outside = frozenset[str]().union(*(vector.free for vector in ket.vectors))
     if x in outside:  # the vectors' x is another variable
@@ -189,13 +174,9 @@ def _open_ket(term: LetBang, ket: Ket) -> "Steps[Term]":
         body = yield _rebuild.steps(body, {term.name: Var(x, ket.point.type)}, True)
     summands = [body]
     for vector in ket.vectors:
-        derivatives = []
-        for summand in summands:
-            derivatives.extend((yield _derivatives.steps(summand, x, vector)))
-        summands = derivatives
-    results = []
-    for summand in summands:
-        results.append((yield _rebuild.steps(summand, {x: ket.point}, True)))
+        derivatives = yield from each(_derivatives.steps(summand, x, vector) for summand in summands)
+        summands = list(itertools.chain(*derivatives))
+    results = yield from each(_rebuild.steps(summand, {x: ket.point}, True) for summand in summands)
     return _total(results, term.type)
 
 
@@ -214,43 +195,42 @@ def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
     renaming.pop(x, None)  # _enter is asked for names apart from those of v; x itself stays
     if renaming:
         children[-1] = yield _rebuild.steps(children[-1], renaming, True)
-    if isinstance(term, Both):
-        sides = []
-        for side in children:
-            sides.append(_total((yield _derivatives.steps(side, x, v)), side.type))
-        return [Both(*sides)]
+    if isinstance(term, terms.Both):
+        sides = yield from each(_derivatives.steps(side, x, v) for side in children)
+        return [terms.Both(*(_total(side, of.type) for side, of in zip(sides, children, strict=True)))]
     results = []
     for place, child in enumerate(children):
         if x in term.bound and place == len(children) - 1:
             continue
         for derivative in (yield _derivatives.steps(child, x, v)):
-            if isinstance(term, Sum):
+            if isinstance(term, terms.Sum):
                 results.append(derivative)
-            elif isinstance(term, Ket) and place == 0:
+            elif isinstance(term, terms.Ket) and place == 0:
                 # d |v1 .. vs>_P = |v1 .. vs, dP>_P + ..: the point stays, the ket grows by a vector.
                 results.append((yield _make.steps(term, (), [*children, derivative])))
             else:
                 results.append((yield _make.steps(term, bound, _replaced(children, place, derivative))))
-    flat = []
-    for result in results:
-        flat.extend(
-            result.terms if isinstance(result, Sum) else () if isinstance(result, Zero) else (result,)
-        )
-    return flat
+    return _flat(results)
 
 
 def _linear_places(term: Term) -> range:
     """The subterms in which a construct is linear: all, but not the point of a ket."""
-    return range(1 if isinstance(term, Ket) else 0, len(term.children))
+    return range(1 if isinstance(term, terms.Ket) else 0, len(term.children))
 
 
 def _replaced(children: list[Term], place: int, child: Term) -> list[Term]:
     return [*children[:place], child, *children[place + 1 :]]
 
 
-def _total(terms: "list[Term] | tuple[Term, ...]", of: Type) -> Term:
-    """The sum, without nested sums and zeros."""
+def _total(summands: Iterable[Term], of: Type) -> Term:
+    flat = _flat(summands)
+    return terms.Zero(of) if not flat else flat[0] if len(flat) == 1 else terms.Sum(tuple(flat))
+
+
+def _flat(summands: Iterable[Term]) -> list[Term]:
+    """The summands without nested sums and zeros."""
     flat: list[Term] = []
-    for term in terms:
-        flat.extend(term.terms if isinstance(term, Sum) else () if isinstance(term, Zero) else (term,))
-    return Zero(of) if not flat else flat[0] if len(flat) == 1 else Sum(tuple(flat))
+    for term in summands:
+        if not isinstance(term, terms.Zero):
+            flat.extend(term.terms if isinstance(term, terms.Sum) else [term])
+    return flat

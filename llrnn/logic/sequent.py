@@ -23,26 +23,11 @@ A term without cuts (one in normal form) has a derivation without cut.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from llrnn.logic import terms
 from llrnn.logic.check import check
-from llrnn.logic.stackless import Steps, stackless
-from llrnn.logic.terms import (
-    App,
-    Both,
-    Fst,
-    Ket,
-    Lam,
-    LetBang,
-    LetPair,
-    LetStar,
-    Pair,
-    Snd,
-    Star,
-    Sum,
-    Term,
-    Var,
-    Zero,
-)
-from llrnn.logic.types import Bang, One, Tensor, Type
+from llrnn.logic.stackless import Steps, each, stackless
+from llrnn.logic.terms import Term
+from llrnn.logic.types import Bang, One, Type
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +76,7 @@ def derivation(
     Raises:
       IllTyped, LinearityError: the term is not a proof in this context (see `check`).
     """
-    unrestricted = {} if unrestricted is None else unrestricted
-    linear = {} if linear is None else linear
+    unrestricted, linear = unrestricted or {}, linear or {}
     check(term, unrestricted, linear)
     scope = {name: _Binder(Bang(of), True) for name, of in unrestricted.items()}
     scope |= {name: _Binder(of, False) for name, of in linear.items()}
@@ -141,6 +125,12 @@ class _Node:
 type _Goal = tuple[_Node, _Hypothesis]
 
 
+def _left(rule: str, of: Type, others: list[_Hypothesis], *premises: _Node) -> _Goal:
+    """A left rule with the hypothesis that it introduces, which the term below it is to prove."""
+    new = _Hypothesis(of)
+    return _Node(rule, [new, *others], premises[-1].conclusion, *premises), new
+
+
 @stackless
 def _build(term: Term, scope: dict[str, _Binder], goal: _Goal | None) -> "Steps[_Node]":
     """The derivation of the term or, with a goal, the goal with the term in the place of its hypothesis.
@@ -148,31 +138,21 @@ def _build(term: Term, scope: dict[str, _Binder], goal: _Goal | None) -> "Steps[
     Left rules are put on the goal from the outside in, so that a variable under eliminations needs no cut.
     """
     match term:
-        case LetStar():
+        case terms.LetStar():
             body = yield _build.steps(term.body, scope, goal)
-            unit = _Hypothesis(One)
-            return (
-                yield _build.steps(
-                    term.scrutinee,
-                    scope,
-                    (_Node("1L", [unit, *body.hypotheses], body.conclusion, body), unit),
-                )
-            )
-        case LetPair():
-            of = _as(term.scrutinee.type, Tensor)
-            left, right = _Binder(of.left, False), _Binder(of.right, False)
+            return (yield _build.steps(term.scrutinee, scope, _left("1L", One, body.hypotheses, body)))
+        case terms.LetPair():
+            left, right = (_Binder(of, False) for of in term.bound_types)
             body = yield _build.steps(term.body, {**scope, term.left: left, term.right: right}, goal)
             body, first = _once(body, left)
             body, second = _once(body, right)
-            pair = _Hypothesis(of)
-            node = _Node("(x)L", [pair, *body.without(first, second)], body.conclusion, body)
-            return (yield _build.steps(term.scrutinee, scope, (node, pair)))
-        case LetBang():
+            below = _left("(x)L", term.scrutinee.type, body.without(first, second), body)
+            return (yield _build.steps(term.scrutinee, scope, below))
+        case terms.LetBang():
             binder = _Binder(term.scrutinee.type, True)
             body = yield _build.steps(term.body, {**scope, term.name: binder}, goal)
-            body, banged = _once(body, binder)
-            return (yield _build.steps(term.scrutinee, scope, (body, banged)))
-        case Var() | App() | Fst() | Snd():
+            return (yield _build.steps(term.scrutinee, scope, _once(body, binder)))
+        case terms.Var() | terms.App() | terms.Fst() | terms.Snd():
             if goal is None:
                 start = _Hypothesis(term.type)
                 goal = _Node("ax", [start], term.type), start
@@ -188,64 +168,54 @@ def _build(term: Term, scope: dict[str, _Binder], goal: _Goal | None) -> "Steps[
 def _eliminate(term: Term, scope: dict[str, _Binder], goal: _Goal) -> "Steps[_Node]":
     node, hole = goal
     match term:
-        case Var():
+        case terms.Var():
             binder = scope[term.name]
             if not binder.unrestricted:
                 hole.binder = binder
                 return node
             used = _Hypothesis(binder.type, binder)
             return _Node("dereliction", [used, *node.without(hole)], node.conclusion, node)
-        case App():
+        case terms.App():
             argument = yield _build.steps(term.argument, scope, None)
-            function = _Hypothesis(term.function.type)
-            left = [function, *argument.hypotheses, *node.without(hole)]
-            return (
-                yield _build.steps(
-                    term.function, scope, (_Node("-oL", left, node.conclusion, argument, node), function)
-                )
-            )
-        case Fst() | Snd():
-            product = _Hypothesis(term.product.type)
-            rule = "&L1" if isinstance(term, Fst) else "&L2"
-            below = _Node(rule, [product, *node.without(hole)], node.conclusion, node)
-            return (yield _build.steps(term.product, scope, (below, product)))
+            others = [*argument.hypotheses, *node.without(hole)]
+            below = _left("-oL", term.function.type, others, argument, node)
+            return (yield _build.steps(term.function, scope, below))
+        case terms.Fst() | terms.Snd():
+            rule = "&L1" if isinstance(term, terms.Fst) else "&L2"
+            below = _left(rule, term.product.type, node.without(hole), node)
+            return (yield _build.steps(term.product, scope, below))
     raise ValueError(f"term: not an elimination: {term!r}")
 
 
 @stackless
 def _introduce(term: Term, scope: dict[str, _Binder]) -> "Steps[_Node]":
     match term:
-        case Star():
+        case terms.Star():
             return _Node("1R", [], One)
-        case Zero():
+        case terms.Zero():
             return _Node("zero", [], term.of)
-        case Lam():
+        case terms.Lam():
             binder = _Binder(term.domain, False)
             body = yield _build.steps(term.body, {**scope, term.name: binder}, None)
             body, argument = _once(body, binder)
             return _Node("-oR", body.without(argument), term.type, body)
-        case Pair():
-            left = yield _build.steps(term.left, scope, None)
-            right = yield _build.steps(term.right, scope, None)
+    premises = yield from each(_build.steps(child, scope, None) for child in term.children)
+    match term:
+        case terms.Pair():
+            left, right = premises
             return _Node("(x)R", [*left.hypotheses, *right.hypotheses], term.type, left, right)
-        case Both() | Sum():
-            branches = []
-            for child in term.children:
-                branches.append((yield _build.steps(child, scope, None)))
-            branches = _same_context(branches)
-            return _Node(
-                "sum" if isinstance(term, Sum) else "&R", branches[0].hypotheses, term.type, *branches
-            )
-        case Ket():
-            vectors = list(term.vectors)
-            if vectors and isinstance(term.point, Zero):
-                first = yield _build.steps(vectors.pop(0), scope, None)
+        case terms.Both() | terms.Sum():
+            premises = _same_context(premises)
+            rule = "sum" if isinstance(term, terms.Sum) else "&R"
+            return _Node(rule, premises[0].hypotheses, term.type, *premises)
+        case terms.Ket():
+            point, *vectors = premises
+            if vectors and isinstance(term.point, terms.Zero):
+                first, *vectors = vectors
                 node = _Node("codereliction", first.hypotheses, term.type, first)
             else:
-                point = yield _build.steps(term.point, scope, None)
                 node = _Node("promotion", point.hypotheses, term.type, point)
-            for vector in vectors:
-                tangent = yield _build.steps(vector, scope, None)
+            for tangent in vectors:
                 node = _Node("deriving", [*node.hypotheses, *tangent.hypotheses], term.type, node, tangent)
             return node
     raise ValueError(f"term: not a term: {term!r}")
@@ -281,28 +251,16 @@ def _absorb(node: _Node, missing: _Hypothesis) -> "Steps[_Node]":
 
 def _same_context(branches: list[_Node]) -> list[_Node]:
     """The branches of a rule that shares its context, each with one hypothesis for every variable of any."""
-    binders: list[_Binder] = []
-    for branch in branches:
-        for h in branch.hypotheses:
-            if h.binder is not None and all(h.binder is not known for known in binders):
-                binders.append(h.binder)
-    for binder in binders:
+    hypotheses = [h for branch in branches for h in branch.hypotheses]
+    for binder in {id(h.binder): h.binder for h in hypotheses if h.binder is not None}.values():
         branches = [_once(branch, binder)[0] for branch in branches]
     return branches
 
 
 @stackless
 def _finished(node: _Node) -> "Steps[Derivation]":
-    premises = []
-    for premise in node.premises:
-        premises.append((yield _finished.steps(premise)))
+    premises = yield from each(_finished.steps(premise) for premise in node.premises)
     return Derivation(node.rule, tuple(h.type for h in node.hypotheses), node.conclusion, tuple(premises))
-
-
-def _as[T](value: object, kind: type[T]) -> T:
-    if not isinstance(value, kind):
-        raise ValueError(f"value: expected {kind.__name__}, got {value!r}")
-    return value
 
 
 @dataclass(frozen=True)
@@ -317,9 +275,7 @@ class _Drawing:
 @stackless
 def _draw(tree: Derivation) -> "Steps[_Drawing]":
     gap = "   "
-    drawings = []
-    for premise in tree.premises:
-        drawings.append((yield _draw.steps(premise)))
+    drawings = yield from each(_draw.steps(premise) for premise in tree.premises)
     height = max((len(drawing.lines) for drawing in drawings), default=0)
     columns = []
     for drawing in drawings:
@@ -335,10 +291,9 @@ def _draw(tree: Derivation) -> "Steps[_Drawing]":
     text = tree.sequent
     start = (left + right - len(text)) // 2
     shift = max(0, -start)
-    above = [" " * shift + line for line in above]
     left, right, start = left + shift, right + shift, start + shift
     first, last = min(left, start), max(right, start + len(text))
     bar = " " * first + "-" * (last - first) + f" {tree.rule}"
-    lines = [*above, bar, " " * start + text]
+    lines = [*(" " * shift + line for line in above), bar, " " * start + text]
     total = max(len(line) for line in lines)
     return _Drawing([line.ljust(total) for line in lines], start, len(text))

@@ -14,14 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from llrnn.logic.calculus import extend
 from llrnn.logic.check import check
-from llrnn.logic.coordinates import flatten, unflatten
 from llrnn.logic.denote import denote
 from llrnn.logic.programs import binary_integer, numeral
-from llrnn.logic.representation import Kets, LinearMap, Value, superpose
 from llrnn.logic.terms import Term, excerpt, need_terms
 from llrnn.logic.types import Bang, Type, bang_free, binary, endo, integer
+from llrnn.logic.values import Kets, LinearMap, Value, extend, flatten, superpose, unflatten
 
 
 @dataclass(frozen=True)

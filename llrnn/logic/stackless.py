@@ -6,7 +6,7 @@ then live in a list instead of on the stack.
 """
 
 import functools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -29,6 +29,14 @@ def drive(steps: "Steps[T]") -> T:
             pending.append(call)
             value = None
     return value
+
+
+def each(calls: "Iterable[Steps[T]]") -> "Steps[list[T]]":
+    """Steps that make several recursive calls in order, for `yield from`; they return the results."""
+    results = []
+    for call in calls:
+        results.append((yield call))
+    return results
 
 
 class Stackless:

@@ -1,4 +1,4 @@
-"""Terms of (differential) linear logic: a dual-context linear lambda calculus.
+r"""Terms of (differential) linear logic: a dual-context linear lambda calculus.
 
 Barber and Plotkin's calculus has two contexts, one of linear variables, used exactly once, and one of
 unrestricted variables, which `let !x = t in u` binds. Contraction, weakening and dereliction are then
@@ -12,11 +12,15 @@ are the addition that differentiation needs. Terms without the three are plain l
 
 Variables carry their types, so every term knows its own (`term.type`) as soon as it is built; what building
 does not check is linearity, which is `check`'s part. `==` is equality up to the names of bound variables.
+In print `\!x. u` abbreviates `\y. let !x = y in u`, which is how a banged argument is taken.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from llrnn.logic.printing import Layout, written
 from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, Unit, With
 
 
@@ -48,39 +52,39 @@ class Term:
     def _settle(
         self,
         of: Type,
-        children: tuple["Term", ...],
-        bound: tuple[str, ...] = (),
-        bound_types: tuple[Type, ...] = (),
+        *children: "Term",
+        bound: Mapping[str, Type] = MappingProxyType({}),
+        variable: frozenset[str] = frozenset(),
     ) -> None:
-        free = frozenset[str]()
-        names = frozenset(bound)
-        for place, child in enumerate(children):
-            last = place == len(children) - 1
-            free |= child.free.difference(bound) if last and bound else child.free
-            names |= child.names
-        self._keep(of, children, bound, bound_types, free, names)
-
-    def _keep(
-        self,
-        of: Type,
-        children: tuple["Term", ...],
-        bound: tuple[str, ...],
-        bound_types: tuple[Type, ...],
-        free: frozenset[str],
-        names: frozenset[str],
-    ) -> None:
-        keep = object.__setattr__  # the fields of a frozen dataclass
-        keep(self, "type", of)
-        keep(self, "children", children)
-        keep(self, "bound", bound)
-        keep(self, "bound_types", bound_types)
-        keep(self, "free", free)
-        keep(self, "names", names)
-        keep(self, "skeleton", hash((type(self).__name__, of, tuple(child.skeleton for child in children))))
+        """Set the fields above; `bound` holds in the last child, `variable` is the name of a variable."""
+        *others, last = (child.free for child in children) if children else (variable,)
+        fields = vars(self)  # these may be set later than a frozen dataclass would allow
+        fields |= {
+            "type": of,
+            "children": children,
+            "bound": tuple(bound),
+            "bound_types": tuple(bound.values()),
+            "free": last.difference(bound).union(*others),
+            "names": variable.union(bound, *(child.names for child in children)),
+            "skeleton": hash((type(self).__name__, of, tuple(child.skeleton for child in children))),
+        }
 
     def remake(self, bound: tuple[str, ...], children: tuple["Term", ...]) -> "Term":
         """The same construct with other bound names and other subterms."""
-        raise NotImplementedError
+        if not children:
+            return self
+        names, terms, parts = iter(bound), iter(children), []
+        for name in self.__match_args__:  # the arguments of the constructor
+            match getattr(self, name):
+                case str():
+                    parts.append(next(names))
+                case Term():
+                    parts.append(next(terms))
+                case tuple():
+                    parts.append(tuple(terms))
+                case of:
+                    parts.append(of)
+        return type(self)(*parts)
 
     def __call__(self, *arguments: "Term") -> "Term":
         """Application, curried: `f(a, b)` is `App(App(f, a), b)`."""
@@ -99,8 +103,6 @@ class Term:
         return self.skeleton
 
     def __str__(self) -> str:
-        from llrnn.logic.printing import show  # printing reads terms; only this method reads it back
-
         return show(self)
 
     def __repr__(self) -> str:
@@ -128,11 +130,7 @@ class Var(Term):
     def __post_init__(self) -> None:
         _need(isinstance(self.name, str) and bool(self.name), "name", "a non-empty string", self.name)
         _need(isinstance(self.of, Type), "of", f"the type of variable {self.name}", self.of)
-        names = frozenset((self.name,))
-        self._keep(self.of, (), (), (), names, names)
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return self
+        self._settle(self.of, variable=frozenset((self.name,)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,10 +144,7 @@ class Lam(Term):
     def __post_init__(self) -> None:
         _need(isinstance(self.domain, Type), "domain", "a type", self.domain)
         need_terms(body=self.body)
-        self._settle(Lolli(self.domain, self.body.type), (self.body,), (self.name,), (self.domain,))
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return Lam(bound[0], self.domain, children[0])
+        self._settle(Lolli(self.domain, self.body.type), self.body, bound={self.name: self.domain})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,10 +168,7 @@ class App(Term):
                 f"`{excerpt(self.argument)}` has type {self.argument.type}"
                 f"{_bang_advice(of.domain, self.argument)}"
             )
-        self._settle(of.codomain, (self.function, self.argument))
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return App(*children)
+        self._settle(of.codomain, self.function, self.argument)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,10 +176,7 @@ class Star(Term):
     """The proof of 1."""
 
     def __post_init__(self) -> None:
-        self._settle(One, ())
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return self
+        self._settle(One)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,12 +188,8 @@ class LetStar(Term):
 
     def __post_init__(self) -> None:
         need_terms(scrutinee=self.scrutinee, body=self.body)
-        if not isinstance(self.scrutinee.type, Unit):
-            raise _wrong_scrutinee("let * = t in u", "1", self.scrutinee)
-        self._settle(self.body.type, (self.scrutinee, self.body))
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return LetStar(*children)
+        _type_of(self.scrutinee, Unit, "`let * = t in u` takes apart a term of type 1")
+        self._settle(self.body.type, self.scrutinee, self.body)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -216,10 +201,7 @@ class Pair(Term):
 
     def __post_init__(self) -> None:
         need_terms(left=self.left, right=self.right)
-        self._settle(Tensor(self.left.type, self.right.type), (self.left, self.right))
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return Pair(*children)
+        self._settle(Tensor(self.left.type, self.right.type), self.left, self.right)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -233,15 +215,11 @@ class LetPair(Term):
 
     def __post_init__(self) -> None:
         need_terms(scrutinee=self.scrutinee, body=self.body)
-        if not isinstance(self.scrutinee.type, Tensor):
-            raise _wrong_scrutinee("let x (x) y = t in u", "A (x) B", self.scrutinee)
+        of = _type_of(self.scrutinee, Tensor, "`let x (x) y = t in u` takes apart a term of type A (x) B")
         if self.left == self.right:
             raise IllTyped(f"let {self.left} (x) {self.right} = .. binds one name twice; use two names")
-        opened = (self.scrutinee.type.left, self.scrutinee.type.right)
-        self._settle(self.body.type, (self.scrutinee, self.body), (self.left, self.right), opened)
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return LetPair(children[0], bound[0], bound[1], children[1])
+        bound = {self.left: of.left, self.right: of.right}
+        self._settle(self.body.type, self.scrutinee, self.body, bound=bound)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -253,10 +231,7 @@ class Both(Term):
 
     def __post_init__(self) -> None:
         need_terms(left=self.left, right=self.right)
-        self._settle(With(self.left.type, self.right.type), (self.left, self.right))
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return Both(*children)
+        self._settle(With(self.left.type, self.right.type), self.left, self.right)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -266,10 +241,8 @@ class Fst(Term):
     product: Term
 
     def __post_init__(self) -> None:
-        self._settle(_product_type("fst", self.product).left, (self.product,))
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return Fst(*children)
+        need_terms(product=self.product)
+        self._settle(_type_of(self.product, With, "fst needs a term of type A & B").left, self.product)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -279,10 +252,8 @@ class Snd(Term):
     product: Term
 
     def __post_init__(self) -> None:
-        self._settle(_product_type("snd", self.product).right, (self.product,))
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return Snd(*children)
+        need_terms(product=self.product)
+        self._settle(_type_of(self.product, With, "snd needs a term of type A & B").right, self.product)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -306,10 +277,7 @@ class Ket(Term):
                     f"`{excerpt(vector)}` has type {vector.type}"
                 )
         # Ket binds nothing, so that the point may come first, as it is written.
-        self._settle(Bang(self.point.type), (self.point, *self.vectors))
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return Ket(children[0], tuple(children[1:]))
+        self._settle(Bang(self.point.type), self.point, *self.vectors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -322,13 +290,8 @@ class LetBang(Term):
 
     def __post_init__(self) -> None:
         need_terms(scrutinee=self.scrutinee, body=self.body)
-        if not isinstance(self.scrutinee.type, Bang):
-            raise _wrong_scrutinee("let !x = t in u", "!A", self.scrutinee)
-        opened = (self.scrutinee.type.body,)
-        self._settle(self.body.type, (self.scrutinee, self.body), (self.name,), opened)
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return LetBang(children[0], bound[0], children[1])
+        of = _type_of(self.scrutinee, Bang, "`let !x = t in u` takes apart a term of type !A")
+        self._settle(self.body.type, self.scrutinee, self.body, bound={self.name: of.body})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -338,12 +301,8 @@ class Sum(Term):
     terms: tuple[Term, ...]
 
     def __post_init__(self) -> None:
-        _need(
-            isinstance(self.terms, tuple) and len(self.terms) > 0,
-            "terms",
-            "a non-empty tuple of terms",
-            self.terms,
-        )
+        several = isinstance(self.terms, tuple) and len(self.terms) > 0
+        _need(several, "terms", "a non-empty tuple of terms", self.terms)
         for term in self.terms:
             need_terms(terms=term)
             if term.type != self.terms[0].type:
@@ -351,10 +310,7 @@ class Sum(Term):
                     f"the terms of a sum have one type, but `{excerpt(self.terms[0])}` : "
                     f"{self.terms[0].type} is added to `{excerpt(term)}` : {term.type}"
                 )
-        self._settle(self.terms[0].type, self.terms)
-
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return Sum(children)
+        self._settle(self.terms[0].type, *self.terms)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -365,10 +321,59 @@ class Zero(Term):
 
     def __post_init__(self) -> None:
         _need(isinstance(self.of, Type), "of", "a type", self.of)
-        self._settle(self.of, ())
+        self._settle(self.of)
 
-    def remake(self, bound: tuple[str, ...], children: tuple[Term, ...]) -> Term:
-        return self
+
+# How tightly a construct holds: a binder reaches as far right as it can, an atom needs no brackets.
+_OPEN, _SUM, _PAIR, _APPLY, _ATOM = range(5)
+
+
+def show(term: Term, types: bool = False) -> str:
+    """The term on one line; with `types`, each bound variable of a lambda shows its type."""
+    return written(term, _OPEN, lambda node: _layout(node, types))
+
+
+def _layout(term: Term, types: bool) -> Layout[Term]:
+    match term:
+        case Var():
+            return _ATOM, [term.name]
+        case Star():
+            return _ATOM, ["*"]
+        case Zero():
+            return _ATOM, ["0"]
+        case Both():
+            return _ATOM, ["<", (term.left, _OPEN), ", ", (term.right, _OPEN), ">"]
+        case Ket(vectors=()):
+            return _ATOM, ["!", (term.point, _ATOM)]
+        case Ket():
+            return _ATOM, ["|", *_joined(", ", term.vectors, _OPEN), ">_", (term.point, _ATOM)]
+        case Lam(body=LetBang(scrutinee=Var(name=opened), name=x, body=body)) if opened == term.name and (
+            opened == x or opened not in body.free
+        ):
+            return _OPEN, [f"\\!{x}{f':{term.domain}' if types else ''}. ", (body, _OPEN)]
+        case Lam():
+            return _OPEN, [f"\\{term.name}{f':{term.domain}' if types else ''}. ", (term.body, _OPEN)]
+        case App():
+            return _APPLY, [(term.function, _APPLY), " ", (term.argument, _ATOM)]
+        case Fst() | Snd():
+            return _APPLY, [f"{type(term).__name__.lower()} ", (term.product, _ATOM)]
+        case Pair():
+            return _PAIR, [(term.left, _APPLY), " (x) ", (term.right, _APPLY)]
+        case Sum():
+            return _SUM, _joined(" + ", term.terms, _PAIR)
+        case LetStar():
+            pattern = "*"
+        case LetPair():
+            pattern = f"{term.left} (x) {term.right}"
+        case LetBang():
+            pattern = f"!{term.name}"
+        case _:
+            raise ValueError(f"term: not a term: {term!r}")
+    return _OPEN, [f"let {pattern} = ", (term.scrutinee, _SUM), " in ", (term.body, _OPEN)]
+
+
+def _joined(separator: str, terms: Sequence[Term], tightness: int) -> list[str | tuple[Term, int]]:
+    return [piece for term in terms for piece in (separator, (term, tightness))][1:]
 
 
 def excerpt(term: Term, width: int = 72) -> str:
@@ -416,17 +421,11 @@ def need_terms(**arguments: object) -> None:
         _need(isinstance(value, Term), name, "a term", value)
 
 
-def _wrong_scrutinee(form: str, wanted: str, scrutinee: Term) -> IllTyped:
-    return IllTyped(
-        f"`{form}` takes apart a term of type {wanted}, but `{excerpt(scrutinee)}` has type {scrutinee.type}"
-    )
-
-
-def _product_type(name: str, product: Term) -> With:
-    need_terms(product=product)
-    if not isinstance(product.type, With):
-        raise IllTyped(f"{name} needs a term of type A & B, but `{excerpt(product)}` has type {product.type}")
-    return product.type
+def _type_of[T: Type](term: Term, kind: type[T], claim: str) -> T:
+    """The term's type, which must be of this kind; the error says the claim and what was found."""
+    if not isinstance(term.type, kind):
+        raise IllTyped(f"{claim}, but `{excerpt(term)}` has type {term.type}")
+    return term.type
 
 
 def _bang_advice(wanted: Type, argument: Term) -> str:

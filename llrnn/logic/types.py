@@ -6,15 +6,16 @@ states (the memory of a Neural Turing Machine) need.
 
 from dataclasses import dataclass
 
+from llrnn.logic.printing import Layout, written
+
 
 class Type:
     """A type of linear logic. Types are immutable, hashable and equal when alike."""
 
     def __str__(self) -> str:
-        return _show(self, 0)
+        return written(self, _ARROW, _layout)
 
-    def __repr__(self) -> str:
-        return _show(self, 0)
+    __repr__ = __str__
 
     def __post_init__(self) -> None:
         for name, part in vars(self).items():
@@ -132,23 +133,21 @@ def dimension(t: Type) -> int:
 
 
 # How tightly each connective holds its arguments: -o loosest and to the right, ! tightest.
-_ARROW, _TIMES, _BANG = 0, 1, 2
+_ARROW, _TIMES, _BANG = range(3)
 
 
-def _show(t: Type, tightness: int) -> str:
+def _layout(t: Type) -> Layout[Type]:
     match t:
         case Atom(name, _):
-            return name
+            return _BANG, [name]
         case Unit():
-            return "1"
+            return _BANG, ["1"]
         case Bang(a):
-            return "!" + _show(a, _BANG)
+            return _BANG, ["!", (a, _BANG)]
         case Lolli(a, b):
-            text, level = f"{_show(a, _TIMES)} -o {_show(b, _ARROW)}", _ARROW
+            return _ARROW, [(a, _TIMES), " -o ", (b, _ARROW)]
         case Tensor(a, b):
-            text, level = f"{_show(a, _BANG)} (x) {_show(b, _BANG)}", _TIMES
+            return _TIMES, [(a, _BANG), " (x) ", (b, _BANG)]
         case With(a, b):
-            text, level = f"{_show(a, _BANG)} & {_show(b, _BANG)}", _TIMES
-        case _:
-            raise ValueError(f"t: not a type: {t!r}")
-    return text if level >= tightness else f"({text})"
+            return _TIMES, [(a, _BANG), " & ", (b, _BANG)]
+    raise ValueError(f"t: not a type: {t!r}")

@@ -1,42 +1,440 @@
-"""Arithmetic of denotations, and the ways in and out: what a user of values needs, in one namespace.
+"""Denotations as JAX values: what they are, and how they are read, added, laid out and differentiated.
 
-`representation` says what the values of each type are; `boundary` reads and gives them, `coordinates` turns
-bang-free ones into arrays and back, `calculus` differentiates.
+    type      value
+    atom      array [d]
+    1         array []
+    A & B     pair of values
+    A (x) B   array [dim A, dim B] if neither side has a bang, else a formal sum of pure ones, `PureTensors`
+    A -o B    `LinearMap`, a linear callable
+    !A        formal sum of kets, `Kets`; at the boundary a point |>_P is the plain value P
+
+Values given from outside are read by their type (`coerce`): an operator may be a matrix [dim B, dim A] or
+any callable, a functional A -o 1 also a vector [dim A], a point of !A its plain value. Everything works under
+jit, vmap and differentiation, and in the precision of the arrays it is given.
+
+It is one module because a linear map reads its argument when it is called, and to read one (a matrix, a
+callable on points) is to make a linear map out of coordinates or of derivatives.
 """
 
-from llrnn.logic.boundary import coerce, plain
-from llrnn.logic.calculus import directional, extend
-from llrnn.logic.coordinates import dense, flatten, matrix, unflatten
-from llrnn.logic.representation import (
-    Kets,
-    LinearMap,
-    PureTensors,
-    Value,
-    WeightedKet,
-    add,
-    ket,
-    scale,
-    superpose,
-    zero,
-)
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-__all__ = [
-    "Kets",
-    "LinearMap",
-    "PureTensors",
-    "Value",
-    "WeightedKet",
-    "add",
-    "coerce",
-    "dense",
-    "directional",
-    "extend",
-    "flatten",
-    "ket",
-    "matrix",
-    "plain",
-    "scale",
-    "superpose",
-    "unflatten",
-    "zero",
-]
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from llrnn.logic.terms import Term, excerpt
+from llrnn.logic.types import Atom, Bang, Lolli, Tensor, Type, Unit, With, bang_free, dimension
+
+type Value = Any  # by the table above; the type of logic, not of Python, says which
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearMap:
+    """A value of type A -o B: a linear function of values of A.
+
+    Called with several arguments it is curried: `f(a, b)` is `f(a)(b)`. Arguments are read by their type
+    (`coerce`), results are given in plain form (`plain`).
+
+    Attributes:
+      domain: A.
+      codomain: B.
+      apply: the function on internal values, in which a value of !A is always `Kets`.
+    """
+
+    domain: Type
+    codomain: Type
+    apply: Callable[[Value], Value]
+
+    @property
+    def type(self) -> Lolli:
+        """A -o B."""
+        return Lolli(self.domain, self.codomain)
+
+    def __call__(self, argument: Value, *more: Value) -> Value:
+        value: Value = self
+        for given in (argument, *more):
+            if not isinstance(value, LinearMap):
+                raise ValueError(f"argument: {1 + len(more)} are too many for a value of type {self.type}")
+            value = value.apply(coerce(given, value.domain))
+        return plain(value)
+
+    def __repr__(self) -> str:
+        return f"<linear map : {self.type}>"
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedKet:
+    """coefficient * |vectors>_point; a coefficient that is the integer 1 is known to be 1."""
+
+    coefficient: Value
+    point: Value
+    vectors: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Kets:
+    """A value of type !A: a formal sum of kets."""
+
+    terms: tuple[WeightedKet, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PureTensors:
+    """A value of A (x) B in which a bang occurs: a formal sum of pure tensors left (x) right."""
+
+    terms: tuple[tuple[Value, Value], ...]
+
+
+def ket(point: Value, *vectors: Value) -> Kets:
+    """|vectors>_point as an argument for a value of type !A -o B; point and vectors are values of A."""
+    return Kets((WeightedKet(1, point, vectors),))
+
+
+def is_one(coefficient: Value) -> bool:
+    """Whether the coefficient of a ket is known to be 1, without looking into an array."""
+    return isinstance(coefficient, int) and coefficient == 1
+
+
+def add(first: Value, *more: Value) -> Value:
+    """The sum of values of one type: componentwise on pairs, pointwise on callables, formal on kets."""
+    values = (first, *more)
+    if not more:
+        return first
+    if isinstance(first, (Kets, PureTensors)):
+        return type(first)(tuple(term for value in values for term in value.terms))
+    if isinstance(first, LinearMap) and all(isinstance(value, LinearMap) for value in values):
+        return LinearMap(first.domain, first.codomain, lambda x: add(*[value.apply(x) for value in values]))
+    if any(callable(value) for value in values):
+        return lambda *arguments: add(*[value(*arguments) for value in values])
+    if isinstance(first, (tuple, list)):
+        return tuple(add(*parts) for parts in zip(*values, strict=True))
+    return sum(more, start=first)
+
+
+def scale(coefficient: Float[Array, ""] | float, value: Value) -> Value:
+    """A scalar times a value of any type."""
+    match value:
+        case Kets(terms):
+            factors = [coefficient if is_one(t.coefficient) else coefficient * t.coefficient for t in terms]
+            return Kets(tuple(replace(t, coefficient=c) for t, c in zip(terms, factors, strict=True)))
+        case PureTensors(terms):
+            return PureTensors(tuple((scale(coefficient, left), right) for left, right in terms))
+        case LinearMap(a, b, apply):
+            return LinearMap(a, b, lambda x: scale(coefficient, apply(x)))
+        case tuple() | list():
+            return tuple(scale(coefficient, part) for part in value)
+    if callable(value):
+        return lambda *arguments: scale(coefficient, value(*arguments))
+    return coefficient * value
+
+
+def superpose(coefficients: Float[Array | np.ndarray, "n"], values: Sequence[Value]) -> Value:
+    """The linear combination sum_i coefficients[i] * values[i] of at least one value of one type.
+
+    Raises:
+      ValueError: there are not as many coefficients as values, or none.
+    """
+    coefficients = jnp.asarray(coefficients)
+    if coefficients.ndim != 1 or coefficients.shape[0] != len(values) or not values:
+        raise ValueError(
+            f"coefficients: expected one for each of {len(values)} values (at least 1), got shape "
+            f"{coefficients.shape}"
+        )
+    return add(*[scale(coefficients[i], value) for i, value in enumerate(values)])
+
+
+def zero(of: Type) -> Value:
+    """The zero of a type, in the precision of whatever it is added to."""
+    match of:
+        case With(a, b):
+            return zero(a), zero(b)
+        case Lolli(a, b):
+            return LinearMap(a, b, lambda x: zero(b))
+        case Tensor() if not is_array(of):
+            return PureTensors(())
+        case Bang():
+            return Kets(())
+    return jnp.full(_shape(of), 0.0)  # a Python scalar keeps the dtype weak
+
+
+def is_array(of: Type) -> bool:
+    """Whether a value of the type is one array."""
+    return isinstance(of, (Atom, Unit)) or (isinstance(of, Tensor) and bang_free(of))
+
+
+def _shape(of: Type) -> tuple[int, ...]:
+    """The shape of a value that is one array."""
+    match of:
+        case Atom(_, size):
+            return (size,)
+        case Unit():
+            return ()
+        case Tensor(a, b):
+            return dimension(a), dimension(b)
+    raise ValueError(f"of: expected a type, got {of!r}")
+
+
+def flatten(value: Value, of: Type) -> Float[Array, "d"]:
+    """The coordinates of a value of a bang-free type: & concatenates, (x) and -o are row-major."""
+    match of:
+        case Atom():
+            return value
+        case With(a, b):
+            return jnp.concatenate([flatten(value[0], a), flatten(value[1], b)])
+        case Lolli():
+            value = _matrix_by_type(value)
+    return jnp.reshape(value, (dimension(of),))
+
+
+def unflatten(coordinates: Float[Array, "d"], of: Type) -> Value:
+    """The value of a bang-free type with these coordinates (the inverse of `flatten`)."""
+    match of:
+        case Atom():
+            return coordinates
+        case With(a, b):
+            return unflatten(coordinates[: dimension(a)], a), unflatten(coordinates[dimension(a) :], b)
+        case Lolli(a, b):
+            return _from_matrix(jnp.reshape(coordinates, (dimension(b), dimension(a))), a, b)
+        case Bang():
+            raise ValueError(f"of: only a type without ! has coordinates, got {of}")
+    return jnp.reshape(coordinates, _shape(of))
+
+
+def basis(size: int) -> Float[Array, "size size"]:
+    """The unit vectors, weakly typed: a float32 operator stays float32 where 64-bit floats are enabled."""
+    return jnp.where(jnp.eye(size, dtype=bool), 1.0, 0.0)
+
+
+def pure_tensor(of: Tensor, left: Value, right: Value) -> Value:
+    """Left (x) right as a value of type `of`."""
+    if bang_free(of):
+        return flatten(left, of.left)[:, None] * flatten(right, of.right)[None, :]
+    return PureTensors(((left, right),))
+
+
+def dense(value: Value) -> Value:
+    """The value with every bang-free linear map in it as an array: [dim B, dim A], or [dim A] when B is 1.
+
+    The result is a pytree of arrays, which can be carried through `lax.scan` and given back as an argument.
+
+    Raises:
+      ValueError: a linear map has a bang in its type.
+    """
+    if isinstance(value, LinearMap):
+        matrix = _matrix_by_type(value)
+        return matrix[0] if isinstance(value.codomain, Unit) else matrix
+    if isinstance(value, (tuple, list)):
+        return tuple(dense(part) for part in value)
+    return value
+
+
+def matrix(function: Callable[[Value], Value], dimension: int) -> Float[Array, "... dimension"]:
+    """The matrix of a linear callable: column j is its value on the j-th vector of the basis.
+
+    Args:
+      function: a `LinearMap` without bangs in its type, or any linear callable on arrays [dimension].
+      dimension: of its domain.
+
+    Returns:
+      [.., dimension], the leading axes those of a value; for a LinearMap [dim of the codomain, dimension].
+
+    Raises:
+      ValueError: a LinearMap whose domain has another dimension or whose type has a bang, or something that
+        cannot be called.
+    """
+    if isinstance(function, LinearMap):
+        found = _dimension(function.domain)
+        if found != dimension:
+            raise ValueError(
+                f"dimension: the domain {function.domain} has dimension {found}, got {dimension}"
+            )
+        return _matrix_by_type(function)
+    if not callable(function):
+        raise ValueError(f"function: expected a linear callable, got {function!r}")
+    return jax.vmap(function, out_axes=-1)(basis(dimension))
+
+
+def _from_matrix(entries: Array, a: Type, b: Type) -> LinearMap:
+    return LinearMap(a, b, lambda x: unflatten(entries @ flatten(x, a), b))
+
+
+def _matrix_by_type(value: LinearMap) -> Float[Array, "m n"]:
+    a, b = value.domain, value.codomain
+    size = _dimension(a)
+    _dimension(b)
+    return jax.vmap(lambda x: flatten(value.apply(unflatten(x, a)), b), out_axes=-1)(basis(size))
+
+
+def _dimension(of: Type) -> int:
+    if not bang_free(of):
+        raise ValueError(f"function: only a linear map between types without ! has a matrix, got {of}")
+    return dimension(of)
+
+
+def extend(function: Callable[[Value], Value], kets: Kets, result: Type) -> Value:
+    """The linear extension to kets of a function of points; `result` is the type of its values."""
+    parts = []
+    for term in kets.terms:
+        value = directional(function, term.point, term.vectors, result)
+        parts.append(value if is_one(term.coefficient) else scale(term.coefficient, value))
+    return add(*parts) if parts else zero(result)
+
+
+def directional(
+    function: Callable[[Value], Value], point: Value, vectors: Sequence[Value], result: Type
+) -> Value:
+    """The directional derivative D^s function(point)[v1 .. vs], by nested `jax.jvp`.
+
+    It is the value of `function`, made linear, on |v1 .. vs>_point; `result` is the type of its values, and
+    the derivative is taken as that type asks: pointwise for functions, by Leibniz' rule for tensors and by
+    the chain rule |..>_Q -> |.., dQ>_Q (Faa di Bruno) for kets.
+    """
+    if not vectors:
+        return function(point)
+    *rest, last = vectors
+    return _slope(lambda t: directional(function, add(point, scale(t, last)), rest, result), result)
+
+
+def _slope(curve: Callable[[Any], Value], of: Type) -> Value:
+    """The derivative at 0 of a curve of values of type `of`, itself a value of type `of`.
+
+    All arrays of the value are differentiated in one `jax.jvp`, so that an order of differentiation costs two
+    evaluations however many kets it makes; a function is differentiated when it is applied.
+    """
+    if isinstance(of, Lolli):
+        return _tangent(of, None, curve, iter(()))
+    # A Python float is weakly typed: the derivative has the precision of the arrays the curve is made of.
+    tangents = iter(jax.jvp(lambda t: _arrays(curve(t), of), (0.0,), (1.0,))[1])
+    return _tangent(of, None if is_array(of) else curve(0.0), curve, tangents)
+
+
+def _tangent(of: Type, now: Value, curve: Callable[[Any], Value], tangents: Iterator[Array]) -> Value:
+    """The derivative of a part of a value: `now` is the part at 0, `curve` the part at any time."""
+    match of:
+        case Lolli(a, b):
+            return LinearMap(a, b, lambda x: _slope(lambda t: curve(t).apply(x), b))
+        case With(a, b):
+            first = _tangent(a, now[0], lambda t: curve(t)[0], tangents)
+            return first, _tangent(b, now[1], lambda t: curve(t)[1], tangents)
+        case Tensor(a, b) if not bang_free(of):
+            pure = []
+            for i, (left, right) in enumerate(now.terms):
+                pure.append((_tangent(a, left, lambda t, i=i: curve(t).terms[i][0], tangents), right))
+                pure.append((left, _tangent(b, right, lambda t, i=i: curve(t).terms[i][1], tangents)))
+            return PureTensors(tuple(pure))
+        case Bang(a):
+            kets = []
+            for i, ket in enumerate(now.terms):
+                if not is_one(ket.coefficient):
+                    kets.append(WeightedKet(next(tangents), ket.point, ket.vectors))
+                moved = _tangent(a, ket.point, lambda t, i=i: curve(t).terms[i].point, tangents)
+                kets.append(WeightedKet(ket.coefficient, ket.point, (*ket.vectors, moved)))
+                for j, vector in enumerate(ket.vectors):
+                    turned = _tangent(a, vector, lambda t, i=i, j=j: curve(t).terms[i].vectors[j], tangents)
+                    vectors = (*ket.vectors[:j], turned, *ket.vectors[j + 1 :])
+                    kets.append(WeightedKet(ket.coefficient, ket.point, vectors))
+            return Kets(tuple(kets))
+    return next(tangents)
+
+
+def _arrays(value: Value, of: Type) -> list[Array]:
+    """The arrays that a value is made of, in the order in which `_tangent` asks for them."""
+    match of:
+        case Lolli():
+            return []
+        case With(a, b):
+            return _arrays(value[0], a) + _arrays(value[1], b)
+        case Tensor(a, b) if not bang_free(of):
+            return [x for left, right in value.terms for x in _arrays(left, a) + _arrays(right, b)]
+        case Bang(a):
+            found = []
+            for ket in value.terms:
+                if not is_one(ket.coefficient):
+                    found.append(jnp.asarray(ket.coefficient))
+                for part in (ket.point, *ket.vectors):
+                    found.extend(_arrays(part, a))
+            return found
+    return [jnp.asarray(value)]
+
+
+def coerce(value: Value, of: Type) -> Value:
+    """Read a value given from outside by its type; what is already an internal value stays as it is.
+
+    Raises:
+      ValueError: the value does not have the form or the shape that the type asks for, or is a term.
+    """
+    if isinstance(value, Term):  # which can be called, as an operator can be, and would fail where it is
+        raise ValueError(
+            f"value: expected a value of type {of}, got the term `{excerpt(value)}`; apply terms to each "
+            "other before, or give its denotation"
+        )
+    pair = isinstance(value, (tuple, list)) and len(value) == 2
+    match of:
+        case With(a, b) if pair:
+            return coerce(value[0], a), coerce(value[1], b)
+        case Tensor(a, b) if pair:
+            return pure_tensor(of, coerce(value[0], a), coerce(value[1], b))
+        case Tensor(a, b) if isinstance(value, PureTensors) and not bang_free(of):
+            return PureTensors(tuple((coerce(left, a), coerce(right, b)) for left, right in value.terms))
+        case Lolli():
+            return _linear(value, of)
+        case Bang(a) if isinstance(value, Kets):
+            parts = [(coerce(t.point, a), tuple(coerce(v, a) for v in t.vectors)) for t in value.terms]
+            return Kets(
+                tuple(WeightedKet(t.coefficient, *p) for t, p in zip(value.terms, parts, strict=True))
+            )
+        case Bang(a):
+            return ket(coerce(value, a))
+        case With() | Tensor() if not is_array(of):
+            pure = " or PureTensors" if isinstance(of, Tensor) else ""
+            raise ValueError(f"value: type {of} needs a pair of values{pure}, got {_describe(value)}")
+    return _array(value, _shape(of), of)
+
+
+def plain(value: Value) -> Value:
+    """A value as it is given to the outside: a point of !A as the value of A that it is."""
+    match value:
+        case Kets((WeightedKet(coefficient, point, ()),)) if is_one(coefficient):
+            return plain(point)
+        case tuple():
+            return tuple(plain(part) for part in value)
+    return value
+
+
+def _linear(value: Value, of: Lolli) -> LinearMap:
+    a, b = of.domain, of.codomain
+    if isinstance(value, LinearMap):
+        if value.type != of:
+            raise ValueError(f"value: expected a linear map of type {of}, got {value!r}")
+        return value
+    if callable(value):
+        if not isinstance(a, Bang):
+            return LinearMap(a, b, lambda x: coerce(value(plain(x)), b))
+        # A callable on points stands for its linear extension to all kets: its directional derivatives.
+        return LinearMap(a, b, lambda kets: extend(lambda p: coerce(value(plain(p)), b), kets, b))
+    if not bang_free(of):
+        raise ValueError(f"value: type {of} needs a callable, got {_describe(value)}")
+    if isinstance(b, Unit) and jnp.ndim(value) == 1:
+        return _from_matrix(_array(value, (dimension(a),), of)[None, :], a, b)
+    return _from_matrix(_array(value, (dimension(b), dimension(a)), of), a, b)
+
+
+def _array(value: Value, shape: tuple[int, ...], of: Type) -> Array:
+    try:
+        array = jnp.asarray(value)
+    except TypeError as error:
+        raise ValueError(
+            f"value: type {of} needs an array of shape {shape}, got {_describe(value)}"
+        ) from error
+    if array.shape != shape:
+        raise ValueError(f"value: type {of} needs an array of shape {shape}, got {array.shape}")
+    # Whole numbers are vectors too, but only floats can be differentiated.
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
+
+
+def _describe(value: Value) -> str:
+    shape = getattr(value, "shape", None)
+    return f"an array of shape {shape}" if shape is not None else f"{type(value).__name__} {value!r}"[:80]
