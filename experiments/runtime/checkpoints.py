@@ -49,17 +49,11 @@ class Restored:
 
 @jax.jit
 def checksum(tree: Any) -> UInt32[Array, ""]:
-    """A number that changes when any bit of any array of the tree does, the same on any number of devices.
+    """Returns a number that changes when any bit of any array of the tree does, on any number of devices.
 
     The sum, modulo 2^32, of all 32-bit words, each times its own odd factor: a changed word always shows,
     since odd factors are invertible, and exchanged ones show through their factors. Integer sums do not
     depend on their order, so it may be computed where the arrays lie, split or not.
-
-    Args:
-        tree: any pytree of arrays.
-
-    Returns:
-        The checksum.
     """
     total = jnp.uint32(0)
     for index, leaf in enumerate(jax.tree.leaves(tree)):
@@ -85,8 +79,7 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet_reader() -> Generator[list[str]]:
-    """Keeps what a failed read leaves behind from burying the one line that matters, put in the list it
-    gives.
+    """Keeps the log free of what a failed read leaves behind; failures are put in the list that it yields.
 
     Orbax reads arrays concurrently; when one fails the others' errors, pages of them, are logged by asyncio
     when the garbage collector finds them, which is made to happen here.
@@ -108,13 +101,10 @@ class Checkpoints:
     """The checkpoints of one run, under one directory, one numbered folder a step."""
 
     def __init__(self, directory: Path, *, every: int, keep: int):
-        """Takes the directory; it is made, and cleared of what an interrupted save has left, at the first
-        save.
+        """Takes the directory; the first save makes it, and clears it of what an interrupted save has left.
 
-        Args:
-            directory: where they are; only one process (or one group of cooperating ones) at a time.
-            every: steps between saves.
-            keep: how many of the last ones are kept.
+        Only one process, or one group of cooperating ones, may use it at a time. A save is due `every` so
+        many steps; the last `keep` are kept.
         """
         self.directory, self._every, self._keep = directory.absolute(), every, keep
 
@@ -142,18 +132,16 @@ class Checkpoints:
         return (latest is None or latest.step != step) and (force or self._checkpointer.should_save(step))
 
     def save(self, step: int, state: Any, progress: dict[str, float]) -> None:
-        """Saves in the background; waits first for a save that is under way.
+        """Saves in the background, after a save that is under way.
 
-        Args:
-            step: number of updates behind the state.
-            state: a pytree of arrays, which may be donated as soon as this returns.
-            progress: a small record of numbers, given back by `restore`.
+        The state may be donated as soon as this returns. `progress` is a small record that `restore` gives
+        back.
         """
         record = {"progress": progress, "checksum": checksum_with(state, progress)}
         self._checkpointer.save_async(step, state, force=True, custom_metadata=record)
 
     def restore(self, abstract: Any) -> Restored | None:
-        """The last checkpoint that is intact; damaged ones are reported and moved out of the way.
+        """Reads the last checkpoint that is intact; damaged ones are reported and moved out of the way.
 
         Args:
             abstract: the state as `jax.ShapeDtypeStruct`s with the shardings wanted, on any number of
@@ -163,7 +151,7 @@ class Checkpoints:
             What was restored, or None if there are no checkpoints.
 
         Raises:
-            CheckpointError: if there are checkpoints and none could be restored; all stay where they are.
+            CheckpointError: there are checkpoints and none could be restored; all stay where they are.
         """
         damaged = {}
         steps = self.steps()
@@ -234,9 +222,7 @@ class Checkpoints:
         return Restored(int(path.name), state, dict(record["progress"]))
 
     def _put_aside(self, damaged: dict[Path, str]) -> None:
-        """Moves damaged checkpoints out, so that the run can save these steps again and they do not count as
-        kept.
-        """
+        """Moves damaged checkpoints out, so that the run can save these steps again."""
         if processes.is_first():
             aside = self.directory.with_name(f"{self.directory.name}_damaged")
             for path in damaged:

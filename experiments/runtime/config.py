@@ -12,17 +12,11 @@ from experiments.runtime.mesh import Layout
 
 
 def resumable(default: Any) -> Any:
-    """Declares a config field that may change when a run is continued in its workdir.
+    """Declares a config field, with an immutable default, that may change when a run is continued.
 
     Only for fields that do not alter the parameters reached at a given step. `steps` itself may only be
     raised. An experiment whose learning-rate schedule depends on `steps` declares the field again without
     this mark.
-
-    Args:
-        default: the field's default, an immutable value.
-
-    Returns:
-        What stands after the `=` of a dataclass field.
     """
     return dataclasses.field(default=default, metadata={"resumable": True})
 
@@ -113,15 +107,10 @@ def one_of(name: str, value: Any, choices: typing.Iterable[Any]) -> None:
 
 
 def check_types(config: Any, prefix: str = "") -> None:
-    """Checks every field of a (nested) dataclass against its annotation; an int is taken where a float is
-    declared.
+    """Checks every field of a (nested) dataclass against its annotation; an int is taken where a float is.
 
     The command-line parser checks plain fields but not what is inside a tuple, and Python code is not checked
-    at all.
-
-    Args:
-        config: an instance of a dataclass.
-        prefix: what to put before the field's name in a message.
+    at all. `prefix` goes before a field's name in a message.
 
     Raises:
         ValueError: naming the field, what it is declared as and what was found.
@@ -137,15 +126,10 @@ def check_types(config: Any, prefix: str = "") -> None:
 
 
 def from_dict[Config](cls: type[Config], values: typing.Mapping[str, Any], prefix: str = "") -> Config:
-    """A (nested) config dataclass from what JSON has kept of it; fields that are absent get their defaults.
-
-    Args:
-        cls: the dataclass.
-        values: fields by name, tuples as lists.
-        prefix: what to put before a field's name in a message.
+    """Returns a (nested) config dataclass of what JSON holds; fields that are absent get their defaults.
 
     Raises:
-        ValueError: naming a field there is not.
+        ValueError: naming a field that does not exist, after `prefix`.
     """
     fields = {field.name: field for field in dataclasses.fields(typing.cast(Any, cls))}
     if unknown := sorted(set(values) - set(fields)):

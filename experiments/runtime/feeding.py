@@ -23,16 +23,7 @@ class Drawn:
         self._chunks: dict[int, Callable] = {}
 
     def prepare(self, state: TrainState, step: int, length: int) -> float:
-        """Compiles what `advance` will need.
-
-        Args:
-            state: a placed state.
-            step: number of updates behind it.
-            length: updates to come.
-
-        Returns:
-            Seconds it took, 0 if there was nothing to compile.
-        """
+        """Compiles what `advance` will need; see `Engine.prepare`."""
         if length in self._chunks:
             return 0.0
         start = time.monotonic()
@@ -42,16 +33,7 @@ class Drawn:
         return seconds
 
     def advance(self, state: TrainState, step: int, length: int) -> tuple[TrainState, Trace]:
-        """Makes updates.
-
-        Args:
-            state: a placed state, consumed.
-            step: number of updates behind it.
-            length: updates to make, as prepared.
-
-        Returns:
-            The new state, and the traces of the steps [length] as numpy arrays (which waits for them).
-        """
+        """Makes `length` updates, as prepared; see `Engine.advance`."""
         state, trace = self._chunks[length](state)
         return state, jax.device_get(trace)
 
@@ -78,8 +60,9 @@ class Fed:
         self._updates: dict[Hashable, Callable] = {}
 
     def prepare(self, state: TrainState, step: int, length: int) -> float:
-        """As `Drawn.prepare`, for the first batch, which is made before the clock starts; shapes that come up
-        later are compiled by `advance`, and counted in `compile_seconds`.
+        """Compiles the step for the first batch, which is made before the clock starts.
+
+        Shapes that come up later are compiled by `advance`, and counted in `compile_seconds`.
         """
         self._ask(step)
         before = self.compile_seconds
@@ -87,7 +70,7 @@ class Fed:
         return self.compile_seconds - before
 
     def advance(self, state: TrainState, step: int, length: int) -> tuple[TrainState, Trace]:
-        """As `Drawn.advance`."""
+        """Makes `length` updates; see `Engine.advance`."""
         traces = []
         for current in range(step, step + length):
             self._ask(current)

@@ -154,14 +154,7 @@ def _named(program: Program, measure: Callable[[PyTree], Any] | None) -> Callabl
 
 
 def averages(trace: Trace) -> dict[str, float]:
-    """The metrics of several steps as one: total numerator over total denominator of each.
-
-    Args:
-        trace: stacked traces of the steps, as numpy arrays.
-
-    Returns:
-        A number for each metric; NaN where the denominators are all zero.
-    """
+    """Returns the metrics of stacked steps: total numerator over total denominator, NaN where that is 0."""
     totals = {
         key: (np.sum(over, dtype=np.float64), np.sum(under, dtype=np.float64))
         for key, (over, under) in trace.ratios.items()

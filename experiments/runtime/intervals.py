@@ -7,14 +7,7 @@ from scipy import special
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean of independent measurements with its Student-t confidence interval.
-
-    Args:
-        values: at least two measurements (one a seed).
-        confidence: probability that the interval covers the true mean, if the measurements are normal.
-
-    Returns:
-        Mean, lower and upper end.
+    """Returns mean, lower and upper end of the Student-t confidence interval of independent measurements.
 
     Raises:
         ValueError: for fewer than two values, or a confidence outside (0, 1).
@@ -30,15 +23,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of a proportion, meaningful also at 0 and 1 and for few trials (Wilson 1927).
-
-    Args:
-        successes: trials that succeeded.
-        trials: all trials, at least one.
-        confidence: probability that the interval covers the true proportion, about.
-
-    Returns:
-        Lower and upper end, within [0, 1].
+    """Returns the confidence interval of a proportion, within [0, 1], also for few trials (Wilson 1927).
 
     Raises:
         ValueError: unless 0 <= successes <= trials and trials > 0, or for a confidence outside (0, 1).

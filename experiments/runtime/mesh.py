@@ -41,11 +41,7 @@ class Layout:
     fsdp: bool = False
 
     def __post_init__(self):
-        """Checks the fields against each other.
-
-        Raises:
-            ValueError: naming the field and what was expected.
-        """
+        """Checks the fields against each other; raises ValueError naming the field."""
         if self.mode not in PARALLEL:
             raise ValueError(f"parallel={self.mode!r} is not one of {', '.join(PARALLEL)}")
         if self.data < 0 or self.model < 1:
@@ -58,17 +54,14 @@ class Layout:
 
     @classmethod
     def of(cls, parallel: "str | Layout") -> "Layout":
-        """A mode's name as a layout over all devices; a layout as it is."""
+        """Returns a mode's name as a layout over all devices; a layout as it is."""
         return parallel if isinstance(parallel, Layout) else cls(parallel)
 
     @classmethod
     def parse(cls, mode: str, mesh: str = "", fsdp: bool = False) -> "Layout":
-        """From the values of the flags.
+        """Returns the layout that the values of the flags `--parallel`, `--mesh` and `--fsdp` name.
 
-        Args:
-            mode: of `--parallel`.
-            mesh: of `--mesh`: `data:4,model:2`, either alone, or nothing for all devices along `data`.
-            fsdp: of `--fsdp`.
+        `mesh` is `data:4,model:2`, either alone, or nothing for all devices along `data`.
 
         Raises:
             ValueError: naming the flag's value and what was expected.
@@ -125,23 +118,14 @@ class Layout:
         return jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
 
     def mesh_to_measure(self) -> Mesh:
-        """The mesh that measurements are made on: this one, or that of a process's own devices if there are
-        several processes, each of which then measures its share.
-        """
+        """Returns the mesh for measurements: this one, or if there are several processes its own devices."""
         return self.mesh() if jax.process_count() == 1 else processes.own_mesh()
 
     def state_shardings(self, mesh: Mesh | AbstractMesh, shapes: Any) -> Any:
-        """Where each leaf of a state lies.
+        """Returns where each leaf of a tree of arrays, or of their shapes, lies: the same tree of shardings.
 
         Under `fsdp` a leaf of rank two or more is split along its longest axis that the devices along `data`
         divide (the first of equal ones); all else is copied.
-
-        Args:
-            mesh: the mesh.
-            shapes: a pytree of arrays or their shapes.
-
-        Returns:
-            The same tree of shardings.
         """
 
         def spec(leaf):
@@ -176,23 +160,12 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def batch_specs(batch: Any) -> Any:
-    """How a batch lies on the mesh: arrays split along their first axis, scalars copied.
-
-    Args:
-        batch: a pytree of arrays (or their shapes), those of rank >= 1 with the batch as first axis.
-
-    Returns:
-        The same tree of `PartitionSpec`s.
-    """
+    """Returns how a batch lies on the mesh: arrays are split along their first axis, scalars copied."""
     return jax.tree.map(lambda leaf: PartitionSpec(AXIS) if leaf.ndim else PartitionSpec(), batch)
 
 
 def check_batch(batch: Any, batch_size: int) -> None:
-    """Checks that a batch has the declared size.
-
-    Args:
-        batch: a pytree of arrays or their shapes.
-        batch_size: what the first axis of every leaf of rank >= 1 must have.
+    """Checks that the first axis of every leaf of rank >= 1 is `batch_size`.
 
     Raises:
         ValueError: naming the leaf, its shape and the size expected.

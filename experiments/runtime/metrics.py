@@ -11,16 +11,12 @@ from experiments.runtime import processes
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a metrics file, in order; a last line cut short by a kill is left out.
+    """Reads the complete lines of a metrics file, a dict each; an absent file has none.
 
-    Args:
-        path: the file; an absent one has no lines.
-
-    Returns:
-        One dict a line. Numbers that were not finite come back as None.
+    A last line cut short by a kill is left out. Numbers that were not finite are None.
 
     Raises:
-        ValueError: if a line before the last is not a JSON object with a `step`; the file and line are named.
+        ValueError: a line before the last is not a JSON object with a `step`; the file and line are named.
     """
     if not path.exists():
         return []
@@ -41,13 +37,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics as JSON has them: numbers as int or float, not-finite ones as None (JSON knows no NaN).
-
-    Args:
-        values: numbers, or scalar arrays, by name.
-
-    Returns:
-        The same names with Python's numbers.
+    """Returns metrics as JSON has them: scalars as int or float, not-finite ones as None (JSON has no NaN).
 
     Raises:
         ValueError: naming the metric that is not a single number.
@@ -69,15 +59,10 @@ class MetricsWriter:
     """
 
     def __init__(self, workdir: Path, step: int, *, tensorboard: bool = False):
-        """Opens the record and drops what was written after the checkpoint the run continues from.
-
-        Args:
-            workdir: the run's directory.
-            step: the step continued from; lines of later steps are dropped and will be written again.
-            tensorboard: also write events to `workdir/tensorboard`.
+        """Opens the record and drops what was written after `step`, the checkpoint the run continues from.
 
         Raises:
-            ValueError: if TensorBoard is asked for and tensorboardX is not installed.
+            ValueError: TensorBoard is asked for and tensorboardX is not installed.
         """
         path = workdir / "metrics.jsonl"
         self._board = self._file = None
@@ -94,12 +79,8 @@ class MetricsWriter:
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Appends a line.
 
-        Args:
-            step: number of updates made; a second line for the same step is a mistake.
-            values: numbers by name.
-
         Raises:
-            ValueError: if the step does not come after the last line's, or a value is not a number.
+            ValueError: the step does not come after the last line's, or a value is not a number.
         """
         if self.last is not None and step <= self.last["step"]:
             raise ValueError(f"step={step} must come after the last line's, {self.last['step']}")
@@ -113,9 +94,7 @@ class MetricsWriter:
                     self._board.add_scalar(name, value, step)
 
     def sync(self) -> None:
-        """Makes the lines so far outlive a crash of the machine; called before a checkpoint that presumes
-        them.
-        """
+        """Makes the lines so far outlive a crash of the machine; a checkpoint presumes them."""
         if self._file is not None:
             os.fsync(self._file.fileno())
         if self._board is not None:

@@ -41,8 +41,8 @@ def pack(workdir: Path, abstract: Any, folder: Path, *, step: int | None = None)
         The file of the state.
 
     Raises:
-        CheckpointError: if there is no checkpoint, or none is intact.
-        WorkdirError: if the folder holds something else.
+        CheckpointError: there is no checkpoint, or none is intact.
+        WorkdirError: the folder holds something else.
     """
     checkpoints = Checkpoints(workdir / "checkpoints", every=1, keep=2)
     restored = checkpoints.restore(abstract) if step is None else checkpoints.read(step, abstract)
@@ -64,19 +64,11 @@ def pack(workdir: Path, abstract: Any, folder: Path, *, step: int | None = None)
 
 
 def unpack(folder: Path, abstract: Any, workdir: Path) -> Restored:
-    """Makes a workdir of a packed run, so that its command, with this `--workdir`, goes on where it was.
-
-    Args:
-        folder: the packed run.
-        abstract: its state as `jax.ShapeDtypeStruct`s with shardings.
-        workdir: where it goes; it must not exist, or be empty.
-
-    Returns:
-        The state.
+    """Makes a workdir, new or empty, of a packed run, so that its command continues it there.
 
     Raises:
-        WorkdirError: if the workdir holds something, or the folder's config is damaged.
-        CheckpointError: if the folder has no state, or one that is damaged or does not fit.
+        WorkdirError: the workdir holds something, or the folder's config is damaged.
+        CheckpointError: the folder has no state, or one that is damaged or does not fit.
     """
     if workdir.exists() and any(workdir.iterdir()):
         raise WorkdirError(f"workdir {workdir} is not empty; choose another")
@@ -104,14 +96,10 @@ def write_state(path: Path, restored: Restored) -> None:
 
 
 def read_state(folder: Path, abstract: Any) -> Restored:
-    """The state of a packed run.
-
-    Args:
-        folder: the packed run.
-        abstract: the state as `jax.ShapeDtypeStruct`s, with the shardings wanted.
+    """Reads the state of a packed run, with the shardings of `abstract`.
 
     Raises:
-        CheckpointError: if there is no such file, it is damaged, or its arrays are not those of `abstract`.
+        CheckpointError: there is no such file, it is damaged, or its arrays are not those of `abstract`.
     """
     arrays, record = _read(folder / STATE)
     try:

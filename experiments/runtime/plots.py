@@ -59,11 +59,10 @@ def curve_figure(
     marks: Mapping[str, float] | None = None,
     size: tuple[float, float] = (4.8, 3.2),
 ) -> Figure:
-    """Lines in one frame, each with its colour and dash.
+    """Draws lines in one frame, each with its colour and dash; `save` writes the figure.
 
     Args:
-        curves: for each label x [n] and y [n], and optionally the lower and upper end [n] of a band around
-            it.
+        curves: for each label x [n] and y [n], and optionally the lower and upper end [n] of a band.
         title: what the figure shows.
         xlabel: what is along x, with its unit.
         ylabel: what is along y, with its unit.
@@ -72,9 +71,6 @@ def curve_figure(
         ylim: range of y.
         marks: labelled vertical lines (the longest length trained on, say).
         size: width and height in inches.
-
-    Returns:
-        The figure, to be given to `save`.
 
     Raises:
         ValueError: naming the curve whose parts differ in length.
@@ -143,7 +139,7 @@ def heatmap_figure(
     colour_label: str | None = None,
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """Matrices side by side on one colour scale, row 0 at the bottom.
+    """Draws matrices side by side on one colour scale, row 0 at the bottom; `save` writes the figure.
 
     Args:
         panels: for each title a matrix [rows, columns].
@@ -154,11 +150,8 @@ def heatmap_figure(
         colour_label: what the colour means.
         size: width and height in inches.
 
-    Returns:
-        The figure, to be given to `save`.
-
     Raises:
-        ValueError: if there is no panel, or one is not a matrix.
+        ValueError: there is no panel, or one is not a matrix.
     """
     matrices = {label: np.asarray(values, dtype=float) for label, values in panels.items()}
     if not matrices:
@@ -193,14 +186,7 @@ def heatmap_figure(
 
 
 def save(figure: Figure, path: Path | str) -> Path:
-    """Writes a figure, the same bytes for the same content: no dates or versions inside.
-
-    Args:
-        figure: the figure.
-        path: `.png` or `.svg`; the folder is made if need be.
-
-    Returns:
-        The path.
+    """Writes a figure as `.png` or `.svg`, the same bytes for the same content: no dates or versions inside.
 
     Raises:
         ValueError: for another kind of file.

@@ -30,14 +30,7 @@ DISTRIBUTED = ("auto", "on", "off")
 
 
 def surroundings_of_several(environment: os._Environ | dict[str, str] = os.environ) -> str | None:
-    """What tells that this process is one of several that JAX can connect by itself; None if nothing does.
-
-    Args:
-        environment: the environment variables.
-
-    Returns:
-        `SLURM`, `Open MPI`, `Kubernetes` or `Cloud TPU`.
-    """
+    """Returns SLURM, Open MPI, Kubernetes or Cloud TPU if that started this process as one of several."""
     slurm = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID")
     if all(name in environment for name in slurm) and _number(environment.get("SLURM_NTASKS")) > 1:
         return "SLURM"
@@ -138,11 +131,7 @@ def is_first() -> bool:
 
 
 def gathered(values: Any) -> np.ndarray:
-    """In all processes: the values of every one, bit for bit, along a new first axis.
-
-    Args:
-        values: numbers, of the same shape and type in all.
-    """
+    """In all processes: the numbers of every one, of one shape and type, along a new first axis."""
     values = np.asarray(values)
     if jax.process_count() == 1:
         return values[None]
@@ -162,11 +151,7 @@ def gathered_texts(text: str) -> list[str]:
 
 
 def total(tree: Any) -> Any:
-    """In all processes: the sums of numbers over processes, in the order of the processes.
-
-    Args:
-        tree: of numpy arrays or numbers; of the same structure in all.
-    """
+    """In all processes: the sums over processes, in their order, of a tree of numpy arrays or numbers."""
     return jax.tree.map(lambda leaf: gathered(leaf).sum(axis=0), tree)
 
 
@@ -176,21 +161,18 @@ def share[T](items: Iterable[T]) -> Iterator[T]:
 
 
 def own_rows(batch: Any) -> Any:
-    """The rows of this process of a batch that each makes as a whole.
+    """Returns this process's rows of a batch that each process makes as a whole.
 
-    Args:
-        batch: a tree of numpy arrays, those of rank >= 1 with as many rows, a multiple of the processes.
+    Arrays of rank >= 1 have as many rows, a multiple of the processes.
     """
     index, count = jax.process_index(), jax.process_count()
     return jax.tree.map(lambda leaf: np.split(leaf, count)[index] if np.ndim(leaf) else leaf, batch)
 
 
 def summed[T](measure: Callable[[T], Any], items: Sequence[T]) -> Any:
-    """In all processes: the sum of a measurement over items, each of which one process measures.
+    """In all processes: the sum of a measurement, a tree, over items; one process measures each.
 
-    Args:
-        measure: from an item to a tree of sums.
-        items: the same in all processes; at least one.
+    There is at least one item, and they are the same in all processes.
     """
     parts = [measure(item) for item in share(items)]
     if not parts:  # fewer items than processes
@@ -201,11 +183,8 @@ def summed[T](measure: Callable[[T], Any], items: Sequence[T]) -> Any:
 def in_all[T](work: Callable[[], T], error: type[Exception]) -> T:
     """In all processes: does something, or raises in all of them if it fails in one.
 
-    A process that failed alone would leave the others waiting for it.
-
-    Args:
-        work: what is done.
-        error: what is raised where another process has failed; made of a message.
+    A process that failed alone would leave the others waiting for it. `error` is raised, with a message,
+    where another process has failed.
     """
     result, failure = None, None
     try:
@@ -231,11 +210,9 @@ def first_before_others[T](work: Callable[[], T], error: type[Exception]) -> T:
 
 
 def check_alike(lines: Sequence[str], error: type[Exception]) -> None:
-    """In all processes: raises in all of them if they were not started alike.
+    """In all processes: raises `error` in all of them if they were not started alike.
 
-    Args:
-        lines: what this one was started with, a setting a line.
-        error: what is raised; made of a message that names the processes and the settings.
+    `lines` are what this one was started with, a setting a line; the message names those that differ.
     """
     texts = gathered_texts("\n".join(lines))
     first = texts[0].splitlines()
@@ -260,13 +237,7 @@ def own_mesh() -> Mesh:
 
 
 def on_own_devices(tree: Any) -> Any:
-    """In all processes: arrays that lie on the devices of all of them, copied to those of each.
-
-    What a process then does with them concerns no other.
-
-    Args:
-        tree: of arrays, copied or split.
-    """
+    """In all processes: arrays, copied or split over all devices, copied to those of each process."""
     if jax.process_count() == 1:
         return tree
     here = NamedSharding(own_mesh(), PartitionSpec())
@@ -295,14 +266,10 @@ if not sys.stdin.buffer.read(1):  # the end of a process that did not take its l
 
 @contextlib.contextmanager
 def last_words(workdir: Path, *, unless: tuple[type[Exception], ...] = ()) -> Generator[None]:
-    """Has a line told if this process ends before its work is done.
+    """Prints what to do if this process ends before its work is done, unless by an error that says so itself.
 
     When one of several processes is gone, JAX's runtime aborts the others: no handler of Python's runs then.
     So the line is left with a small process that waits for this one's end. With one process there is none.
-
-    Args:
-        workdir: of the run, which the same command goes on with.
-        unless: errors that say themselves what to do.
     """
     if jax.process_count() == 1:
         yield

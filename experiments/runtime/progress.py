@@ -30,7 +30,7 @@ class Progress:
             name: what the run is called.
             step: steps done already.
             steps: steps in all.
-            max_seconds: seconds of this session after which the run will stop before its last step; 0: none.
+            max_seconds: seconds of this session after which the run stops before its last step; 0: none.
             quiet: show nothing.
             every: seconds between lines where there is no terminal.
         """
@@ -57,13 +57,7 @@ class Progress:
             print(f"{self._name}: {text}", file=sys.stderr, flush=True)
 
     def update(self, step: int, metrics: Mapping[str, float | None], seconds: float) -> None:
-        """Shows that `step` steps are done.
-
-        Args:
-            step: steps done.
-            metrics: what to show of them.
-            seconds: time this session has spent on its steps, for the speed.
-        """
+        """Shows that `step` steps are done, their metrics, and the speed over `seconds` of this session."""
         if not self._shown:
             return
         known = [

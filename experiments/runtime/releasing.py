@@ -10,14 +10,10 @@ from experiments.runtime.workdir import read_config
 
 
 def read_run_config[C: RunConfig](kind: type[C], path: Path | str) -> C:
-    """The config of a run or of a released folder.
-
-    Args:
-        kind: the experiment's config class.
-        path: a run's directory, or a released folder.
+    """Reads the config of a run's directory or of a released folder.
 
     Raises:
-        ValueError: naming the path, if there is no config or one of another program.
+        ValueError: naming the path, if there is no config or one of another experiment.
     """
     try:
         config = read_config(kind, Path(path) / "config.json")
@@ -33,12 +29,7 @@ def is_released(path: Path) -> bool:
 
 
 def restore(path: Path, abstract: Any, step: int | None = None) -> Restored:
-    """The state that a run's directory or a released folder holds.
-
-    Args:
-        path: of either.
-        abstract: the state as `jax.ShapeDtypeStruct`s with shardings.
-        step: of which checkpoint; the last by default.
+    """Reads the state that a run's directory or a released folder holds, at a step (the last by default).
 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged.
@@ -56,16 +47,7 @@ def restore(path: Path, abstract: Any, step: int | None = None) -> Restored:
 
 
 def transfer(source: Path, target: Path, abstract: Any, *, release: bool) -> str:
-    """Releases a run as a folder, or makes a run of a released folder.
-
-    Args:
-        source: the run or the folder.
-        target: where it goes.
-        abstract: its state as `jax.ShapeDtypeStruct`s with shardings.
-        release: which of both.
-
-    Returns:
-        What was done, in a line.
+    """Releases a run as a folder, or makes a run of a released folder; returns what was done, in a line.
 
     Raises:
         CheckpointError: the source holds no intact state.

@@ -107,9 +107,7 @@ def run_keys(seed: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
 
 
 def initial_state(task: Task) -> TrainState:
-    """The state before the first step; a pure function of the task, to be jitted with the shardings
-    wanted.
-    """
+    """Returns the state before the first step; to be jitted with the shardings wanted."""
     params_key, extra_key = jax.random.split(run_keys(task.seed)[0])
     params = task.init(params_key)
     extra = task.init_extra(extra_key) if task.init_extra is not None else None
@@ -126,12 +124,8 @@ class Program:
     def __init__(self, task: Task, parallel: str | mesh_lib.Layout):
         """Prepares the programs; nothing is compiled yet.
 
-        Args:
-            task: the training problem.
-            parallel: `jit`, `shard_map` or `pmap` over all devices, or a layout.
-
         Raises:
-            ValueError: if the mode is unknown or the batch cannot be split equally.
+            ValueError: the mode is unknown, or the batch cannot be split equally.
         """
         self.layout = mesh_lib.Layout.of(parallel)
         self.layout.check(task.batch_size, jax.device_count())
@@ -158,9 +152,7 @@ class Program:
         return self.layout.naming(self.mesh)
 
     def measuring(self) -> contextlib.AbstractContextManager[None]:
-        """For what is traced beside the steps, such as an evaluation: of several processes each makes it by
-        itself, on `Layout.mesh_to_measure`.
-        """
+        """For what is traced besides the steps, such as an evaluation: each process makes it by itself."""
         return self.naming() if jax.process_count() == 1 else contextlib.nullcontext()
 
     def abstract_state(self) -> TrainState:
@@ -173,14 +165,10 @@ class Program:
         )
 
     def check(self, state: TrainState) -> None:
-        """Traces the loss on a drawn batch without computing anything, so that a mistake shows before files
-        do.
-
-        Args:
-            state: the abstract state.
+        """Traces the loss on a drawn batch, so that a mistake shows before files do; nothing is computed.
 
         Raises:
-            ValueError: for a batch or sums of the wrong shape.
+            ValueError: a batch or sums of the wrong shape.
         """
         task = self.task
         if task.sample is None:
@@ -203,9 +191,7 @@ class Program:
             )
 
     def initial(self) -> TrainState:
-        """The initial state, made where it will live (a copy that is donated later would delete its
-        original).
-        """
+        """Makes the initial state where it will live (donating a copy later would delete its original)."""
         where = jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state())
         with self.naming():
             return jax.jit(lambda: initial_state(self.task), out_shardings=where)()
@@ -240,12 +226,7 @@ class Program:
     def compile_chunk(
         self, state: TrainState, length: int
     ) -> Callable[[TrainState], tuple[TrainState, Trace]]:
-        """Compiles `length` updates, batches drawn on the device, into one call that reuses the state's
-        memory.
-
-        Args:
-            state: a placed state (its values do not matter).
-            length: number of updates.
+        """Compiles `length` updates, batches drawn on the device, into one call that reuses the state.
 
         Returns:
             A function from a placed state, which it consumes, to the new one and the stacked traces [length].
@@ -260,8 +241,7 @@ class Program:
         """Compiles one update on a given batch, both placed.
 
         Returns:
-            A function from a placed state, which it consumes, and a placed batch to the new state and its
-            trace.
+            A function from a placed state, which it consumes, and a batch to the new state and its trace.
         """
         return self._compile(self._update, state, batch)
 
@@ -380,19 +360,10 @@ def accumulated_gradient(task: Task, params: PyTree, batch: PyTree, key: PRNGKey
 
 
 def local_gradient(loss: Loss, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
-    """Gradient of the loss's numerator on the examples at hand, with all its sums.
-
-    Args:
-        loss: the loss function.
-        params: parameters.
-        batch: examples.
-        key: for what is random in the loss.
-
-    Returns:
-        The gradient, shaped as `params`, and the sums as floats of at least 32 bits.
+    """Returns the gradient of the loss's numerator on the examples at hand, and all its sums as floats.
 
     Raises:
-        ValueError: if the loss returns something else than scalar sums, or takes a metric's reserved name.
+        ValueError: the loss returns something else than scalar sums, or takes a metric's reserved name.
     """
 
     def numerator(params):

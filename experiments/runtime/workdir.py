@@ -55,15 +55,11 @@ def config_lines(config: RunConfig) -> list[str]:
 
 
 def read_config[Config: RunConfig](cls: type[Config], path: Path) -> Config:
-    """The config that a run has left as `config.json`.
-
-    Args:
-        cls: its dataclass.
-        path: the file.
+    """Reads the config that a run has left as `config.json`, as a `cls`.
 
     Raises:
-        OSError: if it cannot be read.
-        ValueError: if it is not JSON, or holds a field that the dataclass does not have.
+        OSError: it cannot be read.
+        ValueError: it is not JSON, holds a field that `cls` does not have, or is another experiment's.
     """
     values = read_json(path)
     if (found := values.pop(EXPERIMENT, cls.experiment)) != cls.experiment:  # absent from earlier folders
@@ -83,14 +79,11 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def config_difference(before: dict[str, Any], config: Any) -> list[str]:
-    """What keeps a run from being continued with another config.
+    """Returns what keeps a run from being continued with another config: a line for each field that differs.
 
     Args:
-        before: the config the run was started with, as `config_dict` gives it.
+        before: the config the run was started with, as `config_dict` returns it.
         config: the config now. Fields declared `resumable` may differ, `steps` only upwards.
-
-    Returns:
-        One line a field that differs: its name, the value then and the value now.
     """
     old, new = flatten(before), flatten(config_dict(config))
     if EXPERIMENT in new:
@@ -117,12 +110,8 @@ class Workdir:
     def __init__(self, path: str | os.PathLike, config: Any):
         """Checks that the directory is this run's or free, takes it, and writes `config.json`.
 
-        Args:
-            path: the directory; made if there is none.
-            config: the run's config, a dataclass.
-
         Raises:
-            WorkdirError: if it belongs to a run with another config (the difference is in the message), holds
+            WorkdirError: it belongs to a run with another config (the difference is in the message), holds
                 other files, or another process is at work in it.
         """
         self.path = Path(path).absolute()
@@ -208,9 +197,7 @@ class Workdir:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes JSON so that a reader, or a process started after a kill, finds the old file or the whole new
-    one.
-    """
+    """Writes JSON so that a reader, or a process started after a kill, finds the old file or the new one."""
     temporary = path.with_name(f".{path.name}.new")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(value, file, indent=2, allow_nan=False)
@@ -221,14 +208,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def params_sha256(params: Any) -> str:
-    """SHA-256 of a tree of parameters: for each, sorted by name, its name, type, shape and bytes
-    (little-endian).
+    """Returns 64 hexadecimal digits, equal exactly when two trees of parameters are.
 
-    Args:
-        params: a pytree of arrays.
-
-    Returns:
-        64 hexadecimal digits, equal exactly when the parameters are.
+    The SHA-256 of, for each parameter sorted by name, its name, type, shape and bytes (little-endian).
     """
     digest = hashlib.sha256()
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
@@ -263,8 +245,9 @@ def surroundings() -> dict[str, Any]:
 
 @functools.cache
 def _commit() -> str | None:
-    """The commit of this code, with `-dirty` if files were changed; None outside a checkout or without
-    git. Records in `results/` are no code: a measurement writes them, and another may come after it.
+    """The commit of this code, with `-dirty` if files were changed; None outside a checkout or without git.
+
+    Records in `results/` are not code: a measurement writes them, and another may follow it.
     """
     return commit_of(Path(__file__).parent)
 
