@@ -4,6 +4,7 @@ Axis letters: B batch, T time, I input features, D features of the cell's output
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -34,11 +35,11 @@ def cell_fields(name: str) -> tuple[str, ...]:
     """The fields of the cell called `name` that can be set.
 
     Raises:
-      ValueError: no cell has this name (those there are are listed).
+      ValueError: no cell has this name; the message lists the names.
     """
     if name not in CELLS:
         raise ValueError(f"no cell is called {name!r}; there are {', '.join(sorted(CELLS))}")
-    fields = getattr(CELLS[name], "__dataclass_fields__", {})
+    fields = inspect.signature(CELLS[name]).parameters
     return tuple(field for field in fields if field not in ("parent", "name"))
 
 

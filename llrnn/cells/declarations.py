@@ -21,16 +21,13 @@ class ProgramSpace(Protocol):
     @property
     def dimension(self) -> int:
         """How many coordinates there are."""
-        ...
 
     @property
     def type(self) -> logic.Type:
         """The type of the programs."""
-        ...
 
     def denote(self, coordinates: Float[Array, "N"]) -> Any:
         """The value of the programs' type with these coordinates."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +105,15 @@ def components(state: logic.Type) -> tuple[logic.Type, ...]:
     return (state,)
 
 
+def banged_domains(of: logic.Type, count: int) -> tuple[list[logic.Type], logic.Type]:
+    """T1, T2, .. of a type !T1 -o !T2 -o .. -o B, at most `count`, and B."""
+    domains = []
+    while len(domains) < count and isinstance(of, logic.Lolli) and isinstance(of.domain, logic.Bang):
+        domains.append(of.domain.body)
+        of = of.codomain
+    return domains, of
+
+
 def state_type(master: logic.Term, inputs: Sequence[Declaration], name: str = "master") -> logic.Type:
     """The type A of the state of a proof with these inputs, everything checked.
 
@@ -116,14 +122,13 @@ def state_type(master: logic.Term, inputs: Sequence[Declaration], name: str = "m
         declaration does not fit its type; the message names it and shows both.
     """
     of = logic.check(master)
-    rest = of
-    for place, declared in enumerate(inputs):
-        if not (isinstance(rest, logic.Lolli) and isinstance(rest.domain, logic.Bang)):
-            raise ValueError(
-                f"{name} : {of} has {place} banged inputs before its state, but {len(inputs)} are declared"
-            )
-        _check_declaration(declared, rest.domain.body)
-        rest = rest.codomain
+    domains, rest = banged_domains(of, len(inputs))
+    for declared, domain in zip(inputs, domains, strict=False):
+        _check_declaration(declared, domain)
+    if len(domains) < len(inputs):
+        raise ValueError(
+            f"{name} : {of} has {len(domains)} banged inputs before its state, but {len(inputs)} are declared"
+        )
     if isinstance(rest, logic.Lolli):
         state = rest.codomain
         if bang_free(state) and rest.domain in (state, logic.Bang(state)):
@@ -159,14 +164,3 @@ def _check_declaration(declared: Declaration, of: logic.Type) -> None:
     basis = None if isinstance(declared, Weight) else declared.basis
     if basis is not None and (basis.ndim != 2 or basis.shape[1] != dimension(of)):
         raise ValueError(f"basis of {what} must be [N, {dimension(of)}] for type {of}, got {basis.shape}")
-
-
-def input_types(proof: logic.Term, count: int) -> list[logic.Type]:
-    """T1 .. Tn, the types under the bangs of a proof's first n arguments."""
-    domains, rest = [], proof.type
-    for _ in range(count):
-        assert isinstance(rest, logic.Lolli)
-        assert isinstance(rest.domain, logic.Bang)
-        domains.append(rest.domain.body)
-        rest = rest.codomain
-    return domains

@@ -31,21 +31,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from llrnn import logic
-from llrnn.cells.declarations import (
-    Command,
-    Data,
-    Declaration,
-    Fixed,
-    Input,
-    Weight,
-    components,
-    input_types,
-    state_type,
-)
+from llrnn.cells import declarations
+from llrnn.cells.base import Cell
+from llrnn.cells.declarations import Command, Data, Declaration, Fixed, Input, Weight
 from llrnn.cells.recurrent import unit
 from llrnn.logic.types import dimension
 from llrnn.logic.values import coerce, flatten, unflatten
@@ -58,7 +49,7 @@ def _scale(of: logic.Type) -> float:
     return dimension(of.domain) ** -0.5 if isinstance(of, logic.Lolli) else 1.0
 
 
-class LLRNNCell(nn.RNNCellBase):
+class LLRNNCell(Cell):
     """The recurrent cell of a proof (Definition 2.4); the module's docstring has the equations.
 
     The carry is h, [*B, D], the coordinates of a value of A (products one factor after the other, linear maps
@@ -76,9 +67,7 @@ class LLRNNCell(nn.RNNCellBase):
       normalize: divide h' by its length.
       initial: the value of A to start from; None for 0.
       activation: sigma.
-      kernel_init, recurrent_kernel_init, bias_init: of U and the maps of commands and data; of H; of biases.
-      dtype: dtype of the maps' products; None takes it from inputs and parameters.
-      param_dtype: dtype of the parameters, of the state and of what the proof denotes.
+      param_dtype: as in `Cell`, and the dtype of what the proof denotes.
     """
 
     master: logic.Term
@@ -89,26 +78,16 @@ class LLRNNCell(nn.RNNCellBase):
     normalize: bool = False
     initial: Any = None
     activation: Callable[[Array], Array] = nn.relu
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = nn.initializers.orthogonal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-
-    @property
-    def num_feature_axes(self) -> int:
-        """One: an input is a vector."""
-        return 1
 
     @nn.nowrap
     def validate(self) -> logic.Type:
         """The type A of the state; ValueError, naming the field, when the fields do not make a cell."""
-        of = state_type(self.master, self.inputs)
+        of = declarations.state_type(self.master, self.inputs)
         if self.master_out is not None:
-            other = state_type(self.master_out, self.inputs, "master_out")
+            other = declarations.state_type(self.master_out, self.inputs, "master_out")
             if other != of:
                 raise ValueError(f"master_out must act on the state of master, {of}, got {other}")
-            if input_types(self.master_out, len(self.inputs)) != input_types(self.master, len(self.inputs)):
+            if self.domains(self.master_out) != self.domains(self.master):
                 raise ValueError(
                     f"master_out must take the inputs of master, {self.master.type}, got "
                     f"{self.master_out.type}"
@@ -120,7 +99,7 @@ class LLRNNCell(nn.RNNCellBase):
                     f"inputs must have names of their own, not {', '.join(_TAKEN)}; got {name!r} among "
                     f"{names}"
                 )
-        count = len(components(of))
+        count = len(declarations.components(of))
         for field in ("controller", "inside"):
             chosen = getattr(self, field)
             if chosen is not None and any(not 0 <= k < count for k in chosen):
@@ -133,12 +112,7 @@ class LLRNNCell(nn.RNNCellBase):
 
     @nn.nowrap
     def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> Float[Array, "*B D"]:
-        """The state before the first input, `initial` or 0.
-
-        Args:
-          rng: not used.
-          input_shape: the shape [*B, I] of one input.
-        """
+        """The state before the first input, of shape [*B, I]: `initial` or 0."""
         of = self.validate()
         if self.initial is None:
             start = jnp.zeros(dimension(of), self.param_dtype)
@@ -152,32 +126,29 @@ class LLRNNCell(nn.RNNCellBase):
     ) -> tuple[Float[Array, "*B D"], Float[Array, "*B _"]]:
         """One step: (carry h, inputs x) to (h', the controller's factors of h')."""
         of = self.validate()
-        size = dimension(of)
-        if carry.shape != (*inputs.shape[:-1], size):
-            raise ValueError(
-                f"carry must be [*B, {size}] with the batch axes of inputs, got {carry.shape} and "
-                f"{inputs.shape}"
-            )
+        self.check_state("carry", carry, inputs, dimension(of))
         seen = carry[..., self.coordinates(of, self.controller)]
         given, inputs = self.take_given(inputs)
         vectors, shared = {}, {}  # coordinates that differ along the batch, and values that do not
-        for declared, domain in zip(self.inputs, input_types(self.master, len(self.inputs)), strict=True):
+        for declared, domain in zip(self.inputs, self.domains(self.master), strict=True):
             match declared:
                 case Command(coupling="given"):
                     vectors[declared.name] = given[declared.name].astype(carry.dtype)
                 case Command():
                     logits = self.dense(declared.name, declared.span.dimension)(seen)
                     vectors[declared.name] = nn.softmax(logits.astype(carry.dtype))
-                case Data():
-                    width = dimension(domain) if declared.basis is None else len(declared.basis)
-                    b = (declared.activation or self.activation)(self.dense(declared.name, width)(seen))
-                    vectors[declared.name] = self.in_basis(b.astype(carry.dtype), declared.basis)
-                case Input():
-                    width = dimension(domain) if declared.basis is None else len(declared.basis)
-                    deviation = _scale(domain) if declared.basis is None else 1.0
-                    drawn = nn.initializers.normal(deviation)
-                    c = self.dense(declared.name, width, use_bias=False, kernel_init=drawn)(inputs)
-                    vectors[declared.name] = self.in_basis(c.astype(carry.dtype), declared.basis)
+                case Data(basis=basis) | Input(basis=basis):
+                    width = dimension(domain) if basis is None else len(basis)
+                    if isinstance(declared, Data):
+                        sigma = declared.activation or self.activation
+                        vector = sigma(self.dense(declared.name, width)(seen)).astype(carry.dtype)
+                    else:
+                        drawn = nn.initializers.normal(_scale(domain) if basis is None else 1.0)
+                        mapped = self.dense(declared.name, width, use_bias=False, kernel_init=drawn)
+                        vector = mapped(inputs).astype(carry.dtype)
+                    if basis is not None:
+                        vector = vector @ jnp.asarray(basis, vector.dtype)
+                    vectors[declared.name] = vector
                 case Weight():
                     drawn = nn.initializers.normal(_scale(domain))
                     weight = self.param(declared.name, drawn, (dimension(domain),), self.param_dtype)
@@ -189,9 +160,10 @@ class LLRNNCell(nn.RNNCellBase):
         inside = self.coordinates(of, self.inside)
         new = term
         if inside.size:
-            affine = self.dense(
+            recurrent = self.dense(
                 "hidden", inside.size, use_bias=False, kernel_init=self.recurrent_kernel_init
-            )(seen) + self.dense("input", inside.size)(inputs)
+            )
+            affine = recurrent(seen) + self.dense("input", inside.size)(inputs)
             activated = self.activation(term[..., inside] + affine.astype(carry.dtype))
             new = term.at[..., inside].set(activated)
         if self.master_out is not None:
@@ -210,11 +182,10 @@ class LLRNNCell(nn.RNNCellBase):
     ) -> Float[Array, "*B D"]:
         """Z h: what the proof denotes at the vectors, applied to every state of the batch."""
         value = logic.denote(proof)
-        domains = input_types(proof, len(self.inputs))
 
         def of_one(vectors: dict[str, Float[Array, "N"]], hidden: Float[Array, "D"]) -> Float[Array, "D"]:
             result = value
-            for declared, domain in zip(self.inputs, domains, strict=True):
+            for declared, domain in zip(self.inputs, self.domains(proof), strict=True):
                 if declared.name in shared:
                     point = shared[declared.name]
                 elif isinstance(declared, Command):
@@ -230,6 +201,11 @@ class LLRNNCell(nn.RNNCellBase):
         return function(vectors, hidden)
 
     @nn.nowrap
+    def domains(self, proof: logic.Term) -> list[logic.Type]:
+        """T1 .. Tn, the types under the bangs of a proof's inputs."""
+        return declarations.banged_domains(proof.type, len(self.inputs))[0]
+
+    @nn.nowrap
     def take_given(self, inputs: Float[Array, "*B _"]) -> tuple[dict[str, Array], Float[Array, "*B I"]]:
         """The coordinates of the commands that are given, and x, the rest of the input."""
         given = {}
@@ -239,38 +215,14 @@ class LLRNNCell(nn.RNNCellBase):
                 if inputs.shape[-1] <= count:
                     raise ValueError(
                         f"inputs must have more features than the {count} that are given to Command "
-                        f"{declared.name!r}, "
-                        f"got {inputs.shape}"
+                        f"{declared.name!r}, got {inputs.shape}"
                     )
                 given[declared.name], inputs = inputs[..., :count], inputs[..., count:]
         return given, inputs
 
     @nn.nowrap
-    def in_basis(self, coordinates: Float[Array, "*B N"], basis: Float[Array, "N M"] | None) -> Array:
-        """Coordinates in a subspace as coordinates in the whole space."""
-        return coordinates if basis is None else coordinates @ jnp.asarray(basis, coordinates.dtype)
-
-    @nn.nowrap
     def coordinates(self, of: logic.Type, chosen: tuple[int, ...] | None) -> Any:
         """The coordinates in h of the chosen factors of the state, in order."""
-        starts, total = [], 0
-        for factor in components(of):
-            starts.append((total, total + dimension(factor)))
-            total += dimension(factor)
-        ranges = starts if chosen is None else [starts[k] for k in chosen]
-        return np.concatenate([np.arange(0), *(np.arange(*ends) for ends in ranges)])
-
-    @nn.nowrap
-    def dense(
-        self, name: str, features: int, *, use_bias: bool = True, kernel_init: Initializer | None = None
-    ) -> nn.Dense:
-        """A named affine map."""
-        return nn.Dense(
-            features,
-            use_bias=use_bias,
-            kernel_init=kernel_init or self.kernel_init,
-            bias_init=self.bias_init,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            name=name,
-        )
+        ends = np.cumsum([dimension(factor) for factor in declarations.components(of)])
+        factors = np.split(np.arange(ends[-1]), ends[:-1])
+        return np.concatenate([np.arange(0), *(factors if chosen is None else [factors[k] for k in chosen])])

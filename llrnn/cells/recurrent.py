@@ -19,11 +19,15 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.linen.dtypes import promote_dtype
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from llrnn.cells.base import Cell, at_least, checked, one_of
 
 UPDATES = ("draft", "later", "linear")
 COUPLINGS = ("predicted", "given")
+
+type _Term = Callable[[str], Float[Array, "*B D"]]
 
 # One [D, D] operator an input feature, rows first. Inputs are mostly one-hot, so that an operator is met
 # alone: each is scaled to keep the length of h by itself, whatever the number of input features.
@@ -68,10 +72,7 @@ def power_superposition(
     acc <- alpha(acc) + p_i v, from the highest power down: no power of alpha is ever formed, P - 1
     applications to a vector, O(P D^2) where powers cost O(P D^3).
 
-    Args:
-      coefficients: p, the weight of each power 0 .. P-1.
-      operator: alpha, a linear function from vectors to vectors that acts on the whole batch.
-      vector: v.
+    The coefficients are p_0 .. p_(P-1), the operator acts on the vectors v of the whole batch.
     """
     count = coefficients.shape[-1]
     highest = coefficients[..., -1:] * vector
@@ -97,11 +98,6 @@ def matrix_power_superposition(
     other, and memory is what it waits for. Here the derivative is written as a recursion whose forcing terms
     are one product of the operator's tangent with all intermediate vectors; transposed, that is one product
     of matrices. It is differentiable any number of times, forward and backward.
-
-    Args:
-      coefficients: p, the weight of each power 0 .. P-1.
-      operator: alpha, a matrix for each element of the batch.
-      vector: v.
     """
     return _horner(coefficients, operator, vector)[0]
 
@@ -142,12 +138,6 @@ def second_order_powers(
 
     The operators of a batch, D x D each, are formed again for the gradient: to keep them for every step of a
     sequence takes more memory than all else, and on a CPU more time than to form them.
-
-    Args:
-      coefficients: p, the weight of each power 0 .. P-1.
-      operators: V_k.
-      inputs: x.
-      vector: v.
     """
     return matrix_power_superposition(coefficients, second_order_operator(operators, inputs), vector)
 
@@ -168,44 +158,28 @@ def unit(vector: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     return vector * jax.lax.rsqrt(jnp.sum(vector * vector, axis=-1, keepdims=True) + 1e-12)
 
 
-class RecurrentCell(nn.RNNCellBase):
-    """What the cells share: fields, the carry, the affine part H h + U x + B and the three updates.
+class RecurrentCell(Cell):
+    """What the named cells share: the carry, the affine part H h + U x + B and the three updates.
 
     Attributes:
       features: D, the dimension of the hidden state.
       update: "draft", "later" or "linear", see the head of this module.
       normalize: with update="linear", divide the new state by its length.
       activation: sigma; the paper's is relu, the authors' experiments use tanh.
-      kernel_init, recurrent_kernel_init, operator_init, bias_init: of U; of H; of Z's operators; of B.
-      dtype: dtype of the products; None takes it from inputs and parameters. The state keeps `param_dtype`.
-      param_dtype: dtype of the parameters and of the carried state.
+      operator_init: of Z's operators.
     """
 
     features: int
     update: str = "draft"
     normalize: bool = False
     activation: Callable[[Array], Array] = nn.relu
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = nn.initializers.orthogonal()
     operator_init: Initializer = operator_init
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
 
-    @property
-    def num_feature_axes(self) -> int:
-        """One: an input is a vector."""
-        return 1
+    checks = checked(features=at_least(1), update=one_of(UPDATES))
 
     @nn.nowrap
     def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> Float[Array, "*B D"]:
-        """The state before the first input: 0, or the first unit vector where 0 would stay 0
-        (update="linear").
-
-        Args:
-          rng: not used.
-          input_shape: the shape [*B, I] of one input.
-        """
+        """The state before an input of shape [*B, I]: 0, or the first unit vector where 0 would stay 0."""
         shape = (*input_shape[:-1], self.features)
         if self.update != "linear":
             return jnp.zeros(shape, self.param_dtype)
@@ -214,67 +188,57 @@ class RecurrentCell(nn.RNNCellBase):
     @nn.nowrap
     def validate(self) -> None:
         """Raises ValueError, naming the field, when the fields do not make a cell."""
-        if self.features < 1:
-            raise ValueError(f"features must be at least 1, got {self.features}")
-        if self.update not in UPDATES:
-            raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {self.update!r}")
+        super().validate()
         if self.normalize and self.update != "linear":
             raise ValueError(f"normalize is for update='linear' alone, got update={self.update!r}")
-
-    @nn.nowrap
-    def check_shapes(self, carry: Array, inputs: Array) -> None:
-        """Raises ValueError when carry [*B, D] and inputs [*B, I] do not fit each other and `features`."""
-        self.validate()
-        if carry.shape != (*inputs.shape[:-1], self.features):
-            raise ValueError(
-                f"carry must be [*B, {self.features}] with the batch axes of inputs, got {carry.shape} and "
-                f"{inputs.shape}"
-            )
-
-    def affine(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> Float[Array, "*B D"]:
-        """H h + U x + B of (2.1)."""
-        shared = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        recurrent = nn.Dense(
-            self.features, use_bias=False, kernel_init=self.recurrent_kernel_init, name="hidden", **shared
-        )
-        driven = nn.Dense(
-            self.features, kernel_init=self.kernel_init, bias_init=self.bias_init, name="input", **shared
-        )
-        return recurrent(hidden) + driven(inputs)
-
-    def evolve(
-        self,
-        term: Callable[[str], Float[Array, "*B D"]],
-        hidden: Float[Array, "*B D"],
-        inputs: Float[Array, "*B I"],
-    ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
-        """The new state by the chosen update, twice; `term(suffix)` is Z h, its weights so suffixed."""
-        match self.update:
-            case "draft":
-                new = self.activation(term("") + self.affine(hidden, inputs))
-            case "later":
-                new = self.activation(term("_in") + self.affine(hidden, inputs)) + term("_out")
-            case _:
-                new = unit(term("")) if self.normalize else term("")
-        new = new.astype(hidden.dtype)  # under a scan the carry may not change its type
-        return new, new
-
-
-class ElmanCell(RecurrentCell):
-    """The plain RNN, h' = sigma(H h + U x + B) (2.1): no operator, so `update` must stay "draft"."""
 
     @nn.compact
     def __call__(
         self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
     ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
         """One step: (carry h, inputs x) to (h', h')."""
-        self.check_shapes(carry, inputs)
+        self.validate()
+        self.check_state("carry", carry, inputs, self.features)
+        new = self.evolve(carry, inputs).astype(carry.dtype)  # under a scan the carry may not change its type
+        return new, new
+
+    def affine(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> Float[Array, "*B D"]:
+        """H h + U x + B of (2.1)."""
+        recurrent = self.dense(
+            "hidden", self.features, use_bias=False, kernel_init=self.recurrent_kernel_init
+        )
+        return recurrent(hidden) + self.dense("input", self.features)(inputs)
+
+    def evolve(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> Float[Array, "*B D"]:
+        """The new state by the chosen update."""
+        term, x = self.operator(hidden, inputs)
+        match self.update:
+            case "draft":
+                return self.activation(term("") + self.affine(hidden, x))
+            case "later":
+                return self.activation(term("_in") + self.affine(hidden, x)) + term("_out")
+        return unit(term("")) if self.normalize else term("")
+
+    def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> tuple[_Term, Array]:
+        """Z h as a function of the suffix of its weights' names, and x [*B, I], what U is applied to."""
+        raise NotImplementedError
+
+
+class ElmanCell(RecurrentCell):
+    """The plain RNN, h' = sigma(H h + U x + B) (2.1): no operator, so `update` must stay "draft"."""
+
+    @nn.nowrap
+    def validate(self) -> None:
+        """Raises ValueError, naming the field, when the fields do not make a cell."""
+        super().validate()
         if self.update != "draft":
             raise ValueError(
                 f"ElmanCell has no operator to move: update must be 'draft', got {self.update!r}"
             )
-        new = self.activation(self.affine(carry, inputs)).astype(carry.dtype)
-        return new, new
+
+    def evolve(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> Float[Array, "*B D"]:
+        """The new state."""
+        return self.activation(self.affine(hidden, inputs))
 
 
 class SecondOrderCell(RecurrentCell):
@@ -282,20 +246,16 @@ class SecondOrderCell(RecurrentCell):
     2.8).
     """
 
-    @nn.compact
-    def __call__(
-        self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
-    ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
-        """One step: (carry h, inputs x) to (h', h')."""
-        self.check_shapes(carry, inputs)
+    def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> tuple[_Term, Array]:
+        """V(x)(h) and x."""
         shape = (inputs.shape[-1], self.features, self.features)
 
         def term(suffix: str) -> Array:
             operators = self.param("operators" + suffix, self.operator_init, shape, self.param_dtype)
-            x, h, operators = promote_dtype(inputs, carry, operators, dtype=self.dtype)
+            x, h, operators = promote_dtype(inputs, hidden, operators, dtype=self.dtype)
             return second_order_term(operators, x, h)
 
-        return self.evolve(term, carry, inputs)
+        return term, inputs
 
 
 class MultiplicativeCell(RecurrentCell):
@@ -307,15 +267,11 @@ class MultiplicativeCell(RecurrentCell):
 
     factors: int | None = None
 
-    @nn.compact
-    def __call__(
-        self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
-    ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
-        """One step: (carry h, inputs x) to (h', h')."""
-        self.check_shapes(carry, inputs)
+    checks = checked(factors=at_least(1, or_none=True))
+
+    def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> tuple[_Term, Array]:
+        """I diag(V x) J h and x."""
         factors = self.features if self.factors is None else self.factors
-        if factors < 1:
-            raise ValueError(f"factors must be at least 1, got {factors}")
         # Unit variance for one-hot x, as for the operators of the second-order cell.
         drawn = nn.initializers.normal(1.0)
         by_columns = nn.initializers.lecun_normal(in_axis=-1, out_axis=-2)
@@ -325,11 +281,11 @@ class MultiplicativeCell(RecurrentCell):
             diagonal = self.param("diagonal" + suffix, drawn, (inputs.shape[-1], factors), self.param_dtype)
             contract = self.param("contract" + suffix, by_columns, (factors, self.features), self.param_dtype)
             x, h, expand, diagonal, contract = promote_dtype(
-                inputs, carry, expand, diagonal, contract, dtype=self.dtype
+                inputs, hidden, expand, diagonal, contract, dtype=self.dtype
             )
             return multiplicative_operator(expand, jnp.einsum("...i,ik->...k", x, diagonal), contract, h)
 
-        return self.evolve(term, carry, inputs)
+        return term, inputs
 
 
 class HigherOrderCell(RecurrentCell):
@@ -345,39 +301,25 @@ class HigherOrderCell(RecurrentCell):
     max_power: int = 2
     coupling: str = "predicted"
 
-    @nn.compact
-    def __call__(
-        self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
-    ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
-        """One step: (carry h, inputs x, or [p, x] with coupling="given") to (h', h')."""
-        self.check_shapes(carry, inputs)
+    checks = checked(max_power=at_least(0), coupling=one_of(COUPLINGS))
+
+    def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> tuple[_Term, Array]:
+        """sum_i p_i V(x)^i (h) and x; the inputs are x, or [p, x] with coupling="given"."""
         count = self.max_power + 1
-        if self.max_power < 0:
-            raise ValueError(f"max_power must be at least 0, got {self.max_power}")
-        if self.coupling not in COUPLINGS:
-            raise ValueError(f"coupling must be one of {', '.join(COUPLINGS)}, got {self.coupling!r}")
-        if self.coupling == "given":
-            if inputs.shape[-1] <= count:
-                raise ValueError(
-                    f"inputs must have more than the {count} features that coupling='given' takes as p, "
-                    f"got {inputs.shape}"
-                )
-            powers, inputs = inputs[..., :count], inputs[..., count:]
+        if self.coupling == "predicted":
+            powers = nn.softmax(self.dense("powers", count)(hidden))  # (2.10)
+        elif inputs.shape[-1] <= count:
+            raise ValueError(
+                f"inputs must have more than the {count} features that coupling='given' takes as p, "
+                f"got {inputs.shape}"
+            )
         else:
-            logits = nn.Dense(
-                count,
-                kernel_init=self.kernel_init,
-                bias_init=self.bias_init,
-                dtype=self.dtype,
-                param_dtype=self.param_dtype,
-                name="powers",
-            )(carry)
-            powers = nn.softmax(logits)  # (2.10)
+            powers, inputs = inputs[..., :count], inputs[..., count:]
         shape = (inputs.shape[-1], self.features, self.features)
 
         def term(suffix: str) -> Array:
             operators = self.param("operators" + suffix, self.operator_init, shape, self.param_dtype)
-            x, h, p, operators = promote_dtype(inputs, carry, powers, operators, dtype=self.dtype)
+            x, h, p, operators = promote_dtype(inputs, hidden, powers, operators, dtype=self.dtype)
             return second_order_powers(p, operators, x, h)
 
-        return self.evolve(term, carry, inputs)
+        return term, inputs

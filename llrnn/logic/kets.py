@@ -9,9 +9,9 @@ derivatives, and the tests hold the two against each other.
 A formal sum is a tuple of `FormalKet`; coordinates are numpy arrays of any dtype, exact ones included.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ type Coordinates = np.ndarray
 type FormalSum = tuple["FormalKet", ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class FormalKet:
     """coefficient * |vectors>_point.
 
@@ -87,15 +87,14 @@ def contraction(kets: FormalSum, factors: int = 2) -> tuple[tuple[FormalKet, ...
     """
     if factors < 1:
         raise ValueError(f"factors: expected at least 1, got {factors}")
-    terms: list[tuple[FormalKet, ...]] = []
+    terms = []
     for ket in kets:
-        if factors == 1:
-            terms.append((ket,))
-            continue
-        for first, rest in _splits(ket.vectors):
-            head = FormalKet(ket.point, first, ket.coefficient)
-            for tail in contraction((FormalKet(ket.point, rest),), factors - 1):
-                terms.append((head, *tail))
+        for hands in itertools.product(range(factors), repeat=len(ket.vectors)):
+            dealt: list[list[Coordinates]] = [[] for _ in range(factors)]
+            for hand, vector in zip(hands, ket.vectors, strict=True):
+                dealt[hand].append(vector)
+            first, *others = (FormalKet(ket.point, tuple(vectors)) for vectors in dealt)
+            terms.append((dataclasses.replace(first, coefficient=ket.coefficient), *others))
     return tuple(terms)
 
 
@@ -146,20 +145,14 @@ def coordinates(kets: FormalSum) -> dict[tuple[tuple[Any, ...], tuple[int, ...]]
     return {key: value for key, value in total.items() if value != 0}
 
 
-def _splits(items: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Every way to deal the items to two hands."""
-    for choice in itertools.product((True, False), repeat=len(items)):
-        yield (
-            tuple(item for item, first in zip(items, choice, strict=True) if first),
-            tuple(item for item, first in zip(items, choice, strict=True) if not first),
-        )
-
-
 def _partitions(items: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], ...]]:
     """Every partition of the items into non-empty blocks."""
     if not items:
         yield ()
         return
-    for others, rest in _splits(items[1:]):
-        for partition in _partitions(rest):
-            yield ((items[0], *others), *partition)
+    first, *others = items
+    for beside in itertools.product((True, False), repeat=len(others)):
+        block = (first, *itertools.compress(others, beside))
+        rest = itertools.compress(others, [not chosen for chosen in beside])
+        for partition in _partitions(tuple(rest)):
+            yield (block, *partition)

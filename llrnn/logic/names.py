@@ -1,18 +1,17 @@
 """Names of variables, and what a term is made of: fresh names, renaming, the plain fragment."""
 
-from collections.abc import Iterable
+from collections.abc import Set
 
 from llrnn.logic.stackless import Steps, stackless
 from llrnn.logic.terms import Ket, Sum, Term, Var, Zero
 
 
-def fresh(hint: str, avoid: Iterable[str]) -> str:
+def fresh(hint: str, avoid: Set[str]) -> str:
     """A name like `hint` that is not among `avoid`: hint, hint1, hint2, .."""
-    taken = avoid if isinstance(avoid, (set, frozenset)) else frozenset(avoid)
-    if hint not in taken:
+    if hint not in avoid:
         return hint
     stem, number = hint.rstrip("0123456789") or "x", 1
-    while f"{stem}{number}" in taken:
+    while f"{stem}{number}" in avoid:
         number += 1
     return f"{stem}{number}"
 

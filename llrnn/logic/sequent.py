@@ -277,10 +277,7 @@ def _draw(tree: Derivation) -> "Steps[_Drawing]":
     gap = "   "
     drawings = yield from each(_draw.steps(premise) for premise in tree.premises)
     height = max((len(drawing.lines) for drawing in drawings), default=0)
-    columns = []
-    for drawing in drawings:
-        blank = " " * len(drawing.lines[0])
-        columns.append([blank] * (height - len(drawing.lines)) + drawing.lines)
+    columns = [[" " * len(d.lines[0])] * (height - len(d.lines)) + d.lines for d in drawings]
     above = [gap.join(row) for row in zip(*columns, strict=True)]
     # The bar covers the premises' sequents and the conclusion, each centred on it.
     left, right = 0, 0

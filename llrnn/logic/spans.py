@@ -82,8 +82,7 @@ class NumeralSpan:
     over: Type
 
     def __post_init__(self) -> None:
-        _whole("largest", self.largest, 0)
-        _finite(self.over)
+        _check("largest", self.largest, self.over)
 
     @property
     def dimension(self) -> int:
@@ -113,27 +112,57 @@ class NumeralSpan:
           ValueError: the coordinates have another shape.
         """
         p = _coordinates(coordinates, (self.dimension,))
-        a = self.over
+        a, e = self.over, endo(self.over)
+
+        def at(alpha: LinearMap, z: Value) -> Value:
+            flat = flatten(z, a)
+
+            def horner(accumulated: Array, weight: Array) -> tuple[Array, None]:
+                return _run(alpha, accumulated, a) + weight * flat, None
+
+            start = _carry(p[-1] * flat, lambda x: horner(x, p[-1])[0])
+            return unflatten(jax.lax.scan(horner, start, p[:-1], reverse=True)[0], a)
 
         def polynomial(alpha: LinearMap) -> LinearMap:
-            def at(z: Value) -> Value:
-                flat = flatten(z, a)
+            return LinearMap(a, a, lambda z: at(alpha, z))
 
-                def horner(accumulated: Array, weight: Array) -> tuple[Array, None]:
-                    return _run(alpha, accumulated, a) + weight * flat, None
-
-                start = _carry(p[-1] * flat, lambda x: horner(x, p[-1])[0])
-                return unflatten(jax.lax.scan(horner, start, p[:-1], reverse=True)[0], a)
-
-            return LinearMap(a, a, at)
-
-        return _on_bang(endo(a), polynomial)
+        return LinearMap(Bang(e), e, lambda kets: extend(polynomial, kets, e))
 
 
 @dataclass(frozen=True)
-class WordSpan:
-    """The span of all binary words of one length over a type without bangs, evaluated along the tree of
-    prefixes.
+class _Words:
+    """Words of one length over a type without bangs, in two operators X (the digit 0) and Y (the digit 1)."""
+
+    length: int
+    over: Type
+
+    def __post_init__(self) -> None:
+        _check("length", self.length, self.over)
+
+    @property
+    def type(self) -> Type:
+        """bint_A."""
+        return binary(self.over)
+
+    def _on_two_bangs(self, at: Callable[[LinearMap, LinearMap, Array], Array]) -> LinearMap:
+        """The value of type !E -o !E -o E whose coordinates at the points X, Y and the vector z are these."""
+        a, e = self.over, endo(self.over)
+
+        def at_points(x: LinearMap, y: LinearMap) -> LinearMap:
+            return LinearMap(a, a, lambda z: unflatten(at(x, y, flatten(z, a)), a))
+
+        def first(xs: Kets) -> LinearMap:
+            def second(ys: Kets) -> LinearMap:
+                return extend(lambda x: extend(lambda y: at_points(x, y), ys, e), xs, e)
+
+            return LinearMap(Bang(e), e, second)
+
+        return LinearMap(Bang(e), integer(a), first)
+
+
+@dataclass(frozen=True)
+class WordSpan(_Words):
+    """The span of all binary words of one length over a type without bangs, along the tree of prefixes.
 
     The words are in the order of the numbers they write, the first digit the most significant: 00, 01, 10,
     11.
@@ -143,22 +172,10 @@ class WordSpan:
       over: the type A iterated over.
     """
 
-    length: int
-    over: Type
-
-    def __post_init__(self) -> None:
-        _whole("length", self.length, 0)
-        _finite(self.over)
-
     @property
     def dimension(self) -> int:
         """2^length."""
         return 2**self.length
-
-    @property
-    def type(self) -> Type:
-        """bint_A."""
-        return binary(self.over)
 
     @property
     def programs(self) -> tuple[Term, ...]:
@@ -178,21 +195,19 @@ class WordSpan:
           ValueError: the coordinates have another shape.
         """
         p = _coordinates(coordinates, (self.dimension,))
-        a = self.over
 
-        def at(x: LinearMap, y: LinearMap, z: Value) -> Value:
-            level = flatten(z, a)[None, :]
+        def at(x: LinearMap, y: LinearMap, z: Array) -> Array:
+            level = z[None, :]
             for _ in range(self.length):
-                zero = jax.vmap(lambda v: _run(x, v, a))(level)
-                one = jax.vmap(lambda v: _run(y, v, a))(level)
+                zero, one = (jax.vmap(lambda v, op=op: _run(op, v, self.over))(level) for op in (x, y))
                 level = jnp.reshape(jnp.stack([zero, one], axis=1), (-1, level.shape[1]))
-            return unflatten(p @ level, a)
+            return p @ level
 
-        return _on_two_bangs(a, at)
+        return self._on_two_bangs(at)
 
 
 @dataclass(frozen=True)
-class WordProducts:
+class WordProducts(_Words):
     """Products of superposed digits, prod_k (p_k0 X + p_k1 Y), over a type without bangs.
 
     They are the words of one length whose coefficients are products, c_w = prod_k p_(k, w_k): not a linear
@@ -203,18 +218,6 @@ class WordProducts:
       length: of the words, at least 0.
       over: the type A iterated over.
     """
-
-    length: int
-    over: Type
-
-    def __post_init__(self) -> None:
-        _whole("length", self.length, 0)
-        _finite(self.over)
-
-    @property
-    def type(self) -> Type:
-        """bint_A."""
-        return binary(self.over)
 
     def denote(self, coordinates: Float[Array | np.ndarray, "length 2"]) -> Value:
         """The value of type !E -o !E -o E at (X, Y): digit k = 0 is applied first, as in a word.
@@ -228,32 +231,19 @@ class WordProducts:
         p = _coordinates(coordinates, (self.length, 2))
         a = self.over
 
-        def at(x: LinearMap, y: LinearMap, z: Value) -> Value:
+        def at(x: LinearMap, y: LinearMap, z: Array) -> Array:
             def digit(state: Array, weights: Array) -> tuple[Array, None]:
                 return weights[0] * _run(x, state, a) + weights[1] * _run(y, state, a), None
 
-            flat = flatten(z, a)
             if self.length == 0:
-                return unflatten(flat, a)
-            start = _carry(flat, lambda v: digit(v, p[0])[0])
-            return unflatten(jax.lax.scan(digit, start, p)[0], a)
+                return z
+            return jax.lax.scan(digit, _carry(z, lambda v: digit(v, p[0])[0]), p)[0]
 
-        return _on_two_bangs(a, at)
-
-
-def numeral_span(largest: int, over: Type) -> NumeralSpan:
-    """The span of the numerals 0 .. largest over the type `over`: the commands of the higher-order RNN."""
-    return NumeralSpan(largest, over)
+        return self._on_two_bangs(at)
 
 
-def word_span(length: int, over: Type) -> WordSpan:
-    """The span of all binary words of a length over the type `over`."""
-    return WordSpan(length, over)
-
-
-def word_products(length: int, over: Type) -> WordProducts:
-    """The words of a length whose digits are superposed one by one."""
-    return WordProducts(length, over)
+# In programs these read better as functions: `logic.numeral_span(8, H)`.
+numeral_span, word_span, word_products = NumeralSpan, WordSpan, WordProducts
 
 
 def _run(operator: LinearMap, vector: Array, a: Type) -> Array:
@@ -265,26 +255,6 @@ def _carry(start: Array, step: Callable[[Array], Array]) -> Array:
     return start.astype(jax.eval_shape(step, start).dtype)
 
 
-def _on_bang(e: Type, function: Callable[[LinearMap], LinearMap]) -> LinearMap:
-    """The linear map !E -o E that extends a function of points."""
-    return LinearMap(Bang(e), e, lambda kets: extend(function, kets, e))
-
-
-def _on_two_bangs(a: Type, at: Callable[[LinearMap, LinearMap, Value], Value]) -> LinearMap:
-    e = endo(a)
-
-    def first(xs: Kets) -> LinearMap:
-        def second(ys: Kets) -> LinearMap:
-            def at_x(x: LinearMap) -> LinearMap:
-                return extend(lambda y: LinearMap(a, a, lambda z: at(x, y, z)), ys, e)
-
-            return extend(at_x, xs, e)
-
-        return LinearMap(Bang(e), e, second)
-
-    return LinearMap(Bang(e), integer(a), first)
-
-
 def _coordinates(given: Array | np.ndarray, shape: tuple[int, ...]) -> Array:
     coordinates = jnp.asarray(given)
     if coordinates.shape != shape:
@@ -292,11 +262,8 @@ def _coordinates(given: Array | np.ndarray, shape: tuple[int, ...]) -> Array:
     return coordinates
 
 
-def _whole(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
-
-
-def _finite(a: Type) -> None:
-    if not isinstance(a, Type) or not bang_free(a):
-        raise ValueError(f"over: expected a type without !, got {a!r}")
+def _check(name: str, value: int, over: Type) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name}: expected an integer of at least 0, got {value!r}")
+    if not isinstance(over, Type) or not bang_free(over):
+        raise ValueError(f"over: expected a type without !, got {over!r}")

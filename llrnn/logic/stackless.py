@@ -7,49 +7,36 @@ then live in a list instead of on the stack.
 
 import functools
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, ParamSpec, TypeVar
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from typing import Any
 
 type Steps[R] = Generator[Any, Any, R]
 
 
-def drive(steps: "Steps[T]") -> T:
-    """Run a generator that yields the generators of its recursive calls; returns what it returns."""
-    pending: list[Generator[Any, Any, Any]] = [steps]
-    value: Any = None
-    while pending:
-        try:
-            call = pending[-1].send(value)
-        except StopIteration as finished:
-            pending.pop()
-            value = finished.value
-        else:
-            pending.append(call)
-            value = None
-    return value
+class stackless:
+    """Decorator: `value = yield f.steps(...)` inside `f`, plain `f(...)` outside."""
+
+    def __init__(self, function: Callable[..., Steps[Any]]):
+        self.steps = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        pending = [self.steps(*args, **kwargs)]
+        value: Any = None
+        while pending:
+            try:
+                call = pending[-1].send(value)
+            except StopIteration as finished:
+                pending.pop()
+                value = finished.value
+            else:
+                pending.append(call)
+                value = None
+        return value
 
 
-def each(calls: "Iterable[Steps[T]]") -> "Steps[list[T]]":
+def each[R](calls: Iterable[Steps[R]]) -> Steps[list[R]]:
     """Steps that make several recursive calls in order, for `yield from`; they return the results."""
     results = []
     for call in calls:
         results.append((yield call))
     return results
-
-
-class Stackless:
-    """A generator function that `drive` runs when it is called; `.steps(..)` is the call to yield in one."""
-
-    def __init__(self, function: Callable[..., "Steps[Any]"]):
-        self.steps = function
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return drive(self.steps(*args, **kwargs))
-
-
-def stackless(function: "Callable[P, Steps[T]]") -> Stackless:
-    """Decorator: `value = yield f.steps(...)` inside `f`, plain `f(...)` outside."""
-    return Stackless(function)

@@ -49,10 +49,8 @@ def banged(*types_and_body: Any) -> Term:
 def let_bang(scrutinee: Term, body: Callable[[Term], Term]) -> Term:
     """`let !x = scrutinee in body(x)`, with scrutinee : !A and x : A unrestricted."""
     need_terms(scrutinee=scrutinee)
-    of = (
-        scrutinee.type.body if isinstance(scrutinee.type, Bang) else scrutinee.type
-    )  # LetBang says what is wrong
-    (name,), term = _trace((of,), body)
+    of = scrutinee.type
+    (name,), term = _trace((of.body if isinstance(of, Bang) else of,), body)  # LetBang says what is wrong
     return LetBang(scrutinee, name, term)
 
 
@@ -96,9 +94,8 @@ def _trace(types: Sequence[Type], body: Callable[..., Term]) -> tuple[list[str],
         raise ValueError(
             f"body: {len(types)} types are given for a function of {len(hints)} parameters {hints}"
         )
-    # While the function runs its variables have names that no other variable can have at the same time, so
-    # that a term built outside and used inside is never captured; readable names are chosen when the body is
-    # known.
+    # While the function runs its variables have names that no other variable has, so that a term built
+    # outside and used inside is never captured; readable names are chosen when the body is known.
     tokens = [object() for _ in types]
     holes = [Var(f"{hint}#{id(token)}", of) for hint, token, of in zip(hints, tokens, types, strict=True)]
     term = body(*holes)

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
 from flax import linen as nn
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 from jaxtyping import Array, Float
 
+from llrnn.cells.base import Cell, at_least, checked, one_of
 from llrnn.memory import rings
 
 READS = ("updated", "previous")
 
 
-class MemoryCell(nn.RNNCellBase):
+class MemoryCell(Cell):
     """The controller h_0 of a memory; Hu & Murfet (2017), Example 2.10, and the options of the authors' code.
 
     The controller predicts all there is to predict from h_0, through one product for all heads. Axis letters:
@@ -26,7 +26,6 @@ class MemoryCell(nn.RNNCellBase):
       sharpen: sharpen addresses by gamma = 1 + relu(..) after every move.
       read: "updated": the controller sees M'(r'), as in (2.15). "previous": M(r), as in the authors' code.
       initial_memory: what every entry of the memory is at the start.
-      kernel_init, recurrent_kernel_init, bias_init: of the heads, U_0 and V; of H_0; of the biases.
       dtype: dtype of the controller's products; None takes it from inputs and parameters.
       param_dtype: dtype of the parameters, the carried state and everything on a ring.
     """
@@ -38,40 +37,13 @@ class MemoryCell(nn.RNNCellBase):
     sharpen: bool = False
     read: str = "updated"
     initial_memory: float = 1e-6
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = nn.initializers.orthogonal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-
-    @property
-    def num_feature_axes(self) -> int:
-        """One: an input is a vector."""
-        return 1
-
-    @nn.nowrap
-    def require_positive(self, *names: str) -> None:
-        """Raises ValueError unless each of these fields is at least 1."""
-        for name in names:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-
-    @nn.nowrap
-    def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
-        self.require_positive("features")
-        if self.read not in READS:
-            raise ValueError(f"read must be one of {', '.join(READS)}, got {self.read!r}")
+    checks = checked(features=at_least(1), read=one_of(READS))
 
     @nn.nowrap
     def check_inputs(self, controller: Array, inputs: Array) -> None:
         """Raises ValueError when the fields, the controller's state or the inputs do not fit each other."""
         self.validate()
-        if controller.shape != (*inputs.shape[:-1], self.features):
-            raise ValueError(
-                f"carry.controller must be [*B, {self.features}] with the batch axes of inputs, "
-                f"got {controller.shape} and {inputs.shape}"
-            )
+        self.check_state("carry.controller", controller, inputs, self.features)
 
     def project(self, controller: Float[Array, "*B D"], widths: dict[str, int]) -> dict[str, Array]:
         """W h_0 + B for every named head, in one product cut by `widths`; heads of width 0 are left out.
@@ -79,14 +51,8 @@ class MemoryCell(nn.RNNCellBase):
         The heads come back in the controller's dtype: addresses and memory keep the state's precision.
         """
         widths = {name: width for name, width in widths.items() if width}
-        together = nn.Dense(
-            sum(widths.values()),
-            kernel_init=self.kernel_init,
-            bias_init=self.head_bias_init(widths),
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            name="heads",
-        )(controller).astype(controller.dtype)
+        together = self.dense("heads", sum(widths.values()), bias_init=self.head_bias_init())(controller)
+        together = together.astype(controller.dtype)
         heads, start = {}, 0
         for name, width in widths.items():
             heads[name] = together[..., start : start + width]
@@ -94,8 +60,8 @@ class MemoryCell(nn.RNNCellBase):
         return heads
 
     @nn.nowrap
-    def head_bias_init(self, widths: dict[str, int]) -> Initializer:
-        """The initialiser of the heads' biases, laid out in the order of `widths`."""
+    def head_bias_init(self) -> Initializer:
+        """The initialiser of the biases of all heads."""
         return self.bias_init
 
     def control(
@@ -105,21 +71,16 @@ class MemoryCell(nn.RNNCellBase):
         seen: Float[Array, "*B D"],
     ) -> Float[Array, "*B D"]:
         """sigma(seen + H_0 h_0 + U_0 x + B), `seen` being the memory's part, V M'(r') in (2.15)."""
-        total = seen + self.dense("hidden", use_bias=False, recurrent=True)(controller)
-        return self.activation(total + self.dense("input")(inputs)).astype(controller.dtype)
-
-    @nn.nowrap
-    def dense(self, name: str, *, use_bias: bool = True, recurrent: bool = False) -> nn.Dense:
-        """A map into the controller's space."""
-        return nn.Dense(
-            self.features,
-            use_bias=use_bias,
-            kernel_init=self.recurrent_kernel_init if recurrent else self.kernel_init,
-            bias_init=self.bias_init,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            name=name,
+        recurrent = self.dense(
+            "hidden", self.features, use_bias=False, kernel_init=self.recurrent_kernel_init
         )
+        total = seen + recurrent(controller) + self.dense("input", self.features)(inputs)
+        return self.activation(total).astype(controller.dtype)
+
+    def record(self, ring: rings.Ring, suffix: str = "") -> None:
+        """Sows the addresses of this step; nothing is kept unless "intermediates" is mutable."""
+        self.sow("intermediates", "read_address" + suffix, ring.read_address)
+        self.sow("intermediates", "write_address" + suffix, ring.write_address)
 
     @nn.nowrap
     def sharpened(self, address: Float[Array, "*B N"], logit: Float[Array, "*B 1"] | None) -> Array:

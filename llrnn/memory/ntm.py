@@ -9,6 +9,7 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from llrnn.cells.base import at_least, checked
 from llrnn.memory import rings
 from llrnn.memory.base import MemoryCell, check_powers, check_words
 
@@ -26,12 +27,6 @@ class NTMState:
     ring: rings.Ring
 
 
-def rotation_powers(powers: tuple[int, ...] | None, locations: int, *, dual: bool) -> tuple[int, ...]:
-    """The given powers of R, or all of them; negated for R*, which on coordinates is R^-1."""
-    powers = tuple(range(locations)) if powers is None else powers
-    return tuple(-power for power in powers) if dual else tuple(powers)
-
-
 class OneRingCell(MemoryCell):
     """A controller with one ring; how its addresses may move is left to `num_moves` and `move`.
 
@@ -41,11 +36,7 @@ class OneRingCell(MemoryCell):
 
     memory_size: int = 64
 
-    @nn.nowrap
-    def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
-        super().validate()
-        self.require_positive("memory_size")
+    checks = checked(memory_size=at_least(1))
 
     @nn.nowrap
     def content_width(self) -> int:
@@ -64,18 +55,43 @@ class OneRingCell(MemoryCell):
 
     @nn.nowrap
     def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> NTMState:
-        """h_0 = 0, both addresses at location 0, the memory constant.
-
-        Args:
-          rng: not used.
-          input_shape: the shape [*B, I] of one input.
-        """
+        """h_0 = 0, both addresses at location 0, the memory constant, for inputs of shape [*B, I]."""
         self.validate()
         batch = tuple(input_shape[:-1])
         content = jnp.full((self.content_width(), self.memory_size), self.initial_memory, self.param_dtype)
-        return NTMState(
-            jnp.zeros((*batch, self.features), self.param_dtype), rings.initial_ring(batch, content)
-        )
+        controller = jnp.zeros((*batch, self.features), self.param_dtype)
+        return NTMState(controller, rings.initial_ring(batch, content))
+
+    @nn.nowrap
+    def head_widths(self) -> dict[str, int]:
+        """The width of every head, in the order of the columns of their product."""
+        moves, width, gamma = self.num_moves(), self.content_width(), int(self.sharpen)
+        widths = {"read": moves, "write": moves, "add": width, "erase": width * self.erase}
+        return {**widths, "read_gamma": gamma, "write_gamma": gamma}
+
+    def written(self, heads: dict[str, Array], inputs: Float[Array, "*B I"]) -> Float[Array, "*B V"]:
+        """u, what is written to the memory."""
+        raise NotImplementedError
+
+    def seen(
+        self, read: Float[Array, "*B V"], controller: Float[Array, "*B D"], heads: dict[str, Array]
+    ) -> Float[Array, "*B D"]:
+        """What the controller sees of what is read from the memory."""
+        raise NotImplementedError
+
+    @nn.compact
+    def __call__(
+        self, carry: NTMState, inputs: Float[Array, "*B I"]
+    ) -> tuple[NTMState, Float[Array, "*B D"]]:
+        """One step: (carry, inputs x) to (the new state, h_0')."""
+        self.check_inputs(carry.controller, inputs)
+        heads = self.project(carry.controller, self.head_widths())
+        ring = self.step_ring(carry.ring, heads, self.written(heads, inputs))
+        source = ring if self.read == "updated" else carry.ring
+        read = rings.read(source.memory, source.read_address)
+        controller = self.control(carry.controller, inputs, self.seen(read, carry.controller, heads))
+        self.record(ring)
+        return NTMState(controller, ring), controller
 
     @nn.nowrap
     def moved(self, address: Array, heads: dict[str, Array], name: str) -> Array:
@@ -91,10 +107,24 @@ class OneRingCell(MemoryCell):
         memory = rings.write(ring.memory, write_address, add, erase)
         return rings.Ring(self.moved(ring.read_address, heads, "read"), write_address, memory)
 
-    def record(self, ring: rings.Ring) -> None:
-        """Sows the addresses of this step; nothing is kept unless "intermediates" is mutable."""
-        self.sow("intermediates", "read_address", ring.read_address)
-        self.sow("intermediates", "write_address", ring.write_address)
+
+class RotatedCell(OneRingCell):
+    """A ring whose addresses move by superposed rotations; for `powers` see `NTMCell`."""
+
+    powers: tuple[int, ...] | None = None
+
+    checks = checked(powers=check_powers)
+
+    @nn.nowrap
+    def num_moves(self) -> int:
+        """How many powers there are."""
+        return self.memory_size if self.powers is None else len(self.powers)
+
+    @nn.nowrap
+    def move(self, address: Array, coefficients: Array, *, dual: bool) -> Array:
+        """sum_i c_i R^i (address), or with R* in the place of R, which on coordinates is R^-1."""
+        powers = range(self.memory_size) if self.powers is None else self.powers
+        return rings.rotate(address, coefficients, tuple(-power if dual else power for power in powers))
 
 
 class VectorMemoryCell(OneRingCell):
@@ -106,45 +136,25 @@ class VectorMemoryCell(OneRingCell):
 
     memory_width: int = 12
 
-    @nn.nowrap
-    def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
-        super().validate()
-        self.require_positive("memory_width")
+    checks = checked(memory_width=at_least(1))
 
     @nn.nowrap
     def content_width(self) -> int:
         """V."""
         return self.memory_width
 
-    @nn.compact
-    def __call__(
-        self, carry: NTMState, inputs: Float[Array, "*B I"]
-    ) -> tuple[NTMState, Float[Array, "*B D"]]:
-        """One step: (carry, inputs x) to (the new state, h_0')."""
-        self.check_inputs(carry.controller, inputs)
-        moves, width, gamma = self.num_moves(), self.memory_width, int(self.sharpen)
-        heads = self.project(
-            carry.controller,
-            {
-                "read": moves,
-                "write": moves,
-                "add": width,
-                "erase": width * self.erase,
-                "read_gamma": gamma,
-                "write_gamma": gamma,
-            },
-        )
-        ring = self.step_ring(carry.ring, heads, self.add_activation(heads["add"]))
-        source = ring if self.read == "updated" else carry.ring
-        read = rings.read(source.memory, source.read_address)
-        seen = self.dense("content", use_bias=False)(read)
-        controller = self.control(carry.controller, inputs, seen)
-        self.record(ring)
-        return NTMState(controller, ring), controller
+    def written(self, heads: dict[str, Array], inputs: Float[Array, "*B I"]) -> Float[Array, "*B V"]:
+        """sigma(W_a h_0 + B_a)."""
+        return self.add_activation(heads["add"])
+
+    def seen(
+        self, read: Float[Array, "*B V"], controller: Float[Array, "*B D"], heads: dict[str, Array]
+    ) -> Float[Array, "*B D"]:
+        """V M'(r')."""
+        return self.dense("content", self.features, use_bias=False)(read)
 
 
-class NTMCell(VectorMemoryCell):
+class NTMCell(RotatedCell, VectorMemoryCell):
     """The NTM with location addressing: two addresses that move by superpositions of rotations, one memory.
 
     With q = softmax(W_q h_0 + B_q), s = softmax(W_s h_0 + B_s) and u = relu(W_a h_0 + B_a),
@@ -165,24 +175,6 @@ class NTMCell(VectorMemoryCell):
         paper. The authors' experiments use (0, -1, 1).
     """
 
-    powers: tuple[int, ...] | None = None
-
-    @nn.nowrap
-    def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
-        super().validate()
-        check_powers("powers", self.powers)
-
-    @nn.nowrap
-    def num_moves(self) -> int:
-        """How many powers there are."""
-        return self.memory_size if self.powers is None else len(self.powers)
-
-    @nn.nowrap
-    def move(self, address: Array, coefficients: Array, *, dual: bool) -> Array:
-        """sum_i c_i R^i (address), or with R* in the place of R."""
-        return rings.rotate(address, coefficients, rotation_powers(self.powers, self.memory_size, dual=dual))
-
 
 class DihedralNTMCell(VectorMemoryCell):
     """The NTM whose addresses move by superposed binary words over R (digit 0) and the reflection R' (digit
@@ -197,11 +189,7 @@ class DihedralNTMCell(VectorMemoryCell):
 
     words: tuple[str, ...] = ("", "0", "1", "101")
 
-    @nn.nowrap
-    def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
-        super().validate()
-        check_words("words", self.words)
+    checks = checked(words=check_words)
 
     @nn.nowrap
     def num_moves(self) -> int:

@@ -4,20 +4,19 @@ from flax import linen as nn
 from flax.typing import Initializer
 from jaxtyping import Array, Float
 
+from llrnn.cells.base import at_least, checked, one_of
 from llrnn.cells.recurrent import (
     apply_operator,
     matrix_power_superposition,
     operator_init,
     second_order_operator,
 )
-from llrnn.memory import rings
-from llrnn.memory.base import check_powers
-from llrnn.memory.ntm import NTMState, OneRingCell, rotation_powers
+from llrnn.memory.ntm import RotatedCell
 
 SOURCES = ("controller", "input")
 
 
-class OperatorNTMCell(OneRingCell):
+class OperatorNTMCell(RotatedCell):
     """The NTM that stores operators on h_0 (Remark 2.11): V = End(H_0), and h_0' gains (M'(r'))(h_0).
 
     h_0' = sigma((M'(r'))(h_0) + H_0 h_0 + U_0 x + B). An operator has entries of both signs, so
@@ -32,20 +31,11 @@ class OperatorNTMCell(OneRingCell):
       max_power: L of the powers 0..L; None for the remark's plain term.
     """
 
-    powers: tuple[int, ...] | None = None
     source: str = "controller"
     max_power: int | None = None
     operator_init: Initializer = operator_init
 
-    @nn.nowrap
-    def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
-        super().validate()
-        check_powers("powers", self.powers)
-        if self.source not in SOURCES:
-            raise ValueError(f"source must be one of {', '.join(SOURCES)}, got {self.source!r}")
-        if self.max_power is not None and self.max_power < 0:
-            raise ValueError(f"max_power must be None or at least 0, got {self.max_power}")
+    checks = checked(source=one_of(SOURCES), max_power=at_least(0, or_none=True))
 
     @nn.nowrap
     def content_width(self) -> int:
@@ -53,51 +43,27 @@ class OperatorNTMCell(OneRingCell):
         return self.features**2
 
     @nn.nowrap
-    def num_moves(self) -> int:
-        """How many powers there are."""
-        return self.memory_size if self.powers is None else len(self.powers)
+    def head_widths(self) -> dict[str, int]:
+        """As for a vector memory, but `erase` is a scalar; the weights of the powers come last."""
+        widths = super().head_widths()
+        add = widths["add"] if self.source == "controller" else 0
+        powers = 0 if self.max_power is None else self.max_power + 1
+        return {**widths, "add": add, "erase": int(self.erase), "powers": powers}
 
-    @nn.nowrap
-    def move(self, address: Array, coefficients: Array, *, dual: bool) -> Array:
-        """sum_i c_i R^i (address), or with R* in the place of R."""
-        return rings.rotate(address, coefficients, rotation_powers(self.powers, self.memory_size, dual=dual))
-
-    @nn.compact
-    def __call__(
-        self, carry: NTMState, inputs: Float[Array, "*B I"]
-    ) -> tuple[NTMState, Float[Array, "*B D"]]:
-        """One step: (carry, inputs x) to (the new state, h_0')."""
-        self.check_inputs(carry.controller, inputs)
-        moves, gamma, width = self.num_moves(), int(self.sharpen), self.content_width()
-        heads = self.project(
-            carry.controller,
-            {
-                "read": moves,
-                "write": moves,
-                "add": width if self.source == "controller" else 0,
-                "erase": int(self.erase),
-                "read_gamma": gamma,
-                "write_gamma": gamma,
-                "powers": 0 if self.max_power is None else self.max_power + 1,
-            },
-        )
+    def written(self, heads: dict[str, Array], inputs: Float[Array, "*B I"]) -> Float[Array, "*B V"]:
+        """The operator, row by row."""
         if self.source == "controller":
-            add = heads["add"]
-        else:
-            shape = (inputs.shape[-1], self.features, self.features)
-            operators = self.param("operators", self.operator_init, shape, self.param_dtype)
-            add = second_order_operator(operators, inputs.astype(operators.dtype))
-            add = add.reshape(*add.shape[:-2], width)
-        ring = self.step_ring(carry.ring, heads, add)
-        source = ring if self.read == "updated" else carry.ring
-        read = rings.read(source.memory, source.read_address)
-        operator = read.reshape(*read.shape[:-1], self.features, self.features)
+            return heads["add"]
+        shape = (inputs.shape[-1], self.features, self.features)
+        operators = self.param("operators", self.operator_init, shape, self.param_dtype)
+        add = second_order_operator(operators, inputs.astype(operators.dtype))
+        return add.reshape(*add.shape[:-2], self.content_width())
 
+    def seen(
+        self, read: Float[Array, "*B V"], controller: Float[Array, "*B D"], heads: dict[str, Array]
+    ) -> Float[Array, "*B D"]:
+        """(M'(r'))(h_0), or its superposed powers."""
+        operator = read.reshape(*read.shape[:-1], self.features, self.features)
         if self.max_power is None:
-            seen = apply_operator(operator, carry.controller)
-        else:
-            p = nn.softmax(heads["powers"])
-            seen = matrix_power_superposition(p, operator, carry.controller)
-        controller = self.control(carry.controller, inputs, seen)
-        self.record(ring)
-        return NTMState(controller, ring), controller
+            return apply_operator(operator, controller)
+        return matrix_power_superposition(nn.softmax(heads["powers"]), operator, controller)

@@ -15,6 +15,7 @@ from flax import struct
 from flax.typing import Initializer
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from llrnn.cells.base import at_least, checked
 from llrnn.memory import rings
 from llrnn.memory.base import MemoryCell, check_powers, check_words
 
@@ -57,12 +58,9 @@ class ProgrammedCell(MemoryCell):
     direct_bias: float = 1.0
     squash: bool = True
 
-    @nn.nowrap
-    def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
-        super().validate()
-        self.require_positive("memory_size", "memory_width", "program_size")
-        check_powers("powers", self.powers)
+    checks = checked(
+        memory_size=at_least(1), memory_width=at_least(1), program_size=at_least(1), powers=check_powers
+    )
 
     @nn.nowrap
     def program_widths(self) -> tuple[int, ...]:
@@ -76,25 +74,18 @@ class ProgrammedCell(MemoryCell):
 
     @nn.nowrap
     def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> RingsState:
-        """h_0 = 0, addresses at location 0, ring 1 constant, every program location at (1, 0, ..).
-
-        Args:
-          rng: not used.
-          input_shape: the shape [*B, I] of one input.
-        """
+        """h_0 = 0, addresses at location 0, ring 1 constant, every program location at (1, 0, ..)."""
         self.validate()
         batch = tuple(input_shape[:-1])
         contents = [jnp.full((self.memory_width, self.memory_size), self.initial_memory, self.param_dtype)]
         for width in self.program_widths():
             first = jax.nn.one_hot(0, width, dtype=self.param_dtype)
             contents.append(jnp.broadcast_to(first[:, None], (width, self.program_size)))
-        return RingsState(
-            jnp.zeros((*batch, self.features), self.param_dtype),
-            tuple(rings.initial_ring(batch, content) for content in contents),
-        )
+        start = tuple(rings.initial_ring(batch, content) for content in contents)
+        return RingsState(jnp.zeros((*batch, self.features), self.param_dtype), start)
 
     @nn.nowrap
-    def head_bias_init(self, widths: dict[str, int]) -> Initializer:
+    def head_bias_init(self) -> Initializer:
         """As given, but for the gate, whose head is the last and whose bias starts at `direct_bias`."""
         if not self.direct:
             return self.bias_init
@@ -135,9 +126,12 @@ class ProgrammedCell(MemoryCell):
             new.append(self.step_ring(number, ring, heads, add, followed if number == 1 else None))
         source = new[0] if self.read == "updated" else carry.rings[0]
         read = rings.read(source.memory, source.read_address)
-        seen = self.dense("content", use_bias=False)(read)
+        seen = self.dense("content", self.features, use_bias=False)(read)
         controller = self.control(carry.controller, inputs, seen)
-        self.record(new, heads)
+        for number, ring in enumerate(new, start=1):
+            self.record(ring, "" if number == 1 else f"_{number}")
+        if self.direct:
+            self.sow("intermediates", "gate", nn.sigmoid(heads["gate"]))
         return RingsState(controller, tuple(new)), controller
 
     @nn.nowrap
@@ -159,15 +153,6 @@ class ProgrammedCell(MemoryCell):
         read_address = self.sharpened(read_address, heads.get(f"read_gamma_{number}"))
         return rings.Ring(read_address, write_address, rings.write(ring.memory, write_address, add, erase))
 
-    def record(self, new: list[rings.Ring], heads: dict[str, Array]) -> None:
-        """Sows read_address, write_address (ring 1), read_address_2, .. and, where there is one, the gate."""
-        for number, ring in enumerate(new, start=1):
-            suffix = "" if number == 1 else f"_{number}"
-            self.sow("intermediates", "read_address" + suffix, ring.read_address)
-            self.sow("intermediates", "write_address" + suffix, ring.write_address)
-        if self.direct:
-            self.sow("intermediates", "gate", nn.sigmoid(heads["gate"]))
-
 
 class PatternNTMCell(ProgrammedCell):
     """r_1' = sum_j (M_2 r_2)_j R^(power_j) (r_1): a second ring holds the steps of the first one's reading.
@@ -178,11 +163,7 @@ class PatternNTMCell(ProgrammedCell):
 
     program_powers: tuple[int, ...] = (0, 1, 2)
 
-    @nn.nowrap
-    def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
-        super().validate()
-        check_powers("program_powers", self.program_powers)
+    checks = checked(program_powers=check_powers)
 
     @nn.nowrap
     def program_widths(self) -> tuple[int, ...]:
@@ -210,11 +191,7 @@ class MultiplePatternNTMCell(PatternNTMCell):
 
     words: tuple[str, ...] = ("0", "1")
 
-    @nn.nowrap
-    def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
-        super().validate()
-        check_words("words", self.words)
+    checks = checked(words=check_words)
 
     @nn.nowrap
     def program_widths(self) -> tuple[int, ...]:
@@ -248,11 +225,12 @@ class PolynomialStepNTMCell(ProgrammedCell):
     max_power: int = 2
     polynomials: tuple[tuple[int, ...], ...] = ((0, 1), (0, 0, 1))
 
+    checks = checked(max_power=at_least(1))
+
     @nn.nowrap
     def validate(self) -> None:
         """Raises ValueError, naming the field, when the fields do not make a cell."""
         super().validate()
-        self.require_positive("max_power")
         natural = all(c >= 0 for polynomial in self.polynomials for c in polynomial)
         if not self.polynomials or not natural:
             raise ValueError(

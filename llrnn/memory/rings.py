@@ -53,11 +53,7 @@ def rotate(
 
     The dual rotation R* of the write address is R^-1 on coordinates, since (R* w)(j) = w(R j) = w_(j+1): hand
     in the powers negated.
-
-    Args:
-      address: a vector over the locations.
-      coefficients: c, the weight of each power.
-      powers: the powers themselves, any integers; they count modulo N.
+    The powers may be any integers; they count modulo N.
     """
     if coefficients.shape[-1] != len(powers):
         raise ValueError(
@@ -105,13 +101,8 @@ def move_by_symmetries(
 ) -> Float[Array, "*B N"]:
     """sum_k c_k [[word_k]](R, R') (address): superposed binary words over the dihedral group of the ring.
 
-    A word is met as the group element it denotes, so its length costs nothing.
-
-    Args:
-      address: a vector over the locations.
-      coefficients: c, the weight of each word.
-      words: binary words; 0 is the rotation R by `step`, 1 the reflection R'.
-      step: 1 for a read address, -1 for a write address, on which the dual R* acts.
+    The digit 0 is the rotation R by `step` (1 for a read address, -1 for a write address, on which R* acts),
+    1 the reflection R'. A word is met as the group element it denotes, so its length costs nothing.
     """
     elements = [dihedral_element(word, step) for word in words]
     total = jnp.zeros_like(address)
@@ -161,11 +152,7 @@ def move_by_polynomials(
     On a sharp p = [[s]] that is R^a(s). On a superposition x^2 is the composition p(p(R)); the draft's
     reading of it as a step of s^2 is the sharp case.
 
-    Args:
-      address: a vector over the locations.
-      coefficients: mu, the weight of each program.
-      polynomials: the coefficients (c_0, c_1, ..) of each a_j.
-      step: l, the weight of each numeral 0 .. L-1.
+    The coefficients are mu, the polynomials the (c_0, c_1, ..) of each a_j, the step l_0 .. l_(L-1).
     """
 
     def iterate(times: int, vector: Array) -> Array:

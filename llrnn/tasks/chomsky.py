@@ -70,13 +70,26 @@ class StringTask(Task):
         asked = (time >= length) & (time < end)
         index = jnp.where(asked, time - length, 0)
         targets = jnp.where(asked[None], self._answer(strings, length, index), 0)
-        return Batch(
-            tokens[..., None], targets.astype(jnp.int32), jnp.broadcast_to(asked[None], targets.shape)
-        )
+        mask = jnp.broadcast_to(asked[None], targets.shape)
+        return Batch(tokens[..., None], targets.astype(jnp.int32), mask)
+
+
+class _Total(StringTask):
+    """One answer: what the symbols count in all, modulo the number of outputs."""
+
+    zero = 0  # the symbol that counts 0; the others count what they are greater
+
+    def output_length(self, length: int) -> int:
+        """One."""
+        return 1
+
+    def _answer(self, strings: Array, length: Length, index: Array) -> Array:
+        total = jnp.sum(_before(strings, length, self.zero) - self.zero, axis=1, keepdims=True)
+        return jnp.broadcast_to(total % self.num_outputs, (len(strings), len(index)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Parity(StringTask):
+class Parity(_Total):
     """Whether the number of ones is odd. Regular."""
 
     def __post_init__(self):
@@ -84,19 +97,9 @@ class Parity(StringTask):
         if self.alphabet != 2:
             raise ValueError(f"alphabet must be 2 for parity, got {self.alphabet}")
 
-    def output_length(self, length: int) -> int:
-        """One."""
-        return 1
-
-    def _answer(
-        self, strings: Int[Array, "B L"], length: Length, index: Int[Array, "A"]
-    ) -> Int[Array, "B A"]:
-        ones = jnp.sum(_before(strings, length, 0), axis=1, keepdims=True)
-        return jnp.broadcast_to(ones % 2, (len(strings), len(index)))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CycleNavigation(StringTask):
+class CycleNavigation(_Total):
     """Where a walk on a circle ends: symbols 0, 1, 2 move by -1, 0, 1 from position 0. Regular.
 
     Attributes:
@@ -105,6 +108,8 @@ class CycleNavigation(StringTask):
 
     alphabet: int = 3
     cycle: int = 5
+
+    zero = 1
 
     def __post_init__(self):
         super().__post_init__()
@@ -116,24 +121,12 @@ class CycleNavigation(StringTask):
         """The positions."""
         return self.cycle
 
-    def output_length(self, length: int) -> int:
-        """One."""
-        return 1
-
-    def _answer(
-        self, strings: Int[Array, "B L"], length: Length, index: Int[Array, "A"]
-    ) -> Int[Array, "B A"]:
-        moves = jnp.sum(_before(strings, length, 1) - 1, axis=1, keepdims=True)
-        return jnp.broadcast_to(moves % self.cycle, (len(strings), len(index)))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReverseString(StringTask):
     """The string backwards. Deterministic context-free."""
 
-    def _answer(
-        self, strings: Int[Array, "B L"], length: Length, index: Int[Array, "A"]
-    ) -> Int[Array, "B A"]:
+    def _answer(self, strings: Array, length: Length, index: Array) -> Array:
         return strings[:, length - 1 - index]
 
 
@@ -145,9 +138,7 @@ class DuplicateString(StringTask):
         """Twice the string."""
         return 2 * length
 
-    def _answer(
-        self, strings: Int[Array, "B L"], length: Length, index: Int[Array, "A"]
-    ) -> Int[Array, "B A"]:
+    def _answer(self, strings: Array, length: Length, index: Array) -> Array:
         return strings[:, index % length]
 
 
@@ -158,9 +149,7 @@ class OddsFirst(StringTask):
     The authors' description counts from 1 (s1 s3 s5 ... s2 s4 ...); this is what their code does.
     """
 
-    def _answer(
-        self, strings: Int[Array, "B L"], length: Length, index: Int[Array, "A"]
-    ) -> Int[Array, "B A"]:
+    def _answer(self, strings: Array, length: Length, index: Array) -> Array:
         odds = length // 2
         return strings[:, jnp.where(index < odds, 2 * index + 1, 2 * (index - odds))]
 
@@ -171,9 +160,7 @@ class BucketSort(StringTask):
 
     alphabet: int = 5
 
-    def _answer(
-        self, strings: Int[Array, "B L"], length: Length, index: Int[Array, "A"]
-    ) -> Int[Array, "B A"]:
+    def _answer(self, strings: Array, length: Length, index: Array) -> Array:
         return jnp.sort(_before(strings, length, self.alphabet), axis=1)[:, index]
 
 
@@ -206,13 +193,12 @@ def deletang_score(
             f"accuracy_by_length must have every length from {min(scored)} to {max(scored)} that is scored; "
             f"{len(missing)} are missing, the first is {missing[0]}"
         )
-    values = [float(accuracy_by_length[length]) for length in scored]
-    for length, value in zip(scored, values, strict=True):
-        if not 0.0 <= value <= 1.0:
+    for length in scored:
+        if not 0.0 <= (value := accuracy_by_length[length]) <= 1.0:
             raise ValueError(
                 f"accuracy_by_length must hold shares from 0 to 1, got {value} at length {length}"
             )
-    return sum(values) / len(values)
+    return sum(float(accuracy_by_length[length]) for length in scored) / len(scored)
 
 
 _LENGTHS = {"train_lengths": (1, 40), "test_lengths": tuple(SCORED_LENGTHS)}

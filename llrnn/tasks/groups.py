@@ -107,8 +107,7 @@ class GroupPowers(GroupTask):
             )
         if self.held_out < 0:
             raise ValueError(f"held_out must be at least 0, got {self.held_out}")
-        choose_operators(self.group, self.operators, self.seed)
-        choose_held_out(self.powers, self.operators, self.held_out, self.seed)
+        _ = self.operator_elements, self.held_out_pairs  # raise here where there are not enough
 
     @property
     def fields(self) -> tuple[int, ...]:
@@ -130,12 +129,6 @@ class GroupPowers(GroupTask):
         """The held-out pairs (k, g), sorted."""
         return choose_held_out(self.powers, self.operators, self.held_out, self.seed)
 
-    @property
-    def trained_pairs(self) -> tuple[Pair, ...]:
-        """The other pairs (k, g), sorted."""
-        pairs = {(k, g) for k in range(self.powers) for g in range(self.operators)}
-        return tuple(sorted(pairs - set(self.held_out_pairs)))
-
     def effects(self) -> np.ndarray:
         """[powers, operators], the element that each pair multiplies by."""
         power = self.elements.power
@@ -155,11 +148,9 @@ class GroupPowers(GroupTask):
             mask &= jnp.asarray(held_out.ravel())[pair]
         elif split == "held_out_once":
             place = jax.random.randint(place_key, (batch_size, 1), 0, length)
-            new = jnp.asarray(unseen, jnp.int32)[
-                jax.random.randint(pair_key, (batch_size, 1), 0, max(len(unseen), 1))
-            ]
+            new = jax.random.randint(pair_key, (batch_size, 1), 0, len(unseen))
             mask = jnp.arange(max_length)[None] == place
-            pair = jnp.where(mask, new, pair)
+            pair = jnp.where(mask, jnp.asarray(unseen, jnp.int32)[new], pair)
         tokens = jnp.stack([pair // self.operators, pair % self.operators], axis=-1)
         return Batch(tokens, self.running_product(jnp.asarray(self.effects().ravel())[pair]), mask)
 

@@ -44,6 +44,8 @@ def emitted(pattern: Pattern, length: int) -> int:
 
 
 def _check_patterns(name: str, patterns: tuple[Pattern, ...]) -> None:
+    if not patterns:
+        raise ValueError(f"{name} must hold at least one pattern, got ()")
     for pattern in patterns:
         if not pattern or sum(pattern) <= 0:
             raise ValueError(f"{name} must have steps with a positive sum, or f never ends; got {pattern}")
@@ -142,8 +144,6 @@ class MultiplePatternTask(TapeTask):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.patterns:
-            raise ValueError("patterns must hold at least one pattern, got ()")
         _check_patterns("patterns", self.patterns)
 
     def output_length(self, length: int) -> int:
@@ -177,9 +177,8 @@ class MultiplePatternTask(TapeTask):
         ends = jnp.cumsum(counts)
 
         time = jnp.arange(size)
-        now = jnp.minimum(
-            jnp.searchsorted(ends, time, side="right"), max_length
-        )  # the piece that is emitted from
+        # The piece that is emitted from.
+        now = jnp.minimum(jnp.searchsorted(ends, time, side="right"), max_length)
         step = time - (ends - counts)[now]
         position = walks[pattern[now], step] % jnp.maximum(sizes[now], 1)
         return content[starts[now] + position], ends[-1]
@@ -244,8 +243,6 @@ class ListedPatternTask(VariablePatternTask):
     patterns: tuple[Pattern, ...]
 
     def __post_init__(self):
-        if not self.patterns:
-            raise ValueError("patterns must hold at least one pattern, got ()")
         _check_patterns("patterns", self.patterns)
         super().__post_init__()
 
@@ -292,8 +289,7 @@ class RandomPatternTask(VariablePatternTask):
         return self.longest_pattern
 
     def _longest(self, length: int) -> int:
-        # Once round a pattern of p steps advances by at least 1, so a string of n symbols ends within n
-        # rounds.
+        # Once round a pattern of p steps advances by at least 1: n symbols end within n rounds.
         return max(p * (length - 1 - p) for p in range(1, self.max_pattern + 1))
 
     def _draw_patterns(self, key: Array, batch_size: int):
@@ -320,6 +316,7 @@ class RandomPatternTask(VariablePatternTask):
 # above).
 _AT_30 = {"train_lengths": (5, 28), "test_lengths": (33,)}
 _AT_30_TWICE = {"train_lengths": (5, 28), "test_lengths": (33, 58)}
+_AT_100 = {"test_lengths": (98,)}
 _FIVE = ((1,), (2,), (0, 1), (0, 2), (1, 2))
 _NINETEEN = (
     *_FIVE,
@@ -342,13 +339,7 @@ TASKS: tuple[Task, ...] = (
     MultiplePatternTask(name="multiple_pattern_3", patterns=((1,), (0, 1), (0, 2)), **_AT_30_TWICE),
     MultiplePatternTask(name="multiple_pattern_4", patterns=((0, 1), (2, -1)), **_AT_30_TWICE),
     ListedPatternTask(name="variable_pattern_1", patterns=_FIVE, train_lengths=(8, 28), test_lengths=(33,)),
-    ListedPatternTask(
-        name="variable_pattern_2", patterns=_NINETEEN, train_lengths=(11, 78), test_lengths=(98,)
-    ),
-    RandomPatternTask(
-        name="variable_pattern_3", step_range=(0, 2), train_lengths=(18, 78), test_lengths=(98,)
-    ),
-    RandomPatternTask(
-        name="variable_pattern_4", step_range=(-2, 2), train_lengths=(18, 78), test_lengths=(98,)
-    ),
+    ListedPatternTask(name="variable_pattern_2", patterns=_NINETEEN, train_lengths=(11, 78), **_AT_100),
+    RandomPatternTask(name="variable_pattern_3", step_range=(0, 2), train_lengths=(18, 78), **_AT_100),
+    RandomPatternTask(name="variable_pattern_4", step_range=(-2, 2), train_lengths=(18, 78), **_AT_100),
 )

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 import re
 
 import numpy as np
@@ -69,7 +70,8 @@ def group(name: str) -> Group:
             f"group must be S, A, Z or D and a number, such as 'S5', 'A5', 'Z7' or 'D4', got {name!r}"
         )
     family, n = match[1], int(match[2])
-    order = {"S": _factorial(n), "A": max(_factorial(n) // 2, 1), "Z": n, "D": 2 * n}[family]
+    factorial = math.factorial(min(n, 10))  # 10! is already too great for a group here
+    order = {"S": factorial, "A": max(factorial // 2, 1), "Z": n, "D": 2 * n}[family]
     if order < 2 or (family == "D" and n < 3):
         raise ValueError(
             f"group must have 2 elements or more, and D at least 3 points to act on, got {name!r}"
@@ -81,11 +83,6 @@ def group(name: str) -> Group:
     # (ab)(i) = a(b(i)): row a of the table gathers a at every b.
     table = np.array([[number[ab.tobytes()] for ab in a[permutations]] for a in permutations], dtype=np.int32)
     return Group(name, permutations, table)
-
-
-def _factorial(n: int) -> int:
-    """n!, or anything too great for a group here."""
-    return int(np.prod(np.arange(1, min(n, 10) + 1)))
 
 
 def _permutations(family: str, n: int) -> set[tuple[int, ...]]:

@@ -233,7 +233,7 @@ def test_state_keeps_its_dtype_under_a_bfloat16_computation():
         (cells.HigherOrderCell(5, max_power=-1), "max_power must be at least 0, got -1"),
         (cells.HigherOrderCell(5, coupling="learned"), "coupling must be one of predicted, given"),
         (cells.HigherOrderCell(5, max_power=2, coupling="given"), "more than the 3 features"),
-        (cells.MultiplicativeCell(5, factors=0), "factors must be at least 1, got 0"),
+        (cells.MultiplicativeCell(5, factors=0), "factors must be None or at least 1, got 0"),
     ],
 )
 def test_bad_fields_are_named(cell, message):
