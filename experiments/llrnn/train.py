@@ -45,7 +45,7 @@ def main(
         configs[BASELINE] = config.for_baseline(max_seconds=max(0.1, math.ceil(10 * seconds) / 10))
         below = None if workdir is None else Path(workdir) / BASELINE
         results[BASELINE] = train(configs[BASELINE], below, parallel)
-    if workdir is not None and runtime.is_first():
+    if workdir is not None and runtime.is_first() and runtime.can_draw():
         figures.draw(Path(workdir), configs, results)
     return results
 
@@ -60,16 +60,10 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
     final = errors if same else measures.make_evaluation(task, model, config.final_examples)
 
     def evaluate(params):
-        return {
-            name: counts["wrong"] / counts["symbols"]
-            for name, counts in errors(params).items()
-            if counts["symbols"]  # a few short sequences may hold nothing that a split scores
-        }
+        return {name: counts["wrong"] / counts["symbols"] for name, counts in errors(params).items()}
 
     def conclude(params):
-        results: dict[str, Any] = {
-            name: measures.summarize(counts) for name, counts in final(params).items() if counts["symbols"]
-        }
+        results: dict[str, Any] = {name: measures.summarize(counts) for name, counts in final(params).items()}
         if config.score_examples and isinstance(task, tasks.StringTask):
             results["score"] = measures.score(task, model, params, config.score_examples)
         return results
