@@ -1,23 +1,22 @@
 """Configs of agents of the 2-simplicial Transformer that learn BoxWorld by IMPALA.
 
-    python -m experiments.boxworld --config=PRESET --config.FIELD=VALUE \
-        --workdir=DIR
+    python -m experiments.boxworld --config=PRESET --config.FIELD=VALUE --workdir=DIR
 
-A step of these runs is an iteration: every environment is acted in for `unroll` steps, and what came of it is
-learned from in `updates` updates of `batch_size` trajectories. Each preset's docstring says what it should
+A step of these runs is an iteration: the agent acts for `unroll` steps in every environment, then learns from
+these steps in `updates` updates of `batch_size` trajectories. Each preset's docstring says what it should
 reach, on which hardware, in how long.
 """
 
 import dataclasses
-import functools
 from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 
 from experiments import runtime
-from simplicial import Agent, boxworld, impala
+from simplicial import Agent, boxworld
 
+ACTIONS = ("left", "up", "right", "down")
 WORLDS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
 KINDS = ("simplicial", "relational")
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -54,7 +53,7 @@ class AgentConfig:
     dtype: str = "float32"
 
     def make(self) -> Agent:
-        """The agent; ValueError for a kind or a dtype there is not."""
+        """The agent; ValueError for an unknown kind or dtype."""
         runtime.one_of("agent.kind", self.kind, KINDS)
         runtime.one_of("agent.dtype", self.dtype, DTYPES)
         is_simplicial = self.kind == "simplicial"
@@ -95,8 +94,7 @@ class BoardConfig:
     def make(self) -> boxworld.BoxWorldConfig:
         """The environment's config; ValueError for what does not fit a board."""
         runtime.one_of("board.world", self.world, WORLDS)
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        changes = {name: value for name, value in values.items() if value is not None and name != "world"}
+        changes = {name: value for name, value in vars(self).items() if value is not None and name != "world"}
         config = WORLDS[self.world].replace(**changes)
         # As many as there is room for in the state's arrays: a field of its own would be one to get wrong.
         side = cast(int, config.max_distractors) * cast(int, config.branch_length)
@@ -180,15 +178,19 @@ class Config(runtime.RunConfig):
             raise ValueError(
                 f"groups={self.groups} must be a multiple of the number of devices, {jax.device_count()}"
             )
-        board = self.board.make()
-        picture = jax.ShapeDtypeStruct((1, board.rows, board.cols + 1, 3), jnp.uint8)
-        jax.eval_shape(self.agent.make().init, jax.random.key(0), picture)
+        jax.eval_shape(self.init_params, jax.random.key(0))
 
     def check_layout(self, layout: runtime.Layout) -> None:
         """See `RunConfig.check_layout`: the groups are spread over all devices, nothing else is split."""
         if layout.model > 1 or layout.fsdp:
             raise ValueError(f"agents are too small to be split: got {layout}, expected only a mode")
         layout.check(self.groups, jax.device_count())
+
+    def init_params(self, key: jax.Array) -> Any:
+        """The agent's parameters before training."""
+        board = self.board.make()
+        picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
+        return self.agent.make().init(key, picture)["params"]
 
     @property
     def environments(self) -> int:
@@ -200,15 +202,6 @@ class Config(runtime.RunConfig):
         """Steps of all environments of one seed in an iteration."""
         return self.environments * self.unroll
 
-    def make_objective(self) -> Any:
-        """`impala.loss` with these settings."""
-        return functools.partial(
-            impala.loss,
-            discount=self.discount,
-            entropy_cost=self.entropy_cost,
-            value_cost=self.value_cost,
-        )
-
 
 def paper() -> Config:
     """Bridge BoxWorld as in the paper: 5.5e9 steps in 268,500 iterations of 512 environments x 40 steps.
@@ -217,12 +210,7 @@ def paper() -> Config:
     for both, then .98 (simplicial) and .92 (relational) after 5e9. Meant for an accelerator: on two CPU cores
     it makes about 2,000 steps/s, a month for the whole.
     """
-    return Config(
-        steps=268_500,
-        log_every=50,
-        checkpoint_every=500,
-        eval_every=5000,
-    )
+    return Config(steps=268_500, log_every=50, checkpoint_every=500, eval_every=5000)
 
 
 def paper_standard() -> Config:
@@ -230,11 +218,8 @@ def paper_standard() -> Config:
 
     `--config.agent.kind=simplicial` is the other agent. Meant for an accelerator.
     """
-    config = paper()
-    config.agent.kind = "relational"
-    config.board.world = "standard"
-    config.steps = 114_800
-    return config
+    agent, board = AgentConfig(kind="relational"), BoardConfig(world="standard")
+    return dataclasses.replace(paper(), agent=agent, board=board, steps=114_800)
 
 
 def paper_depth() -> Config:
@@ -242,21 +227,16 @@ def paper_depth() -> Config:
 
     Its two trials did not pass the plateau of .85. Meant for an accelerator.
     """
-    config = paper()
-    config.agent.kind = "relational"
-    config.agent.blocks = 4
-    return config
+    return dataclasses.replace(paper(), agent=AgentConfig(kind="relational", blocks=4))
 
 
 def burst() -> Config:
-    """`paper` for nine minutes at a time: goes on with the run in the workdir, then saves and ends.
+    """`paper` for nine minutes at a time: continues the run in the workdir, then saves and ends.
 
     For accelerators that are lent for a while: `--workdir` names the run of `paper` (or of an earlier burst)
-    that is continued, `--config.session_seconds` the time there is.
+    to continue, `--config.session_seconds` the available time.
     """
-    config = paper()
-    config.session_seconds = 540.0
-    return config
+    return dataclasses.replace(paper(), session_seconds=540.0)
 
 
 def quick() -> Config:

@@ -1,8 +1,9 @@
-"""IMPALA as something the runtime can run: states spread over all devices, reports turned into a record."""
+"""IMPALA as an engine of the runtime: its state lies on all devices, its reports become a record."""
 
+import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
@@ -15,42 +16,39 @@ from experiments.runtime import mesh as mesh_lib
 from simplicial import Agent, AgentOutput, boxworld, impala, rollout
 from simplicial.learner import Learner, LearnerState, Report, program, shardings
 
-PyTree = Any
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """An agent as a policy; equal for equal agents, so that what takes it is compiled once."""
+
+    agent: Agent
+
+    def __call__(self, params: Any, observation: jax.Array) -> AgentOutput:
+        """Logits and values."""
+        return cast(AgentOutput, self.agent.apply({"params": params}, observation))
 
 
-def make_policy(config: Config) -> rollout.Policy:
-    """The agent's output as a function of parameters and observations; the same function for equal agents."""
-    return _policy(cast(Any, config.agent.make()))
+def make_policy(config: Config) -> Policy:
+    """The policy of a config's agent."""
+    return Policy(config.agent.make())
 
 
-@functools.cache
-def _policy(agent: Agent) -> rollout.Policy:
-    def policy(params, observation):
-        return cast(AgentOutput, agent.apply({"params": params}, observation))
-
-    return policy
-
-
-def make_learner(config: Config) -> Learner:
-    """The learner of a config."""
-    return Learner(
-        policy=make_policy(config),
-        environment=rollout.of_boxworld(config.board.make()),
-        optimizer=impala.optimizer(
-            config.lr, max_norm=config.clip, decay=config.decay, epsilon=config.epsilon
-        ),
-        environments=config.environments,
-        steps=config.unroll,
-        updates=config.updates,
-        groups=config.groups,
-        objective=config.make_objective(),
-    )
-
-
-def type_name(puzzle: tuple[int, int, int]) -> str:
-    """How the record calls a type of puzzle: "2" is of length 2, "2-1-3" has a bridge from 1 to 3."""
+def type_name(puzzle: Sequence[int]) -> str:
+    """A type of puzzle in the record: "2" has length 2, "2-1-3" also a bridge from 1 to 3."""
     length, lock, key = puzzle
     return f"{length}-{lock}-{key}" if lock else f"{length}"
+
+
+def type_of(name: str) -> tuple[int, int, int]:
+    """The inverse of `type_name`."""
+    length, lock, key = [*map(int, name.split("-")), 0, 0][:3]
+    return length, lock, key
+
+
+def type_label(puzzle: Sequence[int], *, can_bridge: bool = True) -> str:
+    """A type of puzzle in figures; `can_bridge` says whether the environment has bridges at all."""
+    length, lock, key = puzzle
+    return f"({length},{lock},{key})" if lock else f"L = {length}" + ", no bridge" * can_bridge
 
 
 class Impala:
@@ -72,37 +70,40 @@ class Impala:
         layout = mesh_lib.Layout.of(parallel)
         config.check_layout(layout)
         self.parallel, self.compile_seconds = layout.mode, 0.0
-        self.config, self.learner, self.mesh = config, make_learner(config), mesh_lib.data_mesh()
-        self.puzzles = boxworld.puzzles(config.board.make())
+        self.config, self.mesh = config, mesh_lib.data_mesh()
+        board = config.board.make()
+        self.puzzles = boxworld.puzzles(board)
+        self.learner = Learner(
+            policy=make_policy(config),
+            environment=rollout.of_boxworld(board),
+            optimizer=impala.optimizer(
+                config.lr, max_norm=config.clip, decay=config.decay, epsilon=config.epsilon
+            ),
+            environments=config.environments,
+            steps=config.unroll,
+            updates=config.updates,
+            groups=config.groups,
+            objective=functools.partial(
+                impala.loss,
+                discount=config.discount,
+                entropy_cost=config.entropy_cost,
+                value_cost=config.value_cost,
+            ),
+        )
         self._programs: dict[int, Callable] = {}
-        self._where = where = shardings(self.mesh, seeds=True)
+        self._where = shardings(self.mesh, seeds=True)
 
-        def initial():
-            seeds = config.seed + jnp.arange(config.seeds)
-            return jax.vmap(self._initial)(jax.vmap(jax.random.key)(seeds))
+        def initial(seed):
+            for_params, for_run = jax.random.split(jax.random.key(seed))
+            return self.learner.init(config.init_params(for_params), for_run)
 
-        # Where a leaf lies is told for whole parts of the state.
-        self._make = jax.jit(initial, out_shardings=where)
-
-    def _initial(self, key) -> LearnerState:
-        for_params, for_run = jax.random.split(key)
-        board = self.config.board.make()
-        picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
-        params = self.config.agent.make().init(for_params, picture)["params"]
-        return self.learner.init(params, for_run)
+        self._make = jax.jit(
+            lambda: jax.vmap(initial)(config.seed + jnp.arange(config.seeds)), out_shardings=self._where
+        )
 
     def abstract_state(self) -> LearnerState:
         """See `runtime.Engine`."""
-        shapes = jax.eval_shape(self._make)
-
-        def spread(part, sharding):
-            return jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
-            )
-
-        return LearnerState(
-            **{name: spread(getattr(shapes, name), getattr(self._where, name)) for name in vars(self._where)}
-        )
+        return jax.eval_shape(self._make)
 
     def initial(self) -> LearnerState:
         """See `runtime.Engine`."""
@@ -115,15 +116,12 @@ class Impala:
         count = self.mesh.size
 
         def cut(leaf):  # [S, G, ...] -> [D, S, G / D, ...]
-            parts = leaf.reshape(leaf.shape[0], count, -1, *leaf.shape[2:])
-            return jnp.moveaxis(parts, 1, 0)
+            return jnp.moveaxis(leaf.reshape(leaf.shape[0], count, -1, *leaf.shape[2:]), 1, 0)
 
-        return self._on_parts(
-            state,
-            lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)),
-            cut,
-            NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS)),
-        )
+        def copy(leaf):
+            return jnp.broadcast_to(leaf, (count, *leaf.shape))
+
+        return _on_parts(state, copy, cut, NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS)))
 
     def unplace(self, state: LearnerState) -> LearnerState:
         """See `runtime.Engine`."""
@@ -134,20 +132,9 @@ class Impala:
             parts = jnp.moveaxis(leaf, 0, 1)
             return parts.reshape(parts.shape[0], -1, *parts.shape[3:])
 
-        return self._on_parts(state, lambda leaf: leaf[0], join, self._where)
+        return _on_parts(state, lambda leaf: leaf[0], join, self._where)
 
-    def _on_parts(self, state, on_copied: Callable, on_spread: Callable, where: Any) -> LearnerState:
-        def change(state):
-            return LearnerState(
-                **{
-                    name: jax.tree.map(on_spread if name in ("actors", "keys") else on_copied, part)
-                    for name, part in vars(state).items()
-                }
-            )
-
-        return jax.jit(change, out_shardings=where)(state)
-
-    def params_of(self, state: LearnerState) -> PyTree:
+    def params_of(self, state: LearnerState) -> Any:
         """See `runtime.Engine`; leaves have a leading axis of seeds."""
         return jax.tree.map(lambda leaf: leaf[0], state.params) if self.parallel == "pmap" else state.params
 
@@ -207,33 +194,42 @@ class Impala:
         """
         tally = jax.tree.map(lambda leaf: np.sum(leaf, axis=1, dtype=np.float64), trace.tally)  # [S, K]
         whole = jax.tree.map(np.sum, tally)
+        ended = whole.episodes or float("nan")
         steps = np.sum(trace.losses.steps, dtype=np.float64)
-        found = {"loss": np.sum(trace.losses.total, dtype=np.float64) / steps}
-        for name, (over, _) in trace.losses.means().items():
-            found[name] = np.sum(over, dtype=np.float64) / steps
-        ended = max(1.0, whole.episodes)
         shown = {
-            "loss": found.pop("loss"),
-            "solved": whole.solved / ended if whole.episodes else float("nan"),
-            "episode_length": whole.steps / ended if whole.episodes else float("nan"),
-            "return": whole.returns / ended if whole.episodes else float("nan"),
-            "truncated": whole.truncated / ended if whole.episodes else float("nan"),
-            **found,
-            "grad_norm": np.mean(trace.grad_norm, dtype=np.float64),
-            "episodes": whole.episodes,
-            "frames": step * self.config.frames_per_step,
+            "loss": np.sum(trace.losses.total, dtype=np.float64) / steps,
+            "solved": whole.solved / ended,
+            "episode_length": whole.steps / ended,
+            "return": whole.returns / ended,
+            "truncated": whole.truncated / ended,
         }
+        for name, (over, _) in trace.losses.means().items():
+            shown[name] = np.sum(over, dtype=np.float64) / steps
+        shown["grad_norm"] = np.mean(trace.grad_norm, dtype=np.float64)
+        shown["episodes"] = whole.episodes
+        shown["frames"] = step * self.config.frames_per_step
         shown = {name: float(value) for name, value in shown.items()}
-        for index, puzzle in enumerate(self.puzzles):
-            name = f"type/{type_name(puzzle)}"
-            shown[f"{name}/solved"] = int(np.sum(tally.solved[:, index]))
-            shown[f"{name}/episodes"] = int(np.sum(tally.episodes[:, index]))
+        parts: dict[str, Any] = {
+            f"type/{type_name(puzzle)}": (slice(None), index) for index, puzzle in enumerate(self.puzzles)
+        }
         if self.config.seeds > 1:
-            for index in range(self.config.seeds):
-                name = f"seed/{self.config.seed + index}"
-                shown[f"{name}/solved"] = int(np.sum(tally.solved[index]))
-                shown[f"{name}/episodes"] = int(np.sum(tally.episodes[index]))
+            parts |= {f"seed/{self.config.seed + index}": index for index in range(self.config.seeds)}
+        for name, part in parts.items():
+            shown[f"{name}/solved"] = int(np.sum(tally.solved[part]))
+            shown[f"{name}/episodes"] = int(np.sum(tally.episodes[part]))
         return shown
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+def _on_parts(state: LearnerState, on_copied: Callable, on_spread: Callable, where: Any) -> LearnerState:
+    def change(state):
+        return LearnerState(
+            **{
+                name: jax.tree.map(on_spread if name in ("actors", "keys") else on_copied, part)
+                for name, part in vars(state).items()
+            }
+        )
+
+    return jax.jit(change, out_shardings=where)(state)

@@ -1,4 +1,4 @@
-"""Episodes of BoxWorld with everything an agent thought on the way, and what of it to show over the board.
+"""Recorded episodes of BoxWorld with all that an agent computed, and what pictures of them show.
 
 Axes: T steps, R rows and C columns of the board, N = (R - 2)(C - 1) entities.
 """
@@ -6,15 +6,15 @@ Axes: T steps, R rows and C columns of the board, N = (R - 2)(C - 1) entities.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+from jaxtyping import Float, Int, PRNGKeyArray, UInt8
 
-from simplicial import Agent, AgentOutput, analysis, apply_with_attention, boxworld
+from experiments.boxworld.load import Trained
+from simplicial import analysis, apply_with_attention, boxworld
 from simplicial.agent import BlockAttention
 from simplicial.boxworld.rules import EMPTY, GEM
 
@@ -29,23 +29,7 @@ CODES = {
     "bridge key": "K",
     "inventory": "I",
 }
-"""Short names of `analysis.landmarks` in figures."""
-
-
-class Player(Protocol):
-    """An agent with its parameters and the environment it was trained in."""
-
-    @property
-    def agent(self) -> Agent:
-        """The module."""
-
-    @property
-    def params(self) -> Any:
-        """Its parameters, of one seed."""
-
-    @property
-    def config(self) -> boxworld.BoxWorldConfig:
-        """Where it acts."""
+"""Short names of `analysis.landmarks` in pictures."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,16 +72,16 @@ class Episode:
         """The state after `time` steps."""
         return jax.tree.map(lambda leaf: leaf[time], self.states)
 
+    def landmarks(self, time: int) -> dict[str, int]:
+        """The entities about what matters after `time` steps; see `analysis.landmarks`."""
+        return analysis.landmarks(self.state(time), self.config)
 
-@dataclasses.dataclass(frozen=True)
-class Policy:
-    """An agent as a policy; equal for equal agents, so that what takes it is compiled once."""
-
-    agent: Agent
-
-    def __call__(self, params: Any, observation: Array) -> AgentOutput:
-        """Logits and values."""
-        return cast(AgentOutput, self.agent.apply({"params": params}, observation))
+    def codes(self, time: int) -> dict[int, list[str]]:
+        """For each entity of a landmark after `time` steps the landmark's short names."""
+        found: dict[int, list[str]] = {}
+        for name, entity in self.landmarks(time).items():
+            found.setdefault(entity, []).append(CODES[name])
+        return found
 
 
 @functools.partial(jax.jit, static_argnames=("agent", "greedy"))
@@ -113,16 +97,21 @@ _reset = jax.jit(boxworld.reset)
 
 
 def record(
-    player: Player, board: boxworld.State, key: PRNGKeyArray, *, cap: int = analysis.CAP, greedy: bool = False
+    player: Trained,
+    board: boxworld.State,
+    key: PRNGKeyArray,
+    *,
+    cap: int = analysis.CAP,
+    greedy: bool = False,
 ) -> Episode:
-    """Plays one board to its end, or to the cap.
+    """Plays one board to its end, or gives up after `cap` steps.
 
     Args:
-        player: who plays.
+        player: the agent.
         board: an episode at its start.
         key: for the actions.
-        cap: steps after which the episode is given up.
-        greedy: the likeliest action instead of a drawn one.
+        cap: a number of steps.
+        greedy: take the likeliest action instead of drawing one.
 
     Raises:
         ValueError: `cap` is not positive, or `board` is not one episode under way.
@@ -158,7 +147,7 @@ def record(
 
 
 def first_solved(
-    player: Player,
+    player: Trained,
     key: PRNGKeyArray,
     puzzle: tuple[int, int, int],
     *,
@@ -166,13 +155,10 @@ def first_solved(
     cap: int = analysis.CAP,
     greedy: bool = False,
 ) -> tuple[Episode, int]:
-    """The first of some boards of a type that the player solves, to have something to look at.
-
-    Returns:
-        The episode, and how many boards were tried; of a player that solves none, the last.
+    """The first of some boards of a type that the player solves, or the last, and the number of boards tried.
 
     Raises:
-        ValueError: a number is not positive, or the type is none of the player's environment.
+        ValueError: a number is not positive, or the player's environment has no such type.
     """
     for_boards, for_actions = jax.random.split(key)
     boards = jax.device_get(analysis.boards_of(for_boards, [puzzle], attempts, player.config))
@@ -185,10 +171,7 @@ def first_solved(
 
 
 def moments(episode: Episode, count: int = 4) -> list[int]:
-    """Up to `count` steps worth showing: the first, and those in which a key is taken or a box opened.
-
-    Where these are too few, some in between.
-    """
+    """Up to `count` steps to show: the first and the last, rewarded ones, and if these are few, others."""
     events = sorted({0, episode.steps - 1, *np.flatnonzero(episode.rewards).tolist()})
     while len(events) < min(count, episode.steps):
         start, end = max(itertools.pairwise(events), key=lambda gap: gap[1] - gap[0])
@@ -198,21 +181,20 @@ def moments(episode: Episode, count: int = 4) -> list[int]:
 
 
 def pair_statistics(
-    player: Player, key: PRNGKeyArray, *, boards: int = 24, cap: int = 60, block: int = 1, head: int = 0
+    player: Trained, key: PRNGKeyArray, *, boards: int = 24, cap: int = 60, block: int = 1
 ) -> dict[str, list[float]]:
     """Whose 2-simplicial attention stands out: `analysis.pair_deviation` of landmarks and of all others.
 
     Args:
         player: an agent with virtual entities.
         key: for boards, as the environment draws them, and actions.
-        boards: how many.
-        cap: steps of each that are looked at.
-        block: number of the block, from 0.
-        head: number of the 2-simplicial head, from 0.
+        boards: number of boards.
+        cap: number of steps on each board.
+        block: number of the block, from 0; of its heads the first counts.
 
     Returns:
-        For each landmark, and for "other entities", means over the steps of a board, a number a board; boards
-        on which a landmark is never seen are left out of its list.
+        For each landmark, and for "other entities", one number per board: the mean over its steps. Boards
+        without the landmark are left out.
 
     Raises:
         ValueError: the agent has no virtual entities.
@@ -221,10 +203,10 @@ def pair_statistics(
     for number in range(boards):
         for_board, for_actions = jax.random.split(jax.random.fold_in(key, number))
         episode = record(player, jax.device_get(_reset(for_board, player.config)), for_actions, cap=cap)
-        deviation = np.asarray(analysis.pair_deviation(episode.attention[block]))[:, head]
+        deviation = np.asarray(analysis.pair_deviation(episode.attention[block]))[:, 0]
         seen: dict[str, list[float]] = {}
         for time in range(episode.steps):
-            places = analysis.landmarks(episode.state(time), episode.config)
+            places = episode.landmarks(time)
             for name, entity in places.items():
                 seen.setdefault(name, []).append(float(deviation[time, entity]))
             others = np.delete(deviation[time], list(places.values()))
@@ -234,56 +216,45 @@ def pair_statistics(
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class View:
-    """Attention of something to the tiles of the board, over an episode.
-
-    Attributes:
-        title: whose, and in which head.
-        maps: on the grid of entities, [T, R-2, C-1].
-    """
-
-    title: str
-    maps: Float[np.ndarray, "T R-2 C-1"]
+Views = Mapping[str, Float[np.ndarray, "T R-2 C-1"]]
+"""Attention to the tiles of the board over an episode, by title: maps on the grid of entities."""
 
 
-def virtual_views(
-    episode: Episode, sharpening: float = analysis.DISPLAY_SHARPENING, block: int = 0
-) -> list[View]:
-    """What each virtual entity attends to in each head; none where there are no virtual entities."""
-    attention = episode.attention[block]
+def virtual_views(episode: Episode, sharpening: float = analysis.DISPLAY_SHARPENING) -> Views:
+    """What each virtual entity attends to in the first block, in each head; empty for relational agents."""
+    attention = episode.attention[0]
     if attention.virtual is None:
-        return []
+        return {}
     maps = np.asarray(analysis.virtual_maps(attention, episode.config, sharpening))
-    return [
-        View(f"virtual {entity + 1}, head {head + 1}", maps[:, entity, head])
+    return {
+        f"virtual {entity + 1}, head {head + 1}": maps[:, entity, head]
         for entity, head in np.ndindex(maps.shape[1:3])
-    ]
+    }
 
 
-def landmark_views(episode: Episode, names: Sequence[str], blocks: Sequence[int] = (0,)) -> list[View]:
+def landmark_views(episode: Episode, names: Sequence[str], blocks: Sequence[int] = (0,)) -> Views:
     """What the entities at some landmarks attend to, in each head of some blocks.
 
-    Where a landmark is not on the board (any more) its map is 0.
+    The map of a landmark that is not (any more) on the board is 0.
 
     Args:
         episode: what happened.
         names: those of `analysis.landmarks`.
         blocks: numbers of blocks, from 0.
     """
-    rows, cols = analysis.entity_grid(episode.config)
-    found = [analysis.landmarks(episode.state(time), episode.config) for time in range(episode.steps)]
-    views = []
+    found = [episode.landmarks(time) for time in range(episode.steps)]
+    views = {}
     for name in names:
         for block in blocks:
             weights = np.asarray(episode.attention[block].standard)
+            maps = np.zeros_like(weights[:, :, 0])  # [T, H, N]
+            for time, places in enumerate(found):
+                if name in places:
+                    maps[time] = weights[time, :, places[name]]
+            where = f"block {block + 1}, " if len(blocks) > 1 else ""
             for head in range(weights.shape[1]):
-                maps = np.zeros((episode.steps, rows, cols), weights.dtype)
-                for time, places in enumerate(found):
-                    if name in places:
-                        maps[time] = weights[time, head, places[name]].reshape(rows, cols)
-                where = f"block {block + 1}, " if len(blocks) > 1 else ""
-                views.append(View(f"{name}, {where}head {head + 1}", maps))
+                grid = maps[:, head].reshape(-1, *analysis.entity_grid(episode.config))
+                views[f"{name}, {where}head {head + 1}"] = grid
     return views
 
 
@@ -306,17 +277,21 @@ def spotlight(
     return np.round(picture * light[..., None]).astype(np.uint8)
 
 
-def tile_names(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[tuple[int, int], str]:
-    """What to write on the tiles (x, y), for whom colours do not say enough.
+def tile_names(state: boxworld.State) -> dict[tuple[int, int], str]:
+    """What to write on the tiles (x, y), for readers who cannot tell the colours apart.
 
     Keys and locks have the number of their colour, as in the paper's drawings: 1 to L the upper path, L + 1
     to 2L the lower one. "G" is the Gem, "@" the player; the inventory is the column x = C.
     """
-    grid, inventory = np.asarray(state.grid), np.asarray(state.inventory)
-    tiles = np.concatenate([grid, inventory[:, None]], axis=1)
+    tiles = np.concatenate([state.grid, np.asarray(state.inventory)[:, None]], axis=1)
     names = {
         (int(x), int(y)): "G" if tiles[y, x] == GEM else str(tiles[y, x])
         for y, x in np.argwhere(tiles != EMPTY)
     }
     x, y = np.asarray(state.player).tolist()
     return {**names, (x, y): "@"}
+
+
+def is_bright(colour: np.ndarray | Sequence[int]) -> bool:
+    """Whether black is easier to read than white on a colour, RGB from 0 to 255."""
+    return bool(np.asarray(colour, float) @ (0.3, 0.59, 0.11) > 120)

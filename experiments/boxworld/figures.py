@@ -1,30 +1,33 @@
-"""Learning curves: the fraction solved against steps and time, with the published ones.
+"""Learning curves: the fraction solved against steps and against time, with the published curves.
 
     python -m experiments.boxworld.figures --runs=runs/boxworld-relational,runs/boxworld-simplicial --out=DIR
 
-draws several runs into one picture, and the time-adjusted one, in which an agent that is slower reaches less
-far; a run draws its own pictures when it ends.
+draws several runs into one picture; against time, a slower agent's curve is shorter. A run draws its own
+pictures when it ends.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
 from experiments import runtime
+from experiments.boxworld import pictures
 from experiments.boxworld.config import Config
+from experiments.boxworld.engine import type_of
 
 PUBLISHED_FRAMES = (0.5e9, 0.75e9, 1e9, 1.5e9, 2e9, 2.5e9, 3e9, 4e9, 5e9, 5.45e9)
 PUBLISHED = {
     "simplicial": (0.749, 0.805, 0.832, 0.845, 0.877, 0.904, 0.943, 0.976, 0.987, 0.988),
     "relational": (0.750, 0.802, 0.835, 0.840, 0.846, 0.861, 0.874, 0.898, 0.919, 0.923),
 }
-"""Read off Clift et al. 2020: fraction solved of bridge BoxWorld after so many steps, means of 4 runs."""
+"""Read off Clift et al. 2020: fraction solved of bridge BoxWorld after these steps, means of 4 runs."""
 LEAST_EPISODES = 400
-"""What a point of a curve stands on at least: the interval is then within .05."""
+"""Least number of episodes behind a point of a curve: its interval is then within .05."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +56,16 @@ def curve(
 
     Windows have about equally many lines, and more lines where fewer than `LEAST_EPISODES` episodes ended.
     """
-    names = ("episodes", None) if puzzle is None else (f"type/{puzzle}/episodes", f"type/{puzzle}/solved")
     size = max(1, len(records) // points)
     rows, episodes, solved, lines = [], 0, 0.0, 0
     for record in records:
-        ended = int(record[names[0]])
+        if puzzle is None:
+            ended = int(record["episodes"])
+            solved += record["solved"] * ended if ended else 0  # null where none ended
+        else:
+            ended = record[f"type/{puzzle}/episodes"]
+            solved += record[f"type/{puzzle}/solved"]
         episodes, lines = episodes + ended, lines + 1
-        if ended:
-            solved += record["solved"] * ended if names[1] is None else record[names[1]]
         if lines >= size and episodes >= LEAST_EPISODES:
             low, high = runtime.intervals.wilson_interval(min(round(solved), episodes), episodes)
             rows.append((record["frames"], record["train_seconds"], solved / episodes, low, high))
@@ -81,7 +86,7 @@ def draw_run(workdir: Path, config: Config, results: Mapping[str, Any]) -> dict[
 
 
 def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
-    """Pictures of one or several runs: "solved" against steps, "time" against hours, "types_over_time".
+    """Figures of one or several runs: "solved" against steps, "time" against time, "types_over_time".
 
     Args:
         runs: by label, the config and the record of each; windows of its curve have 95 % Wilson intervals.
@@ -92,44 +97,41 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
         return {}
     configs = {label: runs[label][0] for label in known}
     unit = _unit(max(found.frames[-1] for found in known.values()))
+    bands = {label: (found.solved, found.low, found.high) for label, found in known.items()}
     against_steps: dict[str, Any] = {
-        label: (found.frames / unit[0], found.solved, found.low, found.high) for label, found in known.items()
+        label: (found.frames / unit[0], *bands[label]) for label, found in known.items()
     }
     if all(config.board.is_the_papers for config in configs.values()):
         for kind in dict.fromkeys(config.agent.kind for config in configs.values()):
             against_steps[f"{kind}, as published"] = (np.asarray(PUBLISHED_FRAMES) / unit[0], PUBLISHED[kind])
+    draw = functools.partial(runtime.plots.curve_figure, ylabel="solved", ylim=(0, 1))
     title = "Fraction of training episodes solved"
-    figures = {
-        "solved": runtime.plots.curve_figure(
-            against_steps, title=title, xlabel=f"steps{unit[1]}", ylabel="solved", ylim=(0, 1)
-        )
-    }
     longest = max(found.seconds[-1] for found in known.values())
     divisor, name = next(
         (unit for unit in ((3600, "hours"), (60, "minutes")) if longest > 2 * unit[0]), (1, "seconds")
     )
-    figures["time"] = runtime.plots.curve_figure(
-        {
-            label: (found.seconds / divisor, found.solved, found.low, found.high)
-            for label, found in known.items()
-        },
-        title=f"{title}, against time",
-        xlabel=f"{name} of training",
-        ylabel="solved",
-        ylim=(0, 1),
-    )
+    against_time = {label: (found.seconds / divisor, *bands[label]) for label, found in known.items()}
+    figures = {
+        "solved": draw(against_steps, title=title, xlabel=f"steps{unit[1]}"),
+        "time": draw(against_time, title=f"{title}, against time", xlabel=f"{name} of training"),
+    }
     for label, (_, records) in runs.items():
-        types = [name.split("/")[1] for name in records[-1] if name.endswith("/solved") and "type/" in name]
-        found = {puzzle: curve(records, puzzle, points=20) for puzzle in types}
-        drawn = {puzzle: part for puzzle, part in found.items() if part is not None}
+        names = [name.split("/")[1] for name in records[-1] if name.startswith("type/") and "solved" in name]
+        parts = {name: curve(records, name, points=20) for name in names}
+        drawn = {
+            type_of(name): (part.frames, part.solved, part.low, part.high)
+            for name, part in parts.items()
+            if part is not None
+        }
         if len(drawn) > 1:
             name = "types_over_time" + (f"_{label}" if len(runs) > 1 else "")
-            figures[name] = _types_over_time(drawn, unit, label)
+            title = f"Fraction solved by type of puzzle, {label}"
+            figures[name] = pictures.over_training(drawn, title=title)
     return figures
 
 
 def by_type(results: Mapping[str, Any]):
-    """Fraction solved of each type of puzzle at the end of training, beside that of a random policy."""
+    """Fraction solved of each type of puzzle at the end of training, and that of a random policy."""
     types = list(results["agent"]["types"])
     places = np.arange(len(types))
     with runtime.plots.style():
@@ -140,40 +142,14 @@ def by_type(results: Mapping[str, Any]):
             solved = np.asarray([part["solved"] for part in found])
             low, high = np.asarray([part["interval"] for part in found]).T
             axes.bar(
-                places + 0.4 * index - 0.2,
-                solved,
-                0.38,
+                places + 0.4 * index - 0.2, solved, 0.38, color=runtime.plots.COLOURS[index], label=label,
                 yerr=np.abs(np.stack([solved - low, high - solved])),
-                color=runtime.plots.COLOURS[index],
-                label=label,
                 error_kw={"linewidth": 1, "ecolor": "#333333"},
-            )
+            )  # fmt: skip
         axes.set(title="Boards solved", ylabel="fraction", ylim=(0, 1))
         axes.set_xlabel("solution length-bridge's lock-its key")
         axes.set_xticks(places, types, rotation=60 if len(types) > 6 else 0)
         axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.08))
-    return figure
-
-
-def _types_over_time(drawn: Mapping[str, Curve], unit: tuple[float, str], label: str):
-    """A panel for each solution length, a line for each type."""
-    lengths = list(dict.fromkeys(puzzle.split("-")[0] for puzzle in drawn))
-    with runtime.plots.style():
-        figure = runtime.plots.Figure(figsize=(2.6 * len(lengths) + 0.6, 3.0))
-        frames = figure.subplots(1, len(lengths), sharey=True, squeeze=False)[0]
-        for axes, length in zip(frames, lengths, strict=True):
-            own = {puzzle: part for puzzle, part in drawn.items() if puzzle.split("-")[0] == length}
-            for index, (puzzle, part) in enumerate(own.items()):
-                bridge = puzzle.partition("-")[2]
-                axes.plot(
-                    part.frames / unit[0], part.solved, ("-", "--", "-.", ":")[index // 8],
-                    color=runtime.plots.COLOURS[index % 8],
-                    label=f"bridge {bridge}" if bridge else "no bridge",
-                )  # fmt: skip
-            axes.set(title=f"length {length}", xlabel=f"steps{unit[1]}", ylim=(0, 1))
-            axes.legend(fontsize=6)
-        frames[0].set_ylabel("solved")
-        figure.suptitle(f"Fraction solved by type of puzzle, {label}", fontsize=10)
     return figure
 
 
@@ -184,28 +160,25 @@ def _unit(frames: float) -> tuple[float, str]:
     return (1e6, " / 10⁶") if frames >= 1e5 else (1e3, " / 10³")
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
     runs = {}
     for path in map(Path, flags.FLAGS.runs):
         try:
             config = runtime.read_config(Config, path / "config.json")
         except (OSError, ValueError) as error:
-            raise app.UsageError(f"--runs: {path} is not a run of experiments.boxworld: {error}") from error
+            raise ValueError(f"--runs: {path} is not a run of experiments.boxworld: {error}") from error
         records = runtime.metrics.read(path / "metrics.jsonl")
         label = config.agent.kind if config.agent.kind not in runs else f"{config.agent.kind}, {path.name}"
         runs[label] = (config, records)
     figures = compare(runs)
     if not figures:
-        raise app.UsageError(f"--runs: fewer than {LEAST_EPISODES} episodes ended in each")
+        raise ValueError(f"--runs: fewer than {LEAST_EPISODES} episodes ended in each")
     for name, figure in figures.items():
         print(runtime.plots.save(figure, Path(flags.FLAGS.out) / f"{name}.png"))
 
 
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
     flags.DEFINE_list("runs", None, "directories of runs, or released ones", required=True)
-    flags.DEFINE_string("out", None, "where the pictures go", required=True)
-    app.run(main)
+    flags.DEFINE_string("out", None, "directory of the pictures", required=True)
+    runtime.run_program(main, reports=(ValueError,))

@@ -1,4 +1,4 @@
-"""Trained agents: from a run's directory, or from a released folder such as those of `results/boxworld`.
+"""Trained agents, from a run's directory or a released folder such as those of `results/boxworld`.
 
 trained = load("results/boxworld/NAME")
 trained.policy(trained.params, observation)
@@ -10,19 +10,17 @@ from typing import Any
 
 import jax
 
-from experiments.boxworld.config import Config
-from experiments.boxworld.engine import Impala, make_policy
+from experiments.boxworld.config import ACTIONS, Config
+from experiments.boxworld.engine import Impala, Policy
 from experiments.exporting.interface import BATCH, Exportable, Input, Output, describe_source
 from experiments.runtime import releasing
 from experiments.runtime.checkpoints import Checkpoints
 from simplicial import Agent, boxworld, rollout
 
-ACTIONS = ("left", "up", "right", "down")
-
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """An agent with parameters, and where they come from.
+    """An agent with its parameters, and where they come from.
 
     Attributes:
         agent: the module.
@@ -30,7 +28,7 @@ class Trained:
         config: the environment it was trained in.
         step: iterations made.
         frames: steps of the environments made.
-        name: what to call it in a picture.
+        name: of the agent, for pictures.
         run: the config of the run.
     """
 
@@ -45,11 +43,11 @@ class Trained:
     @property
     def policy(self) -> rollout.Policy:
         """The agent's output as a function of parameters and observations."""
-        return make_policy(self.run)
+        return Policy(self.agent)
 
 
 def steps(path: Path | str) -> list[int]:
-    """Steps of the checkpoints there are, the first first."""
+    """Steps of the available checkpoints, in ascending order."""
     path = Path(path)
     if releasing.is_released(path):
         return [load(path).step]
@@ -61,12 +59,12 @@ def load(path: Path | str, *, step: int | None = None, seed: int = 0) -> Trained
 
     Args:
         path: a run's directory or a released folder.
-        step: of which checkpoint; the last by default.
-        seed: which of the run's seeds, counted from 0.
+        step: of the checkpoint; the last by default.
+        seed: number of one of the run's seeds, counted from 0.
 
     Raises:
-        ValueError: the path holds no run, or has no such seed.
-        runtime.CheckpointError: there is no such checkpoint, or it is damaged.
+        ValueError: the path holds no run, or the run has no such seed.
+        runtime.CheckpointError: the checkpoint does not exist or is damaged.
     """
     path = Path(path)
     config = releasing.read_run_config(Config, path)
@@ -90,20 +88,17 @@ def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exporta
 
 
 def of_agent(trained: Trained, seed: int = 0) -> Exportable:
-    """Boards to logits of the actions and values; `seed` is which of the run's the parameters are of."""
+    """Boards to logits of the actions and values; `seed` is the number of the parameters' seed in the run."""
     shape = (trained.config.rows, trained.config.cols + 1, 3)
 
-    def outputs(params, observation) -> dict[str, jax.Array]:
-        found = trained.policy(params, observation)
+    def function(params, inputs):
+        found = trained.policy(params, inputs["observation"])
         return {"logits": found.logits, "value": found.value}
 
-    def function(params, inputs):
-        return outputs(params, inputs["observation"])
-
     def one_by_one(params, inputs):
-        # In the first block all entities of a batch are queries to the same pairs. How a row of a length that
-        # is not known is cut for the backward pass cannot be told: so each board is by itself here.
-        return jax.vmap(outputs, in_axes=(None, 0))(params, inputs["observation"])
+        # In the first block all entities of a batch are queries to the same pairs, in a row whose length is
+        # unknown here; so is how to cut it for the backward pass. Hence each board by itself.
+        return jax.vmap(function, in_axes=(None, 0))(params, inputs)
 
     return Exportable(
         kind="agent",

@@ -1,37 +1,41 @@
 """The pictures of `experiments/boxworld/analysis.py`: attention over the board, and win rates.
 
-They are those of Clift et al. 2020, Figures 7 and 11 to 15, but that tiles have numbers, since hues alone say
-little to some, and win rates have intervals.
+Those of Clift et al. 2020, Figures 7 and 11 to 15, with two additions: numbers on the tiles, for readers who
+cannot tell the hues apart, and intervals of win rates.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from experiments import runtime
 from experiments.boxworld import episodes
+from experiments.boxworld.config import ACTIONS
+from experiments.boxworld.engine import type_label
+from experiments.runtime import plots
 from simplicial import analysis
 
-plots = runtime.plots
 _BARE = {**plots.STYLE, "axes.grid": False, "axes.spines.left": False, "axes.spines.bottom": False}
 WRITTEN = 0.1
-"""Weights from here on are written on their tile."""
+"""Weights of at least this are written on their tile."""
 
 
 def board_figure(
-    episode: episodes.Episode, views: Sequence[episodes.View], times: Sequence[int], *, title: str, note: str
+    episode: episodes.Episode, views: episodes.Views, times: Sequence[int], *, title: str, note: str
 ) -> Figure:
-    """The board and, beside it, attention over it: a row a moment, a column a view.
+    """The board and attention over it: a row for each moment, a column for each view.
 
     Args:
         episode: what happened.
-        views: what to show.
+        views: the maps of attention.
         times: the moments, in steps.
         title: of the figure.
         note: what the maps are, in small print.
@@ -50,30 +54,23 @@ def board_figure(
         frames = figure.subplots(len(times), columns, squeeze=False)
         for row, time in zip(frames, times, strict=True):
             _board(row[0], episode, time)
-            row[0].set_xlabel(_happening(episode, time), fontsize=7, labelpad=2)
-            for axes, view in zip(row[1:], views, strict=True):
-                weights = view.maps[time]
+            for axes, maps in zip(row[1:], views.values(), strict=True):
+                weights = maps[time]
                 axes.imshow(episodes.spotlight(episode.pictures[time], weights), interpolation="nearest")
                 _bare(axes)
                 _write_weights(axes, weights)
                 total, peak = float(weights.sum()), float(weights.max())
-                axes.set_xlabel(
-                    f"on the board {total:.2f}, peak {peak:.2f}" if total else "not on the board",
-                    fontsize=7,
-                    labelpad=2,
-                )
-        frames[0, 0].set_title("board", fontsize=9)
-        for axes, view in zip(frames[0, 1:], views, strict=True):
-            axes.set_title(view.title, fontsize=9)
-        figure.suptitle(title, fontsize=10)
-        figure.supxlabel(note, fontsize=7, color="#555555")
-    return figure
+                found = f"on the board {total:.2f}, peak {peak:.2f}" if total else "not on the board"
+                axes.set_xlabel(found, fontsize=7, labelpad=2)
+        for axes, name in zip(frames[0], ("board", *views), strict=True):
+            axes.set_title(name, fontsize=9)
+        return _titled(figure, title, note)
 
 
 def pair_figure(
     episode: episodes.Episode, times: Sequence[int], *, title: str, block: int = 1, head: int = 0
 ) -> Figure:
-    """2-simplicial attention of every entity to the pairs of virtual ones, M^2 x N: a row a moment.
+    """2-simplicial attention of every entity to the pairs of virtual ones, M^2 x N: a row for each moment.
 
     Args:
         episode: of an agent with virtual entities.
@@ -97,62 +94,48 @@ def pair_figure(
         )
         for (left, axes), time in zip(frames, times, strict=True):
             _board(left, episode, time)
-            left.set_xlabel(_happening(episode, time), fontsize=7, labelpad=2)
-            image = axes.imshow(
-                maps[time], aspect="auto", interpolation="nearest", cmap="viridis", vmin=0, vmax=1
-            )
+            image = _matrix(axes, maps[time], 1, episode, time)
+            axes.set_aspect("auto")
             axes.set_yticks(range(pairs), labels, fontsize=7)
             axes.set_xticks(range(0, entities, 4))
-            axes.tick_params(labelsize=7, length=2)
-            _mark_columns(axes, episode, time)
         frames[-1, 1].set_xlabel("entity i (the query)")
-        figure.supylabel("")
         figure.colorbar(image, ax=list(frames[:, 1]), label="attention to the pair (j, k)", pad=0.01)
-        figure.suptitle(title, fontsize=10)
-        figure.supxlabel(_legend(episode, times), fontsize=7, color="#555555")
-    return figure
+        return _titled(figure, title, _legend(episode, times))
 
 
-def standard_figure(episode: episodes.Episode, time: int, *, title: str, block: int = 0) -> Figure:
-    """How standard entities attend to each other, N x N: a panel a head."""
-    weights = np.asarray(episode.attention[block].standard)[time]
+def standard_figure(episode: episodes.Episode, time: int, *, title: str) -> Figure:
+    """How standard entities attend to each other in the first block, N x N: a panel for each head."""
+    weights = np.asarray(episode.attention[0].standard)[time]
     entities = weights.shape[-1]
     columns = analysis.entity_grid(episode.config)[1]
     with matplotlib.rc_context(_BARE):
         figure = Figure(figsize=(3.9 * len(weights) + 0.8, 4.7))
         frames = figure.subplots(1, len(weights), squeeze=False)[0]
         for head, (axes, matrix) in enumerate(zip(frames, weights, strict=True)):
-            image = axes.imshow(matrix, interpolation="nearest", cmap="viridis", vmin=0, vmax=weights.max())
+            image = _matrix(axes, matrix, weights.max(), episode, time)
             for line in range(columns, entities, columns):  # where the board's next row begins
                 axes.axvline(line - 0.5, color="white", linewidth=0.4, alpha=0.5)
                 axes.axhline(line - 0.5, color="white", linewidth=0.4, alpha=0.5)
             ticks = range(0, entities, columns)
             axes.set_xticks(ticks)
             axes.set_yticks(ticks)
-            axes.tick_params(labelsize=7, length=2)
             axes.set_xlabel("entity j attended to")
-            _mark_columns(axes, episode, time)
             axes.set_title(f"head {head + 1}", fontsize=9, pad=16)
         frames[0].set_ylabel("entity i (the query)")
         figure.colorbar(image, ax=list(frames), label="attention", pad=0.01, shrink=0.8)
-        figure.suptitle(title, fontsize=10)
-        figure.supxlabel(_legend(episode, [time]), fontsize=7, color="#555555")
-    return figure
+        return _titled(figure, title, _legend(episode, [time]))
 
 
 def deviation_figure(statistics: Mapping[str, Sequence[float]], *, title: str) -> Figure:
     """Whose 2-simplicial attention stands out, `episodes.pair_statistics`: means with 95 % intervals.
 
     Raises:
-        ValueError: there is none that was seen on two boards.
+        ValueError: none was seen on at least two boards.
     """
-    rows = {
-        name: runtime.intervals.mean_interval(values)
-        for name, values in statistics.items()
-        if len(values) > 1
-    }
-    if not rows:
+    seen = {name: values for name, values in statistics.items() if len(values) > 1}
+    if not seen:
         raise ValueError("statistics must have a name with at least two values")
+    rows = {name: runtime.intervals.mean_interval(values) for name, values in seen.items()}
     order = sorted(rows, key=lambda name: -rows[name][0])
     with matplotlib.rc_context({**plots.STYLE, "axes.grid.axis": "x"}):
         figure = Figure(figsize=(6.4, 1.2 + 0.28 * len(rows)))
@@ -160,88 +143,55 @@ def deviation_figure(statistics: Mapping[str, Sequence[float]], *, title: str) -
         for place, name in enumerate(order):
             mean, low, high = rows[name]
             colour = "#777777" if name == "other entities" else plots.COLOURS[0]
-            axes.errorbar(
-                mean,
-                place,
-                xerr=[[mean - low], [high - mean]],
-                fmt="o",
-                color=colour,
-                capsize=3,
-                elinewidth=1.4,
-            )
+            ends = [[mean - low], [high - mean]]
+            axes.errorbar(mean, place, xerr=ends, fmt="o", color=colour, capsize=3, elinewidth=1.4)
         axes.set_yticks(range(len(order)), [f"{name} ({len(statistics[name])} boards)" for name in order])
         axes.set_ylim(len(order) - 0.5, -0.5)
         axes.set_xlim(left=min(0, *(low for _, low, _ in rows.values())))
         axes.set_xlabel("distance of its attention to pairs from the generic one")
-        figure.suptitle(title, fontsize=10)
-    return figure
+        return _titled(figure, title)
 
 
 def win_rate_figure(counts: analysis.Evaluation, *, title: str) -> Figure:
     """How the boards of each type of puzzle ended: solved with its 95 % interval, trapped, given up."""
-    types = [tuple(puzzle) for puzzle in np.asarray(counts.puzzles).tolist()]
-    episodes_, solved, died, capped = (
-        np.asarray(part, float) for part in (counts.episodes, counts.solved, counts.died, counts.capped)
-    )
+    types = np.asarray(counts.puzzles).tolist()
+    played, solved = np.asarray(counts.episodes), np.asarray(counts.solved)
     with matplotlib.rc_context({**plots.STYLE, "axes.grid.axis": "x"}):
         figure = Figure(figsize=(6.4, 1.35 + 0.24 * len(types)))
         axes = figure.add_subplot()
-        places = np.arange(len(types))
-        parts = (
+        places, before = np.arange(len(types)), np.zeros(len(types))
+        for label, part, colour, hatch in (
             ("solved", solved, plots.COLOURS[0], None),
-            ("trap opened", died, plots.COLOURS[1], "////"),
-            ("given up", capped, "#bbbbbb", "...."),
-        )
-        before = np.zeros(len(types))
-        for label, part, colour, hatch in parts:
-            share = part / episodes_
+            ("trap opened", counts.died, plots.COLOURS[1], "////"),
+            ("given up", counts.capped, "#bbbbbb", "...."),
+        ):
+            share = np.asarray(part) / played
             axes.barh(
                 places, share, left=before, color=colour, label=label, hatch=hatch, edgecolor="white",
                 linewidth=0.5, height=0.78,
             )  # fmt: skip
             before += share
-        ends = np.asarray(
-            [
-                runtime.intervals.wilson_interval(int(won), int(count))
-                for won, count in zip(solved, episodes_, strict=True)
-            ]
-        )
-        share = solved / episodes_
-        axes.errorbar(
-            share,
-            places,
-            xerr=np.abs(ends.T - share),
-            fmt="none",
-            ecolor="black",
-            elinewidth=1.2,
-            capsize=2.5,
-        )
+        share = solved / played
+        ends = np.abs(_wilson(solved, played) - share)
+        axes.errorbar(share, places, xerr=ends, fmt="none", ecolor="black", elinewidth=1.2, capsize=2.5)
         for place, value in zip(places, share, strict=True):
             axes.annotate(
                 f"{value:.3f}", (1.0, place), xytext=(4, 0), textcoords="offset points", va="center",
                 fontsize=8, annotation_clip=False,
             )  # fmt: skip
-        axes.set_yticks(
-            places, [type_label(puzzle, can_bridge=any(s for _, s, _ in types)) for puzzle in types]
-        )
+        can_bridge = any(lock for _, lock, _ in types)
+        axes.set_yticks(places, [type_label(puzzle, can_bridge=can_bridge) for puzzle in types])
         axes.annotate(
             "solved", (1, 1), xycoords="axes fraction", xytext=(4, 0), textcoords="offset points", fontsize=8,
         )  # fmt: skip
         axes.set_ylim(len(types) - 0.4, -0.6)
-        axes.set(title=title, xlim=(0, 1), xlabel=f"share of {int(episodes_[0])} boards of the type")
+        axes.set(title=title, xlim=(0, 1), xlabel=f"share of {played[0]} boards of the type")
         figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
-def win_rates_over_training(
-    rates: Mapping[int, analysis.Evaluation], *, title: str, xlabel: str = "training steps"
-) -> Figure:
-    """Win rates of every type of puzzle against training: a row a length, a column a bridge's lock.
-
-    Args:
-        rates: counts by step of the checkpoint.
-        title: of the figure.
-        xlabel: what the steps are.
+def win_rates_over_training(rates: Mapping[int, analysis.Evaluation], *, title: str) -> Figure:
+    """Win rates of every type of puzzle against steps of training, as `over_training` draws them.
 
     Raises:
         ValueError: fewer than two checkpoints, or checkpoints of different types of puzzles.
@@ -249,72 +199,88 @@ def win_rates_over_training(
     steps = sorted(rates)
     if len(steps) < 2:
         raise ValueError(f"rates must be of at least two checkpoints, not {len(steps)}")
-    types = [tuple(puzzle) for puzzle in np.asarray(rates[steps[0]].puzzles).tolist()]
-    if any(np.asarray(rates[step].puzzles).tolist() != [list(puzzle) for puzzle in types] for step in steps):
+    types = np.asarray(rates[steps[0]].puzzles).tolist()
+    if any(np.asarray(rates[step].puzzles).tolist() != types for step in steps):
         raise ValueError("rates must be of the same types of puzzles at every checkpoint")
-    lengths = sorted({length for length, _, _ in types})
-    locks = sorted({lock for _, lock, _ in types if lock}) or [0]
+    won, played = (
+        np.stack([getattr(rates[step], name) for step in steps], axis=1) for name in ("solved", "episodes")
+    )
+    curves = {
+        (length, lock, key): (steps, won[number] / played[number], *_wilson(won[number], played[number]))
+        for number, (length, lock, key) in enumerate(types)
+    }
+    return over_training(curves, title=title)
+
+
+def over_training(curves: Mapping[tuple[int, int, int], Sequence[Any]], *, title: str) -> Figure:
+    """Curves by type of puzzle against training: a row for each length, a column for each bridge's lock.
+
+    Args:
+        curves: for each type (L, s, t) the steps, the fraction solved and the two ends of its interval, [n].
+        title: of the figure.
+    """
+    lengths = sorted({length for length, _, _ in curves})
+    locks = sorted({lock for _, lock, _ in curves if lock}) or [0]
     with matplotlib.rc_context(plots.STYLE):
         figure = Figure(figsize=(1.2 + 2.5 * len(locks), 0.9 + 1.75 * len(lengths)))
         frames = figure.subplots(len(lengths), len(locks), squeeze=False, sharex=True, sharey=True)
         for row, length in enumerate(lengths):
             for column, lock in enumerate(locks):
                 axes = frames[row, column]
-                shown = [
-                    (number, puzzle)
-                    for number, puzzle in enumerate(types)
-                    if puzzle[0] == length and puzzle[1] in (0, lock)
-                ]
                 if lock > length:
                     axes.set_axis_off()
                     continue
-                for number, puzzle in shown:
-                    _rate_line(axes, rates, steps, number, puzzle)
+                for puzzle, curve in curves.items():
+                    if puzzle[0] == length and puzzle[1] in (0, lock):
+                        _rate_line(axes, puzzle, *curve)
                 bridge = f", bridge opened by key {lock}" if lock else ""
                 axes.set_title(f"L = {length}{bridge}", fontsize=8)
-                axes.legend(fontsize=7, loc="best")
+                if axes.lines:
+                    axes.legend(fontsize=7, loc="best")
                 axes.set_ylim(-0.03, 1.05)
                 axes.xaxis.set_major_locator(MaxNLocator(4))
                 axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
                 if row == len(lengths) - 1 or lock > lengths[row + 1]:
-                    axes.set_xlabel(xlabel)
+                    axes.set_xlabel("steps of the environments")
                     axes.tick_params(labelbottom=True)
             frames[row, 0].set_ylabel("fraction solved")
-        figure.suptitle(title, fontsize=10)
-    return figure
+        return _titled(figure, title)
 
 
-def type_label(puzzle: Sequence[int], *, can_bridge: bool = True) -> str:
-    """What a type of puzzle is called in figures; where there are no bridges at all, none is spoken of."""
-    length, lock, held = puzzle
-    return f"({length},{lock},{held})" if lock else f"L = {length}" + ", no bridge" * can_bridge
-
-
-def _rate_line(axes: Axes, rates, steps, number, puzzle) -> None:
-    won = [int(rates[step].solved[number]) for step in steps]
-    all_ = [int(rates[step].episodes[number]) for step in steps]
-    low, high = np.asarray(
-        [runtime.intervals.wilson_interval(*pair) for pair in zip(won, all_, strict=True)]
-    ).T
-    if puzzle[1]:
-        place = puzzle[2] - puzzle[0] - 1
+def _rate_line(axes: Axes, puzzle: Sequence[int], steps, share, low, high) -> None:
+    length, lock, key = puzzle
+    colour, dash, label = "#777777", ":", "no bridge"
+    if lock:
+        place = key - length - 1
         colour, dash, label = plots.COLOURS[place], ("-", "--", "-.")[place % 3], type_label(puzzle)
-    else:
-        colour, dash, label = "#777777", ":", "no bridge"
-    share = np.asarray(won) / np.asarray(all_)
     axes.plot(steps, share, dash, color=colour, label=label, marker="o" if len(steps) <= 12 else None)
     axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
+def _wilson(won: np.ndarray, played: np.ndarray) -> Float[np.ndarray, "2 P"]:
+    pairs = zip(won.tolist(), played.tolist(), strict=True)
+    return np.asarray([runtime.intervals.wilson_interval(*pair) for pair in pairs]).T
+
+
+def _titled(figure: Figure, title: str, note: str = "") -> Figure:
+    figure.suptitle(title, fontsize=10)
+    if note:
+        figure.supxlabel(note, fontsize=7, color="#555555")
+    return figure
+
+
 def _board(axes: Axes, episode: episodes.Episode, time: int) -> None:
-    picture = episode.pictures[time]
+    """The board with the numbers of its tiles; below it the step, and what came of it."""
+    picture, reward = episode.pictures[time], episode.rewards[time]
     axes.imshow(picture, interpolation="nearest")
     _bare(axes)
-    for (x, y), name in episodes.tile_names(episode.state(time), episode.config).items():
-        is_bright = picture[y, x].astype(float) @ (0.3, 0.59, 0.11) > 120
-        axes.text(
-            x, y, name, ha="center", va="center_baseline", fontsize=6, color="black" if is_bright else "white"
-        )
+    for (x, y), name in episodes.tile_names(episode.state(time)).items():
+        colour = "black" if episodes.is_bright(picture[y, x]) else "white"
+        axes.text(x, y, name, ha="center", va="center_baseline", fontsize=6, color=colour)
+    happening = f"step {time}: {ACTIONS[episode.actions[time]]}" + (
+        f", reward {reward:+.0f}" if reward else ""
+    )
+    axes.set_xlabel(happening, fontsize=7, labelpad=2)
 
 
 def _bare(axes: Axes) -> None:
@@ -333,33 +299,27 @@ def _write_weights(axes: Axes, weights: Float[np.ndarray, "R-2 C-1"]) -> None:
         )  # fmt: skip
 
 
-def _happening(episode: episodes.Episode, time: int) -> str:
-    """Which step, and what came of it."""
-    reward = episode.rewards[time]
-    action = ("left", "up", "right", "down")[int(episode.actions[time])]
-    return f"step {time}: {action}" + (f", reward {reward:+.0f}" if reward else "")
-
-
-def _mark_columns(axes: Axes, episode: episodes.Episode, time: int) -> None:
-    """The landmarks' short names above the columns of their entities."""
-    by_entity: dict[int, list[str]] = {}
-    for name, entity in analysis.landmarks(episode.state(time), episode.config).items():
-        by_entity.setdefault(entity, []).append(episodes.CODES[name])
-    for entity, codes in by_entity.items():
+def _matrix(
+    axes: Axes, weights: np.ndarray, largest: float, episode: episodes.Episode, time: int
+) -> AxesImage:
+    """Attention, the landmarks' short names above the columns of their entities."""
+    axes.tick_params(labelsize=7, length=2)
+    for entity, codes in episode.codes(time).items():
         axes.annotate(
             "\n".join(codes), (entity, 1), xycoords=("data", "axes fraction"), xytext=(0, 1.5),
             textcoords="offset points", ha="center", va="bottom", fontsize=6.5, linespacing=0.9,
         )  # fmt: skip
+    return axes.imshow(weights, interpolation="nearest", cmap="viridis", vmin=0, vmax=largest)
 
 
 def _legend(episode: episodes.Episode, times: Sequence[int]) -> str:
-    names = {name: None for time in times for name in analysis.landmarks(episode.state(time), episode.config)}
+    names = {name: None for time in times for name in episode.landmarks(time)}
     return "   ".join(f"{episodes.CODES[name]}: {name}" for name in names)
 
 
 def puzzle_title(episode: episodes.Episode) -> str:
     """The type of an episode's puzzle, for titles."""
-    puzzle = np.asarray(episode.states.puzzle)[0].tolist()
-    label = type_label(puzzle[:3], can_bridge=episode.config.gem_locks == 2)
-    extra = f", {puzzle[3]} distractor{'s' * (puzzle[3] > 1)}" if puzzle[3] else ""
+    *puzzle, distractors = np.asarray(episode.states.puzzle)[0].tolist()
+    label = type_label(puzzle, can_bridge=episode.config.gem_locks == 2)
+    extra = f", {distractors} distractor{'s' * (distractors > 1)}" if distractors else ""
     return f"puzzle {label}{extra}"

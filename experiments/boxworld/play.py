@@ -2,29 +2,30 @@
 
     python -m experiments.boxworld.play --env=bridge --length=2
 
-The arrow keys (or w, a, s, d) move; n is the next board, r the same again, u takes a step back, h tells the
-next move of a shortest solution, q quits. Each key has a colour and, for whom that does not say enough, a
-letter; boxes are two tiles, what is in them and, to the right, their lock. The column to the right of the
-board is what you hold. Fetch the Gem (*).
+The arrow keys (or w, a, s, d) move; n starts the next board, r the same board again, u undoes a step, h shows
+the next move of a shortest solution, q quits. Each key has a colour and a letter. A box is two tiles: its
+content and, to the right, its lock. The column to the right of the board shows what you hold. Fetch the Gem
+(*).
 """
 
 import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Sequence
+import textwrap
 from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags, logging
+from absl import app, flags
 from scipy import optimize
 
+from experiments import runtime
+from experiments.boxworld.config import ACTIONS, WORLDS, BoardConfig
+from experiments.boxworld.episodes import is_bright
 from simplicial import boxworld
 from simplicial.boxworld.rules import EMPTY, FLOOR, GEM, NO_KEY, PLAYER
 
-ENVIRONMENTS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
-ACTIONS = ("left", "up", "right", "down")
 PANEL = 34
 """Width of the text beside the board."""
 HELP = ("arrows  move", "n  next board", "r  same board again", "u  undo", "h  hint", "q  quit")
@@ -150,21 +151,14 @@ class Game:
             f"step {int(now.state.time)}   reward {now.rewards:g}",
             f"you hold: {held or 'nothing'}",
             "",
-            *_wrapped(now.message, PANEL, 3),
+            *(textwrap.wrap(now.message, PANEL) + [""] * 3)[:3],
             "",
             *HELP,
         ]
 
 
 def describe(before: boxworld.State, after: boxworld.State, action: int, reward: float) -> str:
-    """What a move did, in words.
-
-    Args:
-        before: the state it was made in.
-        after: the state it led to.
-        action: the move.
-        reward: what it gave.
-    """
+    """What a move between two states did, in words."""
     names = key_names(before.palette)
     grid = np.pad(before.grid, 1, constant_values=EMPTY)
     (x, y), (way_x, way_y) = before.player.tolist(), _WAYS[action]
@@ -202,28 +196,10 @@ def key_names(palette: Any) -> dict[int, str]:
     return {GEM: "*", **dict(enumerate(letters, 1))}
 
 
-def _wrapped(text: str, width: int, lines: int) -> list[str]:
-    found = [""]
-    for word in text.split():
-        longer = f"{found[-1]} {word}".strip()
-        if len(longer) <= width:
-            found[-1] = longer
-        else:
-            found.append(word)
-    return (found + [""] * lines)[:lines]
-
-
 def tile_size(rows: int, cols: int, height: int, width: int) -> tuple[int, int] | None:
-    """The largest tiles, width and height in characters, with which everything fits a terminal.
+    """Width and height of the largest tiles, in characters, that fit a terminal; None if none do.
 
-    Args:
-        rows: of the board.
-        cols: of the board and the inventory.
-        height: of the terminal.
-        width: of the terminal.
-
-    Returns:
-        None where nothing does.
+    `rows` and `cols` count the tiles of the board and the inventory, `height` and `width` characters.
     """
     for tile_width, tile_height in _TILES:
         if max(rows * tile_height, _LINES) <= height and cols * tile_width + 2 + PANEL < width:
@@ -233,9 +209,9 @@ def tile_size(rows: int, cols: int, height: int, width: int) -> tuple[int, int] 
 
 @functools.cache
 def terminal_colours() -> dict[tuple[int, int, int], int]:
-    """The nearest of a terminal's 256 colours for everything there is to show, each hue's its own.
+    """The nearest of a terminal's 256 colours for each colour of a board, all different.
 
-    The 256 are a cube of 6 x 6 x 6 and 24 greys; the 16 before them are the user's to choose.
+    Of the 256, the first 16 are the user's to choose; the others are a cube of 6 x 6 x 6 and 24 greys.
     """
     levels = np.asarray((0, 95, 135, 175, 215, 255))
     cube = levels[np.indices((6, 6, 6)).reshape(3, -1).T]
@@ -251,12 +227,7 @@ class Display:
     """A game on a curses window; coloured where the terminal has 256 colours, letters always."""
 
     def __init__(self, window: Any, curses: Any):
-        """Prepares the window.
-
-        Args:
-            window: of curses.
-            curses: the module, which not every system has.
-        """
+        """Prepares a window of `curses`, the module, which not every system has."""
         self.window, self.curses = window, curses
         self.pairs: dict[tuple[int, int, int], int] = {}
         with contextlib.suppress(curses.error):  # a terminal that cannot hide its cursor
@@ -269,8 +240,8 @@ class Display:
             return self.curses.A_REVERSE if tile.colour not in (FLOOR, NO_KEY) else self.curses.A_NORMAL
         if tile.colour not in self.pairs:
             number = len(self.pairs) + 1
-            is_bright = np.dot(tile.colour, (0.3, 0.59, 0.11)) > 120
-            self.curses.init_pair(number, 16 if is_bright else 231, terminal_colours()[tile.colour])
+            ink = 16 if is_bright(tile.colour) else 231
+            self.curses.init_pair(number, ink, terminal_colours()[tile.colour])
             self.pairs[tile.colour] = number
         return self.curses.color_pair(self.pairs[tile.colour])
 
@@ -293,10 +264,9 @@ class Display:
 
     def _tile(self, x: int, y: int, tile: Tile, size: tuple[int, int], is_held: bool) -> None:
         width, height = size
-        if self.has_colours:
-            text = tile.text
-        else:  # floor and inventory told apart without colours
-            text = tile.text if tile.text.strip() else ("|" if is_held else ".")
+        text = tile.text
+        if not self.has_colours and not text.strip():  # what tells floor and inventory apart
+            text = "|" if is_held else "."
         for line in range(height):
             shown = text.center(width) if line == (height - 1) // 2 else " " * width
             self.window.addstr(y * height + line, x * width, shown, self.style(tile))
@@ -308,13 +278,7 @@ class Display:
 
 
 def play(window: Any, game: Game, curses: Any) -> None:
-    """Shows the game and does what the keys say, until q.
-
-    Args:
-        window: of curses.
-        game: what is played.
-        curses: the module.
-    """
+    """Shows the game on a window of `curses`, the module, and acts on the keys until q."""
     display = Display(window, curses)
     moves = {
         curses.KEY_LEFT: 0, curses.KEY_UP: 1, curses.KEY_RIGHT: 2, curses.KEY_DOWN: 3,
@@ -334,42 +298,21 @@ def play(window: Any, game: Game, curses: Any) -> None:
             others[key]()
 
 
-def make_config(
-    env: str, length: int | None = None, distractors: int | None = None, bridge: float | None = None
-) -> boxworld.BoxWorldConfig:
-    """The environment that the flags ask for.
-
-    Raises:
-        ValueError: it cannot be met.
-    """
-    config = ENVIRONMENTS[env]
-    if length is not None:
-        config = config.replace(min_length=length, max_length=length)
-    if distractors is not None:
-        config = config.replace(
-            min_distractors=distractors,
-            max_distractors=distractors,
-            traps=max(0, distractors) + config.bridge_traps,
-        )
-    if bridge is not None:
-        config = config.replace(bridge_probability=bridge)
-    boxworld.puzzles(config)
-    return config
-
-
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
     given = flags.FLAGS
-    try:
-        config = make_config(given.env, given.length, given.distractors, given.bridge)
-    except ValueError as error:
-        raise app.UsageError(str(error)) from error
+    config = BoardConfig(
+        world=given.env,
+        min_length=given.length,
+        max_length=given.length,
+        bridge_probability=given.bridge,
+        min_distractors=given.distractors,
+        max_distractors=given.distractors,
+    ).make()
     try:
         import curses
     except ImportError:
-        raise app.UsageError("this system's Python has no curses, so there is no playing here") from None
+        raise app.UsageError("this system's Python has no curses, which playing needs") from None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise app.UsageError("playing needs a terminal: input and output must not be redirected")
     jax.config.update("jax_platforms", "cpu")
@@ -384,10 +327,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
-    flags.DEFINE_enum("env", "bridge", sorted(ENVIRONMENTS), "which BoxWorld")
+    flags.DEFINE_enum("env", "bridge", sorted(WORLDS), "which BoxWorld")
     flags.DEFINE_integer("seed", 0, "for the boards")
     flags.DEFINE_integer("length", None, "length of the solutions (default: as in the paper)")
     flags.DEFINE_integer("distractors", None, "number of distractors (default: as in the paper)")
     flags.DEFINE_float("bridge", None, "how often there is a bridge, from 0 to 1")
-    app.run(main)
+    runtime.run_program(main, reports=(ValueError,))

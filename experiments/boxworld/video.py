@@ -1,9 +1,8 @@
-"""An episode as a clip: the board, what the agent makes of it, and its attention beside it.
+"""An episode as a clip: the board, the agent's probabilities and value, and its attention.
 
-GIFs need nothing more than this project does; MP4s need imageio-ffmpeg, which is in the extra `video`.
+MP4s need imageio-ffmpeg, which is in the extra `video`; GIFs need no extra.
 """
 
-import contextlib
 import importlib.util
 import subprocess
 from collections.abc import Sequence
@@ -14,15 +13,15 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from experiments.boxworld import episodes
+from experiments.boxworld.config import ACTIONS
 from experiments.boxworld.pictures import puzzle_title
 from simplicial import analysis
 
 FRAMES_PER_SECOND = 4
 """Slow enough to follow; the authors' clips have 30."""
 HOLD_SECONDS = 2.5
-"""How long the last frame stays."""
+"""How long the last frame is shown."""
 NO_ENCODER = "an MP4 needs imageio-ffmpeg, which is not installed: pip install 'logic-zoo[video]'"
-_ACTIONS = ("left", "up", "right", "down")
 _WHITE, _INK, _GREY, _BAR = (255, 255, 255), (30, 30, 30), (110, 110, 110), (0, 114, 178)
 _GAP = 14
 _BLOCK = 16  # of a video encoder: widths and heights are multiples of it
@@ -32,17 +31,17 @@ class MissingEncoderError(RuntimeError):
     """MP4 was asked for, and imageio-ffmpeg is not installed."""
 
 
-def frames(episode: episodes.Episode, views: Sequence[episodes.View], scale: int = 32) -> list[np.ndarray]:
+def frames(episode: episodes.Episode, views: episodes.Views, scale: int = 32) -> list[np.ndarray]:
     """The pictures of a clip, uint8 [height, width, 3]: one for every state of the episode.
 
     To the left the board with the numbers of its keys, below it what the agent would do; to the right
-    attention over the board, in two rows; below everything, if the agent has 2-simplicial attention, that of
-    its second block (or its only one), first head. The last picture keeps what led to the last step.
+    attention over the board, in two rows; at the bottom, if the agent has 2-simplicial attention, that of its
+    second block (or its only one), first head. The last picture keeps what led to the last step.
 
     Args:
         episode: what happened.
         views: what to show to the right.
-        scale: pixels a tile.
+        scale: pixels of a tile.
 
     Raises:
         ValueError: `scale` is too small to write on a tile.
@@ -77,28 +76,27 @@ def write_mp4(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PE
         ValueError: no pictures, or `fps` is not positive.
     """
     _check(pictures, fps)
-    encoder = _encoder()
+    if not can_write_mp4():
+        raise MissingEncoderError(NO_ENCODER)
+    import imageio_ffmpeg
+
     height, width = pictures[0].shape[:2]
     path.parent.mkdir(parents=True, exist_ok=True)
+    held = [pictures[-1]] * round(fps * HOLD_SECONDS)
     # Started here rather than by imageio-ffmpeg, which forks in a way that JAX's threads do not allow.
-    process = subprocess.Popen(
+    done = subprocess.run(
         [
-            encoder, "-y", "-v", "error",
+            imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error",
             "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-",
             "-an", "-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p", "-movflags", "+faststart",
             str(path),
         ],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        input=b"".join(picture.tobytes() for picture in (*pictures, *held)),
+        capture_output=True,
+        check=False,
     )  # fmt: skip
-    held = [pictures[-1]] * round(fps * HOLD_SECONDS)
-    with contextlib.suppress(BrokenPipeError):  # what it died of is told below
-        assert process.stdin is not None
-        for picture in (*pictures, *held):
-            process.stdin.write(np.ascontiguousarray(picture).tobytes())
-    _, errors = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"ffmpeg could not write {path}: {errors.decode(errors='replace').strip()}")
+    if done.returncode:
+        raise RuntimeError(f"ffmpeg could not write {path}: {done.stderr.decode(errors='replace').strip()}")
     return path
 
 
@@ -137,15 +135,6 @@ def can_write_mp4() -> bool:
     return importlib.util.find_spec("imageio_ffmpeg") is not None
 
 
-def _encoder() -> str:
-    """The ffmpeg that imageio-ffmpeg brings, or the one it was told to use."""
-    if not can_write_mp4():
-        raise MissingEncoderError(NO_ENCODER)
-    import imageio_ffmpeg
-
-    return imageio_ffmpeg.get_ffmpeg_exe()
-
-
 def _check(pictures: Sequence[np.ndarray], fps: float) -> None:
     if not len(pictures):
         raise ValueError("pictures must not be empty")
@@ -156,7 +145,7 @@ def _check(pictures: Sequence[np.ndarray], fps: float) -> None:
 class _Page:
     """Where everything is on a frame; y and x in pixels."""
 
-    def __init__(self, episode: episodes.Episode, views: Sequence[episodes.View], scale: int):
+    def __init__(self, episode: episodes.Episode, views: episodes.Views, scale: int):
         self.episode, self.views, self.scale = episode, views, scale
         self.font, self.small = _font(max(11, scale * 7 // 16)), _font(max(9, scale * 11 // 32))
         self.tile_font = _font(max(8, scale // 2))
@@ -164,13 +153,14 @@ class _Page:
         rows, cols = episode.pictures.shape[1:3]
         self.board = (cols * scale, rows * scale)
         # Wide enough for four bars with their names and numbers.
-        self.left = max(self.board[0], round(2 * (self._names() + 7 * self.small.size)))
+        self.name_width = max(self.small.getlength(name) for name in ACTIONS)
+        self.left = max(self.board[0], round(2 * (self.name_width + 7 * self.small.size)))
         self.tile = max(scale // 2, -(-5 * scale // cols))  # of a view, at least 5 board tiles wide
         self.view = (cols * self.tile, rows * self.tile + self.line)
         self.view_font = self.small
         for size in range(round(self.small.size), 4, -1):  # the largest that leaves room for all titles
             self.view_font = _font(size)
-            if all(self.view_font.getlength(f"{view.title}  peak 0.00") <= self.view[0] for view in views):
+            if all(self.view_font.getlength(f"{title}  peak 0.00") <= self.view[0] for title in views):
                 break
         self.pairs = None
         attention = episode.attention[min(1, len(episode.attention) - 1)]
@@ -198,15 +188,11 @@ class _Page:
         self._board(image, draw, time)
         before = min(time, self.episode.steps - 1)
         self._policy(draw, before)
-        for number, view in enumerate(self.views):
-            self._view(image, draw, number, view, before)
+        for number, (title, maps) in enumerate(self.views.items()):
+            self._view(image, draw, number, title, maps[before], self.episode.pictures[before])
         if self.pairs is not None:
             self._pairs(image, draw, before)
         return np.asarray(image)
-
-    def _names(self) -> float:
-        """Width of the longest name of an action."""
-        return max(self.small.getlength(name) for name in _ACTIONS)
 
     def _title(self, time: int) -> str:
         is_over = time == self.episode.steps
@@ -214,49 +200,47 @@ class _Page:
         return f"{puzzle_title(self.episode)}: {text}"
 
     def _legend(self, time: int) -> str:
-        found = analysis.landmarks(self.episode.state(time), self.episode.config)
-        return "   ".join(f"{episodes.CODES[name]} {name}" for name in found)
+        return "   ".join(f"{episodes.CODES[name]} {name}" for name in self.episode.landmarks(time))
 
     def _board(self, image: Image.Image, draw: ImageDraw.ImageDraw, time: int) -> None:
         picture = self.episode.pictures[time]
         image.paste(_enlarged(picture, self.scale), (_GAP, self.top))
-        for (x, y), name in episodes.tile_names(self.episode.state(time), self.episode.config).items():
-            is_bright = picture[y, x].astype(float) @ (0.3, 0.59, 0.11) > 120
+        for (x, y), name in episodes.tile_names(self.episode.state(time)).items():
             place = (_GAP + (x + 0.5) * self.scale, self.top + (y + 0.5) * self.scale)
-            draw.text(place, name, (0, 0, 0) if is_bright else _WHITE, self.tile_font, anchor="mm")
+            colour = (0, 0, 0) if episodes.is_bright(picture[y, x]) else _WHITE
+            draw.text(place, name, colour, self.tile_font, anchor="mm")
 
     def _policy(self, draw: ImageDraw.ImageDraw, time: int) -> None:
         """What the agent would do, what it does, and what it expects."""
         y = self.top + self.board[1] + _GAP
         width = self.left // 4
-        longest = self._names()
-        for action, name in enumerate(_ACTIONS):
+        start_of_bar, room = self.name_width + 6, 2 * width - self.name_width - 6 - 3.2 * self.small.size
+        for action, name in enumerate(ACTIONS):
             top = y + action % 2 * self.line
             left = _GAP + action // 2 * 2 * width
-            chosen = action == self.episode.actions[time]
-            draw.text((left, top), name, _INK if chosen else _GREY, self.small)
-            start, room = left + longest + 6, 2 * width - longest - 6 - 3.2 * self.small.size
+            colour = _INK if action == self.episode.actions[time] else _GREY
+            draw.text((left, top), name, colour, self.small)
+            start = left + start_of_bar
             share = float(self.episode.probabilities[time, action])
             draw.rectangle((start, top + 2, start + room, top + self.small.size), outline=(200, 200, 200))
             if share * room >= 1:
                 draw.rectangle((start, top + 2, start + share * room, top + self.small.size), fill=_BAR)
-            draw.text((start + room + 5, top), f"{share:.2f}", _INK if chosen else _GREY, self.small)
+            draw.text((start + room + 5, top), f"{share:.2f}", colour, self.small)
         reward = self.episode.rewards[time]
-        told = f"goes {_ACTIONS[int(self.episode.actions[time])]}, reward {reward:+.0f}" if reward else ""
         value = f"expects {self.episode.values[time]:.1f}, has {self.episode.rewards[:time].sum():.0f}"
         draw.text((_GAP, y + 2 * self.line + 2), value, _INK, self.small)
-        draw.text((_GAP, y + 3 * self.line), told, _INK, self.small)
+        if reward:
+            event = f"goes {ACTIONS[self.episode.actions[time]]}, reward {reward:+.0f}"
+            draw.text((_GAP, y + 3 * self.line), event, _INK, self.small)
 
-    def _view(self, image, draw, number: int, view: episodes.View, time: int) -> None:
+    def _view(self, image, draw, number: int, title: str, weights, picture) -> None:
         row, column = divmod(number, self.columns)
         left = self.left + 2 * _GAP + column * (self.view[0] + _GAP)
         top = self.top + row * (self.view[1] + _GAP)
-        weights = view.maps[time]
-        draw.text((left, top), view.title, _INK, self.view_font)
+        draw.text((left, top), title, _INK, self.view_font)
         peak = f"peak {weights.max():.2f}"
         draw.text((left + self.view[0], top), peak, _GREY, self.view_font, anchor="ra")
-        lit = episodes.spotlight(self.episode.pictures[time], weights)
-        image.paste(_enlarged(lit, self.tile), (left, top + self.line))
+        image.paste(_enlarged(episodes.spotlight(picture, weights), self.tile), (left, top + self.line))
 
     def _pairs(self, image, draw, time: int) -> None:
         assert self.pairs is not None
@@ -275,11 +259,7 @@ class _Page:
         for row, name in enumerate(names):
             place = (left - 6, top + (row + 0.5) * self.strip)
             draw.text(place, name, _INK, self.small, anchor="rm")
-        by_entity: dict[int, list[str]] = {}
-        found = analysis.landmarks(self.episode.state(time), self.episode.config)
-        for name, entity in found.items():
-            by_entity.setdefault(entity, []).append(episodes.CODES[name])
-        for entity, codes in by_entity.items():
+        for entity, codes in self.episode.codes(time).items():
             x = left + (entity + 0.5) * width / entities
             draw.text((x, top - 3), " ".join(codes), _INK, self.small, anchor="mb")
         draw.text((left, top + pairs * self.strip + 4), self._legend(time), _GREY, self.small)

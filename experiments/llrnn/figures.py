@@ -1,8 +1,9 @@
-"""The pictures of `experiments/llrnn/train.py`, drawn from the records and results of finished runs."""
+"""Pictures of finished runs, drawn from their records and results."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,12 +18,12 @@ _ADDRESSES = ("write_address", "read_address")
 def draw(
     workdir: Path, configs: Mapping[str, Config], results: Mapping[str, runtime.FitResult]
 ) -> dict[str, Path]:
-    """Draws what there is to see of a run and its baseline.
+    """Draws a run and its baseline.
 
     Args:
         workdir: the run's directory; the baseline's is `baseline/` in it.
         configs: the config of each run, the main one first.
-        results: its result, under the same names.
+        results: the result of each run, under the same names.
 
     Returns:
         The files written, by the name of the figure.
@@ -38,23 +39,17 @@ def draw(
 
 
 def shown(cell: str) -> str:
-    """What a cell is called where people read it."""
-    words = cell.replace("_", " ")
-    return words.replace("ntm", "NTM").replace("lstm", "LSTM")
-
-
-def labels(configs: Mapping[str, Config]) -> dict[str, str]:
-    """What each run is called in a figure: its cell."""
-    return {name: shown(config.cell.name) for name, config in configs.items()}
+    """A cell's name for people."""
+    return cell.replace("_", " ").replace("ntm", "NTM").replace("lstm", "LSTM")
 
 
 def error_by_length(configs: Mapping[str, Config], results: Mapping[str, runtime.FitResult]):
-    """Error per symbol at the end of training against the length of the sequence, a line a run and split."""
-    curves, label = {}, labels(configs)
+    """Error per symbol at the end of training against the sequence length: a line per run and split."""
+    curves = {}
     for name, result in results.items():
-        for split, points in by_split(result.results):
-            line = label[name] + ("" if split == "train" else f", {split.replace('_', ' ')}")
-            curves[line] = ([length for length, _ in points], [error for _, error in points])
+        for split, points in by_split(result.results).items():
+            line = "" if split == "train" else f", {split.replace('_', ' ')}"
+            curves[shown(configs[name].cell.name) + line] = ([x for x, _ in points], [y for _, y in points])
     config = next(iter(configs.values()))
     task = config.make_task()
     return runtime.plots.curve_figure(
@@ -68,27 +63,26 @@ def error_by_length(configs: Mapping[str, Config], results: Mapping[str, runtime
     )
 
 
-def by_split(results: Mapping[str, dict]) -> Iterator[tuple[str, list[tuple[int, float]]]]:
-    """The final errors of a run as (split, [(length, error), ...])."""
+def by_split(results: Mapping[str, Any]) -> dict[str, list[tuple[int, float]]]:
+    """The final errors of a run: for each split pairs of a length and the error there, sorted."""
     found: dict[str, list[tuple[int, float]]] = {}
     for name, value in results.items():
         if match := re.fullmatch(r"(\w+)/error_(\d+)", name):
             found.setdefault(match.group(1), []).append((int(match.group(2)), value["error"]))
-    for split, points in found.items():
-        yield split, sorted(points)
+    return {split: sorted(points) for split, points in found.items()}
 
 
 def held_out(workdir: Path, configs: Mapping[str, Config]):
-    """Accuracy on held-out and on trained pairs against the seconds of training, a pair of lines a run."""
+    """Accuracy on held-out and on trained pairs against the seconds of training: two lines per run."""
     curves = {}
-    for (name, config), label in zip(configs.items(), labels(configs).values(), strict=True):
+    for name, config in configs.items():
         longest = config.make_task().train_lengths[1]
         records = runtime.metrics.read((workdir if name != "baseline" else workdir / name) / "metrics.jsonl")
         for split in ("held_out_once", "train"):
             key = f"eval/{split}/error_{longest}"
             points = [(row["train_seconds"], 1 - row[key]) for row in records if row.get(key) is not None]
             kind = "trained pairs" if split == "train" else "held-out pairs"
-            curves[f"{label}, {kind}"] = ([x for x, _ in points], [y for _, y in points])
+            curves[f"{shown(config.cell.name)}, {kind}"] = ([x for x, _ in points], [y for _, y in points])
     return runtime.plots.curve_figure(
         curves,
         title="Applying g^k: pairs (k, g) never seen in training",
@@ -99,7 +93,7 @@ def held_out(workdir: Path, configs: Mapping[str, Config]):
 
 
 def addresses_over_time(config: Config, result: runtime.FitResult):
-    """Where a memory writes and reads at each step of one sequence, or None for a cell without addresses."""
+    """Where a memory writes and reads at each step of one sequence; None for a cell without addresses."""
     task = config.make_task()
     model = config.make_model(task)
     length = min(2 * task.train_lengths[1], max(task.test_lengths))

@@ -4,16 +4,17 @@ from pathlib import Path
 from typing import Any
 
 from experiments.exporting.interface import BATCH, LENGTH, Exportable, Input, Output, describe_source
-from experiments.llrnn import train as experiment
+from experiments.llrnn import measures
 from experiments.llrnn.config import Config
+from experiments.llrnn.train import abstract_state
 from experiments.runtime import releasing
 from experiments.runtime.checkpoints import Restored
 
 
 def load(path: Path, step: int | None = None) -> tuple[Config, Restored]:
-    """The config and the state of a run, or of the baseline in the directory below it."""
+    """The config and the state of a run at a checkpoint, the last by default."""
     config = releasing.read_run_config(Config, path)
-    return config, releasing.restore(path, experiment.abstract_state(config), step)
+    return config, releasing.restore(path, abstract_state(config), step)
 
 
 def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exportable:
@@ -28,7 +29,7 @@ def of_recurrent(config: Config, params: Any, step: int | None = None) -> Export
     model = config.make_model(task)
 
     def function(params, inputs):
-        return {"logits": experiment.predict(model, params, task.encode(inputs["tokens"]))}
+        return {"logits": measures.predict(model, params, task.encode(inputs["tokens"]))}
 
     return Exportable(
         kind="recurrent",

@@ -9,7 +9,7 @@ from experiments.llrnn.train import BASELINE, main
 
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
-    """Runs the experiment in a directory, and says what is to be seen there."""
+    """Runs the experiment in a directory and describes the result."""
     results = main(config, workdir=directory)
     longest = config.make_task().train_lengths[1]
     rows = [
@@ -25,19 +25,18 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     return runtime.Stop(
         title="Linear logic RNN: programs applied to operators they were never trained with",
         meaning=(
-            "Each input is a pair (k, g): apply the permutation g of five things k times. Of the 32 pairs 8 "
+            "Each input is a pair (k, g): apply the permutation g of five things k times. 8 of the 32 pairs "
             "never occur in training. The higher-order cell learns a linear operator for each g and runs "
-            "the linear logic program k, the Church numeral, on it; so a new pair is nothing new to it. The "
-            "LSTM, given the same time, learns the pairs it is shown."
+            "the linear logic program k, a Church numeral, on it, so it handles new pairs as well. The LSTM, "
+            "given the same time, learns only the pairs that it was trained on."
         ),
         rows=rows,
         figures={
-            directory
-            / "held_out.png": "Accuracy at a pair never trained, after trained ones; and over trained pairs.",
+            directory / "held_out.png": "Accuracy on pairs never seen in training, and on trained pairs.",
             directory / "error_by_length.png": f"Trained on sequences of up to {longest} pairs.",
         },
         caveat=(
-            "The coupling of token k to the program k is given, not learned; the operators and the read-out "
-            "are learned. One seed; three are in results/llrnn."
+            "Which program token k stands for is given; the operators and the read-out are learned. One "
+            "seed; three seeds are in results/llrnn."
         ),
     )

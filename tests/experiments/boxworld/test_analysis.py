@@ -13,15 +13,12 @@ import pytest
 from PIL import Image
 
 from experiments import runtime
-from experiments.boxworld import analysis as boxworld_analysis
-from experiments.boxworld import episodes as boxworld_episodes
-from experiments.boxworld import load as boxworld_weights
-from experiments.boxworld import video as boxworld_video
+from experiments.boxworld import analysis, load, video
 from experiments.boxworld.engine import Impala
 from experiments.runtime.checkpoints import Checkpoints
 from experiments.runtime.workdir import Workdir
-from simplicial import analysis, boxworld
-from tests.experiments.boxworld.player import small_player
+from simplicial import boxworld
+from tests.experiments.boxworld.player import few_types
 from tests.experiments.boxworld.small import small
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -34,17 +31,6 @@ PICTURES = (
     "landmark_attention",
     "standard_attention",
 )
-
-
-@pytest.fixture
-def few_types():
-    """Environments of two types of puzzles, so that little has to be played."""
-    config = boxworld.BRIDGE.replace(max_length=1)
-
-    def player(kind="simplicial"):
-        return dataclasses.replace(small_player(kind), config=config)
-
-    return player
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +50,11 @@ def workdir(tmp_path_factory):
 @pytest.mark.slow
 def test_everything_of_a_simplicial_agent(tmp_path, workdir, capsys):
     out = tmp_path / "out"
-    files = boxworld_analysis.run(workdir, out, run_seed=1, episodes_each=20, scale=16)
+    files = analysis.run(workdir, out, run_seed=1, episodes_each=20, scale=16)
     assert {path.name for path in out.iterdir()} == {path.name for path in files.values()}
     names = {f"{name}.png" for name in PICTURES}
     names |= {"episode.gif", "episode.json", "win_rates.png", "win_rates_over_training.png", "win_rates.json"}
-    if boxworld_video.can_write_mp4():
+    if video.can_write_mp4():
         names.add("episode.mp4")
     assert {path.name for path in files.values()} == names
     for path in files.values():
@@ -98,22 +84,22 @@ def test_one_checkpoint_of_a_run(tmp_path, workdir, monkeypatch):
     """Its own parameters, and those of the right seed."""
     players = []
     monkeypatch.setattr(
-        boxworld_analysis, "draw_episode", lambda player, *args, **kwargs: players.append(player) or {}
+        analysis, "draw_episode", lambda player, *args, **kwargs: players.append(player) or {}
     )
-    boxworld_analysis.run(workdir, tmp_path, step=2, run_seed=1, episodes_each=20)
+    analysis.run(workdir, tmp_path, step=2, run_seed=1, episodes_each=20)
     assert list(json.loads((tmp_path / "win_rates.json").read_text())["steps"]) == ["320"]
     assert not (tmp_path / "win_rates_over_training.png").exists()
     wanted = jax.tree.map(lambda leaf: leaf[1], Impala(small()).initial().params)
     jax.tree.map(np.testing.assert_array_equal, players[0].params, wanted)
     with pytest.raises(runtime.CheckpointError, match="3"):
-        boxworld_analysis.run(workdir, tmp_path, step=3)
+        analysis.run(workdir, tmp_path, step=3)
 
 
-def test_a_relational_agent_gets_what_makes_sense(tmp_path, few_types, monkeypatch, capsys):
+def test_a_relational_agent_gets_what_makes_sense(tmp_path, monkeypatch, capsys):
     """And a line for what does not, and for the MP4 without an encoder."""
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    monkeypatch.setattr(boxworld_weights, "load", lambda *args, **kwargs: few_types("relational"))
-    files = boxworld_analysis.run(Path("somewhere"), tmp_path, episodes_each=0, cap=12, scale=16)
+    monkeypatch.setattr(load, "load", lambda *args, **kwargs: few_types("relational"))
+    files = analysis.run(Path("somewhere"), tmp_path, episodes_each=0, cap=12, scale=16)
     assert {path.name for path in files.values()} == {
         "landmark_attention.png", "standard_attention.png", "episode.gif", "episode.json",
     }  # fmt: skip
@@ -122,57 +108,36 @@ def test_a_relational_agent_gets_what_makes_sense(tmp_path, few_types, monkeypat
     assert "no episode.mp4: an MP4 needs imageio-ffmpeg" in told
 
 
-@pytest.mark.slow
-def test_measured_is_what_is_played(few_types):
-    """Shares are those of `analysis.evaluate`; overall is as the environment draws its boards."""
-    player = few_types()
-    counts, record = boxworld_analysis.measure(player, episodes_each=40, seed=3, cap=150)
-    policy = boxworld_episodes.Policy(player.agent)
-    again = jax.device_get(
-        analysis.evaluate(policy, player.params, player.config, jax.random.key(3), episodes=40, cap=150)
-    )
-    jax.tree.map(np.testing.assert_array_equal, counts, again)
-    assert 0 < counts.solved[0] < 40
-    row = record["types"]["L = 1, no bridge"]
-    assert row["solved"] == counts.solved[0] / 40
-    assert row["mean_steps"] == counts.steps[0] / 40
-    assert row["steps_over_shortest"] > 1
-    shares = counts.solved / 40
-    assert record["overall"]["solved"] == pytest.approx(shares.mean())
-    error = np.sqrt((shares * (1 - shares)).sum() / 40) / 2
-    assert record["overall"]["standard_error"] == pytest.approx(error)
-
-
 def test_the_usual_puzzle():
-    assert boxworld_analysis.usual_puzzle(boxworld.BRIDGE) == (2, 2, 4)
-    assert boxworld_analysis.usual_puzzle(boxworld.STANDARD) == (2, 0, 0)
-    assert boxworld_analysis.usual_puzzle(boxworld.BRIDGE.replace(max_length=1)) == (1, 1, 2)
+    assert analysis.usual_puzzle(boxworld.BRIDGE) == (2, 2, 4)
+    assert analysis.usual_puzzle(boxworld.STANDARD) == (2, 0, 0)
+    assert analysis.usual_puzzle(boxworld.BRIDGE.replace(max_length=1)) == (1, 1, 2)
 
 
 @pytest.mark.parametrize(
     ("frames", "label"), [(12, "12"), (1234, "1.23 k"), (5_500_000, "5.5 M"), (2_350_000_000, "2.35 G")]
 )
 def test_steps_label(frames, label):
-    assert boxworld_analysis.steps_label(frames) == label
+    assert analysis.steps_label(frames) == label
 
 
-def test_refuses(tmp_path, few_types):
+def test_refuses(tmp_path):
     with pytest.raises(ValueError, match="formats"):
-        boxworld_analysis.draw_episode(few_types(), tmp_path, name="x", formats=("avi",))
+        analysis.draw_episode(few_types(), tmp_path, formats=("avi",))
     with pytest.raises(ValueError, match=r"\(2, 1, 2\)"):
-        boxworld_analysis.draw_episode(few_types(), tmp_path, name="x", puzzle=(2, 1, 2))
+        analysis.draw_episode(few_types(), tmp_path, puzzle=(2, 1, 2))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["2,1", "2,1,x", "2,-1,3", "2;1;3", ""])
 def test_a_puzzle_that_is_none(text):
     with pytest.raises(ValueError, match="must be L,s,t such as 2,1,3"):
-        boxworld_analysis.parse_puzzle(text)
+        analysis.parse_puzzle(text)
 
 
 def test_a_puzzle():
-    assert boxworld_analysis.parse_puzzle("2,1,3") == (2, 1, 3)
-    assert boxworld_analysis.parse_puzzle(None) is None
+    assert analysis.parse_puzzle("2,1,3") == (2, 1, 3)
+    assert analysis.parse_puzzle(None) is None
 
 
 def test_mistakes_on_the_command_line(tmp_path):

@@ -8,11 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.boxworld.engine import Impala, make_policy, type_name
+from experiments.boxworld.config import AgentConfig
+from experiments.boxworld.engine import Impala, make_policy, type_label, type_name, type_of
 from simplicial import impala, rollout
 from simplicial.learner import Report
 from tests import on_devices
+from tests.experiments.boxworld.player import small_episode, small_player
 from tests.experiments.boxworld.small import small
+from tests.simplicial.small import quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -110,13 +113,30 @@ def test_seeds_side_by_side_are_the_runs_alone():
         np.testing.assert_allclose(one[1], other[0], rtol=1e-4, atol=1e-6)
 
 
-def test_equal_agents_share_a_policy():
+def test_policies_are_equal_for_equal_agents():
     """So that what is compiled for one is not compiled again for the other."""
-    assert make_policy(small()) is make_policy(small(steps=9))
+    one, other = make_policy(small()), make_policy(small(steps=9))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != make_policy(small(agent=AgentConfig(kind="relational")))
 
 
-def test_types_have_short_names():
-    assert [type_name(puzzle) for puzzle in ((2, 0, 0), (3, 1, 6))] == ["2", "3-1-6"]
+def test_a_policy_computes_what_was_recorded():
+    episode, trained = small_episode(), small_player()
+    value = quickly(trained.policy)(trained.params, episode.pictures[:2]).value
+    np.testing.assert_allclose(value, episode.values[:2], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("puzzle", "name"), [((2, 0, 0), "2"), ((3, 1, 6), "3-1-6")])
+def test_types_have_short_names(puzzle, name):
+    assert type_name(puzzle) == name
+    assert type_of(name) == puzzle
+
+
+def test_types_have_labels():
+    assert type_label((2, 1, 3)) == "(2,1,3)"
+    assert type_label((2, 0, 0)) == "L = 2, no bridge"
+    assert type_label((2, 0, 0), can_bridge=False) == "L = 2"
 
 
 def test_groups_must_fit_the_devices():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from experiments.boxworld import figures as boxworld_figures
+from experiments.boxworld import figures
 from experiments.boxworld.config import AgentConfig, BoardConfig
 from experiments.runtime.workdir import config_dict
 from tests.experiments.boxworld.small import small
@@ -33,30 +33,30 @@ def records(lines=40, episodes=100, solved=0.25):
 
 
 def test_a_point_stands_on_enough_episodes():
-    found = boxworld_figures.curve(records())
+    found = figures.curve(records())
     assert found is not None
     np.testing.assert_array_equal(found.frames, 1e6 * np.arange(4, 41, 4))  # 4 lines: 400 episodes
     np.testing.assert_array_equal(found.seconds, 2 * np.arange(4, 41, 4))
     np.testing.assert_allclose(found.solved, 0.25)
     assert np.all((found.low > 0.2) & (found.low < 0.25) & (found.high > 0.25) & (found.high < 0.3))
-    of_type = boxworld_figures.curve(records(), "1")
+    of_type = figures.curve(records(), "1")
     assert of_type is not None
     np.testing.assert_allclose(of_type.solved, 12 / 25)
     assert len(of_type.solved) == 2  # 25 episodes a line
-    assert boxworld_figures.curve(records(3)) is None
+    assert figures.curve(records(3)) is None
 
 
 def test_intervals_without_an_end_count_for_nothing():
     lines = records()
     lines[3] |= {"episodes": 0.0, "solved": None}
-    found = boxworld_figures.curve(lines)
+    found = figures.curve(lines)
     assert found is not None
     np.testing.assert_allclose(found.solved, 0.25)
     assert found.frames[0] == 5e6
 
 
 def test_long_records_are_drawn_with_few_points():
-    found = boxworld_figures.curve(records(6000, episodes=1000), points=60)
+    found = figures.curve(records(6000, episodes=1000), points=60)
     assert found is not None
     assert len(found.frames) == 60
 
@@ -67,20 +67,20 @@ def labels_of(figure):
 
 def test_the_published_curve_is_drawn_where_the_environment_is_the_papers():
     paper = small(board=BoardConfig())
-    figures = boxworld_figures.compare({"simplicial": (paper, records())})
-    assert labels_of(figures["solved"]) == ["simplicial", "simplicial, as published"]
-    published = figures["solved"].axes[0].get_lines()[1]
+    drawn = figures.compare({"simplicial": (paper, records())})
+    assert labels_of(drawn["solved"]) == ["simplicial", "simplicial, as published"]
+    published = drawn["solved"].axes[0].get_lines()[1]
     assert published.get_ydata()[2] == 0.832
-    assert labels_of(boxworld_figures.compare({"a": (small(), records())})["solved"]) == ["a"]
+    assert labels_of(figures.compare({"a": (small(), records())})["solved"]) == ["a"]
     relational = small(board=BoardConfig(), agent=AgentConfig(kind="relational"))
-    both = boxworld_figures.compare({"simplicial": (paper, records()), "relational": (relational, records())})
+    both = figures.compare({"simplicial": (paper, records()), "relational": (relational, records())})
     assert len(labels_of(both["solved"])) == 4
     assert set(both) == {"solved", "time", "types_over_time_simplicial", "types_over_time_relational"}
-    assert boxworld_figures.compare({"a": (paper, records(2))}) == {}
+    assert figures.compare({"a": (paper, records(2))}) == {}
 
 
 def test_time_is_that_of_training():
-    figure = boxworld_figures.compare({"a": (small(), records())})["time"]
+    figure = figures.compare({"a": (small(), records())})["time"]
     np.testing.assert_array_equal(figure.axes[0].get_lines()[0].get_xdata(), 2 * np.arange(4, 41, 4))
     assert figure.axes[0].get_xlabel() == "seconds of training"
 
@@ -88,7 +88,7 @@ def test_time_is_that_of_training():
 def test_bars_have_their_intervals():
     part = {"solved": 0.5, "interval": [0.4, 0.6], "capped": 0.1, "died": 0.4, "episodes": 100}
     results = {name: {"types": {"1": part, "2-1-3": part}} for name in ("agent", "chance")}
-    axes = boxworld_figures.by_type(results).axes[0]
+    axes = figures.by_type(results).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2-1-3"]
     bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     assert [bar.get_height() for bar in bars] == [0.5] * 4
@@ -117,4 +117,4 @@ def test_the_command_line(tmp_path):
 
 @pytest.mark.parametrize(("frames", "unit"), [(5.5e9, 1e9), (3e6, 1e6), (2e4, 1e3)])
 def test_units_are_read_easily(frames, unit):
-    assert boxworld_figures._unit(frames)[0] == unit
+    assert figures._unit(frames)[0] == unit

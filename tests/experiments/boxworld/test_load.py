@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.boxworld import load as boxworld_weights
-from experiments.boxworld import tour
+from experiments.boxworld import load
 from experiments.boxworld.engine import Impala
 from experiments.runtime import packing
 from tests.experiments.boxworld.small import small
@@ -24,7 +23,7 @@ def workdir(boxworld_run):
 @pytest.mark.slow
 def test_an_agent_is_loaded_from_a_run_and_from_a_release(workdir, tmp_path):
     packing.pack(workdir, Impala(small()).abstract_state(), tmp_path / "folder")
-    one, other = (boxworld_weights.load(path, seed=1) for path in (workdir, tmp_path / "folder"))
+    one, other = (load.load(path, seed=1) for path in (workdir, tmp_path / "folder"))
     assert (
         (one.step, one.frames, one.name)
         == (4, 640, "simplicial agent")
@@ -34,9 +33,9 @@ def test_an_agent_is_loaded_from_a_run_and_from_a_release(workdir, tmp_path):
     assert one.config.horizon == 12
     picture = jnp.zeros((3, 5, 7, 3), jnp.uint8)
     assert one.policy(one.params, picture).logits.shape == (3, 4)
-    assert boxworld_weights.steps(workdir) == [2, 4]
-    assert boxworld_weights.steps(tmp_path / "folder") == [4]
-    first = boxworld_weights.load(workdir, step=2, seed=1)
+    assert load.steps(workdir) == [2, 4]
+    assert load.steps(tmp_path / "folder") == [4]
+    first = load.load(workdir, step=2, seed=1)
     assert first.step == 2
     assert runtime.params_sha256(first.params) != runtime.params_sha256(one.params)
 
@@ -59,16 +58,11 @@ def test_a_release_is_trained_on(workdir, tmp_path):
 
 def test_what_is_not_there_is_named(workdir, tmp_path):
     with pytest.raises(ValueError, match=r"is not a run of experiments\.boxworld"):
-        boxworld_weights.load(tmp_path)
+        load.load(tmp_path)
     with pytest.raises(ValueError, match="seed=2 must be one of the run's 2"):
-        boxworld_weights.load(workdir, seed=2)
+        load.load(workdir, seed=2)
     with pytest.raises(runtime.CheckpointError, match="there is no checkpoint"):
-        boxworld_weights.load(workdir, step=3)
+        load.load(workdir, step=3)
     (tmp_path / "config.json").write_text('{"task": "copy"}')
     with pytest.raises(ValueError, match="Config has no field task"):
-        boxworld_weights.load(tmp_path)
-
-
-def test_the_tour_shows_the_longest_run_of_the_papers_environment(tmp_path, monkeypatch):
-    monkeypatch.setattr(tour, "RELEASED", tmp_path)
-    assert tour.best_weights() is None
+        load.load(tmp_path)

@@ -86,13 +86,13 @@ def test_attention_over_the_board(episode):
     views = episodes.virtual_views(episode)
     figure = pictures.board_figure(episode, views, TIMES, title="An agent", note="What it is.")
     frames = np.asarray(figure.axes).reshape(3, 5)
-    assert [axes.get_title() for axes in frames[0]] == ["board", *(view.title for view in views)]
+    assert [axes.get_title() for axes in frames[0]] == ["board", *views]
     for row, time in zip(frames, TIMES, strict=True):
         np.testing.assert_array_equal(drawn(row[0]), episode.pictures[time])
         written = {text.get_text() for text in row[0].texts}
         assert {"@", "G", "1", "2", "3", "4"} <= written
-        for axes, view in zip(row[1:], views, strict=True):
-            weights = view.maps[time]
+        for axes, maps in zip(row[1:], views.values(), strict=True):
+            weights = maps[time]
             np.testing.assert_array_equal(drawn(axes), episodes.spotlight(episode.pictures[time], weights))
             assert f"peak {weights.max():.2f}" in axes.get_xlabel()
             assert len(axes.texts) == (weights >= pictures.WRITTEN).sum()
@@ -207,12 +207,10 @@ def test_other_environments():
     with pytest.raises(ValueError, match="the agent is a relational one"):
         pictures.pair_figure(episode, [0], title="t")
     with pytest.raises(ValueError, match="views and times must not be empty"):
-        pictures.board_figure(episode, [], [0], title="t", note="n")
+        pictures.board_figure(episode, {}, [0], title="t", note="n")
 
 
 def test_titles(episode):
     assert pictures.puzzle_title(episode) == "puzzle (2,1,3)"
     standard = small_episode("relational", "standard", 2)
     assert re.fullmatch(r"puzzle L = 2(, \d distractors?)?", pictures.puzzle_title(standard))
-    assert pictures.type_label((2, 0, 0)) == "L = 2, no bridge"
-    assert pictures.type_label((2, 0, 0), can_bridge=False) == "L = 2"

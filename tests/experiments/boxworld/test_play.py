@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from experiments.boxworld import play
+from experiments.boxworld.config import ACTIONS, BoardConfig
 from simplicial import boxworld
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -202,27 +203,6 @@ def test_the_panel_fits(bridge):
     assert "you hold: nothing" in text
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"env": "bridge", "length": 4}, "max_length=4.*slots"),
-        ({"env": "standard", "bridge": 0.5}, "bridge_probability must be 0 for a Gem with one lock"),
-        ({"env": "standard", "distractors": -1}, "min_distractors must be a whole number of at least 0"),
-    ],
-)
-def test_refuses(flags, message):
-    with pytest.raises(ValueError, match=message):
-        play.make_config(**flags)
-
-
-def test_configs():
-    config = play.make_config("bridge", length=2, bridge=1.0, distractors=1)
-    state = jax.device_get(jax.jit(boxworld.reset)(jax.random.key(0), config))
-    assert state.puzzle[0] == 2
-    assert state.puzzle[1] > 0
-    assert state.puzzle[3] == 1
-
-
 def _without_a_size():
     """The environment but for what would be believed more than the terminal: some test runners set it."""
     return {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
@@ -270,14 +250,15 @@ class Terminal:
 
 def test_on_a_terminal():
     """Colours, arrows in the terminal's own codes, every other key, and a clean end."""
-    game = play.Game(play.make_config("bridge", length=1, bridge=0.0), 5)
+    config = BoardConfig(min_length=1, max_length=1, bridge_probability=0.0)
+    game = play.Game(config.make(), 5)
     actions = boxworld.solve(game.now.state) or []
     arrows = (b"\x1bOD", b"\x1bOA", b"\x1bOC", b"\x1bOB")
     with Terminal("--seed=5", "--length=1", "--bridge=0") as terminal:
         painted = terminal.press(b"", "q  quit")
         for tile in {tile.colour for row in game.tiles() for tile in row}:
             assert f"48;5;{play.terminal_colours()[tile]}m" in painted
-        terminal.press(b"h", f"Hint: {play.ACTIONS[actions[0]]}. The Gem is")
+        terminal.press(b"h", f"Hint: {ACTIONS[actions[0]]}. The Gem is")
         terminal.press(arrows[actions[0]], "step 1 ")
         terminal.press(b"u", "One step back.")
         terminal.press(b"".join(arrows[action] for action in actions), f"Solved in {len(actions)} steps.")
@@ -302,10 +283,14 @@ def test_on_terminals_that_are_small_or_plain():
             assert terminal.process.wait(30) == 0
 
 
-def test_without_a_terminal():
-    """One line that says so, before anything is compiled."""
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [([], "playing needs a terminal"), (["--env=bridge", "--length=4"], "max_length=4")],
+)
+def test_one_line_before_anything_is_compiled(given, message):
+    """Without a terminal, and for a board that cannot be."""
     started = subprocess.run(
-        [sys.executable, "-m", "experiments.boxworld.play"],
+        [sys.executable, "-m", "experiments.boxworld.play", *given],
         cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
         stdin=subprocess.DEVNULL,
@@ -315,4 +300,5 @@ def test_without_a_terminal():
         check=False,
     )
     assert started.returncode != 0
-    assert "playing needs a terminal" in started.stdout + started.stderr
+    assert message in started.stdout + started.stderr
+    assert "Traceback" not in started.stderr

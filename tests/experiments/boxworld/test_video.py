@@ -63,7 +63,8 @@ def test_frames_have_the_board_and_the_views(episode, views, frames):
         left, top = board
         assert (frames[time][corners(left, top, SCALE)] == episode.pictures[time]).all()
     places = [
-        found(frames[3], episodes.spotlight(episode.pictures[3], view.maps[3]), SCALE // 2) for view in views
+        found(frames[3], episodes.spotlight(episode.pictures[3], maps[3]), SCALE // 2)
+        for maps in views.values()
     ]
     assert len(set(places)) == 4
     assert min(left for left, _ in places) > board[0] + 10 * SCALE

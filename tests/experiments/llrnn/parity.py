@@ -6,7 +6,7 @@ import sys
 import jax
 import numpy as np
 
-from experiments.llrnn import train as llrnn
+from experiments.llrnn import train
 from experiments.llrnn.config import CellConfig, Config, TaskOptions
 
 MEMORY = CellConfig(name="ntm", features=8, memory_size=8, memory_width=4, powers=(0, -1, 1), sharpen=True)
@@ -21,7 +21,7 @@ CONFIG = Config(
 if __name__ == "__main__":
     found: dict = {"devices": jax.device_count()}
     for parallel in sys.argv[1:]:
-        params = llrnn.train(CONFIG, None, parallel).params
+        params = train.train(CONFIG, None, parallel).params
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
         found[parallel] = flat.astype(float).tolist()
     print(json.dumps(found))

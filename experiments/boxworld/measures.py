@@ -1,0 +1,179 @@
+"""How agents play BoxWorld: which boards they solve, at the end of training and afterwards."""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import runtime
+from experiments.boxworld.config import Config
+from experiments.boxworld.engine import type_label, type_name
+from experiments.boxworld.load import Trained
+from simplicial import AgentOutput, boxworld, rollout, win_rates
+
+EVALUATION_SEED = 2**31 - 2  # apart from every training seed in use: the same boards for every run
+SHOWN = ("solved", "died", "capped")
+"""How a board ends: with the Gem, by a trap, or given up."""
+ANY = [(0, 0, 0)]
+"""Stands for the type of boards that are drawn as in training, of any type."""
+SOLVED_EXACTLY = 25
+"""Boards of each type whose shortest solution is searched for."""
+
+
+def random_policy(params: Any, observation: jax.Array) -> AgentOutput:
+    """All actions alike."""
+    batch = observation.shape[:-3]
+    return AgentOutput(jnp.zeros((*batch, 4)), jnp.zeros(batch))
+
+
+def measure(
+    config: Config, policy: rollout.Policy, params: Any
+) -> tuple[win_rates.Evaluation, win_rates.Evaluation]:
+    """How boards end at the end of training; actions are drawn, as in training.
+
+    Args:
+        config: of the run.
+        policy: who plays.
+        params: its parameters, leaves [S, ...].
+
+    Returns:
+        Counts [S, 1] of boards drawn as in training, and counts [S, P] of `final_episodes` boards of every
+        type; as many of the first as of the others together.
+    """
+    board = config.board.make()
+    types = boxworld.puzzles(board)
+    of_types = win_rates.boards_of(jax.random.key(EVALUATION_SEED), types, config.final_episodes, board)
+    count = config.final_episodes * len(types)
+    # All boards at once: one compiled program plays them.
+    together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), _drawn(count, board), of_types)
+    played = _play(config, policy, params, together)
+    drawn, rest = (
+        [jax.tree.map(lambda leaf, part=part: leaf[part], one) for one in played]
+        for part in (slice(count), slice(count, None))
+    )
+    return _counts(drawn, ANY), _counts(rest, types)
+
+
+def overall(config: Config, policy: rollout.Policy, params: Any) -> dict[str, float]:
+    """How `eval_episodes` boards drawn as in training end, all seeds together: a fraction for each ending."""
+    boards = _drawn(config.eval_episodes, config.board.make())
+    counts = _counts(_play(config, policy, params, boards), ANY)
+    return {name: np.sum(getattr(counts, name)) / np.sum(counts.episodes) for name in SHOWN}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _drawn(count: int, board: boxworld.BoxWorldConfig) -> boxworld.State:
+    key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), count)
+    return boxworld.reset_batch(key, count, board)
+
+
+def _play(config: Config, policy, params, boards) -> list[win_rates.Played]:
+    """How the boards end for each seed."""
+    key, board = jax.random.key(EVALUATION_SEED + 1), config.board.make()
+    of_seeds = (
+        jax.tree.map(lambda leaf, seed=seed: leaf[seed], params)
+        for seed in range(jax.tree.leaves(params)[0].shape[0])
+    )
+    return [win_rates.play(policy, one, boards, board, key, cap=config.eval_cap) for one in of_seeds]
+
+
+def _counts(
+    played: Sequence[win_rates.Played], types: Sequence[tuple[int, int, int]]
+) -> win_rates.Evaluation:
+    """On the host, leaves [S, P]."""
+    tallies = jax.device_get([win_rates.tally(one, types) for one in played])
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *tallies)
+
+
+def conclude(config: Config, policy: rollout.Policy, params: Any) -> dict[str, Any]:
+    """The results of a run: `summarize` for the agent (all seeds together), each seed, and "chance"."""
+    found = measure(config, policy, params)
+    results = {"agent": summarize(*found)}
+    if config.seeds > 1:
+        for index in range(config.seeds):
+            results[f"seed {config.seed + index}"] = summarize(*found, slice(index, index + 1))
+    return results | {"chance": summarize(*measure(config, random_policy, {"none": jnp.zeros((1, 1))}))}
+
+
+def summarize(
+    drawn: win_rates.Evaluation, types: win_rates.Evaluation, seeds: slice = slice(None)
+) -> dict[str, Any]:
+    """What `measure` found, some seeds together: `shares` overall, and of each type of puzzle as "types"."""
+    whole, each = (
+        shares({name: np.sum(getattr(counts, name)[seeds], axis=0) for name in ("episodes", *SHOWN)})
+        for counts in (drawn, types)
+    )
+    return {**whole[0], "types": dict(zip(map(type_name, types.puzzles[0].tolist()), each, strict=True))}
+
+
+def shares(counts: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """For each type the fraction solved with its Wilson interval, lost to a trap and given up."""
+    rows = zip(*(counts[name].tolist() for name in ("episodes", *SHOWN)), strict=True)
+    return [
+        {
+            "solved": solved / episodes,
+            "interval": list(runtime.intervals.wilson_interval(solved, episodes)),
+            "died": died / episodes,
+            "capped": capped / episodes,
+            "episodes": episodes,
+        }
+        for episodes, solved, died, capped in rows
+    ]
+
+
+def by_type(
+    trained: Trained,
+    *,
+    episodes_each: int,
+    seed: int = 0,
+    cap: int = win_rates.CAP,
+    greedy: bool = False,
+) -> tuple[win_rates.Evaluation, dict[str, Any]]:
+    """How boards of every type end, and how long solutions are.
+
+    Args:
+        trained: the agent.
+        episodes_each: boards of each type.
+        seed: for boards and actions; the same boards for every agent.
+        cap: steps after which an episode is given up.
+        greedy: take the likeliest action instead of drawing one.
+
+    Returns:
+        The counts, and a record of them: for each type its `shares`, and the mean ratio of steps to those of
+        a shortest solution on some solved boards; "overall", the share solved of boards as the environment
+        draws them.
+
+    Raises:
+        ValueError: a number is not positive.
+    """
+    config = trained.config
+    types = boxworld.puzzles(config)
+    for_boards, for_actions = jax.random.split(jax.random.key(seed))
+    boards = win_rates.boards_of(for_boards, types, episodes_each, config)
+    played = win_rates.play(
+        trained.policy, trained.params, boards, config, for_actions, cap=cap, greedy=greedy
+    )
+    counts = jax.device_get(win_rates.tally(played, types))
+    some = np.arange(len(types) * episodes_each) % episodes_each < SOLVED_EXACTLY
+    boards, played = jax.tree.map(lambda leaf: leaf[some], jax.device_get((boards, played)))
+    ratios = win_rates.solution_ratios(boards, played).reshape(len(types), -1)
+
+    record: dict[str, Any] = {}
+    for puzzle, share, steps, row in zip(types, shares(vars(counts)), counts.steps, ratios, strict=True):
+        solved = row[~np.isnan(row)]
+        record[type_label(puzzle, can_bridge=config.gem_locks == 2)] = {
+            **share,
+            "mean_steps": int(steps) / episodes_each,
+            "steps_over_shortest": float(solved.mean()) if solved.size else None,
+        }
+    weights = win_rates.probabilities(types, config)
+    solved = counts.solved / counts.episodes
+    error = math.sqrt(float(np.sum(weights**2 * solved * (1 - solved) / counts.episodes)))
+    return counts, {
+        "overall": {"solved": float(weights @ solved), "standard_error": error},
+        "types": record,
+    }

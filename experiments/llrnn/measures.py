@@ -1,0 +1,96 @@
+"""Errors of a recurrent model: by length and split, and the score of Deletang et al."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from experiments import runtime
+from llrnn import model as models
+from llrnn import tasks
+
+EVALUATION_SEED = 2**31 - 1  # apart from every training seed in use: the same sequences for every run
+
+
+def predict(
+    model: models.RecurrentModel, params: Any, inputs: Float[Array, "B T I"]
+) -> Float[Array, "B T O"]:
+    """The model's logits."""
+    return cast(models.RecurrentOutput, model.apply({"params": params}, inputs)).logits
+
+
+def make_evaluation(
+    task: tasks.Task, model: models.RecurrentModel, examples: int
+) -> Callable[[Any], dict[str, dict[str, int]]]:
+    """A function from parameters to `{"SPLIT/error_LENGTH": counts}` at the task's lengths and splits.
+
+    Trained lengths and pairs are measured at the longest trained length, on fresh sequences.
+    """
+    lengths = sorted({task.train_lengths[1], *task.test_lengths})
+
+    # One compiled program for all lengths: shapes have room for the longest.
+    @functools.partial(jax.jit, static_argnames="split")
+    def count(params, split):
+        def at(length):
+            key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), length)
+            batch = task.sample(key, examples, length, max_length=lengths[-1], split=split)
+            logits = predict(model, params, task.encode(batch.tokens))
+            wrong = batch.mask & (jnp.argmax(logits, axis=-1) != batch.targets)
+            return {
+                "wrong": jnp.sum(wrong),
+                "symbols": jnp.sum(batch.mask),
+                "sequences_wrong": jnp.sum(jnp.any(wrong, axis=1)),
+                "sequences": jnp.sum(jnp.any(batch.mask, axis=1)),
+            }
+
+        return jax.lax.map(at, jnp.asarray(lengths))
+
+    def evaluation(params) -> dict[str, dict[str, int]]:
+        found = {}
+        for split in task.splits:
+            counts = jax.device_get(count(params, split))
+            for index, length in enumerate(lengths):
+                if counts["symbols"][index]:  # a few short sequences may hold nothing that a split scores
+                    found[f"{split}/error_{length}"] = {name: int(row[index]) for name, row in counts.items()}
+        return found
+
+    return evaluation
+
+
+def summarize(counts: Mapping[str, int]) -> dict[str, Any]:
+    """Error per symbol, and the share of sequences without any error with its Wilson interval."""
+    right = counts["sequences"] - counts["sequences_wrong"]
+    low, high = runtime.intervals.wilson_interval(right, counts["sequences"])
+    return {
+        "error": counts["wrong"] / counts["symbols"],
+        "symbols": counts["symbols"],
+        "sequences_right": right / counts["sequences"],
+        "sequences_right_interval": [low, high],
+        "sequences": counts["sequences"],
+    }
+
+
+def score(
+    task: tasks.StringTask,
+    model: models.RecurrentModel,
+    params: Any,
+    examples: int,
+    lengths: Sequence[int] = tasks.SCORED_LENGTHS,
+) -> float:
+    """The score of Deletang et al.: accuracy averaged over the lengths 41 to 500."""
+    longest = max(lengths)
+
+    @jax.jit
+    def right(params, length):
+        key = jax.random.fold_in(jax.random.key(EVALUATION_SEED), length)
+        batch = task.sample(key, examples, length, max_length=longest)
+        return tasks.accuracy(predict(model, params, task.encode(batch.tokens)), batch)
+
+    accuracies = {}
+    for length in lengths:
+        hits, symbols = right(params, jnp.int32(length))
+        accuracies[length] = int(hits) / int(symbols)
+    return tasks.deletang_score(accuracies, lengths=lengths)

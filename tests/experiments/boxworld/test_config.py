@@ -1,0 +1,102 @@
+"""Configs of BoxWorld: presets, the paper's settings, boards, mistakes."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.boxworld.config import WORLDS, AgentConfig, BoardConfig, Config, get_config
+from simplicial import boxworld
+from tests.experiments.boxworld.small import small
+
+
+@pytest.mark.parametrize("preset", get_config.names)
+def test_presets_are_valid(preset):
+    get_config(preset).validate()
+
+
+def test_the_papers_settings():
+    """Section 5 and Appendix: 5.5e9 steps, 512 environments, 1280 steps in an update."""
+    config = get_config("paper")
+    assert config.frames_per_step == 20480
+    assert config.steps * config.frames_per_step == pytest.approx(5.5e9, rel=1e-3)
+    assert config.batch_size * config.unroll == 1280
+    assert config.board.is_the_papers
+    depth = get_config("paper_depth")
+    assert (depth.agent.make().num_blocks, depth.agent.make().num_virtual_entities) == (4, 0)
+    assert get_config("paper_standard").board.make() == WORLDS["standard"]
+
+
+def test_a_burst_goes_on_with_a_run_of_the_paper():
+    """The two presets differ in what may differ between sessions only."""
+    burst, paper = get_config("burst"), get_config("paper")
+    different = [
+        field.name
+        for field in dataclasses.fields(Config)
+        if getattr(burst, field.name) != getattr(paper, field.name)
+    ]
+    assert different == ["session_seconds"]
+    fields = {field.name: field for field in dataclasses.fields(Config)}
+    assert fields["session_seconds"].metadata["resumable"]
+
+
+def test_parameter_counts_of_the_presets():
+    def count(agent):
+        picture = jax.ShapeDtypeStruct((1, 7, 10, 3), np.uint8)
+        return sum(
+            leaf.size for leaf in jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0), picture))
+        )
+
+    assert count(get_config("paper").agent.make()) == 365_513
+    assert count(AgentConfig(kind="relational").make()) == 239_241
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"agent": AgentConfig(kind="cubic")}, r"agent.kind='cubic' is not one of simplicial, relational"),
+        ({"agent": AgentConfig(dtype="float8")}, r"agent.dtype='float8' is not one of float32, bfloat16"),
+        ({"agent": AgentConfig(virtual_entities=0)}, r"agent.virtual_entities=0 must be at least 1"),
+        ({"agent": AgentConfig(features=63)}, r"features.*63"),
+        ({"board": BoardConfig(world="flat")}, r"board.world='flat' is not one of bridge, standard"),
+        ({"board": BoardConfig(max_length=9)}, r"board: .*max_length"),
+        ({"groups": 3}, r"groups=3 must divide batch_size=16"),
+        ({"unroll": 1}, r"unroll=1 must be at least 2"),
+        ({"epsilon": 0.0}, r"epsilon=0.0 must be above 0"),
+        ({"discount": 1.5}, r"discount=1.5 must be at most 1"),
+        ({"session_seconds": -1.0}, r"session_seconds=-1.0 must be at least 0"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_config_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        small(**change).validate()
+
+
+@pytest.mark.parametrize(
+    ("board", "message"),
+    [
+        (BoardConfig(min_length=4, max_length=4), "max_length=4.*slots"),
+        (
+            BoardConfig(world="standard", bridge_probability=0.5),
+            "bridge_probability must be 0 for a Gem with one lock",
+        ),
+        (
+            BoardConfig(world="standard", min_distractors=-1, max_distractors=-1),
+            "min_distractors must be a whole number of at least 0",
+        ),
+    ],
+)
+def test_a_board_that_cannot_be_is_refused(board, message):
+    with pytest.raises(ValueError, match=message):
+        board.make()
+
+
+def test_boards():
+    board = BoardConfig(
+        min_length=2, max_length=2, bridge_probability=1.0, min_distractors=1, max_distractors=1
+    )
+    state = jax.device_get(jax.jit(boxworld.reset)(jax.random.key(0), board.make()))
+    assert state.puzzle[0] == 2
+    assert state.puzzle[1] > 0
+    assert state.puzzle[3] == 1
