@@ -71,17 +71,19 @@ def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Fig
         if curves := [points(run) for run in seeds if run["curve"]]:
             steps[name] = _common([{point.step: point.value for point in curve} for curve in curves])
             seconds[name] = _by_seconds(curves)
-    frame = {"title": title, "ylim": (-0.03, 1.03), "size": (5.4, 3.4)}
+    frame: dict[str, Any] = {"title": title, "ylim": (-0.03, 1.03), "size": (5.4, 3.4)}
     marks = {"longest trained": max(runs[0]["train_lengths"])}
     by_length = runtime.plots.curve_figure(
         lengths, xlabel="facts of the chain, k", ylabel="accuracy", marks=marks, **frame
     )
     by_length.axes[0].set_xticks(sorted({k for of_model in lengths.values() for k in of_model[0]}))
-    frame["ylabel"] = f"mean accuracy, {spelt(runs[0]['metric_lengths'])}"
+    metric = f"mean accuracy, {spelt(runs[0]['metric_lengths'])}"
     return {
         "by_length": by_length,
-        "by_steps": runtime.plots.curve_figure(steps, xlabel="steps", **frame),
-        "by_seconds": runtime.plots.curve_figure(seconds, xlabel="seconds of training", **frame),
+        "by_steps": runtime.plots.curve_figure(steps, xlabel="steps", ylabel=metric, **frame),
+        "by_seconds": runtime.plots.curve_figure(
+            seconds, xlabel="seconds of training", ylabel=metric, **frame
+        ),
     }
 
 

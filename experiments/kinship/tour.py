@@ -25,7 +25,7 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     rows = [_row(name, "here", accuracies, lengths) for name, accuracies in tests.items()]
     pictures = {
         directory / "by_length.png": "This run: accuracy on new problems by the length of their chain.",
-        directory / "by_seconds.png": "This run: what counts, during training.",
+        directory / "by_seconds.png": "This run: mean accuracy on longer chains, during training.",
     }
     published = measures.of_preset(PUBLISHED, "ablation")
     for name, lines in published.items():
@@ -34,7 +34,7 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     if published:
         seconds = max(line["train_seconds"] for lines in published.values() for line in lines)
         path = runtime.plots.save(figures.of_lines(published)["by_length"], directory / "published.png")
-        pictures[path] = f"Published: mean over seeds with its 95 % interval, {seconds:.0f} s a model."
+        pictures[path] = f"Published: mean over seeds with its 95 % interval, {seconds:.0f} s per model."
     trained, longest, own = config.data.train_lengths, config.data.test_lengths[-1], tests[config.model]
     parameters = " and ".join(f"{result.results['parameters']:,}" for result in results.values())
     return runtime.Stop(
@@ -51,7 +51,7 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
         figures=pictures,
         caveat=(
             f"{parameters} parameters, as many seconds of training each; the run made here is one seed, "
-            f"{config.data.test_problems} problems of each length. The measure was fixed before: "
+            f"{config.data.test_problems} problems of each length. The metric was chosen in advance: "
             f"{config.metric}."
         ),
     )

@@ -154,12 +154,8 @@ def always(answers: Mapping[str, str], batches: mathematics.Batches) -> evaluati
     named = [answers.get(nearest(module, answers)) for module in batches.modules]
 
     def right(batch):
-        return np.asarray(
-            [
-                index >= 0 and batches.question(int(index)).answer == named[int(module)]
-                for index, module in zip(batch.index, batch.module, strict=True)
-            ]
-        )
+        rows = zip(batch.index.tolist(), batch.module.tolist(), strict=True)
+        return np.asarray([i >= 0 and batches.question(i).answer == named[module] for i, module in rows])
 
     return evaluation.score(right, batches, batches.modules, split=batches.split)
 
