@@ -1,7 +1,6 @@
-r"""Configs of FOLNets and Transformers on kinship problems.
+"""Configs of FOLNets and Transformers on kinship problems.
 
-    python -m experiments.kinship --config=PRESET \
-        --config.FIELD=VALUE --workdir=DIR
+    python -m experiments.kinship --config=PRESET --config.FIELD=VALUE --workdir=DIR
 
 Each preset's docstring says what it should reach, on which hardware, in how long.
 """
@@ -79,6 +78,7 @@ class Config(runtime.RunConfig):
     def validate(self) -> None:
         """See `RunConfig.validate`; also makes the settings of all models, which check themselves."""
         super().validate()
+        steps, lrs, baselines = self.steps, self.lrs, self.baselines
         if self.seed >= parts.TEST_SEED:
             raise ValueError(f"seed={self.seed} must be below {parts.TEST_SEED}: the others are for tests")
         for name in ("lr", "weight_decay", "clip", "warmup_steps", "decay_steps"):
@@ -87,23 +87,17 @@ class Config(runtime.RunConfig):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be from 0 up to 1")
         runtime.at_least("eval_batch_size", self.eval_batch_size, 1)
-        if self.steps * self.batch_size > 2**32:
+        if steps * self.batch_size > 2**32:
+            raise ValueError(f"steps={steps} of batch_size={self.batch_size} must be at most 2^32 problems")
+        if self.decay_steps and not self.warmup_steps < self.decay_steps >= steps:
             raise ValueError(
-                f"steps={self.steps} of batch_size={self.batch_size} must be at most 2^32 problems"
-            )
-        if self.decay_steps and not self.warmup_steps < self.decay_steps >= self.steps:
-            raise ValueError(
-                f"decay_steps={self.decay_steps} must be at least steps={self.steps}, and more than "
+                f"decay_steps={self.decay_steps} must be at least steps={steps}, and more than "
                 f"warmup_steps={self.warmup_steps}"
             )
-        if len(self.lrs) not in (0, len(self.baselines)):
-            raise ValueError(
-                f"lrs={self.lrs} must be one for each of the {len(self.baselines)} baselines, or ()"
-            )
+        if len(lrs) not in (0, len(baselines)):
+            raise ValueError(f"lrs={lrs} must be one for each of the {len(baselines)} baselines, or ()")
         if len(set(self.models)) != len(self.models):
-            raise ValueError(
-                f"baselines={self.baselines} must differ from each other and from {self.model!r}"
-            )
+            raise ValueError(f"baselines={baselines} must differ from each other and from {self.model!r}")
         self.data.validate()
         if not self.metric_lengths or set(self.metric_lengths) - set(self.data.test_lengths):
             raise ValueError(
@@ -120,7 +114,7 @@ class Config(runtime.RunConfig):
 
     @property
     def metric(self) -> str:
-        """What counts, in words."""
+        """The name of the metric, in words."""
         lengths = ", ".join(map(str, self.metric_lengths))
         return f"mean accuracy over k = {lengths}, at the last step"
 
@@ -212,13 +206,7 @@ def num_of(settings: FOLNetConfig) -> int:
 
 
 def matched_folnet(settings: FOLNetConfig, parameters: int) -> FOLNetConfig:
-    """A FOLNet with about as many parameters, by the width of its unary boolean operator.
-
-    This is for FOLNets what `folnet.matched_to` is for Transformers.
-
-    Raises:
-        ValueError: even with a width of 1 it has more.
-    """
+    """`folnet.matched_to` for FOLNets, by the unary boolean operator's width; ValueError if 1 is too wide."""
     one, two = (num_of(settings.replace(intermediate_size=width)) for width in (1, 2))
     width = 1 + round((parameters - one) / (two - one))  # each adds as many
     if width < 1:
@@ -235,9 +223,7 @@ def quick() -> Config:
     109,914 and 109,950 parameters; 20 s of training each. Both know all problems of 2 and 3 facts after some
     300 steps. They differ on longer ones, but one seed supports no conclusion: results/kinship has several.
     Of the learning rates 1e-3, 2e-3 and 4e-3, tried with one seed that is not among those, the last was the
-    best of both models.
-
-    It took 157 s in all on two busy CPU cores; on idle ones it should take about 80.
+    best of both models. It took 157 s in all on two busy CPU cores; on idle ones it should take about 80.
     """
     return Config(
         baselines=("j.at",),
@@ -256,13 +242,8 @@ def ablation() -> Config:
     minutes on two CPU cores with compiling and measuring.
     """
     config = quick()
-    return dataclasses.replace(
-        config,
-        max_seconds=150.0,
-        eval_every=200,
-        log_every=100,
-        data=dataclasses.replace(config.data, test_problems=500),
-    )
+    data = dataclasses.replace(config.data, test_problems=500)
+    return dataclasses.replace(config, max_seconds=150.0, eval_every=200, log_every=100, data=data)
 
 
 def accelerator() -> Config:
@@ -310,9 +291,8 @@ def text() -> Config:
     These models are not comparable with those of the paper's Figure 5, pretrained on 160 GB of text.
     """
     config = accelerator()
-    return dataclasses.replace(
-        config, batch_size=128, eval_batch_size=100, data=dataclasses.replace(config.data, form=parts.TEXT)
-    )
+    data = dataclasses.replace(config.data, form=parts.TEXT)
+    return dataclasses.replace(config, batch_size=128, eval_batch_size=100, data=data)
 
 
 get_config = runtime.Presets(

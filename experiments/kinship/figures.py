@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def draw(config: Config, workdir: Path, results: Mapping[str, runtime.FitResult]) -> dict[str, Path]:
-    """Draws Figure 5 and the metric against steps and seconds, of one run of each model.
-
-    Returns:
-        The files written, by the name of the figure.
-    """
+    """Draws the figures (`of_lines`) of one run of each model; the files written, by the figure's name."""
     lines = {
         name: [line(config, result, workdir if name == config.model else workdir / name)]
         for name, result in results.items()

@@ -23,7 +23,6 @@ Arrays = dict[str, np.ndarray]
 """`input_ids` [B, T], `attention_mask` [B, T], `labels` [B]; `relation_ids` [B, T, T, ...] of a graph,
 `token_type_ids` [B, T] of what is written out."""
 
-
 Reader = Callable[[kinship.Kinship, Iterable[int]], Arrays]
 """Turns the problems of some numbers into arrays; the same for the same numbers."""
 

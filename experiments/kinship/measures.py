@@ -68,15 +68,9 @@ class Tests:
 def logits(model: nn.Module, params: Any, batch: Mapping[str, Any], dropout: jax.Array | None = None) -> Any:
     """Logits of the classes, for problems as a reader gives them; with a key, there is dropout."""
     atoms = {"relation_ids": batch["relation_ids"]} if "relation_ids" in batch else {}
-    out: Any = model.apply(
-        {"params": params},
-        batch["input_ids"],
-        batch.get("token_type_ids"),
-        batch["attention_mask"],
-        dropout is None,
-        rngs=None if dropout is None else {"dropout": dropout},
-        **atoms,
-    )
+    texts = batch["input_ids"], batch.get("token_type_ids"), batch["attention_mask"]
+    rngs = None if dropout is None else {"dropout": dropout}
+    out: Any = model.apply({"params": params}, *texts, dropout is None, rngs=rngs, **atoms)
     return out.logits
 
 
@@ -92,10 +86,7 @@ def make_answer(
     def chosen(params, batch):
         return jnp.argmax(logits(model, params, batch), axis=-1)
 
-    def answer(params):
-        return tests.answers(lambda batch: chosen(params, jax.device_put(batch, split)))
-
-    return answer
+    return lambda params: tests.answers(lambda batch: chosen(params, jax.device_put(batch, split)))
 
 
 def accuracies(config: Config, right: Mapping[str, int]) -> dict[str, float]:
@@ -113,19 +104,12 @@ def accuracies(config: Config, right: Mapping[str, int]) -> dict[str, float]:
 
 def summarize(config: Config, right: Mapping[str, int]) -> dict[str, Any]:
     """A run's results: the metric by its name, and each test with an interval over its problems."""
-    total = config.data.test_problems
-    return {
-        "metric": {"name": config.metric, "value": accuracies(config, right)[METRIC]},
-        "tests": {
-            name: {
-                "right": hits,
-                "total": total,
-                "accuracy": hits / total,
-                "interval": list(runtime.intervals.wilson_interval(hits, total)),
-            }
-            for name, hits in right.items()
-        },
-    }
+    total, tests = config.data.test_problems, {}
+    for name, hits in right.items():
+        interval = list(runtime.intervals.wilson_interval(hits, total))
+        tests[name] = {"right": hits, "total": total, "accuracy": hits / total, "interval": interval}
+    metric = {"name": config.metric, "value": accuracies(config, right)[METRIC]}
+    return {"metric": metric, "tests": tests}
 
 
 def curve(workdir: Path) -> list[Point]:
@@ -159,11 +143,7 @@ def points(of_line: Mapping[str, Any]) -> list[Point]:
 
 
 def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
-    """The lines of a preset in a record, by model, seeds in order; none if there is no record.
-
-    Raises:
-        ValueError: a line is damaged; the file and the line are named.
-    """
+    """A preset's lines in a record, by model, seeds in order; {} without a record; ValueError if damaged."""
     if not file.exists():
         return {}
     lines = []

@@ -116,11 +116,7 @@ class DataConfig:
         return self._source("train_lengths", seed, self.train_lengths, "seen")
 
     def tests(self) -> Iterator[tuple[str, kinship.Kinship]]:
-        """The problems of each k, "k"; where anything is held out, also those that need it, "held_out/k".
-
-        Raises:
-            ValueError: what does not fit, by name.
-        """
+        """The problems of each k, "k", and of those that need what is held out, "held_out/k"; see `train`."""
         held_out = self.held_out()
         for length in self.test_lengths:
             yield str(length), self._source("test_lengths", TEST_SEED + length, (length,), "seen")

@@ -1,4 +1,4 @@
-r"""FOLNet and Transformers on kinship problems: trained on short chains of facts, asked about long ones.
+"""FOLNet and Transformers on kinship problems: trained on short chains of facts, asked about long ones.
 
     python -m experiments.kinship --config=quick --workdir=runs/kinship
 
@@ -54,9 +54,6 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
     model, tests = config.make(config.model), measures.Tests(config, config.model)
     answer = measures.make_answer(config, model, tests, parallel)
 
-    def evaluate(params):
-        return measures.accuracies(config, tests.right(answer(params)))
-
     def conclude(params):
         return {
             "model": config.model,
@@ -68,7 +65,7 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
         config,
         **problem(config, model),
         batches=make_batches(config),
-        evaluate=evaluate,
+        evaluate=lambda params: measures.accuracies(config, tests.right(answer(params))),
         conclude=conclude,
         workdir=workdir,
         parallel=parallel,

@@ -1,7 +1,6 @@
 """Configs of the TP-Transformer and the Transformer on the Mathematics Dataset.
 
-    python -m experiments.mathematics --config=PRESET \
-        --config.FIELD=VALUE --workdir=DIR
+    python -m experiments.mathematics --config=PRESET --config.FIELD=VALUE --workdir=DIR
 
 Each preset's docstring says what it should reach, on which hardware, in how long. Large sets of questions are
 made beforehand by `python -m experiments.mathematics.data`; small ones are drawn when the run starts.
@@ -28,7 +27,6 @@ CHOICES = {
     "dtype": DTYPES,
     "attention": ("", "xla", "cudnn"),
 }
-TRAINING_SPLITS = (mathematics.TRAIN, *mathematics.LEVELS)
 MATCHED, NONE = 0, "none"
 
 
@@ -76,11 +74,7 @@ class ModelConfig:
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
     def matched(self, parameters: int) -> "ModelConfig":
-        """The same with the `filter_features` that bring it nearest to a number of parameters.
-
-        Raises:
-            ValueError: it has more even without any.
-        """
+        """With the `filter_features` nearest to a number of parameters; ValueError if it always has more."""
         one, two = (dataclasses.replace(self, filter_features=n).parameters() for n in (1, 2))
         wanted = 1 + round((parameters - one) / (two - one))  # each adds as many
         if wanted < 1:
@@ -118,7 +112,7 @@ class DataConfig:
 
     def validate(self) -> None:
         """Checks what can be checked without reading; ValueError naming what is wrong."""
-        runtime.one_of("data.split", self.split, TRAINING_SPLITS)
+        runtime.one_of("data.split", self.split, (mathematics.TRAIN, *mathematics.LEVELS))
         for name, split in (("modules", self.split), ("extrapolation", mathematics.EXTRAPOLATE)):
             if getattr(self, name):
                 mathematics.check_modules(split, getattr(self, name))
@@ -145,8 +139,7 @@ class DataConfig:
         """The questions; ValueError if the directory has none, or for what cannot be drawn."""
         if self.directory:
             return mathematics.open_source(self.directory)
-        drawn = {"names": self.modules, "extrapolation": self.extrapolation, "seed": self.seed}
-        return mathematics.Generator(self.train, self.test, **drawn)
+        return mathematics.Generator(self.train, self.test, self.modules, self.extrapolation, self.seed)
 
     def test_modules(self, source: mathematics.Source) -> dict[str, tuple[str, ...]]:
         """The modules that are measured, by test split."""
@@ -230,12 +223,8 @@ class Config(runtime.RunConfig):
         model = self.baseline
         if model.filter_features == MATCHED:
             model = model.matched(self.model.parameters())
-        return dataclasses.replace(
-            self,
-            model=model,
-            baseline=ModelConfig(name=NONE),
-            role_head=min(self.role_head, model.num_heads - 1),
-        )
+        head = min(self.role_head, model.num_heads - 1)
+        return dataclasses.replace(self, model=model, baseline=ModelConfig(name=NONE), role_head=head)
 
 
 def quick() -> Config:
@@ -245,10 +234,9 @@ def quick() -> Config:
     giving the module's commonest answer has .10 and .25; in 105 s of training on two CPU cores, 124 s with
     drawing questions, compiling and measuring. Three seeds in results/mathematics: .87 to 1.00, .53 to .59.
     """
+    chosen = ("numbers__place_value", "comparison__pair")
     return Config(
-        data=DataConfig(
-            modules=("numbers__place_value", "comparison__pair"), train=15_000, test=500, buckets=("54x16",)
-        ),
+        data=DataConfig(modules=chosen, train=15_000, test=500, buckets=("54x16",)),
         model=ModelConfig(features=64, filter_features=128, num_heads=4, num_layers=2),
         lr=3e-3,
         warmup_steps=50,

@@ -29,19 +29,14 @@ def main() -> None:
 
 
 def chosen(names: Sequence[str], *, train: int, test: int, seed: int) -> mathematics.Generator:
-    """What to draw: modules of training and of extrapolation, by name; all of both if none is named.
-
-    Raises:
-        ValueError: a name that does not exist (with the nearest), or a number that does not fit.
-    """
+    """What to draw: the modules of both kinds that are named, else all; ValueError for what does not fit."""
+    counts = {"train": train, "test": test, "seed": seed}
     if not names:
-        return mathematics.Generator(train=train, test=test, seed=seed)
+        return mathematics.Generator(**counts)
     extrapolation = [name for name in names if name in mathematics.EXTRAPOLATION_MODULES]
     # An unknown name is left for the generator to report.
     training = [name for name in names if name in mathematics.MODULES or name not in extrapolation]
-    return mathematics.Generator(
-        train=train, test=test, names=training, extrapolation=extrapolation, seed=seed
-    )
+    return mathematics.Generator(**counts, names=training, extrapolation=extrapolation)
 
 
 def summary(made: mathematics.TextDirectory) -> str:

@@ -29,11 +29,7 @@ def draw(
     results: Mapping[str, runtime.FitResult],
     source: mathematics.Source,
 ) -> dict[str, Path]:
-    """Draws the figures of a run and, if `configs` has one, its baseline into the run's directory.
-
-    Returns:
-        The files written, by the name of the figure.
-    """
+    """Draws a run, the first of `configs`, and its baseline if any; the files, by the name of the figure."""
     config, first = next(iter(configs.values())), next(iter(results.values()))
     always = first.results["commonest_answer"]
     drawn = {"learning": learning(workdir, configs, scores(always, mathematics.INTERPOLATE))}
@@ -65,11 +61,7 @@ def scores(results: Mapping[str, Any], split: str) -> evaluation.Scores:
 
 
 def bars(shares: Mapping[str, evaluation.Scores], *, title: str) -> "Figure":
-    """Figure 3: the exact match of every module in one split, a bar for the scores of each model by its name.
-
-    Raises:
-        ValueError: there is nothing to draw.
-    """
+    """Figure 3: bars of each model's exact match by module in one split; ValueError if there is no module."""
     modules = list(dict.fromkeys(module for of_model in shares.values() for module in of_model.modules))
     if not modules:
         raise ValueError("shares must hold at least one module, got none")
@@ -146,10 +138,7 @@ def marked(question: str) -> str:
 
 
 def palette(count: int) -> list[tuple[float, float, float]]:
-    """Light colours for dark letters, neighbours in number far apart in hue.
-
-    As twenty colours cannot all be told apart, the figures also write the number of the cluster.
-    """
+    """Light colours for dark letters, neighbours in number far apart in hue; too many to be told apart."""
     golden = (5**0.5 - 1) / 2  # a turn that never comes close to an earlier one
     return [
         colorsys.hls_to_rgb((0.6 + index * golden) % 1, (0.82, 0.7)[index % 2], 0.75)
@@ -192,7 +181,6 @@ def coloured(
                 axes.text(x + 0.5, 1.25 * y + 0.82, str(number), fontsize=4, color="#444444", **middle)
         axes.set(xlim=(0, columns), ylim=(1.25 * len(lines), -0.1))
         axes.axis("off")
-        axes.set_title(
-            "\n".join(textwrap.fill(part, 90) for part in title.splitlines()), loc="left", fontsize=9
-        )
+        wrapped = "\n".join(textwrap.fill(part, 90) for part in title.splitlines())
+        axes.set_title(wrapped, loc="left", fontsize=9)
     return figure

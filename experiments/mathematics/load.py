@@ -44,16 +44,10 @@ class Trained:
     questions: Path | None = None
 
     def encode(self, questions: Sequence[str]) -> Int[Array, "B S"]:
-        """Questions as symbols, of the smallest of a few lengths.
-
-        Raises:
-            ValueError: a character outside the vocabulary, or a question that is too long.
-        """
-        longest = max(map(len, questions))
-        if longest > mathematics.MAX_QUESTION:
-            raise ValueError(
-                f"the question has {longest} characters, expected at most {mathematics.MAX_QUESTION}"
-            )
+        """Questions as symbols, of the smallest of a few lengths; ValueError for what cannot be encoded."""
+        longest, most = max(map(len, questions)), mathematics.MAX_QUESTION
+        if longest > most:
+            raise ValueError(f"the question has {longest} characters, expected at most {most}")
         length = next(source for source, _ in mathematics.BUCKETS if source >= longest + 2)
         return jnp.asarray(self.vocabulary.encode_batch(list(questions), length))
 

@@ -57,10 +57,9 @@ def typed(stream: TextIO) -> Iterator[str]:
     while True:
         if stream.isatty():
             print(PROMPT, end="", flush=True)
-        line = stream.readline()
-        if not line.strip():
+        if not (line := stream.readline().strip()):
             return
-        yield line.strip()
+        yield line
 
 
 def colourful(choice: str, stream: TextIO) -> bool:
@@ -73,12 +72,8 @@ def find_clusters(
 ) -> roles.RoleClusters | None:
     """Clusters of the role vectors of test questions, or, without any, of those asked.
 
-    The run says whose test questions (its first module's), which head and how many clusters (k), unless they
-    are given.
-
-    Returns:
-        The clusters; None for a model without roles, or if there are no questions or too few for the default
-        number of clusters.
+    The run's config says which module, head and number of clusters k, unless they are given. None for a model
+    without roles, if there are no questions, or too few for the default k.
 
     Raises:
         ValueError: a module or head that does not exist, or more clusters than different role vectors.
@@ -100,11 +95,7 @@ def find_clusters(
 
 
 def test_questions(trained: Trained, module: str | None) -> list[str]:
-    """Some test questions of a run; none if the run's questions are not available.
-
-    Raises:
-        ValueError: the module is not one of the run's.
-    """
+    """Some test questions of a run, none if they are not available; ValueError for an unknown module."""
     config = trained.config
     if config is None:
         return []
@@ -137,11 +128,7 @@ class Solver:
     colour: bool = False
 
     def solve(self, question: str) -> str:
-        """The question, its roles, the answer and the beam, in a few lines.
-
-        Raises:
-            ValueError: the question has characters that the model does not know, or is too long.
-        """
+        """The question, its roles, the answer and the beam, as lines; ValueError as `Trained.encode`."""
         (answer,) = self.trained.answer([question])
         beam = self.trained.beam(question, self.beams)
         candidates = [f"   {probability:7.2%}  {candidate}" for candidate, probability in beam]
@@ -169,11 +156,7 @@ class Solver:
         return [text, signs]
 
     def picture(self, questions: Sequence[str]):
-        """Questions coloured by the clusters of their role vectors.
-
-        Raises:
-            ValueError: there are no clusters.
-        """
+        """Questions coloured by the clusters of their role vectors; ValueError without clusters."""
         return figures.coloured(
             [figures.marked(question) for question in questions],
             [self.labels(question) for question in questions],
@@ -182,9 +165,7 @@ class Solver:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string(
-        "run", None, "a run's directory, a released folder or the authors' file", required=True
-    )
+    flags.DEFINE_string("run", None, "a run, a released folder or the authors' file", required=True)
     flags.DEFINE_integer("step", None, "which checkpoint; the last by default", lower_bound=0)
     flags.DEFINE_multi_string("question", [], "a question; may be given several times; else they are typed")
     flags.DEFINE_integer("beams", Solver.beams, "answers followed side by side", lower_bound=1)

@@ -59,11 +59,7 @@ def main(
 
 
 def open_questions(config: Config, workdir: Path | None) -> mathematics.Source:
-    """The questions; if they must be drawn, that happens once, and a workdir keeps them.
-
-    Raises:
-        ValueError: there are none where the config says, or the folder holds others.
-    """
+    """The questions, which a workdir keeps if they are drawn; ValueError if it holds others, or for none."""
     source = config.data.open()
     if workdir is None or not isinstance(source, mathematics.Generator):
         return source
@@ -80,10 +76,6 @@ def train(
     model, batches = config.model.make(), training_batches(config, source)
     forced, decoded = measures.by_forcing(model), measures.by_decoding(model)
     some = measures.test_batches(config, source, config.eval_questions)
-
-    def feed(step: int) -> dict[str, Any]:
-        batch = batches[step]
-        return {"source": batch.source, "target": batch.target}
 
     def evaluate(params):
         found = {}
@@ -105,7 +97,7 @@ def train(
     return runtime.fit(
         config,
         **problem(config, model),
-        batches=feed,
+        batches=lambda step: dict(zip(("source", "target"), batches[step], strict=False)),
         evaluate=evaluate,
         conclude=conclude,
         workdir=workdir,
@@ -115,11 +107,7 @@ def train(
 
 
 def training_batches(config: Config, source: mathematics.Source) -> mathematics.Batches:
-    """The rows of this process of the batches that a run trains on.
-
-    Raises:
-        ValueError: there are none, or questions that fit no bucket.
-    """
+    """The training batches, this process's rows; ValueError for none, or if a question fits no bucket."""
     data, process = config.data, {"process_index": jax.process_index(), "process_count": jax.process_count()}
     sizes = {"batch_size": config.batch_size, "buckets": data.shapes()}
     return mathematics.Batches(source, data.split, data.modules or None, seed=config.seed, **sizes, **process)
@@ -139,14 +127,11 @@ def make_loss(model: EncoderDecoder) -> Callable[..., runtime.Sums]:
         dropout = key if model.dropout_rate else None
         logits = measures.logits(model, params, batch["source"], given, dropout=dropout)
         sums = objective.next_symbol_sums(logits, labels, pad=model.pad)
-        return runtime.Sums(
-            sums.loss,
-            sums.symbols,
-            {
-                "symbols_right": (sums.correct_symbols, sums.symbols),
-                "exact_match": (sums.correct_answers, sums.answers),
-            },
-        )
+        metrics = {
+            "symbols_right": (sums.correct_symbols, sums.symbols),
+            "exact_match": (sums.correct_answers, sums.answers),
+        }
+        return runtime.Sums(sums.loss, sums.symbols, metrics)
 
     return loss
 
