@@ -127,11 +127,8 @@ def make_loss(model: EncoderDecoder) -> Callable[..., runtime.Sums]:
         dropout = key if model.dropout_rate else None
         logits = measures.logits(model, params, batch["source"], given, dropout=dropout)
         sums = objective.next_symbol_sums(logits, labels, pad=model.pad)
-        metrics = {
-            "symbols_right": (sums.correct_symbols, sums.symbols),
-            "exact_match": (sums.correct_answers, sums.answers),
-        }
-        return runtime.Sums(sums.loss, sums.symbols, metrics)
+        right, exact = (sums.correct_symbols, sums.symbols), (sums.correct_answers, sums.answers)
+        return runtime.Sums(sums.loss, sums.symbols, {"symbols_right": right, "exact_match": exact})
 
     return loss
 
