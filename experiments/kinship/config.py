@@ -1,7 +1,6 @@
-r"""Configs of FOLNets and Transformers on kinship problems.
+"""Configs of FOLNets and Transformers on kinship problems.
 
-    python -m experiments.kinship --config=PRESET \
-        --config.FIELD=VALUE --workdir=DIR
+    python -m experiments.kinship --config=PRESET --config.FIELD=VALUE --workdir=DIR
 
 Each preset's docstring says what it should reach, on which hardware, in how long.
 """
@@ -14,19 +13,9 @@ import jax.numpy as jnp
 import optax
 
 from experiments import runtime
-from experiments.kinship import inputs as kinship_inputs
-from experiments.kinship.parts import (
-    BERT,
-    GRAPH,
-    RELATION_AWARE,
-    T5,
-    TEST_SEED,
-    TEXT,
-    TRANSFORMERS,
-    WITHOUT_RELATIONS,
-    DataConfig,
-    SizeConfig,
-)
+from experiments.kinship import parts
+from experiments.kinship.inputs import Graph, Reader, Room, Text, Written, WrittenGraph
+from experiments.kinship.parts import DataConfig, SizeConfig, naming
 from folnet import (
     FOLNet,
     FOLNetConfig,
@@ -40,20 +29,17 @@ from folnet.transformer import num_parameters
 
 @dataclasses.dataclass
 class Config(runtime.RunConfig):
-    """Models to be compared on the same problems, each with as many steps and as much time as allowed.
+    """Models to be compared on the same problems, each for `steps` or `max_seconds`, whichever ends first.
 
     A model is named by a word: a FOLNet by its operators, such as "jmc.atp" or "j.at" (letters as in Table 3
     of the paper); "bert"; "t5", with T5's relative positions; "relation_aware", the attention of Shaw et al.
-    (2018), which takes the graph as relations of pairs.
-
-    Every model runs until `steps` or `max_seconds` are over, whichever comes first; the curves compare them
-    after equal steps and after equal time. What counts is the mean accuracy over `metric_lengths` at the
-    last step, not at the best.
+    (2018), which takes the graph as relations of pairs. The metric is the mean accuracy over `metric_lengths`
+    at the last step, not at the best; curves compare models after equal steps and after equal time.
 
     Attributes:
         steps: number of updates at most.
         model: what is trained.
-        baselines: others to be trained on the same batches, each in a directory of its own below.
+        baselines: others to be trained on the same batches, each in its own directory below the run's.
         match: the FOLNet that all models are matched to in parameters by the width of their feed-forward
             layers, by its operators; "" leaves widths as they are.
         data: the problems.
@@ -62,8 +48,7 @@ class Config(runtime.RunConfig):
         lr: Adam's learning rate, after the warmup.
         lrs: those of the baselines, in their order; () for `lr`.
         warmup_steps: over which the rate rises in a line.
-        decay_steps: at which the rate has fallen to 0 in a line; 0 leaves it constant, so that a run may be
-            longer or shorter and is the same up to there.
+        decay_steps: at which the rate has fallen to 0 in a line; 0 leaves it constant.
         b1: Adam's beta 1.
         b2: Adam's beta 2.
         weight_decay: decoupled; 0 for none.
@@ -91,43 +76,34 @@ class Config(runtime.RunConfig):
     eval_batch_size: int = 300
 
     def validate(self) -> None:
-        """See `RunConfig.validate`; also makes the settings of all models, so that what they refuse is
-        refused.
-        """
+        """See `RunConfig.validate`; also makes the settings of all models, which check themselves."""
         super().validate()
-        if self.seed >= TEST_SEED:
-            raise ValueError(f"seed={self.seed} must be below {TEST_SEED}: the others are for tests")
+        steps, lrs, baselines = self.steps, self.lrs, self.baselines
+        if self.seed >= parts.TEST_SEED:
+            raise ValueError(f"seed={self.seed} must be below {parts.TEST_SEED}: the others are for tests")
         for name in ("lr", "weight_decay", "clip", "warmup_steps", "decay_steps"):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("b1", "b2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be from 0 up to 1")
         runtime.at_least("eval_batch_size", self.eval_batch_size, 1)
-        if self.steps * self.batch_size > 2**32:
+        if steps * self.batch_size > 2**32:
+            raise ValueError(f"steps={steps} of batch_size={self.batch_size} must be at most 2^32 problems")
+        if self.decay_steps and not self.warmup_steps < self.decay_steps >= steps:
             raise ValueError(
-                f"steps={self.steps} of batch_size={self.batch_size} must be at most 2^32 problems"
-            )
-        if self.decay_steps and not self.warmup_steps < self.decay_steps >= self.steps:
-            raise ValueError(
-                f"decay_steps={self.decay_steps} must be at least steps={self.steps}, and more than "
+                f"decay_steps={self.decay_steps} must be at least steps={steps}, and more than "
                 f"warmup_steps={self.warmup_steps}"
             )
-        if len(self.lrs) not in (0, len(self.baselines)):
-            raise ValueError(
-                f"lrs={self.lrs} must be one for each of the {len(self.baselines)} baselines, or ()"
-            )
+        if len(lrs) not in (0, len(baselines)):
+            raise ValueError(f"lrs={lrs} must be one for each of the {len(baselines)} baselines, or ()")
         if len(set(self.models)) != len(self.models):
-            raise ValueError(
-                f"baselines={self.baselines} must differ from each other and from {self.model!r}"
-            )
+            raise ValueError(f"baselines={baselines} must differ from each other and from {self.model!r}")
         self.data.validate()
         if not self.metric_lengths or set(self.metric_lengths) - set(self.data.test_lengths):
             raise ValueError(
                 f"metric_lengths={self.metric_lengths} must be some of data.test_lengths="
                 f"{self.data.test_lengths}"
             )
-        if self.match:
-            self._folnet("match", self.match)
         for name in self.models:
             self.settings(name)
 
@@ -138,7 +114,7 @@ class Config(runtime.RunConfig):
 
     @property
     def metric(self) -> str:
-        """What counts, in words."""
+        """The name of the metric, in words."""
         lengths = ", ".join(map(str, self.metric_lengths))
         return f"mean accuracy over k = {lengths}, at the last step"
 
@@ -149,45 +125,43 @@ class Config(runtime.RunConfig):
 
     def takes_relations(self, name: str) -> bool:
         """Whether a model is given the graph as relations of pairs."""
-        return self.data.form == GRAPH and name not in WITHOUT_RELATIONS
+        return self.data.form == parts.GRAPH and name not in parts.WITHOUT_RELATIONS
 
     def settings(self, name: str) -> FOLNetConfig | TransformerConfig:
         """A model's own settings, matched in parameters; ValueError for what does not fit."""
         field = "model" if name == self.model else "baselines"
         reference = self._folnet("match", self.match) if self.match else None
-        if name not in TRANSFORMERS:
+        if name not in parts.TRANSFORMERS:
             settings = self._folnet(field, name)
             return settings if reference is None else matched_folnet(settings, num_of(reference))
-        changes: dict[str, Any] = self._inputs(name) | {"absolute_position": name == BERT}
-        if name == T5:
+        changes = self._inputs(name) | {"absolute_position": name == parts.BERT}
+        if name == parts.T5:
             changes["relative_position"] = "t5"
-        elif name == RELATION_AWARE and self.data.form == TEXT:
+        elif name == parts.RELATION_AWARE and self.data.form == parts.TEXT:
             changes |= {"relative_position": "shaw", "max_distance": self.sizes.max_distance}
-        try:
+        with naming(f"{field}={name!r}"):
             if reference is not None:
                 return matched_to(reference, **changes)
-            sizes = dataclasses.asdict(self.sizes)
             known = {key.name for key in dataclasses.fields(TransformerConfig)}
-            common = {key: value for key, value in sizes.items() if key in known}
-            return TransformerConfig.from_dict(common | changes | {"num_labels": len(kinship.TARGETS)})
-        except ValueError as error:
-            raise ValueError(f"{field}={name!r}: {error}") from error
+            sizes = {key: size for key, size in dataclasses.asdict(self.sizes).items() if key in known}
+            return TransformerConfig.from_dict(sizes | changes)
 
     def make(self, name: str) -> FOLNetForSequenceClassification:
         """A model; it answers from its first token, as all do."""
         return FOLNetForSequenceClassification(self.settings(name))
 
-    def reader(self, name: str, source: kinship.Kinship) -> kinship_inputs.Reader:
+    def reader(self, name: str, source: kinship.Kinship) -> Reader:
         """What turns problems into what a model reads."""
         if self.takes_relations(name):
-            return kinship_inputs.Graph(self.data.room(source).people, inverses=self.data.inverses)
-        written = kinship_inputs.Text if self.data.form == TEXT else kinship_inputs.WrittenGraph
-        if self.data.spread:
-            return written(self.data.largest(), self.data.largest().people, spread=True)
-        return written(self.data.room(source), self.data.largest().people, spread=False)
+            return Graph(self.data.room(source).people, inverses=self.data.inverses)
+        return self._written(self.data.largest() if self.data.spread else self.data.room(source))
+
+    def _written(self, room: Room) -> Written:
+        kind = Text if self.data.form == parts.TEXT else WrittenGraph
+        return kind(room, self.data.largest().people, spread=self.data.spread)
 
     def make_optimizer(self) -> optax.GradientTransformation:
-        """Adam, with what is asked for."""
+        """Adam, with the schedule, clipping and weight decay of the config."""
         steps = max(self.warmup_steps, 1)
 
         def rate(count):
@@ -202,37 +176,27 @@ class Config(runtime.RunConfig):
         return optax.chain(*parts, optax.adamw(rate, b1=self.b1, b2=self.b2, weight_decay=self.weight_decay))
 
     def _inputs(self, name: str) -> dict[str, Any]:
-        """The settings that say what a model reads."""
+        """The settings that say what a model reads, and how many classes it tells apart."""
+        classes = {"num_labels": len(kinship.TARGETS)}
         if self.takes_relations(name):
             relations = kinship.RELATION_VOCAB_SIZE * (1 + self.data.inverses)
-            return {"vocab_size": kinship.VOCAB_SIZE, "relation_vocab_size": relations}
-        room = self.data.largest()
-        if self.data.form == TEXT:
-            reader: kinship_inputs.Written = kinship_inputs.Text(room, room.people, spread=self.data.spread)
-        else:
-            reader = kinship_inputs.WrittenGraph(room, room.people, spread=self.data.spread)
-        return {
-            "vocab_size": reader.vocab_size,
-            "relation_vocab_size": 0,
-            "max_position_embeddings": reader.length,
-        }
+            return classes | {"vocab_size": kinship.VOCAB_SIZE, "relation_vocab_size": relations}
+        reader = self._written(self.data.largest())
+        sizes = {"vocab_size": reader.vocab_size, "max_position_embeddings": reader.length}
+        return classes | sizes | {"relation_vocab_size": 0}
 
     def _folnet(self, field: str, operators: str) -> FOLNetConfig:
         """A FOLNet with the sizes as they are."""
         if "." not in operators:
             raise ValueError(
                 f"{field}={operators!r} is no model: expected a FOLNet's operators, such as 'jmc.atp'"
-                + (f", or one of {', '.join(TRANSFORMERS)}" if field != "match" else "")
+                + (f", or one of {', '.join(parts.TRANSFORMERS)}" if field != "match" else "")
             )
-        relative = "folnet" if self.data.form == TEXT else "none"
-        try:
-            return FOLNetConfig.from_dict(
-                dataclasses.asdict(self.sizes)
-                | self._inputs(operators)
-                | {"operators": operators, "relative_position": relative, "num_labels": len(kinship.TARGETS)}
-            )
-        except ValueError as error:
-            raise ValueError(f"{field}={operators!r}: {error}") from error
+        relative = "folnet" if self.data.form == parts.TEXT else "none"
+        own = {"operators": operators, "relative_position": relative}
+        with naming(f"{field}={operators!r}"):
+            sizes = dataclasses.asdict(self.sizes)
+            return FOLNetConfig.from_dict(sizes | self._inputs(operators) | own)
 
 
 @functools.cache
@@ -241,21 +205,10 @@ def num_of(settings: FOLNetConfig) -> int:
     return num_parameters(FOLNet(settings))
 
 
-@functools.cache
 def matched_folnet(settings: FOLNetConfig, parameters: int) -> FOLNetConfig:
-    """A FOLNet with about so many parameters, by the width of its unary boolean operator.
-
-    As `folnet.matched_to` does it for transformers.
-
-    Args:
-        settings: of the FOLNet.
-        parameters: wanted.
-
-    Raises:
-        ValueError: even with a width of 1 there are more.
-    """
+    """`folnet.matched_to` for FOLNets, by the unary boolean operator's width; ValueError if 1 is too wide."""
     one, two = (num_of(settings.replace(intermediate_size=width)) for width in (1, 2))
-    width = 1 + round((parameters - one) / (two - one))  # they grow by as many with each
+    width = 1 + round((parameters - one) / (two - one))  # each adds as many
     if width < 1:
         raise ValueError(
             f"match gives {parameters} parameters, expected at least the {one} of {settings.operators!r} "
@@ -265,15 +218,12 @@ def matched_folnet(settings: FOLNetConfig, parameters: int) -> FOLNetConfig:
 
 
 def quick() -> Config:
-    """FOLNet with all operators beside one with join, assoc and trans: chains of 2 and 3 facts, tested to 10.
+    """FOLNet with all operators against one with join, assoc and trans, trained on chains of 2 and 3 facts.
 
     109,914 and 109,950 parameters; 20 s of training each. Both know all problems of 2 and 3 facts after some
-    300 steps. Longer ones tell them apart, but from one seed nothing follows: results/kinship has several.
+    300 steps. They differ on longer ones, but one seed supports no conclusion: results/kinship has several.
     Of the learning rates 1e-3, 2e-3 and 4e-3, tried with one seed that is not among those, the last was the
-    best of both models.
-
-    On two CPU cores that others were using too it took 157 s in all; with nothing else to do it should be
-    about 80.
+    best of both models. It took 157 s in all on two busy CPU cores; on idle ones it should take about 80.
     """
     return Config(
         baselines=("j.at",),
@@ -286,20 +236,14 @@ def quick() -> Config:
 
 
 def ablation() -> Config:
-    """`quick` for 150 seconds a model, with more test problems: what results/kinship has over three seeds.
+    """`quick` for 150 seconds per model, with more test problems: results/kinship has it over three seeds.
 
     `python -m benchmarks.kinship_learning` runs it model by model and seed by seed; a run takes about three
-    minutes on two CPU cores with compiling and measuring. Other models are a matter of
-    `--config.baselines="('j.at', 'jm.atp', 'relation_aware', 'bert', 't5')"`.
+    minutes on two CPU cores with compiling and measuring.
     """
     config = quick()
-    return dataclasses.replace(
-        config,
-        max_seconds=150.0,
-        eval_every=200,
-        log_every=100,
-        data=dataclasses.replace(config.data, test_problems=500),
-    )
+    data = dataclasses.replace(config.data, test_problems=500)
+    return dataclasses.replace(config, max_seconds=150.0, eval_every=200, log_every=100, data=data)
 
 
 def accelerator() -> Config:
@@ -308,12 +252,10 @@ def accelerator() -> Config:
     Five seeds are `for seed in 0 1 2 3 4; do ... --config.seed=$seed --workdir=runs/kinship-$seed; done`, or
     `python -m benchmarks.kinship_learning --preset=accelerator --seeds=5
     --models=jmc.atp,j.at,relation_aware,bert,t5`. The metric, named before any run, is the mean accuracy over
-    k = 4 to 10 at the last step.
-
-    BERT and T5 read the graph written out as tokens, since they take no relations of pairs.
+    k = 4 to 10 at the last step. BERT and T5, which take no relations of pairs, read the graph as tokens.
     """
     return Config(
-        baselines=("j.at", RELATION_AWARE, BERT, T5),
+        baselines=("j.at", parts.RELATION_AWARE, parts.BERT, parts.T5),
         lr=1e-3,
         steps=1_000_000,
         max_seconds=600.0,
@@ -346,13 +288,11 @@ def accelerator_234() -> Config:
 def text() -> Config:
     """`accelerator` on stories instead of graphs, which all models read as word pieces; not run here.
 
-    Chen (2023) reads CLUTRR's stories with models pretrained on 160 GB of text (Figure 5); these begin with
-    nothing, so that their numbers are not to be compared with the paper's.
+    These models are not comparable with those of the paper's Figure 5, pretrained on 160 GB of text.
     """
     config = accelerator()
-    return dataclasses.replace(
-        config, batch_size=128, eval_batch_size=100, data=dataclasses.replace(config.data, form=TEXT)
-    )
+    data = dataclasses.replace(config.data, form=parts.TEXT)
+    return dataclasses.replace(config, batch_size=128, eval_batch_size=100, data=data)
 
 
 get_config = runtime.Presets(

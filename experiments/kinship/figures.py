@@ -1,18 +1,28 @@
-"""The pictures: of one run of each model, or of several seeds with intervals."""
+"""The figures of kinship runs: of one run of each model, or of several seeds with intervals."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments import runtime
-from experiments.kinship.measures import Point, points
+from experiments.kinship.config import Config
+from experiments.kinship.measures import Point, line, points
 from experiments.kinship.parts import BERT, RELATION_AWARE, T5
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure  # otherwise imported where something is drawn
 
-Lines = dict[str, tuple]
+
+def draw(config: Config, workdir: Path, results: Mapping[str, runtime.FitResult]) -> dict[str, Path]:
+    """Draws the figures (`of_lines`) of one run of each model; the files written, by the figure's name."""
+    lines = {
+        name: [line(config, result, workdir if name == config.model else workdir / name)]
+        for name, result in results.items()
+    }
+    drawn = of_lines(lines)
+    return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in drawn.items()}
 
 
 def shown(model: str) -> str:
@@ -29,118 +39,64 @@ def spelt(lengths: Sequence[int]) -> str:
 
 
 def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Figure]":
-    """All figures of some runs.
+    """All figures of some runs, a line per model: Figure 5, and the metric during training.
+
+    Seeds are averaged at the lengths and steps that all of them have; against seconds, at equal times up to
+    the end of a model's shortest run, interpolated linearly between two measurements.
 
     Args:
-        lines: of each model, for each seed its line (`kinship_measures.line`), all of one preset.
+        lines: of each model, by its name, for each seed its line (`measures.line`), all of one preset.
+
+    Returns:
+        "by_length": accuracy against the length of the chain; "by_steps" and "by_seconds": the metric.
+
+    Raises:
+        ValueError: there is no run, or none with a measurement.
     """
-    one = next(iter(lines.values()))[0]
-    trained = " and ".join(map(str, one["train_lengths"]))
-    count = max(map(len, lines.values()))
-    title = f"Trained on chains of {trained} facts"
-    if count > 1:
+    runs = [run for seeds in lines.values() for run in seeds]
+    if not any(run["curve"] for run in runs):
+        raise ValueError("lines must have at least one run with a measurement, got none")
+    title = f"Trained on chains of {' and '.join(map(str, runs[0]['train_lengths']))} facts"
+    if (count := max(map(len, lines.values()))) > 1:
         title += f"; mean of {count} seeds, 95 %"
-    accuracies = {
-        model: [{int(k): share for k, share in run["accuracies"].items() if k.isdigit()} for run in runs]
-        for model, runs in lines.items()
-    }
-    curves = {model: [points(run) for run in runs] for model, runs in lines.items()}
-    ylabel = f"mean accuracy, {spelt(one['metric_lengths'])}"
+    lengths, steps, seconds = {}, {}, {}
+    for name, seeds in ((shown(model), seeds) for model, seeds in lines.items()):
+        lengths[name] = _common(
+            [{int(k): share for k, share in run["accuracies"].items() if k.isdigit()} for run in seeds]
+        )
+        if curves := [points(run) for run in seeds if run["curve"]]:
+            steps[name] = _common([{point.step: point.value for point in curve} for curve in curves])
+            seconds[name] = _by_seconds(curves)
+    frame: dict[str, Any] = {"title": title, "ylim": (-0.03, 1.03), "size": (5.4, 3.4)}
+    marks = {"longest trained": max(runs[0]["train_lengths"])}
+    by_length = runtime.plots.curve_figure(
+        lengths, xlabel="facts of the chain, k", ylabel="accuracy", marks=marks, **frame
+    )
+    by_length.axes[0].set_xticks(sorted({k for of_model in lengths.values() for k in of_model[0]}))
+    metric = f"mean accuracy, {spelt(runs[0]['metric_lengths'])}"
     return {
-        "by_length": by_length(accuracies, longest_trained=max(one["train_lengths"]), title=title),
-        "by_steps": learning(curves, seconds=False, title=title, ylabel=ylabel),
-        "by_seconds": learning(curves, seconds=True, title=title, ylabel=ylabel),
+        "by_length": by_length,
+        "by_steps": runtime.plots.curve_figure(steps, xlabel="steps", ylabel=metric, **frame),
+        "by_seconds": runtime.plots.curve_figure(
+            seconds, xlabel="seconds of training", ylabel=metric, **frame
+        ),
     }
 
 
-def by_length(
-    accuracies: Mapping[str, Sequence[Mapping[int, float]]], *, longest_trained: int, title: str
-) -> "Figure":
-    """Figure 5: accuracy against the length of the chain, a line a model.
-
-    Args:
-        accuracies: of each model, by its name, for each seed the accuracy of each length.
-        longest_trained: the longest chain in training.
-        title: what the figure shows.
-
-    Raises:
-        ValueError: there is nothing to draw.
-    """
-    if not any(accuracies.values()):
-        raise ValueError("accuracies must have at least one run, got none")
-    lines: Lines = {}
-    for model, seeds in accuracies.items():
-        lengths = sorted(set.intersection(*(set(of_seed) for of_seed in seeds)))
-        lines[shown(model)] = lengths, *_band([[of_seed[k] for k in lengths] for of_seed in seeds])
-    figure = runtime.plots.curve_figure(
-        lines,
-        title=title,
-        xlabel="facts of the chain, k",
-        ylabel="accuracy",
-        ylim=(-0.03, 1.03),
-        marks={"longest trained": longest_trained},
-        size=(5.4, 3.4),
-    )
-    (axes,) = figure.axes
-    axes.set_xticks(sorted({int(k) for parts in lines.values() for k in parts[0]}))
-    return figure
-
-
-def learning(
-    curves: Mapping[str, Sequence[Sequence[Point]]],
-    *,
-    seconds: bool,
-    title: str,
-    ylabel: str,
-) -> "Figure":
-    """The metric during training, a line a model.
-
-    Seeds are brought together at the steps that all of them were measured at; at equal seconds between their
-    measurements in a line.
-
-    Args:
-        curves: of each model, by its name, for each seed what was measured.
-        seconds: against seconds of training, as far as all models came; else against steps.
-        title: what the figure shows.
-        ylabel: what was measured.
-
-    Raises:
-        ValueError: there is nothing to draw.
-    """
-    lines: Lines = {}
-    for model, seeds in curves.items():
-        seeds = [points for points in seeds if points]
-        if seeds:
-            lines[shown(model)] = _by_seconds(seeds) if seconds else _by_steps(seeds)
-    if not lines:
-        raise ValueError("curves must have at least one measurement, got none")
-    return runtime.plots.curve_figure(
-        lines,
-        title=title,
-        xlabel="seconds of training" if seconds else "steps",
-        ylabel=ylabel,
-        ylim=(-0.03, 1.03),
-        size=(5.4, 3.4),
-    )
-
-
-def _by_steps(seeds: Sequence[Sequence[Point]]) -> tuple:
-    steps = sorted(set.intersection(*({point.step for point in points} for points in seeds)))
-    found = [{point.step: point.value for point in points} for points in seeds]
-    return steps, *_band([[values[step] for step in steps] for values in found])
+def _common(seeds: Sequence[Mapping[int, float]]) -> tuple:
+    """The places that all seeds have, and the band of their values there."""
+    places = sorted(set.intersection(*map(set, seeds)))
+    return places, *_band([[values[place] for place in places] for values in seeds])
 
 
 def _by_seconds(seeds: Sequence[Sequence[Point]]) -> tuple:
+    times = [[point.seconds for point in points] for points in seeds]
+    values = [[point.value for point in points] for points in seeds]
     if len(seeds) == 1:
-        return [point.seconds for point in seeds[0]], [point.value for point in seeds[0]]
-    first = max(points[0].seconds for points in seeds)
-    last = min(points[-1].seconds for points in seeds)
+        return times[0], values[0]
+    first, last = max(of_seed[0] for of_seed in times), min(of_seed[-1] for of_seed in times)
     grid = np.linspace(first, max(first, last), 50)
-    rows = [
-        np.interp(grid, [point.seconds for point in points], [point.value for point in points]).tolist()
-        for points in seeds
-    ]
-    return grid, *_band(rows)
+    return grid, *_band([np.interp(grid, *of_seed).tolist() for of_seed in zip(times, values, strict=True)])
 
 
 def _band(rows: Sequence[Sequence[float]]) -> tuple:

@@ -2,53 +2,49 @@
 
 Models without relations of pairs read [CLS], the facts in a random order, and [SEP] question [SEP]. Of a
 graph a fact is three tokens, x, r and y; people have names drawn from as many as the largest problem needs,
-so that none is new in a test. Where facts are spread, all inputs are as long as the longest, with gaps of
-random length before each fact that nobody sees (they are masked): a model trained on short chains has then
-met all positions and distances that a long chain has.
+so that none is new in a test. Where facts are spread, all inputs are as long as the longest, with masked gaps
+of random length before each fact: a model trained on short chains has then met all positions and distances of
+a long chain.
 
 Axis letters: B batch; T tokens.
 """
 
+import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from folnet import kinship
-from folnet.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from folnet.tokenization import CLS, PAD, SEP, SPECIAL_TOKENS, WordPieceTokenizer
 
 Arrays = dict[str, np.ndarray]
 """`input_ids` [B, T], `attention_mask` [B, T], `labels` [B]; `relation_ids` [B, T, T, ...] of a graph,
 `token_type_ids` [B, T] of what is written out."""
 
+Reader = Callable[[kinship.Kinship, Iterable[int]], Arrays]
+"""Turns the problems of some numbers into arrays; the same for the same numbers."""
+
 
 class Room(NamedTuple):
-    """What a problem takes.
-
-    Attributes:
-        people: at most.
-        facts: at most.
-    """
+    """The most people and facts that a problem has."""
 
     people: int
     facts: int
 
 
-class Reader(Protocol):
-    """Turns problems into arrays."""
-
-    def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
-        """The problems of some numbers; the same for the same."""
-        ...
-
-
+@dataclasses.dataclass(frozen=True)
 class Graph:
-    """People as tokens, facts as relations of pairs; see `folnet.kinship.symbols`."""
+    """A `Reader`: people as tokens, facts as relations of pairs (`folnet.kinship.symbols`).
 
-    def __init__(self, people: int, *, inverses: bool = False):
-        """Takes how many people there is room for, and whether facts also stand at the pair turned round."""
-        self.people, self.inverses = people, inverses
+    Attributes:
+        people: how many there is room for.
+        inverses: whether facts also stand at the pair turned round.
+    """
+
+    people: int
+    inverses: bool = False
 
     def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
         """See `Reader`."""
@@ -58,33 +54,27 @@ class Graph:
             turned = np.swapaxes(relations, 1, 2)
             turned = np.where(turned < 0, -1, turned + kinship.RELATION_VOCAB_SIZE)
             relations = np.stack([relations, turned], axis=-1)
-        return {
-            "input_ids": found.input_ids,
-            "attention_mask": found.attention_mask,
-            "relation_ids": relations,
-            "labels": found.labels,
-        }
+        kept = ("input_ids", "attention_mask", "labels")
+        return {name: getattr(found, name) for name in kept} | {"relation_ids": relations}
 
 
 class Written:
-    """What the two forms with tokens in a row have in common: where the facts stand.
+    """What the two `Reader`s with tokens in a row have in common: where the facts stand.
 
     Attributes:
-        vocab_size: tokens there are.
+        vocab_size: number of tokens in the vocabulary.
         length: of all inputs, T.
     """
 
     pad: int
     cls: int
     sep: int
-    vocab_size: int
-    longest_fact: int
-    longest_question: int
 
     def __init__(self, room: Room, names: int, *, spread: bool):
-        """Takes what there must be room for, how many names there are, and whether facts are spread."""
+        """Takes the size of the largest problem, how many names there are, and whether facts are spread."""
         self.names, self.spread = names, spread
-        self.length = 1 + room.facts * self.longest_fact + 2 + self.longest_question
+        self.vocab_size, fact, question = self._sizes()
+        self.length = 1 + room.facts * fact + 2 + question
 
     def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
         """See `Reader`."""
@@ -93,10 +83,8 @@ class Written:
         segments, mask = np.zeros_like(ids), np.zeros(ids.shape, bool)
         ids[:, 0], mask[:, 0] = self.cls, True
         labels = np.empty(len(indices), np.int32)
-        for row, (index, (label, parts, question)) in enumerate(
-            zip(indices, self._write(source, indices), strict=True)
-        ):
-            labels[row] = label
+        for row, (index, written) in enumerate(zip(indices, self._write(source, indices), strict=True)):
+            labels[row], parts, question = written
             pieces = [*parts, [self.sep, *question, self.sep]]
             free = self.length - 1 - sum(map(len, pieces))
             gaps = [0] * len(pieces)
@@ -112,6 +100,10 @@ class Written:
             segments[row, place - len(question) - 1 : place] = 1
         return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask, "labels": labels}
 
+    def _sizes(self) -> tuple[int, int, int]:
+        """Tokens in the vocabulary, in the longest fact, in the longest question."""
+        raise NotImplementedError
+
     def _write(
         self, source: kinship.Kinship, indices: Sequence[int]
     ) -> Iterable[tuple[int, list[list[int]], list[int]]]:
@@ -123,12 +115,9 @@ class WrittenGraph(Written):
     """A graph's facts as tokens x, r, y, in a random order, and the question as x, y."""
 
     pad, cls, sep = range(3)
-    longest_fact, longest_question = 3, 2
 
-    def __init__(self, room: Room, names: int, *, spread: bool):
-        """See `Written`."""
-        super().__init__(room, names, spread=spread)
-        self.vocab_size = 3 + kinship.NUM_EDGES + names
+    def _sizes(self):
+        return 3 + kinship.NUM_EDGES + self.names, 3, 2
 
     def _write(self, source, indices):
         first_name = 3 + kinship.NUM_EDGES
@@ -136,40 +125,29 @@ class WrittenGraph(Written):
             problem = source[index]
             generator = np.random.default_rng((source.seed, index, 2))
             name = (first_name + generator.permutation(self.names)).tolist()
-            facts = [
-                [name[fact.x], 3 + fact.relation, name[fact.y]]
-                for fact in (problem.facts[place] for place in generator.permutation(len(problem.facts)))
-            ]
+            told = (problem.facts[place] for place in generator.permutation(len(problem.facts)))
+            facts = [[name[fact.x], 3 + fact.relation, name[fact.y]] for fact in told]
             yield problem.label, facts, [name[person] for person in problem.query]
 
 
 class Text(Written):
     """Stories as word pieces, sentence by sentence; each word that stories are made of is a piece."""
 
-    def __init__(self, room: Room, names: int, *, spread: bool):
-        """See `Written`."""
-        self.tokenizer = tokenizer()
-        self.pad, self.cls, self.sep = (
-            self.tokenizer.pad_id,
-            self.tokenizer.cls_id,
-            self.tokenizer.sep_id,
-        )
-        self.vocab_size = self.tokenizer.vocab_size
-        self.longest_fact, self.longest_question = longest()
-        super().__init__(room, names, spread=spread)
+    pad, cls, sep = map(SPECIAL_TOKENS.index, (PAD, CLS, SEP))
+
+    def _sizes(self):
+        return tokenizer().vocab_size, *longest()
 
     def _write(self, source, indices):
         for index in indices:
             story = source.story(index)
-            *facts, question = self.tokenizer.ids(
-                [*(sentence.text for sentence in story.sentences), story.question]
-            )
+            *facts, question = tokenizer().ids([*(part.text for part in story.sentences), story.question])
             yield story.problem.label, facts, question
 
 
 @functools.cache
 def tokenizer() -> WordPieceTokenizer:
-    """Of stories."""
+    """The tokenizer of stories."""
     return WordPieceTokenizer([*SPECIAL_TOKENS, *kinship.WORDS])
 
 

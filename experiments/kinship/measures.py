@@ -1,7 +1,7 @@
 """What is measured of a model on kinship problems: right answers, by the length of the chain."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,26 +12,20 @@ from flax import linen as nn
 from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments import runtime
-from experiments.kinship import inputs as kinship_inputs
 from experiments.kinship.config import Config
+from experiments.kinship.inputs import Arrays
 from experiments.runtime import mesh
 from folnet import kinship
 
 METRIC = "metric"
-"""What counts, in a run's record as eval/metric."""
+"""The main measure, in a run's record as eval/metric."""
 HELD_OUT = "held_out/"
-"""Begins the names of tests that ask for what training never shows."""
+"""Begins the names of tests that need what training never shows."""
 PREDICTIONS = "predictions.jsonl"
 
 
 class Point(NamedTuple):
-    """A measurement during training.
-
-    Attributes:
-        step: updates made.
-        seconds: of training.
-        value: measured.
-    """
+    """A value measured during training, after some updates and seconds of training."""
 
     step: int
     seconds: float
@@ -39,7 +33,7 @@ class Point(NamedTuple):
 
 
 class Tests:
-    """All test problems as a model reads them, in order.
+    """All test problems as a model reads them, in order; they are the same for all seeds.
 
     Attributes:
         sources: the problems of each test, by its name.
@@ -48,7 +42,7 @@ class Tests:
     """
 
     def __init__(self, config: Config, name: str):
-        """Draws them for a model; they are the same for all seeds."""
+        """Draws them for the model of a name."""
         self.sources = dict(config.data.tests())
         self.count = config.data.test_problems
         largest = max(self.sources.values(), key=lambda source: source.max_people)
@@ -56,9 +50,12 @@ class Tests:
         parts = [read(source, range(self.count)) for source in self.sources.values()]
         arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         self.labels = arrays["labels"]
-        self._batches = list(_batches(arrays, config.eval_batch_size))
+        count, size = len(self.labels), config.eval_batch_size
+        # Batches of one size: the last one is filled up with the last problem.
+        places = [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
+        self._batches = [{key: array[rows] for key, array in arrays.items()} for rows in places]
 
-    def answers(self, answer: Callable[[kinship_inputs.Arrays], Any]) -> np.ndarray:
+    def answers(self, answer: Callable[[Arrays], Any]) -> np.ndarray:
         """The class that a model gives each problem [N], from its answers to batches."""
         return np.concatenate([np.asarray(answer(batch)) for batch in self._batches])[: len(self.labels)]
 
@@ -68,26 +65,12 @@ class Tests:
         return dict(zip(self.sources, hits.tolist(), strict=True))
 
 
-def _batches(arrays: kinship_inputs.Arrays, size: int) -> Iterator[kinship_inputs.Arrays]:
-    """Of one size, the last one filled up with its last problem."""
-    count = len(arrays["labels"])
-    for start in range(0, count, size):
-        rows = np.minimum(np.arange(start, start + size), count - 1)
-        yield {key: array[rows] for key, array in arrays.items()}
-
-
 def logits(model: nn.Module, params: Any, batch: Mapping[str, Any], dropout: jax.Array | None = None) -> Any:
-    """Of the classes, for problems as a reader gives them; with a key, something is dropped."""
+    """Logits of the classes, for problems as a reader gives them; with a key, there is dropout."""
     atoms = {"relation_ids": batch["relation_ids"]} if "relation_ids" in batch else {}
-    out: Any = model.apply(
-        {"params": params},
-        batch["input_ids"],
-        batch.get("token_type_ids"),
-        batch["attention_mask"],
-        dropout is None,
-        rngs=None if dropout is None else {"dropout": dropout},
-        **atoms,
-    )
+    texts = batch["input_ids"], batch.get("token_type_ids"), batch["attention_mask"]
+    rngs = None if dropout is None else {"dropout": dropout}
+    out: Any = model.apply({"params": params}, *texts, dropout is None, rngs=rngs, **atoms)
     return out.logits
 
 
@@ -103,16 +86,13 @@ def make_answer(
     def chosen(params, batch):
         return jnp.argmax(logits(model, params, batch), axis=-1)
 
-    def answer(params):
-        return tests.answers(lambda batch: chosen(params, jax.device_put(batch, split)))
-
-    return answer
+    return lambda params: tests.answers(lambda batch: chosen(params, jax.device_put(batch, split)))
 
 
 def accuracies(config: Config, right: Mapping[str, int]) -> dict[str, float]:
     """What is recorded of a measurement: the metric, and the accuracy of each test.
 
-    The metric of the tests that ask for what is held out is over those of its lengths that there are.
+    The tests that need what is held out have a metric of their own, over the lengths that have such a test.
     """
     shares = {name: hits / config.data.test_problems for name, hits in right.items()}
     found = {METRIC: float(np.mean([shares[str(length)] for length in config.metric_lengths]))}
@@ -124,24 +104,17 @@ def accuracies(config: Config, right: Mapping[str, int]) -> dict[str, float]:
 
 def summarize(config: Config, right: Mapping[str, int]) -> dict[str, Any]:
     """A run's results: the metric by its name, and each test with an interval over its problems."""
-    total = config.data.test_problems
-    return {
-        "metric": {"name": config.metric, "value": accuracies(config, right)[METRIC]},
-        "tests": {
-            name: {
-                "right": hits,
-                "total": total,
-                "accuracy": hits / total,
-                "interval": list(runtime.intervals.wilson_interval(hits, total)),
-            }
-            for name, hits in right.items()
-        },
-    }
+    total, tests = config.data.test_problems, {}
+    for name, hits in right.items():
+        interval = list(runtime.intervals.wilson_interval(hits, total))
+        tests[name] = {"right": hits, "total": total, "accuracy": hits / total, "interval": interval}
+    metric = {"name": config.metric, "value": accuracies(config, right)[METRIC]}
+    return {"metric": metric, "tests": tests}
 
 
-def curve(workdir: Path, name: str = METRIC) -> list[Point]:
-    """What was measured during a run, wherever it was."""
-    key = f"eval/{name}"
+def curve(workdir: Path) -> list[Point]:
+    """The metric wherever it was measured during a run."""
+    key = f"eval/{METRIC}"
     rows = runtime.metrics.read(workdir / "metrics.jsonl")
     return [Point(row["step"], row["train_seconds"], row[key]) for row in rows if row.get(key) is not None]
 
@@ -170,11 +143,7 @@ def points(of_line: Mapping[str, Any]) -> list[Point]:
 
 
 def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
-    """The lines of a preset in a record, by model, seeds in order; none if there is no record.
-
-    Raises:
-        ValueError: a line is damaged; the file and the line are named.
-    """
+    """A preset's lines in a record, by model, seeds in order; {} without a record; ValueError if damaged."""
     if not file.exists():
         return {}
     lines = []
@@ -193,11 +162,6 @@ def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
         if of_run["preset"] == preset:
             found.setdefault(of_run["model"], []).append(of_run)
     return found
-
-
-def after_steps(points: Sequence[Point], step: int) -> float | None:
-    """What was measured at a step; None if nothing was."""
-    return {point.step: point.value for point in points}.get(step)
 
 
 def write_predictions(path: Path, tests: Tests, answers: np.ndarray) -> None:

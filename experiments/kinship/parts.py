@@ -1,10 +1,11 @@
-"""The parts of kinship's configs: the sizes of models, and the problems. `kinship` has the whole."""
+"""The parts of kinship's configs, which `config.Config` puts together: the sizes of models, the problems."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from experiments import runtime
-from experiments.kinship import inputs as kinship_inputs
+from experiments.kinship.inputs import Room
 from folnet import kinship
 from folnet.kinship.splits import targets
 
@@ -17,6 +18,15 @@ TEST_SEED = 2**31
 """Test problems are those of this seed and above, training problems those of seeds below it."""
 
 
+@contextlib.contextmanager
+def naming(field: str) -> Generator[None]:
+    """Puts the name of a field before the message of a `ValueError` raised inside."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from error
+
+
 @dataclasses.dataclass
 class SizeConfig:
     """Sizes that all models have in common; `folnet.FOLNetConfig` says what each field does.
@@ -27,13 +37,11 @@ class SizeConfig:
         num_hidden_layers: L.
         num_attention_heads: H.
         head_size: S.
-        intermediate_size: of the unary boolean operator, or the feed-forward layers; of a model that is
-            matched in parameters it is what makes them match.
+        intermediate_size: of the unary boolean operator, or the feed-forward layers, unless it is matched.
         relation_intermediate_size: of the binary boolean operator, of a FOLNet.
         max_distance: of text: from here on all distances are alike.
-        initializer_range: standard deviation of matrices and tables at the start; negative for
-            sqrt(2 / (rows + columns)), with which models of this size learn many times faster than with
-            BERT's 0.02.
+        initializer_range: standard deviation of matrices and tables at the start; negative for sqrt(2 /
+            (rows + columns)), with which models of this size learn many times faster than with BERT's 0.02.
         hidden_dropout_prob: dropout of base atoms and conclusions.
         attention_probs_dropout_prob: dropout of kernels.
         dtype: of the computation; parameters are float32.
@@ -65,16 +73,15 @@ class DataConfig:
         supporting: distractors in every problem, as `folnet.kinship.Kinship` has them, and so the next two.
         irrelevant: facts that lead to somebody who is of no use.
         disconnected: facts about other people.
-        held_out_pairs: how many compositions of two relations training never shows. Problems that cannot be
-            solved without them are then tests of their own.
+        held_out_pairs: how many compositions of two relations training never shows; problems that need them
+            are then tests of their own.
         held_out_chains: part of all chains of three relations that training never shows; likewise.
         held_out_seed: which.
-        inverses: of a graph, whether each fact also stands at the pair turned round, as a relation of its
-            own. All models that take relations are given the same.
+        inverses: of a graph, whether each fact also stands at the pair turned round, as its own relation.
         spread: of facts written out and of text: whether there are gaps of random length between facts, so
             that a test has no positions and distances that were never met in training.
-        pool: training problems that are drawn before the start, of which each batch takes some at random; 0
-            draws new ones all along, at some 10,000 a second. An accelerator would wait for those.
+        pool: training problems drawn before the start, of which each batch takes some at random; 0 draws new
+            ones for each batch, some 10,000 a second, for which an accelerator would wait.
         test_problems: in each test.
     """
 
@@ -92,25 +99,16 @@ class DataConfig:
     pool: int = 0
     test_problems: int = 200
 
-    @property
-    def distractors(self) -> dict[str, int]:
-        """How many facts of each kind are not needed."""
-        return {kind: getattr(self, kind) for kind in kinship.DISTRACTORS}
-
     def held_out(self) -> kinship.HeldOut:
         """What training never shows; ValueError for a number out of range."""
-        found = kinship.NOTHING
-        try:
-            if self.held_out_pairs:
-                found = kinship.HeldOut.draw_pairs(self.held_out_seed, self.held_out_pairs)
-        except ValueError as error:
-            raise ValueError(f"data.held_out_pairs: {error}") from error
-        try:
-            if self.held_out_chains:
-                chains = kinship.HeldOut.draw_chains(self.held_out_seed, 3, self.held_out_chains)
-                found = dataclasses.replace(found, chains=chains.chains)
-        except ValueError as error:
-            raise ValueError(f"data.held_out_chains: {error}") from error
+        found, seed = kinship.NOTHING, self.held_out_seed
+        if self.held_out_pairs:
+            with naming("data.held_out_pairs"):
+                found = kinship.HeldOut.draw_pairs(seed, self.held_out_pairs)
+        if self.held_out_chains:
+            with naming("data.held_out_chains"):
+                chains = kinship.HeldOut.draw_chains(seed, 3, self.held_out_chains).chains
+                found = dataclasses.replace(found, chains=chains)
         return found
 
     def train(self, seed: int) -> kinship.Kinship:
@@ -118,12 +116,7 @@ class DataConfig:
         return self._source("train_lengths", seed, self.train_lengths, "seen")
 
     def tests(self) -> Iterator[tuple[str, kinship.Kinship]]:
-        """For each k its problems, "k"; where anything is held out, also those that ask for it,
-        "held_out/k".
-
-        Raises:
-            ValueError: what does not fit, by name.
-        """
+        """The problems of each k, "k", and of those that need what is held out, "held_out/k"; see `train`."""
         held_out = self.held_out()
         for length in self.test_lengths:
             yield str(length), self._source("test_lengths", TEST_SEED + length, (length,), "seen")
@@ -135,32 +128,27 @@ class DataConfig:
     def _source(self, name: str, seed: int, lengths: tuple[int, ...], part: kinship.Part) -> kinship.Kinship:
         held_out = self.held_out()
         part = part if held_out else "all"
-        try:
-            return kinship.Kinship(seed, lengths, **self.distractors, held_out=held_out, part=part)
-        except ValueError as error:
-            shown = getattr(self, name)
-            raise ValueError(f"data.{name}={shown}, with the rest of data: {error}") from error
+        distractors = {kind: getattr(self, kind) for kind in kinship.DISTRACTORS}
+        with naming(f"data.{name}={getattr(self, name)}, with the rest of data"):
+            return kinship.Kinship(seed, lengths, **distractors, held_out=held_out, part=part)
 
     def validate(self) -> None:
         """Checks all fields; ValueError naming what is wrong."""
         runtime.one_of("data.form", self.form, FORMS)
-        runtime.at_least("data.test_problems", self.test_problems, 1)
-        runtime.at_least("data.held_out_seed", self.held_out_seed, 0)
-        runtime.at_least("data.pool", self.pool, 0)
+        for name, least in {"test_problems": 1, "held_out_seed": 0, "pool": 0}.items():
+            runtime.at_least(f"data.{name}", getattr(self, name), least)
         for name in ("train_lengths", "test_lengths"):
             lengths = getattr(self, name)
             if not lengths or sorted(set(lengths)) != list(lengths):
                 raise ValueError(f"data.{name}={lengths} must be some lengths, growing, such as (2, 3)")
-        self.train(0)
-        for _ in self.tests():
-            pass
+        self.largest()  # makes all problems, and so refuses what does not fit
 
-    def room(self, source: kinship.Kinship) -> kinship_inputs.Room:
-        """What the largest of some problems takes."""
+    def room(self, source: kinship.Kinship) -> Room:
+        """People and facts of the largest of some problems."""
         facts = max(source.lengths) + 2 * self.supporting + self.irrelevant + self.disconnected
-        return kinship_inputs.Room(source.max_people, facts)
+        return Room(source.max_people, facts)
 
-    def largest(self) -> kinship_inputs.Room:
-        """What the largest problem of all takes."""
-        rooms = [self.room(source) for source in (self.train(0), *(source for _, source in self.tests()))]
-        return kinship_inputs.Room(max(room.people for room in rooms), max(room.facts for room in rooms))
+    def largest(self) -> Room:
+        """People and facts of the largest problem of training and tests."""
+        rooms = [self.room(source) for source in (self.train(0), *dict(self.tests()).values())]
+        return Room(*map(max, zip(*rooms, strict=True)))

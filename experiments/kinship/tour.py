@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,65 +11,57 @@ from experiments.kinship.config import Config
 from experiments.kinship.train import main
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "kinship" / "learning.jsonl"
-"""What `benchmarks.kinship_learning` has written."""
+"""The record that `benchmarks.kinship_learning` writes."""
 
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
-    """Runs the experiment in a directory, and says what is to be seen there."""
+    """Runs the experiment in a directory and describes the result, next to the published one if present."""
     results = main(config, workdir=directory)
     lengths, first = config.metric_lengths, results[config.model]
-    parameters = " and ".join(f"{result.results['parameters']:,}" for result in results.values())
-    rows = [
-        _row(name, "here", {k: test["accuracy"] for k, test in result.results["tests"].items()}, lengths)
+    tests = {
+        name: {k: test["accuracy"] for k, test in result.results["tests"].items()}
         for name, result in results.items()
-    ]
+    }
+    rows = [_row(name, "here", accuracies, lengths) for name, accuracies in tests.items()]
     pictures = {
         directory / "by_length.png": "This run: accuracy on new problems by the length of their chain.",
-        directory / "by_seconds.png": "This run: what counts, during training.",
+        directory / "by_seconds.png": "This run: mean accuracy on longer chains, during training.",
     }
-    given = published()
-    for name, lines in given.items():
+    published = measures.of_preset(PUBLISHED, "ablation")
+    for name, lines in published.items():
         means = {k: float(np.mean([line["accuracies"][k] for line in lines])) for k in lines[0]["accuracies"]}
         rows.append(_row(name, f"{len(lines)} seeds, mean", means, lengths))
-    if given:
-        seconds = max(line["train_seconds"] for lines in given.values() for line in lines)
-        path = directory / "published.png"
-        runtime.plots.save(figures.of_lines(given)["by_length"], path)
-        pictures[path] = f"Published: mean over seeds with its 95 % interval, {seconds:.0f} s a model."
-    tests = first.results["tests"]
-    longest = str(config.data.test_lengths[-1])
+    if published:
+        seconds = max(line["train_seconds"] for lines in published.values() for line in lines)
+        path = runtime.plots.save(figures.of_lines(published)["by_length"], directory / "published.png")
+        pictures[path] = f"Published: mean over seeds with its 95 % interval, {seconds:.0f} s per model."
+    trained, longest, own = config.data.train_lengths, config.data.test_lengths[-1], tests[config.model]
+    parameters = " and ".join(f"{result.results['parameters']:,}" for result in results.values())
     return runtime.Stop(
         title="FOLNet: kinship, from short chains of facts to long ones",
         meaning=(
-            "Who is Kim to Lee, when all that is told is who is whose son, sister or wife? Facts stand "
-            "between people as relations; the model concludes others from them. It is trained on problems of "
-            f"{' and '.join(map(str, config.data.train_lengths))} facts and asked about longer ones. After "
+            "Who is Kim to Lee, given only who is whose son, sister or wife? Facts are relations between "
+            "people, from which the model concludes others. It is trained on problems of "
+            f"{' and '.join(map(str, trained))} facts and asked about longer ones. After "
             f"{first.train_seconds:.0f} s of training {figures.shown(config.model)} answers "
-            f"{tests[str(config.data.train_lengths[-1])]['accuracy']:.0%} of the new problems of "
-            f"{config.data.train_lengths[-1]} facts, {tests['4']['accuracy']:.0%} of 4 and "
-            f"{tests[longest]['accuracy']:.0%} of {longest}; a guess is right one time in eighteen."
+            f"{own[str(trained[-1])]:.0%} of the new problems of {trained[-1]} facts, {own['4']:.0%} of 4 "
+            f"and {own[str(longest)]:.0%} of {longest}; a guess is right one time in eighteen."
         ),
         rows=rows,
         figures=pictures,
         caveat=(
             f"{parameters} parameters, as many seconds of training each; the run made here is one seed, "
-            f"{config.data.test_problems} problems of each length. What counts was named before: "
+            f"{config.data.test_problems} problems of each length. The metric was chosen in advance: "
             f"{config.metric}."
         ),
     )
 
 
-def published() -> dict[str, list[dict[str, Any]]]:
-    """The lines of the ablation in results/kinship, by model; none where the results are not at hand."""
-    return measures.of_preset(PUBLISHED, "ablation")
-
-
 def _row(name: str, run: str, accuracies: Mapping[str, float], lengths: Sequence[int]) -> dict[str, str]:
-    shown = {f"k = {k}": f"{accuracies[str(k)]:.0%}" for k in (2, 3, 4, 6, 8, 10)}
     mean = float(np.mean([accuracies[str(k)] for k in lengths]))
     return {
         "model": figures.shown(name),
         "run": run,
-        **shown,
+        **{f"k = {k}": f"{accuracies[str(k)]:.0%}" for k in (2, 3, 4, 6, 8, 10)},
         f"mean, {figures.spelt(lengths)}": f"{mean:.1%}",
     }

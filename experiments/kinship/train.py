@@ -1,25 +1,24 @@
-r"""FOLNet and Transformers on kinship problems: trained on short chains of facts, asked about long ones.
+"""FOLNet and Transformers on kinship problems: trained on short chains of facts, asked about long ones.
 
     python -m experiments.kinship --config=quick --workdir=runs/kinship
 
 The setting of CLUTRR (Sinha et al. 2019), which Chen (2023) has in Figure 5, on problems of our own
 (`folnet.kinship`). Trains the model, then each baseline (in a directory of its name below the workdir), on
-the same batches. Accuracy by the length of the chain is measured all along; at the end figures are drawn, and
-each model's answer to every test problem is in `predictions.jsonl`.
+the same batches. Measures accuracy by the length of the chain during training; at the end draws figures, and
+writes each model's answer to every test problem to `predictions.jsonl`.
 """
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
 from experiments import runtime
-from experiments.kinship import figures as kinship_figures
-from experiments.kinship import measures
+from experiments.kinship import figures, measures
 from experiments.kinship.config import Config
 from experiments.runtime.training import Program, Task
 from folnet import objective
@@ -28,12 +27,7 @@ from folnet import objective
 def main(
     config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> dict[str, runtime.FitResult]:
-    """Trains the model and the baselines and draws the figures.
-
-    Args:
-        config: see `experiments.kinship.config`.
-        workdir: where the runs are kept; None keeps and draws nothing.
-        parallel: see `runtime.fit`.
+    """Trains the model and the baselines in `workdir` and draws figures there; None keeps and draws nothing.
 
     Returns:
         The results by the models' names, the main one first.
@@ -41,17 +35,17 @@ def main(
     config.validate()
     results = {}
     for name in config.models:
-        below = workdir if workdir is None or name == config.model else Path(workdir) / name
+        below = Path(workdir) / name if workdir is not None and name != config.model else workdir
         results[name] = train(config if name == config.model else config.for_model(name), below, parallel)
         if config.session_seconds and not is_finished(config, results[name]):
-            return results  # this process's time is up; the same command goes on
+            return results  # this process's time is up; the same command continues
     if workdir is not None and runtime.is_first() and runtime.can_draw():
-        draw(config, Path(workdir), results)
+        figures.draw(config, Path(workdir), results)
     return results
 
 
 def is_finished(config: Config, result: runtime.FitResult) -> bool:
-    """Whether a run has come to its end, of steps or of seconds."""
+    """Whether a run has used up its steps or its seconds."""
     return result.step >= config.steps or 0 < config.max_seconds <= result.train_seconds
 
 
@@ -59,9 +53,6 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
     """Trains `config.model`."""
     model, tests = config.make(config.model), measures.Tests(config, config.model)
     answer = measures.make_answer(config, model, tests, parallel)
-
-    def evaluate(params):
-        return measures.accuracies(config, tests.right(answer(params)))
 
     def conclude(params):
         return {
@@ -72,15 +63,13 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
 
     result = runtime.fit(
         config,
-        init=make_init(model),
-        loss=make_loss(config, model),
+        **problem(config, model),
         batches=make_batches(config),
-        optimizer=config.make_optimizer(),
-        evaluate=evaluate,
+        evaluate=lambda params: measures.accuracies(config, tests.right(answer(params))),
         conclude=conclude,
         workdir=workdir,
         parallel=parallel,
-        name=kinship_figures.shown(config.model),
+        name=figures.shown(config.model),
     )
     if workdir is not None and runtime.is_first():
         path = Path(workdir) / measures.PREDICTIONS
@@ -91,33 +80,24 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
 
 def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:
     """`batches(step)` of `runtime.fit`: this process's rows of the problems of a step."""
-    source = config.data.train(config.seed)
-    read = config.reader(config.model, source)
-    rows, first = config.batch_size // jax.process_count(), jax.process_index()
-    if not config.data.pool:
+    source, size = config.data.train(config.seed), config.batch_size
+    read = functools.partial(config.reader(config.model, source), source)
+    pool = read(range(config.data.pool)) if config.data.pool else None
+    rows, first = size // jax.process_count(), jax.process_index()
 
-        def batches(step: int) -> dict[str, Any]:
-            start = step * config.batch_size + first * rows
-            return read(source, range(start, start + rows))
+    def batches(step: int) -> dict[str, Any]:
+        if pool is None:
+            start = step * size + first * rows
+            return read(range(start, start + rows))
+        places = np.random.default_rng((config.seed, step)).integers(config.data.pool, size=size)
+        return {name: array[places[first * rows :][:rows]] for name, array in pool.items()}
 
-        return batches
-    pool = read(source, range(config.data.pool))
-
-    def chosen(step: int) -> dict[str, Any]:
-        generator = np.random.default_rng((config.seed, step))
-        places = generator.integers(config.data.pool, size=config.batch_size)[first * rows :][:rows]
-        return {name: array[places] for name, array in pool.items()}
-
-    return chosen
+    return batches
 
 
 def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
     """`init(key)` of `runtime.fit`."""
-
-    def init(key):
-        return model.init(key, jnp.zeros((1, 2), jnp.int32))["params"]
-
-    return init
+    return lambda key: model.init(key, np.zeros((1, 2), np.int32))["params"]
 
 
 def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
@@ -132,24 +112,12 @@ def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
     return loss
 
 
+def problem(config: Config, model: nn.Module) -> dict[str, Any]:
+    """What is optimised and how, as `runtime.fit` and `Task` take it."""
+    return {"init": make_init(model), "loss": make_loss(config, model), "optimizer": config.make_optimizer()}
+
+
 def abstract_state(config: Config) -> runtime.TrainState:
     """Shapes, types and shardings of the run's state, for reading its checkpoints."""
-    model = config.make(config.model)
-    task = Task(
-        config.seed, config.batch_size, make_init(model), make_loss(config, model), config.make_optimizer()
-    )
+    task = Task(config.seed, config.batch_size, **problem(config, config.make(config.model)))
     return Program(task, "jit").abstract_state()
-
-
-def draw(config: Config, workdir: Path, results: dict[str, runtime.FitResult]) -> dict[str, Path]:
-    """Draws Figure 5 and the metric against steps and seconds, of one run of each model.
-
-    Returns:
-        The files written, by the name of the figure.
-    """
-    lines = {
-        name: [measures.line(config, result, workdir if name == config.model else workdir / name)]
-        for name, result in results.items()
-    }
-    figures = kinship_figures.of_lines(lines)
-    return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in figures.items()}

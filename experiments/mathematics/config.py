@@ -1,15 +1,14 @@
 """Configs of the TP-Transformer and the Transformer on the Mathematics Dataset.
 
-    python -m experiments.mathematics --config=PRESET \
-        --config.FIELD=VALUE --workdir=DIR
+    python -m experiments.mathematics --config=PRESET --config.FIELD=VALUE --workdir=DIR
 
 Each preset's docstring says what it should reach, on which hardware, in how long. Large sets of questions are
-made beforehand by `python -m experiments.mathematics.data`; small ones are drawn when they are asked for.
+made beforehand by `python -m experiments.mathematics.data`; small ones are drawn when the run starts.
 """
 
 import dataclasses
 import re
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +16,17 @@ import optax
 
 from experiments import runtime
 from tp_transformer import TPTransformer, Transformer, mathematics
-from tp_transformer.attention import Implementation
 from tp_transformer.mathematics.order import check_buckets
 from tp_transformer.model import EncoderDecoder
 
 ARCHITECTURES = {"tp_transformer": TPTransformer, "transformer": Transformer}
-INITIALIZATIONS = ("released", "xavier", "uniform")
-ATTENTION = ("", "xla", "cudnn")
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-TRAINING_SPLITS = (mathematics.TRAIN, *mathematics.LEVELS)
+CHOICES = {
+    "name": ARCHITECTURES,
+    "initialization": ("released", "xavier", "uniform"),
+    "dtype": DTYPES,
+    "attention": ("", "xla", "cudnn"),
+}
 MATCHED, NONE = 0, "none"
 
 
@@ -36,8 +37,7 @@ class ModelConfig:
     Attributes:
         name: "tp_transformer" or "transformer"; "none", of a baseline, trains none.
         features: d_z.
-        filter_features: d_f; 0, of a baseline, takes the one that brings it nearest to the model's number of
-            parameters.
+        filter_features: d_f; 0, of a baseline, for the one nearest to the model's number of parameters.
         num_heads: H.
         num_layers: L.
         dropout_rate: 0 in the paper.
@@ -60,35 +60,23 @@ class ModelConfig:
 
     def make(self, vocabulary: mathematics.Vocabulary = mathematics.DEFAULT) -> EncoderDecoder:
         """The module; ValueError for a field that does not fit."""
-        runtime.one_of("model.name", self.name, ARCHITECTURES)
-        runtime.one_of("model.initialization", self.initialization, INITIALIZATIONS)
-        runtime.one_of("model.dtype", self.dtype, DTYPES)
-        runtime.one_of("model.attention", self.attention, ATTENTION)
-        fields: dict[str, Any] = dataclasses.asdict(self)
-        for own in ("name", "attention"):
-            del fields[own]
-        fields["dtype"] = DTYPES[self.dtype]
-        return ARCHITECTURES[self.name](
-            vocab_size=vocabulary.size,
-            pad=vocabulary.pad,
-            attention_implementation=cast(Implementation | None, self.attention or None),
-            **fields,
-        )
+        for field, choices in CHOICES.items():
+            runtime.one_of(f"model.{field}", getattr(self, field), choices)
+        fields: dict[str, Any] = dataclasses.asdict(self) | {"dtype": DTYPES[self.dtype]}
+        kind, attention = ARCHITECTURES[fields.pop("name")], fields.pop("attention") or None
+        symbols = {"vocab_size": vocabulary.size, "pad": vocabulary.pad}
+        return kind(attention_implementation=attention, **symbols, **fields)
 
     def parameters(self) -> int:
-        """How many there are, found without computing any; ValueError for a field that does not fit."""
+        """Their number, found without computing any; ValueError for a field that does not fit."""
         tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
         shapes = jax.eval_shape(self.make().init, jax.random.key(0), tokens, tokens)
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
     def matched(self, parameters: int) -> "ModelConfig":
-        """The same with the `filter_features` that bring it nearest to a number of parameters.
-
-        Raises:
-            ValueError: that many are fewer than it has without any.
-        """
+        """With the `filter_features` nearest to a number of parameters; ValueError if it always has more."""
         one, two = (dataclasses.replace(self, filter_features=n).parameters() for n in (1, 2))
-        wanted = 1 + round((parameters - one) / (two - one))  # they grow by as many with each
+        wanted = 1 + round((parameters - one) / (two - one))  # each adds as many
         if wanted < 1:
             raise ValueError(
                 f"baseline.features={self.features} gives more than the model's {parameters} parameters; "
@@ -105,8 +93,7 @@ class DataConfig:
         directory: a folder of text files (v1.0, or one that `experiments.mathematics.data` made) or of TFDS;
             "" draws questions when the run starts.
         modules: which; () takes all of the training split.
-        extrapolation: modules of the extrapolation set to measure; () takes all of them that the directory
-            has, and none of drawn questions.
+        extrapolation: modules of the extrapolation set to measure; () for all that the directory has.
         split: "train" (the three levels as one), or one of "train-easy", "train-medium" and "train-hard".
         train: of drawn questions, how many of a module in the three training levels together.
         test: of drawn questions, how many of a module in a test split.
@@ -125,14 +112,14 @@ class DataConfig:
 
     def validate(self) -> None:
         """Checks what can be checked without reading; ValueError naming what is wrong."""
-        runtime.one_of("data.split", self.split, TRAINING_SPLITS)
+        runtime.one_of("data.split", self.split, (mathematics.TRAIN, *mathematics.LEVELS))
         for name, split in (("modules", self.split), ("extrapolation", mathematics.EXTRAPOLATE)):
             if getattr(self, name):
                 mathematics.check_modules(split, getattr(self, name))
         if not self.directory:
             if not self.modules:
                 raise ValueError("data.modules must name modules when no data.directory is given, got none")
-            self._generator()
+            self.open()
         self.shapes()
 
     def shapes(self) -> tuple[tuple[int, int], ...]:
@@ -143,11 +130,16 @@ class DataConfig:
             if match is None:
                 raise ValueError(f"data.buckets must be lengths such as '64x14', got {text!r}")
             found.append((int(match[1]), int(match[2])))
-        return _checked(found)
+        try:
+            return check_buckets(found)
+        except ValueError as error:
+            raise ValueError(f"data.{error}") from error
 
     def open(self) -> mathematics.Source:
-        """The questions; ValueError if the directory has none."""
-        return mathematics.open_source(self.directory) if self.directory else self._generator()
+        """The questions; ValueError if the directory has none, or for what cannot be drawn."""
+        if self.directory:
+            return mathematics.open_source(self.directory)
+        return mathematics.Generator(self.train, self.test, self.modules, self.extrapolation, self.seed)
 
     def test_modules(self, source: mathematics.Source) -> dict[str, tuple[str, ...]]:
         """The modules that are measured, by test split."""
@@ -158,23 +150,6 @@ class DataConfig:
             found[mathematics.EXTRAPOLATE] = source.modules(mathematics.EXTRAPOLATE)
         return {split: names for split, names in found.items() if names}
 
-    def _generator(self) -> mathematics.Generator:
-        return mathematics.Generator(
-            train=self.train,
-            test=self.test,
-            names=self.modules,
-            extrapolation=self.extrapolation,
-            seed=self.seed,
-        )
-
-
-def _checked(shapes: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Buckets as the data set checks them, under the field's name."""
-    try:
-        return check_buckets(shapes)
-    except ValueError as error:
-        raise ValueError(f"data.{error}") from error
-
 
 @dataclasses.dataclass
 class Config(runtime.RunConfig):
@@ -183,7 +158,7 @@ class Config(runtime.RunConfig):
     Attributes:
         data: the questions.
         model: what is trained.
-        baseline: what is trained after it, on the same batches for as many steps; "none" trains none.
+        baseline: what is trained after it, on the same batches for as many steps; "none" for no baseline.
         lr: Adam's learning rate, constant.
         b1: Adam's first decay.
         b2: Adam's second decay.
@@ -248,29 +223,20 @@ class Config(runtime.RunConfig):
         model = self.baseline
         if model.filter_features == MATCHED:
             model = model.matched(self.model.parameters())
-        return dataclasses.replace(
-            self,
-            model=model,
-            baseline=ModelConfig(name=NONE),
-            role_head=min(self.role_head, model.num_heads - 1),
-        )
+        head = min(self.role_head, model.num_heads - 1)
+        return dataclasses.replace(self, model=model, baseline=ModelConfig(name=NONE), role_head=head)
 
 
 def quick() -> Config:
     """Digits of numbers and comparisons of pairs: a small TP-Transformer, on questions that are drawn first.
 
-    The questions of these two modules are short, and what they ask can be learned in a thousand steps: where
-    the digit stands that is asked for, and the order of numbers by sign, length and digits.
-
     Reaches an exact match of .99 on digits and .53 on comparisons (500 held-out questions each), where always
     giving the module's commonest answer has .10 and .25; in 105 s of training on two CPU cores, 124 s with
-    drawing questions, compiling and measuring. Three seeds are in results/mathematics: .87 to 1.00 and .53 to
-    .59.
+    drawing questions, compiling and measuring. Three seeds in results/mathematics: .87 to 1.00, .53 to .59.
     """
+    chosen = ("numbers__place_value", "comparison__pair")
     return Config(
-        data=DataConfig(
-            modules=("numbers__place_value", "comparison__pair"), train=15_000, test=500, buckets=("54x16",)
-        ),
+        data=DataConfig(modules=chosen, train=15_000, test=500, buckets=("54x16",)),
         model=ModelConfig(features=64, filter_features=128, num_heads=4, num_layers=2),
         lr=3e-3,
         warmup_steps=50,
@@ -287,13 +253,11 @@ def quick() -> Config:
 def paper() -> Config:
     """The paper's model, data and optimisation: batches of 1024 of all modules, Adam at 1e-4, clipped at .1.
 
-    Wants `--config.data.directory=DIR` with the published v1.0 or a generated set of its size
+    Needs `--config.data.directory=DIR` with the published v1.0 or a generated set of its size
     (`experiments.mathematics.data`). The paper reports 80.67 % interpolation and 52.48 % extrapolation at
     700,000 steps, 84.24 % and 55.40 % at 1,700,000, which took 25 days on four V100; it was not run here.
-
-    Products are in bfloat16; `--config.model.dtype=float32` is what the authors had, and
-    `--config.data.buckets="('162x32',)"` mixes all lengths as they did. `--config.model.name=transformer` is
-    their baseline.
+    The authors had `--config.model.dtype=float32` and, mixing all lengths,
+    `--config.data.buckets="('162x32',)"`. `--config.model.name=transformer` is their baseline.
     """
     return Config(
         data=DataConfig(directory="data/mathematics_dataset-v1.0"),
@@ -332,7 +296,7 @@ EXTRAPOLATION_CHOSEN = (
 
 
 def modules() -> Config:
-    """Ten modules, one architecture and initialisation on one accelerator; meant for ten minutes a run.
+    """Ten modules, one architecture and initialisation on one accelerator; meant for ten minutes per run.
 
     `benchmarks.mathematics_learning` runs all of a comparison: both architectures, of equally many
     parameters, at both initialisations, with three seeds. Draw the questions first:
@@ -341,8 +305,7 @@ def modules() -> Config:
             --modules=NAMES        # `MODULES_CHOSEN` and `EXTRAPOLATION_CHOSEN`, with commas between
 
     The size and the number of steps are estimates for an H200 and were not measured. On a machine that is
-    lent for a while, `--config.session_seconds=500` ends a session with everything saved; the same command
-    goes on.
+    lent for a while, `--config.session_seconds=500` ends a session; the same command continues from there.
     """
     return Config(
         data=DataConfig(directory="data/chosen", modules=MODULES_CHOSEN, extrapolation=EXTRAPOLATION_CHOSEN),

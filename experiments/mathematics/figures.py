@@ -1,10 +1,10 @@
-"""The pictures of `experiments/mathematics/train.py`, drawn from the records and results of finished runs."""
+"""The figures of a run on the Mathematics Dataset, drawn from its record and its results."""
 
 import colorsys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -29,30 +29,18 @@ def draw(
     results: Mapping[str, runtime.FitResult],
     source: mathematics.Source,
 ) -> dict[str, Path]:
-    """Draws what there is to see of a run and its baseline.
-
-    Args:
-        workdir: the run's directory; the baseline's is `baseline/` in it.
-        configs: the config of each run, the main one first.
-        results: its result, under the same names.
-        source: the questions.
-
-    Returns:
-        The files written, by the name of the figure.
-    """
+    """Draws a run, the first of `configs`, and its baseline if any; the files, by the name of the figure."""
     config, first = next(iter(configs.values())), next(iter(results.values()))
-    labels = {name: shown(of.model.name) for name, of in configs.items()}
-    drawn = {"learning": learning(workdir, configs, first)}
-    for split in (mathematics.INTERPOLATE, mathematics.EXTRAPOLATE):
-        if split in first.results:
-            scores = {labels[name]: read(result, split) for name, result in results.items()}
-            scores[ALWAYS] = evaluation.Scores.from_json(first.results["commonest_answer"][split])
-            drawn[f"accuracy_{split}"] = bars(scores, title=f"Exact match by module, {split}")
+    always = first.results["commonest_answer"]
+    drawn = {"learning": learning(workdir, configs, scores(always, mathematics.INTERPOLATE))}
+    for split in always:
+        shares = {shown(configs[name].model.name): scores(of.results, split) for name, of in results.items()}
+        shares[ALWAYS] = scores(always, split)
+        drawn[f"accuracy_{split}"] = bars(shares, title=f"Exact match by module, {split}")
     model = config.model.make()
     if isinstance(model, TPTransformer):
         module = config.data.test_modules(source)[mathematics.INTERPOLATE][0]
-        figure = of_roles(config, model, jax.device_get(first.params), source, module)
-        if figure is not None:
+        if figure := of_roles(config, model, jax.device_get(first.params), source, module):
             drawn["roles"] = figure
     return {name: runtime.plots.save(figure, workdir / f"{name}.png") for name, figure in drawn.items()}
 
@@ -67,30 +55,22 @@ def title_of(module: str) -> str:
     return module.replace("__", ": ").replace("_", " ")
 
 
-def read(result: runtime.FitResult, split: str) -> evaluation.Scores:
-    """The scores that a run's results hold."""
-    return evaluation.Scores.from_json(result.results[split])
+def scores(results: Mapping[str, Any], split: str) -> evaluation.Scores:
+    """The scores of a split in a run's results."""
+    return evaluation.Scores.from_json(results[split])
 
 
-def bars(scores: Mapping[str, evaluation.Scores], *, title: str) -> "Figure":
-    """Figure 3: the exact match of every module, a bar a model, modules in the order of the data set.
-
-    Args:
-        scores: of one split, by what the model is called.
-        title: what the figure shows.
-
-    Raises:
-        ValueError: there is nothing to draw.
-    """
-    modules = list(dict.fromkeys(module for of_model in scores.values() for module in of_model.modules))
+def bars(shares: Mapping[str, evaluation.Scores], *, title: str) -> "Figure":
+    """Figure 3: bars of each model's exact match by module in one split; ValueError if there is no module."""
+    modules = list(dict.fromkeys(module for of_model in shares.values() for module in of_model.modules))
     if not modules:
-        raise ValueError("scores must hold at least one module, got none")
-    thickness = 0.8 / len(scores)
+        raise ValueError("shares must hold at least one module, got none")
+    thickness = 0.8 / len(shares)
     with runtime.plots.style(), runtime.plots.without_grid():
-        figure = runtime.plots.Figure(figsize=(6.4, 1.2 + 0.13 * len(modules) * (len(scores) + 0.6)))
+        figure = runtime.plots.Figure(figsize=(6.4, 1.2 + 0.13 * len(modules) * (len(shares) + 0.6)))
         axes = figure.add_subplot()
-        for index, (name, of_model) in enumerate(scores.items()):
-            places = np.arange(len(modules)) + thickness * (index - (len(scores) - 1) / 2)
+        for index, (name, of_model) in enumerate(shares.items()):
+            places = np.arange(len(modules)) + thickness * (index - (len(shares) - 1) / 2)
             values = [of_model.accuracies.get(module, np.nan) for module in modules]
             colour = "#aaaaaa" if name == ALWAYS else runtime.plots.COLOURS[index]
             label = f"{name}: {of_model.average:.1%} on average"
@@ -103,23 +83,22 @@ def bars(scores: Mapping[str, evaluation.Scores], *, title: str) -> "Figure":
     return figure
 
 
-def learning(workdir: Path, configs: Mapping[str, Config], first: runtime.FitResult) -> "Figure":
-    """Exact match on the interpolation set against steps, averaged and by module if there are few."""
-    curves = {}
+def learning(workdir: Path, configs: Mapping[str, Config], always: evaluation.Scores) -> "Figure":
+    """Exact match on the interpolation set against steps: of a single model also by module, if few."""
+    key, curves, steps = f"eval/{mathematics.INTERPOLATE}", {}, []
     for name, config in configs.items():
-        folder = workdir if config is next(iter(configs.values())) else workdir / name
-        key = f"eval/{mathematics.INTERPOLATE}"
+        folder = workdir / name if curves else workdir
         rows = [row for row in runtime.metrics.read(folder / "metrics.jsonl") if row.get(key) is not None]
-        steps = [row["step"] for row in rows]
-        label = shown(config.model.name)
-        curves[f"{label}, average" if len(configs) == 1 else label] = (steps, [row[key] for row in rows])
-        modules = sorted(column for column in rows[-1] if column.startswith(f"{key}/")) if rows else []
-        if len(configs) == 1 and 1 < len(modules) <= 5:
-            for module in modules:
-                curves[title_of(module.removeprefix(f"{key}/"))] = (steps, [row[module] for row in rows])
-    always = evaluation.Scores.from_json(first.results["commonest_answer"][mathematics.INTERPOLATE])
-    ends = [min(min(x) for x, _ in curves.values()), max(max(x) for x, _ in curves.values())]
-    curves[f"{ALWAYS}, average"] = (ends, [always.average] * 2)
+        labels = {key: shown(config.model.name)}
+        if len(configs) == 1:
+            labels[key] += ", average"
+            modules = sorted(column for column in rows[-1] if column.startswith(f"{key}/"))
+            if 1 < len(modules) <= 5:
+                labels |= {module: title_of(module.removeprefix(f"{key}/")) for module in modules}
+        own = [row["step"] for row in rows]
+        curves |= {label: (own, [row[column] for row in rows]) for column, label in labels.items()}
+        steps += own
+    curves[f"{ALWAYS}, average"] = ([min(steps), max(steps)], [always.average] * 2)
     return runtime.plots.curve_figure(
         curves,
         title="Held-out questions answered exactly",
@@ -134,13 +113,12 @@ def of_roles(
     config: Config, model: TPTransformer, params: dict, source: mathematics.Source, module: str
 ) -> "Figure | None":
     """Figure 2 of a trained model; None if its role vectors are too few, or too alike, for the clusters."""
-    questions = [
-        pair.question for pair in Sampled(source, config.role_questions).questions("interpolate", module)
-    ]
-    ids = mathematics.DEFAULT.encode_batch(questions, max(map(len, questions)) + 2)
+    some = Sampled(source, config.role_questions).questions(mathematics.INTERPOLATE, module)
+    questions = [pair.question for pair in some]
+    ids = jnp.asarray(mathematics.DEFAULT.encode_batch(questions))
     try:
         clusters = roles.cluster_roles(
-            model, params, jnp.asarray(ids), head=config.role_head, k=config.role_clusters, seed=config.seed
+            model, params, ids, head=config.role_head, k=config.role_clusters, seed=config.seed
         )
     except ValueError:
         return None
@@ -160,25 +138,24 @@ def marked(question: str) -> str:
 
 
 def palette(count: int) -> list[tuple[float, float, float]]:
-    """Light colours for dark letters, neighbours in number far apart in hue.
-
-    So many cannot all be told apart; the figures also write the number of the cluster.
-    """
-    golden = (5**0.5 - 1) / 2  # turns that never come close to one made before
+    """Light colours for dark letters, neighbours in number far apart in hue; too many to be told apart."""
+    golden = (5**0.5 - 1) / 2  # a turn that never comes close to an earlier one
     return [
         colorsys.hls_to_rgb((0.6 + index * golden) % 1, (0.82, 0.7)[index % 2], 0.75)
         for index in range(count)
     ]
 
 
-def coloured(questions: Sequence[str], labels: np.ndarray, *, title: str, width: int = 64) -> "Figure":
+def coloured(
+    questions: Sequence[str], labels: Sequence[np.ndarray] | np.ndarray, *, title: str, width: int = 64
+) -> "Figure":
     """Characters in boxes of their clusters' colours, the number of the cluster below each (figure 2).
 
     Args:
-        questions: as symbols, one character each; longer ones go on in the next line.
-        labels: cluster of each symbol [N, S]; at least as many as the question has characters.
+        questions: as symbols, one character each; longer ones continue in the next line.
+        labels: for each question the cluster of each symbol [S]; at least as many as it has characters.
         title: what the figure shows.
-        width: characters a line.
+        width: characters per line.
 
     Raises:
         ValueError: a question without its labels.
@@ -204,7 +181,6 @@ def coloured(questions: Sequence[str], labels: np.ndarray, *, title: str, width:
                 axes.text(x + 0.5, 1.25 * y + 0.82, str(number), fontsize=4, color="#444444", **middle)
         axes.set(xlim=(0, columns), ylim=(1.25 * len(lines), -0.1))
         axes.axis("off")
-        axes.set_title(
-            "\n".join(textwrap.fill(part, 90) for part in title.splitlines()), loc="left", fontsize=9
-        )
+        wrapped = "\n".join(textwrap.fill(part, 90) for part in title.splitlines())
+        axes.set_title(wrapped, loc="left", fontsize=9)
     return figure

@@ -1,7 +1,6 @@
 """Trained models of the Mathematics Dataset: from a run, a released folder, or the authors' files.
 
-trained = load("runs/mathematics")
-trained.answer(["What is 2 + 2?"])
+From Python: `load("runs/mathematics").answer(["What is 2 + 2?"])`.
 """
 
 import dataclasses
@@ -14,11 +13,10 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from experiments.exporting.interface import BATCH, LENGTH, Exportable, Input, Output, describe_source
-from experiments.mathematics import measures
-from experiments.mathematics import train as experiment
+from experiments.mathematics import measures, train
 from experiments.mathematics.config import Config
 from experiments.runtime import releasing, torch_files
-from tp_transformer import Beams, beam_search, convert, greedy_decode, mathematics
+from tp_transformer import beam_search, convert, mathematics
 from tp_transformer.model import EncoderDecoder
 
 TORCH = (".pt", ".pth", ".bin")
@@ -32,8 +30,8 @@ class Trained:
     Attributes:
         model: the module.
         params: its parameters.
-        vocabulary: characters to its symbols.
-        step: updates made; None if that is not known.
+        vocabulary: from characters to its symbols.
+        step: updates made; None if unknown.
         config: of the run; None for the authors' files.
         questions: the drawn questions that a run's directory holds, else None.
     """
@@ -46,44 +44,26 @@ class Trained:
     questions: Path | None = None
 
     def encode(self, questions: Sequence[str]) -> Int[Array, "B S"]:
-        """Questions as symbols, of the smallest of a few lengths.
-
-        Raises:
-            ValueError: a character outside the vocabulary, or a question that is too long.
-        """
-        longest = max(map(len, questions))
-        if longest > mathematics.MAX_QUESTION:
-            raise ValueError(
-                f"the question has {longest} characters, expected at most {mathematics.MAX_QUESTION}"
-            )
+        """Questions as symbols, of the smallest of a few lengths; ValueError for what cannot be encoded."""
+        longest, most = max(map(len, questions)), mathematics.MAX_QUESTION
+        if longest > most:
+            raise ValueError(f"the question has {longest} characters, expected at most {most}")
         length = next(source for source, _ in mathematics.BUCKETS if source >= longest + 2)
         return jnp.asarray(self.vocabulary.encode_batch(list(questions), length))
 
     def answer(self, questions: Sequence[str]) -> list[str]:
         """Answers, greedily."""
-        symbols = {"start": self.vocabulary.start, "end": self.vocabulary.end}
-        tokens = greedy_decode(
-            self.model, self.params, self.encode(questions), max_length=measures.LONGEST, **symbols
-        )
+        tokens = measures.decode(self.model, self.params, self.encode(questions), self.vocabulary)
         return [self.vocabulary.decode(row) for row in np.asarray(tokens)]
 
     def beam(self, question: str, beams: int) -> list[tuple[str, float]]:
         """The likeliest answers with their probabilities, the likeliest first."""
-        found: Beams = beam_search(
-            self.model,
-            self.params,
-            self.encode([question]),
-            max_length=measures.LONGEST,
-            start=self.vocabulary.start,
-            end=self.vocabulary.end,
-            beams=beams,
-        )
-        tokens, logs = np.asarray(found.tokens)[0], np.asarray(found.log_probabilities, np.float64)[0]
-        return [
-            (self.vocabulary.decode(row), float(np.exp(log)))
-            for row, log in zip(tokens, logs, strict=True)
-            if np.isfinite(log)
-        ]
+        symbols = {"start": self.vocabulary.start, "end": self.vocabulary.end}
+        asked, most = self.encode([question]), measures.LONGEST
+        found = beam_search(self.model, self.params, asked, max_length=most, beams=beams, **symbols)
+        logs = np.asarray(found.log_probabilities, np.float64)[0]
+        texts = map(self.vocabulary.decode, np.asarray(found.tokens)[0])
+        return [(text, float(np.exp(log))) for text, log in zip(texts, logs, strict=True) if np.isfinite(log)]
 
 
 def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_HEADS) -> Trained:
@@ -92,7 +72,7 @@ def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_
     Args:
         path: a run's directory, a released folder, or a file of the authors' weights (.pt, .pth, .bin).
         step: of which checkpoint; the last by default.
-        num_heads: of a file of weights, which does not tell it.
+        num_heads: of a file of weights, which does not hold it.
 
     Raises:
         ValueError: the path holds no run, or weights of something else.
@@ -113,15 +93,10 @@ def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_
             )
         return Trained(model, params, vocabulary)
     config = releasing.read_run_config(Config, path)
-    restored = releasing.restore(path, experiment.abstract_state(config), step)
-    questions = path / experiment.QUESTIONS
-    return Trained(
-        config.model.make(),
-        restored.state.params,
-        step=restored.step,
-        config=config,
-        questions=questions if questions.is_dir() else None,
-    )
+    restored = releasing.restore(path, train.abstract_state(config), step)
+    model, vocabulary, questions = config.model.make(), mathematics.DEFAULT, path / train.QUESTIONS
+    drawn = questions if questions.is_dir() else None
+    return Trained(model, restored.state.params, vocabulary, restored.step, config, drawn)
 
 
 def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exportable:
@@ -131,30 +106,17 @@ def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exporta
 
 def of_solver(trained: Trained) -> Exportable:
     """Questions to answers, the greedy loop inside."""
-    vocabulary, longest = trained.vocabulary, measures.LONGEST
-
-    def function(params, inputs):
-        tokens = greedy_decode(
-            trained.model,
-            params,
-            inputs["source"],
-            max_length=longest,
-            start=vocabulary.start,
-            end=vocabulary.end,
-        )
-        return {"tokens": tokens}
-
-    symbols = (0, trained.model.vocab_size - 1)
+    model, vocabulary, shape = trained.model, trained.vocabulary, (BATCH, measures.LONGEST + 1)
+    symbols = (0, model.vocab_size - 1)
+    source = Input((BATCH, LENGTH), "int32", "the question's symbols", pad=vocabulary.pad, range=symbols)
     return Exportable(
         kind="sequence to sequence",
-        function=function,
-        params=trained.params,
-        inputs={
-            "source": Input(
-                (BATCH, LENGTH), "int32", "the question's symbols", pad=vocabulary.pad, range=symbols
-            )
+        function=lambda params, inputs: {
+            "tokens": measures.decode(model, params, inputs["source"], vocabulary)
         },
-        outputs={"tokens": Output((BATCH, longest + 1), "the answer's symbols, the start symbol first")},
+        params=trained.params,
+        inputs={"source": source},
+        outputs={"tokens": Output(shape, "the answer's symbols, the start symbol first")},
         source=describe_source(trained.params, trained.step),
         lengths=tuple(sorted({source for source, _ in mathematics.BUCKETS})),
         text=describe_characters(vocabulary),

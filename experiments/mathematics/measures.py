@@ -1,4 +1,4 @@
-"""What is measured of a model of the Mathematics Dataset: exact match, and what it has to beat."""
+"""What is measured of a model of the Mathematics Dataset: exact match, and the baseline it must exceed."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ COUNTED = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Sampled:
-    """A source with at most so many questions of each module, evenly spaced; 0 leaves all."""
+    """A source with at most `count` questions of each module, evenly spaced; 0 keeps all."""
 
     source: mathematics.Source
     count: int
@@ -46,28 +46,25 @@ class Sampled:
 
 def test_batches(config: Config, source: mathematics.Source, count: int) -> dict[str, mathematics.Batches]:
     """Batches of the test splits, `count` questions of each module (0: all)."""
+    buckets = with_room(config.data.shapes())
     return {
-        split: mathematics.Batches(
-            Sampled(source, count),
-            split,
-            modules,
-            batch_size=config.eval_batch_size,
-            buckets=with_room(config.data.shapes()),
-            shuffle=False,
-            keep_last=True,
-        )
+        split: _in_order(source, count, split, modules, batch_size=config.eval_batch_size, buckets=buckets)
         for split, modules in config.data.test_modules(source).items()
     }
 
 
+def _in_order(
+    source: mathematics.Source, count: int, split: str, modules: Sequence[str] | None, **sizes: Any
+) -> mathematics.Batches:
+    """Batches that have `count` questions of each module once."""
+    return mathematics.Batches(Sampled(source, count), split, modules, shuffle=False, keep_last=True, **sizes)
+
+
 def with_room(buckets: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Buckets that also take the longest question there may be; training's need not."""
+    """Buckets that also take the longest possible question, which those of training need not."""
     whole = mathematics.WHOLE[0]
-    return (
-        buckets
-        if buckets[-1] == whole
-        else (*(b for b in buckets if max(b[0] - whole[0], b[1] - whole[1]) <= 0), whole)
-    )
+    fitting = [bucket for bucket in buckets if bucket[0] <= whole[0] and bucket[1] <= whole[1]]
+    return tuple(dict.fromkeys((*fitting, whole)))
 
 
 def logits(
@@ -78,14 +75,14 @@ def logits(
     *,
     dropout: jax.Array | None = None,
 ) -> Float[Array, "B T V"]:
-    """The model's logits of the symbol after each one given; with a key, something is dropped."""
+    """The model's logits of the symbol after each one given; with a key, there is dropout."""
     rngs = None if dropout is None else {"dropout": dropout}
     found = model.apply({"params": params}, source, given, deterministic=dropout is None, rngs=rngs)
     return cast(jax.Array, found)
 
 
 def by_forcing(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax.Array]:
-    """Whether greedy decoding would answer rightly, by one pass over the right answers: for training."""
+    """Whether greedy decoding would be right, by one pass over the right answers: for use during training."""
 
     @jax.jit
     def right(params, source, target):
@@ -95,15 +92,23 @@ def by_forcing(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax.
     return lambda params, batch: right(params, *spread(batch))
 
 
+def decode(
+    model: EncoderDecoder,
+    params: Any,
+    source: Int[Array, "B S"],
+    vocabulary: mathematics.Vocabulary = mathematics.DEFAULT,
+) -> Int[Array, "B M+1"]:
+    """Answers as symbols, found greedily, the start symbol first."""
+    symbols = {"start": vocabulary.start, "end": vocabulary.end}
+    return decoding.greedy_decode(model, params, source, max_length=LONGEST, **symbols)
+
+
 def by_decoding(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax.Array]:
-    """Whether the answers that are decoded greedily are right: for the end."""
-    decode = functools.partial(
-        decoding.greedy_decode, model, max_length=LONGEST, start=mathematics.START, end=mathematics.END
-    )
+    """Whether greedily decoded answers are right: for the end of training."""
 
     def right(params, batch):
         source, target = spread(batch)
-        return evaluation.exact_match(decode(params, source), target)
+        return evaluation.exact_match(decode(model, params, source), target)
 
     return right
 
@@ -122,106 +127,47 @@ def measure(
     batches: Mapping[str, mathematics.Batches],
 ) -> dict[str, evaluation.Scores]:
     """Exact match by split and module; in several processes, each answers its share of the batches."""
-
-    def score(split, of_split):
-        mine = processes.share(of_split)
-        found = evaluation.score(functools.partial(right, params), mine, of_split.modules, split=split)
-        none = evaluation.Share(0, 0)
-        shares = [found.modules.get(module, none) for module in of_split.modules]
-        counts = processes.total(np.asarray([(one.right, one.total) for one in shares], np.int64))
-        whole = {
-            module: evaluation.Share(int(right), int(count))
-            for module, (right, count) in zip(of_split.modules, counts, strict=True)
-            if count
-        }
-        return evaluation.Scores(split, whole)
-
-    return {split: score(split, of_split) for split, of_split in batches.items()}
+    found = {}
+    for split, of_split in batches.items():
+        names, mine = of_split.modules, processes.share(of_split)
+        scores = evaluation.score(functools.partial(right, params), mine, names, split=split)
+        counts = processes.total(np.asarray([scores.modules.get(name, (0, 0)) for name in names], np.int64))
+        shares = (evaluation.Share(*pair) for pair in counts.tolist())
+        whole = {name: share for name, share in zip(names, shares, strict=True) if share.total}
+        found[split] = evaluation.Scores(split, whole)
+    return found
 
 
 def commonest_answers(config: Config, source: mathematics.Source) -> dict[str, str]:
     """The commonest answer of each module in training."""
-    some = mathematics.Batches(
-        Sampled(source, COUNTED),
-        config.data.split,
-        config.data.modules or None,
-        batch_size=1024,
-        buckets=mathematics.WHOLE,
-        shuffle=False,
-        keep_last=True,
-    )
+    data, buckets = config.data, mathematics.WHOLE
+    some = _in_order(source, COUNTED, data.split, data.modules or None, batch_size=1024, buckets=buckets)
     return evaluation.most_frequent_answers(some)
 
 
 def always(answers: Mapping[str, str], batches: mathematics.Batches) -> evaluation.Scores:
-    """The exact match of one who gives the same answer to all questions of a module.
+    """The exact match of always giving the same answer to all questions of a module.
 
-    A module of the extrapolation set is given the answer of the training module that it extends.
+    For a module of the extrapolation set this is the answer of the training module that it extends.
     """
     named = [answers.get(nearest(module, answers)) for module in batches.modules]
 
     def right(batch):
-        return np.asarray(
-            [
-                index >= 0 and batches.question(int(index)).answer == named[int(module)]
-                for index, module in zip(batch.index, batch.module, strict=True)
-            ]
-        )
+        rows = zip(batch.index.tolist(), batch.module.tolist(), strict=True)
+        return np.asarray([i >= 0 and batches.question(i).answer == named[module] for i, module in rows])
 
     return evaluation.score(right, batches, batches.modules, split=batches.split)
 
 
 def nearest(module: str, answers: Mapping[str, str]) -> str:
-    """The training module that one of the extrapolation set extends: `numbers__place_value_big` and the
-    like.
-    """
+    """The training module that one of the extrapolation set (`numbers__place_value_big`) extends."""
     return max((name for name in answers if module.startswith(name)), key=len, default="")
 
 
-def summarize(scores: evaluation.Scores) -> dict[str, Any]:
-    """Plain numbers, with Wilson intervals of each module's exact match."""
-    record = scores.to_json()
-    for entry in record["modules"].values():
-        entry["interval"] = list(runtime.intervals.wilson_interval(entry["right"], entry["total"]))
+def summarize(scores: Mapping[str, evaluation.Scores]) -> dict[str, Any]:
+    """Plain numbers by split, with Wilson intervals of each module's exact match."""
+    record = {split: of_split.to_json() for split, of_split in scores.items()}
+    for of_split in record.values():
+        for entry in of_split["modules"].values():
+            entry["interval"] = list(runtime.intervals.wilson_interval(entry["right"], entry["total"]))
     return record
-
-
-@dataclasses.dataclass(frozen=True)
-class Worked:
-    """A question and what the model answers."""
-
-    module: str
-    question: str
-    answer: str
-    given: str
-
-    @property
-    def right(self) -> bool:
-        """Whether it is the right one."""
-        return self.given == self.answer
-
-
-def work(
-    model: EncoderDecoder, params: Any, source: mathematics.Source, module: str, count: int, *, split: str
-) -> list[Worked]:
-    """Answers to some questions of a module."""
-    questions = list(Sampled(source, count).questions(split, module))
-    ids = mathematics.DEFAULT.encode_batch([question for question, _ in questions], mathematics.WHOLE[0][0])
-    tokens = decoding.greedy_decode(
-        model, params, ids, max_length=LONGEST, start=mathematics.START, end=mathematics.END
-    )
-    return [
-        Worked(module, question, answer, mathematics.DEFAULT.decode(row))
-        for (question, answer), row in zip(questions, np.asarray(tokens), strict=True)
-    ]
-
-
-def mix(tried: Sequence[Worked]) -> list[Worked]:
-    """The same, a right one before each wrong one for as long as there are both."""
-    right = [worked for worked in tried if worked.right]
-    wrong = [worked for worked in tried if not worked.right]
-    mixed = []
-    while right or wrong:
-        mixed += [*right[:1], *wrong[:1]]
-        right, wrong = right[1:], wrong[1:]
-    return mixed

@@ -1,72 +1,73 @@
 """What the tour shows of the Mathematics Dataset."""
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from experiments import runtime
-from experiments.mathematics import figures, measures
+from experiments.mathematics import figures
 from experiments.mathematics.config import Config
+from experiments.mathematics.load import Trained
+from experiments.mathematics.measures import Sampled
 from experiments.mathematics.train import main, open_questions
 from tp_transformer import mathematics
 
+Row = dict[str, str]
+
+PICTURES = {
+    "learning": "Held-out questions answered exactly, every character and the end, during training.",
+    "accuracy_interpolate": "At the end, against always giving the commonest answer of the module.",
+    "roles": "Every character has the colour and number of the cluster that its role vector belongs to.",
+}
+
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
-    """Runs the experiment in a directory, and says what is to be seen there."""
+    """Runs the experiment in a directory and describes the result."""
     (result,) = main(config, workdir=directory).values()
-    found = result.results[mathematics.INTERPOLATE]["modules"]
-    always = result.results["commonest_answer"][mathematics.INTERPOLATE]["modules"]
-    rows = []
-    for worked in worked_questions(config, directory, result.params):
-        share = found[worked.module]
-        rows.append(
-            {
-                "question": worked.question,
-                "answer": worked.answer,
-                "the model's": worked.given,
-                "": "right" if worked.right else "wrong",
-                "module": f"{figures.title_of(worked.module)}: {share['right'] / share['total']:.0%} right",
-            }
-        )
-    average = result.results[mathematics.INTERPOLATE]["average"]
-    least = min(
-        found[module]["interval"][0] - always[module]["right"] / always[module]["total"] for module in found
-    )
-    pictures = {
-        "learning": "Held-out questions answered exactly, every character and the end, during training.",
-        "accuracy_interpolate": "At the end, against always giving the commonest answer of the module.",
-        "roles": "Every character has the colour and number of the cluster that its role vector belongs to.",
-    }
+    found = result.results[mathematics.INTERPOLATE]
+    always = figures.scores(result.results["commonest_answer"], mathematics.INTERPOLATE).accuracies
+    least = min(entry["interval"][0] - always[module] for module, entry in found["modules"].items())
+    trained, source = Trained(config.model.make(), result.params), open_questions(config, directory)
+    tried = []
+    for module in config.data.test_modules(source)[mathematics.INTERPOLATE]:
+        share = found["modules"][module]
+        shown = f"{figures.title_of(module)}: {share['right'] / share['total']:.0%} right"
+        tried.append(mix([row | {"module": shown} for row in answered(trained, source, module, 40)]))
+    paths = {directory / f"{name}.png": caption for name, caption in PICTURES.items()}
     return runtime.Stop(
         title="TP-Transformer: mathematics, character by character",
         meaning=(
             "The model reads a question as characters and writes the answer as characters. Its attention "
-            "binds what it finds to a role vector that it computes for each position (one picture shows "
-            f"which positions get alike roles). After {result.train_seconds:.0f} s of training it answers "
-            f"{average:.0%} of new questions exactly; the 95 % interval of each module is at least "
+            "binds what it retrieves to a role vector that it computes for each position (one picture shows "
+            f"which positions get similar roles). After {result.train_seconds:.0f} s of training it answers "
+            f"{found['average']:.0%} of new questions exactly; the 95 % interval of each module is at least "
             f"{100 * least:.0f} points above always giving the module's commonest answer."
         ),
-        rows=rows,
-        figures={
-            directory / f"{name}.png": caption
-            for name, caption in pictures.items()
-            if (directory / f"{name}.png").exists()
-        },
+        rows=[row for turn in zip(*tried, strict=False) for row in turn][:5],
+        figures={path: caption for path, caption in paths.items() if path.exists()},
         caveat=(
-            "Two of the 56 modules, a model 240 times smaller than the paper's, one seed; no comparison with "
-            "a Transformer is claimed from a run of this size. The table's questions were chosen to show "
-            "right and wrong answers."
+            "Two of the 56 modules, a model 240 times smaller than the paper's, one seed; a run of this size "
+            "supports no comparison with a Transformer. The table's questions were chosen to show right and "
+            "wrong answers."
         ),
     )
 
 
-def worked_questions(config: Config, workdir: Path, params: Any, count: int = 5) -> list[measures.Worked]:
-    """A few questions of the test set, right and wrong ones where there are both, from all modules."""
-    source = open_questions(config, workdir)
-    modules = config.data.test_modules(source)[mathematics.INTERPOLATE]
-    model = config.model.make()
-    tried = [
-        measures.work(model, params, source, module, 40, split=mathematics.INTERPOLATE) for module in modules
+def answered(trained: Trained, source: mathematics.Source, module: str, count: int) -> list[Row]:
+    """Test questions of a module with the right answer, the model's, and whether it is right."""
+    pairs = list(Sampled(source, count).questions(mathematics.INTERPOLATE, module))
+    return [
+        {
+            "question": question,
+            "answer": answer,
+            "the model's": given,
+            "": "right" if given == answer else "wrong",
+        }
+        for (question, answer), given in zip(pairs, trained.answer([q for q, _ in pairs]), strict=True)
     ]
-    # One of each module in turn, right and wrong ones in turn as far as there are any.
-    mixed = [worked for turn in zip(*map(measures.mix, tried), strict=False) for worked in turn]
-    return mixed[:count]
+
+
+def mix(rows: Sequence[Row]) -> list[Row]:
+    """The same rows, a right one before each wrong one for as long as there are both."""
+    right, wrong = ([row for row in rows if row[""] == kind] for kind in ("right", "wrong"))
+    return [row for pair in itertools.zip_longest(right, wrong) for row in pair if row is not None]

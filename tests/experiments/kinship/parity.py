@@ -8,7 +8,7 @@ import numpy as np
 import optax
 
 from experiments import runtime
-from experiments.kinship import train as kinship
+from experiments.kinship import train
 from experiments.kinship.config import Config
 from tests.experiments.kinship.small import small
 
@@ -20,7 +20,7 @@ if __name__ == "__main__":
     found: dict = {"devices": jax.device_count()}
     config = small(batch_size=16)
     for way in sys.argv[1:]:
-        result = kinship.train(config, None, LAYOUTS.get(way, way))
+        result = train.train(config, None, LAYOUTS.get(way, way))
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.params)])
         found[way] = {"params": flat.astype(float).tolist(), "metrics": result.metrics}
     print(json.dumps(found))

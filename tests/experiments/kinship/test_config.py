@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from experiments import runtime
-from experiments.kinship import config as presets
+from experiments.kinship.config import get_config
 from folnet import FOLNetConfig, TransformerConfig, kinship
 from folnet.heads import encoder
 from folnet.transformer import num_parameters
@@ -19,7 +19,7 @@ ALL = ("jmc.atp", "bert", "t5", "relation_aware")
 
 @pytest.mark.parametrize("preset", ["quick", "ablation", "accelerator", "accelerator_234", "text"])
 def test_presets_name_their_metric_and_models(preset):
-    config = presets.get_config(preset)
+    config = get_config(preset)
     config.data.validate()
     runtime.RunConfig.validate(config)
     assert config.max_seconds > 0
@@ -29,7 +29,7 @@ def test_presets_name_their_metric_and_models(preset):
 
 
 def test_quick_is_valid_and_matched():
-    config = presets.get_config("quick")
+    config = get_config("quick")
     config.validate()
     first, second = (num_parameters(encoder(config.settings(name))) for name in config.models)
     assert abs(first - second) <= 3 * (2 * 48 + 1) / 2
@@ -38,7 +38,7 @@ def test_quick_is_valid_and_matched():
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["accelerator", "accelerator_234", "text"])
 def test_the_presets_of_an_accelerator_are_valid(preset):
-    presets.get_config(preset).validate()
+    get_config(preset).validate()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import pytest
 
 from experiments import runtime
 from experiments.kinship import figures
-from experiments.kinship.measures import Point
 
 
 def drawn(figure):
@@ -62,10 +61,10 @@ def test_seeds_become_a_mean_with_an_interval():
     np.testing.assert_allclose(seconds[[0, -1]], [[2.0, (0.5 + 0.2) / 2], [2.0, (0.5 + 0.2) / 2]])
 
 
-def test_nothing_is_refused():
-    with pytest.raises(ValueError, match="accuracies must have at least one run"):
-        figures.by_length({"j.a": []}, longest_trained=3, title="")
-    with pytest.raises(ValueError, match="curves must have at least one measurement"):
-        figures.learning({"j.a": [[]]}, seconds=True, title="", ylabel="")
-    one = figures.learning({"j.a": [[Point(1, 0.5, 0.25)]], "bert": [[]]}, seconds=True, title="", ylabel="")
-    assert set(drawn(one)) == {"FOLNet j.a"}
+def test_a_model_without_a_measurement_has_no_curve_and_nothing_at_all_is_refused():
+    for lines in ({}, {"j.a": []}, {"j.a": [line("j.a", 0) | {"curve": []}]}):
+        with pytest.raises(ValueError, match="lines must have at least one run with a measurement"):
+            figures.of_lines(lines)
+    found = figures.of_lines({"j.a": [line("j.a", 0)], "bert": [line("bert", 0) | {"curve": []}]})
+    for name, models in {"by_length": 2, "by_steps": 1, "by_seconds": 1}.items():
+        assert list(drawn(found[name])) == ["FOLNet j.a", "BERT"][:models]

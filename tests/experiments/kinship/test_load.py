@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from experiments.exporting import Options, run_exported
-from experiments.kinship import train as experiment
+from experiments.kinship import train
 from experiments.kinship.load import of_kinship
 from experiments.registry import open_model
 from folnet import kinship
 from tests.experiments.exporting.test_models import compare, compare_gradients, exported
-from tests.experiments.kinship import small as small_kinship
+from tests.experiments.kinship.small import small
 
 pytestmark = [pytest.mark.usefixtures("compiled_quickly"), pytest.mark.slow]
 
@@ -26,7 +26,7 @@ def problems(config, lengths) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("model", ["j.a", "bert", "relation_aware"])
 def test_problems_of_any_length_of_the_tests(model, tmp_path):
-    config = small_kinship.small(model=model)
+    config = small(model=model)
     module = config.make(model)
     params = jax.jit(module.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
     exportable = of_kinship(config, params, 4)
@@ -43,8 +43,8 @@ def test_problems_of_any_length_of_the_tests(model, tmp_path):
 
 
 def test_a_run_is_opened_by_its_config(tmp_path):
-    config = small_kinship.small()
-    experiment.main(config, workdir=tmp_path / "run")
+    config = small()
+    train.main(config, workdir=tmp_path / "run")
     exportable = open_model(tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert exportable.source["experiment"] == "experiments.kinship"

@@ -1,4 +1,4 @@
-"""Kinship runs as a user starts them: what is trained on, the loss, a run and its files, the tour's stop."""
+"""Kinship runs as a user starts them: what is trained on, the loss, a run and its files."""
 
 import dataclasses
 import json
@@ -11,23 +11,14 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.kinship import config as presets
-from experiments.kinship import measures, tour
-from experiments.kinship import train as experiment
+from experiments.kinship import measures, train
+from experiments.kinship.config import get_config
 from folnet import kinship
 from tests import on_devices
 from tests.experiments.kinship.small import small, with_data
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A run, and where it is."""
-    workdir = tmp_path_factory.mktemp("runs") / "kinship"
-    config = small()
-    return config, workdir, experiment.main(config, workdir=workdir)
 
 
 @pytest.mark.slow
@@ -47,20 +38,20 @@ def test_eight_devices_train_as_one_in_every_mode():
 
 def test_a_batch_is_a_function_of_seed_and_step():
     config = small(seed=3)
-    batches, again = experiment.make_batches(config), experiment.make_batches(config)
+    batches, again = train.make_batches(config), train.make_batches(config)
     source = kinship.Kinship(3, (2, 3))
     for step in (0, 5):
         wanted = kinship.symbols(source.draw(range(4 * step, 4 * step + 4)), num_people=4)
         for batch in (batches(step), again(step)):
             np.testing.assert_array_equal(batch["relation_ids"], wanted.relation_ids)
             np.testing.assert_array_equal(batch["labels"], wanted.labels)
-    other = experiment.make_batches(dataclasses.replace(config, seed=4))(0)
+    other = train.make_batches(dataclasses.replace(config, seed=4))(0)
     assert not np.array_equal(other["relation_ids"], batches(0)["relation_ids"])
 
 
 def test_a_batch_of_a_pool_has_problems_of_the_pool():
     config = with_data(pool=6)
-    batches, whole = experiment.make_batches(config), config.reader("j.a", config.data.train(0))
+    batches, whole = train.make_batches(config), config.reader("j.a", config.data.train(0))
     pool = whole(config.data.train(0), range(6))["relation_ids"]
     met = set()
     for step in range(8):
@@ -68,17 +59,17 @@ def test_a_batch_of_a_pool_has_problems_of_the_pool():
             (place,) = np.flatnonzero((pool == row).all(axis=(1, 2)))[:1]
             met.add(int(place))
     assert met == set(range(6))
-    np.testing.assert_array_equal(batches(3)["labels"], experiment.make_batches(config)(3)["labels"])
+    np.testing.assert_array_equal(batches(3)["labels"], train.make_batches(config)(3)["labels"])
 
 
 def test_the_loss_is_cross_entropy_and_counts_right_answers():
     config = small()
-    model, batch = config.make("j.a"), experiment.make_batches(config)(0)
-    params = jax.jit(experiment.make_init(model))(jax.random.key(0))
+    model, batch = config.make("j.a"), train.make_batches(config)(0)
+    params = jax.jit(train.make_init(model))(jax.random.key(0))
 
     @jax.jit
     def both(params, batch):
-        sums = experiment.make_loss(config, model)(params, batch, jax.random.key(1))
+        sums = train.make_loss(config, model)(params, batch, jax.random.key(1))
         return sums, measures.logits(model, params, batch)
 
     sums, logits = both(params, batch)
@@ -101,7 +92,7 @@ def test_a_run_leaves_its_record(finished):
 @pytest.mark.slow
 def test_baselines_run_below_with_rates_of_their_own(tmp_path):
     config = small(baselines=("bert", "relation_aware"), lrs=(1e-3, 5e-4))
-    results = experiment.main(config, workdir=tmp_path / "run")
+    results = train.main(config, workdir=tmp_path / "run")
     assert list(results) == ["j.a", "bert", "relation_aware"]
     _check_record(tmp_path / "run", results)
     for name, lr in zip(config.baselines, config.lrs, strict=True):
@@ -135,7 +126,7 @@ def _check_record(workdir, results):
 def test_a_finished_run_returns_at_once(finished, monkeypatch):
     config, workdir, results = finished
     monkeypatch.setattr(measures, "write_predictions", pytest.fail)
-    again = experiment.main(config, workdir=workdir)
+    again = train.main(config, workdir=workdir)
     for name, result in results.items():
         assert again[name].summary == result.summary
 
@@ -159,46 +150,12 @@ def test_mistakes_are_told_in_one_line_before_anything_is_written(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_the_tours_stop_tells_this_run_and_the_published_one(finished, tmp_path, monkeypatch):
-    config, workdir, results = finished
-    wide = dataclasses.replace(presets.get_config("quick"), baselines=("bert",), model="j.a")
-    (result,) = results.values()
-    tests = {str(k): {"accuracy": k / 20} for k in range(2, 11)}
-    told = {
-        name: dataclasses.replace(
-            result, results={**result.results, "tests": tests, "parameters": 1234}, train_seconds=7.4
-        )
-        for name in wide.models
-    }
-    lines = [
-        measures.line(config, results["j.a"], workdir)
-        | {"preset": "ablation", "seed": seed, "accuracies": {str(k): 0.5 + seed / 10 for k in range(2, 11)}}
-        for seed in (0, 1)
-    ]
-    record = tmp_path / "learning.jsonl"
-    record.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    monkeypatch.setattr(tour, "main", lambda config, workdir: told)
-    monkeypatch.setattr(tour, "PUBLISHED", record)
-    stop = tour.tour_stop(tmp_path / "stop", wide)
-    assert [(row["model"], row["run"], row["k = 10"]) for row in stop.rows] == [
-        ("FOLNet j.a", "here", "50%"),
-        ("BERT", "here", "50%"),
-        ("FOLNet j.a", "2 seeds, mean", "55%"),
-    ]
-    assert stop.rows[0]["mean, k = 4 to 10"] == "35.0%"
-    assert "15% of the new problems of 3 facts, 20% of 4 and 50% of 10" in stop.meaning
-    assert "1,234 and 1,234 parameters" in stop.caveat
-    assert (tmp_path / "stop" / "published.png").exists()
-    monkeypatch.setattr(tour, "PUBLISHED", tmp_path / "nowhere.jsonl")
-    assert len(tour.tour_stop(tmp_path / "stop", wide).rows) == 2
-
-
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_parameters(finished, tmp_path):
     config, _, results = finished
     config = dataclasses.replace(config, baselines=(), lrs=())
-    experiment.main(dataclasses.replace(config, steps=2), workdir=tmp_path / "run")
-    again = experiment.main(config, workdir=tmp_path / "run")
+    train.main(dataclasses.replace(config, steps=2), workdir=tmp_path / "run")
+    again = train.main(config, workdir=tmp_path / "run")
     assert again["j.a"].summary["params_sha256"] == results["j.a"].summary["params_sha256"]
 
 
@@ -208,7 +165,7 @@ def test_a_killed_run_ends_with_the_same_parameters(finished, tmp_path):
 def test_every_family_runs_in_every_form(model, form):
     config = with_data(form=form, inverses=form == "graph", pool=9)
     config = dataclasses.replace(config, model=model, match="jmc.atp")
-    (result,) = experiment.main(config, workdir=None).values()
+    (result,) = train.main(config, workdir=None).values()
     assert np.isfinite(result.metrics["loss"])
     assert result.results["tests"]["4"]["total"] == 7
 
@@ -216,9 +173,9 @@ def test_every_family_runs_in_every_form(model, form):
 @pytest.mark.slow
 def test_short_chains_are_learned_and_something_of_longer_ones():
     """Two hundred steps: all of k = 2 and 3, and of k = 4 more than any guess."""
-    quick = presets.get_config("quick")
+    quick = get_config("quick")
     config = dataclasses.replace(quick, baselines=(), steps=250, max_seconds=0.0, eval_every=0)
-    (result,) = experiment.main(config, workdir=None).values()
+    (result,) = train.main(config, workdir=None).values()
     tests = result.results["tests"]
     assert min(tests["2"]["accuracy"], tests["3"]["accuracy"]) > 0.95
     assert tests["4"]["interval"][0] > 0.5

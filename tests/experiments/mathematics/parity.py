@@ -8,7 +8,7 @@ import numpy as np
 import optax
 
 from experiments import runtime
-from experiments.mathematics import train as mathematics
+from experiments.mathematics import train
 from experiments.mathematics.config import Config
 from tests.experiments.mathematics.small import small
 
@@ -20,8 +20,8 @@ if __name__ == "__main__":
     found: dict = {"devices": jax.device_count()}
     config = small(batch_size=16)
     for way in sys.argv[1:]:
-        source = mathematics.open_questions(config, None)
-        result = mathematics.train(config, source, None, LAYOUTS.get(way, way))
+        source = train.open_questions(config, None)
+        result = train.train(config, source, None, LAYOUTS.get(way, way))
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.params)])
         found[way] = {"params": flat.astype(float).tolist(), "metrics": result.metrics}
     print(json.dumps(found))

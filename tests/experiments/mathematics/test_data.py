@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.mathematics import data as mathematics_data
+from experiments.mathematics import data
 from tp_transformer import mathematics
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,14 +49,14 @@ def test_a_set_is_made_and_made_again_as_it_was(tmp_path):
 
 def test_a_name_that_does_not_exist_is_told_with_the_nearest():
     with pytest.raises(ValueError, match=r"got 'numbers__gdc'; the nearest are numbers__gcd"):
-        mathematics_data.chosen(["numbers__gdc"], train=3, test=1, seed=0)
+        data.chosen(["numbers__gdc"], train=3, test=1, seed=0)
 
 
 def test_no_names_are_all_and_names_go_to_their_splits():
-    every = mathematics_data.chosen([], train=3, test=1, seed=0)
+    every = data.chosen([], train=3, test=1, seed=0)
     assert (len(every.names), len(every.extrapolation)) == (56, 15)
     # One name is a module of both.
-    both = mathematics_data.chosen(["measurement__conversion", "numbers__gcd"], train=3, test=1, seed=2)
+    both = data.chosen(["measurement__conversion", "numbers__gcd"], train=3, test=1, seed=2)
     assert both.names == ("measurement__conversion", "numbers__gcd")
     assert both.extrapolation == ("measurement__conversion",)
     assert both.seed == 2

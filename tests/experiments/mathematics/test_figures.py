@@ -6,8 +6,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from experiments import runtime
-from experiments.mathematics import figures
-from experiments.mathematics import train as experiment
+from experiments.mathematics import figures, train
 from tests.experiments.mathematics.small import small
 from tp_transformer import TPTransformer, mathematics
 from tp_transformer.evaluation import Scores, Share
@@ -83,7 +82,7 @@ def test_the_picture_of_roles_has_what_clusters_say():
     config = small()
     model, source = config.model.make(), config.data.open()
     assert isinstance(model, TPTransformer)
-    params = jax.jit(experiment.make_init(model))(jax.random.key(0))
+    params = jax.jit(train.make_init(model))(jax.random.key(0))
     figure = figures.of_roles(config, model, params, source, "numbers__is_factor")
     assert figure is not None
     questions = [pair.question for pair in source.questions("interpolate", "numbers__is_factor")]

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.mathematics import load as weights
-from experiments.mathematics import measures
-from experiments.mathematics import train as experiment
+from experiments.mathematics import load, measures, train
 from experiments.runtime import packing, torch_files
 from tests.experiments.mathematics.small import MODEL, small
 from tp_transformer import beam_search, convert, mathematics
@@ -19,34 +17,34 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("weights") / "run"
-    return workdir, experiment.main(small(), workdir=workdir)["tp_transformer"]
+    workdir = tmp_path_factory.mktemp("load") / "run"
+    return workdir, train.main(small(), workdir=workdir)["tp_transformer"]
 
 
 @pytest.mark.slow
 def test_a_run_and_its_release_hold_the_trained_parameters(run, tmp_path):
     workdir, result = run
-    trained = weights.load(workdir)
+    trained = load.load(workdir)
     chex.assert_trees_all_equal(trained.params, result.params)
     assert (trained.step, trained.config) == (4, small())
-    assert trained.questions == workdir / experiment.QUESTIONS
-    assert weights.load(workdir, step=2).step == 2
-    packing.pack(workdir, experiment.abstract_state(small()), tmp_path / "released")
-    released = weights.load(tmp_path / "released")
+    assert trained.questions == workdir / train.QUESTIONS
+    assert load.load(workdir, step=2).step == 2
+    packing.pack(workdir, train.abstract_state(small()), tmp_path / "released")
+    released = load.load(tmp_path / "released")
     chex.assert_trees_all_equal(released.params, result.params)
     assert released.questions is None
     with pytest.raises(runtime.CheckpointError, match="holds step 4 only, not 2"):
-        weights.load(tmp_path / "released", step=2)
+        load.load(tmp_path / "released", step=2)
 
 
 @pytest.mark.slow
 def test_a_released_run_goes_on(run, tmp_path):
     workdir, _ = run
-    packing.pack(workdir, experiment.abstract_state(small()), tmp_path / "released")
-    packing.unpack(tmp_path / "released", experiment.abstract_state(small()), tmp_path / "run")
+    packing.pack(workdir, train.abstract_state(small()), tmp_path / "released")
+    packing.unpack(tmp_path / "released", train.abstract_state(small()), tmp_path / "run")
     longer = small(steps=6)
-    went_on = experiment.main(longer, workdir=tmp_path / "run")["tp_transformer"]
-    straight = experiment.main(longer, workdir=None)["tp_transformer"]
+    went_on = train.main(longer, workdir=tmp_path / "run")["tp_transformer"]
+    straight = train.main(longer, workdir=None)["tp_transformer"]
     chex.assert_trees_all_equal(went_on.params, straight.params)
 
 
@@ -56,9 +54,9 @@ def test_the_authors_files_are_read_with_their_vocabulary(tmp_path, size):
     released = size == 73
     vocabulary = mathematics.Vocabulary.released() if released else mathematics.DEFAULT
     model = MODEL.make(vocabulary)
-    params = jax.jit(experiment.make_init(model))(jax.random.key(3))
+    params = jax.jit(train.make_init(model))(jax.random.key(3))
     torch_files.save(tmp_path / "model.pt", convert.to_torch(model, params))
-    trained = weights.load(tmp_path / "model.pt", num_heads=MODEL.num_heads)
+    trained = load.load(tmp_path / "model.pt", num_heads=MODEL.num_heads)
     assert trained.vocabulary == vocabulary
     assert (trained.model.vocab_size, trained.model.pad) == (size, vocabulary.pad)
     chex.assert_trees_all_equal(jax.device_get(trained.params), jax.device_get(params))
@@ -72,7 +70,7 @@ def test_the_authors_files_are_read_with_their_vocabulary(tmp_path, size):
 
 
 def test_the_beam_begins_with_the_likeliest(mathematics_run):
-    trained = weights.load(mathematics_run[1])
+    trained = load.load(mathematics_run[1])
     beam = trained.beam("Is 6 a factor of 12?", 4)
     probabilities = [probability for _, probability in beam]
     assert len(beam) == 4
@@ -97,15 +95,15 @@ def test_the_beam_begins_with_the_likeliest(mathematics_run):
 )
 def test_questions_that_cannot_be_asked_are_told(mathematics_run, question, message):
     with pytest.raises(ValueError, match=message):
-        weights.load(mathematics_run[1]).answer([question])
+        load.load(mathematics_run[1]).answer([question])
 
 
 def test_what_holds_no_run_is_told(tmp_path):
     with pytest.raises(ValueError, match=r"is not a run of experiments\.mathematics"):
-        weights.load(tmp_path)
+        load.load(tmp_path)
     model = MODEL.make().clone(vocab_size=50)
     torch_files.save(
-        tmp_path / "m.pt", convert.to_torch(model, jax.jit(experiment.make_init(model))(jax.random.key(0)))
+        tmp_path / "m.pt", convert.to_torch(model, jax.jit(train.make_init(model))(jax.random.key(0)))
     )
     with pytest.raises(ValueError, match="has 50 symbols, expected 72 or the authors' 73"):
-        weights.load(tmp_path / "m.pt", num_heads=2)
+        load.load(tmp_path / "m.pt", num_heads=2)

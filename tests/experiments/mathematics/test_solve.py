@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.mathematics import figures, solve
-from experiments.mathematics import train as experiment
+from experiments.mathematics import figures, solve, train
 from experiments.mathematics.load import load
 from tests.experiments.mathematics.small import with_model
 from tp_transformer import TPTransformer, roles
@@ -84,7 +83,7 @@ def test_roles_are_those_of_the_runs_test_questions(run):
     assert isinstance(trained.model, TPTransformer)
     asked = solve.test_questions(trained, None)
     assert trained.config is not None
-    source = experiment.open_questions(trained.config, run)
+    source = train.open_questions(trained.config, run)
     questions = [pair.question for pair in source.questions("interpolate", "numbers__place_value")]
     assert asked == [questions[index * 12 // 8] for index in range(8)]
     solver = solve.Solver(trained, clusters)
@@ -130,7 +129,7 @@ def test_what_cannot_be_clustered_is_told(run):
 @pytest.mark.slow
 def test_a_transformer_answers_without_roles(tmp_path):
     config = with_model(name="transformer")
-    experiment.main(config, workdir=tmp_path / "run")
+    train.main(config, workdir=tmp_path / "run")
     trained = load(tmp_path / "run")
     assert not isinstance(trained.model, TPTransformer)
     assert clusters_of(trained) is None

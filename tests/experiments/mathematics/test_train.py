@@ -1,4 +1,4 @@
-"""The mathematics experiment as a user starts it: presets, mistakes, a run, its files, going on."""
+"""The mathematics experiment as a user starts it: mistakes, a run, its files, a continued run; its loss."""
 
 import dataclasses
 import json
@@ -13,13 +13,10 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.mathematics import config as presets
-from experiments.mathematics import train as experiment
-from experiments.mathematics.config import ModelConfig
-from experiments.mathematics.tour import tour_stop
+from experiments.mathematics import measures, train
+from experiments.mathematics.config import get_config
 from tests import on_devices
-from tests.experiments.mathematics.small import MODEL, small, with_data, with_model
-from tp_transformer import mathematics
+from tests.experiments.mathematics.small import small, with_data, with_model
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -39,56 +36,6 @@ def test_eight_devices_train_as_one_in_every_mode():
         for name, value in expected["metrics"].items():
             if name != "train_seconds":
                 assert found["metrics"][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (way, name)
-
-
-def test_the_preset_paper_is_the_papers():
-    """Sizes and optimisation of sections 3 and 4, and the number of weights of table 1."""
-    config = presets.get_config("paper")
-    assert config.model.parameters() == 49_178_112
-    transformer = dataclasses.replace(config.model, name="transformer")
-    assert transformer.parameters() == 44_187_648
-    assert (config.lr, config.b1, config.b2, config.clip) == (1e-4, 0.9, 0.995, 0.1)
-    assert (config.batch_size, config.warmup_steps, config.data.modules) == (1024, 0, ())
-
-
-@pytest.mark.parametrize("preset", ["quick", "paper", "modules"])
-def test_presets_are_valid(preset):
-    presets.get_config(preset).validate()
-
-
-def test_a_baseline_can_have_as_many_parameters():
-    model = presets.get_config("paper").model
-    baseline = small(model=model, baseline=ModelConfig(name="transformer", filter_features=0)).for_baseline()
-    assert baseline.model.name == "transformer"
-    assert abs(baseline.model.parameters() / model.parameters() - 1) < 2e-4
-    assert baseline.model.filter_features > 2048
-    assert not baseline.has_baseline
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (with_data(modules=("numbers__gdc",)), r"got 'numbers__gdc'; the nearest are numbers__gcd"),
-        (with_data(modules=()), r"data.modules must name modules when no data.directory"),
-        (with_data(split="interpolate"), r"data.split='interpolate' is not one of train, train-easy"),
-        (with_data(buckets=("54",)), r"data.buckets must be lengths such as '64x14', got '54'"),
-        (with_data(buckets=("54x8", "36x8")), r"data.buckets must grow in both lengths"),
-        (with_data(train=100), r"train must be a multiple of 3"),
-        (with_data(extrapolation=("numbers__gcd",)), r"modules of extrapolate must be a known name"),
-        (with_model(name="lstm"), r"model.name='lstm' is not one of tp_transformer, transformer"),
-        (with_model(dtype="float16"), r"model.dtype='float16' is not one of float32, bfloat16"),
-        (with_model(features=15), r"features is 15, expected an even multiple"),
-        (with_model(initialization="he"), r"model.initialization='he' is not one of"),
-        (with_model(filter_features=0), r"model.filter_features=0 must be at least 1"),
-        (small(b2=1.0), r"b2=1.0 must be from 0 up to 1"),
-        (small(role_head=2), r"role_head=2 is not one of 0, 1"),
-        (small(baseline=ModelConfig(name="gru")), r"baseline.name='gru' is not one of tp_transformer"),
-        (small(baseline=dataclasses.replace(MODEL, features=64, filter_features=0)), r"baseline.features=64"),
-    ],
-)
-def test_a_mistake_in_a_config_is_named(config, message):
-    with pytest.raises(ValueError, match=message):
-        config.validate()
 
 
 @pytest.mark.slow
@@ -145,14 +92,14 @@ def test_a_run_leaves_its_record_results_and_pictures(mathematics_run):
         assert result.results["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(result.params))
     counts = [result.results["parameters"] for result in results.values()]
     assert abs(counts[1] / counts[0] - 1) < 0.02
-    questions = {path.name for path in (workdir / experiment.QUESTIONS / "interpolate").iterdir()}
+    questions = {path.name for path in (workdir / train.QUESTIONS / "interpolate").iterdir()}
     assert questions == {f"{module}.txt" for module in config.data.modules}
 
 
 def test_a_finished_run_returns_at_once_and_draws_no_questions_again(mathematics_run, monkeypatch):
     config, workdir, results = mathematics_run
-    monkeypatch.setattr(experiment.measures, "measure", None)  # calling it would fail
-    again = experiment.main(config, workdir=workdir)
+    monkeypatch.setattr(measures, "measure", None)  # calling it would fail
+    again = train.main(config, workdir=workdir)
     assert {name: result.summary for name, result in again.items()} == json.loads(
         json.dumps({name: result.summary for name, result in results.items()})
     )
@@ -162,11 +109,11 @@ def test_a_finished_run_returns_at_once_and_draws_no_questions_again(mathematics
 def test_a_run_that_goes_on_is_the_same_run_whatever_shapes_its_batches_have(tmp_path):
     """Two sessions of two steps against one of four, with batches of two buckets."""
     config = with_data(buckets=("36x8", "54x8"))
-    batches = experiment.training_batches(config, config.data.open())
+    batches = train.training_batches(config, config.data.open())
     assert len({batches[step].source.shape for step in range(4)}) == 2
-    straight = experiment.main(config, workdir=None)["tp_transformer"]
-    experiment.main(dataclasses.replace(config, steps=2), workdir=tmp_path)
-    again = experiment.main(config, workdir=tmp_path)["tp_transformer"]
+    straight = train.main(config, workdir=None)["tp_transformer"]
+    train.main(dataclasses.replace(config, steps=2), workdir=tmp_path)
+    again = train.main(config, workdir=tmp_path)["tp_transformer"]
     assert again.step == straight.step == 4
     chex.assert_trees_all_equal(straight.params, again.params)
 
@@ -175,9 +122,9 @@ def test_a_run_that_goes_on_is_the_same_run_whatever_shapes_its_batches_have(tmp
 def test_the_loss_is_the_mean_over_symbols_of_the_answers(name):
     """Against log-probabilities summed question by question, without padding."""
     config = with_model(name=name)
-    model, batch = config.model.make(), experiment.training_batches(config, config.data.open())[0]
-    params = jax.jit(experiment.make_init(model))(jax.random.key(0))
-    loss = jax.jit(experiment.make_loss(model))
+    model, batch = config.model.make(), train.training_batches(config, config.data.open())[0]
+    params = jax.jit(train.make_init(model))(jax.random.key(0))
+    loss = jax.jit(train.make_loss(model))
     sums = loss(params, {"source": batch.source, "target": batch.target}, jax.random.key(1))
     apply = jax.jit(lambda source, target: model.apply({"params": params}, source, target))
     total, count, right = 0.0, 0, 0
@@ -197,41 +144,24 @@ def test_the_loss_is_the_mean_over_symbols_of_the_answers(name):
 
 def test_dropout_takes_part_in_training_alone():
     config = with_model(dropout_rate=0.5)
-    model, batch = config.model.make(), experiment.training_batches(config, config.data.open())[0]
-    params = jax.jit(experiment.make_init(model))(jax.random.key(0))
+    model, batch = config.model.make(), train.training_batches(config, config.data.open())[0]
+    params = jax.jit(train.make_init(model))(jax.random.key(0))
     arrays = {"source": batch.source, "target": batch.target}
-    loss = jax.jit(experiment.make_loss(model))
+    loss = jax.jit(train.make_loss(model))
     losses = [float(loss(params, arrays, jax.random.key(seed)).numerator) for seed in (1, 2, 1)]
     assert losses[0] == losses[2] != losses[1]
 
 
 def test_drawn_questions_of_another_kind_are_not_taken(tmp_path):
-    experiment.open_questions(small(), tmp_path)
+    train.open_questions(small(), tmp_path)
     with pytest.raises(runtime.WorkdirError, match=r"the questions: .*holds another set"):
-        experiment.main(with_data(seed=1), workdir=tmp_path)
-
-
-@pytest.mark.slow
-def test_its_stop_on_the_tour_shows_worked_questions(tmp_path):
-    stop = tour_stop(tmp_path / "stop", small())
-    assert len(stop.rows) == 5
-    source = mathematics.open_source(tmp_path / "stop" / experiment.QUESTIONS)
-    answers = {
-        pair.question: pair.answer
-        for module in small().data.modules
-        for pair in source.questions("interpolate", module)
-    }
-    for row in stop.rows:
-        assert answers[row["question"]] == row["answer"]
-        assert row[""] == ("right" if row["the model's"] == row["answer"] else "wrong")
-    assert all(path.is_file() for path in stop.figures)
-    assert len(stop.figures) == 3
+        train.main(with_data(seed=1), workdir=tmp_path)
 
 
 @pytest.mark.slow
 def test_the_preset_quick_learns(tmp_path):
     """At least 15 points above the commonest answer in every module, outside the interval."""
-    (result,) = experiment.main(presets.get_config("quick"), workdir=tmp_path / "run").values()
+    (result,) = train.main(get_config("quick"), workdir=tmp_path / "run").values()
     always = result.results["commonest_answer"]["interpolate"]["modules"]
     for module, entry in result.results["interpolate"]["modules"].items():
         share = always[module]["right"] / always[module]["total"]

@@ -1,0 +1,58 @@
+"""Configs of the mathematics experiment: the presets, a matched baseline, mistakes by name."""
+
+import dataclasses
+
+import pytest
+
+from experiments.mathematics.config import ModelConfig, get_config
+from tests.experiments.mathematics.small import MODEL, small, with_data, with_model
+
+
+def test_the_preset_paper_is_the_papers():
+    """Sizes and optimisation of sections 3 and 4, and the number of weights of table 1."""
+    config = get_config("paper")
+    assert config.model.parameters() == 49_178_112
+    transformer = dataclasses.replace(config.model, name="transformer")
+    assert transformer.parameters() == 44_187_648
+    assert (config.lr, config.b1, config.b2, config.clip) == (1e-4, 0.9, 0.995, 0.1)
+    assert (config.batch_size, config.warmup_steps, config.data.modules) == (1024, 0, ())
+
+
+@pytest.mark.parametrize("preset", ["quick", "paper", "modules"])
+def test_presets_are_valid(preset):
+    get_config(preset).validate()
+
+
+def test_a_baseline_can_have_as_many_parameters():
+    model = get_config("paper").model
+    baseline = small(model=model, baseline=ModelConfig(name="transformer", filter_features=0)).for_baseline()
+    assert baseline.model.name == "transformer"
+    assert abs(baseline.model.parameters() / model.parameters() - 1) < 2e-4
+    assert baseline.model.filter_features > 2048
+    assert not baseline.has_baseline
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (with_data(modules=("numbers__gdc",)), r"got 'numbers__gdc'; the nearest are numbers__gcd"),
+        (with_data(modules=()), r"data.modules must name modules when no data.directory"),
+        (with_data(split="interpolate"), r"data.split='interpolate' is not one of train, train-easy"),
+        (with_data(buckets=("54",)), r"data.buckets must be lengths such as '64x14', got '54'"),
+        (with_data(buckets=("54x8", "36x8")), r"data.buckets must grow in both lengths"),
+        (with_data(train=100), r"train must be a multiple of 3"),
+        (with_data(extrapolation=("numbers__gcd",)), r"modules of extrapolate must be a known name"),
+        (with_model(name="lstm"), r"model.name='lstm' is not one of tp_transformer, transformer"),
+        (with_model(dtype="float16"), r"model.dtype='float16' is not one of float32, bfloat16"),
+        (with_model(features=15), r"features is 15, expected an even multiple"),
+        (with_model(initialization="he"), r"model.initialization='he' is not one of"),
+        (with_model(filter_features=0), r"model.filter_features=0 must be at least 1"),
+        (small(b2=1.0), r"b2=1.0 must be from 0 up to 1"),
+        (small(role_head=2), r"role_head=2 is not one of 0, 1"),
+        (small(baseline=ModelConfig(name="gru")), r"baseline.name='gru' is not one of tp_transformer"),
+        (small(baseline=dataclasses.replace(MODEL, features=64, filter_features=0)), r"baseline.features=64"),
+    ],
+)
+def test_a_mistake_in_a_config_is_named(config, message):
+    with pytest.raises(ValueError, match=message):
+        config.validate()
