@@ -1,11 +1,6 @@
-r"""Configs of `experiments/folnet_pretrain/train.py`: FOLNet, or a transformer, on text with masked words.
+"""The config of pretraining and its presets: `python -m experiments.folnet_pretrain --config=PRESET`.
 
-    python -m experiments.folnet_pretrain --config=PRESET \
-        --config.FIELD=VALUE --workdir=DIR
-
-Each preset's docstring says what it should reach, on which hardware, in how long. What does not fit into
-memory is prepared beforehand by `python -m experiments.folnet_pretrain.data`; small texts when the run
-starts.
+Each preset's docstring says what it should reach, on which hardware, in how long.
 """
 
 import dataclasses
@@ -14,7 +9,7 @@ from typing import ClassVar
 import optax
 
 from experiments import runtime
-from experiments.folnet_pretrain import optimizer as folnet_optimizer
+from experiments.folnet_pretrain import optimizer
 from experiments.folnet_pretrain.parts import FOLNET, NONE, TRANSFORMER, DataConfig, ModelConfig
 from folnet import FOLNetConfig, table3
 from folnet.transformer import matched_to
@@ -28,29 +23,25 @@ class Config(runtime.RunConfig):
     """A model, its text, and how it is trained; the defaults are Table 8's for FOLNet Base on 16 GB.
 
     Attributes:
-        steps: number of updates. It can be raised later where the learning rate does not depend on it: with
-            a `schedule_steps`, and a constant rate.
+        steps: number of updates; can be raised later where the learning rate does not depend on it (with
+            `schedule_steps`, or a constant rate).
         data: the text.
         model: what is trained.
-        baseline: "transformer" also trains one with about as many parameters, on the same batches: for as
-            many steps, and with a constant rate on until it was given as many seconds. "none" trains none.
+        baseline: "transformer" also trains one with about as many parameters on the same batches: for as
+            many steps, and with a constant rate for as many seconds. "none" trains none.
         baseline_lr: its peak learning rate; 0 takes `lr`.
-        row: of Table 3, 2 to 15: its operators, relations, positions and losses take the place of those of
-            `model` and `data`; 0 leaves them. Widths, layers and the text stay what they are.
+        row: of Table 3, 2 to 15: its operators, relations, positions and losses replace those of `model` and
+            `data`; 0 leaves them. Widths, layers and the text stay.
         lr: peak of LAMB's learning rate.
-        schedule: "released", "linear" or "constant"; see `experiments.folnet_pretrain.optimizer`.
+        schedule: "released", "linear" or "constant"; see `optimizer.schedule`.
         schedule_steps: the steps that the schedule counts on; 0: `steps`.
-        warmup: part of those over which the rate rises.
-        b1: LAMB's beta 1.
-        b2: LAMB's beta 2.
-        eps: LAMB's epsilon.
-        weight_decay: of all but biases.
-        clip: the gradient's global norm at most; 0 leaves it.
-        accumulate: parts in which a batch is gone through, for what does not fit into memory at once.
-        mask_padding: whether tokens do not see padding; as released, they do.
+        warmup: fraction of those over which the rate rises.
+        b1, b2, eps, weight_decay, clip: of `optimizer.lamb`.
+        accumulate: number of parts in which a batch is processed, to fit into memory.
+        mask_padding: whether tokens ignore padding; as released, they do not.
         eval_batch_size: examples of an evaluation's batch.
-        eval_batches: of an evaluation, at most, drawn at random once; 0 takes all held-out text.
-        eval_masks: how many times held-out text is gone through, each time with other words masked.
+        eval_batches: maximum per evaluation, drawn at random once; 0 takes all held-out text.
+        eval_masks: passes over held-out text, each time with other words masked.
         blanks: words to fill in at the end, each in a held-out window of its own.
     """
 
@@ -82,18 +73,17 @@ class Config(runtime.RunConfig):
     def validate(self) -> None:
         """See `RunConfig.validate`; makes the models' settings, so that what they refuse is refused."""
         super().validate()
-        for name in ("lr", "baseline_lr", "eps", "weight_decay", "clip"):
-            runtime.at_least(name, getattr(self, name), 0)
-        for name in ("eval_batches", "blanks", "schedule_steps", "row"):
-            runtime.at_least(name, getattr(self, name), 0)
+        least = dict.fromkeys(("lr", "baseline_lr", "eps", "weight_decay", "clip", "eval_batches"), 0)
+        least |= dict.fromkeys(("blanks", "schedule_steps", "row"), 0)
+        least |= dict.fromkeys(("accumulate", "eval_batch_size", "eval_masks"), 1)
+        for name, value in least.items():
+            runtime.at_least(name, getattr(self, name), value)
         for name in ("b1", "b2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be from 0 up to 1")
         if not 0 <= self.warmup <= 1:
             raise ValueError(f"warmup={self.warmup} must be a part of the steps, from 0 to 1")
-        for name in ("accumulate", "eval_batch_size", "eval_masks"):
-            runtime.at_least(name, getattr(self, name), 1)
-        runtime.one_of("schedule", self.schedule, folnet_optimizer.SCHEDULES)
+        runtime.one_of("schedule", self.schedule, optimizer.SCHEDULES)
         if self.schedule != "constant" and 0 < self.schedule_steps < self.steps:
             raise ValueError(
                 f"steps={self.steps} must be at most schedule_steps={self.schedule_steps}: after those the "
@@ -128,45 +118,31 @@ class Config(runtime.RunConfig):
         Raises:
             ValueError: there is no such row.
         """
-        config = dataclasses.replace(self, schedule_steps=self.schedule_steps or self.steps)
-        return config._with_row() if self.row else config
-
-    def _with_row(self) -> "Config":
+        model, objective = self.model, self.data.objective
         if self.row == BERT_ROW:
-            data = dataclasses.replace(self.data, objective="nsp")
-            return dataclasses.replace(self, model=self.model.as_transformer(), data=data)
-        row = table3(self.row)
-        fields = ("operators", "relation_size", "relation_intermediate_size", "relative_position")
-        model = {name: getattr(row, name) for name in (*fields, "absolute_position")}
-        objective = row.pretrain_loss.removeprefix("MLM.").lower()
-        return dataclasses.replace(
-            self,
-            model=dataclasses.replace(self.model, **model),
-            data=dataclasses.replace(self.data, objective=objective),
-        )
+            model, objective = self.model.as_transformer(), "nsp"
+        elif self.row:
+            row = table3(self.row)
+            fields = ("operators", "relation_size", "relation_intermediate_size", "relative_position")
+            changes = {name: getattr(row, name) for name in (*fields, "absolute_position")}
+            model = dataclasses.replace(self.model, **changes)
+            objective = row.pretrain_loss.removeprefix("MLM.").lower()
+        data = dataclasses.replace(self.data, objective=objective)
+        steps = self.schedule_steps or self.steps
+        return dataclasses.replace(self, schedule_steps=steps, model=model, data=data)
 
     def make_schedule(self) -> optax.Schedule:
         """The learning rate of each update."""
         steps = self.schedule_steps or self.steps
-        return folnet_optimizer.schedule(self.schedule, self.lr, steps, self.warmup)
+        return optimizer.schedule(self.schedule, self.lr, steps, self.warmup)
 
     def make_optimizer(self) -> optax.GradientTransformation:
         """LAMB, as released."""
-        return folnet_optimizer.lamb(
-            self.make_schedule(),
-            b1=self.b1,
-            b2=self.b2,
-            eps=self.eps,
-            weight_decay=self.weight_decay,
-            clip=self.clip,
-        )
+        names = ("b1", "b2", "eps", "weight_decay", "clip")
+        return optimizer.lamb(self.make_schedule(), **{name: getattr(self, name) for name in names})
 
     def for_baseline(self, seconds: float = 0.0) -> "Config":
-        """The config of the baseline's run: the same but for the model.
-
-        Args:
-            seconds: with a constant rate the run goes on for so long; else it has as many steps.
-        """
+        """The config of the baseline's run: with a constant rate `seconds` long, else as many steps."""
         settings = self.model.settings()
         if not isinstance(settings, FOLNetConfig):
             raise ValueError("model.name must be 'folnet' for a baseline to be matched to")
@@ -184,22 +160,21 @@ class Config(runtime.RunConfig):
 
 
 def quick() -> Config:
-    """A small FOLNet on the reference of the Python language, with a transformer of its size beside it.
+    """A small FOLNet on the reference of the Python language, with a transformer of its size as baseline.
 
-    393,666 parameters; 83 thousand pieces of 63 topics to learn from, 16 thousand of 16 others to be measured
-    on, whose sections every Python brings along. Each architecture has the best of three learning rates that
-    were tried.
+    393,666 parameters; 83 thousand tokens of 63 topics to learn from, 16 thousand of 16 others to measure on,
+    from the documentation that comes with Python. Each architecture has the best of three learning rates.
 
-    After 500 steps FOLNet loses 4.90 nats a masked word of held-out text, and fills in 22 % rightly; it is
-    below the line of word frequencies alone, 5.67, from step 200 on. The transformer loses 5.32 after as many
-    steps; after as many seconds, 3.3 times as many steps, 4.91, and fills in 20 %. Which of both is better
-    cannot be seen from one run of this size.
+    After 500 steps FOLNet loses 4.90 nats a masked word of held-out text and fills in 22 % rightly; from step
+    200 on it is below 5.67, what word frequencies alone reach. The transformer loses 5.32 after as many
+    steps; after as many seconds (3.3 times as many steps) 4.91, and fills in 20 %. One run of this size does
+    not show which is better.
 
-    On two CPU cores with nothing else to do it took 34 s of training a model, 104 s in all with compiling,
-    measuring and drawing; FOLNet was below the line after 14 s. Three seeds are in results/folnet.
+    Two idle CPU cores took 34 s of training per model, 104 s in all with compiling, measuring and drawing.
+    Three seeds are in results/folnet.
 
-    `--config.data.source=FOLDER` takes the text of another folder, and makes its vocabulary likewise; with a
-    prepared `--config.data.directory`, `data.length` and `model.vocab_size` have to fit it.
+    `--config.data.source=FOLDER` takes the text of another folder and learns its vocabulary; with a prepared
+    `--config.data.directory`, `data.length` and `model.vocab_size` have to fit it.
     """
     return Config(
         data=DataConfig(length=32),
@@ -233,18 +208,16 @@ def quick() -> Config:
 def base_16gb() -> Config:
     r"""FOLNet Base on Wikipedia and BookCorpus, with the settings of Table 8; not run here.
 
-    The authors took 12 hours on 512 V100 (2.1e20 floating-point operations in all) and report, after
-    fine-tuning, 87.7 on GLUE and an F1 of 87.9 on SQuAD 2.0 (Table 4). The text is prepared once:
+    The authors took 12 hours on 512 V100 (2.1e20 floating-point operations) and report, after fine-tuning,
+    87.7 on GLUE and an F1 of 87.9 on SQuAD 2.0 (Table 4). The text is prepared once:
 
         python -m experiments.folnet_pretrain.data --source=tensorflow_datasets/wikipedia/20230601.en/1.0.0 \
             --vocabulary=vocab.txt --out=data/16gb
 
-    from this, or from a folder of files with both texts. A batch of 131,072 examples is gone through in
-    parts: 512 of them are 256 examples at a time on one device; on eight, `--config.accumulate=64`, and
-    `--fsdp` splits parameters and moments. What fits into memory was not measured.
-
-    `--config.schedule=released` is the decay of the released code, and `--config.data.objective=sop` what its
-    loader has under the name of NSP.
+    from this, or from a folder with both texts. A batch of 131,072 examples is processed in parts of 256 on
+    one device; on eight, `--config.accumulate=64`, and `--fsdp` splits parameters and moments. Memory was not
+    measured. `--config.schedule=released` is the decay of the released code, and
+    `--config.data.objective=sop` what its loader calls NSP.
     """
     return Config(
         data=DataConfig(directory="data/16gb", objective="nsp"),
@@ -297,17 +270,14 @@ def bert() -> Config:
 
 
 def ablation() -> Config:
-    """A row of Table 3, row 13 unless `--config.row=ROW` says another, at whatever scale is asked for.
+    """A row of Table 3, by default row 13 (`--config.row=ROW`), with `base_16gb`'s text and settings.
 
-    By default at the authors' scale: FOLNet Base, `base_16gb`'s text and settings. A smaller scale is a
-    matter of flags, such as these, which were not run:
+    The row sets operators, D2 (and the binary boolean operator's width, 4 D2), positions and the sentence
+    task; row 2 is BERT. Flags make it smaller, such as these, which were not run:
 
         --config.model.hidden_size=256 --config.model.num_attention_heads=4 --config.model.num_hidden_layers=4
         --config.model.intermediate_size=1024 --config.batch_size=4096 --config.accumulate=16
         --config.steps=20000 --config.lr=5e-3
-
-    The row sets operators, D2 (and the binary boolean operator's width, 4 D2), positions and the sentence
-    task; row 2 is BERT.
     """
     return dataclasses.replace(base_16gb(), row=13)
 

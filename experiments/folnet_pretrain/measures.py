@@ -1,7 +1,7 @@
 """What is measured of a pretrained model: held-out text, the lines it must get below, words filled in."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,97 +12,43 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments import runtime
 from experiments.folnet_pretrain.config import Config
-from experiments.folnet_pretrain.parts import DataConfig, Text
+from experiments.folnet_pretrain.parts import Text
 from experiments.runtime import mesh, processes
-from folnet import objective, pretraining
+from folnet import pretraining
+from folnet.objective import Loss
 from folnet.tokenization import WordPieceTokenizer
 
 COUNTED = 200
 """Batches whose predictions are counted for the unigram lines, at most."""
 
 
-def training_batches(
-    config: Config, text: Text, *, of_process: bool = False
-) -> pretraining.PretrainingBatches:
-    """The batches that a run trains on, whole or this process's rows; ValueError for what does not fit."""
-    of = (jax.process_index(), jax.process_count()) if of_process else (0, 1)
-    return _batches(config.data, text.train, text.tokenizer, config.batch_size, seed=config.seed, of=of)
-
-
 def held_out_batches(config: Config, text: Text) -> Iterator[pretraining.PretrainingBatch]:
     """Held-out examples, always the same: the windows in a random order, `eval_masks` times."""
     for masks in range(config.eval_masks):
-        batches = _batches(
-            config.data, text.held_out, text.tokenizer, config.eval_batch_size, seed=masks, repeat=False
+        batches = pretraining.PretrainingBatches(
+            text.held_out,
+            text.tokenizer,
+            config.eval_batch_size,
+            seed=masks,
+            repeat=False,
+            **config.data.drawing,
         )
         count = min(config.eval_batches or len(batches), len(batches))
         yield from map(batches, range(count))
 
 
-def _batches(
-    data: DataConfig,
-    windows: pretraining.Windows,
-    tokenizer: WordPieceTokenizer,
-    batch_size: int,
-    *,
-    seed: int,
-    repeat: bool = True,
-    of: tuple[int, int] = (0, 1),
-) -> pretraining.PretrainingBatches:
-    return pretraining.PretrainingBatches(
-        windows,
-        tokenizer,
-        batch_size,
-        objective=data.objective,
-        cut=data.cut or None,
-        mask_rate=data.mask_rate,
-        whole_words=data.whole_words,
-        dynamic=data.dynamic,
-        seed=seed,
-        repeat=repeat,
-        process_index=of[0],
-        process_count=of[1],
-    )
-
-
-def losses(
-    model: nn.Module, params: Any, batch: Mapping[str, Any], *, dropout: jax.Array | None = None
-) -> tuple[objective.Loss, objective.Loss]:
-    """Of masked words, and of the question about sentences; with a key, something is dropped."""
-    out: Any = model.apply(
-        {"params": params},
-        batch["input_ids"],
-        batch["token_type_ids"],
-        batch.get("attention_mask"),
-        dropout is None,
-        mlm_positions=batch["mlm_positions"],
-        rngs=None if dropout is None else {"dropout": dropout},
-    )
-    words = objective.masked_language_model(out.prediction_logits, batch["mlm_labels"])
-    return words, objective.sentence(out.seq_relationship_logits, batch["next_sentence_label"])
-
-
-def arrays(config: Config, batch: pretraining.PretrainingBatch) -> dict[str, np.ndarray]:
-    """A batch's arrays by name; the mask of padding only if the model is to see it."""
-    fields = batch._asdict()
-    if not config.mask_padding:
-        del fields["attention_mask"]
-    return fields
-
-
 def make_evaluate(
-    config: Config, model: nn.Module, text: Text, parallel: str | runtime.Layout = "jit"
+    config: Config,
+    losses: Callable[[Any, Any], tuple[Loss, Loss]],
+    text: Text,
+    parallel: str | runtime.Layout = "jit",
 ) -> Callable[[Any], dict[str, float]]:
-    """`evaluate(params)` of `runtime.fit`: the means over held-out text."""
-    batches = [arrays(config, batch) for batch in held_out_batches(config, text)]
-    layout = runtime.Layout.of(parallel)
-    devices = layout.mesh_to_measure()
+    """`evaluate(params)` of `runtime.fit`: the means of `train.make_losses` over held-out text."""
+    batches = [batch._asdict() for batch in held_out_batches(config, text)]
+    devices = runtime.Layout.of(parallel).mesh_to_measure()
     even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
     split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
-
-    @jax.jit
-    def measured(params, batch):
-        return losses(model, params, batch)
+    measured = jax.jit(losses)
 
     def evaluate(params):
         words, sentences = processes.summed(
@@ -123,7 +69,9 @@ def lines(config: Config, text: Text) -> dict[str, Any]:
     in the proportion of their tokens: no model that gives the same answer everywhere loses less on it.
     `unigram_held_out` is what the frequencies of the training part lose on the held-out one.
     """
-    train = training_batches(config, text)
+    train = pretraining.PretrainingBatches(
+        text.train, text.tokenizer, config.batch_size, seed=config.seed, **config.data.drawing
+    )
     learned = pretraining.label_counts(train, min(len(train), COUNTED))
     held_out = np.zeros_like(learned)
     for batch in held_out_batches(config, text):

@@ -1,4 +1,4 @@
-"""The parts of FOLNet's configs: which model, and which text. `folnet_pretrain` has the whole."""
+"""The parts of the config that other programs use too: which model, and which text."""
 
 import dataclasses
 from pathlib import Path
@@ -16,31 +16,14 @@ ARCHITECTURES = (FOLNET, TRANSFORMER)
 
 @dataclasses.dataclass
 class ModelConfig:
-    """What is trained. The defaults are FOLNet Base; `folnet.FOLNetConfig` says what each field does.
+    """What is trained. The defaults are FOLNet Base.
+
+    The other fields are those of `folnet.FOLNetConfig`, or of `TransformerConfig`, which has no use for
+    `relation_size`, `relation_intermediate_size`, `operators`, `cjoin` and `diagonal_link`.
 
     Attributes:
-        name: "folnet" or "transformer". A transformer has no use for `relation_size`,
-            `relation_intermediate_size`, `operators`, `cjoin` and `diagonal_link`.
-        vocab_size: rows of the table of words; at least the pieces of the text's vocabulary.
-        hidden_size: D1.
-        relation_size: D2.
-        num_hidden_layers: L.
-        num_attention_heads: H.
-        head_size: S.
-        intermediate_size: of the unary boolean operator, or the feed-forward layers.
-        relation_intermediate_size: of the binary boolean operator.
-        operators: letters of Table 3, such as "jmc.atp".
-        max_distance: from here on all distances are alike: Delta.
-        relative_position: "folnet", "t5" or "none"; of a transformer "t5", "shaw" or "none".
-        absolute_position: whether there are learned absolute positions.
-        max_position_embeddings: the longest text with those.
-        activation: of the boolean operators, or the feed-forward layers.
-        cjoin: "released" or "paper".
-        diagonal_link: an option of the released code.
-        hidden_dropout_prob: dropout of base atoms and of what operators conclude.
-        attention_probs_dropout_prob: dropout of kernels.
-        dtype: of the computation; parameters are float32.
-        remat: what the backward pass computes again, to save memory.
+        name: "folnet" or "transformer".
+        vocab_size: rows of the table of words; at least the size of the text's vocabulary.
     """
 
     name: str = FOLNET
@@ -101,19 +84,18 @@ class DataConfig:
     """Where the text comes from, and how it becomes examples; `folnet.pretraining` says more.
 
     Attributes:
-        directory: windows that `experiments.folnet_pretrain.data` has prepared; "" prepares `source` in
-            memory. What they were made with (their length, vocabulary, ...) is then written there, not here.
-        source: a text that fits into memory: "python" is the reference of the Python language, which every
-            Python brings along; else a folder or file as `experiments.folnet_pretrain.data` takes it.
-        new_vocabulary: of `source`: pieces of the vocabulary made of it, at most.
-        held_out: of `source`: part of the documents that is only measured on.
+        directory: windows prepared by `experiments.folnet_pretrain.data`; "" prepares `source` in memory.
+        source: "python" (the language reference that comes with Python), or a folder or file as
+            `experiments.folnet_pretrain.data` takes it.
+        new_vocabulary: of `source`: maximum size of the vocabulary learned from it.
+        held_out: of `source`: fraction of the documents that is only measured on.
         packing: of `source`: how windows are filled.
         length: tokens of an example, T; a directory must have been prepared for the same.
         lowercase: whether text is lowercased, as FOLNet's is; of a directory likewise.
-        objective: "sop" (which of two halves came first; the released loader's, which calls it NSP), "nsp",
-            "pair" or "single" (no question about sentences).
+        objective: "sop" (which of two halves came first; the released loader calls it NSP), "nsp", "pair" or
+            "single" (no question about sentences).
         cut: where a window is cut in two: "middle", "sentence" or "" for the objective's own.
-        mask_rate: part of the tokens to be predicted.
+        mask_rate: fraction of the tokens to be predicted.
         whole_words: whether words are masked whole.
         dynamic: whether an example is drawn anew in each epoch.
     """
@@ -141,6 +123,12 @@ class DataConfig:
         """The losses as the paper writes them."""
         return {"sop": "MLM.SOP", "nsp": "MLM.NSP"}.get(self.objective, "MLM")
 
+    @property
+    def drawing(self) -> dict[str, Any]:
+        """How examples are drawn: arguments of `pretraining.PretrainingBatches`."""
+        names = ("objective", "mask_rate", "whole_words", "dynamic")
+        return {"cut": self.cut or None} | {name: getattr(self, name) for name in names}
+
     def validate(self) -> None:
         """Checks what can be checked without reading; ValueError naming what is wrong."""
         runtime.one_of("data.objective", self.objective, pretraining.OBJECTIVES)
@@ -156,8 +144,7 @@ class DataConfig:
         """The text, prepared.
 
         Raises:
-            ValueError: there is none where the config says, with the command that makes it, or it is of
-                another length.
+            ValueError: it is missing (with the command that makes it), or of another length.
         """
         if self.directory:
             return self._prepared()

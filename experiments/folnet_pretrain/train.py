@@ -1,13 +1,8 @@
-r"""Pretraining of FOLNet (Chen 2023): words that are masked, and a question about two segments.
+"""Pretrains FOLNet (Chen 2023) or a transformer: masked words, and a question about two segments.
 
-    python -m experiments.folnet_pretrain --config=quick \
-        --workdir=runs/folnet
-
-Trains the model; then the transformer it is compared with, if the config has one (in `baseline/` below the
-workdir), on the same batches for as many steps and, at a constant learning rate, on until it was given as
-many seconds. Measures held-out text all along, lets the models fill in masked words of it at the end, and
-draws both. What was trained is read by `experiments.folnet_pretrain.load`, also as a directory to fine-tune
-from.
+Trains the model; then, if the config has a baseline, the transformer it is compared with, on the same batches
+(in `baseline/` of the workdir). Held-out text is measured during training; at the end the models fill in
+masked words of it, and both are drawn. `load` reads what was trained.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,17 +14,18 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from experiments import runtime
-from experiments.folnet_pretrain import figures as folnet_figures
-from experiments.folnet_pretrain import measures
+from experiments.folnet_pretrain import figures, measures
 from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.parts import NONE, Text
 from experiments.runtime import processes
 from experiments.runtime.training import Program, Scalar, Task
+from folnet import objective
+from folnet.pretraining import PretrainingBatches
 from folnet.tokenization import WordPieceTokenizer
 
 BASELINE = "baseline"
 VOCABULARY = ".vocab.txt"
-"""In a workdir, the pieces: hidden, so that a workdir that has nothing else is still free."""
+"""The vocabulary in a workdir; hidden, so that a workdir with nothing else still counts as empty."""
 
 
 def main(
@@ -53,13 +49,13 @@ def main(
     configs, results = {config.model.name: config}, {}
     results[config.model.name] = first = train(config, text, workdir, parallel)
     if config.session_seconds and first.step < config.steps:
-        return results  # this process's time is up; the same command goes on
+        return results  # this process's time is up; the same command continues
     if config.baseline != NONE:
         configs[BASELINE] = config.for_baseline(first.train_seconds)
         below = None if workdir is None else Path(workdir) / BASELINE
         results[BASELINE] = train(configs[BASELINE], text, below, parallel)
     if workdir is not None and runtime.is_first():
-        folnet_figures.draw(Path(workdir), configs, results)
+        figures.draw(Path(workdir), configs, results)
     return results
 
 
@@ -77,7 +73,7 @@ def open_text(config: Config, workdir: Path | None = None) -> Text:
                 f"model.vocab_size={rows} must be at least the {pieces} pieces of the vocabulary; a multiple "
                 f"of 8 such as {text.tokenizer.padded_vocab_size}"
             )
-        measures.training_batches(config, text)
+        training_batches(config, text)
         if workdir is not None:
             processes.first_before_others(lambda: _keep(text.tokenizer, Path(workdir)), ValueError)
     except (ValueError, RuntimeError) as error:
@@ -104,7 +100,7 @@ def train(
 ) -> runtime.FitResult:
     """Trains one model."""
     model = config.model.make(config.data.pretrain_loss)
-    batches = measures.training_batches(config, text, of_process=True)
+    batches = training_batches(config, text, jax.process_index(), jax.process_count())
 
     def conclude(params):
         asked = measures.blanks(config, text, config.blanks)
@@ -118,15 +114,32 @@ def train(
         config,
         init=make_init(model),
         loss=make_loss(config, model),
-        batches=lambda step: measures.arrays(config, batches(step)),
+        batches=lambda step: batches(step)._asdict(),
         optimizer=config.make_optimizer(),
-        evaluate=measures.make_evaluate(config, model, text, parallel),
+        evaluate=measures.make_evaluate(config, make_losses(config, model), text, parallel),
         conclude=conclude,
         workdir=workdir,
         accumulate=config.accumulate,
         totals=totals,
         parallel=parallel,
-        name=folnet_figures.shown(config.model.name),
+        name=figures.shown(config.model.name),
+    )
+
+
+def training_batches(config: Config, text: Text, process: int = 0, processes: int = 1) -> PretrainingBatches:
+    """The batches of a run as a function of the step, or one process's rows of them.
+
+    Raises:
+        ValueError: the text does not fit the config.
+    """
+    return PretrainingBatches(
+        text.train,
+        text.tokenizer,
+        config.batch_size,
+        seed=config.seed,
+        process_index=process,
+        process_count=processes,
+        **config.data.drawing,
     )
 
 
@@ -147,6 +160,28 @@ def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
     return init
 
 
+def make_losses(config: Config, model: nn.Module) -> Callable[..., tuple[objective.Loss, objective.Loss]]:
+    """`losses(params, batch, dropout=None)`: of masked words, and of the question about sentences.
+
+    With the key `dropout` the model drops activations.
+    """
+
+    def losses(params, batch, dropout=None):
+        out: Any = model.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["token_type_ids"],
+            batch["attention_mask"] if config.mask_padding else None,
+            dropout is None,
+            mlm_positions=batch["mlm_positions"],
+            rngs=None if dropout is None else {"dropout": dropout},
+        )
+        words = objective.masked_language_model(out.prediction_logits, batch["mlm_labels"])
+        return words, objective.sentence(out.seq_relationship_logits, batch["next_sentence_label"])
+
+    return losses
+
+
 def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
     """`loss(params, batch, key)` of `runtime.fit`: the mean over masked words plus the mean over sentences.
 
@@ -154,9 +189,10 @@ def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
     counts, and the numerators add up. (The authors average over what a device sees at once.)
     """
     drops = config.model.hidden_dropout_prob > 0 or config.model.attention_probs_dropout_prob > 0
+    losses = make_losses(config, model)
 
     def loss(params, batch, key):
-        words, sentences = measures.losses(model, params, batch, dropout=key if drops else None)
+        words, sentences = losses(params, batch, key if drops else None)
         total = words.sum / jnp.maximum(batch["predictions"], 1)
         metrics: dict[str, tuple[Scalar, Scalar]] = {
             "mlm_loss": (words.sum, words.count),
