@@ -24,8 +24,8 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import timing
+from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
-from tests.simplicial import plain_boxworld
 
 BATCH, STEPS = 4096, 100
 OUT = "results/boxworld/environment_speed.json"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import runtime
-from experiments.boxworld import analysis, load
+from experiments.boxworld import load
 from experiments.boxworld.config import Config
 from experiments.boxworld.train import main
 from experiments.runtime import releasing
@@ -15,6 +15,8 @@ RELEASED = Path(__file__).parents[2] / "results" / "boxworld"
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     """Runs the experiment in a directory, and says what is to be seen there."""
+    from experiments.boxworld import analysis  # here, since it needs Matplotlib, and training does not
+
     result = main(config, workdir=directory)
     trained = load.load(best_weights() or directory)
     shown = analysis.draw_episode(trained, directory / "episode", name=trained.name, formats=("gif",))

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
-from tests.simplicial import plain_boxworld
 
 DATA = Path(__file__).parent / "data"
 CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}

@@ -1,7 +1,7 @@
 """BoxWorld once more, in plain Python: lists, one episode, one rule after the other. Slow on purpose.
 
 Written from the description of the rules, not from the package: tests compare the two step by step, and
-benchmarks/boxworld.py takes it as its baseline.
+`plain_python.py` does before it times them.
 """
 
 import colorsys
