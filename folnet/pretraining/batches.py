@@ -2,9 +2,8 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import grain
 import numpy as np
 from jaxtyping import Bool, Int32
 
@@ -19,6 +18,9 @@ from folnet.pretraining.pairs import (
 )
 from folnet.pretraining.windows import SPECIAL, Window, Windows
 from folnet.tokenization import Inputs, WordPieceTokenizer
+
+if TYPE_CHECKING:
+    import grain
 
 _ENDLESS = 2**40  # batches; also examples of an epoch, at most
 
@@ -115,6 +117,8 @@ class PretrainingBatches:
             mask_rate, max_predictions(self.length) if predictions is None else predictions, whole_words
         )
         self._dynamic, self._repeat = dynamic, repeat
+        import grain  # here: what only needs the objective does without it
+
         order = grain.MapDataset.range(len(windows))
         if shuffle:
             order = order.shuffle(seed=seed)
@@ -235,7 +239,7 @@ class PretrainingBatches:
 
     def dataset(
         self, steps: int | None = None, *, threads: int = 2, ahead: int = 4, workers: int = 0
-    ) -> grain.IterDataset[PretrainingBatch]:
+    ) -> "grain.IterDataset[PretrainingBatch]":
         """The batches as a Grain dataset that works ahead.
 
         Its iterators know their position (`get_state`, `set_state`), a small dictionary that is the same on
@@ -261,6 +265,8 @@ class PretrainingBatches:
             steps = _ENDLESS if self._repeat else len(self)
         if steps < 0:
             raise ValueError(f"steps must be at least 0, got {steps}")
+        import grain
+
         batches = (
             grain.MapDataset.range(steps)
             .map(_At(self))
