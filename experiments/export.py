@@ -8,10 +8,9 @@ what is in the file and how it is used.
 """
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
-from absl import app, flags, logging
+from absl import flags
 
 from experiments import runtime
 from experiments.exporting import Options, export_model
@@ -73,24 +72,18 @@ def target_of(run: str, to: str) -> Path:
     return path / f"{Path(run).resolve().name}{SUFFIX}"
 
 
-def main(arguments: Sequence[str]) -> None:
-    """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+def main() -> None:
+    """Exports the model that the flags name."""
     values = flags.FLAGS
-    try:
-        options = read_options(values)
-        model = open_model(values.run, step=values.step, seed=values.seed, new_tokens=values.new_tokens)
-        target = target_of(values.run, values.to)
-        manifest = export_model(model, target, options)
-    except (ValueError, OSError, runtime.CheckpointError) as error:
-        raise app.UsageError(str(error)) from error
+    options = read_options(values)
+    model = open_model(values.run, step=values.step, seed=values.seed, new_tokens=values.new_tokens)
+    target = target_of(values.run, values.to)
+    manifest = export_model(model, target, options)
     size = target.stat().st_size / 1e6
     print(f"{target}: {manifest['kind']}, {size:.2f} MB, for {', '.join(options.platforms)}")
 
 
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
     flags.DEFINE_string(
         "run", None, "a run's directory, a released folder or one for from_pretrained", required=True
     )
@@ -109,4 +102,4 @@ if __name__ == "__main__":
         "length", "", f"of texts and sequences: numbers, or {ANY}; the model's own by default"
     )
     flags.DEFINE_integer("batch", None, "a fixed one; any by default", lower_bound=1)
-    app.run(main)
+    runtime.run_program(main, reports=(ValueError, OSError, runtime.CheckpointError))

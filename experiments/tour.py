@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from absl import app, flags, logging
+from absl import app, flags
 
 from experiments import runtime
 from experiments.registry import EXPERIMENTS
@@ -31,13 +31,6 @@ figure {{ margin: 1.5rem 0 }} img {{ max-width: 100% }} figcaption, .note {{ col
 {stops}
 </body></html>
 """
-
-
-def main(arguments: Sequence[str]) -> None:
-    """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
-    make(Path(flags.FLAGS.out))
 
 
 def make(out: Path) -> None:
@@ -117,6 +110,5 @@ def table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell much at the level below
     flags.DEFINE_string("out", "tour", "directory of the page and of the runs it shows")
-    app.run(main)
+    runtime.run_program(lambda: make(Path(flags.FLAGS.out)))

@@ -9,11 +9,11 @@ second makes a workdir of it in which training goes on, the third writes the car
 `experiments.registry.open_model("results/llrnn/copy")`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags, logging
+from absl import app, flags
 
 from experiments import runtime
 from experiments.registry import read_run
@@ -109,31 +109,25 @@ def _shown(value: Any) -> str:
     return ""
 
 
-def main(arguments: Sequence[str]) -> None:
-    """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+def main() -> None:
+    """Packs, unpacks or writes a card, as the flags say."""
     values = flags.FLAGS
     if (values.to is None) == (values.card is None):
         raise app.UsageError("--pack and --unpack need --to, --card has none")
-    try:
-        if values.card is None:
-            source, target, release = Path(values.pack or values.unpack), Path(values.to), bool(values.pack)
-            print(releasing.transfer(source, target, abstract_state(source), release=release))
-        else:
-            target, release = Path(values.card), True
-        if release:
-            (target / CARD).write_text(card(target), encoding="utf-8")
-            print(target / CARD)
-    except (ValueError, runtime.CheckpointError) as error:
-        raise app.UsageError(str(error)) from error
+    if values.card is None:
+        source, target, release = Path(values.pack or values.unpack), Path(values.to), bool(values.pack)
+        print(releasing.transfer(source, target, abstract_state(source), release=release))
+    else:
+        target, release = Path(values.card), True
+    if release:
+        (target / CARD).write_text(card(target), encoding="utf-8")
+        print(target / CARD)
 
 
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
     flags.DEFINE_string("pack", None, "directory of a run to release")
     flags.DEFINE_string("unpack", None, "released folder to go on with")
     flags.DEFINE_string("card", None, "released folder whose card is written")
     flags.DEFINE_string("to", None, "where it goes")
     flags.mark_flags_as_mutual_exclusive(["pack", "unpack", "card"], required=True)
-    app.run(main)
+    runtime.run_program(main, reports=(ValueError, runtime.CheckpointError))

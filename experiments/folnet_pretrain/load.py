@@ -7,11 +7,10 @@ the other classes of `folnet` start by `from_pretrained`. From Python: `trained 
 """
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags, logging
+from absl import flags
 
 from experiments import runtime
 from experiments.exporting.encoders import of_encoder
@@ -103,23 +102,16 @@ def of_pretraining(trained: Trained) -> Exportable:
     return dataclasses.replace(exportable, source=source, lengths=lengths)
 
 
-def main(arguments: Sequence[str]) -> None:
-    """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
-    target = Path(flags.FLAGS.to)
-    try:
-        trained = load(flags.FLAGS.pretrained)
-        trained.save_pretrained(target)
-    except (ValueError, runtime.CheckpointError) as error:
-        raise app.UsageError(str(error)) from error
+def main() -> None:
+    """Makes a directory for `from_pretrained` of a run."""
+    target, trained = Path(flags.FLAGS.to), load(flags.FLAGS.pretrained)
+    trained.save_pretrained(target)
     print(f"{target}: {trained.config.model.name}, step {trained.step}, with its {VOCABULARY}")
 
 
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
     flags.DEFINE_string(
         "pretrained", None, "run or released folder to make a directory of for fine-tuning", required=True
     )
     flags.DEFINE_string("to", None, "where it goes", required=True)
-    app.run(main)
+    runtime.run_program(main, reports=(ValueError, runtime.CheckpointError))

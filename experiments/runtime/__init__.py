@@ -3,9 +3,11 @@
 An experiment brings a config and pure functions; `fit` does the rest: steps on all devices, checkpoints with
 automatic resume, the record, the summary, progress. A complete one::
 
-    # experiments/configs/line.py: what can be chosen, and the presets
+    # experiments/line/config.py: what can be chosen, and the presets
     @dataclasses.dataclass
     class Config(runtime.RunConfig):
+        experiment: ClassVar[str] = "line"
+
         lr: float = 0.1
         noise: str = "none"
 
@@ -18,7 +20,7 @@ automatic resume, the record, the summary, progress. A complete one::
 
     get_config = runtime.Presets(quick=quick)
 
-    # experiments/line.py: what it does
+    # experiments/line/train.py: what it does
     def main(config: Config, *, workdir, parallel="jit"):
         def init(key):                       # -> params
             return {"slope": jnp.zeros(())}
@@ -38,14 +40,17 @@ automatic resume, the record, the summary, progress. A complete one::
         return runtime.fit(config, init=init, loss=loss, sample=sample, optimizer=optax.sgd(config.lr),
                            evaluate=evaluate, workdir=workdir, parallel=parallel)
 
-    if __name__ == "__main__":
-        runtime.launch(main, config="experiments/configs/line.py:quick")
+    # experiments/line/__init__.py: what programs over all experiments need of it; it is named in registry.py
+    EXPERIMENT = runtime.Experiment(Config, get_config, main)
 
-`python -m experiments.line --config=quick --config.lr=0.2 --workdir=DIR
---parallel=jit --mesh=data:4,model:2 --fsdp` runs it (the last three choose how it lies on several devices:
-`Layout`); a misspelt field, a value of the wrong type and what `validate` refuses are told in one line (exit
-status 2) before anything is written. From Python, `main(Config(...), workdir=None)` keeps no files; `fit`
-returns a `FitResult` (`state`, `params`, `step`, `metrics`, `results`, `train_seconds`, `summary`).
+    # experiments/line/__main__.py
+    runtime.launch(EXPERIMENT)
+
+`python -m experiments.line --config=quick --config.lr=0.2 --workdir=DIR --parallel=jit --mesh=data:4,model:2
+--fsdp` runs it (the last three choose how it is laid out on several devices: `Layout`); a misspelt field, a
+value of the wrong type and what `validate` refuses are reported in one line (exit status 2) before anything
+is written. From Python, `main(Config(...), workdir=None)` keeps no files; `fit` returns a `FitResult`
+(`state`, `params`, `step`, `metrics`, `results`, `train_seconds`, `summary`).
 
 The workdir holds `config.json`, `metrics.jsonl` (a line a log interval: `step`, `loss`, `grad_norm`,
 `train_seconds`, the metrics of the loss, `eval/...`), `checkpoints/`, and at the end `summary.json` (`step`,

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
