@@ -1,21 +1,28 @@
 """A training step compiled once, timed, counted and weighed: what the benchmarks of whole models share."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import flags
+import optax
 
-from benchmarks import contractions, machine, timing
+from benchmarks import contractions, timing
 from kernels import tables
 
 MATRIX = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
 """Sizes of the matrices whose product is the rate that steps are held against."""
+
+
+class Room(NamedTuple):
+    """What is measured of an experiment: its folder in `results/`, and the arguments of `rows`."""
+
+    folder: str
+    cases: Callable[[], Mapping[str, tuple[str, Any]]]
+    measure: Callable[[Any, float, float], dict[str, Any] | list[dict[str, Any]]]
 
 
 def compiling(
@@ -82,6 +89,47 @@ def measure(
     }
 
 
+def mean(loss: Callable[..., Any]) -> Callable[..., jax.Array]:
+    """A loss that returns `runtime.Sums` as one that returns their mean."""
+
+    def of_sums(params: Any, batch: Any, key: Any) -> jax.Array:
+        sums = loss(params, batch, key)
+        return sums.numerator / sums.denominator
+
+    return of_sums
+
+
+def measure_training(
+    loss: Callable[..., jax.Array],
+    optimizer: optax.GradientTransformation,
+    params: Any,
+    given: tuple[Any, ...],
+    *,
+    counted_loss: Callable[..., jax.Array] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The part of a row that is measured of a step of gradient descent.
+
+    Args:
+        loss: from parameters and what is given to a number.
+        optimizer: of the step.
+        params: to begin with.
+        given: the same at every step.
+        counted_loss: whose contractions are counted; the loss's by default.
+        **options: of `measure`: seconds, count and rate.
+    """
+
+    def step(params: Any, state: Any, *given: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(jax.grad(loss)(params, *given), state, params)
+        return optax.apply_updates(params, updates), state
+
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
+    operations = counted(jax.grad(counted_loss or loss), params, *given)
+    carried = params, jax.jit(optimizer.init)(params)
+    row = measure(compiling(step, carried, given), carried, given, operations=operations, **options)
+    return {"parameters": parameters, **row}
+
+
 def counted(function: Callable[..., Any], *args: Any) -> int | None:
     """Multiplications and additions of a function's contractions; None if a loop's length is unknown.
 
@@ -123,7 +171,7 @@ def matrix_rate(size: int, seconds: float, dtype: str) -> float:
 
 def rows(
     cases: Mapping[str, tuple[str, Any]],
-    measure: Callable[[Any, float, float], dict[str, Any]],
+    measure: Callable[[Any, float, float], dict[str, Any] | list[dict[str, Any]]],
     *,
     matrix: int,
     seconds: float,
@@ -133,7 +181,7 @@ def rows(
 
     Args:
         cases: by name, the type of its products and what `measure` is given.
-        measure: from a case, the rate of its type and the seconds of a block to the rest of its row.
+        measure: from a case, the rate of its type and the seconds of a block to the rest of its row, or rows.
         matrix: size of the matrices whose product is the rate; 0: see `MATRIX`.
         seconds: of a block of timing.
         budget: seconds after which no case is begun; 0: none.
@@ -150,60 +198,9 @@ def rows(
             yield {"name": product, "dtype": dtype, "operations_per_second": rates[dtype]}
         began = time.perf_counter()
         try:
-            row |= measure(case, rates[dtype], seconds)
+            found = measure(case, rates[dtype], seconds)
         except Exception as error:  # out of memory, unsupported: a finding, and the others go on
-            row["failed"] = failed(error)
-        yield row | {"wall_seconds": round(time.perf_counter() - began, 1)}
-
-
-def define_flags(out: str) -> None:
-    """The flags of a program whose rows these are: `--out` and what `sizes` gives."""
-    flags.DEFINE_string("out", out, "where the record goes; empty: nowhere")
-    flags.DEFINE_integer("matrix", 0, "size of the matrices whose product is the rate; 0: by platform")
-    flags.DEFINE_float("seconds", 0.5, "of a block of timing", lower_bound=0)
-    flags.DEFINE_float("budget", 0.0, "seconds after which no case is begun; 0: all are", lower_bound=0)
-
-
-def sizes() -> dict[str, Any]:
-    """The options of `rows` as the flags say."""
-    return {name: flags.FLAGS[name].value for name in ("matrix", "seconds", "budget")}
-
-
-def record(
-    rows: Iterable[dict[str, Any]], told: Callable[[dict[str, Any]], str], out: str, command: str
-) -> list[dict[str, Any]]:
-    """Tells rows as they are found, and writes all so far, so that a run that is ended loses none.
-
-    Args:
-        rows: one after the other.
-        told: a row in one line.
-        out: the file; "" for none.
-        command: what was called.
-
-    Returns:
-        All rows.
-    """
-    found = []
-    where = {**timing.where_and_when(), "command": command}
-    for row in rows:
-        found.append(row)
-        print(told(row), flush=True)
-        if out:
-            machine.write(Path(out), {**where, "rows": found})
-    return found
-
-
-def told(row: dict[str, Any], unit: str) -> str:
-    """The measured part of a row in few words.
-
-    Args:
-        row: of `measure`, or with "failed", or the row of a rate.
-        unit: which of its rates.
-    """
-    if "failed" in row:
-        return row["failed"]
-    if "operations_per_second" in row:
-        return f"{row['operations_per_second'] / 1e12:.2f} TFLOP/s"
-    used = "?" if row["utilisation"] is None else f"{100 * row['utilisation']:.1f}"
-    memory = "?" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**30:.2f}"
-    return f"{row[f'{unit}_per_second']:12,.0f} {unit}/s, {used} % of the matrix rate, {memory} GiB"
+            found = {"failed": failed(error)}
+        row["wall_seconds"] = round(time.perf_counter() - began, 1)
+        for one in found if isinstance(found, list) else [found]:
+            yield row | one
