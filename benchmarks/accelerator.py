@@ -5,14 +5,11 @@
 1. device and versions;
 2. values and gradients of every kernel there against float64 (`benchmarks.kernel_checks`);
 3. their speed against the plain path (`benchmarks.kernels`);
-4. throughput, utilisation and peak memory of each paper's training step: both agents in BoxWorld
-   (`benchmarks.boxworld_training`), FOLNet Base (`benchmarks.folnet --accelerator`), the TP-Transformer
-   (`benchmarks.mathematics_training`), kinship (`benchmarks.kinship_training`), linear logic RNNs
-   (`benchmarks.llrnn_training`);
+4. throughput, utilisation and peak memory of each paper's training step (`benchmarks.training`): both agents
+   in BoxWorld, FOLNet Base, the TP-Transformer, kinship, linear logic RNNs;
 5. block sizes (`benchmarks.tune_kernels`);
-6. the long runs, continued from `--runs` or `results/`: BoxWorld (`benchmarks.boxworld_bursts`), ten modules
-   of mathematics (`benchmarks.mathematics_learning`, questions in `--data`), kinship
-   (`benchmarks.kinship_bursts`).
+6. the long runs, continued from `--runs` or `results/`: BoxWorld and kinship (`benchmarks.bursts`), ten
+   modules of mathematics (`benchmarks.learning`, questions in `--data`).
 
 Each part runs in a process of its own, an operation at a time, so that a kernel that hangs or takes its
 process down loses only its own rows. A part has its share of the seconds that are left; what it leaves over
@@ -43,6 +40,8 @@ OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
 KERNELS = ("jax", "numpy")
 TRAINING = (*KERNELS, "absl", "chex", "flax", "jaxtyping", "optax", "orbax", "safetensors", "scipy")
 FOLNET = (*TRAINING, "tokenizers")
+MODULES = "tp_transformer-uniform,tp_transformer-xavier,transformer-uniform,transformer-xavier"
+"""What is compared on ten modules of mathematics."""
 LEAST = 12.0  # seconds under which a process is not worth starting
 GRACE = 10.0  # between being asked to end and being ended
 SUMMARY = 1.0  # seconds kept for the table
@@ -97,33 +96,36 @@ def parts(out: Path, runs: Path, data: Path) -> list[Part]:
         file, command = out / f"kernels_{operation}.json", ["benchmarks.kernels", f"--only={operation}"]
         return lambda seconds: [*command, f"--out={file}", f"--budget={seconds - LEAST / 2}"]
 
-    def training(name: str, *command: str) -> Callable[[float], list[str]]:
-        file = out / f"training_{name}.json"
-        # A case that is begun at half of the time, compiled and measured, should end within it.
-        return lambda seconds: [*command, f"--out={file}", f"--budget={seconds / 2}"]
+    def training(experiment: str, share: float, needs: tuple[str, ...] = TRAINING) -> Part:
+        flags = [f"--only={experiment}", f"--out={out / f'training_{experiment}.json'}"]
+
+        def command(seconds: float) -> list[str]:
+            # A case that is begun at half of the time, compiled and measured, should end within it.
+            return ["benchmarks.training", *flags, f"--budget={seconds / 2}"]
+
+        return Part(f"training {experiment}", share, command, needs)
 
     def long(*command: str) -> Callable[[float], list[str]]:
         return lambda seconds: [*command, f"--seconds={seconds - GRACE - LEAST / 2}"]
 
     drawn = "python -m experiments.mathematics.data draws them"
     tune = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}"]
-    boxworld = ("benchmarks.boxworld_bursts", f"--runs={runs / 'boxworld'}", f"--out={out / 'boxworld'}")
-    modules = ("benchmarks.mathematics_learning", f"--data={data}", f"--workdir={runs / 'modules'}")
-    modules = (*modules, f"--out={out / 'modules'}")
-    kinship = ("benchmarks.kinship_bursts", f"--runs={runs / 'kinship'}", f"--out={out / 'kinship'}")
+    bursts = ("benchmarks.bursts", f"--runs={runs}", f"--out={out}")
+    modules = ("benchmarks.learning", "--only=mathematics", "--presets=modules", f"--variants={MODULES}")
+    modules = (*modules, f"--data={data}", f"--workdir={runs}", f"--out={out}")
     return [
         *(Part(f"checks {name}", 5, checks(name), KERNELS) for name in OPERATIONS),
         *(Part(f"kernels {name}", 6, speed(name), KERNELS) for name in OPERATIONS),
-        Part("training boxworld", 8, training("boxworld", "benchmarks.boxworld_training")),
-        Part("training folnet", 9, training("folnet", "benchmarks.folnet", "--accelerator"), FOLNET),
-        Part("training mathematics", 7, training("mathematics", "benchmarks.mathematics_training")),
-        Part("training kinship", 4, training("kinship", "benchmarks.kinship_training"), FOLNET),
-        Part("training llrnn", 4, training("llrnn", "benchmarks.llrnn_training")),
+        training("boxworld", 8),
+        training("folnet_pretrain", 9, FOLNET),
+        training("mathematics", 7),
+        training("kinship", 4, FOLNET),
+        training("llrnn", 4),
         Part("block sizes", 5, lambda seconds: [*tune, f"--budget={seconds - LEAST / 2}"], KERNELS),
         # These compile, measure and save beside training; kinship also draws its problems.
-        Part("boxworld", 16, long(*boxworld), least=100.0, grace=GRACE),
-        Part("modules", 7, long(*modules), least=60.0, grace=GRACE, data=(data, drawn)),
-        Part("kinship", 7, long(*kinship), FOLNET, least=90.0, grace=GRACE),
+        Part("boxworld", 16, long(*bursts, "--only=boxworld"), FOLNET, least=100.0, grace=GRACE),
+        Part("mathematics", 7, long(*modules), least=60.0, grace=GRACE, data=(data, drawn)),
+        Part("kinship", 7, long(*bursts, "--only=kinship"), FOLNET, least=90.0, grace=GRACE),
     ]
 
 

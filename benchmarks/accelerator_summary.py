@@ -111,7 +111,7 @@ def _long_runs(out: Path) -> list[str]:
         shown = ("frames", "solved", "step", "eval/metric", "train_seconds")
         told = ", ".join(f"{name} {last[name]:.4g}" for name in shown if last.get(name) is not None)
         found.append(f"{record.parent.relative_to(out)}: {told}")
-    for record in (out / "modules" / "learning.jsonl", out / "kinship" / "learning.jsonl"):
+    for record in (out / "mathematics" / "learning.jsonl", out / "kinship" / "learning.jsonl"):
         if record.exists():
             count = len(record.read_text(encoding="utf-8").splitlines())
             found.append(f"{record.parent.relative_to(out)}: {count} runs finished")

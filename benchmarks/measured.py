@@ -7,17 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import kernel_cases
+from benchmarks import kernel_cases, launching, training
 
 OPERATIONS = frozenset(case.operation.name for case in kernel_cases.cases("gpu"))
-PAPERS = {
-    "boxworld": "boxworld",
-    "folnet": "folnet",
-    "mathematics": "tp_transformer",
-    "kinship": "kinship",
-    "llrnn": "llrnn",
-}
-"""Whose training steps are measured, and their folders in `results/`."""
 RATE = "_per_second"
 
 Row = dict[str, Any]
@@ -32,9 +24,9 @@ class Measured:
         checks: rows of `benchmarks.kernel_checks`.
         speeds: rows of `benchmarks.kernels`.
         blocks: lines of block sizes.
-        training: by paper, the record of its training steps.
+        training: by experiment, the record of its training steps.
         agents: packed runs of BoxWorld, by agent.
-        modules: lines of the finished runs of mathematics.
+        mathematics: lines of the finished runs of mathematics.
         kinship: lines of the finished runs of kinship.
         unfinished: packed runs of kinship, by name.
     """
@@ -45,7 +37,7 @@ class Measured:
     blocks: list[Row]
     training: dict[str, Row]
     agents: dict[str, Path]
-    modules: list[Row]
+    mathematics: list[Row]
     kinship: list[Row]
     unfinished: dict[str, Path]
 
@@ -97,14 +89,14 @@ def read(folder: Path) -> Measured:
             same(file, line)
         return found
 
-    training = {}
-    for paper in PAPERS:
-        file = folder / f"training_{paper}.json"
+    of_training = {}
+    for name in launching.rooms(training):
+        file = folder / f"training_{name}.json"
         if file.exists():
-            training[paper] = read_object(file)
-            same(file, training[paper])
-            _fields(file, training[paper], devices=dict)
-            _rows(file, training[paper], _training)
+            of_training[name] = record = read_object(file)
+            same(file, record)
+            _fields(file, record, devices=dict)
+            _rows(file, record, _training)
     of_run: dict[str, Any] = {"preset": str, "model": str, "seed": int, "steps": int, "train_seconds": float}
     of_run |= {"date": str}
     measured = Measured(
@@ -112,9 +104,11 @@ def read(folder: Path) -> Measured:
         checks=rows("checks_*.json", _check),
         speeds=rows("kernels_*.json", _speed),
         blocks=_blocks(folder, machine["chip"]),
-        training=training,
+        training=of_training,
         agents=_packed(folder / "boxworld"),
-        modules=lines(folder / "modules" / "learning.jsonl", initialization=str, results=dict, **of_run),
+        mathematics=lines(
+            folder / "mathematics" / "learning.jsonl", initialization=str, results=dict, **of_run
+        ),
         kinship=lines(
             folder / "kinship" / "learning.jsonl",
             **of_run,

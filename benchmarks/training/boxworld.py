@@ -1,11 +1,12 @@
 """Steps of training in bridge BoxWorld, acting and learning together, of both agents, which take turns.
 
-Three ways: `paper`, 512 environments x 40 steps cut into 16 updates, as many updates as the paper's; `seeds`,
-several such runs side by side in one program (steps of all together); and `large`, as many environments in
-one update (on CPUs these are left out, where `paper` fills the cores). On an accelerator each is also
-measured in bfloat16. The paper's own figures are 19,000 (relational) and 14,000 (simplicial) steps/s on a P100
-with 192 virtual CPUs. A step is counted with its picture, its action, its part of the gradient and of the
-update; its contractions are those of the agent, once to act, and forward and backward to learn.
+Three ways: `paper`, 512 environments x 40 steps cut into 16 updates, as many updates as the paper's;
+`seeds`, several such runs side by side in one program (steps of all together); and `large`, as many
+environments in one update (on CPUs these are left out, where `paper` fills the cores). On an accelerator
+each is also measured in bfloat16. The paper's own figures are 19,000 (relational) and 14,000 (simplicial)
+steps/s on a P100 with 192 virtual CPUs. A step is counted with its picture, its action, its part of the
+gradient and of the update; its contractions are those of the agent, once to act, and forward and backward to
+learn.
 """
 
 import dataclasses

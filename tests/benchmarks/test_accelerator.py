@@ -36,9 +36,23 @@ for name in modules:
 
 
 def programs(*needs):
-    """The modules of the parts that need these packages."""
-    parts = accelerator.parts(Path("out"), Path("runs"), Path("data"))
-    return sorted({part.command(60.0)[0] for part in parts if part.needs in needs})
+    """The modules of the parts that need these packages, with those of the experiments that they name."""
+    found = set()
+    for part in accelerator.parts(Path("out"), Path("runs"), Path("data")):
+        if part.needs in needs:
+            module, *given = part.command(60.0)
+            if source(module).name == "__main__.py":
+                (only,) = [flag for flag in given if flag.startswith("--only=")]
+                found |= {f"{module}.__main__", f"{module}.{only.removeprefix('--only=')}"}
+            else:
+                found.add(module)
+    return sorted(found)
+
+
+def source(module):
+    """The file that `python -m` runs."""
+    path = ROOT / module.replace(".", "/")
+    return path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 @pytest.mark.parametrize(
@@ -241,9 +255,7 @@ def test_parts_call_their_programs_rightly():
     assert sum(part.share for part in parts) == 100
     for part in parts:
         module, *given = part.command(60.0)
-        text = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
-        if "steps.define_flags(" in text:
-            text += (ROOT / "benchmarks" / "steps.py").read_text()
+        text = source(module).read_text()
         for flag in given:
             name, _, value = flag.removeprefix("--").partition("=")
             assert f'"--{name}"' in text or f'"{name}", ' in text, flag
