@@ -20,7 +20,6 @@ package, data or time is told as such. A table comes last on standard output and
 packages of `pyproject.toml`, but none that only draws or logs.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import importlib.util
@@ -34,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from benchmarks import accelerator_summary
+from benchmarks import accelerator_summary, machine
 
 OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
 KERNELS = ("jax", "numpy")
@@ -229,23 +228,21 @@ def _end(number: int, frame: object) -> NoReturn:
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = machine.parser(
+        __doc__,
+        budget=(0.0, "seconds in all"),
+        out=(Path("accelerator"), "a new or empty folder"),
+        runs=("", "where long runs are kept and continued (default: OUT/runs)"),
+        data=(Path("data/chosen"), "questions of the preset `modules`"),
+        only=("", "only parts whose name has one of these, between commas"),
     )
-    parser.add_argument("--budget", type=float, required=True, help="seconds in all")
-    parser.add_argument("--out", type=Path, default=Path("accelerator"), help="a new or empty folder")
-    parser.add_argument("--runs", type=Path, help="where long runs are kept and continued (default OUT/runs)")
-    parser.add_argument(
-        "--data", type=Path, default=Path("data/chosen"), help="questions of the preset `modules`"
-    )
-    parser.add_argument("--only", default="", help="only parts whose name has one of these, between commas")
     arguments = parser.parse_args()
     out = arguments.out
     if not arguments.budget >= LEAST:
         parser.error(f"--budget={arguments.budget}: expected at least {LEAST:.0f} seconds")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         parser.error(f"--out={out} is not an empty folder; choose another")
-    everything = parts(out, arguments.runs or out / "runs", arguments.data)
+    everything = parts(out, Path(arguments.runs or out / "runs"), arguments.data)
     words = arguments.only.split(",")
     chosen = [part for part in everything if any(word in part.name for word in words)]
     if not chosen:

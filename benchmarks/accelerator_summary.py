@@ -1,9 +1,11 @@
-"""The table at the end of `benchmarks.accelerator`, from the records in its folder; needs only Python."""
+"""The table at the end of `benchmarks.accelerator`, from the records in its folder."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from benchmarks import machine
 
 RATE = "_per_second"
 
@@ -73,9 +75,8 @@ def markdown(record: Mapping[str, Any], title: str) -> str:
     commit = record.get("commit") or "unknown"
     where = f"{devices['kind']}, jax {versions['jax']}, {record['date']}, commit {commit}"
     head = ("step", "rate", "% of the rate of matrix products", "peak memory, GiB", "times the authors' rate")
-    lines = [head, ("---",) * len(head), *map(cells, record["rows"])]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"# {title}\n\n{where}: `{record.get('command', '')}`\n\n{table}\n"
+    table = machine.markdown(head, map(cells, record["rows"]))
+    return f"# {title}\n\n{where}: `{record.get('command', '')}`\n\n{table}"
 
 
 def _read(path: Path) -> dict[str, Any]:

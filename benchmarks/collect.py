@@ -13,7 +13,6 @@ All of the folder is read and checked before anything is written. What is there 
 further or has more rows measured; collected twice, a folder changes nothing.
 """
 
-import argparse
 import shutil
 import sys
 import tempfile
@@ -210,12 +209,12 @@ def collect(folder: Path, results: Path, of_tables: Path) -> Iterator[str]:
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = machine.parser(
+        __doc__,
+        results=(Path("results"), "the folder of results"),
+        tables=(tables.FOLDER, "the tables of kernels"),
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--tables", type=Path, default=tables.FOLDER)
     arguments = parser.parse_args()
     try:
         for line in collect(arguments.folder, arguments.results, arguments.tables):

@@ -12,19 +12,18 @@ blocks, with the least and the greatest. That both give the same is checked firs
 """
 
 import dataclasses
-import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags, logging
+from absl import app, flags
 
-from benchmarks import timing
+from benchmarks import launching, timing
 from experiments.boxworld import config as boxworld
 from experiments.boxworld import load as boxworld_load
 from experiments.exporting import Exportable, Options, encoders, export_model, run_exported
@@ -167,27 +166,18 @@ def told(row: dict[str, Any]) -> str:
     )
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
     values = flags.FLAGS
     if unknown := sorted(set(values.models) - set(CASES)):
         raise app.UsageError(f"--models={unknown[0]} is not one of {', '.join(CASES)}")
-    rows = []
-    for name in values.models:
-        rows.append(measure(name, blocks=values.blocks, seconds=values.seconds))
-        print(told(rows[-1]), flush=True)
-    if values.out:
-        record = {**timing.where_and_when(), "command": "python -m benchmarks.export", "rows": rows}
-        Path(values.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(values.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    rows = (measure(name, blocks=values.blocks, seconds=values.seconds) for name in values.models)
+    launching.record(rows, told, values.out, "python -m benchmarks.export")
 
 
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
     flags.DEFINE_string("out", "results/export/speed.json", "where the record goes; empty: nowhere")
     flags.DEFINE_list("models", list(CASES), "which models")
     flags.DEFINE_integer("blocks", 15, "blocks of each function", lower_bound=1)
     flags.DEFINE_float("seconds", 0.5, "of a block, about", lower_bound=0.0)
-    app.run(main)
+    launching.run(main)

@@ -7,7 +7,6 @@ exactly). A relative error is ||got - want|| / ||want|| over a whole array. Exit
 above its tolerance.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,12 +103,10 @@ def describe(row: dict[str, Any]) -> str:
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
-    parser.add_argument("--out", default="", help="the record; empty: nowhere")
-    arguments = parser.parse_args()
+    out = ("", "the record; empty: nowhere")
+    arguments = machine.parser(
+        __doc__, only=("", "only cases whose operation or name has this in it"), out=out
+    ).parse_args()
     rows = []
     for case in to_check():
         if arguments.only not in f"{case.operation.name} {case.name}":

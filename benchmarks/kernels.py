@@ -9,7 +9,6 @@ floor (where the chip's rates are known), and the compiler's peak of temporary m
 repository and JAX.
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -123,23 +122,16 @@ def measure_all(
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
-    parser.add_argument(
-        "--budget", type=float, default=float("inf"), help="seconds after which no case is begun"
-    )
-    parser.add_argument("--blocks", type=int, default=5, help="blocks of each program")
-    parser.add_argument(
-        "--out", default=None, help="the record; empty: nowhere (default results/kernels/CHIP.json)"
-    )
-    arguments = parser.parse_args()
+    arguments = machine.parser(
+        __doc__,
+        only=("", "only cases whose operation or name has this in it"),
+        budget=(float("inf"), "seconds after which no case is begun"),
+        blocks=(5, "blocks of each program"),
+        out=("results/kernels/{}.json", "the record, {} the chip; empty: nowhere"),
+    ).parse_args()
     record: dict[str, Any] = {**machine.describe(), "command": "python -m benchmarks.kernels"}
     print(json.dumps(record))
-    out = arguments.out
-    if out is None:
-        out = f"results/kernels/{record['chip'].replace(' ', '-')}.json"
+    out = arguments.out.format(record["chip"].replace(" ", "-"))
 
     def keep(rows: list[dict[str, Any]]) -> None:
         if out:

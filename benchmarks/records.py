@@ -204,9 +204,3 @@ def band(rows: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray, np.nd
 def commit(line: Line) -> str:
     """The commit of a run, short."""
     return (line["commit"] or "")[:12]
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)

@@ -22,16 +22,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import app, flags
+from absl import flags
 
-from benchmarks import timing
+from benchmarks import launching, timing
 from experiments import runtime
 from experiments.mathematics import config as presets
 from experiments.mathematics import train as mathematics
@@ -153,7 +152,7 @@ def told(row: dict[str, Any]) -> str:
     return line
 
 
-def main(_: Sequence[str]) -> None:
+def main() -> None:
     """Measures, tells and writes."""
     if flags.FLAGS.here:
         print(json.dumps({case: {way: step_seconds(case, way) for way in PARALLEL} for case in CASES}))
@@ -165,25 +164,12 @@ def main(_: Sequence[str]) -> None:
             for count in COUNTS:
                 print(f"round {number} of {flags.FLAGS.rounds}: {count} devices", flush=True)
                 rounds[-1][count] = on_devices(count, compiled)
-    rows = tabulate(rounds)
-    for row in rows:
-        print(told(row))
-    if flags.FLAGS.out:
-        out = Path(flags.FLAGS.out)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        record = {
-            **timing.where_and_when(),
-            "command": "python -m benchmarks.scaling",
-            "target_overhead_seconds": TARGET,
-            "rounds": len(rounds),
-            "rows": rows,
-        }
-        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        print(f"written: {out}")
+    about = {"target_overhead_seconds": TARGET, "rounds": len(rounds)}
+    launching.record(tabulate(rounds), told, flags.FLAGS.out, "python -m benchmarks.scaling", **about)
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("out", "results/scaling/speed.json", "where the record goes; empty: nowhere")
     flags.DEFINE_integer("rounds", 3, "rounds of all numbers of devices", lower_bound=1)
     flags.DEFINE_bool("here", False, "measure on the devices of this process, and print JSON")
-    app.run(main)
+    launching.run(main)

@@ -8,7 +8,6 @@ run; a line is written where one is faster by more than the noise. A line serves
 two.
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -87,16 +86,13 @@ def write(lines: list[dict[str, Any]], chip: str, folder: Path = tables.FOLDER) 
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
-    parser.add_argument("--backends", default="", help="separated by commas (default: those that run here)")
-    parser.add_argument(
-        "--budget", type=float, default=float("inf"), help="seconds after which no case is begun"
-    )
-    parser.add_argument("--folder", type=Path, default=tables.FOLDER, help="where tables are")
-    arguments = parser.parse_args()
+    arguments = machine.parser(
+        __doc__,
+        only=("", "only cases whose operation or name has this in it"),
+        backends=("", "separated by commas (default: those that run here)"),
+        budget=(float("inf"), "seconds after which no case is begun"),
+        folder=(tables.FOLDER, "where tables are"),
+    ).parse_args()
     end = time.monotonic() + arguments.budget
     backends = (
         arguments.backends.split(",")

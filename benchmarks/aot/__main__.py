@@ -8,10 +8,8 @@ for each exponential (of which a kernel has one a logit). The record goes to res
 exit status is 1 when a kernel does not compile.
 """
 
-import argparse
 import dataclasses
 import importlib.metadata
-import json
 import os
 import platform
 import sys
@@ -28,7 +26,7 @@ os.environ.setdefault("MOSAIC_GPU_DUMP_SASS", "1")
 
 import jax
 
-from benchmarks import kernel_cases
+from benchmarks import kernel_cases, machine
 from benchmarks.aot import chips, machine_code
 
 
@@ -76,12 +74,12 @@ def describe(row: dict[str, Any]) -> str:
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = machine.parser(
+        __doc__,
+        chips=(",".join(chips.NAMES), "which, separated by commas"),
+        only=("", "only cases whose operation or name has this in it"),
+        out=("results/kernels/aot.json", "the record; empty: nowhere"),
     )
-    parser.add_argument("--chips", default=",".join(chips.NAMES), help="which, separated by commas")
-    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
-    parser.add_argument("--out", default="results/kernels/aot.json", help="the record; empty: nowhere")
     arguments = parser.parse_args()
     names = arguments.chips.split(",")
     if unknown := [name for name in names if name not in chips.NAMES]:
@@ -100,8 +98,7 @@ def main() -> int:
         "rows": rows,
     }
     if arguments.out:
-        Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(arguments.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        machine.write(Path(arguments.out), record)
     spilled = [row for row in rows if any(kernel["spilled_bytes"] for kernel in row.get("kernels", ()))]
     failed = [row for row in rows if "failed" in row]
     print(

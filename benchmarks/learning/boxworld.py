@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import records
+from benchmarks import machine, records
 from benchmarks.records import Line
 from experiments import boxworld, runtime
 from experiments.boxworld import figures
@@ -82,7 +82,7 @@ def table(lines: Sequence[Line]) -> str:
         shares = [(f"{one['solved']:.3f}", "{:.3f} to {:.3f}".format(*one["interval"])) for one in found]
         last = line["steps"], line["train_seconds"], records.commit(line)
         rows.append((line["agent"], line["parameters"], line["seed"], *shares[0], *shares[1], *last))
-    return TEXT + records.markdown(HEAD, rows)
+    return TEXT + machine.markdown(HEAD, rows)
 
 
 ROOM = records.Room(

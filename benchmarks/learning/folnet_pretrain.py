@@ -6,7 +6,7 @@ A run trains FOLNet, then the Transformer, which is also looked at after as many
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks import records
+from benchmarks import machine, records
 from benchmarks.records import Line
 from experiments import folnet_pretrain, runtime
 from experiments.folnet_pretrain import measures
@@ -65,7 +65,7 @@ def table(lines: Sequence[Line]) -> str:
             f"{'-' if None in steps else records.spread(steps, 2)} after equal steps, "
             f"{records.spread([line['held_out'] for line in runs], 2)} after equal time.\n"
         )
-    return TEXT.format(lines[0]["unigram_entropy"]) + records.markdown(HEAD, rows) + "\n" + "".join(means)
+    return TEXT.format(lines[0]["unigram_entropy"]) + machine.markdown(HEAD, rows) + "\n" + "".join(means)
 
 
 ROOM = records.Room(

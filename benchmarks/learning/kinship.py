@@ -7,7 +7,7 @@ to.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks import records
+from benchmarks import machine, records
 from benchmarks.records import Line
 from experiments import kinship, runtime
 from experiments.kinship import figures, measures, train
@@ -72,11 +72,11 @@ def of_preset(models: Mapping[str, Sequence[Line]], preset: str) -> str:
         of_length = [sum(line["accuracies"][k] for line in of_model) / len(of_model) for k in lengths]
         by_length.append((shown, *(f"{mean:.3f}" for mean in of_length)))
     head = ("model", "parameters", "seed", "equal steps", "equal time", "steps", "seconds", "commit")
-    text.append(records.markdown(head, each))
+    text.append(machine.markdown(head, each))
     text.append("Mean and 95 % interval (Student's t over seeds):\n")
-    text.append(records.markdown(("model", "seeds", "equal steps", "equal time"), means))
+    text.append(machine.markdown(("model", "seeds", "equal steps", "equal time"), means))
     text.append("Mean accuracy by the length of the chain, after equal time:\n")
-    text.append(records.markdown(("model", *(f"k = {length}" for length in lengths)), by_length))
+    text.append(machine.markdown(("model", *(f"k = {length}" for length in lengths)), by_length))
     first, *others = models
     said = []
     for other in others:

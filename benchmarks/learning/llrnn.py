@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import records
+from benchmarks import machine, records
 from benchmarks.records import Line
 from experiments import llrnn, runtime
 from experiments.llrnn import figures
@@ -135,7 +135,7 @@ def table(lines: Sequence[Line]) -> str:
                 spread = records.spread(errors, 4, shares=True)
                 head = figures.shown(model), runs[0]["parameters"], name
                 rows.append((*head, each, spread, seconds, steps))
-        parts.append(records.markdown(HEAD, rows))
+        parts.append(machine.markdown(HEAD, rows))
     return "\n".join(parts)
 
 

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks import records
+from benchmarks import machine, records
 from benchmarks.records import Line
 from experiments import mathematics, runtime
 from experiments.mathematics import figures
@@ -83,7 +83,7 @@ def table(lines: Sequence[Line]) -> str:
                 rows.append((name, parameters, split, each, spread, above, always, seconds))
         where = f"jax {one['versions']['jax']}, {one['date']}"
         parts.append(f"preset `{preset}`, {one['steps']:,} steps; {where}\n")
-        parts.append(records.markdown(HEAD, rows))
+        parts.append(machine.markdown(HEAD, rows))
     return "\n".join(parts)
 
 
