@@ -2,16 +2,13 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-
-
-def _equal(valid: Any, found: Any) -> bool:
-    return canonical(valid) == canonical(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Reader:
     damaged: Sequence[str]
     read: Callable[[Path], Any]
     checked: bool = False
-    same: Callable[[Any, Any], bool] = _equal
+    same: Callable[[Any, Any], bool] = lambda valid, found: canonical(valid) == canonical(found)
     errors: tuple[type[Exception], ...] = ()
     writes: Sequence[str] = ()
     whole: Callable[[Path], None] | None = None
@@ -47,6 +44,11 @@ class Reader:
     def files(self, folder: Path) -> list[Path]:
         """Those that come to harm, by name."""
         return sorted({path for pattern in self.damaged for path in folder.glob(pattern) if path.is_file()})
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Writes JSON lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def canonical(value: Any) -> str:
