@@ -48,25 +48,15 @@ SUMMARY = 1.0  # seconds kept for the table
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Something to be done in a process of its own.
+    """Something to be done in a process of its own."""
 
-    Attributes:
-        name: in the table.
-        share: of the seconds, against the shares of the other parts that remain.
-        command: from the seconds it has to the module and its flags.
-        needs: packages.
-        least: seconds under which it is not begun.
-        grace: seconds it needs to save when it is asked to end.
-        data: a directory that must be there, and what to do if it is not.
-    """
-
-    name: str
-    share: float
-    command: Callable[[float], list[str]]
-    needs: tuple[str, ...] = TRAINING
-    least: float = LEAST
-    grace: float = 0.0
-    data: tuple[Path, str] | None = None
+    name: str  # in the table
+    share: float  # of the seconds, against the shares of the other parts that remain
+    command: Callable[[float], list[str]]  # from the seconds it has to the module and its flags
+    needs: tuple[str, ...] = TRAINING  # packages
+    least: float = LEAST  # seconds under which it is not begun
+    grace: float = 0.0  # seconds it needs to save when it is asked to end
+    data: tuple[Path, str] | None = None  # a directory that must be there, and what to do if it is not
 
     def missing(self) -> str:
         """Why it cannot run here; "" if it can."""
@@ -79,12 +69,8 @@ class Part:
 
 
 def parts(out: Path, runs: Path, data: Path) -> list[Part]:
-    """All parts, the most valuable first.
-
-    Args:
-        out: where records go.
-        runs: where the runs are kept that are continued from one call to the next.
-        data: the questions of the preset `modules`.
+    """All parts, the most valuable first, with folders for records, for long runs and of mathematics
+    questions.
     """
 
     def checks(operation: str) -> Callable[[float], list[str]]:
@@ -142,10 +128,8 @@ class Budget:
     def of(self, part: Part, others: list[Part]) -> float:
         """Seconds for a part: its share of what is left, but enough to do something if there is time.
 
-        Args:
-            part: the next one.
-            others: those after it that can run. Those that would not get what they need are left out, the
-                last ones first; should more be left than was thought, they are in again.
+        Of the others that can run, those that would not get what they need are left out, the last ones
+        first; should more be left than was thought, they are in again.
         """
         left, others = self.left(), list(others)
         while True:
@@ -157,13 +141,9 @@ class Budget:
 
 
 def run(command: list[str], seconds: float, log: Path, grace: float = 0.0) -> str:
-    """Runs one part, its output to the log, and tells how it ended.
+    """Runs one part, its output added to the log, and says how it ended.
 
-    Args:
-        command: the module and its flags.
-        seconds: after which it is ended, with all that it started.
-        log: added to.
-        grace: so many seconds before, it is asked to end.
+    After so many seconds it is ended with all that it started; `grace` seconds before, it is asked to end.
     """
     start = time.monotonic()
     with log.open("a", encoding="utf-8") as file:

@@ -11,12 +11,7 @@ RATE = "_per_second"
 
 
 def lines(out: Path, ended: Mapping[str, str]) -> list[str]:
-    """A line a part, a check that is wrong, a measured program, a long run.
-
-    Args:
-        out: the folder.
-        ended: how each part ended.
-    """
+    """A line for each part, wrong check, measured program and long run in a folder."""
     found = [f"{name:40} {how}" for name, how in ended.items()]
     machine = _read(out / "machine.json")
     if machine:

@@ -32,16 +32,7 @@ from kernels import tables
 
 
 def kernels(found: measured.Measured, results: Path, folder: Path) -> Iterator[str]:
-    """Records of kernels, and the chip's table.
-
-    Args:
-        found: what was measured.
-        results: the folder of results.
-        folder: of the tables.
-
-    Yields:
-        What was done.
-    """
+    """Records of kernels, and the chip's table; says what was done."""
     if found.checks and found.speeds:
         file = results / "kernels" / f"{found.chip}.json"
         there = {row["operation"] for row in _there(file).get("rows", [])}
@@ -106,16 +97,7 @@ def check_packed(folder: Path) -> Restored:
 
 
 def put(folder: Path, step: int, target: Path) -> str:
-    """Replaces a packed run by one that is as far or further.
-
-    Args:
-        folder: the new one, checked.
-        step: how far it is.
-        target: where it goes.
-
-    Returns:
-        What was done.
-    """
+    """Replaces a packed run by one that was checked and is as far or further; says what was done."""
     if releasing.is_released(target):
         there = packing.read_state(target, weights.abstract_state(target)).step
         if there > step:
@@ -141,16 +123,7 @@ def finished_runs(room: records.Room, lines: Sequence[records.Line], out: Path) 
 
 
 def long_runs(found: measured.Measured, results: Path, steps: Mapping[Path, int]) -> Iterator[str]:
-    """The long runs, and their tables and pictures.
-
-    Args:
-        found: what was measured.
-        results: the folder of results.
-        steps: how far each packed run is.
-
-    Yields:
-        What was done.
-    """
+    """The long runs, and their tables and pictures; says what was done. `steps`: how far packed runs are."""
     for agent, folder in found.agents.items():
         yield put(folder, steps[folder], results / "boxworld" / agent)
     yield from finished_runs(mathematics.ROOM, found.mathematics, results / "mathematics" / "modules")
@@ -185,15 +158,8 @@ def check_lines(folder: Path, found: measured.Measured) -> None:
 
 
 def collect(folder: Path, results: Path, of_tables: Path) -> Iterator[str]:
-    """Carries a folder into the results.
-
-    Args:
-        folder: of `benchmarks.accelerator`.
-        results: the folder of results.
-        of_tables: where tables of kernels are.
-
-    Yields:
-        What was done, a line a file.
+    """Carries a folder of `benchmarks.accelerator` into the results; says what was done, a line for each
+    file.
 
     Raises:
         ValueError: something in the folder is damaged, or of another machine; nothing is written then.

@@ -24,61 +24,47 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import launching, timing
-from experiments.boxworld import config as boxworld
-from experiments.boxworld import load as boxworld_load
-from experiments.exporting import Exportable, Options, encoders, export_model, run_exported
-from experiments.folnet_pretrain import config as folnet_pretrain
-from experiments.llrnn import config as llrnn
-from experiments.llrnn import load as llrnn_load
-from experiments.mathematics import config as mathematics
-from experiments.mathematics import load as mathematics_load
+from experiments.exporting import Exportable, Options, export_model, run_exported
+from experiments.registry import EXPERIMENTS, open_model
+from experiments.runtime import packing
+from experiments.runtime.checkpoints import Restored
+from experiments.runtime.workdir import config_dict, write_json
 
 TARGET = 1.05
 """How many times the live function's cost is allowed."""
 
 
-def agent(preset: str = "paper") -> Exportable:
-    """The simplicial agent of a preset of BoxWorld."""
-    config = boxworld.get_config(preset)
-    board, module = config.board.make(), config.agent.make()
-    picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
-    params = jax.jit(module.init)(jax.random.key(0), picture)["params"]
-    return boxworld_load.of_agent(boxworld_load.Trained(module, params, board, 0, 0, "agent", config))
+def untrained(name: str, preset: str, length: int = 0) -> Exportable:
+    """The model of an experiment's preset as `open_model` opens it, with random parameters.
 
+    Args:
+        name: of the experiment.
+        preset: of its presets.
+        length: the only one it is exported for; 0: as it is opened.
+    """
+    experiment, rng = EXPERIMENTS[name], np.random.default_rng(0)
+    config = experiment.presets(preset)
+    assert experiment.abstract_state
 
-def solver(preset: str = "quick") -> Exportable:
-    """The TP-Transformer of a preset of mathematics, with its loop; for questions of one length."""
-    config = mathematics.get_config(preset)
-    module, tokens = config.model.make(), jnp.zeros((1, 2), jnp.int32)
-    params = jax.jit(module.init)(jax.random.key(0), tokens, tokens)["params"]
-    return dataclasses.replace(
-        mathematics_load.of_solver(mathematics_load.Trained(module, params, config=config)), lengths=(64,)
-    )
+    def draw(leaf: Any) -> Any:
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.split(jax.random.key(0), leaf.shape)
+        return jnp.asarray(0.02 * rng.standard_normal(leaf.shape), leaf.dtype)
 
-
-def encoder(preset: str = "quick") -> Exportable:
-    """The FOLNet of a preset of pretraining, with its heads."""
-    config = folnet_pretrain.get_config(preset)
-    module = config.model.make(config.data.pretrain_loss)
-    params = jax.jit(module.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
-    return dataclasses.replace(encoders.of_encoder(module, params), lengths=(config.data.length,))
-
-
-def recurrent(preset: str = "quick") -> Exportable:
-    """The cell of a preset of the linear logic RNN, with its scan."""
-    config = llrnn.get_config(preset)
-    task = config.make_task()
-    inputs = jnp.zeros((1, task.steps(task.train_lengths[0]), sum(task.fields)))
-    params = jax.jit(config.make_model(task).init)(jax.random.key(0), inputs)["params"]
-    return llrnn_load.of_recurrent(config, params)
+    with tempfile.TemporaryDirectory() as folder:
+        state = jax.tree.map(draw, experiment.abstract_state(config))
+        write_json(Path(folder) / "config.json", config_dict(config))
+        packing.write_state(Path(folder) / packing.STATE, Restored(0, state, {}))
+        model = open_model(folder)
+    return dataclasses.replace(model, lengths=(length,)) if length else model
 
 
 CASES: dict[str, tuple[Callable[[], Exportable], int, int]] = {
-    "simplicial agent": (agent, 32, 0),
-    "TP-Transformer": (solver, 8, 64),
-    "FOLNet": (encoder, 8, 0),
-    "higher-order cell": (recurrent, 32, 16),
-    "Neural Turing Machine": (lambda: recurrent("copy"), 32, 40),
+    "simplicial agent": (lambda: untrained("boxworld", "paper"), 32, 0),
+    "TP-Transformer": (lambda: untrained("mathematics", "quick", 64), 8, 64),
+    "FOLNet": (lambda: untrained("folnet_pretrain", "quick"), 8, 0),
+    "higher-order cell": (lambda: untrained("llrnn", "quick"), 32, 16),
+    "Neural Turing Machine": (lambda: untrained("llrnn", "copy"), 32, 40),
 }
 """For each: the model, the batch, and the length where it is free or one of several."""
 
@@ -96,12 +82,7 @@ def draw_inputs(model: Exportable, batch: int, length: int) -> dict[str, np.ndar
 
 
 def measure(name: str, *, blocks: int, seconds: float) -> dict[str, Any]:
-    """One row of the record.
-
-    Args:
-        name: of `CASES`.
-        blocks: of each function.
-        seconds: of a block, about.
+    """One row of the record, in blocks of about so many seconds.
 
     Raises:
         RuntimeError: the exported model gives something else than the live one.

@@ -43,13 +43,9 @@ SMALL = BASE.replace(
 
 
 class Layer(NamedTuple):
-    """What is measured by itself.
+    """What is measured by itself: a module called with `inputs`, arrays or shapes.
 
-    Attributes:
-      name: of the row.
-      module: called with `inputs`, and told what to drop if `drops`.
-      inputs: arrays or their shapes.
-      drops: whether it takes `deterministic`.
+    It is told what to drop, by `deterministic`, if it `drops`.
     """
 
     name: str
@@ -104,11 +100,8 @@ def atoms(config: FOLNetConfig, batch: int, length: int) -> tuple[jax.ShapeDtype
 class Programs(NamedTuple):
     """Functions of a layer; `Layer.inputs`, parameters, cotangents and states are arguments, or their shapes.
 
-    Attributes:
-      forward: the layer's outputs.
-      gradient: outputs and, given cotangents, the gradients of parameters and inputs.
-      step: with dropout; new parameters and optimizer state.
-      optimizer: of `step`.
+    `forward` gives the outputs; `gradient`, given cotangents, outputs and gradients of parameters and inputs;
+    `step`, with dropout, new parameters and the state of the `optimizer`.
     """
 
     forward: Callable[..., Any]

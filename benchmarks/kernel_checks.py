@@ -108,9 +108,7 @@ def main() -> int:
         __doc__, only=("", "only cases whose operation or name has this in it"), out=out
     ).parse_args()
     rows = []
-    for case in to_check():
-        if arguments.only not in f"{case.operation.name} {case.name}":
-            continue
+    for case in kernel_cases.chosen(to_check(), arguments.only):
         for implementation in kernels.IMPLEMENTATIONS[jax.default_backend()]:
             rows.append(check(case, implementation))
             print(describe(rows[-1]), flush=True)

@@ -95,19 +95,14 @@ def measure_all(
     keep: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Rows of all cases that fit into the budget of seconds, printed as they come.
+    """Rows of all cases that fit into the budget of seconds, printed as they come; options are those of
+    `measure`.
 
-    Args:
-        only: cases whose operation or name has this in it.
-        budget: seconds after which no case is begun.
-        keep: called with the rows so far after each: what ends the run early loses one at most.
-        **options: of `measure`.
+    `keep` is called with the rows so far after each: what ends the run early loses one at most.
     """
     end = time.monotonic() + budget
     rows, longest = [], 0.0
-    for case in kernel_cases.cases(jax.default_backend()):
-        if only not in f"{case.operation.name} {case.name}":
-            continue
+    for case in kernel_cases.chosen(kernel_cases.cases(jax.default_backend()), only):
         for direction in kernel_cases.DIRECTIONS:
             if time.monotonic() + longest > end:
                 print(f"the budget ends: {case.operation.name} {case.name} and what follows is not measured")

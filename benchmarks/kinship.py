@@ -48,12 +48,7 @@ def tasks(problems: int) -> dict[str, Callable[[int], object]]:
 
 
 def measure(problems: int, rounds: int) -> dict[str, float]:
-    """Problems a second: the median of the rounds; one before them makes the tables and is not counted.
-
-    Args:
-        problems: in a round, new ones in each.
-        rounds: that are counted.
-    """
+    """Problems a second: the median of rounds with new problems; one before them makes the tables."""
     rates: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         for name, task in tasks(problems).items():

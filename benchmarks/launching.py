@@ -30,11 +30,9 @@ def rooms(package: ModuleType) -> list[str]:
 
 
 def chosen(package: ModuleType, only: Sequence[str]) -> dict[str, Any]:
-    """The `ROOM` of a package's modules, by experiment; others are not imported, nor what they need.
+    """The `ROOM` of each of a package's modules, by experiment; all, or `only` some.
 
-    Args:
-        package: has a module for each experiment.
-        only: names of experiments; all if there is none.
+    Modules of other experiments are not imported, nor what they need.
 
     Raises:
         app.UsageError: a name is unknown.
@@ -54,15 +52,7 @@ def record(
 ) -> list[dict[str, Any]]:
     """Prints rows as they are found, and writes all so far, so that a run that is ended loses none.
 
-    Args:
-        rows: one after the other.
-        told: a row in one line.
-        out: the file; "" for none.
-        command: what was called.
-        **more: what else the record says.
-
-    Returns:
-        All rows.
+    The record is in the file `out`, "" for none; it has `command`, where and when it was, and `more`.
     """
     found: list[dict[str, Any]] = []
     head: Mapping[str, Any] = {**timing.where_and_when(), "command": command, **more}

@@ -34,12 +34,7 @@ def markdown(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def parser(text: str | None, **flags: tuple[Any, str]) -> argparse.ArgumentParser:
-    """The flags of a program: for each its default, whose type it has, and what it says.
-
-    Args:
-        text: what the program is.
-        **flags: by name.
-    """
+    """The flags of a program: for each its default, whose type it has, and what it says."""
     found = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, (default, told) in flags.items():
         found.add_argument(f"--{name}", default=default, type=type(default), help=told)

@@ -30,32 +30,23 @@ class Run(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Room:
-    """What is claimed of an experiment.
+    """What is claimed of an experiment."""
 
-    Attributes:
-        experiment: which.
-        folder: of the record, in `results/`.
-        presets: that are claimed, with their numbers of seeds.
-        variants: what each seed is trained with, in order; what is compared with others comes first.
-        configure: from a preset's config, which it may change, and a variant to the config of a run;
-            ValueError for an unknown variant.
-        variant: the variant that a line is of.
-        lines: from a run to each of its results with what is particular in its line; none if it was cut.
-        table: from the lines of a record to the table.
-        figures: from the lines of a record to figures by the name of their files.
-        cut: whether a run may be cut short and continued.
-    """
-
-    experiment: runtime.Experiment
-    folder: str
-    presets: Mapping[str, int]
+    experiment: runtime.Experiment  # which
+    folder: str  # of the record, in `results/`
+    presets: Mapping[str, int]  # that are claimed, with their numbers of seeds
+    # from a run to each of its results with what is particular in its line; none if it was cut
     lines: Callable[[Run], Iterable[tuple[runtime.FitResult, dict[str, Any]]]]
-    table: Callable[[Sequence[Line]], str]
+    table: Callable[[Sequence[Line]], str]  # from the lines of a record to the table
+    # from the lines of a record to figures by the name of their files
     figures: Callable[[Sequence[Line]], Mapping[str, Any]] = lambda lines: {}
+    # what each seed is trained with, in order; what is compared with others comes first
     variants: Sequence[str] = ("",)
+    # from a preset's config, which it may change, and a variant to the config of a run; ValueError for an
+    # unknown variant
     configure: Callable[[Any, str], Any] = lambda config, variant: config
-    variant: Callable[[Line], str] = lambda line: ""
-    cut: bool = False
+    variant: Callable[[Line], str] = lambda line: ""  # the variant that a line is of
+    cut: bool = False  # whether a run may be cut short and continued
 
     def name(self, line: Line) -> str:
         """What tells the run of a line from others, and is its directory's name."""
@@ -133,22 +124,11 @@ def claim(
     seconds: float = 0.0,
     prepare: Callable[[Any], None] = lambda config: None,
 ) -> list[Line]:
-    """Trains the variants of a preset with some seeds and records each run when it is done.
+    """Trains variants of a preset with some seeds, and records each run when it is done; all lines of the
+    record.
 
-    Every run has a directory of its own and is continued from it.
-
-    Args:
-        room: of which experiment.
-        preset: of its presets.
-        variants: of its variants.
-        seeds: how many of each.
-        workdir: has a directory for each run.
-        out: where the record is.
-        seconds: train no longer than this altogether, and only what has no line; 0: all, without a limit.
-        prepare: changes a config before it is run.
-
-    Returns:
-        All lines of the record.
+    Every run has a directory of its own in `workdir` and is continued from it. With `seconds`, only what has
+    no line is trained, and no longer than this altogether. `prepare` changes a config before it is run.
 
     Raises:
         ValueError: an unknown preset or variant, or a config that is refused; before anything is run.

@@ -31,9 +31,8 @@ import optax
 from absl import flags
 
 from benchmarks import launching, timing
-from experiments import runtime
-from experiments.mathematics import config as presets
-from experiments.mathematics import train as mathematics
+from experiments import mathematics, runtime
+from experiments.mathematics import train
 from experiments.runtime.mesh import PARALLEL
 from experiments.runtime.training import Program, Task
 
@@ -57,7 +56,7 @@ def nothing(devices: int) -> tuple[Task, dict[str, Any]]:
 
 def quick(devices: int) -> tuple[Task, dict[str, Any]]:
     """A step of the mathematics preset `quick`, with questions of 32 symbols and answers of 8."""
-    config = presets.get_config("quick")
+    config = mathematics.get_config("quick")
     model = config.model.make()
     rng = np.random.default_rng(0)
 
@@ -67,8 +66,8 @@ def quick(devices: int) -> tuple[Task, dict[str, Any]]:
     task = Task(
         0,
         ROWS * devices,
-        mathematics.make_init(model),
-        mathematics.make_loss(model),
+        train.make_init(model),
+        train.make_loss(model),
         config.make_optimizer(),
     )
     return task, {"source": symbols(32), "target": symbols(8)}
@@ -93,12 +92,7 @@ def step_seconds(case: str, parallel: str, seconds: float = 0.5) -> float:
 
 
 def on_devices(count: int, compiled: str = "") -> dict[str, dict[str, float]]:
-    """`step_seconds` of all cases and ways, in a process of so many devices.
-
-    Args:
-        count: of devices.
-        compiled: a directory where programs are kept for the next round.
-    """
+    """`step_seconds` of all cases and ways, in a process of so many devices; `compiled` keeps programs."""
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",

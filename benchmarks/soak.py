@@ -103,9 +103,7 @@ def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
 def doing(workdir: Path, old: set[str]) -> str:
     """What a run is about, by what is in its directory.
 
-    Args:
-        workdir: the directory.
-        old: unfinished checkpoints that were there before its process; the first save clears them away.
+    Unfinished checkpoints that were there before its process, `old`, are cleared away by the first save.
     """
     if (workdir / "summary.json").exists():
         return "drawing or ending"
@@ -185,14 +183,7 @@ class Run:
 def soak(
     subject: subjects.Subject, kills: int, folder: Path, moments: random.Random, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Kills one experiment until it has had enough; the record.
-
-    Args:
-        subject: the experiment.
-        kills: how often.
-        folder: where its runs go; new.
-        moments: chooses when.
-        tell: takes lines on how far it is.
+    """Kills one experiment until it has had enough, with its runs in a new folder; the record.
 
     Raises:
         RuntimeError: a run failed that nobody killed, or is over too soon to be killed.

@@ -28,13 +28,7 @@ class Room(NamedTuple):
 def compiling(
     step: Callable[..., Any], carried: tuple[Any, ...], given: tuple[Any, ...]
 ) -> Callable[[], Any]:
-    """A call that compiles a step, which may overwrite what is carried, for `measure`.
-
-    Args:
-        step: from what is carried and what is given to what is carried on, a tuple as long.
-        carried: parameters, state of the optimizer, or their shapes.
-        given: the batch and the like.
-    """
+    """A call that compiles a step for `measure`; the step may overwrite what is carried and gives it anew."""
     return lambda: jax.jit(step, donate_argnums=tuple(range(len(carried)))).lower(*carried, *given).compile()
 
 
@@ -108,15 +102,10 @@ def measure_training(
     counted_loss: Callable[..., jax.Array] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The part of a row that is measured of a step of gradient descent.
+    """The part of a row that is measured of a step of gradient descent on a loss of parameters and what is
+    given.
 
-    Args:
-        loss: from parameters and what is given to a number.
-        optimizer: of the step.
-        params: to begin with.
-        given: the same at every step.
-        counted_loss: whose contractions are counted; the loss's by default.
-        **options: of `measure`: seconds, count and rate.
+    The contractions of `counted_loss` are counted, the loss's by default; options are those of `measure`.
     """
 
     def step(params: Any, state: Any, *given: Any) -> tuple[Any, Any]:

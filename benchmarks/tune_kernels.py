@@ -100,10 +100,9 @@ def main() -> int:
         else kernels.IMPLEMENTATIONS[jax.default_backend()]
     )
     lines, chip = [], machine.describe()["chip"]
-    for case in kernel_cases.cases(jax.default_backend()):
+    for case in kernel_cases.chosen(kernel_cases.cases(jax.default_backend()), arguments.only):
         for backend in backends:
-            chosen = arguments.only in f"{case.operation.name} {case.name}"
-            if not chosen or case.operation.backend(backend).unsupported(case.config, *case.avals):
+            if case.operation.backend(backend).unsupported(case.config, *case.avals):
                 continue
             for direction in ("forward", "backward"):
                 if time.monotonic() > end:

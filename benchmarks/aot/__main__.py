@@ -86,10 +86,9 @@ def main() -> int:
         parser.error(f"--chips: no {', '.join(unknown)}; there are {', '.join(chips.NAMES)}")
     rows = []
     for chip in names:
-        for case in kernel_cases.to_compile():
-            if arguments.only in f"{case.operation.name} {case.name}":
-                rows.append(compiled(chip, case))
-                print(describe(rows[-1]), flush=True)
+        for case in kernel_cases.chosen(kernel_cases.to_compile(), arguments.only):
+            rows.append(compiled(chip, case))
+            print(describe(rows[-1]), flush=True)
     packages = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "nvidia-cuda-nvcc")
     record = {
         "command": "make aot",

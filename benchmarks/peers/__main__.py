@@ -36,14 +36,10 @@ BOXWORLD_SIZE = {"small": (32, 4), "papers": (4096, 100), "accelerator": (4096, 
 
 
 def select(only: str, names: list[str]) -> tuple[list[str], list[str]]:
-    """The subjects and the libraries that are asked for.
-
-    Args:
-      only: a library's key, or a part of subjects' names; all if it is empty.
-      names: of all subjects.
+    """The subjects and the libraries that `only` asks for: a library's key, or a part of subjects' names.
 
     Raises:
-      ValueError: nothing is called so.
+        ValueError: nothing is called so.
     """
     keys = [*libraries.LIBRARIES, PYTHON]
     if only in keys:

@@ -43,11 +43,7 @@ def _read_questions(folder: Path) -> Any:
 GENERATOR = mathematics.Generator(train=6, test=2, names=("numbers__place_value",), extrapolation=(), seed=0)
 
 
-def _generate(folder: Path) -> None:
-    mathematics.generate(folder / "set", GENERATOR, processes=1, show=False)
-
-
-def _generate_again(folder: Path) -> Any:
+def _generate(folder: Path) -> Any:
     source = mathematics.generate(folder / "set", GENERATOR, processes=1, show=False)
     return list(source.questions("train", "numbers__place_value"))
 
@@ -95,10 +91,6 @@ def _write_math_tfds(folder: Path) -> None:
     _prepare_tfds(folder, "math_dataset", rows, "1.0.0", MODULE)
 
 
-def _read_math_tfds(folder: Path) -> Any:
-    return list(mathematics.open_source(folder).questions("interpolate", MODULE))
-
-
 # ---- text
 
 
@@ -108,10 +100,6 @@ def _write_text(folder: Path) -> None:
 
 def _read_documents(name: str) -> Callable[[Path], Any]:
     return lambda folder: [document.text for document in sources.open_documents(folder / name)]
-
-
-def _write_text_records(folder: Path) -> None:
-    records.write_records(folder / "text.array_record", (text.encode() for text in DOCUMENTS))
 
 
 def _write_articles(folder: Path) -> None:
@@ -220,12 +208,8 @@ def _write_glue_tfds(folder: Path) -> None:
     _prepare_tfds(folder, "glue", rows, "2.0.0", "rte")
 
 
-def _read_predictions(folder: Path) -> Any:
-    return files.read_predictions(folder / "RTE.tsv"), squad.read_predictions(folder / "answers.json")
-
-
 _TFDS = ["**/*.json", "**/*array_record*"]
-_GENERATED: dict[str, Any] = {"read": _generate_again, "whole": lambda folder: None}
+_GENERATED: dict[str, Any] = {"read": _generate, "whole": lambda folder: None}
 _tasks = functools.partial(Reader, make=_write_tasks)
 
 READERS: tuple[Reader, ...] = (
@@ -257,13 +241,15 @@ READERS: tuple[Reader, ...] = (
         "tp_transformer.mathematics.tfds",
         _write_math_tfds,
         _TFDS,
-        _read_math_tfds,
+        lambda folder: list(mathematics.open_source(folder).questions("interpolate", MODULE)),
     ),
     Reader("text", "folnet.pretraining.sources", _write_text, ["*.txt"], _read_documents("text.txt")),
     Reader(
         "array_record of texts",
         "folnet.pretraining.records",
-        _write_text_records,
+        lambda folder: records.write_records(
+            folder / "text.array_record", (text.encode() for text in DOCUMENTS)
+        ),
         ["*.array_record"],
         _read_documents("text.array_record"),
         checked=True,
@@ -292,5 +278,13 @@ READERS: tuple[Reader, ...] = (
     _tasks("SQuAD", "folnet.tasks.squad", damaged=["dev-v2.0.json"], read=_examples("squad2")),
     _tasks("FOLIO", "folnet.tasks.folio", damaged=["folio*"], read=_examples("folio")),
     _tasks("CLUTRR", "folnet.tasks.clutrr", damaged=["data_*/*"], read=_examples("clutrr23", "train")),
-    _tasks("predictions", "folnet.tasks.files", damaged=["RTE.tsv", "answers.json"], read=_read_predictions),
+    _tasks(
+        "predictions",
+        "folnet.tasks.files",
+        damaged=["RTE.tsv", "answers.json"],
+        read=lambda folder: (
+            files.read_predictions(folder / "RTE.tsv"),
+            squad.read_predictions(folder / "answers.json"),
+        ),
+    ),
 )

@@ -47,10 +47,6 @@ def _read_config(folder: Path) -> Any:
     return releasing.read_run_config(LLRNNConfig, folder / "run")
 
 
-def _write_best(folder: Path) -> None:
-    write_json(folder / "metrics.json", {"step": 4, "main": 0.5, "accuracy": 0.5})
-
-
 def _read_best(folder: Path) -> Any:
     best = Best(folder, None, None)  # pyrefly: ignore[bad-argument-type] -- neither is asked
     if best.record is None:
@@ -73,10 +69,12 @@ def _read_kinship(folder: Path) -> Any:
     ]
 
 
-def _write_tables(folder: Path) -> None:
-    line = {"operation": "trans", "kind": {"dtype": "float32"}, "sizes": {"T": 64}, "backend": "gpu"}
-    fastest, blocks = [line | {"record": "results"}], [line | {"direction": "forward", "blocks": {"T": 32}}]
-    write_json(folder / "chip.json", {"chip": "A", "fastest": fastest, "blocks": blocks})
+_LINE = {"operation": "trans", "kind": {"dtype": "float32"}, "sizes": {"T": 64}, "backend": "gpu"}
+_TABLE = {
+    "chip": "A",
+    "fastest": [_LINE | {"record": "results"}],
+    "blocks": [_LINE | {"direction": "forward", "blocks": {"T": 32}}],
+}
 
 
 def _read_tables(folder: Path) -> Any:
@@ -122,7 +120,13 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader("a run's directory", _WORKDIR, _write_workdir, ["run/*.json"], _open_workdir, **_RUN),
     Reader("a run's config", _RUNS, _write_workdir, ["run/config.json"], _read_config),
-    Reader("best of fine-tuning", _BEST, _write_best, ["*.json"], _read_best),
+    Reader(
+        "best of fine-tuning",
+        _BEST,
+        lambda folder: write_json(folder / "metrics.json", {"step": 4, "main": 0.5, "accuracy": 0.5}),
+        ["*.json"],
+        _read_best,
+    ),
     Reader("record of kinship", _KINSHIP, _write_kinship, ["*.jsonl"], _read_kinship),
     Reader(
         "folder of the accelerator",
@@ -131,5 +135,11 @@ READERS: tuple[Reader, ...] = (
         ["**/*.json"],
         lambda folder: dataclasses.asdict(measured.read(folder)),
     ),
-    Reader("tables of kernels", "kernels.tables", _write_tables, ["*.json"], _read_tables),
+    Reader(
+        "tables of kernels",
+        "kernels.tables",
+        lambda folder: write_json(folder / "chip.json", _TABLE),
+        ["*.json"],
+        _read_tables,
+    ),
 )

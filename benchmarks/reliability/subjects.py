@@ -35,12 +35,7 @@ KINSHIP |= {"num_hidden_layers": 1, "num_attention_heads": 2}
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A run, as a user starts it.
-
-    Attributes:
-        name: of the experiment.
-        command: what starts it, without its workdir.
-    """
+    """A run as a user starts it: the experiment's name, and the command without its workdir."""
 
     name: str
     command: tuple[str, ...]

@@ -26,24 +26,15 @@ _NETWORK = ("socket.connect", "urllib.Request")
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """What became of a case: the kind of damage, the file, and the message or what is the matter.
 
-    Attributes:
-        kind: of damage.
-        file: that was damaged.
-        result: `REFUSED`, `SAME` or `READ`; anything else is a finding.
-        told: the message, or what is the matter.
+    The result is `REFUSED`, `SAME` or `READ`; anything else is a finding.
     """
 
     kind: str
     file: str
     result: str
     told: str = ""
-
-    @property
-    def is_finding(self) -> bool:
-        """Whether it should not have been so."""
-        return self.result not in (REFUSED, SAME, READ)
 
 
 class Watch:

@@ -43,10 +43,6 @@ class Planted:
         return exec, ("open('/dev/shm/fuzz_was_here', 'w').close()",)
 
 
-def _write_zip(folder: Path) -> None:
-    torch_files.save(folder / "model.pt", ARRAYS)
-
-
 def _planted_zip(folder: Path) -> Sequence[bytes]:
     files = []
     for program in (pickle.dumps(Planted(), 2), b"cos\nsystem\n(S'touch /dev/shm/fuzz_was_here'\ntR."):
@@ -82,10 +78,6 @@ def _planted_legacy(folder: Path) -> Sequence[bytes]:
     return [start + pickle.dumps(Planted(), 2) for start in (b"", _LEGACY, _LEGACY + machine)]
 
 
-def _read_torch(folder: Path) -> Any:
-    return torch_files.read_state_dict(folder / "model.pt")
-
-
 def _write_folnet(folder: Path) -> None:
     model, params = drawn(FOLNet)
     model.save_pretrained(folder, params)
@@ -117,10 +109,6 @@ def _finetuning(folder: Path) -> Any:
 def _write_vocabulary(folder: Path) -> None:
     letters = [chr(code) for code in range(97, 123)]
     WordPieceTokenizer([*SPECIAL_TOKENS, *letters, *(f"##{c}" for c in letters)]).save(folder / "vocab.txt")
-
-
-def _read_vocabulary(folder: Path) -> Any:
-    return WordPieceTokenizer.load(folder / "vocab.txt").vocabulary
 
 
 # ---- runs
@@ -157,10 +145,6 @@ def _write_packed(folder: Path) -> None:
     _write_run(folder / "run")
     packing.pack(folder / "run", abstract(), folder / "packed")
     shutil.rmtree(folder / "run")
-
-
-def _read_packed(folder: Path) -> Any:
-    return packing.read_state(folder / "packed", abstract())
 
 
 def _unpack(folder: Path) -> Any:
@@ -218,10 +202,6 @@ def _run_artifact(folder: Path) -> Any:
     return dict(model({"ids": np.asarray([[1, 2, 3, 4], [5, 6, 7, 8]], np.int32)}))
 
 
-def _read_artifact(folder: Path) -> Any:
-    return run_exported.read_artifact(folder / "model.jaxmodel")
-
-
 def _write_requests(folder: Path) -> None:
     _write_artifact(folder)
     rows = np.arange(40, dtype=np.int32).reshape(10, 4)
@@ -258,13 +238,22 @@ def _planted_requests(folder: Path) -> Sequence[bytes]:
     return [archive.getvalue(), objects.getvalue(), pickle.dumps(Planted())]
 
 
-_TORCH = functools.partial(Reader, code="experiments.runtime.torch_files", damaged=["*.pt"], read=_read_torch)
+_TORCH = functools.partial(
+    Reader,
+    code="experiments.runtime.torch_files",
+    damaged=["*.pt"],
+    read=lambda folder: torch_files.read_state_dict(folder / "model.pt"),
+)
 _PACKED = functools.partial(
     Reader, code="experiments.runtime.packing", make=_write_packed, checked=True, errors=(CheckpointError,)
 )
 _EXPORTED = functools.partial(Reader, code="experiments.exporting.run_exported")
 READERS: tuple[Reader, ...] = (
-    _TORCH("PyTorch, zip", make=_write_zip, planted=_planted_zip),
+    _TORCH(
+        "PyTorch, zip",
+        make=lambda folder: torch_files.save(folder / "model.pt", ARRAYS),
+        planted=_planted_zip,
+    ),
     _TORCH("PyTorch, legacy", make=_write_legacy, planted=_planted_legacy),
     Reader(
         "FOLNet's authors, converted",
@@ -279,8 +268,18 @@ READERS: tuple[Reader, ...] = (
         "pretrained FOLNet", "folnet.pretrained", _write_folnet, ["*.json", "*.safetensors"], _read_folnet
     ),
     Reader("start of fine-tuning", "experiments.folnet_finetune.model", _write_folnet, ["*.*"], _finetuning),
-    Reader("vocabulary", "folnet.tokenization", _write_vocabulary, ["vocab.txt"], _read_vocabulary),
-    _PACKED("packed run, its state", damaged=["packed/state.safetensors"], read=_read_packed),
+    Reader(
+        "vocabulary",
+        "folnet.tokenization",
+        _write_vocabulary,
+        ["vocab.txt"],
+        lambda folder: WordPieceTokenizer.load(folder / "vocab.txt").vocabulary,
+    ),
+    _PACKED(
+        "packed run, its state",
+        damaged=["packed/state.safetensors"],
+        read=lambda folder: packing.read_state(folder / "packed", abstract()),
+    ),
     _PACKED(
         "packed run, gone on with",
         damaged=["packed/*"],
@@ -299,7 +298,13 @@ READERS: tuple[Reader, ...] = (
         errors=(CheckpointError,),
         writes=["checkpoints*/**/*"],
     ),
-    _EXPORTED("artifact", make=_write_artifact, damaged=["*.jaxmodel"], read=_read_artifact, checked=True),
+    _EXPORTED(
+        "artifact",
+        make=_write_artifact,
+        damaged=["*.jaxmodel"],
+        read=lambda folder: run_exported.read_artifact(folder / "model.jaxmodel"),
+        checked=True,
+    ),
     _EXPORTED(
         "artifact with weights beside it",
         make=functools.partial(_write_artifact, where="beside"),

@@ -20,14 +20,10 @@ AUTHORS_TOKENS_PER_SECOND = 6068  # FOLNet Base, T = 128, one V100
 
 
 class Case(NamedTuple):
-    """A training step.
+    """A training step of `batch` texts of T tokens.
 
-    Attributes:
-      length: T.
-      batch: texts in a step.
-      remat: what the backward pass computes again.
-      dropout: of kernels; 0 is needed for the kernel of trans.
-      trans: its implementation; None for the fastest proven here.
+    `remat` is what the backward pass computes again; without dropout of kernels trans may be a kernel,
+    `trans` names it, None for the fastest proven here.
     """
 
     length: int
