@@ -148,9 +148,8 @@ def measure(name: str, batch: int, steps: int, blocks: int, block_seconds: float
     rows, a_step = {}, {}
     for variant, (_, count) in variants.items():
         a_step[variant] = [seconds / count for seconds in times[variant]]
-        rates = sorted(count / seconds for seconds in times[variant])
         rows[variant] = {
-            "steps_per_second": {"median": rates[len(rates) // 2], "least": rates[0], "greatest": rates[-1]},
+            "steps_per_second": timing.spread([count / seconds for seconds in times[variant]]),
             "core_ns": spent[variant][0] / spent[variant][1] / count * 1e9,
         }
     ratios = {

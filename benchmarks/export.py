@@ -140,8 +140,7 @@ def told(row: dict[str, Any]) -> str:
     over, checked = row["exported_over_live"], row["checked_over_fetched"]
     return (
         f"{row['model']}: exported in {row['export_seconds']:.2f} s, {row['file_bytes'] / 1e6:.2f} MB; "
-        f"a call {1e3 * row['call_seconds']['exported']:.3f} ms, {over['median']:.3f} "
-        f"({over['least']:.3f} to {over['greatest']:.3f}) of the live function's, "
+        f"a call {1e3 * row['call_seconds']['exported']:.3f} ms, {timing.shown(over, 3)} of the live one's, "
         f"checked {checked['median']:.3f}"
         f"{'' if over['median'] <= TARGET else '; ABOVE THE TARGET'}"
     )

@@ -220,10 +220,7 @@ def _stepping(of: Programs, params: Any, inputs: Any, cotangents: Any) -> Callab
 
 def told(row: Mapping[str, Any]) -> str:
     """A row in one line."""
-    ratios = ", ".join(
-        f"{name} {over['median']:.2f} ({over['least']:.2f} to {over['greatest']:.2f})"
-        for name, over in row["over_products"].items()
-    )
+    ratios = ", ".join(f"{name} {timing.shown(over)}" for name, over in row["over_products"].items())
     milliseconds = ", ".join(f"{name} {1e3 * row['seconds'][name]:.1f}" for name in row["over_products"])
     return (
         f"{row['name']:12} {1e3 * row['gflop_a_token']['gradient']:6.2f} MFLOP a token with gradients; "

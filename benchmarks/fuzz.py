@@ -49,15 +49,6 @@ def readers() -> dict[str, Reader]:
     return {reader.name: reader for reader in (*weights.READERS, *data.READERS, *records.READERS)}
 
 
-def share(cases: int, names: Sequence[str]) -> list[tuple[str, int]]:
-    """How many cases each reader gets, as reader and number of the case."""
-    return [
-        (name, number)
-        for place, name in enumerate(names)
-        for number in range(cases // len(names) + (place < cases % len(names)))
-    ]
-
-
 def work(answers: Connection, folder: Path, seed: int, names: Sequence[str]) -> None:
     """Answers cases with outcomes, in a process of its own."""
     errors = os.open(folder / "errors.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -212,7 +203,9 @@ def main() -> None:
         name, _, number = values.case.rpartition(" ")
         print(json.dumps(fuzz(names, [(name, int(number))], values.seed)[0], indent=1))
         return
-    found = fuzz(names, share(values.cases, names), values.seed)
+    cases = launching.share(values.cases, names)
+    numbered = [(name, number) for name in names for number in range(cases[name])]
+    found = fuzz(names, numbered, values.seed)
     from experiments.runtime.workdir import surroundings
 
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -233,12 +226,7 @@ def main() -> None:
         "findings": [case for case in found if case["result"] not in FINE],
         "examples": list(examples.values()),
     }
-    out = Path(values.out)
-    machine.write(out, result)
-    machine.write_text(out.with_suffix(".md"), table(result))
-    print(table(result))
-    if result["findings"]:
-        raise SystemExit(1)
+    launching.report(Path(values.out), result, table(result), fine=not result["findings"])
 
 
 if __name__ == "__main__":

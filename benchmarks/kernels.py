@@ -78,10 +78,7 @@ def lines(row: dict[str, Any]) -> str:
             continue
         rates = [f"{value:.2e} {key[:-11]}/s" for key, value in path.items() if key.endswith("_per_second")]
         floor = f"{path['times_floor']:5.1f}x floor" if "times_floor" in path else ""
-        ratios = [
-            f"{ratio['median']:.2f}x ({ratio['least']:.2f}-{ratio['greatest']:.2f}) {baseline}"
-            for baseline, ratio in path["speedup"].items()
-        ]
+        ratios = [f"{timing.shown(ratio)} times {baseline}" for baseline, ratio in path["speedup"].items()]
         memory = f"{(path['temporary_bytes'] or 0) / 1e6:9.1f} MB"
         text.append(
             f"{head} {path['seconds'] * 1e3:10.3f} ms {memory} {floor} {' '.join((*rates, *ratios))}".rstrip()

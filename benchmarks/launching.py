@@ -62,3 +62,17 @@ def record(
         if out:
             machine.write(Path(out), {**head, "rows": found})
     return found
+
+
+def report(out: Path, result: Mapping[str, Any], table: str, *, fine: bool) -> None:
+    """Writes a record and its table, prints the table; exit status 1 if the result is not fine."""
+    machine.write(out, result)
+    machine.write_text(out.with_suffix(".md"), table)
+    print(table)
+    if not fine:
+        raise SystemExit(1)
+
+
+def share(count: int, names: Sequence[str]) -> dict[str, int]:
+    """A number in equal parts, as far as it goes."""
+    return {name: count // len(names) + (place < count % len(names)) for place, name in enumerate(names)}

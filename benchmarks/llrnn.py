@@ -154,9 +154,9 @@ def told(row: dict) -> str:
     """A row in one line."""
     line = f"{row['cell']:22} {row['steps_per_second']:8.1f} steps/s"
     if "speedup" in row:
-        speedup = row["speedup"]
-        line += f", naive {row['naive_steps_per_second']:8.2f}, {speedup['median']:.1f} times as fast"
-        line += f" ({speedup['least']:.1f} to {speedup['greatest']:.1f})"
+        line += (
+            f", naive {row['naive_steps_per_second']:8.2f}: {timing.shown(row['speedup'], 1)} times as fast"
+        )
     return line
 
 

@@ -151,10 +151,14 @@ def _need(fits: Any, path: Path, told: str) -> None:
         raise ValueError(f"{path} is damaged: {told}")
 
 
-def _fields(path: Path, value: Row, **kinds: type) -> None:
-    """Checks that fields are there and of a type; numbers must be finite, an int is a float too."""
+def _fields(path: Path, value: Any, **kinds: type | Collection[str]) -> None:
+    """Checks that fields are there and of a type or one of some; numbers are finite, an int is a float."""
+    _need(isinstance(value, dict), path, f"found {value!r}, expected an object")
     for name, kind in kinds.items():
         found: Any = value.get(name)
+        if not isinstance(kind, type):
+            _need(found in kind, path, f"{name}={found!r}, expected one of {', '.join(sorted(kind))}")
+            continue
         if kind in (int, float):
             fits = isinstance(found, (int, kind)) and not isinstance(found, bool) and math.isfinite(found)
         else:
@@ -165,14 +169,12 @@ def _fields(path: Path, value: Row, **kinds: type) -> None:
 def _rows(path: Path, record: Row, check: Callable[[Path, Row], None]) -> list[Row]:
     _fields(path, record, rows=list)
     for row in record["rows"]:
-        _need(isinstance(row, dict), path, f"a row is {row!r}, expected an object")
         check(path, row)
     return record["rows"]
 
 
 def _check(path: Path, row: Row) -> None:
-    _fields(path, row, operation=str, case=str, implementation=str)
-    _one_of(path, OPERATIONS, operation=row["operation"])
+    _fields(path, row, operation=OPERATIONS, case=str, implementation=str)
     if "unsupported" in row or "failed" in row:
         return
     _fields(path, row, errors=list, holds=bool)
@@ -182,11 +184,9 @@ def _check(path: Path, row: Row) -> None:
 
 
 def _speed(path: Path, row: Row) -> None:
-    _fields(path, row, operation=str, case=str, direction=str, paths=dict)
-    _one_of(path, OPERATIONS, operation=row["operation"])
-    _one_of(path, kernel_cases.DIRECTIONS, direction=row["direction"])
-    for name, found in row["paths"].items():
-        _need(isinstance(found, dict), path, f"{name} is {found!r}, expected an object")
+    _fields(path, row, operation=OPERATIONS, case=str, direction=kernel_cases.DIRECTIONS, paths=dict)
+    for found in row["paths"].values():
+        _fields(path, found)
         if "failed" in found:
             continue
         _fields(path, found, seconds=float, blocks=list)
@@ -195,6 +195,7 @@ def _speed(path: Path, row: Row) -> None:
 
 
 def _training(path: Path, row: Row) -> None:
+    _fields(path, row)
     name = row.get("name", row.get("case"))
     _need(isinstance(name, str), path, f"a row is called {name!r}, expected its name")
     rates = [value for key, value in row.items() if key.endswith(RATE)]
@@ -211,12 +212,6 @@ def _training(path: Path, row: Row) -> None:
             _fields(path, row, **{key: float})
 
 
-def _one_of(path: Path, allowed: Collection[str], **value: Any) -> None:
-    """Checks one value that has a name."""
-    ((name, found),) = value.items()
-    _need(found in allowed, path, f"{name}={found!r}, expected one of {', '.join(sorted(allowed))}")
-
-
 def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value) and value > 0
 
@@ -229,9 +224,8 @@ def _blocks(folder: Path, chip: str) -> list[Row]:
         if table["chip"] != chip:
             raise ValueError(f"{path} is of another chip, {table['chip']}, expected {chip}")
         for line in table["blocks"]:
-            _need(isinstance(line, dict), path, f"a line is {line!r}, expected an object")
-            _fields(path, line, operation=str, kind=dict, sizes=dict, backend=str, direction=str, blocks=dict)
-            _one_of(path, OPERATIONS, operation=line["operation"])
+            _fields(path, line, operation=OPERATIONS, kind=dict, sizes=dict, blocks=dict)
+            _fields(path, line, backend=str, direction=str)
         found += table["blocks"]
     return found
 

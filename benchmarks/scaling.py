@@ -123,11 +123,7 @@ def tabulate(rounds: Sequence[dict[int, dict[str, dict[str, float]]]]) -> list[d
                     "step_seconds": statistics.median(seconds),
                 }
                 if case == "nothing" or count > 1:
-                    row["overhead_seconds"] = {
-                        "median": statistics.median(over),
-                        "least": min(over),
-                        "greatest": max(over),
-                    }
+                    row["overhead_seconds"] = timing.spread(over)
                 rows.append(row)
     return rows
 
@@ -139,10 +135,8 @@ def told(row: dict[str, Any]) -> str:
     )
     if over := row.get("overhead_seconds"):
         within = "within" if over["median"] < TARGET else "ABOVE"
-        line += (
-            f", overhead {1e3 * over['median']:.2f} ms "
-            f"({1e3 * over['least']:.2f} to {1e3 * over['greatest']:.2f}), {within} {1e3 * TARGET:.0f} ms"
-        )
+        milliseconds = timing.shown({name: 1e3 * value for name, value in over.items()})
+        line += f", overhead {milliseconds} ms, {within} {1e3 * TARGET:.0f} ms"
     return line
 
 

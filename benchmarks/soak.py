@@ -323,7 +323,7 @@ def table(result: dict[str, Any]) -> str:
 def main() -> None:
     """The program; exit status 1 if a run ended otherwise than the uninterrupted one."""
     values = flags.FLAGS
-    began, out = time.monotonic(), Path(values.out)
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="soak.") as folder:
         chosen = subjects.all_subjects(Path(folder) / "data")
         names = values.only or list(chosen)
@@ -332,8 +332,7 @@ def main() -> None:
         if values.kills < len(names):
             raise app.UsageError(f"--kills must be {len(names)} or more")
         found = []
-        for place, name in enumerate(names):
-            share = values.kills // len(names) + (place < values.kills % len(names))
+        for name, share in launching.share(values.kills, names).items():
             room = Path(folder) / name
             room.mkdir()
             moments = random.Random(f"{values.seed} {name}")
@@ -351,11 +350,7 @@ def main() -> None:
         "seconds": round(time.monotonic() - began, 1),
         "experiments": found,
     }
-    machine.write(out, result)
-    machine.write_text(out.with_suffix(".md"), table(result))
-    print(table(result))
-    if not result["equal"]:
-        raise SystemExit(1)
+    launching.report(Path(values.out), result, table(result), fine=result["equal"])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from benchmarks import contractions, timing
@@ -53,8 +52,7 @@ def measure(
         carry: from what a call returns to what the next one is given.
         seconds: of a block of timing.
         count: what a call goes through, by name: {"tokens": 512} becomes `tokens_per_second`.
-        operations: multiplications and additions of the model's contractions in a call, forward and backward;
-            None where they cannot be counted.
+        operations: of the model's contractions in a call, forward and backward; None if not countable.
         rate: operations a second of a large matrix product of the same type.
 
     Returns:
@@ -71,9 +69,9 @@ def measure(
         return held[0]
 
     times = timing.alternate({"step": call}, blocks=5, block_seconds=seconds)["step"]
-    median, memory = float(np.median(times)), compiled.memory_analysis()
+    median, memory = timing.spread(times)["median"], compiled.memory_analysis()
     return {
-        "seconds": {"median": median, "least": min(times), "greatest": max(times)},
+        "seconds": timing.spread(times),
         **{f"{name}_per_second": number / median for name, number in count.items()},
         "gflop_a_call": None if operations is None else operations / 1e9,
         "utilisation": None if operations is None else operations / median / rate,
@@ -138,11 +136,7 @@ def failed(error: Exception) -> str:
 
 
 def peak_bytes(memory: Any) -> int | None:
-    """Memory of a compiled program: what it is given and gives, and what it takes meanwhile.
-
-    Args:
-        memory: what `memory_analysis` of the program returned.
-    """
+    """Of a program's `memory_analysis`: what it is given and gives, and what it takes meanwhile."""
     if memory is None:
         return None
     given = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes

@@ -155,11 +155,9 @@ def measure(sizes: dict[str, Any], values: Any) -> Iterator[dict[str, Any]]:
 def told(row: dict[str, Any]) -> str:
     """A row in one line."""
     if row["what"] == "training":
-        over = row["over_floor"]
         return (
             f"training {row['model']:15} {row['tokens_per_second']:9.0f} tokens/s, "
-            f"{row['gigaflops']:.0f} GFLOP/s, over its floor {over['median']:.2f} "
-            f"({over['least']:.2f} to {over['greatest']:.2f})"
+            f"{row['gigaflops']:.0f} GFLOP/s, over its floor {timing.shown(row['over_floor'])}"
         )
     return (
         f"decoding, source {row['source']:3}: {row['seconds']['cached']:.2f} s with the cache, "

@@ -51,11 +51,7 @@ def tune(case: kernel_cases.Case, backend: str, direction: str, *, blocks: int =
     default = next(iter(times))
     best = min(times, key=lambda name: statistics.median(times[name]))
     gain = timing.ratio(times[default], times[best])
-    print(
-        f"  default {default}, best {best}: "
-        f"{gain['median']:.2f}x ({gain['least']:.2f}-{gain['greatest']:.2f})",
-        flush=True,
-    )
+    print(f"  default {default}, best {best}: {timing.shown(gain)} times as fast", flush=True)
     if best == default or gain["median"] < WORTH or gain["least"] < 1:
         return None
     kind, sizes = case.operation.describe(case.config, *case.avals)

@@ -294,10 +294,8 @@ def told(row: Mapping[str, Any]) -> str:
         if word is not None:
             text.append(f"{head} {word}")
             continue
-        over = peer["times_as_long"]
         text.append(
             f"{head} {1e3 * peer['seconds']:10.3f} ms, ours {1e3 * row['ours']['seconds']:10.3f} ms: "
-            f"{over['median']:.2f} times as long ({over['least']:.2f} to {over['greatest']:.2f}); "
-            f"apart {peer['difference']:.0e}"
+            f"{timing.shown(peer['times_as_long'])} times as long; apart {peer['difference']:.0e}"
         )
     return "\n".join(text)

@@ -30,6 +30,16 @@ from simplicial.blocks import FeedForward, SimplicialBlock
 from tp_transformer import TPMultiHeadAttention
 from tp_transformer.layers import EncoderLayer
 
+AGENT_FIELDS = {
+    "features": "features",
+    "pairs": "two_simplicial_features",
+    "heads": "num_heads",
+    "pair_heads": "num_two_simplicial_heads",
+    "convolutions": "conv_features",
+    "dense": "head_features",
+}
+"""What the others call fields of an agent."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
@@ -98,14 +108,7 @@ PAPERS = Sizes(
     trans=tuple(shape for shape in trans_shapes.REAL if shape.name in ("pre-training", "decoder")),
     trilinear=trilinear_shapes.CPU[2:],
     attention=(8, 128, 12, 64),
-    agent={
-        "features": 64,
-        "num_heads": 2,
-        "num_two_simplicial_heads": 1,
-        "two_simplicial_features": 48,
-        "conv_features": (12, 24),
-        "head_features": (256, 256, 256, 256),
-    },
+    agent={name: getattr(Agent(), name) for name in AGENT_FIELDS.values()},
     entities=(128, 40, 2),
     pictures=(128, 7, 10),
     transformer=(16, 64, 512, 8, 2048),
@@ -240,17 +243,6 @@ def folnet_layer(config: FOLNetConfig, batch: int, length: int) -> Subject:
     }
     shape = f"B={batch} T={length} D1={config.hidden_size} D2={config.relation_size}"
     return _module("folnet_layer", shape, ReasonerLayer(config), inputs, settings)
-
-
-AGENT_FIELDS = {
-    "features": "features",
-    "pairs": "two_simplicial_features",
-    "heads": "num_heads",
-    "pair_heads": "num_two_simplicial_heads",
-    "convolutions": "conv_features",
-    "dense": "head_features",
-}
-"""What the others call fields of an agent."""
 
 
 def simplicial_block(sizes: Sizes) -> Subject:

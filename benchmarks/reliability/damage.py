@@ -25,40 +25,22 @@ def flip(content: bytes, draw: random.Random, bits: int = 1) -> bytes:
     return bytes(changed)
 
 
-def _range(content: bytes, draw: random.Random) -> tuple[bytes, bytes, bytes]:
-    """The content before a range, in it and behind it."""
-    start = draw.randrange(len(content))
-    end = min(len(content), start + draw.choice((1, 2, 4, 16, 100, 1000, 4096)))
-    return content[:start], content[start:end], content[end:]
+def in_range(
+    change: Callable[[bytes, bytes, bytes, random.Random], bytes],
+) -> Callable[[bytes, random.Random], bytes]:
+    """Changes a range, given the content before it, in it and behind it."""
+
+    def changed(content: bytes, draw: random.Random) -> bytes:
+        start = draw.randrange(len(content))
+        end = min(len(content), start + draw.choice((1, 2, 4, 16, 100, 1000, 4096)))
+        return change(content[:start], content[start:end], content[end:], draw)
+
+    return changed
 
 
 def cut_at_seam(content: bytes, draw: random.Random) -> bytes:
     """Ends where something ends, or a byte before or behind."""
     return content[: max(0, draw.choice(seams(content) or [0]) + draw.choice((-1, 0, 0, 1)))]
-
-
-def zeroed(content: bytes, draw: random.Random) -> bytes:
-    """A range is zeros, as a block that was never written."""
-    before, inside, behind = _range(content, draw)
-    return before + bytes(len(inside)) + behind
-
-
-def noise(content: bytes, draw: random.Random) -> bytes:
-    """A range is anything."""
-    before, inside, behind = _range(content, draw)
-    return before + draw.randbytes(len(inside)) + behind
-
-
-def lost(content: bytes, draw: random.Random) -> bytes:
-    """A range is not there."""
-    before, _, behind = _range(content, draw)
-    return before + behind
-
-
-def doubled(content: bytes, draw: random.Random) -> bytes:
-    """A range is there twice."""
-    before, inside, behind = _range(content, draw)
-    return before + inside + inside + behind
 
 
 def number_changed(content: bytes, draw: random.Random) -> bytes:
@@ -79,10 +61,13 @@ KINDS: dict[str, Callable[[bytes, random.Random], bytes]] = {
     # Where headers are, and directories.
     "a bit of the beginning flipped": lambda content, draw: flip(content[:100], draw) + content[100:],
     "a bit of the end flipped": lambda content, draw: content[:-200] + flip(content[-200:], draw),
-    "zeros in a range": zeroed,
-    "noise in a range": noise,
-    "a range lost": lost,
-    "a range doubled": doubled,
+    # As a block that was never written.
+    "zeros in a range": in_range(lambda before, inside, behind, _: before + bytes(len(inside)) + behind),
+    "noise in a range": in_range(
+        lambda before, inside, behind, draw: before + draw.randbytes(len(inside)) + behind
+    ),
+    "a range lost": in_range(lambda before, inside, behind, _: before + behind),
+    "a range doubled": in_range(lambda before, inside, behind, _: before + inside + inside + behind),
     "a number changed": number_changed,
     "empty": lambda content, draw: b"",
     "noise": lambda content, draw: draw.randbytes(len(content)),

@@ -90,8 +90,8 @@ def measure(group: dict[str, boxworld.Config], rate: float, seconds: float) -> l
     for name, times in timing.alternate(runs, blocks=5, block_seconds=seconds).items():
         config = group[name]
         frames = config.frames_per_step * config.seeds * iterations
-        rates = sorted(frames / second for second in times)
-        median, of_a_step = rates[len(rates) // 2], operations(config)
+        rates, of_a_step = timing.spread([frames / second for second in times]), operations(config)
+        median = rates["median"]
         rows.append(
             {
                 "name": name,
@@ -99,7 +99,7 @@ def measure(group: dict[str, boxworld.Config], rate: float, seconds: float) -> l
                 "environments": config.environments,
                 "updates": config.updates,
                 "seeds": config.seeds,
-                "steps_per_second": {"median": median, "least": rates[0], "greatest": rates[-1]},
+                "steps_per_second": rates,
                 "times_the_authors": median / PUBLISHED[config.agent.kind],
                 "mflop_a_step": of_a_step and of_a_step / 1e6,
                 "utilisation": of_a_step and of_a_step * median / rate,
