@@ -41,13 +41,9 @@ def reserve(seconds: float) -> float:
 
 
 def take_up(experiment: runtime.Experiment, config: Any, released: Path, workdir: Path) -> Any:
-    """The config of the run to go on with, which is then in the workdir.
+    """The config of the run to go on with, which is then in the workdir: of a new one if there is none.
 
-    Args:
-        experiment: whose run it is.
-        config: of a new run, if there is none.
-        released: the packed run, if there is one.
-        workdir: where the run is kept; another run there, that is behind the packed one, is put aside.
+    A run in the workdir that is behind the packed one of `released` is put aside.
     """
     assert experiment.abstract_state
     there = step_of(workdir)

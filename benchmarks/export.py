@@ -35,12 +35,8 @@ TARGET = 1.05
 
 
 def untrained(name: str, preset: str, length: int = 0) -> Exportable:
-    """The model of an experiment's preset as `open_model` opens it, with random parameters.
-
-    Args:
-        name: of the experiment.
-        preset: of its presets.
-        length: the only one it is exported for; 0: as it is opened.
+    """The model of an experiment's preset as `open_model` opens it, with random parameters; for one length,
+    if that is given.
     """
     experiment, rng = EXPERIMENTS[name], np.random.default_rng(0)
     config = experiment.presets(preset)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import kernel_cases, kernels, machine
+from benchmarks import kernel_cases, kernels, machine, timing
 from kernels.trans import shapes as trans_shapes
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import shapes as two_simplicial_shapes
@@ -82,7 +82,7 @@ def check(case: kernel_cases.Case, implementation: str) -> dict[str, Any]:
         got = [np.asarray(x, np.float64) for x in both(cotangent, *arrays)]
         want = expected(case, arrays, np.asarray(cotangent))
     except Exception as error:  # the finding; the other cases go on
-        return {**row, "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"}
+        return {**row, "failed": timing.one_line(error)}
     floor = FLOOR * float(np.linalg.norm(np.asarray(cotangent, np.float64)))
     errors = [
         float(np.linalg.norm(g - w) / max(np.linalg.norm(w), floor)) for g, w in zip(got, want, strict=True)

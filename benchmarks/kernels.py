@@ -41,7 +41,7 @@ def measure(
             seconds = time.perf_counter() - start
             jax.block_until_ready(compiled(*own))
         except Exception as error:  # out of memory, unsupported: a finding, and the others go on
-            paths[name] = {"failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
+            paths[name] = {"failed": timing.one_line(error)}
             continue
         memory = compiled.memory_analysis()
         paths[name] = {

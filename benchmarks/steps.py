@@ -129,12 +129,6 @@ def counted(function: Callable[..., Any], *args: Any) -> int | None:
             return None
 
 
-def failed(error: Exception) -> str:
-    """An error in a line: out of memory and unsupported are findings too."""
-    text = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {text[0][:200]}"
-
-
 def peak_bytes(memory: Any) -> int | None:
     """Of a program's `memory_analysis`: what it is given and gives, and what it takes meanwhile."""
     if memory is None:
@@ -162,12 +156,9 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows as they are found, a rate before the first case of its type; what the budget leaves out is named.
 
-    Args:
-        cases: by name, the type of its products and what `measure` is given.
-        measure: from a case, the rate of its type and the seconds of a block to the rest of its row, or rows.
-        matrix: size of the matrices whose product is the rate; 0: see `MATRIX`.
-        seconds: of a block of timing.
-        budget: seconds after which no case is begun; 0: none.
+    `measure` is given a case, the rate of its type and the seconds of a block, and gives the rest of its
+    row, or rows. The rate is that of products of matrices of a size, 0: see `MATRIX`. No case is begun after
+    `budget` seconds; 0: all are.
     """
     start, rates = time.monotonic(), {}
     for name, (dtype, case) in cases.items():
@@ -183,7 +174,7 @@ def rows(
         try:
             found = measure(case, rates[dtype], seconds)
         except Exception as error:  # out of memory, unsupported: a finding, and the others go on
-            found = {"failed": failed(error)}
+            found = {"failed": timing.one_line(error)}
         row["wall_seconds"] = round(time.perf_counter() - began, 1)
         for one in found if isinstance(found, list) else [found]:
             yield row | one

@@ -74,3 +74,8 @@ def where_and_when() -> dict[str, Any]:
     from experiments.runtime.workdir import surroundings  # here, since it needs more than JAX
 
     return {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **surroundings()}
+
+
+def one_line(error: BaseException) -> str:
+    """An error's type and first line: out of memory and unsupported are findings too."""
+    return f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0][:200]}"

@@ -26,7 +26,7 @@ os.environ.setdefault("MOSAIC_GPU_DUMP_SASS", "1")
 
 import jax
 
-from benchmarks import kernel_cases, machine
+from benchmarks import kernel_cases, machine, timing
 from benchmarks.aot import chips, machine_code
 
 
@@ -42,7 +42,7 @@ def compiled(chip: str, case: kernel_cases.Case) -> dict[str, Any]:
         try:
             program = chips.compile_for(chip, case.function("both", backend), *case.avals)
         except Exception as error:  # whatever the compilers raise is the finding
-            return {**row, "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"}
+            return {**row, "failed": timing.one_line(error)}
         row["seconds"] = round(time.perf_counter() - start, 1)
         if backend == "gpu":
             row["kernels"] = [dataclasses.asdict(kernel) for kernel in machine_code.read(Path(folder))]

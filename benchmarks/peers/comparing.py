@@ -210,11 +210,6 @@ def _sizes(array: np.ndarray) -> tuple[float, float]:
     return float(np.max(np.abs(array), initial=0)), float(np.linalg.norm(array.ravel()))
 
 
-def one_line(error: BaseException, length: int = 200) -> str:
-    """An error's type and first line."""
-    return f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0][:length]}"
-
-
 def measure(
     subject: Subject,
     direction: str,
@@ -246,7 +241,7 @@ def measure(
             call = program.call(direction)
             found = program.arrays(direction, jax.block_until_ready(call()))
         except Exception as error:  # unsupported, no compiler, out of memory: a finding; the others go on
-            peers[name] = {"failed": one_line(error)}
+            peers[name] = {"failed": timing.one_line(error)}
             continue
         seconds = time.perf_counter() - start
         try:

@@ -6,7 +6,8 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.peers.comparing import Program, Subject, one_line
+from benchmarks import timing
+from benchmarks.peers.comparing import Program, Subject
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ def find(key: str) -> Found:
             missing = f"{library.distribution} needs {error.name}, which is not installed"
         return Found({"absent": missing}, lambda subject: {})
     except Exception as error:
-        return Found({"absent": f"cannot be imported: {one_line(error)}"}, lambda subject: {})
+        return Found({"absent": f"cannot be imported: {timing.one_line(error)}"}, lambda subject: {})
     about = {"version": importlib.metadata.version(library.distribution)}
     if hasattr(side, "about"):
         about |= side.about()

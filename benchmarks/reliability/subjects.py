@@ -52,11 +52,7 @@ def subject(name: str, preset: str, fields: dict[str, Any]) -> Subject:
 
 
 def all_subjects(data: Path) -> dict[str, Subject]:
-    """All experiments.
-
-    Args:
-        data: a folder for the text and the checkpoint that two of them begin with; written here if it is new.
-    """
+    """All experiments; the folder is for the text and the checkpoint that two of them begin with."""
     if not (data / "checkpoint" / "vocab.txt").exists():
         _write_data(data)
     every: dict[str, Any] = {"log_every": 2, "checkpoint_every": 4, "eval_every": 8}
