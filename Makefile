@@ -42,18 +42,14 @@ format: setup  ## let ruff mend what it can
 bench: setup  ## side-by-side measurements of speed on this machine, into results/ (about 35 minutes)
 	@$(call timed,benchmarks (about 35 minutes on two cores),\
 	  $(PYTHON) -m benchmarks.kernels; $(PYTHON) -m benchmarks.llrnn; \
-	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.boxworld_training; \
+	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.training --only=boxworld; \
 	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet; \
 	  $(PYTHON) -m benchmarks.kinship; $(PYTHON) -m benchmarks.export; $(PYTHON) -m benchmarks.scaling; \
 	  $(PYTHON) -m benchmarks.peers)
 
 results: setup  ## train every claim of results/ again, with its seeds and baselines (about an hour and a half)
 	@$(call timed,the claims about learning (about an hour and a half on two cores),\
-	  $(PYTHON) -m benchmarks.llrnn_learning; $(PYTHON) -m benchmarks.boxworld_learning; \
-	  $(PYTHON) -m benchmarks.mathematics_learning --preset=quick --workdir=runs/mathematics-claims \
-	    --models=tp_transformer --initializations=uniform; \
-	  $(PYTHON) -m benchmarks.folnet_learning; \
-	  $(PYTHON) -m benchmarks.kinship_learning --workdir=runs/kinship-claims)
+	  $(PYTHON) -m benchmarks.learning)
 
 $(AOT)/.ready: constraints.txt constraints-aot.txt .python-version
 	@$(call timed,setting up $(AOT): compilers for TPUs and NVIDIA GPUs (about a minute, 2.5 GB),\

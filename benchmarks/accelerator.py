@@ -5,14 +5,11 @@
 1. device and versions;
 2. values and gradients of every kernel there against float64 (`benchmarks.kernel_checks`);
 3. their speed against the plain path (`benchmarks.kernels`);
-4. throughput, utilisation and peak memory of each paper's training step: both agents in BoxWorld
-   (`benchmarks.boxworld_training`), FOLNet Base (`benchmarks.folnet --accelerator`), the TP-Transformer
-   (`benchmarks.mathematics_training`), kinship (`benchmarks.kinship_training`), linear logic RNNs
-   (`benchmarks.llrnn_training`);
+4. throughput, utilisation and peak memory of each paper's training step (`benchmarks.training`): both agents
+   in BoxWorld, FOLNet Base, the TP-Transformer, kinship, linear logic RNNs;
 5. block sizes (`benchmarks.tune_kernels`);
-6. the long runs, continued from `--runs` or `results/`: BoxWorld (`benchmarks.boxworld_bursts`), ten modules
-   of mathematics (`benchmarks.mathematics_learning`, questions in `--data`), kinship
-   (`benchmarks.kinship_bursts`).
+6. the long runs, continued from `--runs` or `results/`: BoxWorld and kinship (`benchmarks.bursts`), ten
+   modules of mathematics (`benchmarks.learning`, questions in `--data`).
 
 Each part runs in a process of its own, an operation at a time, so that a kernel that hangs or takes its
 process down loses only its own rows. A part has its share of the seconds that are left; what it leaves over
@@ -23,7 +20,6 @@ package, data or time is told as such. A table comes last on standard output and
 packages of `pyproject.toml`, but none that only draws or logs.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import importlib.util
@@ -37,12 +33,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from benchmarks import accelerator_summary
+from benchmarks import accelerator_summary, machine
 
 OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
 KERNELS = ("jax", "numpy")
 TRAINING = (*KERNELS, "absl", "chex", "flax", "jaxtyping", "optax", "orbax", "safetensors", "scipy")
 FOLNET = (*TRAINING, "tokenizers")
+MODULES = "tp_transformer-uniform,tp_transformer-xavier,transformer-uniform,transformer-xavier"
+"""What is compared on ten modules of mathematics."""
 LEAST = 12.0  # seconds under which a process is not worth starting
 GRACE = 10.0  # between being asked to end and being ended
 SUMMARY = 1.0  # seconds kept for the table
@@ -50,25 +48,15 @@ SUMMARY = 1.0  # seconds kept for the table
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Something to be done in a process of its own.
+    """Something to be done in a process of its own."""
 
-    Attributes:
-        name: in the table.
-        share: of the seconds, against the shares of the other parts that remain.
-        command: from the seconds it has to the module and its flags.
-        needs: packages.
-        least: seconds under which it is not begun.
-        grace: seconds it needs to save when it is asked to end.
-        data: a directory that must be there, and what to do if it is not.
-    """
-
-    name: str
-    share: float
-    command: Callable[[float], list[str]]
-    needs: tuple[str, ...] = TRAINING
-    least: float = LEAST
-    grace: float = 0.0
-    data: tuple[Path, str] | None = None
+    name: str  # in the table
+    share: float  # of the seconds, against the shares of the other parts that remain
+    command: Callable[[float], list[str]]  # from the seconds it has to the module and its flags
+    needs: tuple[str, ...] = TRAINING  # packages
+    least: float = LEAST  # seconds under which it is not begun
+    grace: float = 0.0  # seconds it needs to save when it is asked to end
+    data: tuple[Path, str] | None = None  # a directory that must be there, and what to do if it is not
 
     def missing(self) -> str:
         """Why it cannot run here; "" if it can."""
@@ -81,12 +69,8 @@ class Part:
 
 
 def parts(out: Path, runs: Path, data: Path) -> list[Part]:
-    """All parts, the most valuable first.
-
-    Args:
-        out: where records go.
-        runs: where the runs are kept that are continued from one call to the next.
-        data: the questions of the preset `modules`.
+    """All parts, the most valuable first, with folders for records, for long runs and of mathematics
+    questions.
     """
 
     def checks(operation: str) -> Callable[[float], list[str]]:
@@ -97,33 +81,36 @@ def parts(out: Path, runs: Path, data: Path) -> list[Part]:
         file, command = out / f"kernels_{operation}.json", ["benchmarks.kernels", f"--only={operation}"]
         return lambda seconds: [*command, f"--out={file}", f"--budget={seconds - LEAST / 2}"]
 
-    def training(name: str, *command: str) -> Callable[[float], list[str]]:
-        file = out / f"training_{name}.json"
-        # A case that is begun at half of the time, compiled and measured, should end within it.
-        return lambda seconds: [*command, f"--out={file}", f"--budget={seconds / 2}"]
+    def training(experiment: str, share: float, needs: tuple[str, ...] = TRAINING) -> Part:
+        flags = [f"--only={experiment}", f"--out={out / f'training_{experiment}.json'}"]
+
+        def command(seconds: float) -> list[str]:
+            # A case that is begun at half of the time, compiled and measured, should end within it.
+            return ["benchmarks.training", *flags, f"--budget={seconds / 2}"]
+
+        return Part(f"training {experiment}", share, command, needs)
 
     def long(*command: str) -> Callable[[float], list[str]]:
         return lambda seconds: [*command, f"--seconds={seconds - GRACE - LEAST / 2}"]
 
     drawn = "python -m experiments.mathematics.data draws them"
     tune = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}"]
-    boxworld = ("benchmarks.boxworld_bursts", f"--runs={runs / 'boxworld'}", f"--out={out / 'boxworld'}")
-    modules = ("benchmarks.mathematics_learning", f"--data={data}", f"--workdir={runs / 'modules'}")
-    modules = (*modules, f"--out={out / 'modules'}")
-    kinship = ("benchmarks.kinship_bursts", f"--runs={runs / 'kinship'}", f"--out={out / 'kinship'}")
+    bursts = ("benchmarks.bursts", f"--runs={runs}", f"--out={out}")
+    modules = ("benchmarks.learning", "--only=mathematics", "--presets=modules", f"--variants={MODULES}")
+    modules = (*modules, f"--data={data}", f"--workdir={runs}", f"--out={out}")
     return [
         *(Part(f"checks {name}", 5, checks(name), KERNELS) for name in OPERATIONS),
         *(Part(f"kernels {name}", 6, speed(name), KERNELS) for name in OPERATIONS),
-        Part("training boxworld", 8, training("boxworld", "benchmarks.boxworld_training")),
-        Part("training folnet", 9, training("folnet", "benchmarks.folnet", "--accelerator"), FOLNET),
-        Part("training mathematics", 7, training("mathematics", "benchmarks.mathematics_training")),
-        Part("training kinship", 4, training("kinship", "benchmarks.kinship_training"), FOLNET),
-        Part("training llrnn", 4, training("llrnn", "benchmarks.llrnn_training")),
+        training("boxworld", 8),
+        training("folnet_pretrain", 9, FOLNET),
+        training("mathematics", 7),
+        training("kinship", 4, FOLNET),
+        training("llrnn", 4),
         Part("block sizes", 5, lambda seconds: [*tune, f"--budget={seconds - LEAST / 2}"], KERNELS),
         # These compile, measure and save beside training; kinship also draws its problems.
-        Part("boxworld", 16, long(*boxworld), least=100.0, grace=GRACE),
-        Part("modules", 7, long(*modules), least=60.0, grace=GRACE, data=(data, drawn)),
-        Part("kinship", 7, long(*kinship), FOLNET, least=90.0, grace=GRACE),
+        Part("boxworld", 16, long(*bursts, "--only=boxworld"), FOLNET, least=100.0, grace=GRACE),
+        Part("mathematics", 7, long(*modules), least=60.0, grace=GRACE, data=(data, drawn)),
+        Part("kinship", 7, long(*bursts, "--only=kinship"), FOLNET, least=90.0, grace=GRACE),
     ]
 
 
@@ -141,10 +128,8 @@ class Budget:
     def of(self, part: Part, others: list[Part]) -> float:
         """Seconds for a part: its share of what is left, but enough to do something if there is time.
 
-        Args:
-            part: the next one.
-            others: those after it that can run. Those that would not get what they need are left out, the
-                last ones first; should more be left than was thought, they are in again.
+        Of the others that can run, those that would not get what they need are left out, the last ones
+        first; should more be left than was thought, they are in again.
         """
         left, others = self.left(), list(others)
         while True:
@@ -156,13 +141,9 @@ class Budget:
 
 
 def run(command: list[str], seconds: float, log: Path, grace: float = 0.0) -> str:
-    """Runs one part, its output to the log, and tells how it ended.
+    """Runs one part, its output added to the log, and says how it ended.
 
-    Args:
-        command: the module and its flags.
-        seconds: after which it is ended, with all that it started.
-        log: added to.
-        grace: so many seconds before, it is asked to end.
+    After so many seconds it is ended with all that it started; `grace` seconds before, it is asked to end.
     """
     start = time.monotonic()
     with log.open("a", encoding="utf-8") as file:
@@ -227,23 +208,21 @@ def _end(number: int, frame: object) -> NoReturn:
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = machine.parser(
+        __doc__,
+        budget=(0.0, "seconds in all"),
+        out=(Path("accelerator"), "a new or empty folder"),
+        runs=("", "where long runs are kept and continued (default: OUT/runs)"),
+        data=(Path("data/chosen"), "questions of the preset `modules`"),
+        only=("", "only parts whose name has one of these, between commas"),
     )
-    parser.add_argument("--budget", type=float, required=True, help="seconds in all")
-    parser.add_argument("--out", type=Path, default=Path("accelerator"), help="a new or empty folder")
-    parser.add_argument("--runs", type=Path, help="where long runs are kept and continued (default OUT/runs)")
-    parser.add_argument(
-        "--data", type=Path, default=Path("data/chosen"), help="questions of the preset `modules`"
-    )
-    parser.add_argument("--only", default="", help="only parts whose name has one of these, between commas")
     arguments = parser.parse_args()
     out = arguments.out
     if not arguments.budget >= LEAST:
         parser.error(f"--budget={arguments.budget}: expected at least {LEAST:.0f} seconds")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         parser.error(f"--out={out} is not an empty folder; choose another")
-    everything = parts(out, arguments.runs or out / "runs", arguments.data)
+    everything = parts(out, Path(arguments.runs or out / "runs"), arguments.data)
     words = arguments.only.split(",")
     chosen = [part for part in everything if any(word in part.name for word in words)]
     if not chosen:

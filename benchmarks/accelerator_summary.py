@@ -1,20 +1,17 @@
-"""The table at the end of `benchmarks.accelerator`, from the records in its folder; needs only Python."""
+"""The table at the end of `benchmarks.accelerator`, from the records in its folder."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import kernel_checks, kernels, machine
+
 RATE = "_per_second"
 
 
 def lines(out: Path, ended: Mapping[str, str]) -> list[str]:
-    """A line a part, a check that is wrong, a measured program, a long run.
-
-    Args:
-        out: the folder.
-        ended: how each part ended.
-    """
+    """A line for each part, wrong check, measured program and long run in a folder."""
     found = [f"{name:40} {how}" for name, how in ended.items()]
     machine = _read(out / "machine.json")
     if machine:
@@ -22,14 +19,13 @@ def lines(out: Path, ended: Mapping[str, str]) -> list[str]:
         found.insert(0, f"{machine['chip']} x {machine['devices']}, {machine['date']}; {versions}")
     for path in sorted(out.glob("checks_*.json")):
         rows = _read(path).get("rows", [])
-        found.append(f"{path.stem}: {_count(rows)}")
-        for row in rows:
-            if "failed" in row or row.get("holds") is False:
-                told = row.get("failed", "") or " ".join(f"{error:.1e}" for error in row["errors"])
-                found.append(f"  WRONG {row['case']} {row['implementation']}: {told}"[:160])
+        holds = sum(row.get("holds", False) for row in rows)
+        unsupported = sum("unsupported" in row for row in rows)
+        wrong = [row for row in rows if "failed" in row or row.get("holds") is False]
+        found.append(f"{path.stem}: {holds} hold, {len(wrong)} wrong, {unsupported} not supported")
+        found += [f"  {kernel_checks.describe(row)}" for row in wrong]
     for path in sorted(out.glob("kernels_*.json")):
-        for row in _read(path).get("rows", []):
-            found += [_kernel(row, name, measured) for name, measured in row["paths"].items()]
+        found += [kernels.lines(row) for row in _read(path).get("rows", [])]
     for path in sorted(out.glob("training_*.json")):
         paper = path.stem.removeprefix("training_")
         found += [f"{paper:11} {training(row)}" for row in _read(path).get("rows", [])]
@@ -73,9 +69,8 @@ def markdown(record: Mapping[str, Any], title: str) -> str:
     commit = record.get("commit") or "unknown"
     where = f"{devices['kind']}, jax {versions['jax']}, {record['date']}, commit {commit}"
     head = ("step", "rate", "% of the rate of matrix products", "peak memory, GiB", "times the authors' rate")
-    lines = [head, ("---",) * len(head), *map(cells, record["rows"])]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"# {title}\n\n{where}: `{record.get('command', '')}`\n\n{table}\n"
+    table = machine.markdown(head, map(cells, record["rows"]))
+    return f"# {title}\n\n{where}: `{record.get('command', '')}`\n\n{table}"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -84,22 +79,6 @@ def _read(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-
-
-def _count(rows: list[dict[str, Any]]) -> str:
-    holds = sum(row.get("holds", False) for row in rows)
-    unsupported = sum("unsupported" in row for row in rows)
-    return f"{holds} hold, {len(rows) - holds - unsupported} wrong, {unsupported} not supported"
-
-
-def _kernel(row: dict[str, Any], name: str, measured: dict[str, Any]) -> str:
-    head = f"{row['operation'][:14]:14} {row['case'][:30]:30} {row['direction']:8} {name[:18]:18}"
-    if "seconds" not in measured:
-        return f"{head} {measured['failed'][:60]}"
-    speedup = next(iter(measured["speedup"].values()), None)
-    ratio = f"{speedup['median']:6.2f}x" if speedup else ""
-    floor = f"{measured['times_floor']:6.1f}x floor" if "times_floor" in measured else ""
-    return f"{head} {measured['seconds'] * 1e6:10.1f} us {ratio:8} {floor}".rstrip()
 
 
 def _long_runs(out: Path) -> list[str]:
@@ -111,7 +90,7 @@ def _long_runs(out: Path) -> list[str]:
         shown = ("frames", "solved", "step", "eval/metric", "train_seconds")
         told = ", ".join(f"{name} {last[name]:.4g}" for name in shown if last.get(name) is not None)
         found.append(f"{record.parent.relative_to(out)}: {told}")
-    for record in (out / "modules" / "learning.jsonl", out / "kinship" / "learning.jsonl"):
+    for record in (out / "mathematics" / "learning.jsonl", out / "kinship" / "learning.jsonl"):
         if record.exists():
             count = len(record.read_text(encoding="utf-8").splitlines())
             found.append(f"{record.parent.relative_to(out)}: {count} runs finished")

@@ -11,21 +11,19 @@ a step took on all cores together: on a busy machine it says more than the clock
 """
 
 import functools
-import json
 import random
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks import timing
+from benchmarks import launching, timing
+from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
-from tests.simplicial.boxworld import plain_boxworld
 
 BATCH, STEPS = 4096, 100
 OUT = "results/boxworld/environment_speed.json"
@@ -140,58 +138,44 @@ def measure(name: str, batch: int, steps: int, blocks: int, block_seconds: float
         spent[name] = seconds + time.process_time() - start, calls + 1
         return result
 
-    for _, (run, _) in variants.items():
+    for run, _ in variants.values():
         jax.block_until_ready(run())  # compilation is not counted
     times = timing.alternate(
         {variant: functools.partial(counted, variant, run) for variant, (run, _) in variants.items()},
         blocks=blocks,
         block_seconds=block_seconds,
     )
-    rows = {}
+    rows, a_step = {}, {}
     for variant, (_, count) in variants.items():
-        rates = sorted(count / seconds for seconds in times[variant])
+        a_step[variant] = [seconds / count for seconds in times[variant]]
         rows[variant] = {
-            "steps_per_second": {"median": rates[len(rates) // 2], "least": rates[0], "greatest": rates[-1]},
+            "steps_per_second": timing.spread([count / seconds for seconds in times[variant]]),
             "core_ns": spent[variant][0] / spent[variant][1] / count * 1e9,
         }
     ratios = {
-        variant: timing.ratio(
-            _per_step(times, variants, variant), _per_step(times, variants, "with pictures")
-        )
+        variant: timing.ratio(a_step[variant], a_step["with pictures"])
         for variant in ("plain Python", "a reset at every step")
     }
     return {"environment": name, "batch": batch, "steps": steps, "rates": rows, "times_faster_than": ratios}
 
 
-def _per_step(times, variants, variant) -> list[float]:
-    return [seconds / variants[variant][1] for seconds in times[variant]]
+def told(row: dict[str, Any]) -> str:
+    """A row in lines."""
+    name, lines = row["environment"], []
+    for variant, rate in row["rates"].items():
+        core = f"{rate['core_ns']:8.0f} core ns a step"
+        lines.append(f"{name:9} {variant:22} {rate['steps_per_second']['median']:12,.0f} steps/s {core}")
+    for variant, ratio in row["times_faster_than"].items():
+        lines.append(f"{name:9} {ratio['median']:.0f} times as fast as {variant}")
+    return "\n".join(lines)
 
 
-def measure_all(out: str, batch: int, steps: int, blocks: int, block_seconds: float) -> list[dict[str, Any]]:
-    """Every environment, told and written."""
-    rows = []
-    for name in CONFIGS:
-        row = measure(name, batch, steps, blocks, block_seconds)
-        rows.append(row)
-        for variant, rate in row["rates"].items():
-            middle = rate["steps_per_second"]["median"]
-            core = f"{rate['core_ns']:8.0f} core ns a step"
-            print(f"{name:9} {variant:22} {middle:12,.0f} steps/s {core}", flush=True)
-        for variant, ratio in row["times_faster_than"].items():
-            print(f"{name:9} {ratio['median']:.0f} times as fast as {variant}", flush=True)
-    if out:
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        record = {**timing.where_and_when(), "rows": rows}
-        Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return rows
-
-
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
     given = flags.FLAGS
-    measure_all(given.out, given.batch, given.steps, given.blocks, given.block_seconds)
+    sizes = given.batch, given.steps, given.blocks, given.block_seconds
+    rows = (measure(name, *sizes) for name in CONFIGS)
+    launching.record(rows, told, given.out, "python -m benchmarks.boxworld")
 
 
 if __name__ == "__main__":
@@ -200,4 +184,4 @@ if __name__ == "__main__":
     flags.DEFINE_integer("steps", STEPS, "steps of a rollout", lower_bound=1)
     flags.DEFINE_integer("blocks", 7, "blocks of each variant", lower_bound=1)
     flags.DEFINE_float("block_seconds", 0.5, "about how long a block is", lower_bound=0.01)
-    app.run(main)
+    launching.run(main)

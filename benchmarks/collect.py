@@ -13,45 +13,26 @@ All of the folder is read and checked before anything is written. What is there 
 further or has more rows measured; collected twice, a folder changes nothing.
 """
 
-import argparse
-import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import (
-    accelerator_summary,
-    kinship_bursts,
-    kinship_learning,
-    machine,
-    mathematics_learning,
-    measured,
-    proven,
-)
+from benchmarks import accelerator_summary, launching, machine, measured, proven, records
+from benchmarks import training as steps
 from benchmarks import tune_kernels as tuning
-from experiments.boxworld.config import Config as BoxWorldConfig
-from experiments.boxworld.engine import Impala
-from experiments.kinship import train as kinship
-from experiments.kinship.config import Config as KinshipConfig
+from benchmarks.bursts import UNFINISHED
+from benchmarks.learning import kinship, mathematics
+from experiments import weights
 from experiments.runtime import CheckpointError, metrics, packing, params_sha256, releasing
 from experiments.runtime.checkpoints import Restored
 from kernels import tables
 
 
 def kernels(found: measured.Measured, results: Path, folder: Path) -> Iterator[str]:
-    """Records of kernels, and the chip's table.
-
-    Args:
-        found: what was measured.
-        results: the folder of results.
-        folder: of the tables.
-
-    Yields:
-        What was done.
-    """
+    """Records of kernels, and the chip's table; says what was done."""
     if found.checks and found.speeds:
         file = results / "kernels" / f"{found.chip}.json"
         there = {row["operation"] for row in _there(file).get("rows", [])}
@@ -78,14 +59,15 @@ def kernels(found: measured.Measured, results: Path, folder: Path) -> Iterator[s
 
 def training(found: measured.Measured, results: Path) -> Iterator[str]:
     """Records of training steps, each with a table."""
-    for paper, record in found.training.items():
-        file = results / measured.PAPERS[paper] / f"training_{found.chip}.json"
+    for name, record in found.training.items():
+        folder = launching.chosen(steps, [name])[name].folder
+        file = results / folder / f"training_{found.chip}.json"
         new, old = measured.rows_measured(record), measured.rows_measured({"rows": [], **_there(file)})
         if new < old:
             yield f"{file}: kept, with {old} rows measured; this folder has {new}"
         elif new:
             machine.write(file, record)
-            title = f"Training steps: {paper}"
+            title = f"Training steps: {name}"
             machine.write_text(file.with_suffix(".md"), accelerator_summary.markdown(record, title))
             yield f"{file}: {new} rows measured of {len(record['rows'])}"
 
@@ -95,21 +77,16 @@ def _there(file: Path) -> dict[str, Any]:
     return measured.read_object(file) if file.exists() else {}
 
 
-def check_packed(folder: Path, abstract: Callable[[Path], Any]) -> Restored:
+def check_packed(folder: Path) -> Restored:
     """The state of a packed run, whose record and summary are whole.
-
-    Args:
-        folder: the run.
-        abstract: from the folder to the abstract state of its config.
 
     Raises:
         ValueError: something of it is damaged; it names the folder or the file.
     """
     try:
-        restored = packing.read_state(folder, abstract(folder))
+        restored = packing.read_state(folder, weights.abstract_state(folder))
         metrics.read(folder / "metrics.jsonl")
-        file = folder / "summary.json"
-        summary = _there(file)
+        summary = _there(folder / "summary.json")
     except (CheckpointError, OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder} is damaged: {error}") from error
     if summary.get("step") == restored.step:
@@ -119,30 +96,10 @@ def check_packed(folder: Path, abstract: Callable[[Path], Any]) -> Restored:
     return restored
 
 
-def of_agent(folder: Path) -> Any:
-    """The abstract state of a packed run of BoxWorld."""
-    return Impala(releasing.read_run_config(BoxWorldConfig, folder)).abstract_state()
-
-
-def of_kinship(folder: Path) -> Any:
-    """The abstract state of a packed run of kinship."""
-    return kinship.abstract_state(releasing.read_run_config(KinshipConfig, folder))
-
-
-def put(folder: Path, step: int, target: Path, abstract: Callable[[Path], Any]) -> str:
-    """Replaces a packed run by one that is as far or further.
-
-    Args:
-        folder: the new one, checked.
-        step: how far it is.
-        target: where it goes.
-        abstract: see `check_packed`.
-
-    Returns:
-        What was done.
-    """
+def put(folder: Path, step: int, target: Path) -> str:
+    """Replaces a packed run by one that was checked and is as far or further; says what was done."""
     if releasing.is_released(target):
-        there = packing.read_state(target, abstract(target)).step
+        there = packing.read_state(target, weights.abstract_state(target)).step
         if there > step:
             return f"{target}: kept, at step {there}; this folder's is at {step}"
     new, old = (target.with_name(f".{target.name}.{word}") for word in ("new", "old"))
@@ -156,51 +113,29 @@ def put(folder: Path, step: int, target: Path, abstract: Callable[[Path], Any]) 
     return f"{target}: step {step}"
 
 
-def merged(
-    old: Sequence[Mapping[str, Any]],
-    new: Sequence[Mapping[str, Any]],
-    key: Callable[[Mapping[str, Any]], tuple],
-) -> list[Mapping[str, Any]]:
-    """Lines of runs, the new ones in the place of those of the same run, else at the end."""
-    by_run = {key(line): line for line in old}
-    return list((by_run | {key(line): line for line in new}).values())
+def finished_runs(room: records.Room, lines: Sequence[records.Line], out: Path) -> Iterator[str]:
+    """Lines of finished runs in the place of those of the same run, and their table and pictures."""
+    if lines:
+        merged = room.merged(records.read(out), lines)
+        records.write(out, merged)
+        room.draw(merged, out)
+        yield f"{out / records.RECORD}: {len(lines)} runs of this folder, {len(merged)} in all"
 
 
 def long_runs(found: measured.Measured, results: Path, steps: Mapping[Path, int]) -> Iterator[str]:
-    """The long runs, and their tables and pictures.
-
-    Args:
-        found: what was measured.
-        results: the folder of results.
-        steps: how far each packed run is.
-
-    Yields:
-        What was done.
-    """
+    """The long runs, and their tables and pictures; says what was done. `steps`: how far packed runs are."""
     for agent, folder in found.agents.items():
-        yield put(folder, steps[folder], results / "boxworld" / agent, of_agent)
-    if found.modules:
-        out = results / "mathematics" / "modules"
-        file = out / "learning.jsonl"
-        old = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
-        lines = merged(old, found.modules, mathematics_learning.key_of)
-        machine.write_text(file, "".join(json.dumps(line) + "\n" for line in lines))
-        mathematics_learning.draw(lines, lines[0]["preset"], out)
-        yield f"{file}: {len(found.modules)} runs of this folder, {len(lines)} in all"
-    out = results / "kinship"
-    if found.kinship:
-        lines = merged(kinship_learning.read(out), found.kinship, _run_of_kinship)
-        file = out / kinship_learning.RECORD
-        machine.write_text(file, "".join(json.dumps(line) + "\n" for line in lines))
-        kinship_learning.draw(out)
-        yield f"{file}: {len(found.kinship)} runs of this folder, {len(lines)} in all"
-    done = {"-".join(map(str, _run_of_kinship(line))) for line in kinship_learning.read(out)}
+        yield put(folder, steps[folder], results / "boxworld" / agent)
+    yield from finished_runs(mathematics.ROOM, found.mathematics, results / "mathematics" / "modules")
+    out = results / kinship.ROOM.folder
+    yield from finished_runs(kinship.ROOM, found.kinship, out)
+    done = {kinship.ROOM.name(line) for line in records.read(out)}
     for name, folder in found.unfinished.items():
         if name not in done:
-            target = out / kinship_bursts.UNFINISHED / name
+            target = out / UNFINISHED / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            yield put(folder, steps[folder], target, of_kinship)
-    for path in sorted((out / kinship_bursts.UNFINISHED).glob("*")):
+            yield put(folder, steps[folder], target)
+    for path in sorted((out / UNFINISHED).glob("*")):
         if path.name in done:
             shutil.rmtree(path)
             yield f"{path}: removed, since it is finished"
@@ -212,42 +147,26 @@ def check_lines(folder: Path, found: measured.Measured) -> None:
     Raises:
         ValueError: something is not as a run leaves it; it names the file.
     """
-    with tempfile.TemporaryDirectory() as name:
-        out = Path(name)
-        modules, kinship_lines = (folder / run / "learning.jsonl" for run in ("modules", "kinship"))
-        file = modules
-        try:
-            if found.modules:
-                mathematics_learning.draw(found.modules, found.modules[0]["preset"], out)
-            file = kinship_lines
-            if found.kinship:
-                shutil.copyfile(file, out / kinship_learning.RECORD)
-                kinship_learning.draw(out)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ValueError(f"{file} is damaged: {error!r}") from error
-
-
-def _run_of_kinship(line: Mapping[str, Any]) -> tuple:
-    return line["preset"], line["model"], line["seed"]
+    runs = {"mathematics": (mathematics.ROOM, found.mathematics), "kinship": (kinship.ROOM, found.kinship)}
+    for name, (room, lines) in runs.items():
+        with tempfile.TemporaryDirectory() as out:
+            try:
+                if lines:
+                    room.draw(lines, Path(out))
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                raise ValueError(f"{folder / name / records.RECORD} is damaged: {error!r}") from error
 
 
 def collect(folder: Path, results: Path, of_tables: Path) -> Iterator[str]:
-    """Carries a folder into the results.
-
-    Args:
-        folder: of `benchmarks.accelerator`.
-        results: the folder of results.
-        of_tables: where tables of kernels are.
-
-    Yields:
-        What was done, a line a file.
+    """Carries a folder of `benchmarks.accelerator` into the results; says what was done, a line for each
+    file.
 
     Raises:
         ValueError: something in the folder is damaged, or of another machine; nothing is written then.
     """
     found = measured.read(folder)
-    steps = {path: check_packed(path, of_agent).step for path in found.agents.values()}
-    steps |= {path: check_packed(path, of_kinship).step for path in found.unfinished.values()}
+    packed = (*found.agents.values(), *found.unfinished.values())
+    steps = {path: check_packed(path).step for path in packed}
     check_lines(folder, found)
     yield from kernels(found, results, of_tables)
     yield from training(found, results)
@@ -256,12 +175,12 @@ def collect(folder: Path, results: Path, of_tables: Path) -> Iterator[str]:
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = machine.parser(
+        __doc__,
+        results=(Path("results"), "the folder of results"),
+        tables=(tables.FOLDER, "the tables of kernels"),
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--tables", type=Path, default=tables.FOLDER)
     arguments = parser.parse_args()
     try:
         for line in collect(arguments.folder, arguments.results, arguments.tables):

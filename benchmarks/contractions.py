@@ -17,15 +17,7 @@ from jax.interpreters import partial_eval
 
 
 class Contraction(NamedTuple):
-    """So many products [m, k] x [k, n] at once.
-
-    Attributes:
-      batch: how many.
-      m: rows.
-      k: summed over.
-      n: columns.
-      dtype: of the factors.
-    """
+    """So many products [m, k] x [k, n] at once (`batch`), and the type of their factors."""
 
     batch: int
     m: int
@@ -45,14 +37,10 @@ def operations(found: Sequence[Contraction]) -> int:
 
 
 def of(function: Callable[..., Any], *args: Any) -> list[Contraction]:
-    """The contractions that a function has when it is traced, but for those that no result needs.
-
-    Args:
-      function: of arrays.
-      *args: arrays or their shapes.
+    """The contractions that a function of these arrays or shapes has, but for those that no result needs.
 
     Raises:
-      ValueError: one in a loop of unknown length or in a branch: they cannot be counted.
+        ValueError: one in a loop of unknown length or in a branch: they cannot be counted.
     """
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
     needed, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))

@@ -12,74 +12,55 @@ blocks, with the least and the greatest. That both give the same is checked firs
 """
 
 import dataclasses
-import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags, logging
+from absl import app, flags
 
-from benchmarks import timing
-from experiments.boxworld import config as boxworld
-from experiments.boxworld import load as boxworld_load
-from experiments.exporting import Exportable, Options, encoders, export_model, run_exported
-from experiments.folnet_pretrain import config as folnet_pretrain
-from experiments.llrnn import config as llrnn
-from experiments.llrnn import load as llrnn_load
-from experiments.mathematics import config as mathematics
-from experiments.mathematics import load as mathematics_load
+from benchmarks import launching, timing
+from experiments.exporting import Exportable, Options, export_model, run_exported
+from experiments.registry import EXPERIMENTS, open_model
+from experiments.runtime import packing
+from experiments.runtime.checkpoints import Restored
+from experiments.runtime.workdir import config_dict, write_json
 
 TARGET = 1.05
 """How many times the live function's cost is allowed."""
 
 
-def agent(preset: str = "paper") -> Exportable:
-    """The simplicial agent of a preset of BoxWorld."""
-    config = boxworld.get_config(preset)
-    board, module = config.board.make(), config.agent.make()
-    picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
-    params = jax.jit(module.init)(jax.random.key(0), picture)["params"]
-    return boxworld_load.of_agent(boxworld_load.Trained(module, params, board, 0, 0, "agent", config))
+def untrained(name: str, preset: str, length: int = 0) -> Exportable:
+    """The model of an experiment's preset as `open_model` opens it, with random parameters; for one length,
+    if that is given.
+    """
+    experiment, rng = EXPERIMENTS[name], np.random.default_rng(0)
+    config = experiment.presets(preset)
+    assert experiment.abstract_state
 
+    def draw(leaf: Any) -> Any:
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.split(jax.random.key(0), leaf.shape)
+        return jnp.asarray(0.02 * rng.standard_normal(leaf.shape), leaf.dtype)
 
-def solver(preset: str = "quick") -> Exportable:
-    """The TP-Transformer of a preset of mathematics, with its loop; for questions of one length."""
-    config = mathematics.get_config(preset)
-    module, tokens = config.model.make(), jnp.zeros((1, 2), jnp.int32)
-    params = jax.jit(module.init)(jax.random.key(0), tokens, tokens)["params"]
-    return dataclasses.replace(
-        mathematics_load.of_solver(mathematics_load.Trained(module, params, config=config)), lengths=(64,)
-    )
-
-
-def encoder(preset: str = "quick") -> Exportable:
-    """The FOLNet of a preset of pretraining, with its heads."""
-    config = folnet_pretrain.get_config(preset)
-    module = config.model.make(config.data.pretrain_loss)
-    params = jax.jit(module.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
-    return dataclasses.replace(encoders.of_encoder(module, params), lengths=(config.data.length,))
-
-
-def recurrent(preset: str = "quick") -> Exportable:
-    """The cell of a preset of the linear logic RNN, with its scan."""
-    config = llrnn.get_config(preset)
-    task = config.make_task()
-    inputs = jnp.zeros((1, task.steps(task.train_lengths[0]), sum(task.fields)))
-    params = jax.jit(config.make_model(task).init)(jax.random.key(0), inputs)["params"]
-    return llrnn_load.of_recurrent(config, params)
+    with tempfile.TemporaryDirectory() as folder:
+        state = jax.tree.map(draw, experiment.abstract_state(config))
+        write_json(Path(folder) / "config.json", config_dict(config))
+        packing.write_state(Path(folder) / packing.STATE, Restored(0, state, {}))
+        model = open_model(folder)
+    return dataclasses.replace(model, lengths=(length,)) if length else model
 
 
 CASES: dict[str, tuple[Callable[[], Exportable], int, int]] = {
-    "simplicial agent": (agent, 32, 0),
-    "TP-Transformer": (solver, 8, 64),
-    "FOLNet": (encoder, 8, 0),
-    "higher-order cell": (recurrent, 32, 16),
-    "Neural Turing Machine": (lambda: recurrent("copy"), 32, 40),
+    "simplicial agent": (lambda: untrained("boxworld", "paper"), 32, 0),
+    "TP-Transformer": (lambda: untrained("mathematics", "quick", 64), 8, 64),
+    "FOLNet": (lambda: untrained("folnet_pretrain", "quick"), 8, 0),
+    "higher-order cell": (lambda: untrained("llrnn", "quick"), 32, 16),
+    "Neural Turing Machine": (lambda: untrained("llrnn", "copy"), 32, 40),
 }
 """For each: the model, the batch, and the length where it is free or one of several."""
 
@@ -97,12 +78,7 @@ def draw_inputs(model: Exportable, batch: int, length: int) -> dict[str, np.ndar
 
 
 def measure(name: str, *, blocks: int, seconds: float) -> dict[str, Any]:
-    """One row of the record.
-
-    Args:
-        name: of `CASES`.
-        blocks: of each function.
-        seconds: of a block, about.
+    """One row of the record, in blocks of about so many seconds.
 
     Raises:
         RuntimeError: the exported model gives something else than the live one.
@@ -160,34 +136,24 @@ def told(row: dict[str, Any]) -> str:
     over, checked = row["exported_over_live"], row["checked_over_fetched"]
     return (
         f"{row['model']}: exported in {row['export_seconds']:.2f} s, {row['file_bytes'] / 1e6:.2f} MB; "
-        f"a call {1e3 * row['call_seconds']['exported']:.3f} ms, {over['median']:.3f} "
-        f"({over['least']:.3f} to {over['greatest']:.3f}) of the live function's, "
+        f"a call {1e3 * row['call_seconds']['exported']:.3f} ms, {timing.shown(over, 3)} of the live one's, "
         f"checked {checked['median']:.3f}"
         f"{'' if over['median'] <= TARGET else '; ABOVE THE TARGET'}"
     )
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
     values = flags.FLAGS
     if unknown := sorted(set(values.models) - set(CASES)):
         raise app.UsageError(f"--models={unknown[0]} is not one of {', '.join(CASES)}")
-    rows = []
-    for name in values.models:
-        rows.append(measure(name, blocks=values.blocks, seconds=values.seconds))
-        print(told(rows[-1]), flush=True)
-    if values.out:
-        record = {**timing.where_and_when(), "command": "python -m benchmarks.export", "rows": rows}
-        Path(values.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(values.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    rows = (measure(name, blocks=values.blocks, seconds=values.seconds) for name in values.models)
+    launching.record(rows, told, values.out, "python -m benchmarks.export")
 
 
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
     flags.DEFINE_string("out", "results/export/speed.json", "where the record goes; empty: nowhere")
     flags.DEFINE_list("models", list(CASES), "which models")
     flags.DEFINE_integer("blocks", 15, "blocks of each function", lower_bound=1)
     flags.DEFINE_float("seconds", 0.5, "of a block, about", lower_bound=0.0)
-    app.run(main)
+    launching.run(main)

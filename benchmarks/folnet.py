@@ -1,7 +1,6 @@
-"""A layer of FOLNet and one of BERT against their bare contractions; on an accelerator, pretraining.
+"""A layer of FOLNet and one of BERT against their bare contractions.
 
     python -m benchmarks.folnet --out=results/folnet/speed.json
-    python -m benchmarks.folnet --accelerator --out=results/folnet/accelerator.json
 
 A layer is called with atoms, not tokens, so no vocabulary is in it. Its floor is the contractions that it has
 when it is traced, alone (`benchmarks.contractions`), forward, and with those of the backward pass. Three
@@ -9,27 +8,20 @@ programs are held against it: the layer without dropout, the same with gradients
 a training step: with dropout and LAMB. The operators of FOLNet are measured each by itself as well. All of
 a row take turns in one process; ratios are medians over neighbouring blocks, with the least and the greatest.
 A program that is traced twice is an error.
-
-With `--accelerator`: training steps of `base_16gb` (FOLNet Base, masked words and sentences, LAMB) at T = 128
-and 512 in bfloat16; tokens/s, the peak of memory, and how much of the measured rate of matrix products
-the model's own contractions make up: what rematerialisation adds is not counted. With dropout, trans is made
-of plain operations; without dropout of kernels the kernel for it can be compared with XLA's.
 """
 
-import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import app, flags
+from absl import flags
 from flax import linen as nn
 
-from benchmarks import contractions, folnet_pretraining, timing
+from benchmarks import contractions, launching, timing
 from benchmarks.tp_transformer import once
 from experiments.folnet_pretrain import optimizer as folnet_optimizer
 from folnet import BASE, FOLNetConfig
@@ -51,13 +43,9 @@ SMALL = BASE.replace(
 
 
 class Layer(NamedTuple):
-    """What is measured by itself.
+    """What is measured by itself: a module called with `inputs`, arrays or shapes.
 
-    Attributes:
-      name: of the row.
-      module: called with `inputs`, and told what to drop if `drops`.
-      inputs: arrays or their shapes.
-      drops: whether it takes `deterministic`.
+    It is told what to drop, by `deterministic`, if it `drops`.
     """
 
     name: str
@@ -112,11 +100,8 @@ def atoms(config: FOLNetConfig, batch: int, length: int) -> tuple[jax.ShapeDtype
 class Programs(NamedTuple):
     """Functions of a layer; `Layer.inputs`, parameters, cotangents and states are arguments, or their shapes.
 
-    Attributes:
-      forward: the layer's outputs.
-      gradient: outputs and, given cotangents, the gradients of parameters and inputs.
-      step: with dropout; new parameters and optimizer state.
-      optimizer: of `step`.
+    `forward` gives the outputs; `gradient`, given cotangents, outputs and gradients of parameters and inputs;
+    `step`, with dropout, new parameters and the state of the `optimizer`.
     """
 
     forward: Callable[..., Any]
@@ -235,10 +220,7 @@ def _stepping(of: Programs, params: Any, inputs: Any, cotangents: Any) -> Callab
 
 def told(row: Mapping[str, Any]) -> str:
     """A row in one line."""
-    ratios = ", ".join(
-        f"{name} {over['median']:.2f} ({over['least']:.2f} to {over['greatest']:.2f})"
-        for name, over in row["over_products"].items()
-    )
+    ratios = ", ".join(f"{name} {timing.shown(over)}" for name, over in row["over_products"].items())
     milliseconds = ", ".join(f"{name} {1e3 * row['seconds'][name]:.1f}" for name in row["over_products"])
     return (
         f"{row['name']:12} {1e3 * row['gflop_a_token']['gradient']:6.2f} MFLOP a token with gradients; "
@@ -256,53 +238,22 @@ def compare(
         yield {"what": "operator", **measure(layer, step=False, **options)}
 
 
-def found(values: Any) -> Iterator[tuple[dict[str, Any], str]]:
-    """The rows that the flags ask for, each with its line."""
-    config = SMALL if values.small else BASE
-    if values.accelerator:
-        cases = folnet_pretraining.cases(8, 16, 2)[:2] if values.small else folnet_pretraining.cases()
-        for row in folnet_pretraining.rows(
-            config.replace(dtype="bfloat16"),
-            cases,
-            matrix=64 if values.small else 0,
-            seconds=0.01 if values.small else 0.5,
-            budget=values.budget,
-        ):
-            yield row, folnet_pretraining.told(row)
-        return
-    bert = matched_to(SMALL) if values.small else BERT_BASE
-    batch, length = (2, 16) if values.small else (values.batch, values.length)
-    for row in compare(
-        config, bert, batch, length, blocks=values.blocks, block_seconds=0.01 if values.small else 0.25
-    ):
-        yield row, told(row)
-
-
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
     values = flags.FLAGS
-    asked = [f"--{name}" for name in ("small", "accelerator") if values[name].value]
-    record: dict[str, Any] = {
-        **timing.where_and_when(),
-        "command": " ".join(["python -m benchmarks.folnet", *asked]),
-        "rows": [],
-    }
-    for row, line in found(values):
-        print(line, flush=True)
-        record["rows"].append(row)
-        if values.out:  # whole whenever the program is ended
-            Path(values.out).parent.mkdir(parents=True, exist_ok=True)
-            Path(values.out).write_text(json.dumps(record, indent=1, default=float) + "\n", encoding="utf-8")
+    sizes, batch, length = (BASE, BERT_BASE), values.batch, values.length
+    if values.small:
+        sizes, batch, length = (SMALL, matched_to(SMALL)), 2, 16
+    seconds = 0.01 if values.small else 0.25
+    rows = compare(*sizes, batch, length, blocks=values.blocks, block_seconds=seconds)
+    command = "python -m benchmarks.folnet" + " --small" * values.small
+    launching.record(rows, told, values.out, command)
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("out", "results/folnet/speed.json", "where the record goes; empty: nowhere")
     flags.DEFINE_bool("small", False, "tiny sizes, to see that everything runs; measures nothing")
-    flags.DEFINE_bool("accelerator", False, "training steps of whole models instead of layers")
     flags.DEFINE_integer("batch", 8, "texts in a call of a layer", lower_bound=1)
     flags.DEFINE_integer("length", 128, "tokens of a text, T", lower_bound=2)
     flags.DEFINE_integer("blocks", 5, "blocks of each function", lower_bound=1)
-    flags.DEFINE_float("budget", 400, "seconds after which no case of --accelerator is begun", lower_bound=0)
-    app.run(main)
+    launching.run(main)

@@ -7,7 +7,6 @@ exactly). A relative error is ||got - want|| / ||want|| over a whole array. Exit
 above its tolerance.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import kernel_cases, kernels, machine
+from benchmarks import kernel_cases, kernels, machine, timing
 from kernels.trans import shapes as trans_shapes
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import shapes as two_simplicial_shapes
@@ -83,7 +82,7 @@ def check(case: kernel_cases.Case, implementation: str) -> dict[str, Any]:
         got = [np.asarray(x, np.float64) for x in both(cotangent, *arrays)]
         want = expected(case, arrays, np.asarray(cotangent))
     except Exception as error:  # the finding; the other cases go on
-        return {**row, "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"}
+        return {**row, "failed": timing.one_line(error)}
     floor = FLOOR * float(np.linalg.norm(np.asarray(cotangent, np.float64)))
     errors = [
         float(np.linalg.norm(g - w) / max(np.linalg.norm(w), floor)) for g, w in zip(got, want, strict=True)
@@ -104,16 +103,12 @@ def describe(row: dict[str, Any]) -> str:
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
-    parser.add_argument("--out", default="", help="the record; empty: nowhere")
-    arguments = parser.parse_args()
+    out = ("", "the record; empty: nowhere")
+    arguments = machine.parser(
+        __doc__, only=("", "only cases whose operation or name has this in it"), out=out
+    ).parse_args()
     rows = []
-    for case in to_check():
-        if arguments.only not in f"{case.operation.name} {case.name}":
-            continue
+    for case in kernel_cases.chosen(to_check(), arguments.only):
         for implementation in kernels.IMPLEMENTATIONS[jax.default_backend()]:
             rows.append(check(case, implementation))
             print(describe(rows[-1]), flush=True)

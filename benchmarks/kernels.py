@@ -9,7 +9,6 @@ floor (where the chip's rates are known), and the compiler's peak of temporary m
 repository and JAX.
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -42,7 +41,7 @@ def measure(
             seconds = time.perf_counter() - start
             jax.block_until_ready(compiled(*own))
         except Exception as error:  # out of memory, unsupported: a finding, and the others go on
-            paths[name] = {"failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
+            paths[name] = {"failed": timing.one_line(error)}
             continue
         memory = compiled.memory_analysis()
         paths[name] = {
@@ -79,10 +78,7 @@ def lines(row: dict[str, Any]) -> str:
             continue
         rates = [f"{value:.2e} {key[:-11]}/s" for key, value in path.items() if key.endswith("_per_second")]
         floor = f"{path['times_floor']:5.1f}x floor" if "times_floor" in path else ""
-        ratios = [
-            f"{ratio['median']:.2f}x ({ratio['least']:.2f}-{ratio['greatest']:.2f}) {baseline}"
-            for baseline, ratio in path["speedup"].items()
-        ]
+        ratios = [f"{timing.shown(ratio)} times {baseline}" for baseline, ratio in path["speedup"].items()]
         memory = f"{(path['temporary_bytes'] or 0) / 1e6:9.1f} MB"
         text.append(
             f"{head} {path['seconds'] * 1e3:10.3f} ms {memory} {floor} {' '.join((*rates, *ratios))}".rstrip()
@@ -96,19 +92,14 @@ def measure_all(
     keep: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Rows of all cases that fit into the budget of seconds, printed as they come.
+    """Rows of all cases that fit into the budget of seconds, printed as they come; options are those of
+    `measure`.
 
-    Args:
-        only: cases whose operation or name has this in it.
-        budget: seconds after which no case is begun.
-        keep: called with the rows so far after each: what ends the run early loses one at most.
-        **options: of `measure`.
+    `keep` is called with the rows so far after each: what ends the run early loses one at most.
     """
     end = time.monotonic() + budget
     rows, longest = [], 0.0
-    for case in kernel_cases.cases(jax.default_backend()):
-        if only not in f"{case.operation.name} {case.name}":
-            continue
+    for case in kernel_cases.chosen(kernel_cases.cases(jax.default_backend()), only):
         for direction in kernel_cases.DIRECTIONS:
             if time.monotonic() + longest > end:
                 print(f"the budget ends: {case.operation.name} {case.name} and what follows is not measured")
@@ -123,23 +114,16 @@ def measure_all(
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
-    parser.add_argument(
-        "--budget", type=float, default=float("inf"), help="seconds after which no case is begun"
-    )
-    parser.add_argument("--blocks", type=int, default=5, help="blocks of each program")
-    parser.add_argument(
-        "--out", default=None, help="the record; empty: nowhere (default results/kernels/CHIP.json)"
-    )
-    arguments = parser.parse_args()
+    arguments = machine.parser(
+        __doc__,
+        only=("", "only cases whose operation or name has this in it"),
+        budget=(float("inf"), "seconds after which no case is begun"),
+        blocks=(5, "blocks of each program"),
+        out=("results/kernels/{}.json", "the record, {} the chip; empty: nowhere"),
+    ).parse_args()
     record: dict[str, Any] = {**machine.describe(), "command": "python -m benchmarks.kernels"}
     print(json.dumps(record))
-    out = arguments.out
-    if out is None:
-        out = f"results/kernels/{record['chip'].replace(' ', '-')}.json"
+    out = arguments.out.format(record["chip"].replace(" ", "-"))
 
     def keep(rows: list[dict[str, Any]]) -> None:
         if out:

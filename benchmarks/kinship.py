@@ -7,16 +7,15 @@ training and with distractors, and how many of them become arrays and stories a 
 take turns, so that a slow moment hits all alike; a rate is the median of its rounds.
 """
 
-import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks import timing
+from benchmarks import launching, machine, timing
 from folnet import kinship
 
 KINDS: Mapping[str, kinship.Kinship] = {
@@ -49,12 +48,7 @@ def tasks(problems: int) -> dict[str, Callable[[int], object]]:
 
 
 def measure(problems: int, rounds: int) -> dict[str, float]:
-    """Problems a second: the median of the rounds; one before them makes the tables and is not counted.
-
-    Args:
-        problems: in a round, new ones in each.
-        rounds: that are counted.
-    """
+    """Problems a second: the median of rounds with new problems; one before them makes the tables."""
     rates: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         for name, task in tasks(problems).items():
@@ -76,14 +70,10 @@ def record(problems: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
     found = record(flags.FLAGS.problems, flags.FLAGS.rounds)
-    out = Path(flags.FLAGS.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    machine.write(Path(flags.FLAGS.out), found)
     for name, rate in found["problems_per_second"].items():
         print(f"{name:24} {rate:9.0f} a second")
 
@@ -92,4 +82,4 @@ if __name__ == "__main__":
     flags.DEFINE_string("out", "results/kinship/speed.json", "where the record goes")
     flags.DEFINE_integer("problems", 300, "in a round", lower_bound=1)
     flags.DEFINE_integer("rounds", 5, "that are counted", lower_bound=1)
-    app.run(main)
+    launching.run(main)

@@ -9,10 +9,8 @@ one process; the ratio is a median over neighbouring blocks, with the least and 
 """
 
 import contextlib
-import json
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import cast
 from unittest import mock
 
@@ -20,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import app, flags
+from absl import flags
 
-from benchmarks import timing
+from benchmarks import launching, timing
 from llrnn import model as models
 from llrnn.cells import recurrent
 from llrnn.memory import operators as operator_memory
@@ -152,40 +150,24 @@ def measure(name: str, options: dict, blocks: int) -> dict:
     return row
 
 
-def measure_all(out: str, blocks: int) -> None:
-    """Prints a row a cell and writes them all to the file `out`, or nowhere if it is empty."""
-    print(f"batch {BATCH}, {STEPS} steps a sequence; training steps a second")
-    print(f"{'cell':22} {'ours':>8} {'naive':>8}  {'ratio (least to greatest)'}", flush=True)
-    rows = []
-    for name, options in CELLS.items():
-        row = measure(name, options, blocks)
-        rows.append(row)
-        line = f"{name:22} {row['steps_per_second']:8.1f}"
-        if "speedup" in row:
-            speedup = row["speedup"]
-            line += f" {row['naive_steps_per_second']:8.2f}  {speedup['median']:.1f}"
-            line += f" ({speedup['least']:.1f} to {speedup['greatest']:.1f})"
-        print(line, flush=True)
-    if out:
-        record = {
-            **timing.where_and_when(),
-            "command": "python -m benchmarks.llrnn",
-            "batch": BATCH,
-            "steps": STEPS,
-            "rows": rows,
-        }
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        Path(out).write_text(json.dumps(record, indent=1, default=float) + "\n", encoding="utf-8")
+def told(row: dict) -> str:
+    """A row in one line."""
+    line = f"{row['cell']:22} {row['steps_per_second']:8.1f} steps/s"
+    if "speedup" in row:
+        line += (
+            f", naive {row['naive_steps_per_second']:8.2f}: {timing.shown(row['speedup'], 1)} times as fast"
+        )
+    return line
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
-    measure_all(flags.FLAGS.out, flags.FLAGS.blocks)
+    blocks = flags.FLAGS.blocks
+    rows = (measure(name, options, blocks) for name, options in CELLS.items())
+    launching.record(rows, told, flags.FLAGS.out, "python -m benchmarks.llrnn", batch=BATCH, steps=STEPS)
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("out", "results/llrnn/speed.json", "where the record is written; empty: nowhere")
     flags.DEFINE_integer("blocks", 7, "blocks of each model", lower_bound=1)
-    app.run(main)
+    launching.run(main)

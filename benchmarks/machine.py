@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,20 @@ def write_text(path: Path, text: str) -> None:
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, encoding="utf-8")
     new.replace(path)
+
+
+def markdown(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def parser(text: str | None, **flags: tuple[Any, str]) -> argparse.ArgumentParser:
+    """The flags of a program: for each its default, whose type it has, and what it says."""
+    found = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, (default, told) in flags.items():
+        found.add_argument(f"--{name}", default=default, type=type(default), help=told)
+    return found
 
 
 def describe() -> dict[str, Any]:
@@ -60,12 +75,11 @@ def _driver() -> str | None:
 
 def main() -> None:
     """The program: tells the machine, and writes it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="the record (default: nowhere)")
-    found, out = describe(), parser.parse_args().out
+    out = parser(__doc__, out=("", "the record; empty: nowhere")).parse_args().out
+    found = describe()
     print(json.dumps(found, indent=1))
-    if out is not None:
-        write(out, found)
+    if out:
+        write(Path(out), found)
 
 
 if __name__ == "__main__":

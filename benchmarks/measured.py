@@ -3,21 +3,13 @@
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import kernel_cases
+from benchmarks import kernel_cases, launching, training
 
 OPERATIONS = frozenset(case.operation.name for case in kernel_cases.cases("gpu"))
-PAPERS = {
-    "boxworld": "boxworld",
-    "folnet": "folnet",
-    "mathematics": "tp_transformer",
-    "kinship": "kinship",
-    "llrnn": "llrnn",
-}
-"""Whose training steps are measured, and their folders in `results/`."""
 RATE = "_per_second"
 
 Row = dict[str, Any]
@@ -25,29 +17,17 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a folder holds.
+    """What a folder holds."""
 
-    Attributes:
-        machine: where it was measured, `benchmarks.machine.describe()`.
-        checks: rows of `benchmarks.kernel_checks`.
-        speeds: rows of `benchmarks.kernels`.
-        blocks: lines of block sizes.
-        training: by paper, the record of its training steps.
-        agents: packed runs of BoxWorld, by agent.
-        modules: lines of the finished runs of mathematics.
-        kinship: lines of the finished runs of kinship.
-        unfinished: packed runs of kinship, by name.
-    """
-
-    machine: Row
-    checks: list[Row]
-    speeds: list[Row]
-    blocks: list[Row]
-    training: dict[str, Row]
-    agents: dict[str, Path]
-    modules: list[Row]
-    kinship: list[Row]
-    unfinished: dict[str, Path]
+    machine: Row  # where it was measured, `benchmarks.machine.describe()`
+    checks: list[Row]  # rows of `benchmarks.kernel_checks`
+    speeds: list[Row]  # rows of `benchmarks.kernels`
+    blocks: list[Row]  # lines of block sizes
+    training: dict[str, Row]  # by experiment, the record of its training steps
+    agents: dict[str, Path]  # packed runs of BoxWorld, by agent
+    mathematics: list[Row]  # lines of the finished runs of mathematics
+    kinship: list[Row]  # lines of the finished runs of kinship
+    unfinished: dict[str, Path]  # packed runs of kinship, by name
 
     @property
     def chip(self) -> str:
@@ -97,14 +77,14 @@ def read(folder: Path) -> Measured:
             same(file, line)
         return found
 
-    training = {}
-    for paper in PAPERS:
-        file = folder / f"training_{paper}.json"
+    of_training = {}
+    for name in launching.rooms(training):
+        file = folder / f"training_{name}.json"
         if file.exists():
-            training[paper] = read_object(file)
-            same(file, training[paper])
-            _fields(file, training[paper], devices=dict)
-            _rows(file, training[paper], _training)
+            of_training[name] = record = read_object(file)
+            same(file, record)
+            _fields(file, record, devices=dict)
+            _rows(file, record, _training)
     of_run: dict[str, Any] = {"preset": str, "model": str, "seed": int, "steps": int, "train_seconds": float}
     of_run |= {"date": str}
     measured = Measured(
@@ -112,9 +92,11 @@ def read(folder: Path) -> Measured:
         checks=rows("checks_*.json", _check),
         speeds=rows("kernels_*.json", _speed),
         blocks=_blocks(folder, machine["chip"]),
-        training=training,
+        training=of_training,
         agents=_packed(folder / "boxworld"),
-        modules=lines(folder / "modules" / "learning.jsonl", initialization=str, results=dict, **of_run),
+        mathematics=lines(
+            folder / "mathematics" / "learning.jsonl", initialization=str, results=dict, **of_run
+        ),
         kinship=lines(
             folder / "kinship" / "learning.jsonl",
             **of_run,
@@ -151,8 +133,7 @@ def read_object(path: Path) -> Row:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is damaged: expected an object, got {type(value).__name__}")
+    _need(isinstance(value, dict), path, f"expected an object, got {type(value).__name__}")
     return value
 
 
@@ -161,69 +142,67 @@ def _lines(path: Path) -> list[Row]:
         values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    if not all(isinstance(value, dict) for value in values):
-        raise ValueError(f"{path} is damaged: expected an object in every line")
+    _need(all(isinstance(value, dict) for value in values), path, "expected an object in every line")
     return values
 
 
-def _fields(path: Path, value: Row, **kinds: type) -> None:
-    """Checks that fields are there and of a type; numbers must be finite, an int is a float too."""
+def _need(fits: Any, path: Path, told: str) -> None:
+    if not fits:
+        raise ValueError(f"{path} is damaged: {told}")
+
+
+def _fields(path: Path, value: Any, **kinds: type | Collection[str]) -> None:
+    """Checks that fields are there and of a type or one of some; numbers are finite, an int is a float."""
+    _need(isinstance(value, dict), path, f"found {value!r}, expected an object")
     for name, kind in kinds.items():
         found: Any = value.get(name)
+        if not isinstance(kind, type):
+            _need(found in kind, path, f"{name}={found!r}, expected one of {', '.join(sorted(kind))}")
+            continue
         if kind in (int, float):
             fits = isinstance(found, (int, kind)) and not isinstance(found, bool) and math.isfinite(found)
         else:
             fits = isinstance(found, kind)
-        if not fits:
-            raise ValueError(f"{path} is damaged: {name}={found!r}, expected {kind.__name__}")
+        _need(fits, path, f"{name}={found!r}, expected {kind.__name__}")
 
 
 def _rows(path: Path, record: Row, check: Callable[[Path, Row], None]) -> list[Row]:
     _fields(path, record, rows=list)
     for row in record["rows"]:
-        if not isinstance(row, dict):
-            raise ValueError(f"{path} is damaged: a row is {row!r}, expected an object")
         check(path, row)
     return record["rows"]
 
 
 def _check(path: Path, row: Row) -> None:
-    _fields(path, row, operation=str, case=str, implementation=str)
-    _operation(path, row)
+    _fields(path, row, operation=OPERATIONS, case=str, implementation=str)
     if "unsupported" in row or "failed" in row:
         return
     _fields(path, row, errors=list, holds=bool)
-    if not row["errors"] or not all(isinstance(error, int | float) for error in row["errors"]):
-        raise ValueError(f"{path} is damaged: errors={row['errors']!r}, expected numbers")
+    errors = row["errors"]
+    numbers = errors and all(isinstance(error, int | float) for error in errors)
+    _need(numbers, path, f"{errors=}, expected numbers")
 
 
 def _speed(path: Path, row: Row) -> None:
-    _fields(path, row, operation=str, case=str, direction=str, paths=dict)
-    _operation(path, row)
-    if row["direction"] not in kernel_cases.DIRECTIONS:
-        expected = ", ".join(kernel_cases.DIRECTIONS)
-        raise ValueError(f"{path} is damaged: direction={row['direction']!r}, expected one of {expected}")
-    for name, found in row["paths"].items():
-        if not isinstance(found, dict):
-            raise ValueError(f"{path} is damaged: {name} is {found!r}, expected an object")
+    _fields(path, row, operation=OPERATIONS, case=str, direction=kernel_cases.DIRECTIONS, paths=dict)
+    for found in row["paths"].values():
+        _fields(path, found)
         if "failed" in found:
             continue
         _fields(path, found, seconds=float, blocks=list)
-        if not found["blocks"] or not all(_is_time(block) for block in found["blocks"]):
-            raise ValueError(f"{path} is damaged: blocks={found['blocks']!r}, expected seconds")
+        blocks = found["blocks"]
+        _need(blocks and all(map(_is_time, blocks)), path, f"{blocks=}, expected seconds")
 
 
 def _training(path: Path, row: Row) -> None:
+    _fields(path, row)
     name = row.get("name", row.get("case"))
-    if not isinstance(name, str):
-        raise ValueError(f"{path} is damaged: a row is called {name!r}, expected its name")
+    _need(isinstance(name, str), path, f"a row is called {name!r}, expected its name")
     rates = [value for key, value in row.items() if key.endswith(RATE)]
-    if "failed" not in row and not rates:
-        raise ValueError(f"{path} is damaged: {name} has neither a rate nor why there is none")
+    _need("failed" in row or bool(rates), path, f"{name} has neither a rate nor why there is none")
     for rate in rates:
         for value in rate.values() if isinstance(rate, dict) else [rate]:
-            if not _is_time(value):
-                raise ValueError(f"{path} is damaged: {name} has a rate of {value!r}")
+            _need(_is_time(value), path, f"{name} has a rate of {value!r}")
         if isinstance(rate, dict):
             _fields(path, rate, median=float)
     if "failed" in row:
@@ -231,12 +210,6 @@ def _training(path: Path, row: Row) -> None:
     for key in ("utilisation", "peak_bytes", "times_the_authors"):
         if row.get(key) is not None:
             _fields(path, row, **{key: float})
-
-
-def _operation(path: Path, row: Row) -> None:
-    if row["operation"] not in OPERATIONS:
-        expected = ", ".join(sorted(OPERATIONS))
-        raise ValueError(f"{path} is damaged: operation={row['operation']!r}, expected one of {expected}")
 
 
 def _is_time(value: Any) -> bool:
@@ -251,10 +224,8 @@ def _blocks(folder: Path, chip: str) -> list[Row]:
         if table["chip"] != chip:
             raise ValueError(f"{path} is of another chip, {table['chip']}, expected {chip}")
         for line in table["blocks"]:
-            if not isinstance(line, dict):
-                raise ValueError(f"{path} is damaged: a line is {line!r}, expected an object")
-            _fields(path, line, operation=str, kind=dict, sizes=dict, backend=str, direction=str, blocks=dict)
-            _operation(path, line)
+            _fields(path, line, operation=OPERATIONS, kind=dict, sizes=dict, blocks=dict)
+            _fields(path, line, backend=str, direction=str)
         found += table["blocks"]
     return found
 

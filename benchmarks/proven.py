@@ -10,16 +10,10 @@ from kernels import dispatch
 def lines(
     platform: str, checks: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], file: str
 ) -> list[dict[str, Any]]:
-    """The calls for which a kernel is right and faster.
+    """The calls for which a kernel is right and faster on a platform, "gpu" or "tpu".
 
     Every check of its operation and type must hold, and it must be faster than the blockwise path, forward
-    and with gradients, in every block of the measurement.
-
-    Args:
-        platform: "gpu" or "tpu".
-        checks: rows of `benchmarks.kernel_checks`.
-        rows: of `benchmarks.kernels`.
-        file: where they are kept, for each line to name.
+    and with gradients, in every block of the measurement. Each line names the file of the record.
     """
     cases = {(case.operation.name, case.name): case for case in kernel_cases.cases(platform)}
     both: dict[tuple[str, str], dict[str, Any]] = {}

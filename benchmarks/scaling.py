@@ -22,19 +22,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import app, flags
+from absl import flags
 
-from benchmarks import timing
-from experiments import runtime
-from experiments.mathematics import config as presets
-from experiments.mathematics import train as mathematics
+from benchmarks import launching, timing
+from experiments import mathematics, runtime
+from experiments.mathematics import train
 from experiments.runtime.mesh import PARALLEL
 from experiments.runtime.training import Program, Task
 
@@ -58,7 +56,7 @@ def nothing(devices: int) -> tuple[Task, dict[str, Any]]:
 
 def quick(devices: int) -> tuple[Task, dict[str, Any]]:
     """A step of the mathematics preset `quick`, with questions of 32 symbols and answers of 8."""
-    config = presets.get_config("quick")
+    config = mathematics.get_config("quick")
     model = config.model.make()
     rng = np.random.default_rng(0)
 
@@ -68,8 +66,8 @@ def quick(devices: int) -> tuple[Task, dict[str, Any]]:
     task = Task(
         0,
         ROWS * devices,
-        mathematics.make_init(model),
-        mathematics.make_loss(model),
+        train.make_init(model),
+        train.make_loss(model),
         config.make_optimizer(),
     )
     return task, {"source": symbols(32), "target": symbols(8)}
@@ -94,12 +92,7 @@ def step_seconds(case: str, parallel: str, seconds: float = 0.5) -> float:
 
 
 def on_devices(count: int, compiled: str = "") -> dict[str, dict[str, float]]:
-    """`step_seconds` of all cases and ways, in a process of so many devices.
-
-    Args:
-        count: of devices.
-        compiled: a directory where programs are kept for the next round.
-    """
+    """`step_seconds` of all cases and ways, in a process of so many devices; `compiled` keeps programs."""
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -130,11 +123,7 @@ def tabulate(rounds: Sequence[dict[int, dict[str, dict[str, float]]]]) -> list[d
                     "step_seconds": statistics.median(seconds),
                 }
                 if case == "nothing" or count > 1:
-                    row["overhead_seconds"] = {
-                        "median": statistics.median(over),
-                        "least": min(over),
-                        "greatest": max(over),
-                    }
+                    row["overhead_seconds"] = timing.spread(over)
                 rows.append(row)
     return rows
 
@@ -146,14 +135,12 @@ def told(row: dict[str, Any]) -> str:
     )
     if over := row.get("overhead_seconds"):
         within = "within" if over["median"] < TARGET else "ABOVE"
-        line += (
-            f", overhead {1e3 * over['median']:.2f} ms "
-            f"({1e3 * over['least']:.2f} to {1e3 * over['greatest']:.2f}), {within} {1e3 * TARGET:.0f} ms"
-        )
+        milliseconds = timing.shown({name: 1e3 * value for name, value in over.items()})
+        line += f", overhead {milliseconds} ms, {within} {1e3 * TARGET:.0f} ms"
     return line
 
 
-def main(_: Sequence[str]) -> None:
+def main() -> None:
     """Measures, tells and writes."""
     if flags.FLAGS.here:
         print(json.dumps({case: {way: step_seconds(case, way) for way in PARALLEL} for case in CASES}))
@@ -165,25 +152,12 @@ def main(_: Sequence[str]) -> None:
             for count in COUNTS:
                 print(f"round {number} of {flags.FLAGS.rounds}: {count} devices", flush=True)
                 rounds[-1][count] = on_devices(count, compiled)
-    rows = tabulate(rounds)
-    for row in rows:
-        print(told(row))
-    if flags.FLAGS.out:
-        out = Path(flags.FLAGS.out)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        record = {
-            **timing.where_and_when(),
-            "command": "python -m benchmarks.scaling",
-            "target_overhead_seconds": TARGET,
-            "rounds": len(rounds),
-            "rows": rows,
-        }
-        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        print(f"written: {out}")
+    about = {"target_overhead_seconds": TARGET, "rounds": len(rounds)}
+    launching.record(tabulate(rounds), told, flags.FLAGS.out, "python -m benchmarks.scaling", **about)
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("out", "results/scaling/speed.json", "where the record goes; empty: nowhere")
     flags.DEFINE_integer("rounds", 3, "rounds of all numbers of devices", lower_bound=1)
     flags.DEFINE_bool("here", False, "measure on the devices of this process, and print JSON")
-    app.run(main)
+    launching.run(main)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.soak [--kills=54] [--only=llrnn,kinship] [--seed=0]
 
-Each of the six experiments is run twice without interruption: the second time shows that the run repeats
+Each experiment is run twice without interruption: the second time shows that the run repeats
 itself at all, and how long it takes once its programs are in JAX's compilation cache. Then it is killed, by
 SIGKILL and every sixth time by SIGTERM, started again with the same command, killed again, and so on. A run
 that reaches its end is compared and the next one begun, until the experiment has had its share of kills.
@@ -15,7 +15,6 @@ readings. Pictures are not compared: some show seconds. The record goes to `--ou
 """
 
 import collections
-import dataclasses
 import hashlib
 import json
 import os
@@ -26,18 +25,18 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from absl import app, flags, logging
+from absl import app, flags
 from orbax.checkpoint import v1 as ocp
 
-from benchmarks import machine
+from benchmarks import launching, machine
 from benchmarks.reliability import subjects
 from experiments.runtime import metrics
-from experiments.runtime.workdir import params_sha256, surroundings, write_json
+from experiments.runtime.workdir import params_sha256, surroundings
 
 MOMENTS = ("anywhere", "at work", "saving")
 TERM_EVERY = 6
@@ -46,44 +45,6 @@ CLOCKS = ("train_seconds", "compile_seconds", "wall_seconds", "commit")
 PICTURES = (".png", ".gif", ".mp4")
 LONGEST = 900.0
 """Seconds after which a run is taken to hang."""
-
-
-@dataclasses.dataclass
-class Kill:
-    """A run that was stopped.
-
-    Attributes:
-        journey: of which run, from 1.
-        second: after its process was started.
-        signal: which.
-        moment: the kind of moment that was chosen.
-        doing: what the run was about, by its files and its last line.
-        status: its exit status, negative for a signal.
-    """
-
-    journey: int
-    second: float
-    signal: str
-    moment: str
-    doing: str
-    status: int
-
-
-@dataclasses.dataclass
-class Journey:
-    """A run from its first start to its end.
-
-    Attributes:
-        kills: how often it was killed on its way.
-        seconds: of all its processes.
-        equal: whether nothing differs from the uninterrupted run.
-        differences: what does.
-    """
-
-    kills: int
-    seconds: float
-    equal: bool
-    differences: list[str]
 
 
 def fingerprint(workdir: Path) -> dict[str, str]:
@@ -96,21 +57,15 @@ def fingerprint(workdir: Path) -> dict[str, str]:
     if not summary.exists():
         raise ValueError(f"{workdir} has no summary.json: the run has not ended")
     found = {"parameters": json.loads(summary.read_text(encoding="utf-8"))["params_sha256"]}
-    if saved := _steps(workdir):
-        found["checkpoint"] = f"{saved[-1]} {_state_sha256(workdir / 'checkpoints' / str(saved[-1]))}"
+    folder = workdir / "checkpoints"
+    if saved := [int(path.name) for path in folder.glob("*") if path.name.isdigit()]:
+        found["checkpoint"] = f"{max(saved)} {_state_sha256(folder / str(max(saved)))}"
     for path in sorted(workdir.rglob("*")):
         name = path.relative_to(workdir)
         if name.parts[0] == "checkpoints" or path.suffix in PICTURES or path.name == ".lock" or path.is_dir():
             continue
         found[str(name)] = hashlib.sha256(_without_clocks(path)).hexdigest()
     return found
-
-
-def _steps(workdir: Path) -> list[int]:
-    folder = workdir / "checkpoints"
-    return (
-        sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
-    )
 
 
 def _state_sha256(path: Path) -> str:
@@ -148,9 +103,7 @@ def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
 def doing(workdir: Path, old: set[str]) -> str:
     """What a run is about, by what is in its directory.
 
-    Args:
-        workdir: the directory.
-        old: unfinished checkpoints that were there before its process; the first save clears them away.
+    Unfinished checkpoints that were there before its process, `old`, are cleared away by the first save.
     """
     if (workdir / "summary.json").exists():
         return "drawing or ending"
@@ -230,17 +183,7 @@ class Run:
 def soak(
     subject: subjects.Subject, kills: int, folder: Path, moments: random.Random, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Kills one experiment until it has had enough.
-
-    Args:
-        subject: the experiment.
-        kills: how often.
-        folder: where its runs go; new.
-        moments: chooses when.
-        tell: takes lines on how far it is.
-
-    Returns:
-        The record.
+    """Kills one experiment until it has had enough, with its runs in a new folder; the record.
 
     Raises:
         RuntimeError: a run failed that nobody killed, or is over too soon to be killed.
@@ -260,7 +203,8 @@ def soak(
     repeated = differences(wanted, fingerprint(again.workdir))
     tell(f"{subject.name}: uninterrupted {cold:.1f} s, repeated {times.ended:.1f} s, {repeated or 'equal'}")
 
-    record, journeys, tries = [], [], 0
+    record: list[dict[str, Any]] = []
+    journeys, tries = [], 0
     while len(record) < kills:
         if tries > 20 * kills:
             raise RuntimeError(f"{subject.name} ends before it can be killed: {len(record)} times in {tries}")
@@ -272,8 +216,8 @@ def soak(
                 spent += run.seconds
                 last = record[-1]
                 tell(
-                    f"{subject.name}: kill {len(record)}/{kills}, run {number}, {last.signal} "
-                    f"at {last.second:.1f} s: {last.doing}"
+                    f"{subject.name}: kill {len(record)}/{kills}, run {number}, {last['signal']} "
+                    f"at {last['second']:.1f} s: {last['doing']}"
                 )
                 run, tries = Run(subject, workdir, cache), tries + 1
             run.end()
@@ -282,8 +226,11 @@ def soak(
         except (RuntimeError, TimeoutError, ValueError) as error:  # told, and the next one begun
             unlike = [str(error)]
         tries += 1
-        journeys.append(Journey(len(record) - before, round(spent, 1), not unlike, unlike))
-        tell(f"{subject.name}: run {number} ended after {journeys[-1].kills} kills, {unlike or 'equal'}")
+        count = len(record) - before
+        journeys.append(
+            {"kills": count, "seconds": round(spent, 1), "equal": not unlike, "differences": unlike}
+        )
+        tell(f"{subject.name}: run {number} ended after {count} kills, {unlike or 'equal'}")
     return {
         "experiment": subject.name,
         "command": " ".join(["python", *subject.command[1:]]).replace(str(folder.parent), "SOAK"),
@@ -292,20 +239,15 @@ def soak(
         "repeated_equal": not repeated,
         "compared": sorted(wanted),
         "params_sha256": wanted["parameters"],
-        "kills": [dataclasses.asdict(kill) for kill in record],
-        "runs": [dataclasses.asdict(journey) for journey in journeys],
-        "equal": not repeated and all(journey.equal for journey in journeys),
+        "kills": record,
+        "runs": journeys,
+        "equal": not repeated and all(journey["equal"] for journey in journeys),
         "seconds": round(time.monotonic() - began, 1),
     }
 
 
 def _killed(
-    run: Run,
-    turn: int,
-    journey: int,
-    times: Times,
-    moments: random.Random,
-    record: list[Kill],
+    run: Run, turn: int, journey: int, times: Times, moments: random.Random, record: list[dict[str, Any]]
 ) -> bool:
     """Kills a run at a moment; False if it has ended before."""
     moment, share = MOMENTS[turn % len(MOMENTS)], moments.random()
@@ -332,7 +274,8 @@ def _killed(
         return False
     if status not in (-number, 128 + number):
         raise RuntimeError(f"{run.workdir} ended with {status} when it got {number.name}: {run.said()}")
-    record.append(Kill(journey, second, number.name, moment, was, status))
+    kill = {"journey": journey, "second": second, "signal": number.name}
+    record.append(kill | {"moment": moment, "doing": was, "status": status})
     return True
 
 
@@ -356,22 +299,19 @@ def table(result: dict[str, Any]) -> str:
         "uninterrupted run did: the same bits in parameters, optimizer, random keys and environments, the "
         "same record and files (clock readings and pictures left out).",
         "",
-        "| experiment | kills | by SIGTERM | runs | equal | repeats itself | seconds uninterrupted |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
+    rows = []
     for one in result["experiments"]:
         terms = sum(kill["signal"] == "SIGTERM" for kill in one["kills"])
         equal = sum(run["equal"] for run in one["runs"])
-        lines.append(
-            f"| {one['experiment']} | {len(one['kills'])} | {terms} | {len(one['runs'])} | {equal} | "
-            f"{'yes' if one['repeated_equal'] else 'no'} | {one['repeated_seconds']} |"
-        )
+        counts = one["experiment"], len(one["kills"]), terms, len(one["runs"]), equal
+        rows.append((*counts, "yes" if one["repeated_equal"] else "no", one["repeated_seconds"]))
+    head = ("experiment", "kills", "by SIGTERM", "runs", "equal", "repeats itself", "seconds uninterrupted")
+    lines.append(machine.markdown(head, rows))
     moments = collections.Counter(
-        _kind(kill["doing"]) for one in result["experiments"] for kill in one["kills"]
+        re.sub(r"step \d+", "a step", kill["doing"]) for one in result["experiments"] for kill in one["kills"]
     )
-    lines += ["", "What the runs were doing when they were killed:", ""]
-    if "note" in result:
-        lines[-1:] = ["", result["note"], ""]
+    lines += ["What the runs were doing when they were killed:", ""]
     lines += [f"- {what}: {count}" for what, count in moments.most_common()]
     for one in result["experiments"]:
         for number, run in enumerate(one["runs"], 1):
@@ -380,25 +320,19 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kind(what: str) -> str:
-    return re.sub(r"step \d+", "a step", what)
-
-
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program; exit status 1 if a run ended otherwise than the uninterrupted one."""
     values = flags.FLAGS
-    logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell much at the level below
-    began, out = time.monotonic(), Path(values.out)
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="soak.") as folder:
         chosen = subjects.all_subjects(Path(folder) / "data")
         names = values.only or list(chosen)
         if unknown := [name for name in names if name not in chosen]:
             raise app.UsageError(f"--only={unknown[0]} is not one of {', '.join(chosen)}")
-        if len(arguments) > 1 or values.kills < len(names):
-            raise app.UsageError(f"--kills must be {len(names)} or more, and nothing else be given")
+        if values.kills < len(names):
+            raise app.UsageError(f"--kills must be {len(names)} or more")
         found = []
-        for place, name in enumerate(names):
-            share = values.kills // len(names) + (place < values.kills % len(names))
+        for name, share in launching.share(values.kills, names).items():
             room = Path(folder) / name
             room.mkdir()
             moments = random.Random(f"{values.seed} {name}")
@@ -416,12 +350,7 @@ def main(arguments: Sequence[str]) -> None:
         "seconds": round(time.monotonic() - began, 1),
         "experiments": found,
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_json(out, result)
-    out.with_suffix(".md").write_text(table(result), encoding="utf-8")
-    print(table(result))
-    if not result["equal"]:
-        raise SystemExit(1)
+    launching.report(Path(values.out), result, table(result), fine=result["equal"])
 
 
 if __name__ == "__main__":
@@ -429,4 +358,4 @@ if __name__ == "__main__":
     flags.DEFINE_list("only", [], "experiments, all by default")
     flags.DEFINE_integer("seed", 0, "of the moments")
     flags.DEFINE_string("out", "results/reliability/soak.json", "the record; a table goes beside it")
-    app.run(main)
+    launching.run(main)

@@ -1,33 +1,33 @@
 """A training step compiled once, timed, counted and weighed: what the benchmarks of whole models share."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from absl import flags
+import optax
 
-from benchmarks import contractions, machine, timing
+from benchmarks import contractions, timing
 from kernels import tables
 
 MATRIX = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
 """Sizes of the matrices whose product is the rate that steps are held against."""
 
 
+class Room(NamedTuple):
+    """What is measured of an experiment: its folder in `results/`, and the arguments of `rows`."""
+
+    folder: str
+    cases: Callable[[], Mapping[str, tuple[str, Any]]]
+    measure: Callable[[Any, float, float], dict[str, Any] | list[dict[str, Any]]]
+
+
 def compiling(
     step: Callable[..., Any], carried: tuple[Any, ...], given: tuple[Any, ...]
 ) -> Callable[[], Any]:
-    """A call that compiles a step, which may overwrite what is carried, for `measure`.
-
-    Args:
-        step: from what is carried and what is given to what is carried on, a tuple as long.
-        carried: parameters, state of the optimizer, or their shapes.
-        given: the batch and the like.
-    """
+    """A call that compiles a step for `measure`; the step may overwrite what is carried and gives it anew."""
     return lambda: jax.jit(step, donate_argnums=tuple(range(len(carried)))).lower(*carried, *given).compile()
 
 
@@ -52,8 +52,7 @@ def measure(
         carry: from what a call returns to what the next one is given.
         seconds: of a block of timing.
         count: what a call goes through, by name: {"tokens": 512} becomes `tokens_per_second`.
-        operations: multiplications and additions of the model's contractions in a call, forward and backward;
-            None where they cannot be counted.
+        operations: of the model's contractions in a call, forward and backward; None if not countable.
         rate: operations a second of a large matrix product of the same type.
 
     Returns:
@@ -70,9 +69,9 @@ def measure(
         return held[0]
 
     times = timing.alternate({"step": call}, blocks=5, block_seconds=seconds)["step"]
-    median, memory = float(np.median(times)), compiled.memory_analysis()
+    median, memory = timing.spread(times)["median"], compiled.memory_analysis()
     return {
-        "seconds": {"median": median, "least": min(times), "greatest": max(times)},
+        "seconds": timing.spread(times),
         **{f"{name}_per_second": number / median for name, number in count.items()},
         "gflop_a_call": None if operations is None else operations / 1e9,
         "utilisation": None if operations is None else operations / median / rate,
@@ -80,6 +79,42 @@ def measure(
         "temporary_bytes": memory.temp_size_in_bytes if memory else None,
         "compile_seconds": round(seconds_of_compiling, 1),
     }
+
+
+def mean(loss: Callable[..., Any]) -> Callable[..., jax.Array]:
+    """A loss that returns `runtime.Sums` as one that returns their mean."""
+
+    def of_sums(params: Any, batch: Any, key: Any) -> jax.Array:
+        sums = loss(params, batch, key)
+        return sums.numerator / sums.denominator
+
+    return of_sums
+
+
+def measure_training(
+    loss: Callable[..., jax.Array],
+    optimizer: optax.GradientTransformation,
+    params: Any,
+    given: tuple[Any, ...],
+    *,
+    counted_loss: Callable[..., jax.Array] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The part of a row that is measured of a step of gradient descent on a loss of parameters and what is
+    given.
+
+    The contractions of `counted_loss` are counted, the loss's by default; options are those of `measure`.
+    """
+
+    def step(params: Any, state: Any, *given: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(jax.grad(loss)(params, *given), state, params)
+        return optax.apply_updates(params, updates), state
+
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
+    operations = counted(jax.grad(counted_loss or loss), params, *given)
+    carried = params, jax.jit(optimizer.init)(params)
+    row = measure(compiling(step, carried, given), carried, given, operations=operations, **options)
+    return {"parameters": parameters, **row}
 
 
 def counted(function: Callable[..., Any], *args: Any) -> int | None:
@@ -94,18 +129,8 @@ def counted(function: Callable[..., Any], *args: Any) -> int | None:
             return None
 
 
-def failed(error: Exception) -> str:
-    """An error in a line: out of memory and unsupported are findings too."""
-    text = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {text[0][:200]}"
-
-
 def peak_bytes(memory: Any) -> int | None:
-    """Memory of a compiled program: what it is given and gives, and what it takes meanwhile.
-
-    Args:
-        memory: what `memory_analysis` of the program returned.
-    """
+    """Of a program's `memory_analysis`: what it is given and gives, and what it takes meanwhile."""
     if memory is None:
         return None
     given = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -123,7 +148,7 @@ def matrix_rate(size: int, seconds: float, dtype: str) -> float:
 
 def rows(
     cases: Mapping[str, tuple[str, Any]],
-    measure: Callable[[Any, float, float], dict[str, Any]],
+    measure: Callable[[Any, float, float], dict[str, Any] | list[dict[str, Any]]],
     *,
     matrix: int,
     seconds: float,
@@ -131,12 +156,9 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows as they are found, a rate before the first case of its type; what the budget leaves out is named.
 
-    Args:
-        cases: by name, the type of its products and what `measure` is given.
-        measure: from a case, the rate of its type and the seconds of a block to the rest of its row.
-        matrix: size of the matrices whose product is the rate; 0: see `MATRIX`.
-        seconds: of a block of timing.
-        budget: seconds after which no case is begun; 0: none.
+    `measure` is given a case, the rate of its type and the seconds of a block, and gives the rest of its
+    row, or rows. The rate is that of products of matrices of a size, 0: see `MATRIX`. No case is begun after
+    `budget` seconds; 0: all are.
     """
     start, rates = time.monotonic(), {}
     for name, (dtype, case) in cases.items():
@@ -150,60 +172,9 @@ def rows(
             yield {"name": product, "dtype": dtype, "operations_per_second": rates[dtype]}
         began = time.perf_counter()
         try:
-            row |= measure(case, rates[dtype], seconds)
+            found = measure(case, rates[dtype], seconds)
         except Exception as error:  # out of memory, unsupported: a finding, and the others go on
-            row["failed"] = failed(error)
-        yield row | {"wall_seconds": round(time.perf_counter() - began, 1)}
-
-
-def define_flags(out: str) -> None:
-    """The flags of a program whose rows these are: `--out` and what `sizes` gives."""
-    flags.DEFINE_string("out", out, "where the record goes; empty: nowhere")
-    flags.DEFINE_integer("matrix", 0, "size of the matrices whose product is the rate; 0: by platform")
-    flags.DEFINE_float("seconds", 0.5, "of a block of timing", lower_bound=0)
-    flags.DEFINE_float("budget", 0.0, "seconds after which no case is begun; 0: all are", lower_bound=0)
-
-
-def sizes() -> dict[str, Any]:
-    """The options of `rows` as the flags say."""
-    return {name: flags.FLAGS[name].value for name in ("matrix", "seconds", "budget")}
-
-
-def record(
-    rows: Iterable[dict[str, Any]], told: Callable[[dict[str, Any]], str], out: str, command: str
-) -> list[dict[str, Any]]:
-    """Tells rows as they are found, and writes all so far, so that a run that is ended loses none.
-
-    Args:
-        rows: one after the other.
-        told: a row in one line.
-        out: the file; "" for none.
-        command: what was called.
-
-    Returns:
-        All rows.
-    """
-    found = []
-    where = {**timing.where_and_when(), "command": command}
-    for row in rows:
-        found.append(row)
-        print(told(row), flush=True)
-        if out:
-            machine.write(Path(out), {**where, "rows": found})
-    return found
-
-
-def told(row: dict[str, Any], unit: str) -> str:
-    """The measured part of a row in few words.
-
-    Args:
-        row: of `measure`, or with "failed", or the row of a rate.
-        unit: which of its rates.
-    """
-    if "failed" in row:
-        return row["failed"]
-    if "operations_per_second" in row:
-        return f"{row['operations_per_second'] / 1e12:.2f} TFLOP/s"
-    used = "?" if row["utilisation"] is None else f"{100 * row['utilisation']:.1f}"
-    memory = "?" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**30:.2f}"
-    return f"{row[f'{unit}_per_second']:12,.0f} {unit}/s, {used} % of the matrix rate, {memory} GiB"
+            found = {"failed": timing.one_line(error)}
+        row["wall_seconds"] = round(time.perf_counter() - began, 1)
+        for one in found if isinstance(found, list) else [found]:
+            yield row | one

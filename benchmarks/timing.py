@@ -3,7 +3,7 @@
 import datetime
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,14 +19,9 @@ def alternate(
     """Seconds a call of each function, in blocks that take turns, so that a slow moment hits all alike.
 
     On an accelerator the calls of a block are queued and waited for together: the time between two calls is
-    then the chip's, not that of starting them.
-
-    Args:
-        functions: by name; each is called once before, so that compilation is not counted.
-        blocks: how many blocks of each.
-        block_seconds: about how long a block is.
-        uncounted: calls at the start of each block that are not timed; where functions take gigabytes the
-            first one pays for memory that another gave back.
+    then the chip's, not that of starting them. Each function is called once before, so that compilation is
+    not counted; so are `uncounted` calls at the start of each block: where functions take gigabytes the first
+    one pays for memory that another gave back.
 
     Returns:
         For each name the mean seconds a call in each block.
@@ -58,10 +53,20 @@ def alternate(
     return times
 
 
-def ratio(slow: list[float], fast: list[float]) -> dict[str, float]:
-    """How many times faster: the median over neighbouring blocks, with the least and the greatest."""
-    ratios = [s / f for s, f in zip(slow, fast, strict=True)]
-    return {"median": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios)}
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The median of blocks, with the least and the greatest."""
+    return {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
+
+
+def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
+    """How many times faster, over neighbouring blocks."""
+    return spread([s / f for s, f in zip(slow, fast, strict=True)])
+
+
+def shown(over: Mapping[str, float], digits: int = 2) -> str:
+    """A spread in words."""
+    median, least, greatest = (f"{over[name]:.{digits}f}" for name in ("median", "least", "greatest"))
+    return f"{median} ({least} to {greatest})"
 
 
 def where_and_when() -> dict[str, Any]:
@@ -69,3 +74,8 @@ def where_and_when() -> dict[str, Any]:
     from experiments.runtime.workdir import surroundings  # here, since it needs more than JAX
 
     return {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **surroundings()}
+
+
+def one_line(error: BaseException) -> str:
+    """An error's type and first line: out of memory and unsupported are findings too."""
+    return f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0][:200]}"

@@ -2,110 +2,28 @@
 
     python -m benchmarks.tp_transformer --out=results/tp_transformer/speed.json
 
-The floor of a training step (forward, backward, Adam with clipped gradients) is the time of its bare matrix
-products, each alone and by itself, and of the optimizer's update alone. Decoding without the cache computes
-the decoder over all positions for each symbol; the encoder works once in either. That both give the same
-symbols is checked first. All take turns in one process; ratios are medians over neighbouring blocks, with the
-least and the greatest. Every compiled function must be traced once.
+The floor of a training step (forward, backward, Adam with clipped gradients) is the time of the contractions
+of its gradient, alone (`benchmarks.contractions`), and of the optimizer's update alone. Decoding without the
+cache computes the decoder over all positions for each symbol; the encoder works once in either. That both
+give the same symbols is checked first. All take turns in one process; ratios are medians over neighbouring
+blocks, with the least and the greatest. Every compiled function must be traced once.
 """
 
 import itertools
-import json
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from absl import app, flags
+from absl import flags
 
-from benchmarks import timing
+from benchmarks import contractions, launching, timing
 from tp_transformer import TPTransformer, Transformer, decoding, objective
 from tp_transformer.model import EncoderDecoder
 
 ARCHITECTURES = {"tp_transformer": TPTransformer, "transformer": Transformer}
-
-
-class Product(NamedTuple):
-    """So many matrix products [batch, m, k] x [batch, k, n] of a training step.
-
-    Attributes:
-      count: how many, of this shape.
-      batch: how many at once.
-      m: rows.
-      k: summed over.
-      n: columns.
-      has_input_gradient: whether the backward pass has a product for the left factor as well.
-    """
-
-    count: int
-    batch: int
-    m: int
-    k: int
-    n: int
-    has_input_gradient: bool = True
-
-    @property
-    def operations(self) -> int:
-        """Multiplications and additions, forward and backward."""
-        return 2 * self.count * self.batch * self.m * self.k * self.n * (3 if self.has_input_gradient else 2)
-
-
-def products(model: EncoderDecoder, batch: int, source: int, target: int) -> list[Product]:
-    """The products of a training step's forward pass; the backward pass has two or one for each."""
-    d, f, v, layers = model.features, model.filter_features, model.vocab_size, model.num_layers
-    heads, width = batch * model.num_heads, d // model.num_heads
-    s, t, roles = batch * source, batch * target, int(model.binds_roles)
-    return [
-        Product(1, 1, s, v, d, False),  # lookup
-        Product(1, 1, t, v, d, False),
-        Product(1, 1, t, d, v),  # logits
-        Product(layers * (4 + roles + 2) + roles, 1, s, d, d),  # with cross-attention's keys and values
-        Product(layers * (4 + roles + 2 + roles) + roles, 1, t, d, d),
-        *(Product(layers, 1, rows, *sizes) for rows in (s, t) for sizes in ((d, f), (f, d))),
-        *(
-            Product(layers, heads, queries, *sizes)
-            for queries, keys in ((source, source), (target, target), (target, source))
-            for sizes in ((width, keys), (keys, width))
-        ),
-    ]
-
-
-def bare(shapes: Sequence[Product], dtype: Any = jnp.float32) -> Callable[[], Any]:
-    """A call that does nothing but these products, forward and backward."""
-
-    @jax.jit
-    def forward(x, w):
-        return x @ w
-
-    @jax.jit
-    def input_gradient(y, w):
-        return jax.lax.dot_general(y, w, (((2,), (2,)), ((0,), (0,))))
-
-    @jax.jit
-    def weight_gradient(x, y):
-        return jax.lax.dot_general(x, y, (((1,), (1,)), ((0,), (0,))))
-
-    def call():
-        last = []
-        for shape, (x, w, y) in zip(shapes, arrays, strict=True):
-            for _ in range(shape.count):
-                last = [forward(x, w), weight_gradient(x, y)]
-                if shape.has_input_gradient:
-                    last.append(input_gradient(y, w))
-        return last
-
-    arrays = [
-        (
-            jnp.ones((p.batch, p.m, p.k), dtype),
-            jnp.ones((p.batch, p.k, p.n), dtype),
-            jnp.ones((p.batch, p.m, p.n), dtype),
-        )
-        for p in shapes
-    ]
-    return call
 
 
 def once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,12 +72,12 @@ def training(model: EncoderDecoder, batch: int, source: int, target: int, blocks
         updates, state = optimizer.update(grads, state, params)
         return optax.apply_updates(params, updates), state, grads
 
-    shapes = products(model, batch, source, target)
+    found = contractions.of(jax.grad(loss), params)
     grads = jax.tree.map(lambda x: 1e-3 * x, params)
     times = timing.alternate(
         {
             "step": running(jax.jit(once(step), donate_argnums=(0, 1)), params, optimizer.init(params)),
-            "products": bare(shapes, model.dtype or model.param_dtype),
+            "products": contractions.alone(found),
             "optimizer": running(
                 jax.jit(once(update), donate_argnums=(0, 1, 2)), params, optimizer.init(params), grads
             ),
@@ -175,7 +93,7 @@ def training(model: EncoderDecoder, batch: int, source: int, target: int, blocks
         "target": target,
         "seconds": seconds,
         "tokens_per_second": batch * (source + target) / seconds["step"],
-        "gigaflops": sum(shape.operations for shape in shapes) / seconds["step"] / 1e9,
+        "gigaflops": contractions.operations(found) / seconds["step"] / 1e9,
         "over_floor": timing.ratio(times["step"], floor),
     }
 
@@ -237,11 +155,9 @@ def measure(sizes: dict[str, Any], values: Any) -> Iterator[dict[str, Any]]:
 def told(row: dict[str, Any]) -> str:
     """A row in one line."""
     if row["what"] == "training":
-        over = row["over_floor"]
         return (
             f"training {row['model']:15} {row['tokens_per_second']:9.0f} tokens/s, "
-            f"{row['gigaflops']:.0f} GFLOP/s, over its floor {over['median']:.2f} "
-            f"({over['least']:.2f} to {over['greatest']:.2f})"
+            f"{row['gigaflops']:.0f} GFLOP/s, over its floor {timing.shown(row['over_floor'])}"
         )
     return (
         f"decoding, source {row['source']:3}: {row['seconds']['cached']:.2f} s with the cache, "
@@ -250,10 +166,8 @@ def told(row: dict[str, Any]) -> str:
     )
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
     values = flags.FLAGS
     sizes = {
         "features": values.features,
@@ -261,19 +175,8 @@ def main(arguments: Sequence[str]) -> None:
         "num_heads": values.heads,
         "num_layers": values.layers,
     }
-    rows = []
-    for row in measure(sizes, values):
-        rows.append(row)
-        print(told(row), flush=True)
-    if values.out:
-        record = {
-            **timing.where_and_when(),
-            "command": "python -m benchmarks.tp_transformer",
-            "sizes": sizes,
-            "rows": rows,
-        }
-        Path(values.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(values.out).write_text(json.dumps(record, indent=1, default=float) + "\n", encoding="utf-8")
+    command = "python -m benchmarks.tp_transformer"
+    launching.record(measure(sizes, values), told, values.out, command, sizes=sizes)
 
 
 if __name__ == "__main__":
@@ -290,4 +193,4 @@ if __name__ == "__main__":
         ("length", 30, "symbols decoded"),
     ):
         flags.DEFINE_integer(name, default, text, lower_bound=1)
-    app.run(main)
+    launching.run(main)

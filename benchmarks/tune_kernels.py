@@ -8,7 +8,6 @@ run; a line is written where one is faster by more than the noise. A line serves
 two.
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -52,11 +51,7 @@ def tune(case: kernel_cases.Case, backend: str, direction: str, *, blocks: int =
     default = next(iter(times))
     best = min(times, key=lambda name: statistics.median(times[name]))
     gain = timing.ratio(times[default], times[best])
-    print(
-        f"  default {default}, best {best}: "
-        f"{gain['median']:.2f}x ({gain['least']:.2f}-{gain['greatest']:.2f})",
-        flush=True,
-    )
+    print(f"  default {default}, best {best}: {timing.shown(gain)} times as fast", flush=True)
     if best == default or gain["median"] < WORTH or gain["least"] < 1:
         return None
     kind, sizes = case.operation.describe(case.config, *case.avals)
@@ -87,16 +82,13 @@ def write(lines: list[dict[str, Any]], chip: str, folder: Path = tables.FOLDER) 
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
-    parser.add_argument("--backends", default="", help="separated by commas (default: those that run here)")
-    parser.add_argument(
-        "--budget", type=float, default=float("inf"), help="seconds after which no case is begun"
-    )
-    parser.add_argument("--folder", type=Path, default=tables.FOLDER, help="where tables are")
-    arguments = parser.parse_args()
+    arguments = machine.parser(
+        __doc__,
+        only=("", "only cases whose operation or name has this in it"),
+        backends=("", "separated by commas (default: those that run here)"),
+        budget=(float("inf"), "seconds after which no case is begun"),
+        folder=(tables.FOLDER, "where tables are"),
+    ).parse_args()
     end = time.monotonic() + arguments.budget
     backends = (
         arguments.backends.split(",")
@@ -104,10 +96,9 @@ def main() -> int:
         else kernels.IMPLEMENTATIONS[jax.default_backend()]
     )
     lines, chip = [], machine.describe()["chip"]
-    for case in kernel_cases.cases(jax.default_backend()):
+    for case in kernel_cases.chosen(kernel_cases.cases(jax.default_backend()), arguments.only):
         for backend in backends:
-            chosen = arguments.only in f"{case.operation.name} {case.name}"
-            if not chosen or case.operation.backend(backend).unsupported(case.config, *case.avals):
+            if case.operation.backend(backend).unsupported(case.config, *case.avals):
                 continue
             for direction in ("forward", "backward"):
                 if time.monotonic() > end:

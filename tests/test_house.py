@@ -44,6 +44,13 @@ def test_imports_point_down(package):
     assert not wrong
 
 
+def test_benchmarks_import_nothing_from_tests():
+    """What both compare with is in `benchmarks/peers/`, where the tests find it."""
+    modules = sorted((ROOT / "benchmarks").rglob("*.py"))
+    assert modules
+    assert not [module for module in modules if "tests" in imported(module.read_text(encoding="utf-8"))]
+
+
 def test_the_rule_sees_an_import():
     """The check above would notice."""
     assert imported("import experiments.runtime as r\nfrom llrnn import logic") == {"experiments", "llrnn"}

@@ -8,10 +8,8 @@ for each exponential (of which a kernel has one a logit). The record goes to res
 exit status is 1 when a kernel does not compile.
 """
 
-import argparse
 import dataclasses
 import importlib.metadata
-import json
 import os
 import platform
 import sys
@@ -28,7 +26,7 @@ os.environ.setdefault("MOSAIC_GPU_DUMP_SASS", "1")
 
 import jax
 
-from benchmarks import kernel_cases
+from benchmarks import kernel_cases, machine, timing
 from benchmarks.aot import chips, machine_code
 
 
@@ -44,7 +42,7 @@ def compiled(chip: str, case: kernel_cases.Case) -> dict[str, Any]:
         try:
             program = chips.compile_for(chip, case.function("both", backend), *case.avals)
         except Exception as error:  # whatever the compilers raise is the finding
-            return {**row, "failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"}
+            return {**row, "failed": timing.one_line(error)}
         row["seconds"] = round(time.perf_counter() - start, 1)
         if backend == "gpu":
             row["kernels"] = [dataclasses.asdict(kernel) for kernel in machine_code.read(Path(folder))]
@@ -76,22 +74,21 @@ def describe(row: dict[str, Any]) -> str:
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = machine.parser(
+        __doc__,
+        chips=(",".join(chips.NAMES), "which, separated by commas"),
+        only=("", "only cases whose operation or name has this in it"),
+        out=("results/kernels/aot.json", "the record; empty: nowhere"),
     )
-    parser.add_argument("--chips", default=",".join(chips.NAMES), help="which, separated by commas")
-    parser.add_argument("--only", default="", help="only cases whose operation or name has this in it")
-    parser.add_argument("--out", default="results/kernels/aot.json", help="the record; empty: nowhere")
     arguments = parser.parse_args()
     names = arguments.chips.split(",")
     if unknown := [name for name in names if name not in chips.NAMES]:
         parser.error(f"--chips: no {', '.join(unknown)}; there are {', '.join(chips.NAMES)}")
     rows = []
     for chip in names:
-        for case in kernel_cases.to_compile():
-            if arguments.only in f"{case.operation.name} {case.name}":
-                rows.append(compiled(chip, case))
-                print(describe(rows[-1]), flush=True)
+        for case in kernel_cases.chosen(kernel_cases.to_compile(), arguments.only):
+            rows.append(compiled(chip, case))
+            print(describe(rows[-1]), flush=True)
     packages = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "nvidia-cuda-nvcc")
     record = {
         "command": "make aot",
@@ -100,8 +97,7 @@ def main() -> int:
         "rows": rows,
     }
     if arguments.out:
-        Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(arguments.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        machine.write(Path(arguments.out), record)
     spilled = [row for row in rows if any(kernel["spilled_bytes"] for kernel in row.get("kernels", ()))]
     failed = [row for row in rows if "failed" in row]
     print(

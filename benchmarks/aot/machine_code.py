@@ -11,24 +11,12 @@ TARGET = re.compile(r"\(?(\.?L_x_\d+)\)?")
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A loop of the machine code.
+    """A loop of the machine code."""
 
-    Attributes:
-        instructions: how many it has, nested loops not counted twice.
-        exponentials: MUFU.EX2 among them; a kernel of ours has one a logit, and a few for rescaling.
-        square_roots: MUFU.RSQ and MUFU.SQRT.
-        matrix: HGMMA, products of the matrix units.
-    """
-
-    instructions: int
-    exponentials: int
-    square_roots: int
-    matrix: int
-
-    @property
-    def per_exponential(self) -> float:
-        """Instructions for each exponential, which is a little less than those for each logit."""
-        return self.instructions / self.exponentials
+    instructions: int  # how many it has, nested loops not counted twice
+    exponentials: int  # MUFU.EX2 among them; a kernel of ours has one a logit, and a few for rescaling
+    square_roots: int  # MUFU.RSQ and MUFU.SQRT
+    matrix: int  # HGMMA, products of the matrix units
 
 
 @dataclasses.dataclass(frozen=True)

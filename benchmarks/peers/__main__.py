@@ -12,8 +12,6 @@ Others use all cores as ours do. PyTorch's threads wait for each other actively:
 otherwise it is slowed down out of all proportion. The load before the run is in the record.
 """
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -26,7 +24,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the others ne
 
 import jax
 
-from benchmarks import timing
+from benchmarks import machine, timing
 from benchmarks.peers import comparing, libraries, plain_python, subjects, table
 
 BUDGET = 720.0
@@ -36,14 +34,10 @@ BOXWORLD_SIZE = {"small": (32, 4), "papers": (4096, 100), "accelerator": (4096, 
 
 
 def select(only: str, names: list[str]) -> tuple[list[str], list[str]]:
-    """The subjects and the libraries that are asked for.
-
-    Args:
-      only: a library's key, or a part of subjects' names; all if it is empty.
-      names: of all subjects.
+    """The subjects and the libraries that `only` asks for: a library's key, or a part of subjects' names.
 
     Raises:
-      ValueError: nothing is called so.
+        ValueError: nothing is called so.
     """
     keys = [*libraries.LIBRARIES, PYTHON]
     if only in keys:
@@ -90,28 +84,15 @@ def rows(
 
 def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.peers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = machine.parser(
+        __doc__,
+        only=("", "a part of subjects' names, or a library"),
+        budget=(BUDGET, "seconds after which nothing is begun"),
+        blocks=(3, "blocks of each program"),
+        out=("results/peers/speed.json", "the record, and a page of the same name beside it; empty: nowhere"),
     )
-    parser.add_argument("--only", default="", help="a part of subjects' names, or a library")
-    parser.add_argument(
-        "--budget",
-        type=float,
-        default=BUDGET,
-        help="seconds after which nothing is begun (default %(default)g)",
-    )
-    parser.add_argument("--blocks", type=int, default=3, help="blocks of each program")
     parser.add_argument("--block-seconds", type=float, default=0.25, help="about how long a block is")
-    parser.add_argument(
-        "--small", action="store_true", help="tiny sizes, to see that everything runs; measures nothing"
-    )
-    parser.add_argument(
-        "--out",
-        default="results/peers/speed.json",
-        help="the record, and a page of the same name beside it; empty: nowhere (default %(default)s)",
-    )
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
     arguments = parser.parse_args()
     if arguments.blocks < 1 or arguments.block_seconds <= 0:
         parser.error("--blocks must be at least 1 and --block-seconds positive")
@@ -154,10 +135,8 @@ def main() -> int:
 def _write(out: str, record: Mapping[str, Any]) -> None:
     """The record and its page, whole whenever the program is ended."""
     if out:
-        path = Path(out)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        path.with_suffix(".md").write_text(table.page(record), encoding="utf-8")
+        machine.write(Path(out), record)
+        machine.write_text(Path(out).with_suffix(".md"), table.page(record))
 
 
 if __name__ == "__main__":

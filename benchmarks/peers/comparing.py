@@ -30,25 +30,17 @@ NEGLIGIBLE = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is compared.
+    """What is compared."""
 
-    Attributes:
-      name: of the row.
-      kind: what the libraries know it by; several subjects may be of one kind.
-      shape: the sizes, in words.
-      ours: from nested parameters and inputs to a tuple of arrays.
-      params: float32 arrays by their path, "attention/query/kernel".
-      inputs: the arrays it is called with; gradients are of floating ones.
-      settings: what cannot be read off the arrays.
-    """
-
-    name: str
-    kind: str
-    shape: str
-    ours: Callable[..., tuple[jax.Array, ...]]
-    params: Mapping[str, np.ndarray]
-    inputs: tuple[np.ndarray, ...]
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    name: str  # of the row
+    kind: str  # what the libraries know it by; several subjects may be of one kind
+    shape: str  # the sizes, in words
+    ours: Callable[..., tuple[jax.Array, ...]]  # from nested parameters and inputs to a tuple of arrays
+    params: Mapping[str, np.ndarray]  # float32 arrays by their path, "attention/query/kernel"
+    inputs: tuple[np.ndarray, ...]  # the arrays it is called with; gradients are of floating ones
+    settings: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  # what cannot be read off the arrays
 
     def cotangents(self) -> tuple[np.ndarray, ...]:
         """What the backward pass starts from: normal numbers for each output."""
@@ -64,15 +56,10 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a library wants its arrays: for each input and output our axes in its order, None for as they are.
+    """How a library wants its arrays: for each our axes in its order, None for as they are."""
 
-    Attributes:
-      inputs: of each input; () for all as they are.
-      outputs: of each output; () for all as they are.
-    """
-
-    inputs: tuple[tuple[int, ...] | None, ...] = ()
-    outputs: tuple[tuple[int, ...] | None, ...] = ()
+    inputs: tuple[tuple[int, ...] | None, ...] = ()  # of each input; () for all as they are
+    outputs: tuple[tuple[int, ...] | None, ...] = ()  # of each output; () for all as they are
 
     def to_peer(self, arrays: Sequence[np.ndarray], which: str) -> tuple[np.ndarray, ...]:
         """Our "inputs" or "outputs" as the library has them, contiguous."""
@@ -110,11 +97,8 @@ class JaxProgram:
     ):
         """Places the arrays.
 
-        Args:
-          subject: what is computed.
-          function: from inputs in its layout to outputs in its layout, for subjects without parameters; None
-            for the subject's own.
-          layout: of the function.
+        The function, ours by default, is from inputs in its layout to outputs in its layout, without
+        parameters.
         """
         self.layout = layout or Layout()
         self.differentiable = subject.differentiable
@@ -164,13 +148,21 @@ class JaxProgram:
         return found
 
 
+def jax_programs(
+    functions: Mapping[str, tuple[str, Callable[..., Any], Layout]], subject: Subject
+) -> dict[str, Callable[[], Program]]:
+    """A JAX library's side: by kind of subject the name of a row, its function and the function's layout."""
+    if subject.kind not in functions:
+        return {}
+    name, function, layout = functions[subject.kind]
+    return {name: lambda: JaxProgram(subject, function, layout)}
+
+
 class Apart(NamedTuple):
     """How far results are from ours.
 
-    Attributes:
-      greatest: the greatest difference in an array over the greatest number in it, of the worst array.
-      where: the name of that array.
-      norm: the norm of the difference over that of the array, of the array that is worst by it.
+    `greatest` is the greatest difference in an array over the greatest number in it, of the worst array,
+    `where`; `norm` is the norm of the difference over that of the array, of the array that is worst by it.
     """
 
     greatest: float
@@ -218,11 +210,6 @@ def _sizes(array: np.ndarray) -> tuple[float, float]:
     return float(np.max(np.abs(array), initial=0)), float(np.linalg.norm(array.ravel()))
 
 
-def one_line(error: BaseException, length: int = 200) -> str:
-    """An error's type and first line."""
-    return f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0][:length]}"
-
-
 def measure(
     subject: Subject,
     direction: str,
@@ -234,16 +221,8 @@ def measure(
 ) -> dict[str, Any]:
     """A row: ours against every program, in blocks that take turns.
 
-    Args:
-      subject: what is computed.
-      direction: "forward", or "gradient" for forward and backward.
-      programs: the peers, made when it is their turn.
-      blocks: of each.
-      block_seconds: about how long a block is.
-      end: on the clock of `time.monotonic`; a peer whose turn to be prepared comes later is left out.
-
-    Returns:
-      The row. A peer whose numbers are not ours is told and not timed; one that fails says how.
+    A peer whose numbers are not ours is told and not timed; one that fails says how; one whose turn to be
+    prepared comes after `end`, on the clock of `time.monotonic`, is left out.
     """
     ours = JaxProgram(subject)
     calls: dict[str, Callable[[], Any]] = {}
@@ -262,7 +241,7 @@ def measure(
             call = program.call(direction)
             found = program.arrays(direction, jax.block_until_ready(call()))
         except Exception as error:  # unsupported, no compiler, out of memory: a finding; the others go on
-            peers[name] = {"failed": one_line(error)}
+            peers[name] = {"failed": timing.one_line(error)}
             continue
         seconds = time.perf_counter() - start
         try:
@@ -310,10 +289,8 @@ def told(row: Mapping[str, Any]) -> str:
         if word is not None:
             text.append(f"{head} {word}")
             continue
-        over = peer["times_as_long"]
         text.append(
             f"{head} {1e3 * peer['seconds']:10.3f} ms, ours {1e3 * row['ours']['seconds']:10.3f} ms: "
-            f"{over['median']:.2f} times as long ({over['least']:.2f} to {over['greatest']:.2f}); "
-            f"apart {peer['difference']:.0e}"
+            f"{timing.shown(peer['times_as_long'])} times as long; apart {peer['difference']:.0e}"
         )
     return "\n".join(text)

@@ -5,14 +5,14 @@ which must be as wide as the values here: a second product of the same size. On 
 own fallback in plain JAX; its kernels for CUDA are another package.
 """
 
+import functools
 import importlib.util
-from collections.abc import Callable
 from typing import Any
 
 import cuequivariance_jax  # pyrefly: ignore[missing-import]
 import jax.numpy as jnp
 
-from benchmarks.peers.comparing import JaxProgram, Layout, Program, Subject
+from benchmarks.peers.comparing import Layout, jax_programs
 
 HEADS_FIRST = (0, 2, 1, 3)
 
@@ -43,17 +43,12 @@ def self_attention(query, key, value):
     return (cuequivariance_jax.triangle_attention(*rows, bias, None, scale)[0][:, 0],)
 
 
-def programs(subject: Subject) -> dict[str, Callable[[], Program]]:
-    """Its attention for a subject."""
-    found: dict[str, tuple[str, Callable[..., Any], Layout]] = {
-        "self_attention": (
-            "cuEquivariance triangle attention",
-            self_attention,
-            Layout((HEADS_FIRST,) * 3, (HEADS_FIRST,)),
-        ),
-        "trans": ("cuEquivariance triangle attention with a bias", trans_by_attention, Layout()),
-    }
-    if subject.kind not in found:
-        return {}
-    name, function, layout = found[subject.kind]
-    return {name: lambda: JaxProgram(subject, function, layout)}
+FUNCTIONS = {
+    "self_attention": (
+        "cuEquivariance triangle attention",
+        self_attention,
+        Layout((HEADS_FIRST,) * 3, (HEADS_FIRST,)),
+    ),
+    "trans": ("cuEquivariance triangle attention with a bias", trans_by_attention, Layout()),
+}
+programs = functools.partial(jax_programs, FUNCTIONS)

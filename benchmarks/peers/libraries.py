@@ -6,25 +6,20 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.peers.comparing import Program, Subject, one_line
+from benchmarks import timing
+from benchmarks.peers.comparing import Program, Subject
 
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """A peer.
+    """A peer."""
 
-    Attributes:
-      title: how the record calls it.
-      package: what is imported.
-      distribution: what is installed.
-      side: our module with its side of the comparisons. It has `programs(subject)`, which gives for each name
-        of a row a function that makes the program, and none for subjects that the library has no counterpart
-        of; it may have `about()`, for the record.
-    """
-
-    title: str
-    package: str
-    distribution: str
+    title: str  # how the record calls it
+    package: str  # what is imported
+    distribution: str  # what is installed
+    # our module with its side of the comparisons. It has `programs(subject)`, which gives for each name of a
+    # row a function that makes the program, and none for subjects that the library has no counterpart of; it
+    # may have `about()`, for the record
     side: str
 
 
@@ -45,11 +40,8 @@ LIBRARIES: Mapping[str, Library] = {
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A library as it is here.
-
-    Attributes:
-      about: for the record: version and settings, or "absent" with a word.
-      programs: of a subject; gives none if the library is absent.
+    """A library as it is here: about it, for the record ("absent" with a word), and its programs of a
+    subject.
     """
 
     about: Mapping[str, Any]
@@ -72,7 +64,7 @@ def find(key: str) -> Found:
             missing = f"{library.distribution} needs {error.name}, which is not installed"
         return Found({"absent": missing}, lambda subject: {})
     except Exception as error:
-        return Found({"absent": f"cannot be imported: {one_line(error)}"}, lambda subject: {})
+        return Found({"absent": f"cannot be imported: {timing.one_line(error)}"}, lambda subject: {})
     about = {"version": importlib.metadata.version(library.distribution)}
     if hasattr(side, "about"):
         about |= side.about()

@@ -21,28 +21,28 @@ def about() -> dict[str, Any]:
     return {"not_compared": "sliding_two_simplicial_attn: a Triton kernel for CUDA alone"}
 
 
-def functions(subject: Subject) -> dict[str, Callable[..., Any]]:
-    """What it has for a subject."""
+def trilinear(query, key1, key2, value1, value2, causal=False):
+    """Its attention; [B, H, N, D] each."""
+    return naive_two_simplicial_attend(query, (key1, key2), (value1, value2), causal=causal)
 
-    def trilinear(query, key1, key2, value1, value2):
-        return naive_two_simplicial_attend(query, (key1, key2), (value1, value2), **subject.settings)
 
-    def signed(query, key1, key2, value):
-        return naive_two_simplicial_attend(query, (key1, key2), (value, value), use_signed_determinant=True)
-
-    return {"trilinear": {"": trilinear}, "signed": {"": signed}}.get(subject.kind, {})
+def signed(query, key1, key2, value):
+    """The same with signed determinants."""
+    return naive_two_simplicial_attend(query, (key1, key2), (value, value), use_signed_determinant=True)
 
 
 def programs(subject: Subject) -> dict[str, Callable[[], Program]]:
     """Its attention, eager and compiled."""
+    if subject.kind not in ("trilinear", "signed"):
+        return {}
+    call = functools.partial({"trilinear": trilinear, "signed": signed}[subject.kind], **subject.settings)
+    layout = Layout((HEADS_FIRST,) * len(subject.inputs), (HEADS_FIRST,))
 
-    def program(call: Callable[..., Any], compiled: bool) -> Program:
+    def program(compiled: bool) -> Program:
         torch.compiler.reset()
-        layout = Layout((HEADS_FIRST,) * len(subject.inputs), (HEADS_FIRST,))
         return TorchProgram(subject, Function(call), layout, compiled=compiled)
 
     return {
-        f"simplicial-attention, {how}": functools.partial(program, call, how == "compiled")
-        for call in functions(subject).values()
+        f"simplicial-attention, {how}": functools.partial(program, how == "compiled")
         for how in ("eager", "compiled")
     }

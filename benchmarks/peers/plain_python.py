@@ -1,7 +1,7 @@
 """BoxWorld an episode at a time in plain Python, as one writes an environment, against ours.
 
-The plain one is the model that the tests compare with (`tests.simplicial.boxworld.plain_boxworld`); how both
-are run is `benchmarks.boxworld`'s: a random policy whose every picture is made and read.
+The plain one is the model that the tests compare with (`plain_boxworld.py`); how both are run
+is `benchmarks.boxworld`'s: a random policy whose every picture is made and read.
 """
 
 import random
@@ -12,8 +12,8 @@ import numpy as np
 
 from benchmarks import boxworld as environments
 from benchmarks import timing
+from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
-from tests.simplicial.boxworld import plain_boxworld
 
 PLAIN_STEPS = 2000
 

@@ -5,7 +5,8 @@ LayerNorms' gains count when results are compared. Everything is float32.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,40 +30,34 @@ from simplicial.blocks import FeedForward, SimplicialBlock
 from tp_transformer import TPMultiHeadAttention
 from tp_transformer.layers import EncoderLayer
 
+AGENT_FIELDS = {
+    "features": "features",
+    "pairs": "two_simplicial_features",
+    "heads": "num_heads",
+    "pair_heads": "num_two_simplicial_heads",
+    "convolutions": "conv_features",
+    "dense": "head_features",
+}
+"""What the others call fields of an agent."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large everything is.
+    """How large everything is."""
 
-    Attributes:
-      two_simplicial: shapes of 2-simplicial attention.
-      signed: of the one with signed determinants.
-      trans: of trans.
-      trilinear: of trilinear attention without windows.
-      attention: B, T, H, S of self-attention.
-      agent: fields of the agent, and of its block.
-      entities: B, N, M of the block.
-      pictures: batch and sides of the agents'.
-      transformer: B, T, features, heads, hidden of the TP-Transformer's parts.
-      folnet: the layer's model, B and T.
-      higher_order: fields of the cell.
-      ntm: fields of the cell.
-      sequence: B, T and input features of the cells.
-    """
-
-    two_simplicial: tuple[two_simplicial_shapes.Shape, ...]
-    signed: two_simplicial_shapes.Shape
-    trans: tuple[trans_shapes.Shape, ...]
-    trilinear: tuple[trilinear_shapes.Shape, ...]
-    attention: tuple[int, int, int, int]
-    agent: Mapping[str, Any]
-    entities: tuple[int, int, int]
-    pictures: tuple[int, int, int]
-    transformer: tuple[int, int, int, int, int]
-    folnet: tuple[FOLNetConfig, int, int]
-    higher_order: Mapping[str, int]
-    ntm: Mapping[str, Any]
-    sequence: tuple[int, int, int]
+    two_simplicial: tuple[two_simplicial_shapes.Shape, ...]  # shapes of 2-simplicial attention
+    signed: two_simplicial_shapes.Shape  # of the one with signed determinants
+    trans: tuple[trans_shapes.Shape, ...]  # of trans
+    trilinear: tuple[trilinear_shapes.Shape, ...]  # of trilinear attention without windows
+    attention: tuple[int, int, int, int]  # B, T, H, S of self-attention
+    agent: Mapping[str, Any]  # fields of the agent, and of its block
+    entities: tuple[int, int, int]  # B, N, M of the block
+    pictures: tuple[int, int, int]  # batch and sides of the agents'
+    transformer: tuple[int, int, int, int, int]  # B, T, features, heads, hidden of the TP-Transformer's parts
+    folnet: tuple[FOLNetConfig, int, int]  # the layer's model, B and T
+    higher_order: Mapping[str, int]  # fields of the cell
+    ntm: Mapping[str, Any]  # fields of the cell
+    sequence: tuple[int, int, int]  # B, T and input features of the cells
 
 
 SMALL = Sizes(
@@ -113,14 +108,7 @@ PAPERS = Sizes(
     trans=tuple(shape for shape in trans_shapes.REAL if shape.name in ("pre-training", "decoder")),
     trilinear=trilinear_shapes.CPU[2:],
     attention=(8, 128, 12, 64),
-    agent={
-        "features": 64,
-        "num_heads": 2,
-        "num_two_simplicial_heads": 1,
-        "two_simplicial_features": 48,
-        "conv_features": (12, 24),
-        "head_features": (256, 256, 256, 256),
-    },
+    agent={name: getattr(Agent(), name) for name in AGENT_FIELDS.values()},
     entities=(128, 40, 2),
     pictures=(128, 7, 10),
     transformer=(16, 64, 512, 8, 2048),
@@ -148,44 +136,51 @@ SIZES = {"small": SMALL, "papers": PAPERS, "accelerator": ACCELERATOR}
 
 
 def subjects(sizes: Sizes) -> dict[str, Callable[[], Subject]]:
-    """All, by name; made when they are called."""
+    """All, by name; made when they are called.
+
+    Operations first; agents, which take compilers longest, last: a budget may end before them.
+    """
     found: dict[str, Callable[[], Subject]] = {}
-    for name, make in _all(sizes):
-        found[name] = lambda name=name, make=make: dataclasses.replace(make(), name=name)
-    return found
-
-
-def _all(sizes: Sizes) -> Iterator[tuple[str, Callable[[], Subject]]]:
-    """Operations first; agents, which take compilers longest, last: a budget may end before them."""
     for shape in sizes.two_simplicial:
-        yield f"2-simplicial attention, {shape.name}", lambda shape=shape: two_simplicial(shape)
+        found[f"2-simplicial attention, {shape.name}"] = functools.partial(two_simplicial, shape)
     for shape in sizes.trans:
-        yield f"trans, {shape.name}", lambda shape=shape: trans(shape)
+        found[f"trans, {shape.name}"] = functools.partial(trans, shape)
     for shape in sizes.trilinear:
-        yield f"trilinear attention, {shape.name}", lambda shape=shape: trilinear(shape)
-    yield "FOLNet layer", lambda: folnet_layer(*sizes.folnet)
-    yield "simplicial block", lambda: simplicial_block(sizes)
-    yield "TP-Transformer encoder layer", lambda: tp_encoder_layer(*sizes.transformer)
-    yield "TP attention", lambda: tp_attention(*sizes.transformer[:4])
-    yield "higher-order cell", lambda: higher_order(sizes)
-    yield "Neural Turing Machine", lambda: ntm(sizes)
-    yield "signed 2-simplicial attention", lambda: signed(sizes.signed)
-    yield "self-attention by assoc and join", lambda: self_attention(*sizes.attention)
-    yield "simplicial agent", lambda: agent(sizes, 2)
-    yield "relational agent", lambda: agent(sizes, 0)
+        found[f"trilinear attention, {shape.name}"] = functools.partial(trilinear, shape)
+    found |= {
+        "FOLNet layer": lambda: folnet_layer(*sizes.folnet),
+        "simplicial block": lambda: simplicial_block(sizes),
+        "TP-Transformer encoder layer": lambda: tp_encoder_layer(*sizes.transformer),
+        "TP attention": lambda: tp_attention(*sizes.transformer[:4]),
+        "higher-order cell": lambda: higher_order(sizes),
+        "Neural Turing Machine": lambda: ntm(sizes),
+        "signed 2-simplicial attention": lambda: signed(sizes.signed),
+        "self-attention by assoc and join": lambda: self_attention(*sizes.attention),
+        "simplicial agent": lambda: agent(sizes, 2),
+        "relational agent": lambda: agent(sizes, 0),
+    }
+    return {
+        name: lambda name=name, make=make: dataclasses.replace(make(), name=name)
+        for name, make in found.items()
+    }
+
+
+def _operation(
+    kind: str, sizes: str, ours: Callable[..., jax.Array], arrays: Sequence[Any], **settings: Any
+) -> Subject:
+    """A subject of a function without parameters."""
+    inputs = tuple(map(np.asarray, arrays))
+    return Subject("", kind, sizes, lambda params, *given: (ours(*given),), {}, inputs, settings)
 
 
 def two_simplicial(shape: two_simplicial_shapes.Shape) -> Subject:
     """2-simplicial attention, equation (10)."""
     arrays = kernel_cases.two_simplicial(shape, jnp.float32).draw()[:5]
-    return Subject(
-        "",
-        "two_simplicial",
-        f"B={shape.batch} H={shape.heads} N={shape.queries} M={shape.keys} D={shape.features}",
-        lambda params, *inputs: (kernels.two_simplicial_attention(*inputs),),
-        {},
-        tuple(map(np.asarray, arrays)),
-    )
+    return _operation("two_simplicial", _simplicial(shape), kernels.two_simplicial_attention, arrays)
+
+
+def _simplicial(shape: two_simplicial_shapes.Shape) -> str:
+    return f"B={shape.batch} H={shape.heads} N={shape.queries} M={shape.keys} D={shape.features}"
 
 
 def signed(shape: two_simplicial_shapes.Shape) -> Subject:
@@ -198,55 +193,37 @@ def signed(shape: two_simplicial_shapes.Shape) -> Subject:
     each = np.arange(shape.e)
     diagonal[:, each, each, each] = 1
 
-    def ours(params, query, key1, key2, value):
+    def ours(query, key1, key2, value):
         each = query, key1, key2, value, jnp.asarray(diagonal)
-        return (kernels.two_simplicial_attention(*each, logit="signed", scale=shape.features**-0.5),)
+        return kernels.two_simplicial_attention(*each, logit="signed", scale=shape.features**-0.5)
 
-    return Subject(
-        "",
-        "signed",
-        f"B={shape.batch} H={shape.heads} N={shape.queries} M={shape.keys} D={shape.features}",
-        ours,
-        {},
-        tuple(map(np.asarray, arrays)),
-    )
+    return _operation("signed", _simplicial(shape), ours, arrays)
 
 
 def trans(shape: trans_shapes.Shape) -> Subject:
     """The triangular contraction."""
     arrays = kernel_cases.trans(shape, jnp.float32).draw()[:2]
-    return Subject(
-        "",
-        "causal_trans" if shape.causal else "trans",
-        f"B={shape.batch} H={shape.heads} T={shape.rows}",
-        lambda params, *inputs: (kernels.trans(*inputs, causal=shape.causal),),
-        {},
-        tuple(map(np.asarray, arrays)),
-    )
+    kind = "causal_trans" if shape.causal else "trans"
+    ours = functools.partial(kernels.trans, causal=shape.causal)
+    return _operation(kind, f"B={shape.batch} H={shape.heads} T={shape.rows}", ours, arrays)
 
 
 def trilinear(shape: trilinear_shapes.Shape) -> Subject:
     """Trilinear attention without windows."""
     arrays = kernel_cases.trilinear(shape, jnp.float32).draw()
-    return Subject(
-        "",
-        "trilinear",
-        f"B={shape.batch} N={shape.length} H={shape.heads} G={shape.groups} D={shape.features}",
-        lambda params, *inputs: (kernels.trilinear_attention(*inputs, causal=shape.causal),),
-        {},
-        tuple(map(np.asarray, arrays)),
-        {"causal": shape.causal},
-    )
+    sizes = f"B={shape.batch} N={shape.length} H={shape.heads} G={shape.groups} D={shape.features}"
+    ours = functools.partial(kernels.trilinear_attention, causal=shape.causal)
+    return _operation("trilinear", sizes, ours, arrays, causal=shape.causal)
 
 
 def self_attention(batch: int, length: int, heads: int, size: int) -> Subject:
     """FOLNet's assoc and then join: Appendix A.3 says that this is self-attention."""
-    inputs = tuple(_normal(i, (batch, length, heads, size)) for i in range(3))
+    inputs = [_normal(i, (batch, length, heads, size)) for i in range(3)]
 
-    def ours(params, query, key, value):
-        return (operators.join(operators.assoc(query * size**-0.5, key), value),)
+    def ours(query, key, value):
+        return operators.join(operators.assoc(query * size**-0.5, key), value)
 
-    return Subject("", "self_attention", f"B={batch} T={length} H={heads} S={size}", ours, {}, inputs)
+    return _operation("self_attention", f"B={batch} T={length} H={heads} S={size}", ours, inputs)
 
 
 def folnet_layer(config: FOLNetConfig, batch: int, length: int) -> Subject:
@@ -270,16 +247,17 @@ def folnet_layer(config: FOLNetConfig, batch: int, length: int) -> Subject:
 
 def simplicial_block(sizes: Sizes) -> Subject:
     """One block, standard and virtual entities."""
-    fields, (batch, entities, virtual) = sizes.agent, sizes.entities
-    features, pairs = fields["features"], fields["two_simplicial_features"]
-    heads, pair_heads = fields["num_heads"], fields["num_two_simplicial_heads"]
+    batch, entities, virtual = sizes.entities
+    settings = {
+        name: sizes.agent[AGENT_FIELDS[name]] for name in ("features", "pairs", "heads", "pair_heads")
+    }
+    features, pairs, heads, pair_heads = settings.values()
     module = SimplicialBlock(
         OneSimplicialAttention(heads, features),
         TwoSimplicialAttention(pair_heads, pairs),
         FeedForward(features, features),
     )
     inputs = _normal(0, (batch, entities, features)), _normal(1, (batch, virtual, features))
-    settings = {"features": features, "pairs": pairs, "heads": heads, "pair_heads": pair_heads}
     shape = f"B={batch} N={entities} M={virtual} V={features}"
     return _module("simplicial_block", shape, module, inputs, settings)
 
@@ -289,25 +267,10 @@ def agent(sizes: Sizes, virtual: int) -> Subject:
     fields, (batch, rows, columns) = sizes.agent, sizes.pictures
     module = Agent(num_virtual_entities=virtual, **fields)
     pictures = np.random.default_rng(0).integers(0, 256, (2 * batch, rows, columns, 3), np.uint8)
-    settings = {
-        "features": fields["features"],
-        "pairs": fields["two_simplicial_features"],
-        "virtual": virtual,
-        "blocks": module.num_blocks,
-        "heads": fields["num_heads"],
-        "pair_heads": fields["num_two_simplicial_heads"],
-        "convolutions": fields["conv_features"],
-        "dense": fields["head_features"],
-        "actions": module.num_actions,
-    }
-    subject = _module(
-        "agent",
-        f"{batch} pictures of {rows} x {columns}",
-        module,
-        (pictures,),
-        settings,
-        lambda out: (out.logits, out.value),
-    )
+    settings = {theirs: fields[ours] for theirs, ours in AGENT_FIELDS.items()}
+    settings |= {"virtual": virtual, "blocks": module.num_blocks, "actions": module.num_actions}
+    shape = f"{batch} pictures of {rows} x {columns}"
+    subject = _module("agent", shape, module, (pictures,), settings, lambda out: (out.logits, out.value))
     decided = pictures[_gap(module, subject.params, pictures) > DECIDED]
     if len(decided) < batch:
         raise ValueError(f"only {len(decided)} of {len(pictures)} pictures have maxima that are decided")
@@ -358,9 +321,7 @@ def higher_order(sizes: Sizes) -> Subject:
     symbols = np.random.default_rng(0).integers(0, features, (batch, steps))
     inputs = (np.eye(features, dtype=np.float32)[symbols],)
     settings = {"inputs": features, **sizes.higher_order}
-    return _module(
-        "higher_order", _recurrent(sizes), _rnn("higher_order", sizes.higher_order), inputs, settings
-    )
+    return _recurrent("higher_order", sizes, sizes.higher_order, inputs, settings)
 
 
 def ntm(sizes: Sizes) -> Subject:
@@ -372,17 +333,14 @@ def ntm(sizes: Sizes) -> Subject:
         "width": sizes.ntm["memory_width"],
         "powers": sizes.ntm["powers"],
     }
-    inputs = (_normal(0, sizes.sequence),)
-    return _module("ntm", _recurrent(sizes), _rnn("ntm", sizes.ntm), inputs, settings)
+    return _recurrent("ntm", sizes, sizes.ntm, (_normal(0, sizes.sequence),), settings)
 
 
-def _recurrent(sizes: Sizes) -> str:
+def _recurrent(kind: str, sizes: Sizes, fields: Mapping[str, Any], inputs: Any, settings: Any) -> Subject:
+    """A subject of a cell over a sequence."""
     batch, steps, features = sizes.sequence
-    return f"B={batch}, {steps} steps, I={features}"
-
-
-def _rnn(cell: str, fields: Mapping[str, Any]) -> nn.RNN:
-    return nn.RNN(make_cell(cell, **fields))
+    shape = f"B={batch}, {steps} steps, I={features}"
+    return _module(kind, shape, nn.RNN(make_cell(kind, **fields)), inputs, settings)
 
 
 def _normal(seed: int, shape: tuple[int, ...]) -> np.ndarray:

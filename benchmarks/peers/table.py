@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks import timing
+
 TITLES = {"forward": "forward", "gradient": "forward and backward"}
 WORDS = {"failed": "failed", "differs": "not timed, its numbers differ", "left_out": "left out"}
 
@@ -37,11 +39,9 @@ def page(record: Mapping[str, Any]) -> str:
             if word is not None:
                 text.append(f"{head} | | {word.replace('|', '/')} | |")
                 continue
-            over = peer["times_as_long"]
             text.append(
                 f"{head} {_milliseconds(row['ours']['seconds'])} | {_milliseconds(peer['seconds'])} | "
-                f"{over['median']:.2f} ({over['least']:.2f} to {over['greatest']:.2f}) | "
-                f"{peer['difference']:.0e} |"
+                f"{timing.shown(peer['times_as_long'])} | {peer['difference']:.0e} |"
             )
     text += ["", "The others:", ""]
     for name, about in record["peers"].items():

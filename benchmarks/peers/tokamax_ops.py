@@ -4,13 +4,13 @@ FOLNet's assoc and join are self-attention; trans is attention with a bias and q
 wide, a product that costs little beside that with the values). It chooses its implementation itself.
 """
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import jax.numpy as jnp
 import tokamax  # pyrefly: ignore[missing-import]
 
-from benchmarks.peers.comparing import JaxProgram, Layout, Program, Subject
+from benchmarks.peers.comparing import Layout, jax_programs
 
 HEADS_INSIDE = (0, 2, 1, 3)
 
@@ -36,17 +36,12 @@ def self_attention(query, key, value):
     return (tokamax.dot_product_attention(query, key, value),)
 
 
-def programs(subject: Subject) -> dict[str, Callable[[], Program]]:
-    """Its attention for a subject."""
-    found: dict[str, tuple[str, Callable[..., Any], Layout]] = {
-        "self_attention": ("tokamax attention", self_attention, Layout()),
-        "trans": (
-            "tokamax attention with a bias",
-            trans_by_attention,
-            Layout((None, HEADS_INSIDE), (HEADS_INSIDE,)),
-        ),
-    }
-    if subject.kind not in found:
-        return {}
-    name, function, layout = found[subject.kind]
-    return {name: lambda: JaxProgram(subject, function, layout)}
+FUNCTIONS = {
+    "self_attention": ("tokamax attention", self_attention, Layout()),
+    "trans": (
+        "tokamax attention with a bias",
+        trans_by_attention,
+        Layout((None, HEADS_INSIDE), (HEADS_INSIDE,)),
+    ),
+}
+programs = functools.partial(jax_programs, FUNCTIONS)

@@ -11,12 +11,12 @@ from benchmarks.peers.torch_attention import two_simplicial
 
 
 class FeedForward(nn.Module):
-    """g of equations (3) and (12)."""
+    """g of equations (3) and (12): two layers with a ReLU between them."""
 
-    def __init__(self, inputs: int, features: int):
+    def __init__(self, inputs: int, hidden: int, outputs: int):
         super().__init__()
-        self.hidden = nn.Linear(inputs, features)
-        self.output = nn.Linear(features, features)
+        self.hidden = nn.Linear(inputs, hidden)
+        self.output = nn.Linear(hidden, outputs)
 
     def forward(self, x):
         return self.output(torch.relu(self.hidden(x)))
@@ -99,7 +99,7 @@ class Block(Norms):
         super().__init__(features, pairs)
         self.attention = Attention(features, heads)
         self.two_simplicial = TwoSimplicial(features, pairs, pair_heads)
-        self.feed_forward = FeedForward(features + pairs, features)
+        self.feed_forward = FeedForward(features + pairs, features, features)
 
     def forward(self, entities, virtual):
         return simplicial_block(
@@ -114,7 +114,7 @@ class Transformer(nn.Module):
         super().__init__()
         pairs = pairs if virtual else 0
         self.attention = Attention(features, heads)
-        self.feed_forward = FeedForward(features + pairs, features)
+        self.feed_forward = FeedForward(features + pairs, features, features)
         self.blocks = [f"block_{i}" for i in range(blocks)]
         for name in self.blocks:
             setattr(self, name, Norms(features, pairs))

@@ -1,8 +1,9 @@
 """Schlag et al. (2019), an attention and an encoder layer, in plain PyTorch on its fused attention."""
 
-import torch  # pyrefly: ignore[missing-import]
 from torch import nn  # pyrefly: ignore[missing-import]
 from torch.nn import functional as F  # pyrefly: ignore[missing-import]
+
+from benchmarks.peers.torch_simplicial import FeedForward
 
 
 class TPAttention(nn.Module):
@@ -27,25 +28,13 @@ class TPAttention(nn.Module):
         return (self.attend(x),)
 
 
-class FeedForward(nn.Module):
-    """Equation (7)."""
-
-    def __init__(self, features: int, hidden: int):
-        super().__init__()
-        self.hidden = nn.Linear(features, hidden)
-        self.output = nn.Linear(hidden, features)
-
-    def forward(self, x):
-        return self.output(torch.relu(self.hidden(x)))
-
-
 class EncoderLayer(nn.Module):
     """h = z + TPMHA(LN z), z' = LN(h + FF(LN h)): equation (1)."""
 
     def __init__(self, features: int, heads: int, hidden: int):
         super().__init__()
         self.attention = TPAttention(features, heads)
-        self.feed_forward = FeedForward(features, hidden)
+        self.feed_forward = FeedForward(features, hidden, features)  # equation (7)
         for name in ("attention_norm", "feed_forward_norm", "output_norm"):
             setattr(self, name, nn.LayerNorm(features))
 

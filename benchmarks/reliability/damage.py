@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 _SEAMS = re.compile(rb"\n|PK\x01\x02|PK\x03\x04|PK\x05\x06|[{}\[\],\t]")
 
@@ -17,17 +17,6 @@ def seams(content: bytes) -> list[int]:
     return sorted(place for place in found if 0 < place < len(content))
 
 
-def cut(content: bytes, draw: random.Random) -> bytes:
-    """Ends anywhere."""
-    return content[: draw.randrange(len(content))]
-
-
-def cut_at_seam(content: bytes, draw: random.Random) -> bytes:
-    """Ends where something ends, or a byte before or behind."""
-    places = seams(content) or [0]
-    return content[: max(0, draw.choice(places) + draw.choice((-1, 0, 0, 1)))]
-
-
 def flip(content: bytes, draw: random.Random, bits: int = 1) -> bytes:
     """Some bits are wrong."""
     changed = bytearray(content)
@@ -36,48 +25,22 @@ def flip(content: bytes, draw: random.Random, bits: int = 1) -> bytes:
     return bytes(changed)
 
 
-def flip_many(content: bytes, draw: random.Random) -> bytes:
-    """Two to forty bits are wrong."""
-    return flip(content, draw, draw.randint(2, 40))
+def in_range(
+    change: Callable[[bytes, bytes, bytes, random.Random], bytes],
+) -> Callable[[bytes, random.Random], bytes]:
+    """Changes a range, given the content before it, in it and behind it."""
+
+    def changed(content: bytes, draw: random.Random) -> bytes:
+        start = draw.randrange(len(content))
+        end = min(len(content), start + draw.choice((1, 2, 4, 16, 100, 1000, 4096)))
+        return change(content[:start], content[start:end], content[end:], draw)
+
+    return changed
 
 
-def flip_early(content: bytes, draw: random.Random) -> bytes:
-    """A bit of the first hundred bytes, where headers are, is wrong."""
-    return flip(content[:100], draw) + content[100:]
-
-
-def flip_late(content: bytes, draw: random.Random) -> bytes:
-    """A bit of the last two hundred bytes, where directories are, is wrong."""
-    return content[:-200] + flip(content[-200:], draw)
-
-
-def _range(content: bytes, draw: random.Random) -> tuple[int, int]:
-    start = draw.randrange(len(content))
-    return start, min(len(content), start + draw.choice((1, 2, 4, 16, 100, 1000, 4096)))
-
-
-def zeroed(content: bytes, draw: random.Random) -> bytes:
-    """A range is zeros, as a block that was never written."""
-    start, end = _range(content, draw)
-    return content[:start] + bytes(end - start) + content[end:]
-
-
-def noise(content: bytes, draw: random.Random) -> bytes:
-    """A range is anything."""
-    start, end = _range(content, draw)
-    return content[:start] + draw.randbytes(end - start) + content[end:]
-
-
-def lost(content: bytes, draw: random.Random) -> bytes:
-    """A range is not there."""
-    start, end = _range(content, draw)
-    return content[:start] + content[end:]
-
-
-def doubled(content: bytes, draw: random.Random) -> bytes:
-    """A range is there twice."""
-    start, end = _range(content, draw)
-    return content[:end] + content[start:]
+def cut_at_seam(content: bytes, draw: random.Random) -> bytes:
+    """Ends where something ends, or a byte before or behind."""
+    return content[: max(0, draw.choice(seams(content) or [0]) + draw.choice((-1, 0, 0, 1)))]
 
 
 def number_changed(content: bytes, draw: random.Random) -> bytes:
@@ -90,36 +53,27 @@ def number_changed(content: bytes, draw: random.Random) -> bytes:
     return content[: found.start()] + new + content[found.end() :]
 
 
-def empty(content: bytes, draw: random.Random) -> bytes:
-    """Nothing is left."""
-    return b""
-
-
-def only_noise(content: bytes, draw: random.Random) -> bytes:
-    """As long as before, and anything."""
-    return draw.randbytes(len(content))
-
-
-def longer(content: bytes, draw: random.Random) -> bytes:
-    """Something stands behind the end."""
-    return content + draw.choice((b"\0" * 512, b"\n", b"{}", draw.randbytes(64), content))
-
-
 KINDS: dict[str, Callable[[bytes, random.Random], bytes]] = {
-    "cut": cut,
+    "cut": lambda content, draw: content[: draw.randrange(len(content))],
     "cut at a seam": cut_at_seam,
     "a bit flipped": flip,
-    "bits flipped": flip_many,
-    "a bit of the beginning flipped": flip_early,
-    "a bit of the end flipped": flip_late,
-    "zeros in a range": zeroed,
-    "noise in a range": noise,
-    "a range lost": lost,
-    "a range doubled": doubled,
+    "bits flipped": lambda content, draw: flip(content, draw, draw.randint(2, 40)),
+    # Where headers are, and directories.
+    "a bit of the beginning flipped": lambda content, draw: flip(content[:100], draw) + content[100:],
+    "a bit of the end flipped": lambda content, draw: content[:-200] + flip(content[-200:], draw),
+    # As a block that was never written.
+    "zeros in a range": in_range(lambda before, inside, behind, _: before + bytes(len(inside)) + behind),
+    "noise in a range": in_range(
+        lambda before, inside, behind, draw: before + draw.randbytes(len(inside)) + behind
+    ),
+    "a range lost": in_range(lambda before, inside, behind, _: before + behind),
+    "a range doubled": in_range(lambda before, inside, behind, _: before + inside + inside + behind),
     "a number changed": number_changed,
-    "empty": empty,
-    "noise": only_noise,
-    "longer": longer,
+    "empty": lambda content, draw: b"",
+    "noise": lambda content, draw: draw.randbytes(len(content)),
+    "longer": lambda content, draw: (
+        content + draw.choice((b"\0" * 512, b"\n", b"{}", draw.randbytes(64), content))
+    ),
 }
 SWAPPED, PLANTED, GONE = "another file", "planted", "gone"
 OFTEN = (*KINDS, "cut", "cut at a seam", "a bit flipped", "a bit flipped", "bits flipped", "a number changed")
@@ -138,8 +92,3 @@ def damaged(content: bytes, kind: str, draw: random.Random) -> bytes:
         if (found := KINDS[kind](content, draw)) != content:
             return found
     return content + b"\0"
-
-
-def picked[Item](items: Sequence[Item], draw: random.Random) -> Item:
-    """One of some."""
-    return items[draw.randrange(len(items))]

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from experiments.folnet_pretrain import data as folnet_data
 from folnet import tasks
 from folnet.pretraining import files as window_files
 from folnet.pretraining import records, sources
+from folnet.tasks import files, squad
 from folnet.tokenization import WordPieceTokenizer
 from tp_transformer import mathematics
 
@@ -41,11 +43,7 @@ def _read_questions(folder: Path) -> Any:
 GENERATOR = mathematics.Generator(train=6, test=2, names=("numbers__place_value",), extrapolation=(), seed=0)
 
 
-def _generate(folder: Path) -> None:
-    mathematics.generate(folder / "set", GENERATOR, processes=1, show=False)
-
-
-def _generate_again(folder: Path) -> Any:
+def _generate(folder: Path) -> Any:
     source = mathematics.generate(folder / "set", GENERATOR, processes=1, show=False)
     return list(source.questions("train", "numbers__place_value"))
 
@@ -93,10 +91,6 @@ def _write_math_tfds(folder: Path) -> None:
     _prepare_tfds(folder, "math_dataset", rows, "1.0.0", MODULE)
 
 
-def _read_math_tfds(folder: Path) -> Any:
-    return list(mathematics.open_source(folder).questions("interpolate", MODULE))
-
-
 # ---- text
 
 
@@ -106,10 +100,6 @@ def _write_text(folder: Path) -> None:
 
 def _read_documents(name: str) -> Callable[[Path], Any]:
     return lambda folder: [document.text for document in sources.open_documents(folder / name)]
-
-
-def _write_text_records(folder: Path) -> None:
-    records.write_records(folder / "text.array_record", (text.encode() for text in DOCUMENTS))
 
 
 def _write_articles(folder: Path) -> None:
@@ -176,15 +166,9 @@ def _write_tasks(folder: Path) -> None:
     mrpc = [f"{n % 2}\t{n}\t{n + 100}\tHe said {n}.\tHe told {n}." for n in range(8)]
     cola = [f"gj04\t{n % 2}\t\tThe car number {n} is red." for n in range(8)]
     context = "The dog saw a red car in the park ."
-    qas = [
-        {
-            "id": f"q{n}",
-            "question": "What did the dog see ?",
-            "is_impossible": bool(n % 2),
-            "answers": [] if n % 2 else [{"text": "a red car", "answer_start": 12}],
-        }
-        for n in range(4)
-    ]
+    answers = [[{"text": "a red car", "answer_start": 12}], []]
+    asked = {"question": "What did the dog see ?"}
+    qas = [asked | {"id": f"q{n}", "is_impossible": bool(n % 2), "answers": answers[n % 2]} for n in range(4)]
     squad = {"version": "v2.0", "data": [{"title": "Dog", "paragraphs": [{"context": context, "qas": qas}]}]}
     folio = [
         {"premises": ["A dog is red.", "All red play."], "conclusion": "It is good.", "label": label}
@@ -214,13 +198,9 @@ def _write_tasks(folder: Path) -> None:
 
 def _examples(name: str, split: str = "validation") -> Callable[[Path], Any]:
     return lambda folder: [
-        dataclasses_or_tuples(one) for one in tasks.open_task(name).examples(folder, split)
+        one._asdict() if hasattr(one, "_asdict") else one
+        for one in tasks.open_task(name).examples(folder, split)
     ]
-
-
-def dataclasses_or_tuples(example: Any) -> Any:
-    """An example as what `reader.canonical` takes."""
-    return example._asdict() if hasattr(example, "_asdict") else example
 
 
 def _write_glue_tfds(folder: Path) -> None:
@@ -228,13 +208,9 @@ def _write_glue_tfds(folder: Path) -> None:
     _prepare_tfds(folder, "glue", rows, "2.0.0", "rte")
 
 
-def _read_predictions(folder: Path) -> Any:
-    from folnet.tasks import files, squad
-
-    return files.read_predictions(folder / "RTE.tsv"), squad.read_predictions(folder / "answers.json")
-
-
 _TFDS = ["**/*.json", "**/*array_record*"]
+_GENERATED: dict[str, Any] = {"read": _generate, "whole": lambda folder: None}
+_tasks = functools.partial(Reader, make=_write_tasks)
 
 READERS: tuple[Reader, ...] = (
     Reader(
@@ -249,31 +225,31 @@ READERS: tuple[Reader, ...] = (
         "tp_transformer.mathematics.generation",
         _generate,
         ["set/*.json", "set/*/*.txt"],
-        _generate_again,
         writes=["set/**/*", "set/.lock"],
-        whole=lambda folder: None,
+        **_GENERATED,
     ),
     Reader(
         "a set half generated, gone on with",
         "tp_transformer.mathematics.generation",
         _begin_to_generate,
         ["set/*.json", "set/.parts/*", "set/.parts/*/*/*"],
-        _generate_again,
         writes=["set/**/*", "set/.lock", "set/.parts/**/*"],
-        whole=lambda folder: None,
+        **_GENERATED,
     ),
     Reader(
         "questions prepared by TFDS",
         "tp_transformer.mathematics.tfds",
         _write_math_tfds,
         _TFDS,
-        _read_math_tfds,
+        lambda folder: list(mathematics.open_source(folder).questions("interpolate", MODULE)),
     ),
     Reader("text", "folnet.pretraining.sources", _write_text, ["*.txt"], _read_documents("text.txt")),
     Reader(
         "array_record of texts",
         "folnet.pretraining.records",
-        _write_text_records,
+        lambda folder: records.write_records(
+            folder / "text.array_record", (text.encode() for text in DOCUMENTS)
+        ),
         ["*.array_record"],
         _read_documents("text.array_record"),
         checked=True,
@@ -295,12 +271,20 @@ READERS: tuple[Reader, ...] = (
         writes=["windows/**/*", "windows/.done/*", "windows/.lock"],
         whole=lambda folder: None,
     ),
-    Reader("GLUE, RTE", "folnet.tasks.glue", _write_tasks, ["RTE/*"], _examples("rte")),
-    Reader("GLUE, CoLA", "folnet.tasks.glue", _write_tasks, ["CoLA/*"], _examples("cola")),
-    Reader("GLUE, MRPC", "folnet.tasks.glue", _write_tasks, ["MRPC/*"], _examples("mrpc")),
+    _tasks("GLUE, RTE", "folnet.tasks.glue", damaged=["RTE/*"], read=_examples("rte")),
+    _tasks("GLUE, CoLA", "folnet.tasks.glue", damaged=["CoLA/*"], read=_examples("cola")),
+    _tasks("GLUE, MRPC", "folnet.tasks.glue", damaged=["MRPC/*"], read=_examples("mrpc")),
     Reader("GLUE prepared by TFDS", "folnet.tasks.tfds", _write_glue_tfds, _TFDS, _examples("rte")),
-    Reader("SQuAD", "folnet.tasks.squad", _write_tasks, ["dev-v2.0.json"], _examples("squad2")),
-    Reader("FOLIO", "folnet.tasks.folio", _write_tasks, ["folio*"], _examples("folio")),
-    Reader("CLUTRR", "folnet.tasks.clutrr", _write_tasks, ["data_*/*"], _examples("clutrr23", "train")),
-    Reader("predictions", "folnet.tasks.files", _write_tasks, ["RTE.tsv", "answers.json"], _read_predictions),
+    _tasks("SQuAD", "folnet.tasks.squad", damaged=["dev-v2.0.json"], read=_examples("squad2")),
+    _tasks("FOLIO", "folnet.tasks.folio", damaged=["folio*"], read=_examples("folio")),
+    _tasks("CLUTRR", "folnet.tasks.clutrr", damaged=["data_*/*"], read=_examples("clutrr23", "train")),
+    _tasks(
+        "predictions",
+        "folnet.tasks.files",
+        damaged=["RTE.tsv", "answers.json"],
+        read=lambda folder: (
+            files.read_predictions(folder / "RTE.tsv"),
+            squad.read_predictions(folder / "answers.json"),
+        ),
+    ),
 )

@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,43 +11,33 @@ import jax
 import numpy as np
 
 
-def _equal(valid: Any, found: Any) -> bool:
-    return canonical(valid) == canonical(found)
-
-
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A reader of files.
+    """A reader of files."""
 
-    Attributes:
-        name: of what is read.
-        code: where it is done.
-        make: writes small valid files into an empty folder.
-        damaged: patterns of those that come to harm.
-        read: reads them; what it gives is what they mean.
-        checked: whether no change of meaning may go unnoticed, since the format has a checksum.
-        same: whether what was read means the same as the valid files.
-        errors: what it raises, besides ValueError, for files it cannot read.
-        writes: patterns of what it may write into the folder, if it can read; never in part.
-        whole: raises if what it has written is not whole; by default all that it writes goes with success.
-        planted: contents that would run something if they were let.
-    """
-
-    name: str
-    code: str
-    make: Callable[[Path], None]
-    damaged: Sequence[str]
-    read: Callable[[Path], Any]
-    checked: bool = False
-    same: Callable[[Any, Any], bool] = _equal
-    errors: tuple[type[Exception], ...] = ()
-    writes: Sequence[str] = ()
+    name: str  # of what is read
+    code: str  # where it is done
+    make: Callable[[Path], Any]  # writes small valid files into an empty folder
+    damaged: Sequence[str]  # patterns of those that come to harm
+    read: Callable[[Path], Any]  # reads them; what it gives is what they mean
+    checked: bool = False  # whether no change of meaning may go unnoticed, since the format has a checksum
+    # whether what was read means the same as the valid files
+    same: Callable[[Any, Any], bool] = lambda valid, found: canonical(valid) == canonical(found)
+    errors: tuple[type[Exception], ...] = ()  # what it raises, besides ValueError, for files it cannot read
+    writes: Sequence[str] = ()  # patterns of what it may write into the folder, if it can read; never in part
+    # raises if what it has written is not whole; by default all that it writes goes with success
     whole: Callable[[Path], None] | None = None
+    # contents that would run something if they were let
     planted: Callable[[Path], Sequence[bytes]] = lambda folder: ()
 
     def files(self, folder: Path) -> list[Path]:
         """Those that come to harm, by name."""
         return sorted({path for pattern in self.damaged for path in folder.glob(pattern) if path.is_file()})
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Writes JSON lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def canonical(value: Any) -> str:

@@ -1,13 +1,12 @@
 """Readers of records: metrics, configs and summaries of runs, lines of results, tables, measurements."""
 
 import dataclasses
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks import kernel_cases, measured
-from benchmarks.reliability.reader import Reader
+from benchmarks.reliability.reader import Reader, write_lines
 from experiments.folnet_finetune.measures import Best
 from experiments.kinship import measures as kinship_measures
 from experiments.llrnn.config import Config as LLRNNConfig
@@ -19,7 +18,7 @@ from kernels import tables
 
 def _write_metrics(folder: Path) -> None:
     lines = [{"step": step, "loss": 1 / step, "train_seconds": 0.1 * step} for step in range(1, 9)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    write_lines(folder / "metrics.jsonl", lines)
 
 
 def _resume_metrics(folder: Path) -> Any:
@@ -48,16 +47,11 @@ def _read_config(folder: Path) -> Any:
     return releasing.read_run_config(LLRNNConfig, folder / "run")
 
 
-def _write_best(folder: Path) -> None:
-    write_json(folder / "metrics.json", {"step": 4, "main": 0.5, "accuracy": 0.5})
-
-
 def _read_best(folder: Path) -> Any:
     best = Best(folder, None, None)  # pyrefly: ignore[bad-argument-type] -- neither is asked
-    record = best.record
-    if record is None:
+    if best.record is None:
         raise ValueError(f"{folder} has no record")
-    return record
+    return best.record
 
 
 def _write_kinship(folder: Path) -> None:
@@ -65,7 +59,7 @@ def _write_kinship(folder: Path) -> None:
         {"preset": "quick", "model": "j.a", "seed": seed, "accuracies": {"2": 0.5}, "curve": [[1, 0.5, 0.25]]}
         for seed in range(3)
     ]
-    (folder / "learning.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    write_lines(folder / "learning.jsonl", lines)
 
 
 def _read_kinship(folder: Path) -> Any:
@@ -75,28 +69,22 @@ def _read_kinship(folder: Path) -> Any:
     ]
 
 
-def _write_tables(folder: Path) -> None:
-    line = {"operation": "trans", "kind": {"dtype": "float32"}, "sizes": {"T": 64}, "backend": "gpu"}
-    fastest, blocks = [line | {"record": "results"}], [line | {"direction": "forward", "blocks": {"T": 32}}]
-    (folder / "chip.json").write_text(
-        json.dumps({"chip": "A", "fastest": fastest, "blocks": blocks}), "utf-8"
-    )
+_LINE = {"operation": "trans", "kind": {"dtype": "float32"}, "sizes": {"T": 64}, "backend": "gpu"}
+_TABLE = {
+    "chip": "A",
+    "fastest": [_LINE | {"record": "results"}],
+    "blocks": [_LINE | {"direction": "forward", "blocks": {"T": 32}}],
+}
 
 
 def _read_tables(folder: Path) -> Any:
-    before = tables.FOLDER
-    tables.FOLDER = folder
+    kind, sizes = {"dtype": "float32"}, {"T": 64}
     try:
-        tables.read.cache_clear()
-        sizes: Mapping[str, int] = {"T": 64}
-        kind = {"dtype": "float32"}
-        return (
-            tables.read(),
-            tables.fastest("A", "trans", kind, sizes),
-            tables.blocks("A", "trans", "gpu", "forward", kind, sizes),
-        )
+        with mock.patch.object(tables, "FOLDER", folder):
+            tables.read.cache_clear()
+            fastest = tables.fastest("A", "trans", kind, sizes)
+            return tables.read(), fastest, tables.blocks("A", "trans", "gpu", "forward", kind, sizes)
     finally:
-        tables.FOLDER = before
         tables.read.cache_clear()
 
 
@@ -122,37 +110,36 @@ def _write_measured(folder: Path) -> None:
         write_json(folder / f"{name}.json", content)
 
 
-def _read_measured(folder: Path) -> Any:
-    return dataclasses.asdict(measured.read(folder))
-
-
+_WORKDIR = "experiments.runtime.workdir"
+_METRICS, _BEST = "experiments.runtime.metrics", "experiments.folnet_finetune.measures"
+_RUNS, _KINSHIP = "experiments.runtime.releasing", "experiments.kinship.measures"
+_RUN = {"writes": ["run/.lock", "run/config.json"], "whole": lambda folder: None}
 READERS: tuple[Reader, ...] = (
     Reader(
-        "metrics, gone on with",
-        "experiments.runtime.metrics",
-        _write_metrics,
-        ["metrics.jsonl"],
-        _resume_metrics,
-        writes=["metrics.jsonl"],
+        "metrics, gone on with", _METRICS, _write_metrics, ["*.jsonl"], _resume_metrics, writes=["*.jsonl"]
+    ),
+    Reader("a run's directory", _WORKDIR, _write_workdir, ["run/*.json"], _open_workdir, **_RUN),
+    Reader("a run's config", _RUNS, _write_workdir, ["run/config.json"], _read_config),
+    Reader(
+        "best of fine-tuning",
+        _BEST,
+        lambda folder: write_json(folder / "metrics.json", {"step": 4, "main": 0.5, "accuracy": 0.5}),
+        ["*.json"],
+        _read_best,
+    ),
+    Reader("record of kinship", _KINSHIP, _write_kinship, ["*.jsonl"], _read_kinship),
+    Reader(
+        "folder of the accelerator",
+        "benchmarks.measured",
+        _write_measured,
+        ["**/*.json"],
+        lambda folder: dataclasses.asdict(measured.read(folder)),
     ),
     Reader(
-        "a run's directory",
-        "experiments.runtime.workdir",
-        _write_workdir,
-        ["run/*.json"],
-        _open_workdir,
-        writes=["run/.lock", "run/config.json"],
-        whole=lambda folder: None,
+        "tables of kernels",
+        "kernels.tables",
+        lambda folder: write_json(folder / "chip.json", _TABLE),
+        ["*.json"],
+        _read_tables,
     ),
-    Reader(
-        "a run's config", "experiments.runtime.releasing", _write_workdir, ["run/config.json"], _read_config
-    ),
-    Reader(
-        "best of fine-tuning", "experiments.folnet_finetune.measures", _write_best, ["*.json"], _read_best
-    ),
-    Reader("record of kinship", "experiments.kinship.measures", _write_kinship, ["*.jsonl"], _read_kinship),
-    Reader(
-        "folder of the accelerator", "benchmarks.measured", _write_measured, ["**/*.json"], _read_measured
-    ),
-    Reader("tables of kernels", "kernels.tables", _write_tables, ["*.json"], _read_tables),
 )

@@ -1,4 +1,4 @@
-"""The runs that the soak kills: each experiment, as small as it gets with everything in it.
+"""The runs that the soak kills: every experiment's default preset, as small as it gets with everything in it.
 
 All end by steps, none by the clock: how many steps fit into a second differs from run to run, killed or not.
 For the same reason there are no baselines that get as many seconds as the model.
@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.registry import EXPERIMENTS
 from folnet import FOLNetConfig, FOLNetForPreTraining, parameters
 from folnet.tokenization import WordPieceTokenizer
 
-_FOLNET: dict[str, Any] = {
+FOLNET: dict[str, Any] = {
     "vocab_size": 104,
     "hidden_size": 16,
     "relation_size": 8,
@@ -26,25 +27,15 @@ _FOLNET: dict[str, Any] = {
     "max_distance": 8,
     "max_position_embeddings": 16,
 }
-_KINSHIP: dict[str, Any] = {
-    "hidden_size": 8,
-    "relation_size": 4,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "head_size": 4,
-    "intermediate_size": 12,
-    "relation_intermediate_size": 8,
-}
+"""Fields of a small FOLNet's config."""
+_HALVED = ("hidden_size", "relation_size", "head_size", "intermediate_size", "relation_intermediate_size")
+KINSHIP = {name: FOLNET[name] // 2 for name in _HALVED}
+KINSHIP |= {"num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A run, as a user starts it.
-
-    Attributes:
-        name: of the experiment.
-        command: what starts it, without its workdir.
-    """
+    """A run as a user starts it: the experiment's name, and the command without its workdir."""
 
     name: str
     command: tuple[str, ...]
@@ -54,78 +45,42 @@ class Subject:
         return [*self.command, f"--workdir={workdir}"]
 
 
-def experiment(name: str, preset: str, fields: dict[str, Any]) -> Subject:
+def subject(name: str, preset: str, fields: dict[str, Any]) -> Subject:
     """An experiment's program with some fields of a preset changed."""
     flags = (f"--config.{field}={value}" for field, value in fields.items())
-    config = f"--config=experiments/configs/{name}.py:{preset}"
-    return Subject(name, (sys.executable, "-m", f"experiments.{name}", config, *flags))
+    return Subject(name, (sys.executable, "-m", f"experiments.{name}", f"--config={preset}", *flags))
 
 
 def all_subjects(data: Path) -> dict[str, Subject]:
-    """The six experiments.
-
-    Args:
-        data: a folder for the text and the checkpoint that two of them begin with; written here if it is new.
-    """
+    """All experiments; the folder is for the text and the checkpoint that two of them begin with."""
     if not (data / "checkpoint" / "vocab.txt").exists():
         _write_data(data)
     every: dict[str, Any] = {"log_every": 2, "checkpoint_every": 4, "eval_every": 8}
-    found = [
-        experiment(
-            "boxworld",
-            "quick",
-            every
-            | {"steps": 40, "batch_size": 8, "updates": 2, "unroll": 5, "groups": 2, "seeds": 2}
-            | {"agent.features": 8, "agent.two_simplicial_features": 4, "agent.head_features": (8,)}
-            | {"board.horizon": 12, "eval_episodes": 40, "final_episodes": 40},
-        ),
-        experiment(
-            "mathematics",
-            "quick",
-            every
-            | {"steps": 100, "batch_size": 8, "warmup_steps": 2, "eval_batch_size": 8, "eval_questions": 8}
-            | {"data.modules": ("numbers__place_value", "numbers__is_factor"), "data.train": 300}
-            | {"data.test": 20, "data.buckets": ("54x8",), "role_questions": 8, "role_clusters": 3}
-            | {
-                "model.features": 16,
-                "model.filter_features": 24,
-                "model.num_heads": 2,
-                "model.num_layers": 1,
-            },
-        ),
-        experiment(
-            "folnet_pretrain",
-            "quick",
-            every
-            | {"steps": 60, "batch_size": 8, "eval_batch_size": 16, "blanks": 4, "baseline": "none"}
-            | {"data.source": data / "text.txt", "data.new_vocabulary": 100, "data.length": 16}
-            | {f"model.{name}": value for name, value in _FOLNET.items()},
-        ),
-        experiment(
-            "folnet_finetune",
-            "rte",
-            every
-            | {"data_dir": data, "checkpoint": data / "checkpoint", "length": 16, "batch_size": 2}
-            | {"epochs": 20, "eval_batch_size": 4, "lr": 0.003},
-        ),
-        experiment(
-            "kinship",
-            "quick",
-            every
-            | {"steps": 160, "max_seconds": 0.0, "model": "j.a", "match": "jm.ap", "baselines": ()}
-            | {"metric_lengths": (3, 4), "batch_size": 4, "eval_batch_size": 8, "warmup_steps": 2}
-            | {"data.train_lengths": (2, 3), "data.test_lengths": (2, 3, 4), "data.test_problems": 7}
-            | {f"sizes.{name}": value for name, value in _KINSHIP.items()},
-        ),
-        experiment(
-            "llrnn",
-            "quick",
-            every
-            | {"steps": 400, "batch_size": 8, "baseline.name": "none", "eval_examples": 6}
-            | {"final_examples": 6, "cell.features": 8},
-        ),
-    ]
-    return {subject.name: subject for subject in found}
+    changed: dict[str, dict[str, Any]] = {
+        "boxworld": {"steps": 40, "batch_size": 8, "updates": 2, "unroll": 5, "groups": 2, "seeds": 2}
+        | {"agent.features": 8, "agent.two_simplicial_features": 4, "agent.head_features": (8,)}
+        | {"board.horizon": 12, "eval_episodes": 40, "final_episodes": 40},
+        "mathematics": {"steps": 100, "batch_size": 8, "warmup_steps": 2, "eval_batch_size": 8}
+        | {"data.modules": ("numbers__place_value", "numbers__is_factor"), "data.train": 300}
+        | {"data.test": 20, "data.buckets": ("54x8",), "role_questions": 8, "role_clusters": 3}
+        | {"model.features": 16, "model.filter_features": 24, "model.num_heads": 2, "model.num_layers": 1}
+        | {"eval_questions": 8},
+        "folnet_pretrain": {"steps": 60, "batch_size": 8, "eval_batch_size": 16, "blanks": 4}
+        | {"data.source": data / "text.txt", "data.new_vocabulary": 100, "data.length": 16}
+        | {"baseline": "none", **{f"model.{name}": value for name, value in FOLNET.items()}},
+        "folnet_finetune": {"data_dir": data, "checkpoint": data / "checkpoint", "length": 16}
+        | {"batch_size": 2, "epochs": 20, "eval_batch_size": 4, "lr": 0.003},
+        "kinship": {"steps": 160, "max_seconds": 0.0, "model": "j.a", "match": "jm.ap", "baselines": ()}
+        | {"metric_lengths": (3, 4), "batch_size": 4, "eval_batch_size": 8, "warmup_steps": 2}
+        | {"data.train_lengths": (2, 3), "data.test_lengths": (2, 3, 4), "data.test_problems": 7}
+        | {f"sizes.{name}": value for name, value in KINSHIP.items()},
+        "llrnn": {"steps": 400, "batch_size": 8, "baseline.name": "none", "eval_examples": 6}
+        | {"final_examples": 6, "cell.features": 8},
+    }
+    return {
+        name: subject(name, experiment.default, every | changed[name])
+        for name, experiment in EXPERIMENTS.items()
+    }
 
 
 def _write_data(folder: Path) -> None:
@@ -150,10 +105,14 @@ def _write_data(folder: Path) -> None:
         table.parent.mkdir(exist_ok=True)
         table.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]), encoding="utf-8")
     tokenizer = WordPieceTokenizer.train(documents, 100)
-    model = FOLNetForPreTraining(FOLNetConfig(**(_FOLNET | {"vocab_size": tokenizer.padded_vocab_size})))
-    drawn = {
-        name: rng.normal(0, 0.02, shape).astype(np.float32)
-        for name, shape in parameters.shapes(model).items()
-    }
-    model.save_pretrained(folder / "checkpoint", parameters.nest(drawn))
+    model, params = drawn(FOLNetForPreTraining, vocab_size=tokenizer.padded_vocab_size)
+    model.save_pretrained(folder / "checkpoint", params)
     tokenizer.save(folder / "checkpoint" / "vocab.txt")
+
+
+def drawn(kind: Any, **fields: Any) -> tuple[Any, dict[str, Any]]:
+    """A small FOLNet of some kind that was not trained, and its parameters."""
+    model, rng = kind(FOLNetConfig(**(FOLNET | fields))), np.random.default_rng(0)
+    shapes = parameters.shapes(model).items()
+    flat = {name: rng.normal(0, 0.02, shape).astype(np.float32) for name, shape in shapes}
+    return model, parameters.nest(flat)

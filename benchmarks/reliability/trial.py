@@ -26,24 +26,15 @@ _NETWORK = ("socket.connect", "urllib.Request")
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """What became of a case: the kind of damage, the file, and the message or what is the matter.
 
-    Attributes:
-        kind: of damage.
-        file: that was damaged.
-        result: `REFUSED`, `SAME` or `READ`; anything else is a finding.
-        told: the message, or what is the matter.
+    The result is `REFUSED`, `SAME` or `READ`; anything else is a finding.
     """
 
     kind: str
     file: str
     result: str
     told: str = ""
-
-    @property
-    def is_finding(self) -> bool:
-        """Whether it should not have been so."""
-        return self.result not in (REFUSED, SAME, READ)
 
 
 class Watch:
@@ -95,11 +86,6 @@ class Watch:
         return where.startswith(self._trusted) and not inside
 
 
-def draw_of(seed: int, reader: str, number: int) -> random.Random:
-    """What decides all of a case."""
-    return random.Random(f"{seed} {reader} {number}")
-
-
 def harm(
     reader: Reader, folder: Path, others: list[Path], number: int, draw: random.Random
 ) -> tuple[str, Path]:
@@ -109,7 +95,7 @@ def harm(
         The kind of damage, and the file.
     """
     files = reader.files(folder)
-    kind, path = damage.chosen(number), damage.picked(files, draw)
+    kind, path = damage.chosen(number), draw.choice(files)
     if kind == damage.PLANTED and not (planted := reader.planted(folder)):
         kind = "noise in a range"
     if kind in (damage.SWAPPED, damage.GONE) and not others:
@@ -120,9 +106,9 @@ def harm(
     if kind == damage.GONE:
         path.unlink()
     elif kind == damage.PLANTED:
-        path.write_bytes(damage.picked(planted, draw))
+        path.write_bytes(draw.choice(planted))
     elif kind == damage.SWAPPED:
-        path.write_bytes(damage.picked(others, draw).read_bytes())
+        path.write_bytes(draw.choice(others).read_bytes())
     else:
         path.write_bytes(damage.damaged(content, kind, draw) if content else b"\0")
     return kind, path
@@ -138,19 +124,11 @@ def attempt(
     seed: int,
     watch: Watch,
 ) -> Outcome:
-    """Makes one case.
+    """Makes one case in a folder `room`, from the valid files and what they mean.
 
-    Args:
-        reader: which.
-        valid: the folder of its valid files.
-        meaning: of those.
-        room: a folder for the case; made, and removed.
-        others: files of other readers, for swapping.
-        number: of the case.
-        seed: of all cases.
-        watch: what listens.
+    `others` are files of other readers, for swapping; `watch` listens to what the reader does.
     """
-    draw = draw_of(seed, reader.name, number)
+    draw = random.Random(f"{seed} {reader.name} {number}")  # what decides all of a case
     folder = room / "case"
     shutil.copytree(valid, folder)
     try:

@@ -4,7 +4,9 @@ import functools
 import io
 import json
 import pickle
+import shutil
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.reliability.reader import Reader
+from benchmarks.reliability.reader import Reader, canonical, write_lines
+from benchmarks.reliability.subjects import drawn
 from experiments.exporting import Exportable, Input, Options, Output, export_model, run_exported
 from experiments.folnet_finetune import config as finetune_configs
 from experiments.folnet_finetune.model import begin, make, misfits
@@ -22,7 +25,7 @@ from experiments.folnet_pretrain import convert as convert_folnet
 from experiments.runtime import packing, torch_files
 from experiments.runtime.checkpoints import CheckpointError, Checkpoints
 from experiments.runtime.workdir import write_json
-from folnet import FOLNet, FOLNetConfig, parameters
+from folnet import FOLNet
 from folnet.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 ARRAYS = {
@@ -30,18 +33,6 @@ ARRAYS = {
     "half": np.asarray([1.5, -2.0], np.float16),
     "steps": np.asarray(7, np.int64),
 }
-FOLNET = FOLNetConfig(
-    vocab_size=104,
-    hidden_size=8,
-    relation_size=4,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    head_size=4,
-    intermediate_size=12,
-    relation_intermediate_size=8,
-    max_distance=8,
-    max_position_embeddings=16,
-)
 
 
 class Planted:
@@ -52,10 +43,6 @@ class Planted:
         return exec, ("open('/dev/shm/fuzz_was_here', 'w').close()",)
 
 
-def _write_zip(folder: Path) -> None:
-    torch_files.save(folder / "model.pt", ARRAYS)
-
-
 def _planted_zip(folder: Path) -> Sequence[bytes]:
     files = []
     for program in (pickle.dumps(Planted(), 2), b"cos\nsystem\n(S'touch /dev/shm/fuzz_was_here'\ntR."):
@@ -64,6 +51,9 @@ def _planted_zip(folder: Path) -> Sequence[bytes]:
             archive.writestr("archive/data.pkl", program)
         files.append(file.getvalue())
     return [*files, pickle.dumps(Planted()), pickle.dumps({"model": Planted()}, 4)]
+
+
+_LEGACY = pickle.dumps(torch_files.LEGACY_MAGIC, 2) + pickle.dumps(torch_files.LEGACY_PROTOCOL, 2)
 
 
 def _write_legacy(folder: Path) -> None:
@@ -78,41 +68,18 @@ def _write_legacy(folder: Path) -> None:
         + tensor
         + b"ccollections\nOrderedDict\n)RtRu."
     )
-    parts = [pickle.dumps(torch_files.LEGACY_MAGIC, 2), pickle.dumps(torch_files.LEGACY_PROTOCOL, 2)]
-    parts += [
-        pickle.dumps({"protocol_version": 1001, "little_endian": True}, 2),
-        saved,
-        pickle.dumps(["0"], 2),
-    ]
-    parts += [struct.pack("<q", numbers.size), numbers.tobytes()]
-    (folder / "model.pt").write_bytes(b"".join(parts))
+    machine = pickle.dumps({"protocol_version": 1001, "little_endian": True}, 2)
+    storages = pickle.dumps(["0"], 2) + struct.pack("<q", numbers.size) + numbers.tobytes()
+    (folder / "model.pt").write_bytes(_LEGACY + machine + saved + storages)
 
 
 def _planted_legacy(folder: Path) -> Sequence[bytes]:
-    start = pickle.dumps(torch_files.LEGACY_MAGIC, 2) + pickle.dumps(torch_files.LEGACY_PROTOCOL, 2)
     machine = pickle.dumps({"little_endian": True}, 2)
-    return [
-        pickle.dumps(Planted(), 2),
-        start + pickle.dumps(Planted(), 2),
-        start + machine + pickle.dumps(Planted(), 2),
-    ]
-
-
-def _read_torch(folder: Path) -> Any:
-    return torch_files.read_state_dict(folder / "model.pt")
-
-
-def _folnet() -> tuple[FOLNet, dict[str, Any]]:
-    model, rng = FOLNet(FOLNET), np.random.default_rng(0)
-    drawn = {
-        name: rng.normal(0, 0.02, shape).astype(np.float32)
-        for name, shape in parameters.shapes(model).items()
-    }
-    return model, parameters.nest(drawn)
+    return [start + pickle.dumps(Planted(), 2) for start in (b"", _LEGACY, _LEGACY + machine)]
 
 
 def _write_folnet(folder: Path) -> None:
-    model, params = _folnet()
+    model, params = drawn(FOLNet)
     model.save_pretrained(folder, params)
 
 
@@ -124,9 +91,7 @@ def _read_folnet(folder: Path) -> Any:
 def _write_authors(folder: Path) -> None:
     _write_folnet(folder / "ours")
     convert_folnet.to_authors(str(folder / "ours"), str(folder / "theirs"))
-    for path in (folder / "ours").iterdir():
-        path.unlink()
-    (folder / "ours").rmdir()
+    shutil.rmtree(folder / "ours")
 
 
 def _convert(folder: Path) -> Any:
@@ -144,10 +109,6 @@ def _finetuning(folder: Path) -> Any:
 def _write_vocabulary(folder: Path) -> None:
     letters = [chr(code) for code in range(97, 123)]
     WordPieceTokenizer([*SPECIAL_TOKENS, *letters, *(f"##{c}" for c in letters)]).save(folder / "vocab.txt")
-
-
-def _read_vocabulary(folder: Path) -> Any:
-    return WordPieceTokenizer.load(folder / "vocab.txt").vocabulary
 
 
 # ---- runs
@@ -177,20 +138,13 @@ def _write_run(folder: Path) -> None:
         checkpoints.save(step, state(step), {"train_seconds": float(step)})
     checkpoints.close()
     write_json(folder / "config.json", {"steps": 9})
-    lines = [{"step": step, "loss": 1 / step} for step in (1, 2)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    write_lines(folder / "metrics.jsonl", [{"step": step, "loss": 1 / step} for step in (1, 2)])
 
 
 def _write_packed(folder: Path) -> None:
     _write_run(folder / "run")
     packing.pack(folder / "run", abstract(), folder / "packed")
-    import shutil
-
     shutil.rmtree(folder / "run")
-
-
-def _read_packed(folder: Path) -> Any:
-    return packing.read_state(folder / "packed", abstract())
 
 
 def _unpack(folder: Path) -> Any:
@@ -217,8 +171,6 @@ def _restore(folder: Path) -> Any:
 
 def _either(valid: Any, found: Any) -> bool:
     """The last checkpoint, or the one before it as it was saved."""
-    from benchmarks.reliability.reader import canonical
-
     if found.step not in (1, 2):
         return False
     wanted = {"state": state(found.step), "progress": {"train_seconds": float(found.step)}}
@@ -250,23 +202,17 @@ def _run_artifact(folder: Path) -> Any:
     return dict(model({"ids": np.asarray([[1, 2, 3, 4], [5, 6, 7, 8]], np.int32)}))
 
 
-def _read_artifact(folder: Path) -> Any:
-    return run_exported.read_artifact(folder / "model.jaxmodel")
-
-
 def _write_requests(folder: Path) -> None:
     _write_artifact(folder)
     rows = np.arange(40, dtype=np.int32).reshape(10, 4)
     np.savez(folder / "in.npz", ids=rows)
-    lines = [json.dumps({"id": n, "inputs": {"ids": row.tolist()}}) for n, row in enumerate(rows)]
-    (folder / "in.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    asked = [{"id": n, "inputs": {"ids": row.tolist()}} for n, row in enumerate(rows)]
+    write_lines(folder / "in.jsonl", asked)
 
 
 @functools.cache
 def _served(artifact: bytes) -> run_exported.Model:
     """The model that answers; loaded once, it is not what is damaged."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.jaxmodel"
         path.write_bytes(artifact)
@@ -292,23 +238,23 @@ def _planted_requests(folder: Path) -> Sequence[bytes]:
     return [archive.getvalue(), objects.getvalue(), pickle.dumps(Planted())]
 
 
+_TORCH = functools.partial(
+    Reader,
+    code="experiments.runtime.torch_files",
+    damaged=["*.pt"],
+    read=lambda folder: torch_files.read_state_dict(folder / "model.pt"),
+)
+_PACKED = functools.partial(
+    Reader, code="experiments.runtime.packing", make=_write_packed, checked=True, errors=(CheckpointError,)
+)
+_EXPORTED = functools.partial(Reader, code="experiments.exporting.run_exported")
 READERS: tuple[Reader, ...] = (
-    Reader(
+    _TORCH(
         "PyTorch, zip",
-        "experiments.runtime.torch_files",
-        _write_zip,
-        ["*.pt"],
-        _read_torch,
+        make=lambda folder: torch_files.save(folder / "model.pt", ARRAYS),
         planted=_planted_zip,
     ),
-    Reader(
-        "PyTorch, legacy",
-        "experiments.runtime.torch_files",
-        _write_legacy,
-        ["*.pt"],
-        _read_torch,
-        planted=_planted_legacy,
-    ),
+    _TORCH("PyTorch, legacy", make=_write_legacy, planted=_planted_legacy),
     Reader(
         "FOLNet's authors, converted",
         "experiments.folnet_pretrain.convert",
@@ -322,24 +268,22 @@ READERS: tuple[Reader, ...] = (
         "pretrained FOLNet", "folnet.pretrained", _write_folnet, ["*.json", "*.safetensors"], _read_folnet
     ),
     Reader("start of fine-tuning", "experiments.folnet_finetune.model", _write_folnet, ["*.*"], _finetuning),
-    Reader("vocabulary", "folnet.tokenization", _write_vocabulary, ["vocab.txt"], _read_vocabulary),
     Reader(
-        "packed run, its state",
-        "experiments.runtime.packing",
-        _write_packed,
-        ["packed/state.safetensors"],
-        _read_packed,
-        checked=True,
-        errors=(CheckpointError,),
+        "vocabulary",
+        "folnet.tokenization",
+        _write_vocabulary,
+        ["vocab.txt"],
+        lambda folder: WordPieceTokenizer.load(folder / "vocab.txt").vocabulary,
     ),
-    Reader(
+    _PACKED(
+        "packed run, its state",
+        damaged=["packed/state.safetensors"],
+        read=lambda folder: packing.read_state(folder / "packed", abstract()),
+    ),
+    _PACKED(
         "packed run, gone on with",
-        "experiments.runtime.packing",
-        _write_packed,
-        ["packed/*"],
-        _unpack,
-        checked=True,
-        errors=(CheckpointError,),
+        damaged=["packed/*"],
+        read=_unpack,
         writes=["again/**/*"],
         whole=_unpacked_whole,
     ),
@@ -354,37 +298,33 @@ READERS: tuple[Reader, ...] = (
         errors=(CheckpointError,),
         writes=["checkpoints*/**/*"],
     ),
-    Reader(
+    _EXPORTED(
         "artifact",
-        "experiments.exporting.run_exported",
-        _write_artifact,
-        ["*.jaxmodel"],
-        _read_artifact,
+        make=_write_artifact,
+        damaged=["*.jaxmodel"],
+        read=lambda folder: run_exported.read_artifact(folder / "model.jaxmodel"),
         checked=True,
     ),
-    Reader(
+    _EXPORTED(
         "artifact with weights beside it",
-        "experiments.exporting.run_exported",
-        functools.partial(_write_artifact, where="beside"),
-        ["*.*"],
-        _run_artifact,
+        make=functools.partial(_write_artifact, where="beside"),
+        damaged=["*.*"],
+        read=_run_artifact,
         checked=True,
     ),
-    Reader(
+    _EXPORTED(
         "file of arrays to answer",
-        "experiments.exporting.run_exported",
-        _write_requests,
-        ["in.npz"],
-        _answer("npz"),
+        make=_write_requests,
+        damaged=["in.npz"],
+        read=_answer("npz"),
         writes=["out.npz"],
         planted=_planted_requests,
     ),
-    Reader(
+    _EXPORTED(
         "file of requests to answer",
-        "experiments.exporting.run_exported",
-        _write_requests,
-        ["in.jsonl"],
-        _answer("jsonl"),
+        make=_write_requests,
+        damaged=["in.jsonl"],
+        read=_answer("jsonl"),
         writes=["out.jsonl"],
     ),
 )

@@ -3,15 +3,15 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import matplotlib
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from experiments import runtime
 from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.measures import held_out_curve
 from experiments.folnet_pretrain.parts import FOLNET
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # otherwise imported where something is drawn
 
 LINE = "entropy of the words asked for"
 BLANK = "____"
@@ -64,7 +64,7 @@ def loss(
     *,
     seconds: bool,
     last: int | None = None,
-) -> Figure:
+) -> "Figure":
     """Held-out loss of masked words during training, and what knowing only how frequent words are would lose.
 
     Args:
@@ -92,7 +92,7 @@ def loss(
     )
 
 
-def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
     """Held-out texts with a word masked: what stands there, and what each model puts there.
 
     `chosen` says which; how many are right is told of all.
@@ -108,6 +108,9 @@ def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     heights = [len(lines) + 0.8 for lines in texts]
     shares = [f"{sum(e['right'] for e in of)} of {len(of)} right" for of in answers.values()]
     columns = ["stands there", *(f"{name}\n{share}" for name, share in zip(answers, shares, strict=True))]
+    import matplotlib
+    from matplotlib.figure import Figure
+
     with runtime.plots.style(), matplotlib.rc_context({"axes.grid": False}):
         figure = Figure(figsize=(5.0 + 1.5 * len(columns), 0.17 * sum(heights) + 0.75))
         axes = figure.add_subplot()

@@ -1,9 +1,8 @@
 """Batches of pretraining examples, each a function of its step."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import grain
 import numpy as np
 from jaxtyping import Bool, Int32
 
@@ -12,6 +11,9 @@ from folnet.pretraining.pairs import NO_LABEL, SWAPPED, another_document, check_
 from folnet.pretraining.windows import SPECIAL, Window, Windows
 from folnet.settings import at_least
 from folnet.tokenization import Inputs, WordPieceTokenizer
+
+if TYPE_CHECKING:
+    import grain
 
 _ENDLESS = 2**40  # batches; also examples of an epoch, at most
 
@@ -107,6 +109,8 @@ class PretrainingBatches:
             mask_rate, max_predictions(self.length) if predictions is None else predictions, whole_words
         )
         self._dynamic, self._repeat = dynamic, repeat
+        import grain  # here: what only needs the objective does without it
+
         order = grain.MapDataset.range(len(windows))
         if shuffle:
             order = order.shuffle(seed=seed)
@@ -215,7 +219,7 @@ class PretrainingBatches:
 
     def dataset(
         self, steps: int | None = None, *, threads: int = 2, ahead: int = 4, workers: int = 0
-    ) -> grain.IterDataset[PretrainingBatch]:
+    ) -> "grain.IterDataset[PretrainingBatch]":
         """The batches as a Grain dataset that works ahead.
 
         Its iterators know their position (`get_state`, `set_state`), a small dictionary that is the same on
@@ -235,6 +239,8 @@ class PretrainingBatches:
             steps = _ENDLESS if self._repeat else len(self)
         at_least(1, threads=threads, ahead=ahead)
         at_least(0, workers=workers, steps=steps)
+        import grain  # here: it is slow to import, and training does without
+
         batches = (
             grain.MapDataset.range(steps)
             .map(self.__call__)

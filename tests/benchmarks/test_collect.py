@@ -5,7 +5,7 @@ import json
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import collect, kernel_cases, kinship_learning, mathematics_learning, measured
+from benchmarks import collect, kernel_cases, measured, records
 from kernels.two_simplicial import shapes
 
 CASE = kernel_cases.two_simplicial(shapes.VIRTUAL, jnp.bfloat16)
@@ -134,7 +134,7 @@ BAD = {
     "of another machine": ("kernels_a", {**WHERE, "chip": "Another", "rows": []}),
     "of another machine or versions": ("training_llrnn", {**THERE, "versions": {"jax": "0.11"}, "rows": []}),
     "is damaged: Expecting": ("checks_a", '{"rows": ['),
-    "expected an object": ("training_folnet", "[]"),
+    "expected an object": ("training_folnet_pretrain", "[]"),
     "rows=None, expected list": ("checks_a", WHERE),
     "operation='tuans', expected one of": ("checks_a", {**WHERE, "rows": [check(operation="tuans")]}),
     "holds=None": ("checks_a", {**WHERE, "rows": [check(holds=None)]}),
@@ -171,13 +171,12 @@ def test_an_empty_folder_is_refused(folder, tmp_path):
 def test_lines_of_runs_are_put_where_they_belong(folder, collected, tmp_path, monkeypatch):
     """A run that is there already is replaced, others are kept; then all is drawn again."""
     drawn = []
-    monkeypatch.setattr(mathematics_learning, "draw", lambda lines, preset, out: drawn.append(preset))
-    monkeypatch.setattr(kinship_learning, "draw", lambda out: drawn.append(out.name))
+    monkeypatch.setattr(records.Room, "draw", lambda room, lines, out: drawn.append(out.name))
     of_run = {**THERE, "preset": "accelerator", "model": "bert", "steps": 9, "train_seconds": 1.5}
     kinship = {**of_run, "accuracies": {}, "metric": {}, "curve": [], "parameters": 3, "form": "graph"}
     kinship |= {"train_lengths": [2], "metric_lengths": [3], "test_problems": 5, "command": "x"}
     modules = {**of_run, "initialization": "uniform", "results": {}}
-    for name, line, seeds in (("kinship", kinship, (1, 2)), ("modules", modules, (0, 1))):
+    for name, line, seeds in (("kinship", kinship, (1, 2)), ("mathematics", modules, (0, 1))):
         (folder() / name).mkdir()
         text = "".join(json.dumps({**line, "seed": seed}) + "\n" for seed in seeds)
         (folder() / name / "learning.jsonl").write_text(text)
@@ -186,19 +185,19 @@ def test_lines_of_runs_are_put_where_they_belong(folder, collected, tmp_path, mo
     old = [{**kinship, "seed": seed, "steps": 4} for seed in (0, 1)]
     (results / "learning.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
     _, told, _ = collected(folder())
-    steps = [(line["seed"], line["steps"]) for line in kinship_learning.read(results)]
+    steps = [(line["seed"], line["steps"]) for line in records.read(results)]
     assert steps == [(0, 4), (1, 9), (2, 9)]
     assert not list((results / "unfinished").iterdir())
     assert len((tmp_path / "results/mathematics/modules/learning.jsonl").read_text().splitlines()) == 2
-    assert drawn[-2:] == ["accelerator", "kinship"]
+    assert drawn[-2:] == ["modules", "kinship"]
     assert told[-1].endswith("accelerator-bert-1: removed, since it is finished")
 
 
 def test_a_run_that_lacks_what_its_table_shows_is_refused(folder, tmp_path):
     line = {**THERE, "preset": "modules", "model": "transformer", "initialization": "uniform", "seed": 0}
     line |= {"steps": 9, "train_seconds": 1.5, "results": {"interpolate": {}}}
-    (folder() / "modules").mkdir()
-    (folder() / "modules" / "learning.jsonl").write_text(json.dumps(line))
+    (folder() / "mathematics").mkdir()
+    (folder() / "mathematics" / "learning.jsonl").write_text(json.dumps(line))
     with pytest.raises(ValueError, match=r"learning\.jsonl is damaged: KeyError"):
         list(collect.collect(folder(), tmp_path / "results", tmp_path / "tables"))
     assert not (tmp_path / "results").exists()

@@ -1,6 +1,7 @@
 """The speed benchmark compares models that compute the same, and really traces the naive one."""
 
 import json
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -76,7 +77,9 @@ def test_the_record_says_where_and_when(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(llrnn, "BATCH", 2)
     monkeypatch.setattr(llrnn, "STEPS", 2)
     monkeypatch.setattr(llrnn, "CELLS", {"elman": SMALL["elman"]})
-    llrnn.measure_all(f"{tmp_path}/deep/speed.json", blocks=1)
+    given = types.SimpleNamespace(out=f"{tmp_path}/deep/speed.json", blocks=1)
+    monkeypatch.setattr(llrnn.flags, "FLAGS", given)
+    llrnn.main()
     record = json.loads((tmp_path / "deep" / "speed.json").read_text())
     assert {"date", "devices", "versions", "commit", "command", "rows"} <= set(record)
     assert "elman" in capsys.readouterr().out

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
-from benchmarks import steps
+from benchmarks import accelerator_summary, launching, steps, training
+from experiments.registry import EXPERIMENTS
 from kernels import tables
 
 
@@ -33,7 +35,42 @@ def test_a_step_is_measured():
     assert row["rows_per_second"] == pytest.approx(6 / row["seconds"]["median"])
     assert row["utilisation"] == pytest.approx(operations / row["seconds"]["median"] / 1e9)
     assert row["peak_bytes"] >= row["temporary_bytes"] + batch.nbytes
-    assert "rows/s" in steps.told(row, "rows")
+    assert "rows/s" in accelerator_summary.training({"name": "step", **row})
+
+
+def test_a_training_step_is_that_of_gradient_descent():
+    """Its loss's contractions are counted, or those of another one."""
+
+    def loss(params, batch):
+        return jnp.mean((batch @ params) ** 2)
+
+    def twice(params, batch):
+        return loss(params, batch) + loss(2 * params, batch)
+
+    given = (jnp.ones((6, 5)),)
+    of_batch = loss, optax.sgd(0.1), jnp.ones((5, 4)), given
+    rows = [
+        steps.measure_training(*of_batch, counted_loss=other, seconds=1e-3, count={}, rate=1e9)
+        for other in (None, twice)
+    ]
+    assert [row["parameters"] for row in rows] == [20, 20]
+    assert rows[1]["gflop_a_call"] == pytest.approx(2 * rows[0]["gflop_a_call"]) == 2 * 480e-9
+
+
+def test_a_measurement_may_be_several_rows(monkeypatch):
+    monkeypatch.setattr(steps, "matrix_rate", lambda size, seconds, dtype: 2.0)
+    cases = {"both": ("float32", ("a", "b"))}
+    found = steps.rows(
+        cases, lambda names, rate, seconds: [{"name": x} for x in names], matrix=1, seconds=0.1, budget=0
+    )
+    assert [row["name"] for row in found][1:] == ["a", "b"]
+
+
+def test_every_module_is_of_an_experiment():
+    rooms = launching.chosen(training, [])
+    assert set(rooms) <= set(EXPERIMENTS)
+    for room in rooms.values():
+        assert room.cases()
 
 
 def test_memory_that_is_reused_counts_once():
@@ -62,8 +99,8 @@ def test_a_loop_of_unknown_length_cannot_be_counted():
         return jax.lax.while_loop(lambda x: x.sum() > 0, lambda x: x @ x, x)
 
     assert steps.counted(function, jnp.ones((3, 3))) is None
-    row = {"rows_per_second": 5.0, "utilisation": None, "peak_bytes": None}
-    assert "? % of the matrix rate" in steps.told(row, "rows")
+    row = {"name": "loop", "rows_per_second": 5.0, "utilisation": None, "peak_bytes": None}
+    assert accelerator_summary.training(row).split() == ["loop", "5", "rows/s"]
 
 
 def test_rows_go_on_after_one_that_fails_and_end_with_the_budget(monkeypatch):
@@ -90,7 +127,7 @@ def test_rows_go_on_after_one_that_fails_and_end_with_the_budget(monkeypatch):
     assert [row.get("rate") for row in found] == [None, 2.0, None, None, 4.0, None]
     assert found[2]["failed"] == "RuntimeError: RESOURCE_EXHAUSTED: no room"
     assert found[-1]["failed"] == "not begun: the budget is spent"
-    assert steps.told(found[2], "rows") == found[2]["failed"]
+    assert found[2]["failed"] in accelerator_summary.training(found[2])
 
 
 def test_the_record_is_whole_after_every_row(tmp_path, capsys):
@@ -102,7 +139,7 @@ def test_the_record_is_whole_after_every_row(tmp_path, capsys):
             whole.append(json.loads(out.read_text())["rows"] if out.exists() else [])
             yield {"number": number}
 
-    found = steps.record(rows(), lambda row: f"row {row['number']}", str(out), "python -m this")
+    found = launching.record(rows(), lambda row: f"row {row['number']}", str(out), "python -m this")
     assert [len(rows) for rows in whole] == [0, 1, 2]
     record = json.loads(out.read_text())
     assert record["rows"] == found == [{"number": 0}, {"number": 1}, {"number": 2}]
@@ -114,4 +151,4 @@ def test_the_record_is_whole_after_every_row(tmp_path, capsys):
 
 def test_the_rate_is_that_of_a_product():
     assert steps.matrix_rate(8, 1e-3, "float32") > 0
-    assert "TFLOP/s" in steps.told({"operations_per_second": 1e12}, "rows")
+    assert "TFLOP/s" in accelerator_summary.training({"name": "product", "operations_per_second": 1e12})

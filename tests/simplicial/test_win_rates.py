@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.peers import plain_boxworld
 from simplicial import boxworld, win_rates
 from simplicial.agent import AgentOutput
-from tests.simplicial.boxworld import plain_boxworld
 from tests.simplicial.small import quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")

@@ -33,7 +33,6 @@ def test_the_innermost_busy_loop_is_counted():
     count, loops = machine_code.loops(CODE)
     assert count == 12
     assert loops == [machine_code.Loop(instructions=6, exponentials=2, square_roots=1, matrix=1)]
-    assert loops[0].per_exponential == 3
 
 
 def test_a_kernel_without_a_loop_of_exponentials():

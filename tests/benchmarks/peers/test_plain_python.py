@@ -2,8 +2,7 @@
 
 import pytest
 
-from benchmarks.peers import plain_python
-from tests.simplicial.boxworld import plain_boxworld
+from benchmarks.peers import plain_boxworld, plain_python
 
 
 @pytest.mark.slow

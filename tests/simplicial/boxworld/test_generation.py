@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
-from tests.simplicial.boxworld import plain_boxworld
 
 CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
 BOARDS = 100_000

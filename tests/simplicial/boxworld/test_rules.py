@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
-from tests.simplicial.boxworld import plain_boxworld
 
 DATA = Path(__file__).parent / "data"
 CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}

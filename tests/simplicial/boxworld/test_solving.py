@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
-from tests.simplicial.boxworld import plain_boxworld
 
 STEP = jax.jit(boxworld.step)
 RESET = jax.jit(boxworld.reset_batch, static_argnums=1)

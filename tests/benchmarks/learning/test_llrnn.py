@@ -1,12 +1,11 @@
 """The claims: lines of runs to figures and table."""
 
 import dataclasses
-import json
 
 import pytest
-from absl import app
 
-from benchmarks import llrnn_learning
+from benchmarks import records
+from benchmarks.learning import llrnn as learning
 from experiments.llrnn import config as presets
 
 
@@ -22,36 +21,26 @@ def tiny(preset):
 
 
 @pytest.mark.slow
-def test_lines_figures_and_table(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(llrnn_learning.presets, "get_config", tiny)
-    monkeypatch.setattr(llrnn_learning, "SHOWN", {"copy": ("train/error_3",)})
+def test_lines_figures_and_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(learning.llrnn, "get_config", tiny)
+    monkeypatch.setattr(learning, "SHOWN", {"copy": ("train/error_3",)})
+    room = dataclasses.replace(
+        learning.ROOM, experiment=dataclasses.replace(learning.ROOM.experiment, presets=tiny)
+    )
     out = tmp_path / "results"
-    lines = llrnn_learning.run("copy", 0, tmp_path / "run")
+    lines = records.claim(room, "copy", room.variants, 1, tmp_path / "runs", out)
+    assert records.read(out) == lines
+    assert lines[0]["command"] == "python -m experiments.llrnn --config=copy --config.seed=0"
     assert [(line["model"], line["seed"]) for line in lines] == [("ntm", 0), ("lstm", 0)]
     assert all(line["results"]["train/error_3"]["symbols"] == 8 * 3 for line in lines)
     assert [point["step"] for point in lines[0]["curve"]] == [1, 2]
 
     other = {"train/error_2": {"error": 0.5}, "train/error_3": {"error": 0.25}}
     lines += [{**line, "seed": 1, "results": other} for line in lines]
-    out.mkdir()
-    (out / "learning.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    llrnn_learning.claim([], tmp_path / "runs", out)
-    table = (out / "learning.md").read_text()
+    table = room.draw(lines, out)
+    assert (out / records.TABLE).read_text() == table
     error = lines[0]["results"]["train/error_3"]["error"]
     assert f"| NTM | {lines[0]['parameters']} | train/error_3 | {error:.4f}, 0.2500 |" in table
-    assert table in capsys.readouterr().out
     picture = (out / "copy.png").read_bytes()
-    (out / "copy.png").unlink()
-    llrnn_learning.claim([], tmp_path / "runs", out)
+    room.draw(lines, out)
     assert (out / "copy.png").read_bytes() == picture
-
-
-def test_an_unknown_preset_is_refused(tmp_path):
-    with pytest.raises(app.UsageError, match="'authors_copy' is not among quick, copy, word_problem"):
-        llrnn_learning.claim(["authors_copy"], tmp_path / "runs", tmp_path)
-
-
-def test_band_is_the_interval_of_the_mean_within_bounds():
-    mean, low, high = llrnn_learning.band([[0.0, 0.5], [1.0, 0.5]])
-    assert mean == [0.5, 0.5]
-    assert (low, high) == ([0.0, 0.5], [1.0, 0.5])

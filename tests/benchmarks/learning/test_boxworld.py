@@ -1,10 +1,9 @@
 """The record of claims about learning in BoxWorld: its lines, its table, its picture."""
 
-import json
+from pathlib import Path
 
-import pytest
-
-from benchmarks import boxworld_learning as learning
+from benchmarks import records
+from benchmarks.learning.boxworld import ROOM
 
 
 def line(agent, seed, solved):
@@ -21,7 +20,7 @@ def test_the_table_has_a_row_a_run(tmp_path):
     lines = [line("simplicial", seed, 0.5 + seed / 10) for seed in range(3)] + [
         line("relational", 0, 0.6)
     ] * 2
-    learning.draw(lines, tmp_path)
+    ROOM.draw(lines, tmp_path)
     text = (tmp_path / "learning.md").read_text()
     assert text.count("| simplicial | 9 |") == 3
     assert "| 0.700 | 0.680 to 0.720 | 0.100 | 0.080 to 0.120 | 4000000 | 1.5 | abc |" in text
@@ -30,9 +29,7 @@ def test_the_table_has_a_row_a_run(tmp_path):
 
 def test_the_published_lines_bear_out_the_claim():
     """Every run in results/ is better than chance by a margin outside both intervals."""
-    file = learning.Path(__file__).parents[2] / "results" / "boxworld" / "learning.jsonl"
-    if not file.exists():
-        pytest.skip("no runs are published")
-    for text in file.read_text().splitlines():
-        found = json.loads(text)["results"]
+    lines = records.read(Path(__file__).parents[3] / "results" / ROOM.folder)
+    assert lines
+    for found in [line["results"] for line in lines]:
         assert found["agent"]["interval"][0] > found["chance"]["interval"][1]

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from benchmarks import llrnn_training as benchmark
+from benchmarks import accelerator_summary, steps
+from benchmarks.training import llrnn as benchmark
 from experiments.llrnn import config as presets
 
 
@@ -15,11 +16,13 @@ def test_presets_are_of_three_cells_and_the_authors_sizes():
 
 
 @pytest.mark.slow
-def test_a_row():
+def test_a_row(monkeypatch):
     config = dataclasses.replace(
         presets.get_config("word_problem"), batch_size=4, log_every=3, checkpoint_every=3, eval_every=3
     )
-    rate, found = benchmark.rows({"word": config}, matrix=16, seconds=1e-3, budget=0)
+    monkeypatch.setattr(benchmark, "PRESETS", ("word",))
+    monkeypatch.setattr(benchmark.llrnn, "get_config", lambda name: config)
+    rate, found = steps.rows(benchmark.cases(), benchmark.measure, matrix=16, seconds=1e-3, budget=0)
     assert rate["operations_per_second"] > 0
     assert found["name"] == "word, second_order 32"
     assert found["steps_per_second"] == pytest.approx(3 / found["seconds"]["median"])
@@ -27,4 +30,4 @@ def test_a_row():
     # A product of [32, 32, I] with state and input a symbol, forward and twice backward, is the most of it.
     assert found["gflop_a_call"] * 1e9 > 3 * 3 * 4 * found["symbols"] * 2 * 32 * 32
     assert found["peak_bytes"] > 0
-    assert "symbols/s" in benchmark.told(found)
+    assert "symbols/s" in accelerator_summary.training(found)

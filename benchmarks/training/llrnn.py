@@ -1,6 +1,4 @@
-"""Training of linear logic RNNs as it is run: symbols a second, utilisation, memory.
-
-    python -m benchmarks.llrnn_training --out=results/llrnn/training_speed.json
+"""Training of linear logic RNNs as it is run.
 
 For presets of `experiments.llrnn`: what the run itself compiles, a log interval of steps with their sequences
 drawn on the device, in one call. Symbols are those of the arrays, batch x longest sequence. A recurrent step
@@ -9,26 +7,31 @@ faster the moves are than powers of matrices is in `benchmarks.llrnn`.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-from absl import app, flags, logging
 
 from benchmarks import steps
-from experiments.llrnn import config as presets
-from experiments.llrnn import train as experiment
-from experiments.llrnn.config import Config
+from experiments import llrnn
+from experiments.llrnn import train
 from experiments.runtime.training import Program, local_gradient
 
-OUT = "results/llrnn/training_speed.json"
 PRESETS = ("authors_copy", "authors_variable_pattern_1", "copy", "word_problem", "quick")
 """The Neural Turing Machine at the authors' sizes and small, the second-order and the higher-order cell."""
 
 
-def measure(config: Config, rate: float, seconds: float) -> dict[str, Any]:
+def cases() -> dict[str, tuple[str, llrnn.Config]]:
+    """The presets."""
+    configs = {name: llrnn.get_config(name) for name in PRESETS}
+    return {
+        f"{name}, {config.cell.name} {config.cell.features}": ("float32", config)
+        for name, config in configs.items()
+    }
+
+
+def measure(config: llrnn.Config, rate: float, seconds: float) -> dict[str, Any]:
     """What is measured of a log interval of one preset, for `steps.rows`."""
-    task = experiment.make_training(config)
+    task = train.make_training(config)
     program = Program(task, "jit")
     state = program.initial()
     assert task.sample is not None
@@ -54,29 +57,4 @@ def measure(config: Config, rate: float, seconds: float) -> dict[str, Any]:
     )
 
 
-def rows(configs: dict[str, Config], **sizes: Any) -> Iterator[dict[str, Any]]:
-    """Rows as they are found; see `steps.rows`."""
-    cases = {
-        f"{name}, {config.cell.name} {config.cell.features}": ("float32", config)
-        for name, config in configs.items()
-    }
-    return steps.rows(cases, measure, **sizes)
-
-
-def told(row: dict[str, Any]) -> str:
-    """A row in one line."""
-    return f"{row['name']:48} {steps.told(row, 'symbols')}"
-
-
-def main(arguments: Sequence[str]) -> None:
-    """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
-    found = rows({name: presets.get_config(name) for name in PRESETS}, **steps.sizes())
-    steps.record(found, told, flags.FLAGS.out, "python -m benchmarks.llrnn_training")
-
-
-if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
-    steps.define_flags(OUT)
-    app.run(main)
+ROOM = steps.Room("llrnn", cases, measure)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks import folnet_learning as learning
+from benchmarks import records
+from benchmarks.learning.folnet_pretrain import ROOM
 from tests.experiments.folnet_pretrain.small import small, write_text
 
 
@@ -16,7 +17,7 @@ def line(model, seed, **changes):
 
 def test_a_table_has_a_row_a_line_and_means_over_seeds():
     lines = [line("folnet", 0), line("baseline", 0, held_out_after_equal_steps=None), line("folnet", 1)]
-    text = learning.table(lines)
+    text = ROOM.table(lines)
     assert "| folnet | 7 | 0 | 5.00 | 4.90 | 25.0% | 4 | 2 | 1.5 | 0123456789ab |" in text
     assert "| baseline | 7 | 0 | - | 4.90 |" in text
     assert "have 5.67 (the line)" in text
@@ -27,10 +28,11 @@ def test_a_table_has_a_row_a_line_and_means_over_seeds():
 @pytest.mark.slow
 def test_a_run_gives_a_line_a_model(tmp_path):
     config = small(write_text(tmp_path), baseline="transformer", steps=4)
-    lines = learning.run(config, tmp_path / "run")
+    results = ROOM.experiment.main(config, workdir=tmp_path / "run")
+    lines = records.lines_of(ROOM, records.Run("quick", config, tmp_path / "run", results))
     assert [line["model"] for line in lines] == ["folnet", "baseline"]
     for found in lines:
         assert found["held_out"] > 0
         assert found["held_out_after_equal_steps"] is not None
         assert found["unigram_entropy"] > 0
-    assert learning.table(lines).count("\n|") == 4
+    assert ROOM.table(lines).count("\n|") == 4

@@ -1,7 +1,7 @@
 """BoxWorld once more, in plain Python: lists, one episode, one rule after the other. Slow on purpose.
 
 Written from the description of the rules, not from the package: tests compare the two step by step, and
-benchmarks/boxworld.py takes it as its baseline.
+`plain_python.py` does before it times them.
 """
 
 import colorsys
@@ -95,6 +95,16 @@ class PlainBoxWorld:
         return picture
 
 
+def placed(rows, boxes):
+    """A board of 9 columns with boxes, each a place and its content and lock; a loose key has no lock."""
+    grid = [[EMPTY] * 9 for _ in range(rows)]
+    for (x, y), (content, lock) in boxes:
+        grid[y][x] = content
+        if lock is not None:
+            grid[y][x + 1] = lock
+    return grid
+
+
 def bridge_board(draw: random.Random):
     """A random bridge puzzle on 7 x 9: (grid, palette, deadly locks, (L, s, t))."""
     length = draw.randint(1, 3)
@@ -112,12 +122,8 @@ def bridge_board(draw: random.Random):
         kind = (length, draw.randint(1, length), draw.randint(length + 1, 2 * length))
         deadly.append((slots[len(boxes)][0] + 1, slots[len(boxes)][1]))
         boxes.append((kind[2], kind[1]))
-    grid = [[EMPTY] * 9 for _ in range(7)]
     gems = [(gem, (GEM, 1)), ((gem[0], gem[1] + 1), (GEM, length + 1))]
-    for (x, y), (content, lock) in [*gems, *zip(slots, boxes, strict=False)]:
-        grid[y][x] = content
-        if lock is not None:
-            grid[y][x + 1] = lock
+    grid = placed(7, [*gems, *zip(slots, boxes, strict=False)])
     return grid, [(255, 255, 255), *draw.sample(COLOURS, 20)], deadly, kind
 
 
@@ -131,9 +137,5 @@ def standard_board(draw: random.Random):
     for i in range(distractors):
         deadly.append((slots[len(boxes)][0] + 1, slots[len(boxes)][1]))
         boxes.append((length + 1 + i, draw.randint(1, length)))
-    grid = [[EMPTY] * 9 for _ in range(9)]
-    for (x, y), (content, lock) in zip(slots, boxes, strict=False):
-        grid[y][x] = content
-        if lock is not None:
-            grid[y][x + 1] = lock
+    grid = placed(9, zip(slots, boxes, strict=False))
     return grid, [(255, 255, 255), *draw.sample(COLOURS, 20)], deadly, (length, distractors)

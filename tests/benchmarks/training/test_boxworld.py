@@ -1,21 +1,23 @@
 """The benchmark of training measures the paper's proportions, and records what it measured."""
 
-import json
-
 import pytest
 
-from benchmarks import boxworld_training as benchmark
-from experiments.boxworld import config as presets
+from benchmarks import steps
+from benchmarks.training import boxworld as benchmark
 from tests.experiments.boxworld.small import small
 
 
 def test_cases_are_the_papers_proportions():
-    on_cpu = benchmark.cases("cpu", seeds=4, large=4096)
-    assert list(on_cpu) == ["relational, paper, float32", "simplicial, paper, float32"]
+    ((dtype, on_cpu),) = benchmark.cases("cpu").values()
+    assert (dtype, list(on_cpu)) == ("float32", ["relational, paper, float32", "simplicial, paper, float32"])
     for config in on_cpu.values():
         config.validate()
         assert (config.environments, config.updates, config.unroll) == (512, 16, 40)
-    on_gpu = benchmark.cases("gpu", seeds=4, large=4096)
+    on_gpu = {}
+    for name, (dtype, group) in benchmark.cases("gpu").items():
+        assert name.endswith(dtype)
+        assert all(config.agent.dtype == dtype for config in group.values())
+        on_gpu |= group
     assert len(on_gpu) == 12
     for config in on_gpu.values():
         config.validate()
@@ -37,15 +39,14 @@ def test_what_is_counted_is_the_agent_s_arithmetic():
 
 
 @pytest.mark.slow
-def test_a_record(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(presets, "paper", lambda: small(seeds=1))
-    out = tmp_path / "new" / "speed.json"
-    rows = benchmark.measure(
-        str(out), blocks=2, block_seconds=0.01, seeds=2, large=16, only="relational", matrix=16, budget=0
-    )
-    assert json.loads(out.read_text())["rows"] == rows
-    assert [row["case"] for row in rows] == ["relational, paper, float32"]
-    assert rows[0]["steps_per_second"]["least"] > 0
-    assert rows[0]["utilisation"] > 0
-    assert rows[0]["peak_bytes"] > 0
-    assert capsys.readouterr().out.count("steps/s") == 1
+def test_a_record():
+    configs = {agent: small(seeds=1) for agent in benchmark.PUBLISHED}
+    for agent, config in configs.items():
+        config.agent.kind = agent
+    cases = {"paper, float32": ("float32", configs)}
+    _, *rows = steps.rows(cases, benchmark.measure, matrix=16, seconds=0.01, budget=0)
+    assert [row["case"] for row in rows] == [row["name"] for row in rows] == ["relational", "simplicial"]
+    for row in rows:
+        assert row["steps_per_second"]["least"] > 0
+        assert row["utilisation"] > 0
+        assert row["peak_bytes"] > 0

@@ -1,0 +1,112 @@
+"""Steps of training in bridge BoxWorld, acting and learning together, of both agents, which take turns.
+
+Three ways: `paper`, 512 environments x 40 steps cut into 16 updates, as many updates as the paper's;
+`seeds`, several such runs side by side in one program (steps of all together); and `large`, as many
+environments in one update (on CPUs these are left out, where `paper` fills the cores). On an accelerator
+each is also measured in bfloat16. The paper's own figures are 19,000 (relational) and 14,000 (simplicial)
+steps/s on a P100 with 192 virtual CPUs. A step is counted with its picture, its action, its part of the
+gradient and of the update; its contractions are those of the agent, once to act, and forward and backward to
+learn.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from benchmarks import steps, timing
+from experiments import boxworld
+from experiments.boxworld.engine import Impala, make_policy
+
+PUBLISHED = {"relational": 1.9e4, "simplicial": 1.4e4}
+"""Steps/s of the authors, on a P100 with 192 virtual CPUs."""
+SEEDS, LARGE = 4, 4096
+
+
+def config_of(agent: str, dtype: str, **fields: Any) -> boxworld.Config:
+    """The paper's settings with another agent, type and sizes."""
+    config = dataclasses.replace(boxworld.get_config("paper"), **fields)
+    config.agent = dataclasses.replace(config.agent, kind=agent, dtype=dtype)
+    return config
+
+
+def cases(platform: str = "") -> dict[str, tuple[str, dict[str, boxworld.Config]]]:
+    """What is measured on a platform, this one by default: the configs of both agents, which take turns."""
+    ways: dict[str, dict[str, int]] = {"paper": {}}
+    dtypes = ["float32"]
+    if (platform or jax.default_backend()) != "cpu":
+        ways |= {f"{SEEDS} seeds": {"seeds": SEEDS}, "large": {"batch_size": LARGE, "updates": 1}}
+        dtypes.append("bfloat16")
+    return {
+        f"{way}, {dtype}": (
+            dtype,
+            {f"{agent}, {way}, {dtype}": config_of(agent, dtype, **fields) for agent in PUBLISHED},
+        )
+        for dtype in dtypes
+        for way, fields in ways.items()
+    }
+
+
+def training(config: boxworld.Config, iterations: int) -> tuple[Callable[[], Any], int | None]:
+    """A call that makes some iterations more, compiled, and the program's peak of memory in bytes."""
+    engine = Impala(config)
+    carry = [engine.place(engine.initial())]
+    engine.prepare(carry[0], 0, iterations)
+    program: Any = engine._programs[iterations]
+
+    def run():
+        carry[0], report = engine.advance(carry[0], 0, iterations)
+        if not report.finite.all():
+            raise FloatingPointError("training is not finite")
+        return report.grad_norm
+
+    return run, steps.peak_bytes(program.memory_analysis())
+
+
+def operations(config: boxworld.Config) -> int | None:
+    """Multiplications and additions of the agent's contractions for a step of one environment.
+
+    Once to act, and forward and backward to learn from it.
+    """
+    board, policy = config.board.make(), make_policy(config)
+    picture = jax.ShapeDtypeStruct((1, board.rows, board.cols + 1, 3), "uint8")
+    params = jax.eval_shape(config.agent.make().init, jax.random.key(0), picture)["params"]
+
+    def total(params: Any, picture: jax.Array) -> jax.Array:
+        output = policy(params, picture)
+        return output.logits.sum() + output.value.sum()
+
+    parts = [steps.counted(function, params, picture) for function in (total, jax.grad(total))]
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def measure(group: dict[str, boxworld.Config], rate: float, seconds: float) -> list[dict[str, Any]]:
+    """A row for each agent, for `steps.rows`."""
+    iterations = 1 if jax.default_backend() == "cpu" else 4
+    made = {name: training(config, iterations) for name, config in group.items()}
+    runs = {name: run for name, (run, _) in made.items()}
+    rows = []
+    for name, times in timing.alternate(runs, blocks=5, block_seconds=seconds).items():
+        config = group[name]
+        frames = config.frames_per_step * config.seeds * iterations
+        rates, of_a_step = timing.spread([frames / second for second in times]), operations(config)
+        median = rates["median"]
+        rows.append(
+            {
+                "name": name,
+                "case": name,
+                "environments": config.environments,
+                "updates": config.updates,
+                "seeds": config.seeds,
+                "steps_per_second": rates,
+                "times_the_authors": median / PUBLISHED[config.agent.kind],
+                "mflop_a_step": of_a_step and of_a_step / 1e6,
+                "utilisation": of_a_step and of_a_step * median / rate,
+                "peak_bytes": made[name][1],
+            }
+        )
+    return rows
+
+
+ROOM = steps.Room("boxworld", cases, measure)
