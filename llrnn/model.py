@@ -44,11 +44,7 @@ def cell_fields(name: str) -> tuple[str, ...]:
 
 
 def make_cell(name: str, **options: Any) -> nn.RNNCellBase:
-    """The cell called `name` with its fields set by `options`.
-
-    Args:
-      name: a key of `CELLS`.
-      **options: fields of the cell, `features` among them.
+    """The cell called `name`, a key of `CELLS`, with its fields set by `options`, `features` among them.
 
     Raises:
       ValueError: no cell has this name, or the cell has no such field.

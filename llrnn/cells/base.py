@@ -79,6 +79,12 @@ class Cell(nn.RNNCellBase, kw_only=True):
             )
 
     @nn.nowrap
+    def affine(self, features: int, hidden: Array, inputs: Array) -> Array:
+        """H h + U x + B of (2.1)."""
+        recurrent = self.dense("hidden", features, use_bias=False, kernel_init=self.recurrent_kernel_init)
+        return recurrent(hidden) + self.dense("input", features)(inputs)
+
+    @nn.nowrap
     def dense(
         self,
         name: str,

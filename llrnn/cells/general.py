@@ -160,10 +160,7 @@ class LLRNNCell(Cell):
         inside = self.coordinates(of, self.inside)
         new = term
         if inside.size:
-            recurrent = self.dense(
-                "hidden", inside.size, use_bias=False, kernel_init=self.recurrent_kernel_init
-            )
-            affine = recurrent(seen) + self.dense("input", inside.size)(inputs)
+            affine = self.affine(inside.size, seen, inputs)
             activated = self.activation(term[..., inside] + affine.astype(carry.dtype))
             new = term.at[..., inside].set(activated)
         if self.master_out is not None:

@@ -202,21 +202,14 @@ class RecurrentCell(Cell):
         new = self.evolve(carry, inputs).astype(carry.dtype)  # under a scan the carry may not change its type
         return new, new
 
-    def affine(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> Float[Array, "*B D"]:
-        """H h + U x + B of (2.1)."""
-        recurrent = self.dense(
-            "hidden", self.features, use_bias=False, kernel_init=self.recurrent_kernel_init
-        )
-        return recurrent(hidden) + self.dense("input", self.features)(inputs)
-
     def evolve(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> Float[Array, "*B D"]:
         """The new state by the chosen update."""
         term, x = self.operator(hidden, inputs)
         match self.update:
             case "draft":
-                return self.activation(term("") + self.affine(hidden, x))
+                return self.activation(term("") + self.affine(self.features, hidden, x))
             case "later":
-                return self.activation(term("_in") + self.affine(hidden, x)) + term("_out")
+                return self.activation(term("_in") + self.affine(self.features, hidden, x)) + term("_out")
         return unit(term("")) if self.normalize else term("")
 
     def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> tuple[_Term, Array]:
@@ -238,7 +231,7 @@ class ElmanCell(RecurrentCell):
 
     def evolve(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> Float[Array, "*B D"]:
         """The new state."""
-        return self.activation(self.affine(hidden, inputs))
+        return self.activation(self.affine(self.features, hidden, inputs))
 
 
 class SecondOrderCell(RecurrentCell):

@@ -38,10 +38,7 @@ from llrnn.logic.values import (
 
 
 def denote(term: Term) -> Value:
-    """The denotation of a closed term.
-
-    Args:
-      term: a closed term; it is checked once, here.
+    """The denotation of a closed term, which is checked once, here.
 
     Returns:
       Its value, by its type: an array for an atom or 1, a pair for &, a `LinearMap` for -o. A banged
@@ -81,12 +78,7 @@ def nonlinear(term: Term) -> Callable[..., Value]:
 
 def ket_value(term: Term, point: Value, vectors: Sequence[Value]) -> Value:
     """[[term]] |v1 .. vs>_point for term : !A -o B: the s-th derivative of [[term]]_nl at the point along
-    the v's.
-
-    Args:
-      term: a proof of !A -o B.
-      point: a value of A.
-      vectors: values of A, any number; none gives [[term]]_nl(point).
+    the vectors, all of them values of A.
 
     Raises:
       IllTyped, LinearityError: the term is not a proof.

@@ -11,11 +11,8 @@ def derivative(term: Term) -> Term:
 
     [[derivative(term)]](|>_P, v) is the directional derivative of [[term]]_nl at P along v, what `jax.jvp`
     computes of the denotation; here the program is differentiated (Clift & Murfet; Remark 2.13 of Hu & Murfet
-    2017). B may be any type, with further banged arguments too. The derivative can be differentiated again:
-    the second one has type !A -o A -o A -o B.
-
-    Args:
-      term: a proof of !A -o B; B is what is left of the type after the first argument.
+    2017). B is what is left of the type after the first argument, further banged arguments included. The
+    derivative can be differentiated again: the second one has type !A -o A -o A -o B.
 
     Raises:
       IllTyped: the type is not of the form !A -o B.

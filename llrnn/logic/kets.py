@@ -73,14 +73,8 @@ def contraction(kets: FormalSum, factors: int = 2) -> tuple[tuple[FormalKet, ...
     """!V -> !V (x) .. (x) !V: |v1 .. vs>_P to the sum over all ways to deal the vectors to the factors.
 
     For two factors it is sum_I |v_I>_P (x) |v_(not I)>_P over the subsets I of {1 .. s}, and for more the
-    iterated contraction.
-
-    Args:
-      kets: a formal sum.
-      factors: at least 1.
-
-    Returns:
-      The terms of the result, each a tuple of one ket a factor; the first one carries the coefficient.
+    iterated contraction. A term of the result is a tuple of one ket per factor; the first one carries the
+    coefficient.
 
     Raises:
       ValueError: there are no factors.
@@ -102,11 +96,7 @@ def promotion(phi: Callable[[Coordinates, Sequence[Coordinates]], Coordinates], 
     """The coalgebra map !V -> !W that lifts a linear map phi : !V -> W (Faa di Bruno's formula).
 
     |v1 .. vs>_P goes to the sum over the partitions {C1 .. Cl} of the vectors of
-    |phi|v_C1>_P, .., phi|v_Cl>_P>_Q, with Q = phi|>_P.
-
-    Args:
-      phi: (point, vectors) -> [w], its value on |vectors>_point.
-      kets: a formal sum.
+    |phi|v_C1>_P, .., phi|v_Cl>_P>_Q, with Q = phi|>_P. phi(point, vectors) is the value on |vectors>_point.
     """
     results = []
     for ket in kets:
@@ -130,10 +120,9 @@ def deriving(kets: FormalSum, vector: Coordinates) -> FormalSum:
 def coordinates(kets: FormalSum) -> dict[tuple[tuple[Any, ...], tuple[int, ...]], Any]:
     """A formal sum in the basis |e_i1 .. e_is>_P, i1 <= .. <= is; equal elements have equal coordinates.
 
-    Returns:
-      {(the coordinates of P, (i1, .., is)): coefficient}, without zeros.
+    The keys are (coordinates of P, (i1, .., is)); coefficients that are 0 are left out.
     """
-    total: dict[tuple[tuple[Any, ...], tuple[int, ...]], Any] = {}
+    total = {}
     for ket in kets:
         point = tuple(ket.point.tolist())
         for choice in itertools.product(*(range(len(vector)) for vector in ket.vectors)):

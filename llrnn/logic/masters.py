@@ -16,10 +16,7 @@ def dual(a: Type) -> Lolli:
 def ntm_state(first: Type, address: Type, content: Type) -> With:
     """The type of states, first & (W & (W' & M)), with W' = W -o 1 and the memory M = W -o V.
 
-    Args:
-      first: the type of the first component.
-      address: W, the type of the read address; the write address is a functional on it.
-      content: V, the type of what the memory holds.
+    W is the type of the read address; the write address is a functional on it, V what the memory holds.
     """
     return With(first, With(address, With(dual(address), Lolli(address, content))))
 
@@ -36,14 +33,8 @@ def ntm_master(hidden: Type, address: Type, content: Type) -> Term:
     memory at the updated address, M'(r') = M(r') + w'(r') u. The memory's update is a sum of two proofs,
     which takes differential linear logic (`is_plain` is false of this term).
 
-    Args:
-      hidden: H0, the type of h, which the master does not use.
-      address: W, the type of read addresses.
-      content: V, the type of what the memory holds.
-
-    Returns:
-      A term of type !int_W -o !int_W' -o !(W -o W) -o !(W' -o W') -o !V -o !S -o S', with
-      S = H0 & (W & (W' & M)) and S' = V & (W & (W' & M)).
+    Its type is !int_W -o !int_W' -o !(W -o W) -o !(W' -o W') -o !V -o !S -o S', with S = H0 & (W & (W' & M))
+    and S' = V & (W & (W' & M)): H0 is the type of h, W that of read addresses, V of what the memory holds.
     """
     w_dual = dual(address)
 

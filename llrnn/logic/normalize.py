@@ -32,14 +32,10 @@ _LETS = (terms.LetStar, terms.LetPair, terms.LetBang)
 
 
 def normalize(term: Term) -> Term:
-    """The normal form of a term, also under binders; it has the same type and the same denotation.
+    """The normal form of a proof, also under binders; it has the same type and the same denotation.
 
-    Args:
-      term: a proof. A closed term is checked; of one with free variables it is the caller who knows which of
-        them are linear.
-
-    Returns:
-      The normal form. It is as large as what the program computes: 3 * 4 is the 12-fold numeral.
+    It is as large as what the program computes: 3 * 4 is the 12-fold numeral. A closed term is checked first;
+    of one with free variables it is the caller who knows which of them are linear.
 
     Raises:
       IllTyped, LinearityError: the term is closed and not a proof.

@@ -12,10 +12,6 @@ from llrnn.logic.types import Type, binary, endo, integer
 def numeral(n: int, a: Type) -> Term:
     r"""The Church numeral n : int_A = \!f. \z. f (.. (f z)), with [[n]]_nl(X) = X^n (Example 2.6).
 
-    Args:
-      n: at least 0.
-      a: the type iterated over.
-
     Raises:
       ValueError: n is not an integer of at least 0.
     """
@@ -27,9 +23,7 @@ def numeral(n: int, a: Type) -> Term:
 def binary_integer(word: str, a: Type) -> Term:
     r"""The binary integer of a word : bint_A, 01101 = \!x. \!y. \z. y (x (y (y (x z)))) (Example 2.7).
 
-    Args:
-      word: digits "0" (the first operator) and "1" (the second), applied from left to right; may be empty.
-      a: the type iterated over.
+    A word has digits "0" (the first operator) and "1" (the second), and may be empty.
 
     Raises:
       ValueError: the word has other characters.

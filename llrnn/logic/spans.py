@@ -60,11 +60,8 @@ class Span:
     def denote(self, coordinates: Float[Array | np.ndarray, "n"]) -> Value:
         """sum_i coordinates[i] [[pi_i]], a value of the programs' type.
 
-        Args:
-          coordinates: [dimension].
-
         Raises:
-          ValueError: the coordinates have another shape.
+          ValueError: the coordinates are not [dimension].
         """
         return superpose(_coordinates(coordinates, (self.dimension,)), [denote(p) for p in self.programs])
 
@@ -105,11 +102,8 @@ class NumeralSpan:
         At the operator alpha and the vector z it runs acc <- alpha(acc) + p_i z from i = L down to 0: L
         operator applications, O(L d^2) for a matrix, as one `lax.scan`.
 
-        Args:
-          coordinates: [L + 1].
-
         Raises:
-          ValueError: the coordinates have another shape.
+          ValueError: the coordinates are not [L + 1].
         """
         p = _coordinates(coordinates, (self.dimension,))
         a, e = self.over, endo(self.over)
@@ -188,11 +182,8 @@ class WordSpan(_Words):
 
         Level k of the tree holds the 2^k values of the words of length k: O(2^length d^2) in all.
 
-        Args:
-          coordinates: [2^length].
-
         Raises:
-          ValueError: the coordinates have another shape.
+          ValueError: the coordinates are not [2^length].
         """
         p = _coordinates(coordinates, (self.dimension,))
 
@@ -220,13 +211,12 @@ class WordProducts(_Words):
     """
 
     def denote(self, coordinates: Float[Array | np.ndarray, "length 2"]) -> Value:
-        """The value of type !E -o !E -o E at (X, Y): digit k = 0 is applied first, as in a word.
+        """The value of type !E -o !E -o E with these weights of the digits 0 and 1 at each place.
 
-        Args:
-          coordinates: [length, 2], the weights of the digits 0 and 1 at each place.
+        Digit k = 0 is applied first, as in a word.
 
         Raises:
-          ValueError: the coordinates have another shape.
+          ValueError: the coordinates are not [length, 2].
         """
         p = _coordinates(coordinates, (self.length, 2))
         a = self.over

@@ -37,13 +37,9 @@ NAMES: tuple[str, ...] = tuple(_BY_NAME)
 
 
 def make(name: str, /, **options: Any) -> Task:
-    """The task of a name, with some of its attributes changed.
+    """The task of a name (one of `NAMES`), with some of its attributes changed; its class documents them.
 
     For example `make("word_problem", group="A5")` or `make("group_powers", powers=4, operators=8)`.
-
-    Args:
-      name: one of `NAMES`.
-      **options: attributes of the task's dataclass, all but `name`; the class documents them.
 
     Raises:
       ValueError: an unknown name or option, or an option's value that the task refuses.

@@ -168,12 +168,9 @@ def _hits(logits: Float[Array, "B T C"], batch: Batch) -> Bool[Array, "B T"]:
 
 
 def error_per_symbol(logits: Float[Array, "B T C"], batch: Batch) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Counts scored steps, and those among them where the greatest logit is not the target's.
+    """Counts the scored steps where the greatest logit is not the target's: (wrong, count), int32.
 
     Two sums, not their ratio, so that batches and devices of unequal counts add up before the division.
-
-    Returns:
-      (wrong, count), int32.
 
     Raises:
       ValueError: the shape of `logits` is not that of the targets with classes behind it.
@@ -182,10 +179,7 @@ def error_per_symbol(logits: Float[Array, "B T C"], batch: Batch) -> tuple[Int[A
 
 
 def accuracy(logits: Float[Array, "B T C"], batch: Batch) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Counts scored steps, and those among them where the greatest logit is the target's.
-
-    Returns:
-      (right, count), int32, as in `error_per_symbol`.
+    """Counts the scored steps where the greatest logit is the target's: (right, count), int32.
 
     Raises:
       ValueError: the shape of `logits` is not that of the targets with classes behind it.

@@ -174,12 +174,9 @@ def deletang_score(
 ) -> float:
     """The score of Deletang et al.: the mean of the accuracies at lengths 41 to 500, every length alike.
 
-    An accuracy is the share of right symbols of the answers. The paper reports the best score over its runs,
-    in per cent. (Their example script begins at 42; the paper says 41.)
-
-    Args:
-      accuracy_by_length: the accuracy at each length, from 0 to 1; lengths that are not scored are ignored.
-      lengths: the lengths to average over. Others than the default do not give the paper's number.
+    An accuracy is the share of right symbols of the answers, from 0 to 1; lengths that are not scored are
+    ignored. The paper reports the best score over its runs, in per cent. (Their example script begins at 42,
+    the paper says 41.) Other `lengths` than the default do not give the paper's number.
 
     Raises:
       ValueError: a scored length is missing, or an accuracy is not between 0 and 1.
