@@ -1,26 +1,16 @@
-r"""Configs of `experiments/folnet_finetune/train.py`: FOLNet on a task, a preset for each.
-
-    python -m experiments.folnet_finetune --config=TASK \
-        --config.data_dir=DIR --config.checkpoint=DIR --config.FIELD=VALUE --workdir=DIR
-
-The paper gives the hyper-parameters that it searched (Table 9) and not those that it found. A preset has
-a setting out of the middle of the grid for models pretrained on 16 GB; `--config.sweep=16gb
---config.seeds=5` goes through all of it, `--config.sweep=160gb` through that for Base and Large pretrained on
-160 GB, and reports the median of the seeds for each. What a preset should reach is what the paper reports:
-development sets, medians of five seeds, the best setting. Nothing of it was run here.
-
-`--config.model.dtype=bfloat16` is the presets' choice; the authors used half precision with loss scaling.
-"""
+"""The config of fine-tuning and its presets, one per task (see `preset`)."""
 
 import dataclasses
+import functools
 import itertools
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import jax
 import optax
 
 from experiments import runtime
-from experiments.folnet_finetune import optimizer as folnet_finetune_optimizer
+from experiments.folnet_finetune import optimizer
 from experiments.folnet_finetune.grid import (
     NO_SWEEP,
     SWEEP_16GB,
@@ -37,7 +27,7 @@ from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE
 
 KEEP_CHOSEN, KEEP_ALL = "chosen", "all"
 OF_ANY_MODEL = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dtype", "remat")
-"""The fields of `model` that hold for a checkpoint, too."""
+"""The fields of `model` that also apply to a checkpoint."""
 
 
 @dataclasses.dataclass
@@ -46,45 +36,39 @@ class Config(runtime.RunConfig):
 
     Attributes:
         task: one of `folnet.tasks.TASKS`.
-        data_dir: a directory with its files; what is missing, and how to get it, is told.
-        checkpoint: a directory with config.json and model.safetensors, as `from_pretrained` has them; ""
-            begins with a model that knows nothing, of the sizes in `model`.
-        vocabulary: the file of pieces; "" is vocab.txt in `checkpoint`.
+        data_dir: a directory with its files.
+        checkpoint: a directory with config.json and model.safetensors, as `from_pretrained` reads; "" begins
+            with random parameters, of the sizes in `model`.
+        vocabulary: its file; "" is vocab.txt in `checkpoint`.
         lowercase: whether text is lowercased, as FOLNet's is.
         model: of a checkpoint only dropout, dtype and remat are taken from here.
-        epochs: times through the training split.
+        epochs: passes over the training split.
         steps: updates; 0: as many as the epochs have.
         batch_size: examples (of SQuAD, windows) of an update. The last batch of an epoch may have fewer.
         lr: peak of Adam's learning rate, to which it rises, and from which it falls to 0, in a line.
-        warmup: part of the steps over which it rises.
-        b1: Adam's beta 1.
-        b2: Adam's beta 2.
-        eps: Adam's epsilon.
-        bias_correction: as released, there is none.
-        weight_decay: of all but biases.
-        clip: the gradient's global norm at most; 0 leaves it.
-        accumulate: parts in which a batch is gone through, for what does not fit into memory at once.
+        warmup: fraction of the steps over which it rises.
+        b1, b2, eps, bias_correction, weight_decay, clip: of `optimizer.adam`; the defaults are as released.
+        accumulate: number of parts in which a batch is processed, to fit into memory.
         length: tokens of an example, T; 0: the task's, as in Table 9.
         stride: of SQuAD: tokens from the beginning of a window to that of the next.
-        query_length: of SQuAD: tokens of a question, at most.
-        released_text: of CLUTRR: whether story and query are read as they stand in the files, as the released
+        query_length: of SQuAD: maximum tokens of a question.
+        released_text: of CLUTRR: whether story and query are read as they are in the files, as the released
             program does; else without brackets, and the query as a question in words.
-        mask_padding: whether tokens do not see padding; as released, they do.
+        mask_padding: whether tokens ignore padding; as released, they do not.
         lengths: shorter lengths, such as (32, 64): a batch has the least that its longest example fits into,
-            and examples that are about as long come together. Needs `mask_padding`, since else what a model
-            says of an example would depend on its company.
+            and examples of similar length share a batch. Needs `mask_padding`, since otherwise the output of
+            an example would depend on its batch.
         eval_batch_size: examples of an evaluation's batch.
         eval_every: steps between evaluations; 0: at the end of each epoch.
         checkpoint_every: steps between checkpoints; 0: at each evaluation.
-        log_every: steps between lines of the record, at most: the greatest number up to this that divides
+        log_every: maximum steps between lines of the record: the greatest number up to this that divides
             those of evaluations and checkpoints.
-        predict: whether the best model's predictions are written at the end, of all splits that are there.
+        predict: whether the best model's predictions on all available splits are written at the end.
         seeds: runs that differ in the seed alone: `seed`, `seed` + 1, ...; their median is reported.
-        sweep: "16gb" or "160gb" goes through Table 9's values for models pretrained on so much; "none" does
-            not.
+        sweep: "16gb" or "160gb" tries Table 9's values for models pretrained on that much text, or "none".
         grid: other values for a sweep.
-        keep: of several runs: "all" keeps what each leaves, for FOLNet Base about 4 GB; "chosen" removes the
-            checkpoints of a run when it is finished, and its best model when a setting with better seeds is.
+        keep: of several runs: "all" keeps everything (for FOLNet Base about 4 GB each); "chosen" removes the
+            checkpoints of a finished run, and its best model once a setting with better seeds exists.
             Records, results and predictions stay, and no run is repeated.
     """
 
@@ -130,12 +114,10 @@ class Config(runtime.RunConfig):
         runtime.one_of("task", self.task, tasks.TASKS)
         runtime.one_of("sweep", self.sweep, SWEEPS)
         runtime.one_of("keep", self.keep, (KEEP_CHOSEN, KEEP_ALL))
-        for name in ("steps", "eval_every", "checkpoint_every", "length"):
-            runtime.at_least(name, getattr(self, name), 0)
-        for name in ("epochs", "batch_size", "log_every", "accumulate", "eval_batch_size", "seeds"):
-            runtime.at_least(name, getattr(self, name), 1)
-        for name in ("lr", "eps", "weight_decay", "clip"):
-            runtime.at_least(name, getattr(self, name), 0)
+        zero = ("steps", "eval_every", "checkpoint_every", "length", "lr", "eps", "weight_decay", "clip")
+        one = ("epochs", "batch_size", "log_every", "accumulate", "eval_batch_size", "seeds")
+        for name in (*zero, *one):
+            runtime.at_least(name, getattr(self, name), int(name in one))
         for name in ("b1", "b2", "warmup"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be from 0 up to 1")
@@ -150,12 +132,9 @@ class Config(runtime.RunConfig):
                 raise ValueError(f"steps={self.steps} must be 0 in a sweep, which goes through epochs")
             for setting in self.settings():
                 self.for_run(setting, self.seed).validate()
-        dataclasses.replace(self, sweep=NO_SWEEP, grid=GridConfig())._check_run()
-
-    def _check_run(self) -> None:
-        """The base class's checks, of what the fields come to with some number of examples."""
+        # The base class checks numbers of steps: those that some number of examples gives.
         resolved = self if self.is_resolved else self.resolved(100 * self.batch_size)
-        runtime.RunConfig.validate(resolved)
+        runtime.RunConfig.validate(dataclasses.replace(resolved, sweep=NO_SWEEP, grid=GridConfig()))
 
     def _check_lengths(self) -> None:
         if self.lengths and not self.mask_padding:
@@ -197,10 +176,7 @@ class Config(runtime.RunConfig):
     def check_layout(self, layout: runtime.Layout) -> None:
         """See `RunConfig.check_layout`; also that the rows of pairs can be split along `model`."""
         for batch_size in sorted({setting.batch_size for setting in self.settings()}):
-            dataclasses.replace(self, batch_size=batch_size)._check_layout(layout)
-
-    def _check_layout(self, layout: runtime.Layout) -> None:
-        super().check_layout(layout)
+            layout.check(batch_size, jax.device_count())
         for length in (*self.lengths, self.tokens):
             if length % layout.model:
                 raise ValueError(
@@ -211,11 +187,6 @@ class Config(runtime.RunConfig):
     def tokens(self) -> int:
         """T."""
         return self.length or tasks.open_task(self.task).max_length
-
-    @property
-    def sweeps(self) -> bool:
-        """Whether settings are gone through."""
-        return self.sweep != NO_SWEEP
 
     @property
     def is_resolved(self) -> bool:
@@ -255,158 +226,56 @@ class Config(runtime.RunConfig):
 
     def make_optimizer(self) -> optax.GradientTransformation:
         """Adam as released; of a resolved config."""
-        return folnet_finetune_optimizer.adam(
-            folnet_finetune_optimizer.linear(self.lr, self.steps, self.warmup),
-            b1=self.b1,
-            b2=self.b2,
-            eps=self.eps,
-            weight_decay=self.weight_decay,
-            clip=self.clip,
-            bias_correction=self.bias_correction,
-        )
+        names = ("b1", "b2", "eps", "bias_correction", "weight_decay", "clip")
+        rate = optimizer.linear(self.lr, self.steps, self.warmup)
+        return optimizer.adam(rate, **{name: getattr(self, name) for name in names})
 
 
-def _preset(task: str, **fields: Any) -> Config:
-    """Settings out of the middle of the task's column of Table 9."""
+def preset(task: str) -> Config:
+    """A setting from the middle of the task's column of Table 9, which has all that was searched.
+
+    The paper does not give the hyper-parameters it found: `--config.sweep=16gb --config.seeds=5` searches all
+    of them (`160gb`: those for Base and Large pretrained on 160 GB) and reports medians of the seeds. What to
+    reach is what the paper reports (Table 4): the development set, the median of five seeds, the best
+    setting; FOLNet Base of 16 GB, Base of 160 GB, Large. Nothing of it was run here. The authors used half
+    precision with loss scaling, a preset bfloat16.
+
+        task   to reach, in percent                          examples; what is asked
+        mnli   88.2/87.9, 89.4/89.7, 91.2/91.3 (mismatched)  393k pairs: does a premise entail a hypothesis?
+        qqp    91.9, 92.2, 92.5                              364k pairs: do two questions ask the same?
+        qnli   94.1, 94.4, 95.8                              108k pairs: does a sentence answer a question?
+        sst2   94.5, 95.6, 96.8                              67k phrases: is a film liked?
+        cola   66.9, 69.9, 71.5 (Matthews)                   8.5k sentences: is it English?
+        stsb   91.6, 92.5, 92.2 (Spearman)                   5.7k pairs: how similar are they, from 0 to 5?
+        mrpc   91.5, 92.0, 93.5                              3.7k pairs: is one a paraphrase of the other?
+        rte    83.5, 87.0, 91.1                              2.5k pairs: does a text entail a sentence?
+        squad2 84.7/87.9, 85.5/88.6, 88.5/91.5 (exact/F1)    130k questions: which words answer it, if any?
+        folio  64.2, 64.2, 70.6                              1,004 and 204: is it true, false or unknown?
+
+    GLUE's data are its archives, unpacked (`MNLI/` of MNLI.zip, ...; of MRPC Microsoft's three files), or
+    TFDS's `glue/TASK`; SQuAD's train-v2.0.json and dev-v2.0.json, or TFDS's `squad/v2.0`, scored at the best
+    threshold of the development split with T = 384 and a stride of 128; FOLIO's folio-train.jsonl and
+    folio-validation.jsonl of the authors' version 0.0, T = 512. RTE begins with the pretrained model, not, as
+    others do, with one fine-tuned on MNLI.
+
+    `clutrr23` and `clutrr234` are trained on chains of 2 and 3, or 2 to 4, relations and tested on 2 to 10:
+    Figure 5 (a) and (b), without numbers: accuracy falls with the length, far above BERT's. The setting is
+    Appendix C's. Data: `gen_train23_test2to10/` of Hugging Face's copy or `data_089907f8/` of the authors'
+    archive; `gen_train234_test2to10/` or `data_db9b8f04/`. The archive has no validation split, so the last
+    step is taken for the best. (The released program chooses the best mean over the test lengths: on what it
+    reports.)
+    """
     searched = TABLE_9[column(task)]
-    middle = {
-        "lr": searched.lr_16gb[(len(searched.lr_16gb) - 1) // 2],
-        "batch_size": searched.batch_size[-1],
-        "epochs": searched.epochs[len(searched.epochs) // 2],
-        "warmup": searched.warmup[0],
-    }
     return Config(
         task=task,
         data_dir="data",
         checkpoint="models/folnet",
         model=ModelConfig(dtype="bfloat16"),
-        **middle,
-        **fields,
+        lr=searched.lr_16gb[(len(searched.lr_16gb) - 1) // 2],
+        batch_size=searched.batch_size[-1],
+        epochs=searched.epochs[len(searched.epochs) // 2],
+        warmup=searched.warmup[0],
     )
 
 
-def mnli() -> Config:
-    """MNLI: does a premise entail a hypothesis? 393 thousand pairs, three classes; matched and mismatched.
-
-    To reach (Table 4): 88.2/87.9 % Base of 16 GB, 89.4/89.7 Base of 160 GB, 91.2/91.3 Large.
-    Data: `MNLI/` out of GLUE's MNLI.zip, or TFDS's `glue/mnli`.
-    """
-    return _preset("mnli")
-
-
-def qqp() -> Config:
-    """QQP: do two questions ask the same? 364 thousand pairs.
-
-    To reach (Table 4): accuracy 91.9 % Base of 16 GB, 92.2 Base of 160 GB, 92.5 Large.
-    Data: `QQP/` out of GLUE's QQP.zip, or TFDS's `glue/qqp`.
-    """
-    return _preset("qqp")
-
-
-def qnli() -> Config:
-    """QNLI: has a sentence the answer to a question? 108 thousand pairs.
-
-    To reach (Table 4): accuracy 94.1 % Base of 16 GB, 94.4 Base of 160 GB, 95.8 Large.
-    Data: `QNLI/` out of GLUE's QNLIv2.zip, or TFDS's `glue/qnli`.
-    """
-    return _preset("qnli")
-
-
-def sst2() -> Config:
-    """SST-2: is a film liked? 67 thousand phrases.
-
-    To reach (Table 4): accuracy 94.5 % Base of 16 GB, 95.6 Base of 160 GB, 96.8 Large.
-    Data: `SST-2/` out of GLUE's SST-2.zip, or TFDS's `glue/sst2`.
-    """
-    return _preset("sst2")
-
-
-def cola() -> Config:
-    """CoLA: is a sentence English? 8.5 thousand of them.
-
-    To reach (Table 4): Matthews' correlation 66.9 % Base of 16 GB, 69.9 Base of 160 GB, 71.5 Large.
-    Data: `CoLA/` out of GLUE's CoLA.zip, or TFDS's `glue/cola`.
-    """
-    return _preset("cola")
-
-
-def stsb() -> Config:
-    """STS-B: how much do two sentences say the same, from 0 to 5? 5.7 thousand pairs.
-
-    To reach (Table 4): Spearman's correlation 91.6 % Base of 16 GB, 92.5 Base of 160 GB, 92.2 Large.
-    Data: `STS-B/` out of GLUE's STS-B.zip, or TFDS's `glue/stsb`.
-    """
-    return _preset("stsb")
-
-
-def mrpc() -> Config:
-    """MRPC: does one sentence say the other in other words? 3.7 thousand pairs.
-
-    To reach (Table 4): accuracy 91.5 % Base of 16 GB, 92.0 Base of 160 GB, 93.5 Large.
-    Data: `MRPC/` with the three files of Microsoft's release, or TFDS's `glue/mrpc`.
-    """
-    return _preset("mrpc")
-
-
-def rte() -> Config:
-    """RTE: does a text entail a sentence? 2.5 thousand pairs.
-
-    To reach (Table 4): accuracy 83.5 % Base of 16 GB, 87.0 Base of 160 GB, 91.1 Large. The paper begins with
-    the pretrained model, not with one fine-tuned on MNLI as others do.
-    Data: `RTE/` out of GLUE's RTE.zip, or TFDS's `glue/rte`.
-    """
-    return _preset("rte")
-
-
-def squad2() -> Config:
-    """SQuAD 2.0: which words of a paragraph answer a question, if any? 130 thousand questions.
-
-    To reach (Table 4), exact match and F1 at the best threshold of the development split: 84.7/87.9 % Base of
-    16 GB, 85.5/88.6 Base of 160 GB, 88.5/91.5 Large. T = 384, a stride of 128.
-    Data: train-v2.0.json and dev-v2.0.json, or TFDS's `squad/v2.0`.
-    """
-    return _preset("squad2")
-
-
-def folio() -> Config:
-    """FOLIO: is a conclusion true, false or unknown, given premises? 1,004 and 204 examples.
-
-    To reach (Table 4): accuracy 64.2 % Base of 16 GB and of 160 GB, 70.6 Large. T = 512.
-    Data: folio-train.jsonl and folio-validation.jsonl of the authors' version 0.0.
-    """
-    return _preset("folio")
-
-
-def clutrr23() -> Config:
-    """CLUTRR, trained on chains of 2 and 3 relations, tested on 2 to 10: Figure 5 (a), Base of 16 GB.
-
-    A figure without numbers: accuracy falls with the length, far above BERT's. The setting is Appendix C's.
-    Data: `gen_train23_test2to10/` of Hugging Face's copy, or `data_089907f8/` of the authors' archive. That
-    has no validation split, which leaves nothing to choose the best checkpoint by but the last step. (The
-    released program takes the best mean over the test lengths: it chooses on what it reports.)
-    """
-    return _preset("clutrr23")
-
-
-def clutrr234() -> Config:
-    """CLUTRR, trained on chains of 2 to 4 relations, tested on 2 to 10: Figure 5 (b), Base of 16 GB.
-
-    As `clutrr23`. Data: `gen_train234_test2to10/` or `data_db9b8f04/`.
-    """
-    return _preset("clutrr234")
-
-
-get_config = runtime.Presets(
-    mnli=mnli,
-    qqp=qqp,
-    qnli=qnli,
-    sst2=sst2,
-    cola=cola,
-    stsb=stsb,
-    mrpc=mrpc,
-    rte=rte,
-    squad2=squad2,
-    folio=folio,
-    clutrr23=clutrr23,
-    clutrr234=clutrr234,
-)
+get_config = runtime.Presets(**{task: functools.partial(preset, task) for task in tasks.TASKS})

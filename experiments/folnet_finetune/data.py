@@ -1,8 +1,7 @@
-"""What a model is fine-tuned on: a task's splits as arrays, and batches of them as a function of the step."""
+"""A task's splits as arrays, and batches of them as a function of the step."""
 
 import dataclasses
 import functools
-import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from folnet.tokenization import WordPieceTokenizer
 
 VOCABULARY = "vocab.txt"
 POOL = 32
-"""Batches whose examples are put together by length, where batches have several lengths."""
+"""Number of batches whose examples are sorted by length, where batches have several lengths."""
 
 AnyTask = tasks.SequenceTask | tasks.SquadTask
 
@@ -88,7 +87,7 @@ def how_to_make(checkpoint: Any) -> str:
 
 
 def missing(config: Config) -> list[str]:
-    """What is not there of files and libraries, and how to get it; nothing is read yet."""
+    """Which files and libraries are missing, and how to get them; nothing is read yet."""
     task, found = task_of(config), []
     try:
         task.check(config.data_dir or ".", _needed(task))
@@ -115,7 +114,7 @@ def missing(config: Config) -> list[str]:
 
 
 def _needed(task: AnyTask) -> list[str]:
-    """The splits that there is no run without: what it learns from, and what the paper reports."""
+    """The splits that a run requires: what it learns from, and what the paper reports."""
     if isinstance(task, tasks.ClutrrTask):
         return ["train", "test"]
     return [split for split in task.splits if not split.startswith("test")]
@@ -139,7 +138,7 @@ def open_data(config: Config, tokenizer: WordPieceTokenizer) -> Data:
     """Reads the splits and cuts them into pieces.
 
     Raises:
-        ValueError: a file is damaged (it, and the line), or has no room for what is asked.
+        ValueError: a file is damaged (with its line), or `length` is too short for its examples.
     """
     task = task_of(config)
 
@@ -161,7 +160,7 @@ def open_data(config: Config, tokenizer: WordPieceTokenizer) -> Data:
 
 
 def fingerprint(data: Data) -> dict[str, Any]:
-    """What of the data a run depends on, in a few numbers: pieces, rows, the training split's tokens."""
+    """Numbers by which other data are recognised: vocabulary, rows, the training split's tokens."""
     found = {f"rows of {split.name}": split.rows for split in (data.train, *data.measured)}
     tokens = zlib.crc32(np.ascontiguousarray(data.train.features.input_ids))
     return {"vocabulary": data.tokenizer.fingerprint, **found, "tokens of train": tokens}
@@ -170,8 +169,7 @@ def fingerprint(data: Data) -> dict[str, Any]:
 def columns(features: Any, mask_padding: bool) -> dict[str, np.ndarray]:
     """What the model and its loss take of features, by name, [N, ...] each.
 
-    `label` is a text's class or number, `start` and `end` are an answer's. The mask of padding is there only
-    if tokens are to be kept from seeing it.
+    `label` is a text's class or number, `start` and `end` are an answer's.
     """
     found = {"input_ids": features.input_ids, "token_type_ids": features.token_type_ids}
     if mask_padding:
@@ -182,15 +180,14 @@ def columns(features: Any, mask_padding: bool) -> dict[str, np.ndarray]:
 
 
 class Batches:
-    """`batches(step)` of a run: in every epoch each example exactly once, in an order of its own.
+    """`batches(step)` of a run: in every epoch each example exactly once, in a new order.
 
-    The last batch of an epoch is filled up with rows that no loss counts: their `weight` is 0. (The authors'
-    sampler has the same order in all epochs, and their runs end as many batches early as there are epochs;
-    nothing speaks for either.)
+    The last batch of an epoch is padded with rows of `weight` 0. (The authors' sampler has the same order in
+    all epochs, and their runs end as many batches early as there are epochs; we see no reason for either.)
     """
 
     def __init__(self, features: Any, config: Config):
-        """Takes the training split's features, and of a config the batch, the seed, lengths and masking."""
+        """Prepares the batches of the training split's features."""
         self._columns = columns(features, config.mask_padding)
         self._size, self._seed = config.batch_size, config.seed
         self._lengths = (*config.lengths, features.input_ids.shape[1])
@@ -205,13 +202,13 @@ class Batches:
         return take(self._columns, rows, self._size, self._lengths[self._fits[rows].max()])
 
     def _draw(self, epoch: int) -> list[Int[np.ndarray, "n"]]:
-        """The batches of an epoch, by the numbers of their examples."""
+        """The batches of an epoch, as indices of their examples."""
         rng = np.random.default_rng([self._seed, epoch])
         order = rng.permutation(len(self._fits))
         if len(self._lengths) == 1:
             return list(_cut(order, self._size))
         pools = [pool[np.argsort(self._fits[pool], kind="stable")] for pool in _cut(order, POOL * self._size)]
-        # Cut pool by pool each would have a last batch of its own; they are one sequence.
+        # One sequence: cut pool by pool, each pool would have a last batch that is not full.
         found = list(_cut(np.concatenate(pools), self._size))
         return [found[place] for place in rng.permutation(len(found))]
 
@@ -221,7 +218,7 @@ def _cut(rows: Int[np.ndarray, "N"], size: int) -> Iterator[Int[np.ndarray, "n"]
 
 
 def fitting(features: Any, lengths: Sequence[int]) -> Int[np.ndarray, "N"]:
-    """Which of some rising lengths is the least that each row's tokens fit into, by its place."""
+    """For each row the index of the least of some rising lengths that its tokens fit into."""
     return np.searchsorted(lengths, features.attention_mask.sum(axis=1))
 
 
@@ -233,8 +230,8 @@ def take(
     Args:
         table: arrays [N, ...] by name, those of rank 2 with tokens along their second axis.
         rows: at most `size` of them.
-        size: B; what is missing is filled with the first of the rows, without a label.
-        length: T; tokens behind are left off.
+        size: B; missing rows are copies of the first, without a label.
+        length: T; tokens beyond it are cut off.
 
     Returns:
         The batch, and `weight` [B]: 1 for the rows, 0 for what is filled in.
@@ -253,16 +250,13 @@ def take(
 
 
 def sequential(split: Split, config: Config) -> Iterator[tuple[Int[np.ndarray, "n"], dict[str, np.ndarray]]]:
-    """A split's rows in batches for measuring: which they are, and the batch; every row exactly once."""
+    """A split's rows in batches for measuring, each row once: their indices, and the batch."""
     lengths = (*config.lengths, split.features.input_ids.shape[1])
     fits = fitting(split.features, lengths)
     table = columns(split.features, config.mask_padding)
     table = {name: array for name, array in table.items() if array.ndim > 1}
-    by_length = ((place, np.flatnonzero(fits == place)) for place in range(len(lengths)))
-    parts = itertools.chain.from_iterable(
-        ((place, rows) for rows in _cut(all_rows, config.eval_batch_size)) for place, all_rows in by_length
-    )
-    for place, rows in parts:
-        batch = take(table, rows, config.eval_batch_size, lengths[place])
-        del batch["weight"]
-        yield rows, batch
+    for place, length in enumerate(lengths):
+        for rows in _cut(np.flatnonzero(fits == place), config.eval_batch_size):
+            batch = take(table, rows, config.eval_batch_size, length)
+            del batch["weight"]
+            yield rows, batch

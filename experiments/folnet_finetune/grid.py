@@ -1,4 +1,4 @@
-"""Table 9: the hyper-parameters that were searched for fine-tuning, as data."""
+"""Table 9: the hyper-parameters that were searched for fine-tuning."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -58,14 +58,7 @@ def column(task: str) -> str:
 
 @dataclasses.dataclass
 class GridConfig:
-    """What a sweep goes through instead of Table 9's values; `()` leaves those.
-
-    Attributes:
-        lr: peaks of the learning rate.
-        batch_size: examples of an update.
-        epochs: times through the training split.
-        warmup: parts of the steps.
-    """
+    """Values of `Config`'s fields that a sweep tries instead of Table 9's; `()` keeps those."""
 
     lr: tuple[float, ...] = ()
     batch_size: tuple[int, ...] = ()

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,17 +11,16 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments import runtime
-from experiments.folnet_finetune import data as finetune_data
-from experiments.folnet_finetune import model as finetune_model
 from experiments.folnet_finetune.config import Config
-from experiments.folnet_finetune.data import AnyTask, Data, Split
+from experiments.folnet_finetune.data import VOCABULARY, AnyTask, Data, Split, sequential
+from experiments.folnet_finetune.model import apply
 from experiments.runtime import mesh, processes
 from experiments.runtime.workdir import WorkdirError, read_json, write_json
 from folnet import tasks
 from folnet.tasks.files import write_whole
 
 MAIN = "main"
-"""The number that decides between checkpoints, and between settings of a sweep."""
+"""The metric that checkpoints, and settings of a sweep, are chosen by."""
 THRESHOLD = "f1/best_threshold"
 BEST, PREDICTIONS = "best", "predictions"
 """In a run's directory, the best model and what it says."""
@@ -48,12 +46,12 @@ class Measure:
         devices = runtime.Layout.of(parallel).mesh_to_measure()
         even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
         self._split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
-        self._apply = jax.jit(functools.partial(finetune_model.apply, model))
+        self._apply = jax.jit(functools.partial(apply, model))
 
     def logits(self, params: Any, split: Split) -> tuple[np.ndarray, ...]:
         """The model's logits of all rows of a split, in order."""
         found: list[np.ndarray] = []
-        for rows, batch in finetune_data.sequential(split, self._config):
+        for rows, batch in sequential(split, self._config):
             out = self._apply(params, jax.device_put(batch, self._split))
             parts = jax.device_get(jax.tree.leaves(out))
             if not found:
@@ -68,11 +66,8 @@ class Measure:
     def __call__(self, params: Any, split: Split, *, threshold: float | None = None) -> Measured:
         """Measures a split.
 
-        Args:
-            params: of the model.
-            split: of the task.
-            threshold: of SQuAD: how much better no answer must be than the best span; None: 0 for the scores,
-                and for the predictions the one at which this split's F1 is best.
+        `threshold` is SQuAD's: how much better no answer must be than the best span. None is 0 for the
+        scores, and for the predictions the value at which this split's F1 is best.
         """
         task, logits = self._data.task, self.logits(params, split)
         if isinstance(task, tasks.SequenceTask):
@@ -93,7 +88,7 @@ class Measure:
 
 
 def named(measured: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Metrics of splits in one; the kind of split goes before the name where there is more than one."""
+    """Metrics of all splits in one dictionary; with several, names begin with the kind of split."""
     found = {}
     for split, metrics in measured.items():
         kind = split.partition("_")[2]
@@ -104,7 +99,7 @@ def named(measured: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 def main_metric(task: AnyTask, measured: Mapping[str, Mapping[str, float]]) -> float:
     """What the authors' programs choose by: of SQuAD the F1 at the best threshold, else the mean of the
-    task's metrics (accuracy and F1, or both correlations, where it has two), and of MNLI over both splits.
+    task's metrics (one or two), and of MNLI over both splits.
     """
     names = task.metrics if isinstance(task, tasks.SequenceTask) else (f"{task.metrics[0]}/best",)
     values = [metrics[name] for metrics in measured.values() for name in names]
@@ -114,14 +109,14 @@ def main_metric(task: AnyTask, measured: Mapping[str, Mapping[str, float]]) -> f
 class Best:
     """The best parameters of a run: a directory for `from_pretrained`, or in memory where nothing is kept.
 
-    It is written before the run's checkpoint of the same step, so a run that is killed between both finds
-    here what it will come to again, bit for bit.
+    It is written before the run's checkpoint of the same step: a run that is killed between both computes
+    the same again, bit for bit.
     """
 
     RECORD = "metrics.json"
 
     def __init__(self, directory: Path | None, model: Any, data: Data):
-        """Takes the directory; what is in it counts."""
+        """Continues from what the directory holds."""
         self._directory, self._model, self._data = directory, model, data
         self._held: Any = None
         self.record: dict[str, Any] | None = None
@@ -133,7 +128,7 @@ class Best:
                     raise WorkdirError(f"{directory / self.RECORD} is damaged: {name} is {value!r:.60}")
 
     def offer(self, step: int, metrics: Mapping[str, float], params: Any) -> None:
-        """Keeps the parameters if they are better than those before; of equal ones the first."""
+        """Keeps the parameters if they are better than those before."""
         if self.record is not None and metrics[MAIN] <= self.record[MAIN]:
             return
         record = {"step": step, **metrics}
@@ -141,7 +136,7 @@ class Best:
             self._held = jax.device_get(params)
         elif runtime.is_first():
             self._model.save_pretrained(self._directory, params)
-            self._data.tokenizer.save(self._directory / finetune_data.VOCABULARY)
+            self._data.tokenizer.save(self._directory / VOCABULARY)
             write_json(self._directory / self.RECORD, record)
         self.record = record
 
@@ -155,11 +150,8 @@ class Best:
 def write_predictions(directory: Path, task: AnyTask, split: Split, measured: Measured) -> list[str]:
     """Writes a split's predictions as its benchmark takes them.
 
-    GLUE's table for its server; SQuAD's object of answers, and that of null odds; FOLIO and CLUTRR have no
-    server and get JSON lines, with the label and the class's probability beside each prediction.
-
-    Returns:
-        The names of the files.
+    GLUE's table for its server; SQuAD's answers and null odds; for FOLIO and CLUTRR, which have no server,
+    JSON lines with prediction, label and the class's probability. Returns the names of the files.
     """
     if isinstance(task, tasks.GlueTask):
         return [task.write_predictions(directory, split.name, split.examples, measured.predictions).name]
@@ -185,9 +177,9 @@ def conclude(
     data: Data,
     params: Any,
     last: dict[str, Any],
-    workdir: str | os.PathLike[str] | None,
+    workdir: Path | None,
 ) -> dict[str, Any]:
-    """The results of a run: what its summary keeps, and the best model's predictions in files.
+    """The results of a run for its summary; writes the best model's predictions, unless `workdir` is None.
 
     Args:
         config: of the run.
@@ -196,12 +188,12 @@ def conclude(
         data: of the task.
         params: the last ones.
         last: `step` and metrics of the last ones.
-        workdir: of the run; None writes nothing.
+        workdir: of the run.
 
     Returns:
-        `last` and `best` (`step` and all metrics of the development splits; where there is no such split the
-        best is the last), `test` (metrics of the best where labels are published), `predictions` (file names
-        below the workdir), and what was trained.
+        `last` and `best` (`step` and all metrics of the development splits; without such a split the best is
+        the last), `test` (metrics of the best where labels are published), `predictions` (file names below
+        the workdir), and what was trained.
     """
     record, chosen = best.record, params
     if record is None:
@@ -215,7 +207,7 @@ def conclude(
         if split in data.test and split.labelled:
             tested[split.name] = found.metrics
         if config.predict and workdir is not None and runtime.is_first():
-            files += write_predictions(Path(workdir) / PREDICTIONS, data.task, split, found)
+            files += write_predictions(workdir / PREDICTIONS, data.task, split, found)
     return {
         "task": config.task,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),

@@ -1,6 +1,5 @@
-"""The model that is fine-tuned: an encoder from a directory or from scratch, a new head, the head's loss."""
+"""The model that is fine-tuned: an encoder from a directory or from scratch, and a new head."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,11 @@ import safetensors
 import safetensors.numpy
 from flax import linen as nn
 
-from experiments import runtime
 from experiments.folnet_finetune.config import OF_ANY_MODEL, Config
-from experiments.runtime.training import Scalar, run_keys
+from experiments.runtime.training import run_keys
 from folnet import (
     FOLNetForQuestionAnswering,
     FOLNetForSequenceClassification,
-    objective,
     parameters,
     pretrained,
     tasks,
@@ -26,10 +23,10 @@ from folnet.settings import ModelConfig
 
 
 def make(config: Config) -> FOLNetForSequenceClassification | FOLNetForQuestionAnswering:
-    """The module; nothing is computed, and of a checkpoint no more than its settings read.
+    """The module; of a checkpoint only its settings are read.
 
     Raises:
-        ValueError: the checkpoint's settings are missing or damaged, or do not fit what the config asks for.
+        ValueError: the checkpoint's settings are missing or damaged, or do not fit the config.
     """
     task = tasks.open_task(config.task)
     settings = _settings(config)
@@ -56,7 +53,7 @@ def _settings(config: Config) -> ModelConfig:
 
 
 def misfits(config: Config) -> list[str]:
-    """What is missing or wrong with the checkpoint; of its parameters names and shapes are looked at."""
+    """What is missing or wrong with the checkpoint, judging by its settings and its parameters' shapes."""
     if not config.checkpoint:
         return []
     try:
@@ -79,7 +76,7 @@ def misfits(config: Config) -> list[str]:
 
 
 def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
-    """`init(key)`: a model that knows nothing."""
+    """`init(key)`: random parameters."""
 
     def init(key):
         return model.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
@@ -88,7 +85,7 @@ def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
 
 
 def begin(config: Config, model: Any) -> dict[str, Any]:
-    """The checkpoint's encoder, and a head drawn from the seed; a head that the checkpoint has is left.
+    """The checkpoint's encoder, and a head drawn from the seed in place of any that the checkpoint has.
 
     Raises:
         ValueError: what `misfits` would say.
@@ -117,30 +114,3 @@ def apply(model: Any, params: Any, batch: Any, *, dropout: jax.Array | None = No
         dropout is None,
         rngs=None if dropout is None else {"dropout": dropout},
     )
-
-
-def make_loss(config: Config, model: Any) -> Callable[..., runtime.Sums]:
-    """`loss(params, batch, key)` of a run: the mean over the batch's examples.
-
-    Cross-entropy of a class; squared error of a number; of an answer half the sum of the cross-entropies of
-    where it begins and ends.
-    """
-    task = tasks.open_task(config.task)
-    drops = model.config.hidden_dropout_prob > 0 or model.config.attention_probs_dropout_prob > 0
-
-    def loss(params, batch, key):
-        out = apply(model, params, batch, dropout=key if drops else None)
-        if not isinstance(task, tasks.SequenceTask):
-            found = objective.span(out.start_logits, out.end_logits, batch["start"], batch["end"])
-        elif task.classes:
-            found = objective.cross_entropy(out.logits, batch["label"])
-        else:
-            weight = batch["weight"]
-            found = objective.squared_error(out.logits[:, 0] * weight, batch["label"] * weight)
-            found = dataclasses.replace(found, count=weight.sum())  # rows that are filled in add nothing
-        metrics: dict[str, tuple[Scalar, Scalar]] = {}
-        if getattr(task, "bounds", None) is None:
-            metrics["accuracy"] = (found.correct, found.count)
-        return runtime.Sums(found.sum, found.count, metrics)
-
-    return loss

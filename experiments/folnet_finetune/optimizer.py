@@ -1,13 +1,13 @@
-"""The optimizer that FOLNet was fine-tuned with, as released: Adam without bias correction, decoupled decay.
+"""Adam as FOLNet was fine-tuned with: no bias correction, decoupled decay.
 
 For the mean gradient g of a batch and each parameter p with moments m and v:
 
     m, v = b1 m + (1 - b1) g, b2 v + (1 - b2) g^2
     p = p - lr * (m / (sqrt(v) + eps) + decay * p)
 
-Neither moment is divided by what it lacks at the beginning, 1 - b^t: so update t is (1 - b1^t) /
-sqrt(1 - b2^t) times what it would be, 3.2 times the first, which the warmup makes up for. The authors
-chose this of the fused implementation that they used; the paper says no more than Adam. Biases do not decay.
+Neither moment is divided by 1 - b^t: update t is (1 - b1^t) / sqrt(1 - b2^t) times as large as in Adam, the
+first 3.2 times, which the warmup makes up for. The authors set this in the fused implementation that they
+used; the paper only says Adam. Biases do not decay.
 """
 
 from collections.abc import Callable
@@ -22,25 +22,14 @@ from experiments.folnet_pretrain.optimizer import decays
 
 
 class Moments(NamedTuple):
-    """The state of `scale_by_moments`.
-
-    Attributes:
-        mu: m, shaped as the parameters.
-        nu: v, likewise.
-    """
+    """The state of `scale_by_moments`: m and v, each shaped as the parameters."""
 
     mu: Any
     nu: Any
 
 
 def scale_by_moments(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
-    """Moments as they are, without bias correction: m / (sqrt(v) + eps).
-
-    Args:
-        b1: decay of the first moment.
-        b2: decay of the second.
-        eps: added to the root of the second.
-    """
+    """M / (sqrt(v) + eps), for moments with decay rates `b1` and `b2` and without bias correction."""
 
     def init(params):
         return Moments(optax.tree.zeros_like(params), optax.tree.zeros_like(params))
@@ -64,16 +53,9 @@ def adam(
     clip: float = 0.0,
     bias_correction: bool = False,
 ) -> optax.GradientTransformation:
-    """Adam with decoupled decay.
+    """Adam with decoupled decay; arguments as of `folnet_pretrain.optimizer.lamb`.
 
-    Args:
-        schedule: the learning rate of each update, counted from 0.
-        b1: decay of the first moment.
-        b2: decay of the second.
-        eps: added to the root of the second.
-        weight_decay: of all but biases (`folnet_optimizer.decays`).
-        clip: the gradient's global norm at most; 0, Table 9's, leaves it.
-        bias_correction: Adam as Kingma and Ba (2015) have it.
+    With `bias_correction` it is Adam as Kingma and Ba (2015) have it. Table 9 does not clip.
     """
     parts = [optax.clip_by_global_norm(clip)] if clip else []
     parts.append(optax.scale_by_adam(b1, b2, eps) if bias_correction else scale_by_moments(b1, b2, eps))
@@ -88,10 +70,7 @@ def linear(lr: float, steps: int, warmup: float) -> Callable[[Any], Float[Array,
     Of n = steps updates, number t (from 1) has the rate lr * (t / n) / warmup while t / n is below warmup,
     and lr * (1 - t / n) / (1 - warmup) from there on. The last has rate 0: the authors count, then step.
 
-    Args:
-        lr: the peak.
-        steps: of the whole run.
-        warmup: part of them, from 0 up to 1.
+    `lr` is the peak, `steps` those of the whole run, and `warmup` a fraction of them, from 0 up to 1.
     """
 
     def rate(count: Int[Array, ""]) -> Float[Array, ""]:

@@ -1,4 +1,4 @@
-"""Several fine-tuning runs as one: settings, seeds, medians, the table and the setting that is chosen."""
+"""Several fine-tuning runs as one: settings, seeds, medians, the table and the chosen setting."""
 
 import dataclasses
 import itertools
@@ -34,23 +34,23 @@ class Run(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What came of them."""
+    """Their results."""
 
     runs: list[Run]
     table: list[dict[str, Any]]
-    """A row a setting, the chosen one first; see `tabulate`."""
+    """See `tabulate`."""
 
 
 def run_all(
     config: Config, examples: int, workdir: Path, run: Callable[[Config, Path], dict[str, Any]]
 ) -> Report:
-    """Makes all runs that are not finished yet, and writes `sweep.md` and `sweep.json`.
+    """Makes all unfinished runs, and writes `sweep.md` and `sweep.json`.
 
     Args:
         config: with seeds or a sweep.
         examples: of the training split.
         workdir: above all runs: a folder for each setting, in it one for each seed.
-        run: from the config and directory of a run to its summary; an unfinished one goes on.
+        run: from the config and directory of a run to its summary; an unfinished one continues.
 
     Raises:
         runtime.WorkdirError: a directory belongs to a run with another config.
@@ -83,9 +83,9 @@ def run_all(
 
 
 def _clear(runs: list[Run], seeds: int, workdir: Path) -> None:
-    """Removes what only going on needs, and the models of settings that others are better than.
+    """Removes checkpoints, and the models of settings that are not chosen.
 
-    Settings are compared when they have all of their seeds; the median of fewer might still fall.
+    Only settings with all of their seeds are compared; the median of fewer might still fall.
     """
     whole = [run for run in runs if sum(other.setting == run.setting for other in runs) == seeds]
     chosen = _chosen(tabulate(whole))
@@ -96,19 +96,19 @@ def _clear(runs: list[Run], seeds: int, workdir: Path) -> None:
 
 
 def _is_over(config: Config, summary: dict[str, Any]) -> bool:
-    """Whether a run has nothing left to do, not whether a session's time was up."""
+    """Whether a run has nothing left to do (not only in this session)."""
     return summary["step"] >= config.steps or 0 < config.max_seconds <= summary["train_seconds"]
 
 
 def _finished(config: Config, directory: Path) -> dict[str, Any] | None:
-    """The results of a run that has nothing left to do; None of any other, which will say what is wrong."""
+    """The results of a finished run of this config, else None."""
     summary = _read(directory / "summary.json")
     done = summary is not None and _is_over(config, summary) and _is_of(config, directory)
     return summary["results"] if summary is not None and done else None
 
 
 def _diverged(config: Config, directory: Path) -> bool:
-    """Whether it is known how this run ends; it would end so again."""
+    """Whether the run has diverged before; it would again."""
     return (directory / DIVERGED).exists() and _is_of(config, directory)
 
 
@@ -125,13 +125,12 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def tabulate(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """A row a setting, by the median of the best checkpoints' main metric, the greatest first.
+    """A row per setting, by the median of the best checkpoints' main metric, the greatest first.
 
     A row has the setting's fields, `seeds`, `best` and `last` (medians of all metrics on the development
-    splits; of the best checkpoints and the last ones), `least` and `greatest` (of the main metric of the
-    best), `test` (medians of the best checkpoints where labels are published). A setting of which a run
-    diverged has `diverged`, how many, and comes last; so does one without a development split, in the order
-    of the sweep.
+    splits at the best and the last checkpoints), `least` and `greatest` (of the main metric of the best),
+    `test` (medians of the best checkpoints where labels are published). A setting with diverged runs has
+    their number, `diverged`, and comes last; so does one without a development split.
     """
     rows = []
     for setting in dict.fromkeys(run.setting for run in runs):
@@ -170,7 +169,7 @@ def _report(config: Config, runs: list[Run], workdir: Path) -> Report:
 
 
 def _chosen(table: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The setting of the greatest median; None if there is nothing to choose by."""
+    """The setting of the greatest median; None without a development split."""
     if not table or MAIN not in table[0].get("best", {}):
         return None
     return {name: table[0][name] for name in Setting._fields}

@@ -1,19 +1,17 @@
-r"""Fine-tuning of FOLNet (Chen 2023, Section 4, Appendices B and C) on GLUE, SQuAD 2.0, FOLIO, CLUTRR.
+r"""Fine-tunes FOLNet (Chen 2023, Section 4, Appendices B and C) on GLUE, SQuAD 2.0, FOLIO or CLUTRR.
 
-    python -m experiments.folnet_finetune --config=rte \
-        --config.data_dir=data --config.checkpoint=models/folnet --workdir=runs/rte
-    python -m experiments.folnet_finetune --config=rte \
-        --config.sweep=16gb --config.seeds=5 --workdir=runs/rte-sweep
+    python -m experiments.folnet_finetune --config=rte --config.data_dir=data \
+        --config.checkpoint=models/folnet --workdir=runs/rte
+    python -m experiments.folnet_finetune --config=rte --config.sweep=16gb --config.seeds=5 --workdir=runs/all
 
-The first trains a model from a directory, as `experiments.folnet_pretrain.load --pretrained` and
-`experiments.folnet_pretrain.convert` make them, or with `--config.checkpoint=` from scratch. A run keeps its
-last checkpoints, the best model (`best/`, again a directory to start from) and the best one's predictions
-(`predictions/`). The second goes through Table 9's settings, five seeds each, a run in a directory of its
-own, and writes `sweep.md` and `sweep.json` with the medians; started again, it goes on where it was. Of
-finished runs only the chosen setting's models are kept, unless `--config.keep=all`.
+The first trains one model from a directory, which `folnet_pretrain.load` and `folnet_pretrain.convert` make,
+or with `--config.checkpoint=` from scratch. A run keeps its last checkpoints, the best model (`best/`, again
+a directory to start from) and its predictions (`predictions/`). The second tries Table 9's settings, five
+seeds each, in a directory per run, and writes medians to `sweep.md` and `sweep.json`; started again, it
+continues. Of finished runs only the chosen setting's models are kept, unless `--config.keep=all`.
 """
 
-import os
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,114 +19,85 @@ from typing import Any
 import jax
 
 from experiments import runtime
-from experiments.folnet_finetune import data as finetune_data
-from experiments.folnet_finetune import measures, sweep
-from experiments.folnet_finetune import model as finetune_model
+from experiments.folnet_finetune import data, measures, model, sweep
 from experiments.folnet_finetune.config import Config
-from experiments.folnet_finetune.data import Data
+from experiments.folnet_finetune.grid import NO_SWEEP
 from experiments.runtime import processes
 from experiments.runtime.feeding import Fed
 from experiments.runtime.fit import Descent
-from experiments.runtime.training import Program, PyTree, Task, TrainState
+from experiments.runtime.training import Program, PyTree, Scalar, Task, TrainState
 from experiments.runtime.workdir import read_json, write_json
+from folnet import objective, tasks
 
 DATA = ".data.json"
-"""In a run's directory, what its data was: hidden, so that a workdir that has nothing else is still free."""
+"""The data's fingerprint in a workdir; hidden, so that a workdir with nothing else counts as empty."""
 
 
 def main(
     config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> runtime.FitResult | sweep.Report:
-    """Trains one model, or several if the config has seeds or a sweep; see `train_one` and `train_all`."""
-    if config.seeds == 1 and not config.sweeps:
-        return train_one(config, workdir=workdir, parallel=parallel)
-    if workdir is None:
-        raise ValueError("workdir must be given for several runs, got None")
-    return train_all(config, workdir=workdir, parallel=parallel)
-
-
-def train_one(
-    config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
-) -> runtime.FitResult:
-    """Trains one model.
+    """Trains a model, or one for each setting and seed.
 
     Args:
         config: see `experiments.folnet_finetune.config`.
-        workdir: where the run is kept; None keeps nothing.
+        workdir: where the run is kept, or the directories of all runs; None keeps nothing of one run.
         parallel: see `runtime.fit`.
 
     Raises:
-        runtime.WorkdirError: as `open_data`; or the workdir is another run's.
+        runtime.WorkdirError: as `open_data`; or a directory belongs to another run.
     """
-    return train(config, open_data(config), workdir, parallel)
-
-
-def train_all(config: Config, *, workdir: Path, parallel: str | runtime.Layout = "jit") -> sweep.Report:
-    """Trains a model for each setting and seed, and compares them.
-
-    Args:
-        config: with several seeds, a sweep, or both.
-        workdir: above all runs.
-        parallel: see `runtime.fit`.
-
-    Raises:
-        runtime.WorkdirError: as `open_data`; or a run's directory is another run's.
-    """
-    data = open_data(config)
+    several = config.seeds > 1 or config.sweep != NO_SWEEP
+    if several and workdir is None:
+        raise ValueError("workdir must be given for several runs, got None")
+    opened = open_data(config)
+    if workdir is None or not several:
+        return train(config, opened, workdir, parallel)
 
     def run(of: Config, directory: Path) -> dict[str, Any]:
-        return train(of, data, directory, parallel).summary
+        return train(of, opened, directory, parallel).summary
 
-    return sweep.run_all(config, data.train.rows, workdir, run)
+    return sweep.run_all(config, opened.train.rows, workdir, run)
 
 
-def open_data(config: Config) -> Data:
-    """The task's splits, when all is there that a run needs.
+def open_data(config: Config) -> data.Data:
+    """The task's splits, once everything that a run needs is there.
 
     Raises:
-        runtime.WorkdirError: something is missing, damaged or does not fit; all that is missing is told at
-            once.
+        runtime.WorkdirError: something is damaged or does not fit, or all that is missing.
     """
-    if missing := [*finetune_data.missing(config), *finetune_model.misfits(config)]:
+    if missing := [*data.missing(config), *model.misfits(config)]:
         raise runtime.WorkdirError("; ".join(missing))
     try:
-        tokenizer = finetune_data.open_tokenizer(config)
-        finetune_data.check_rows(tokenizer, finetune_model.make(config).config.vocab_size)
-        return finetune_data.open_data(config, tokenizer)
+        tokenizer = data.open_tokenizer(config)
+        data.check_rows(tokenizer, model.make(config).config.vocab_size)
+        return data.open_data(config, tokenizer)
     except ValueError as error:
         raise runtime.WorkdirError(str(error)) from error
 
 
 def train(
-    config: Config,
-    data: Data,
-    workdir: str | os.PathLike[str] | None,
-    parallel: str | runtime.Layout = "jit",
+    config: Config, opened: data.Data, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> runtime.FitResult:
-    """One run.
-
-    Raises:
-        runtime.WorkdirError: the workdir is another run's, or was begun with other data.
-    """
-    config = config.resolved(data.train.rows)
+    """One run; raises `runtime.WorkdirError` if the workdir belongs to another run or to other data."""
+    config = config.resolved(opened.train.rows)
     config.validate()
     if workdir is not None:
-        told = finetune_data.fingerprint(data)
-        processes.first_before_others(lambda: _keep_data(told, Path(workdir)), runtime.WorkdirError)
-    model = finetune_model.make(config)
+        found = data.fingerprint(opened)
+        processes.first_before_others(lambda: _keep_data(found, workdir), runtime.WorkdirError)
+    tuned = model.make(config)
     task = Task(
         config.seed,
         config.batch_size,
-        finetune_model.make_init(model),
-        finetune_model.make_loss(config, model),
+        model.make_init(tuned),
+        make_loss(config, tuned),
         config.make_optimizer(),
         accumulate=config.accumulate,
     )
     program = Program(task, parallel)
-    batches = finetune_data.Batches(data.train.features, config)
-    tuning = Tuning(program, lambda step: processes.own_rows(batches(step)), config, model)
-    measure = measures.Measure(config, model, data, parallel)
-    best = measures.Best(None if workdir is None else Path(workdir) / measures.BEST, model, data)
+    batches = data.Batches(opened.train.features, config)
+    tuning = Tuning(program, lambda step: processes.own_rows(batches(step)), config, tuned)
+    measure = measures.Measure(config, tuned, opened, parallel)
+    best = measures.Best(None if workdir is None else workdir / measures.BEST, tuned, opened)
     latest: dict[int, dict[str, float]] = {}
 
     def evaluate(params):
@@ -145,7 +114,7 @@ def train(
         with program.measuring():
             found = latest[tuning.step] if tuning.step in latest else measure.development(params)
             last = {"step": tuning.step, **found}
-            return measures.conclude(config, measure, best, data, params, last, workdir)
+            return measures.conclude(config, measure, best, opened, params, last, workdir)
 
     return runtime.loop(
         config, tuning, evaluate=evaluate, conclude=conclude, workdir=workdir, name=config.task
@@ -153,7 +122,7 @@ def train(
 
 
 def _keep_data(fingerprint: dict[str, Any], workdir: Path) -> None:
-    """Refuses a workdir that was begun with other texts or pieces: its steps would not fit those to come."""
+    """Refuses a workdir that was begun with other texts or another vocabulary."""
     path = workdir / DATA
     if path.exists():
         before = read_json(path)
@@ -162,20 +131,47 @@ def _keep_data(fingerprint: dict[str, Any], workdir: Path) -> None:
                 f"workdir {workdir} was begun with other data: {', '.join(changed)} changed since; choose "
                 "another workdir"
             )
-    elif not workdir.exists() or not any(workdir.iterdir()):  # else it is for the loop to say whose it is
+    elif not workdir.exists() or not any(workdir.iterdir()):  # otherwise the loop checks whose it is
         workdir.mkdir(parents=True, exist_ok=True)
         write_json(path, fingerprint)
+
+
+def make_loss(config: Config, tuned: Any) -> Callable[..., runtime.Sums]:
+    """`loss(params, batch, key)` of a run: the mean over the batch's examples.
+
+    Cross-entropy of a class; squared error of a number; of an answer half the sum of the cross-entropies of
+    where it begins and ends.
+    """
+    task = tasks.open_task(config.task)
+    drops = tuned.config.hidden_dropout_prob > 0 or tuned.config.attention_probs_dropout_prob > 0
+
+    def loss(params, batch, key):
+        out = model.apply(tuned, params, batch, dropout=key if drops else None)
+        if not isinstance(task, tasks.SequenceTask):
+            found = objective.span(out.start_logits, out.end_logits, batch["start"], batch["end"])
+        elif task.classes:
+            found = objective.cross_entropy(out.logits, batch["label"])
+        else:
+            weight = batch["weight"]
+            found = objective.squared_error(out.logits[:, 0] * weight, batch["label"] * weight)
+            found = dataclasses.replace(found, count=weight.sum())  # rows that are filled in add nothing
+        metrics: dict[str, tuple[Scalar, Scalar]] = {}
+        if getattr(task, "bounds", None) is None:
+            metrics["accuracy"] = (found.correct, found.count)
+        return runtime.Sums(found.sum, found.count, metrics)
+
+    return loss
 
 
 class Tuning(Descent):
     """Gradient descent that begins at a checkpoint, and knows which step is measured."""
 
-    def __init__(self, program: Program, batches: Callable[[int], Any], config: Config, model: Any):
-        """Takes what `runtime.fit` makes an engine of, and where the parameters come from."""
+    def __init__(self, program: Program, batches: Callable[[int], Any], config: Config, tuned: Any):
+        """Takes what `runtime.fit` makes an engine of, and the checkpoint's config."""
         super().__init__(program, Fed(program, batches, config.steps))
-        self._config, self._model = config, model
+        self._config, self._model = config, tuned
         self.step = 0
-        """Updates behind the parameters that were given out last."""
+        """Updates behind the parameters that `unplace` returned last."""
         if config.checkpoint:
             self.initial = self._pretrained
 
@@ -192,7 +188,7 @@ class Tuning(Descent):
     def _pretrained(self) -> TrainState:
         """The state before the first step. The parameters are put where they will live, not compiled in."""
         where = jax.tree.map(lambda leaf: leaf.sharding, self._program.abstract_state())
-        params = jax.device_put(finetune_model.begin(self._config, self._model), where.params)
+        params = jax.device_put(model.begin(self._config, self._model), where.params)
         optimizer = self._program.task.optimizer
         opt_state = jax.jit(optimizer.init, out_shardings=where.opt_state)(params)
         return TrainState(jax.device_put(jax.numpy.int32(0), where.step), params, opt_state)

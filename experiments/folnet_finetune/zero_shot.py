@@ -1,14 +1,12 @@
 r"""FOLNet on GLUE without training (Chen 2023, Appendix C, Table 10): masked words that mean classes.
 
     python -m experiments.folnet_finetune.zero_shot --checkpoint=models/folnet --data_dir=data \
-        --out=runs/zero-shot
-    python -m experiments.folnet_finetune.zero_shot --checkpoint=models/folnet --data_dir=data \
         --tasks=sst2,rte --out=runs/zero-shot
 
-A model that was pretrained on masked words fills in the mask of a prompt, such as "... It was [MASK].", and
-the word of a class that is likeliest there decides; prompts and words are those of Gao et al. (2021),
-`folnet.tasks.prompts`. Development splits are measured, and `zero_shot.json`, `zero_shot.md` and predictions
-written. The paper reports an average of 51.5 for Large of 160 GB; it was not measured here.
+A pretrained model fills in the mask of a prompt, such as "... It was [MASK].", and the class whose word is
+likeliest there is the answer; prompts and words are those of Gao et al. (2021), `folnet.tasks.prompts`.
+Development splits are measured; `zero_shot.json`, `zero_shot.md` and predictions are written. The paper
+reports an average of 51.5 for Large of 160 GB; it was not measured here.
 """
 
 import dataclasses
@@ -20,10 +18,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import app, flags, logging
+from absl import app, flags
 from jaxtyping import Float
 
-from experiments.folnet_finetune import data as finetune_data
+from experiments import runtime
+from experiments.folnet_finetune import data
 from experiments.runtime.workdir import write_json
 from folnet import FOLNetForMaskedLM, tasks
 from folnet.tasks import metrics as task_metrics
@@ -40,7 +39,7 @@ class Column(NamedTuple):
     score: float
     """A fraction."""
     constant: float
-    """What the same answer to all gives: the class that is most frequent here (0 of a correlation)."""
+    """The score of always answering the class that is most frequent here (0 of a correlation)."""
     metrics: dict[str, float]
     """All of the task's."""
     examples: int
@@ -48,15 +47,9 @@ class Column(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A model that fills in masked words.
+    """A model with a head for words, reading prompts of `length` tokens, `batch_size` at a time.
 
-    Attributes:
-        model: with a head for words.
-        params: its parameters.
-        tokenizer: its vocabulary.
-        length: T.
-        batch_size: prompts read at once.
-        mask_padding: whether tokens do not see padding; as released, they do.
+    As released, tokens see padding, unless `mask_padding`.
     """
 
     model: FOLNetForMaskedLM
@@ -97,7 +90,7 @@ class Reader:
         found = []
         for start in range(0, len(examples), self.batch_size):
             rows = np.arange(start, min(start + self.batch_size, len(examples)))
-            batch = finetune_data.take(table, rows, self.batch_size, self.length)
+            batch = data.take(table, rows, self.batch_size, self.length)
             at_mask = jax.device_get(self._read(self.params, batch))
             found.append(prompts.class_logits(at_mask[: len(rows)], words))
         return np.concatenate(found)
@@ -109,16 +102,16 @@ def measure(
     names: Iterable[str],
     out: Path | None = None,
 ) -> list[Column]:
-    """Measures the development splits of tasks.
+    """Measures the development splits of some of GLUE's tasks.
 
     Args:
         reader: the model.
         data_dir: a directory with GLUE's files.
-        names: of GLUE's tasks.
+        names: of the tasks.
         out: where predictions are written; None writes none.
 
     Returns:
-        The columns of Table 10 that are these tasks', in its order.
+        These tasks' columns of Table 10, in its order.
 
     Raises:
         ValueError: files are missing or damaged.
@@ -132,25 +125,22 @@ def measure(
         examples = task.examples(data_dir, split)
         predictions = prompts.predict(task, reader.logits(prompt, examples))
         scores, metric = task.score(examples, predictions), tasks.ZERO_SHOT[name]
-        constant = task.score(examples, np.full_like(predictions, _most_frequent(task, examples)))[metric]
+        frequent = int(np.argmax(np.bincount(task.labels(examples)))) if task.classes else 0
+        constant = task.score(examples, np.full_like(predictions, frequent))[metric]
         found.append(Column(name, metric, scores[metric], constant, scores, len(examples)))
         if out is not None:
             task.write_predictions(out / "predictions", split, examples, predictions)
     return found
 
 
-def _most_frequent(task: tasks.SequenceTask, examples: Sequence[tasks.Example]) -> int:
-    return int(np.argmax(np.bincount(task.labels(examples)))) if task.classes else 0
-
-
 def average(columns: Sequence[Column]) -> float | None:
-    """Table 10's, if all of its columns are there."""
+    """Table 10's average, or None without all of its columns."""
     scores = {column.name: column.score for column in columns}
     return tasks.zero_shot_average(scores) if set(scores) == set(tasks.COLUMNS) else None
 
 
 def missing(checkpoint: Path, vocabulary: Path, data_dir: Path, names: Iterable[str]) -> list[str]:
-    """What is not there, and how to get it; nothing is read."""
+    """Which files and libraries are missing, and how to get them; nothing is read."""
     found = []
     for name in names:
         task = tasks.SEQUENCE_TASKS[name]
@@ -159,9 +149,7 @@ def missing(checkpoint: Path, vocabulary: Path, data_dir: Path, names: Iterable[
         except ValueError as error:
             found.append(f"data_dir: {error}")
     if not checkpoint.is_dir():
-        found.append(
-            f"checkpoint: there is no directory {checkpoint}. {finetune_data.how_to_make(checkpoint)}"
-        )
+        found.append(f"checkpoint: there is no directory {checkpoint}. {data.how_to_make(checkpoint)}")
     elif not vocabulary.is_file():
         found.append(f"vocabulary: there is no file {vocabulary}; --vocabulary=FILE")
     try:
@@ -174,12 +162,13 @@ def missing(checkpoint: Path, vocabulary: Path, data_dir: Path, names: Iterable[
 def markdown(checkpoint: str, columns: Sequence[Column]) -> str:
     """The table for reading, in percent."""
     mean = average(columns)
-    head = ["", *(column.name for column in columns), *([] if mean is None else ["average"])]
+    ends = [("average", "", mean)] if mean is not None else []
+    head = ["", *(column.name for column in columns), *(end[0] for end in ends)]
+    metrics = ["metric", *(column.metric for column in columns), *(end[1] for end in ends)]
     rows: list[tuple[str, list[float]]] = [
-        (checkpoint, [column.score for column in columns] + ([] if mean is None else [mean])),
+        (checkpoint, [column.score for column in columns] + [end[2] for end in ends]),
         ("the same answer to all", [column.constant for column in columns]),
     ]
-    metrics = ["metric", *(column.metric for column in columns), *([] if mean is None else [""])]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), f"| {' | '.join(metrics)} |"]
     for name, values in rows:
         cells = [f"{100 * value:.1f}" for value in values]
@@ -189,27 +178,21 @@ def markdown(checkpoint: str, columns: Sequence[Column]) -> str:
 
 
 def run(values: Mapping[str, Any]) -> str:
-    """Does what the flags say.
-
-    Args:
-        values: of the flags, by name.
-
-    Returns:
-        The table.
+    """Measures and writes what the flags' values say; returns the table.
 
     Raises:
-        ValueError: something is missing, damaged or does not fit, in one line; nothing was compiled yet.
+        ValueError: something is missing, damaged or does not fit; nothing has been compiled yet.
     """
     names = values["tasks"] or list(tasks.PROMPTS)
     if unknown := [name for name in names if name not in tasks.PROMPTS]:
         raise ValueError(f"tasks must be of {', '.join(tasks.PROMPTS)}, got {unknown[0]!r}")
     checkpoint, data_dir = (Path(values[name]).expanduser() for name in ("checkpoint", "data_dir"))
-    vocabulary = Path(values["vocabulary"] or checkpoint / finetune_data.VOCABULARY).expanduser()
+    vocabulary = Path(values["vocabulary"] or checkpoint / data.VOCABULARY).expanduser()
     if lacking := missing(checkpoint, vocabulary, data_dir, names):
         raise ValueError("; ".join(lacking))
     tokenizer = WordPieceTokenizer.load(vocabulary, lowercase=values["lowercase"])
     model, params = FOLNetForMaskedLM.from_pretrained(checkpoint, dtype=values["dtype"])
-    finetune_data.check_rows(tokenizer, model.config.vocab_size)
+    data.check_rows(tokenizer, model.config.vocab_size)
     for name in names:
         prompts.label_ids(tasks.PROMPTS[name], tokenizer)
     reader = Reader(model, params, tokenizer, values["length"], values["batch_size"], values["mask_padding"])
@@ -229,10 +212,8 @@ def run(values: Mapping[str, Any]) -> str:
     return table
 
 
-def main(arguments: Sequence[str]) -> None:
-    """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+def main() -> None:
+    """Prints the table; a mistake is a usage error of one line."""
     try:
         print(run(flags.FLAGS.flag_values_dict()), end="")
     except ValueError as error:
@@ -240,10 +221,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    logging.set_verbosity(logging.WARNING)
-    flags.DEFINE_string(
-        "checkpoint", None, "directory of a model with a head for masked words", required=True
-    )
+    flags.DEFINE_string("checkpoint", None, "directory of a model with a head for words", required=True)
     flags.DEFINE_string("data_dir", None, "directory with GLUE's files", required=True)
     flags.DEFINE_string("out", None, "where tables and predictions go", required=True)
     flags.DEFINE_string("vocabulary", "", "file of pieces; by default vocab.txt in the checkpoint")
@@ -253,4 +231,4 @@ if __name__ == "__main__":
     flags.DEFINE_bool("mask_padding", False, "whether tokens do not see padding; as released, they do")
     flags.DEFINE_bool("lowercase", True, "whether text is lowercased")
     flags.DEFINE_string("dtype", "float32", "of the computation")
-    app.run(main)
+    runtime.run_program(main)

@@ -3,9 +3,9 @@
     python -m experiments.folnet_pretrain.convert folnet_base out/folnet-base
     python -m experiments.folnet_pretrain.convert --reverse out/folnet-base theirs/folnet_base
 
-The first reads `folnet_base.cfg` and `folnet_base.pt`, executing nothing of what is in them, and writes
-`config.json` and `model.safetensors`, which `FOLNet.from_pretrained` and its like load. The second writes the
-authors' two files. Which class of model it is, the tensors tell, or `--model`.
+The first reads `folnet_base.cfg` and `folnet_base.pt`, executing nothing in them, and writes `config.json`
+and `model.safetensors`, which `from_pretrained` loads. The second writes the authors' two files. The class of
+model is inferred from the tensors, or `--model` names it.
 """
 
 import contextlib
@@ -49,14 +49,14 @@ def from_authors(prefix: str, directory: str, name: str | None = None) -> str:
 
     Args:
         prefix: the files' path without their endings.
-        directory: made if it is not there.
-        name: of the class of model; None: what the tensors tell.
+        directory: made if it does not exist.
+        name: of the class of model; None: inferred from the tensors.
 
     Returns:
-        What was done, for the screen.
+        A summary to print.
 
     Raises:
-        ValueError: a file that is damaged or missing, or does not fit; a directory that holds a model.
+        ValueError: a file is damaged or missing, or does not fit; the directory holds a model.
     """
     settings, weights = Path(f"{prefix}.cfg"), Path(f"{prefix}.pt")
     for path in (settings, weights):
@@ -88,11 +88,10 @@ def to_authors(directory: str, prefix: str, name: str | None = None) -> str:
         name: of the class of model; None: the one it was saved from.
 
     Returns:
-        What was done, for the screen.
+        A summary to print.
 
     Raises:
-        ValueError: a file that is damaged or missing; a model that the authors' code has not; files that are
-            there already.
+        ValueError: a file is damaged, missing, or would be replaced; the authors' code lacks the model.
     """
     settings, weights = Path(f"{prefix}.cfg"), Path(f"{prefix}.pt")
     _refuse_to_replace(settings, weights)
@@ -128,5 +127,5 @@ def _described(name: str, params: dict) -> str:
 
 if __name__ == "__main__":
     flags.DEFINE_bool("reverse", False, "from ours to the authors'")
-    flags.DEFINE_enum("model", None, list(MODELS), "class of the model; by default what the tensors tell")
+    flags.DEFINE_enum("model", None, list(MODELS), "class of the model; by default inferred from the tensors")
     app.run(main)

@@ -7,9 +7,9 @@ r"""Prepares text for pretraining FOLNet: documents to windows of tokens in arra
 
 The source is `python` (the language reference), a folder prepared by TensorFlow Datasets, array_record
 files, or text: a folder of files `*.txt` with a document each, or one file with blank lines between
-documents. With `--new_vocabulary` one is trained on what is not held out. All cores work at it; what was
-interrupted and is started again goes on where it was and ends with the same files, whatever the number of
-processes. `folnet.pretraining.PreparedWindows` reads them.
+documents. `--new_vocabulary` learns one from what is not held out. All cores are used; a command that was
+interrupted continues where it was and ends with the same files, whatever the number of processes.
+`folnet.pretraining.PreparedWindows` reads them.
 """
 
 import concurrent.futures
@@ -21,7 +21,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -29,9 +28,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags, logging
+from absl import flags
 from tqdm import tqdm
 
+from experiments import runtime
 from folnet.pretraining.documents import Documents, is_held_out
 from folnet.pretraining.files import (
     HELD_OUT,
@@ -69,25 +69,21 @@ def prepare(
 ) -> Manifest:
     """Writes the windows of documents; see `folnet.pretraining.files` for the layout.
 
-    Started from a script, it needs `if __name__ == "__main__":` around it, as all of Python's
-    multiprocessing does.
+    A script that calls it needs `if __name__ == "__main__":`, as all of Python's multiprocessing does.
 
     Args:
-        directory: where; made if it does not exist.
+        directory: made if it does not exist.
         documents: the text.
         tokenizer: makes tokens of it.
         length: tokens of an example, T.
-        packing: see `folnet.pretraining.PACKINGS`. With `corpus` documents run on within a part.
+        packing: see `folnet.pretraining.PACKINGS`. With `corpus` documents continue within a part.
         short_fraction: see `folnet.pretraining.make_windows`.
-        held_out: how many of the documents are kept from training.
+        held_out: fraction of the documents kept from training.
         seed: of the short windows.
-        shard_documents: documents of a part, which one process works at and which becomes a file; by default
-            enough for at most 256 files, since all of them are open while they are read, and at least 1000.
+        shard_documents: documents of a part, which one process makes and which becomes a file; by default at
+            least 1000, and enough for at most 256 files, since all are open while they are read.
         processes: how many work; all cores by default. With 1 this process does it itself.
         show: show progress on standard error.
-
-    Returns:
-        What was made.
 
     Raises:
         ValueError: an argument is wrong, a document is damaged, or the directory holds something else.
@@ -127,14 +123,15 @@ def prepare(
             leftover.unlink()
         parts = [_marker(root, shard) for shard in range(wanted.shards)]
         missing = [shard for shard, marker in enumerate(parts) if not marker.is_file()]
-        for marker in parts:  # damage is told before hours of work, not after them
-            if marker.is_file():
-                _counts(marker)
         job = _Job(root, documents, tokenizer, wanted)
-        already = sum(len(job.range(shard)) for shard in range(wanted.shards) if shard not in set(missing))
-        with _Progress(len(documents), already, show) as progress:
+        already = 0
+        for shard, marker in enumerate(parts):
+            if marker.is_file():
+                _counts(marker)  # damage is reported before hours of work, not after them
+                already += len(job.range(shard))
+        with _progress(len(documents), already, show) as progress:
             for shard in _make(job, missing, processes):
-                progress.add(len(job.range(shard)))
+                progress.update(len(job.range(shard)))
         made = list(map(_counts, parts))
         splits = {split: [part[split] for part in made] for split in SPLITS}
         finished = dataclasses.replace(wanted, splits=splits)
@@ -152,11 +149,7 @@ def _marker(root: Path, shard: int) -> Path:
 
 
 def _counts(marker: Path) -> dict[str, dict[str, int]]:
-    """What a finished part has.
-
-    Raises:
-        ValueError: its marker is damaged.
-    """
+    """What a finished part has; ValueError if its marker is damaged."""
     try:
         made = json.loads(marker.read_text(encoding="utf-8"))
         check_splits({split: [made[split]] for split in SPLITS})
@@ -169,7 +162,7 @@ def _counts(marker: Path) -> dict[str, dict[str, int]]:
 
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Keeps other processes from writing into the same directory; ends with this process, however it ends."""
+    """Keeps other processes from writing into the directory; ends with this process, however that ends."""
     with open(root / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -191,9 +184,9 @@ def _agree(root: Path, wanted: Manifest, tokenizer: WordPieceTokenizer) -> Manif
         return wanted
     begun = Manifest.read(root)
     different = [
-        f"{field.name}: {getattr(begun, field.name)!r} there, {getattr(wanted, field.name)!r} asked for"
-        for field in dataclasses.fields(Manifest)
-        if field.name != "splits" and getattr(begun, field.name) != getattr(wanted, field.name)
+        f"{name}: {there!r} there, {asked!r} asked for"
+        for (name, there), asked in zip(vars(begun).items(), vars(wanted).values(), strict=True)
+        if name != "splits" and there != asked
     ]
     if different:
         listed = "; ".join(different)
@@ -226,14 +219,9 @@ class _Job:
             )
             if split == HELD_OUT and not settings.held_out:
                 chosen = ()  # without reading it all again
-            windows = make_windows(
-                chosen,
-                self.tokenizer,
-                length=settings.length,
-                packing=settings.packing,
-                short_fraction=settings.short_fraction,
-                seed=settings.seed,
-            )
+            names = ("length", "packing", "short_fraction", "seed")
+            fields = {name: getattr(settings, name) for name in names}
+            windows = make_windows(chosen, self.tokenizer, **fields)
             counts[split] = {"shard": shard, **write_windows(shard_path(self.root, split, shard), windows)}
         write_json(_marker(self.root, shard), counts)
         return shard
@@ -249,8 +237,8 @@ def _make(job: _Job, shards: Sequence[int], processes: int) -> Iterator[int]:
     context = multiprocessing.get_context("spawn")
     # Nobody writes to this pipe. It ends for the workers when its other end is closed, by us or by our death.
     ending, alive = context.Pipe(duplex=False)
-    count = min(processes, len(shards))
-    pool = concurrent.futures.ProcessPoolExecutor(count, context, _begin_worker, (job, ending))
+    processes = min(processes, len(shards))
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, _begin_worker, (job, ending))
     with ending, alive:
         try:
             futures = [pool.submit(_make_part, shard) for shard in shards]
@@ -287,38 +275,13 @@ def _make_part(shard: int) -> int:
     return _worker["job"].make(shard)
 
 
-class _Progress:
+def _progress(total: int, done: int, show: bool, doing: str = "preparing") -> tqdm:
     """A bar on a terminal, a line every half minute elsewhere."""
-
-    EVERY = 30.0
-
-    def __init__(self, total: int, done: int, show: bool, doing: str = "preparing"):
-        self._doing, self._total, self._done, self._first = doing, total, done, done
-        self._start = self._last = time.monotonic()
-        terminal = show and sys.stderr.isatty()
-        self._lines = show and not terminal
-        self._bar: Any = None
-        if terminal:
-            self._bar = tqdm(total=total, initial=done, desc=doing, unit="documents", dynamic_ncols=True)
-
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def add(self, documents: int) -> None:
-        """Documents that were gone through."""
-        self._done += documents
-        if self._bar is not None:
-            self._bar.update(documents)
-        now = time.monotonic()
-        if self._lines and (now - self._last >= self.EVERY or self._done == self._total):
-            self._last = now
-            left = (self._total - self._done) * (now - self._start) / max(self._done - self._first, 1)
-            told = f"{self._doing}: {self._done:,} of {self._total:,} documents, {left:.0f} s left"
-            print(told, file=sys.stderr, flush=True)
+    look: dict[str, Any] = {"dynamic_ncols": True}
+    if not sys.stderr.isatty():
+        line = "{desc}: {n:,} of {total:,} documents, {remaining} left\n"
+        look = {"mininterval": 30.0, "bar_format": line}
+    return tqdm(total=total, initial=done, desc=doing, unit="documents", disable=not show, **look)
 
 
 def summary(directory: str, made: Manifest) -> str:
@@ -347,42 +310,30 @@ def _tokenizer(values: Any, documents: Documents) -> WordPieceTokenizer:
     step = max(1, len(documents) // values.vocabulary_documents)
     chosen = range(0, len(documents), step)
 
-    def texts(progress: _Progress) -> Iterator[str]:
+    def texts(progress: tqdm) -> Iterator[str]:
         for document in map(documents.__getitem__, chosen):
             if not is_held_out(document.text, values.held_out):
                 yield document.text
-            progress.add(1)
+            progress.update()
 
-    with _Progress(len(chosen), 0, not values.quiet, "reading for the vocabulary") as progress:
+    with _progress(len(chosen), 0, not values.quiet, "reading for the vocabulary") as progress:
         return WordPieceTokenizer.train(texts(progress), values.new_vocabulary, lowercase=values.lowercase)
 
 
-def main(arguments: Sequence[str]) -> None:
-    """The program."""
-    if len(arguments) > 1:
-        raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+def main() -> None:
+    """Prepares text as the flags say; a mistake is reported in one line, with exit status 2."""
     values = flags.FLAGS
-    logging.set_verbosity(logging.WARNING)  # TensorFlow Datasets tells each file that it opens
     try:
         check_packing(values.packing, values.length, values.short_fraction, 0)
         documents = open_documents(
             values.source, split=values.split, feature=values.feature, blank_lines=values.blank_lines
         )
-        made = prepare(
-            values.out,
-            documents,
-            _tokenizer(values, documents),
-            length=values.length,
-            packing=values.packing,
-            short_fraction=values.short_fraction,
-            held_out=values.held_out,
-            seed=values.seed,
-            shard_documents=values.shard_documents,
-            processes=values.processes,
-            show=not values.quiet,
-        )
+        names = ("length", "packing", "short_fraction", "held_out", "seed", "shard_documents", "processes")
+        settings = {name: getattr(values, name) for name in names}
+        tokenizer = _tokenizer(values, documents)
+        made = prepare(values.out, documents, tokenizer, show=not values.quiet, **settings)
     except (ValueError, RuntimeError, OSError) as error:
-        print(f"folnet_data: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     print(summary(values.out, made))
 
@@ -392,15 +343,11 @@ if __name__ == "__main__":
     flags.DEFINE_string("out", None, "directory of the windows", required=True)
     flags.DEFINE_string("vocabulary", None, "a file vocab.txt, such as BERT's")
     flags.DEFINE_integer("new_vocabulary", None, "train a vocabulary of so many pieces instead")
-    flags.DEFINE_integer(
-        "vocabulary_documents", 200_000, "documents that a new vocabulary is trained on, about"
-    )
+    flags.DEFINE_integer("vocabulary_documents", 200_000, "documents a new vocabulary is learned from, about")
     flags.DEFINE_bool("lowercase", True, "uncased, as FOLNet is")
     flags.DEFINE_string("split", "train", "of a prepared data set")
     flags.DEFINE_string("feature", "text", "of a prepared data set: which is the text")
-    flags.DEFINE_bool(
-        "blank_lines", None, "whether blank lines stand between documents; by default in one file"
-    )
+    flags.DEFINE_bool("blank_lines", None, "blank lines separate documents; by default in one file")
     flags.DEFINE_integer("length", 128, "tokens of an example, T")
     flags.DEFINE_enum("packing", "document", ["document", "sentences", "corpus"], "how windows are filled")
     flags.DEFINE_float("short_fraction", 0.0, "of the windows, made shorter (BERT: 0.1)")
@@ -409,4 +356,4 @@ if __name__ == "__main__":
     flags.DEFINE_integer("shard_documents", None, "documents of a file; by default for at most 256 files")
     flags.DEFINE_integer("processes", None, "how many work; all cores by default")
     flags.DEFINE_bool("quiet", False, "show no progress")
-    app.run(main)
+    runtime.run_program(main)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LINE = "entropy of the words asked for"
 BLANK = "____"
 RIGHT, WRONG = "#00734f", "#b23c00"
-"""Green and red of the house's palette, dark enough for small letters; a sign stands beside them too."""
+"""Green and red of the house's palette, dark enough for small letters; a sign says the same."""
 _SIGNS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}"}
 ROWS = 12
 """Texts in a picture of words filled in, and in the tour's table."""
@@ -27,7 +27,7 @@ _TEXT, _WORD = 64, 17  # how wide the column of text is, and each of the others
 def draw(
     workdir: Path, configs: Mapping[str, Config], results: Mapping[str, runtime.FitResult]
 ) -> dict[str, Path]:
-    """Draws what there is to see of a run and its baseline.
+    """Draws the losses of a run and its baseline, and the words that they fill in.
 
     Args:
         workdir: the run's directory; that of another is below it, by its name.
@@ -65,7 +65,7 @@ def loss(
     seconds: bool,
     last: int | None = None,
 ) -> "Figure":
-    """Held-out loss of masked words during training, and what knowing only how frequent words are would lose.
+    """Held-out loss of masked words during training, and what word frequencies alone would lose.
 
     Args:
         curves: steps, seconds and losses, by what the model is called.
@@ -95,10 +95,8 @@ def loss(
 def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
     """Held-out texts with a word masked: what stands there, and what each model puts there.
 
-    `chosen` says which; how many are right is told of all.
-
-    Args:
-        answers: for each model the same blanks with its guesses, as a run's results have them.
+    `chosen` says which; how many are right is counted over all. `answers` has for each model the same blanks
+    with its guesses, as a run's results have them.
 
     Raises:
         ValueError: models were asked different things.
@@ -136,14 +134,13 @@ def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
 def chosen(
     answers: Sequence[Sequence[Mapping[str, Any]]], count: int = ROWS
 ) -> list[tuple[Mapping[str, Any], ...]]:
-    """Some blanks with the guesses of all models, in order: to one half such as any model got right.
+    """Some blanks with the guesses of all models, in order: half of them such as any model got right.
 
-    Which model it was makes no difference, so none is flattered; where there are too few of a kind, there are
-    fewer.
+    Which model it was makes no difference, so none is flattered; of a kind with too few, there are fewer.
 
     Args:
         answers: each model's to the same blanks.
-        count: how many, at most.
+        count: the maximum.
 
     Raises:
         ValueError: models were asked different things.

@@ -2,8 +2,9 @@
 
     python -m experiments.folnet_pretrain.load --pretrained=runs/folnet --to=models/folnet
 
-writes `config.json`, `model.safetensors` and `vocab.txt`, from which `FOLNetForSequenceClassification` and
-the other classes of `folnet` start by `from_pretrained`. From Python: `trained = load("runs/folnet")`.
+writes `config.json`, `model.safetensors` and `vocab.txt`, which `from_pretrained` of
+`FOLNetForSequenceClassification` and the other classes of `folnet` reads. From Python:
+`trained = load("runs/folnet")`.
 """
 
 import dataclasses
@@ -15,8 +16,9 @@ from absl import flags
 from experiments import runtime
 from experiments.exporting.encoders import of_encoder
 from experiments.exporting.interface import Exportable, describe_source
-from experiments.folnet_pretrain import train as experiment
 from experiments.folnet_pretrain.config import Config
+from experiments.folnet_pretrain.train import BASELINE, abstract_state
+from experiments.folnet_pretrain.train import VOCABULARY as KEPT
 from experiments.runtime import releasing
 from experiments.runtime.workdir import read_json
 from folnet import FOLNetForPreTraining
@@ -26,15 +28,7 @@ from folnet.tokenization import WordPieceTokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A model with parameters.
-
-    Attributes:
-        model: the module, with both heads.
-        params: its parameters.
-        tokenizer: of the text it was trained on.
-        step: updates made.
-        config: of the run.
-    """
+    """A model with both heads, its parameters, its text's tokenizer, the step, and the run's config."""
 
     model: FOLNetForPreTraining
     params: Any
@@ -56,24 +50,22 @@ def load(path: Path | str, *, step: int | None = None) -> Trained:
         step: of which checkpoint; the last by default.
 
     Raises:
-        ValueError: the path holds no run, or its vocabulary is neither there nor can be made again.
+        ValueError: the path holds no run, or its vocabulary is missing and cannot be learned again.
         runtime.CheckpointError: there is no such checkpoint, or it is damaged.
     """
     path = Path(path)
     config = releasing.read_run_config(Config, path)
     tokenizer = _tokenizer(path, config)
-    restored = releasing.restore(path, experiment.abstract_state(config), step)
+    restored = releasing.restore(path, abstract_state(config), step)
     model = config.model.make(config.data.pretrain_loss)
     return Trained(model, restored.state.params, tokenizer, restored.step, config)
 
 
 def _tokenizer(path: Path, config: Config) -> WordPieceTokenizer:
-    """The one that the workdir keeps; of a released folder, made again from the text and compared."""
-    for folder in (path, path.parent):  # a baseline's vocabulary is that of the run above it
-        if (folder / experiment.VOCABULARY).is_file() and (
-            folder == path or path.name == experiment.BASELINE
-        ):
-            kept = folder / experiment.VOCABULARY
+    """The one in the workdir; of a released folder, learned again from the text and compared."""
+    folders = (path, path.parent) if path.name == BASELINE else (path,)  # the run above has a baseline's
+    for kept in (folder / KEPT for folder in folders):
+        if kept.is_file():
             return WordPieceTokenizer.load(kept, lowercase=config.data.lowercase)
     tokenizer = config.data.open().tokenizer
     summary = path / "summary.json"

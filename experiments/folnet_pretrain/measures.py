@@ -1,7 +1,7 @@
 """What is measured of a pretrained model: held-out text, the lines it must get below, words filled in."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,10 @@ def make_evaluate(
 
 
 def lines(config: Config, text: Text) -> dict[str, Any]:
-    """What a model that does not look at the text would lose, in nats a masked word, and what was counted.
+    """What a model that ignores the text would lose, in nats per masked word, and what was counted.
 
-    `unigram_entropy` is the entropy of the pieces asked for in the corpus, training and held-out parts alike
-    in the proportion of their tokens: no model that gives the same answer everywhere loses less on it.
+    `unigram_entropy` is the entropy of the pieces asked for in the corpus, training and held-out parts in the
+    proportion of their tokens: the least loss of a model that gives the same answer everywhere.
     `unigram_held_out` is what the frequencies of the training part lose on the held-out one.
     """
     train = pretraining.PretrainingBatches(
@@ -93,7 +93,7 @@ class Blank:
 
     Attributes:
         before: the text before it.
-        word: the piece that stands there.
+        word: the piece that was there.
         after: the text after it.
         ids: the window's tokens as a model reads them [T], the word masked.
         segments: their segments [T].
@@ -108,30 +108,11 @@ class Blank:
     place: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Guess:
-    """What a model puts into a blank.
-
-    Attributes:
-        guess: the likeliest piece.
-        probability: the model's, of that piece.
-        right: whether it is what stood there.
-    """
-
-    guess: str
-    probability: float
-    right: bool
-
-
 def blanks(config: Config, text: Text, count: int) -> list[Blank]:
-    """Blanks in as many held-out windows, evenly spaced: in each a piece drawn at random, for all models.
+    """Blanks in held-out windows, evenly spaced: in each a piece drawn at random, the same for all models.
 
-    Pieces that are no text ([UNK], [SEP] between documents) are not asked for.
-
-    Args:
-        config: of the run; the seed draws the pieces.
-        text: the text.
-        count: how many, at most.
+    Pieces that are no text ([UNK], [SEP] between documents) are left out. The config's seed draws
+    the pieces, at most `count`.
     """
     tokenizer, rng = text.tokenizer, np.random.default_rng(config.seed)
     special = np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
@@ -145,7 +126,7 @@ def blanks(config: Config, text: Text, count: int) -> list[Blank]:
 
 
 def _blank(tokenizer: WordPieceTokenizer, tokens: np.ndarray, place: int, length: int) -> Blank:
-    """Both halves of the window in their order, as the objectives with two segments have them."""
+    """With both halves of the window in their order, as the objectives with two segments have them."""
     middle = len(tokens) // 2
     inputs = tokenizer.assemble([tokens[:middle].tolist()], [tokens[middle:].tolist()], length=length)
     ids, at = inputs.input_ids[0].copy(), place + (1 if place < middle else 2)
@@ -160,8 +141,10 @@ def _blank(tokenizer: WordPieceTokenizer, tokens: np.ndarray, place: int, length
     )
 
 
-def fill(config: Config, model: nn.Module, params: Any, text: Text, asked: list[Blank]) -> list[Guess]:
-    """What a model puts into blanks."""
+def fill(
+    config: Config, model: nn.Module, params: Any, text: Text, asked: list[Blank]
+) -> list[dict[str, Any]]:
+    """Blanks with the likeliest piece for each, `guess`, its `probability`, and whether it is `right`."""
     if not asked:
         return []
     batch = {
@@ -185,22 +168,11 @@ def fill(config: Config, model: nn.Module, params: Any, text: Text, asked: list[
         return jax.nn.softmax(out.prediction_logits[:, 0, : text.tokenizer.vocab_size])
 
     found = np.asarray(probabilities(params), np.float64)
-    best = found.argmax(axis=1)
+    pieces = [text.tokenizer.vocabulary[piece] for piece in found.argmax(axis=1)]
     return [
-        Guess(
-            text.tokenizer.vocabulary[piece],
-            float(row[piece]),
-            text.tokenizer.vocabulary[piece] == blank.word,
-        )
-        for blank, piece, row in zip(asked, best.tolist(), found, strict=True)
-    ]
-
-
-def to_json(asked: Sequence[Blank], guesses: Sequence[Guess]) -> list[dict[str, Any]]:
-    """Blanks with what was put into them, for a run's results."""
-    return [
-        {"before": blank.before, "word": blank.word, "after": blank.after, **dataclasses.asdict(guess)}
-        for blank, guess in zip(asked, guesses, strict=True)
+        {"before": blank.before, "word": blank.word, "after": blank.after}
+        | {"guess": piece, "probability": float(chance), "right": piece == blank.word}
+        for blank, piece, chance in zip(asked, pieces, found.max(axis=1), strict=True)
     ]
 
 

@@ -6,9 +6,9 @@ For the mean gradient g of a batch, clipped to a global norm, and each parameter
     u = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * p
     p = p - lr * |p| / |u| * u
 
-The norms are those of a whole parameter. What escapes decay has no trust ratio |p| / |u| either; neither has
-a parameter that is 0, or whose update is. This is what the fused implementation does which the authors used;
-it clips to 1 by default, while the paper's Table 8 says 0.
+The norms are those of a whole parameter. A parameter without decay has no trust ratio |p| / |u| either; nor
+has one that is 0, or whose update is. The fused implementation that the authors used does the same; it clips
+to 1 by default, while the paper's Table 8 says 0.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from experiments import runtime
+
 SCHEDULES = ("released", "linear", "constant")
 ESCAPING = ("bias", "scale")
-"""Names of the parameters that escape decay: FOLNet has biases alone, its normalisations have no parameters;
-the gains of a transformer's escape as in BERT."""
+"""Names of the parameters without decay: FOLNet's biases, and as in BERT a transformer's gains."""
 
 
 def lamb(
@@ -38,11 +39,11 @@ def lamb(
 
     Args:
         schedule: the learning rate of each update, counted from 0.
-        b1: decay of the first moment.
-        b2: decay of the second.
+        b1: decay rate of the first moment.
+        b2: decay rate of the second.
         eps: added to the root of the second.
         weight_decay: of all but biases; with 0 nothing decays, and nothing has a trust ratio.
-        clip: the gradient's global norm at most; 0 leaves it.
+        clip: maximum global norm of the gradient; 0 does not clip.
     """
     parts = [optax.clip_by_global_norm(clip)] if clip else []
     parts.append(optax.scale_by_adam(b1, b2, eps))
@@ -53,42 +54,32 @@ def lamb(
 
 
 def decays(params: Any) -> Any:
-    """Which parameters decay: all but `ESCAPING`, so the tables of the embeddings too.
-
-    Args:
-        params: nested by names.
-
-    Returns:
-        The same tree of truth values.
-    """
-
-    def decays_one(path: tuple[Any, ...], _: Any) -> bool:
-        return getattr(path[-1], "key", None) not in ESCAPING
-
-    return jax.tree_util.tree_map_with_path(decays_one, params)
+    """Which of a nested dictionary of parameters decay: all but `ESCAPING`; the same tree of truth values."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: getattr(path[-1], "key", None) not in ESCAPING, params
+    )
 
 
 def schedule(kind: str, lr: float, steps: int, warmup: float = 0.01) -> Callable[[Any], Float[Array, ""]]:
     """The learning rate of each update, counted from 0.
 
-    All kinds rise in a line over the first `warmup` of the steps; the update t of W has (t + 1) / W of the
-    rate, so that not even the first is for nothing. Then
+    All kinds rise in a line over the first `warmup` of the steps, W; update t has (t + 1) / W of the rate, so
+    that the first is not wasted. Then
 
-    - `released` is lr * (1 - t / steps)^0.5, a step down by half a percent at the end of the warmup included;
-    - `linear` (Table 8) falls from lr to 0 over what is left of the steps;
-    - `constant` stays at lr, so that a run may be longer or shorter and is the same up to there.
+    - `released` is lr * (1 - t / steps)^0.5, with a step down by half a percent at the end of the warmup;
+    - `linear` (Table 8) falls from lr to 0 over the other steps;
+    - `constant` stays at lr, so that runs of different length agree up to the shorter one's end.
 
     Args:
         kind: one of `SCHEDULES`.
         lr: the peak, or nearly so.
         steps: of the whole run.
-        warmup: part of them.
+        warmup: fraction of them.
 
     Raises:
         ValueError: another kind.
     """
-    if kind not in SCHEDULES:
-        raise ValueError(f"schedule={kind!r} is not one of {', '.join(SCHEDULES)}")
+    runtime.one_of("schedule", kind, SCHEDULES)
     rising = round(warmup * steps)
 
     def rate(count: Int[Array, ""]) -> Float[Array, ""]:

@@ -42,7 +42,7 @@ def main(
         The result of the model, under its name, and of the baseline, under "baseline".
 
     Raises:
-        runtime.WorkdirError: there is no text, with the command that makes it; or it does not fit.
+        runtime.WorkdirError: as `open_text`; or the workdir belongs to another run.
     """
     config = config.resolved()
     text = open_text(config, workdir)
@@ -63,7 +63,8 @@ def open_text(config: Config, workdir: Path | None = None) -> Text:
     """The text, checked against the config and against the vocabulary that the workdir was begun with.
 
     Raises:
-        runtime.WorkdirError: it is not there, or does not fit; nothing was compiled yet.
+        runtime.WorkdirError: it is missing (with the command that makes it) or does not fit; nothing has been
+            compiled yet.
     """
     try:
         text = config.data.open()
@@ -107,7 +108,7 @@ def train(
         return {
             "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
             **measures.lines(config, text),
-            "filled": measures.to_json(asked, measures.fill(config, model, params, text, asked)),
+            "filled": measures.fill(config, model, params, text, asked),
         }
 
     return runtime.fit(

@@ -7,13 +7,14 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import optax
 
 from experiments import runtime
-from experiments.folnet_finetune import train as experiment
+from experiments.folnet_finetune import train
 from experiments.folnet_finetune.config import Config
 from tests.experiments.folnet_finetune import small as small_finetune
 
@@ -23,7 +24,7 @@ LAYOUTS = {"split": runtime.Layout("jit", data=2, model=2, fsdp=True)}
 def trained(folder, checkpoint, way):
     """Seven examples in batches of four: one row of the second is filled in."""
     config = small_finetune.small(folder, checkpoint, epochs=2, batch_size=4, eval_batch_size=4)
-    result = experiment.train_one(config, workdir=folder / way, parallel=LAYOUTS.get(way, way))
+    result: Any = train.main(config, workdir=folder / way, parallel=LAYOUTS.get(way, way))
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.params)])
     predictions = (folder / way / "predictions/RTE_validation.tsv").read_text(encoding="utf-8")
     return {"params": flat.astype(float).tolist(), "best": result.results["best"], "predictions": predictions}

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from experiments.folnet_finetune import data as finetune_data
+from experiments.folnet_finetune import data
 from folnet import tasks
 from tests.experiments.folnet_finetune import small as small_finetune
 from tests.folnet import small_tasks
@@ -31,7 +31,7 @@ def test_an_epoch_has_every_example_once(config, lengths):
     """With and without several lengths; each epoch in an order of its own, which can be asked for again."""
     config.lengths, config.mask_padding = lengths, bool(lengths)
     count = 4 * 40 + 3  # more than a pool, and a batch that is not full
-    batches = finetune_data.Batches(features(count), config)
+    batches = data.Batches(features(count), config)
     epochs = []
     for epoch in range(2):
         seen, widths = [], set()
@@ -51,12 +51,12 @@ def test_an_epoch_has_every_example_once(config, lengths):
         assert widths == {*lengths, 32}
         epochs.append(seen)
     assert epochs[0] != epochs[1]
-    again = finetune_data.Batches(features(count), config)
+    again = data.Batches(features(count), config)
     for step in (60, 3):  # of any epoch, in any order
         for name, array in batches(step).items():
             np.testing.assert_array_equal(array, again(step)[name])
     config.seed = 1
-    other = finetune_data.Batches(features(count), config)
+    other = data.Batches(features(count), config)
     assert (other(0)["label"] != batches(0)["label"]).any()
 
 
@@ -65,7 +65,7 @@ def test_batches_of_several_lengths_are_short(config):
     config.lengths, config.mask_padding = (8,), True
     rows = features(400)
     rows.attention_mask[:200, 8:] = False
-    batches = finetune_data.Batches(rows, config)
+    batches = data.Batches(rows, config)
     widths = collections.Counter(batches(step)["input_ids"].shape[1] for step in range(100))
     assert widths[8] >= 45
 
@@ -74,9 +74,9 @@ def test_batches_of_several_lengths_are_short(config):
 def test_measuring_goes_through_all_rows_once(config, lengths):
     config.lengths, config.mask_padding, config.eval_batch_size = lengths, bool(lengths), 5
     rows = features(23)
-    split = finetune_data.Split("validation", [None] * 23, rows)
+    split = data.Split("validation", [None] * 23, rows)
     seen = []
-    for places, batch in finetune_data.sequential(split, config):
+    for places, batch in data.sequential(split, config):
         assert batch["input_ids"].shape[0] == 5
         assert set(batch) <= {"input_ids", "token_type_ids", "attention_mask"}
         np.testing.assert_array_equal(batch["input_ids"][: len(places), 0] - 1, places)
@@ -90,13 +90,13 @@ def test_spans_of_rows_that_are_filled_in_are_ignored(tmp_path):
     config = small_finetune.small(
         tmp_path, tmp_path, task="squad2", length=48, stride=16, query_length=12, batch_size=4
     )
-    data = finetune_data.open_data(config, small_tasks.tokenizer())
-    assert [split.name for split in data.measured] == ["validation"]
-    assert data.train.rows > len(data.train.examples)  # several windows a paragraph
-    batches = finetune_data.Batches(data.train.features, config)
-    last = batches(config.steps_per_epoch(data.train.rows) - 1)
+    opened = data.open_data(config, small_tasks.tokenizer())
+    assert [split.name for split in opened.measured] == ["validation"]
+    assert opened.train.rows > len(opened.train.examples)  # several windows a paragraph
+    batches = data.Batches(opened.train.features, config)
+    last = batches(config.steps_per_epoch(opened.train.rows) - 1)
     filled = last["weight"] == 0
-    assert filled.sum() == -data.train.rows % 4 > 0
+    assert filled.sum() == -opened.train.rows % 4 > 0
     assert (last["start"][filled] == tasks.NO_LABEL).all()
     assert (last["end"][filled] == tasks.NO_LABEL).all()
     assert (last["start"][~filled] >= 0).all()
@@ -109,15 +109,15 @@ def test_which_splits_a_run_has(tmp_path):
     tokenizer = small_tasks.tokenizer()
 
     def splits(**fields):
-        data = finetune_data.open_data(small_finetune.small(tmp_path, tmp_path, **fields), tokenizer)
-        return [split.name for split in data.dev], [(split.name, split.labelled) for split in data.test]
+        opened = data.open_data(small_finetune.small(tmp_path, tmp_path, **fields), tokenizer)
+        return [split.name for split in opened.dev], [(split.name, split.labelled) for split in opened.test]
 
     halves = ["validation_matched", "validation_mismatched"]
     assert splits(task="mnli") == (halves, [("test_matched", False), ("test_mismatched", False)])
     assert splits(task="mnli", predict=False) == (halves, [])
     assert splits(task="clutrr23", predict=False) == ([], [("test", True)])
     texts = [
-        finetune_data.task_of(
+        data.task_of(
             small_finetune.small(tmp_path, tmp_path, task="clutrr23", released_text=released)
         ).examples(tmp_path, "train")[0][1:3]
         for released in (True, False)
@@ -132,25 +132,25 @@ def test_which_splits_a_run_has(tmp_path):
 
 def test_what_is_missing_is_told(tmp_path):
     """All of it, and how to get it."""
-    (found,) = finetune_data.missing(small_finetune.small(tmp_path, tmp_path / "none"))[1:]
+    (found,) = data.missing(small_finetune.small(tmp_path, tmp_path / "none"))[1:]
     assert "checkpoint: there is no directory" in found
     assert "experiments.folnet_pretrain.load --pretrained=RUN" in found
     assert "experiments.folnet_pretrain.convert" in found
-    (found,) = finetune_data.missing(small_finetune.small(small_tasks.glue(tmp_path), tmp_path))
+    (found,) = data.missing(small_finetune.small(small_tasks.glue(tmp_path), tmp_path))
     assert found.startswith(f"vocabulary: there is no file {tmp_path / 'vocab.txt'}")
-    (found,) = finetune_data.missing(small_finetune.small(tmp_path, None))
+    (found,) = data.missing(small_finetune.small(tmp_path, None))
     assert found.startswith("vocabulary: a model from scratch needs a file")
-    (found,) = finetune_data.missing(small_finetune.small(tmp_path, None, vocabulary=str(tmp_path / "v.txt")))
+    (found,) = data.missing(small_finetune.small(tmp_path, None, vocabulary=str(tmp_path / "v.txt")))
     assert "v.txt" in found
     for split in ("dev", "train"):
         (tmp_path / f"RTE/{split}.tsv").unlink()
     small_tasks.tokenizer().save(tmp_path / "vocab.txt")
-    (found,) = finetune_data.missing(small_finetune.small(tmp_path, tmp_path))
+    (found,) = data.missing(small_finetune.small(tmp_path, tmp_path))
     assert "lacks rte's train: RTE/train.tsv; validation: RTE/dev.tsv. Get it: curl" in found
 
 
 def test_a_vocabulary_must_fit_the_model():
     tokenizer = small_tasks.tokenizer()
-    finetune_data.check_rows(tokenizer, tokenizer.vocab_size)
+    data.check_rows(tokenizer, tokenizer.vocab_size)
     with pytest.raises(ValueError, match="the model's table of words only 99 rows"):
-        finetune_data.check_rows(tokenizer, 99)
+        data.check_rows(tokenizer, 99)

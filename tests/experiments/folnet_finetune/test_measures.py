@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.folnet_finetune import data as finetune_data
 from experiments.folnet_finetune import measures
+from experiments.folnet_finetune.data import open_data
 from folnet import tasks
 from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
 from tests.experiments.folnet_finetune import small as small_finetune
@@ -30,7 +30,7 @@ def knowing(params, ids, segments, mask, *_, **__):
 
 def opened(folder, **fields):
     config = small_finetune.small(folder, folder, **fields)
-    return config, finetune_data.open_data(config, small_tasks.tokenizer())
+    return config, open_data(config, small_tasks.tokenizer())
 
 
 @pytest.mark.parametrize("lengths", [(), (8, 12)])

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.folnet_finetune import optimizer as optimizers
+from experiments.folnet_finetune import optimizer
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -28,9 +28,9 @@ def reference(params, gradients, *, b1, b2, eps, decay, clip):
     return p
 
 
-def descend(optimizer, params, gradients):
+def descend(adam, params, gradients):
     """Updates by optax."""
-    state, step = optimizer.init(params), jax.jit(optimizer.update)
+    state, step = adam.init(params), jax.jit(adam.update)
     for of_step in gradients:
         updates, state = step(of_step, state, params)
         params = optax.apply_updates(params, updates)
@@ -59,10 +59,8 @@ def rate(count):
 def test_the_first_steps_are_those_of_the_definition(problem, fields):
     params, gradients = problem
     wanted = reference(params, gradients, b1=0.9, b2=0.99, eps=1e-3, **fields)
-    optimizer = optimizers.adam(
-        rate, b1=0.9, b2=0.99, eps=1e-3, weight_decay=fields["decay"], clip=fields["clip"]
-    )
-    found = descend(optimizer, params, gradients)
+    adam = optimizer.adam(rate, b1=0.9, b2=0.99, eps=1e-3, weight_decay=fields["decay"], clip=fields["clip"])
+    found = descend(adam, params, gradients)
     for name, value in wanted.items():
         np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
 
@@ -71,7 +69,7 @@ def test_without_correction_the_first_update_is_larger(problem):
     """By .1 / sqrt(.001), whatever the gradient is; with it, it is Optax's AdamW."""
     params, gradients = problem
     plain, corrected = (
-        optimizers.adam(rate, eps=1e-12, weight_decay=0.0, bias_correction=correct)
+        optimizer.adam(rate, eps=1e-12, weight_decay=0.0, bias_correction=correct)
         for correct in (False, True)
     )
     sizes = [
@@ -93,7 +91,7 @@ def authors_rate(lr, update, steps, warmup):
 
 @pytest.mark.parametrize(("steps", "warmup"), [(100, 0.06), (7, 0.25), (3, 0.0), (1, 0.06)])
 def test_the_schedule_is_the_released_one(steps, warmup):
-    found = optimizers.linear(2e-4, steps, warmup)(np.arange(100))[:steps]
+    found = optimizer.linear(2e-4, steps, warmup)(np.arange(100))[:steps]
     wanted = [authors_rate(2e-4, update, steps, warmup) for update in range(1, steps + 1)]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-10)
     assert found[-1] == 0

@@ -1,23 +1,25 @@
-"""FOLNet's fine-tuning as a user starts it: presets, mistakes, runs and their files, several runs."""
+"""FOLNet's fine-tuning as a user starts it: mistakes, runs and their files, several runs; the losses."""
 
 import dataclasses
 import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.folnet_finetune import config as presets
-from experiments.folnet_finetune import measures
-from experiments.folnet_finetune import train as experiment
+from experiments.folnet_finetune import measures, model, train
 from experiments.folnet_finetune.grid import GridConfig
 from folnet import FOLNetForQuestionAnswering, FOLNetForSequenceClassification, tasks
+from folnet.heads import QuestionAnsweringOutput, SequenceClassifierOutput
 from tests import on_devices
 from tests.experiments.folnet_finetune import small as small_finetune
 from tests.experiments.folnet_finetune.small import small
@@ -25,7 +27,13 @@ from tests.folnet import small_tasks
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
+
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(config, workdir) -> Any:
+    """Of one run its result, of several the report."""
+    return train.main(config, workdir=workdir)
 
 
 @pytest.fixture(scope="module")
@@ -38,99 +46,16 @@ def rte(checkpoint, tmp_path_factory):
     """Three examples in batches of two: two steps an epoch, the second of one example; without a break."""
     folder = tmp_path_factory.mktemp("rte")
     config = small(small_finetune.write_rte(folder), checkpoint, epochs=2)
-    return config, folder / "run", experiment.train_one(config, workdir=folder / "run")
-
-
-@pytest.mark.parametrize("task", tasks.TASKS)
-def test_every_task_has_a_preset_of_table_9(task):
-    config = presets.get_config(task)
-    config.validate()
-    assert config.task == task
-    assert (config.b1, config.b2, config.eps, config.weight_decay, config.clip) == (0.9, 0.999, 1e-6, 0.01, 0)
-    assert (config.model.hidden_dropout_prob, config.model.attention_probs_dropout_prob) == (0.1, 0.1)
-    assert config.settings()[0] in dataclasses.replace(config, sweep="16gb").settings()
-    assert config.tokens == {"squad2": 384, "folio": 512, "clutrr23": 256, "clutrr234": 256}.get(task, 128)
-
-
-@pytest.mark.parametrize(
-    ("task", "sweep", "lr", "batch_size", "epochs", "warmup"),
-    [
-        ("rte", "16gb", (6e-5, 8e-5, 1e-4, 2e-4), (16, 32), (5, 10, 20), (0.06, 0.25)),
-        ("mnli", "160gb", (1e-5, 2e-5, 3e-5, 4e-5), (32,), (2, 3, 5), (0.06,)),
-        ("squad2", "16gb", (8e-5, 9e-5, 1e-4), (16, 32), (2, 3), (0.06,)),
-        ("folio", "160gb", (1e-5, 2e-5, 3e-5), (16, 32), (60, 80), (0.06, 0.25)),
-        ("clutrr234", "16gb", (5e-5,), (16,), (100,), (0.06,)),
-    ],
-)
-def test_a_sweep_is_table_9(task, sweep, lr, batch_size, epochs, warmup):
-    config = dataclasses.replace(presets.get_config(task), sweep=sweep)
-    config.validate()
-    settings = config.settings()
-    assert len(set(settings)) == len(settings) == len(lr) * len(batch_size) * len(epochs) * len(warmup)
-    for values, name in ((lr, "lr"), (batch_size, "batch_size"), (epochs, "epochs"), (warmup, "warmup")):
-        assert {getattr(setting, name) for setting in settings} == set(values)
-    one = config.for_run(settings[-1], 4)
-    assert (one.seed, one.seeds, one.sweep, one.lr) == (4, 1, "none", lr[-1])
-    fewer = dataclasses.replace(config, grid=GridConfig(lr=(0.5,), epochs=(7,)))
-    assert {(setting.lr, setting.epochs) for setting in fewer.settings()} == {(0.5, 7)}
-
-
-def test_steps_follow_from_examples():
-    """Evaluations end epochs, lines of the record divide them, whatever the numbers are."""
-    config = presets.get_config("rte")
-    config.batch_size, config.epochs = 32, 10
-    found = config.resolved(2490)
-    assert (found.steps, found.eval_every, found.checkpoint_every, found.log_every) == (780, 78, 78, 39)
-    found.validate()
-    assert config.resolved(32 * 97 - 1).log_every == 1
-    config.eval_every, config.checkpoint_every, config.steps = 60, 90, 70
-    found = config.resolved(2490)
-    assert (found.steps, found.eval_every, found.checkpoint_every, found.log_every) == (70, 60, 90, 30)
-    found.validate()
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"task": "wnli"}, "task='wnli' is not one of mnli"),
-        ({"epochs": 0}, "epochs=0 must be at least 1"),
-        ({"warmup": 1.0}, "warmup=1.0 must be from 0 up to 1"),
-        ({"seeds": 0}, "seeds=0 must be at least 1"),
-        ({"sweep": "all"}, "sweep='all' is not one of none, 16gb, 160gb"),
-        ({"grid.lr": (1e-4,)}, "needs sweep=16gb"),
-        ({"sweep": "16gb", "steps": 5}, "steps=5 must be 0 in a sweep"),
-        ({"sweep": "16gb", "grid.batch_size": (0,)}, "batch_size=0 must be at least 1"),
-        ({"accumulate": 3}, "accumulate=3 must divide batch_size=2"),
-        ({"keep": "none"}, "keep='none' is not one of chosen, all"),
-        ({"lengths": (8,)}, "need mask_padding=True"),
-        ({"lengths": (12, 8), "mask_padding": True}, "must rise, all of them below 16"),
-        ({"lengths": (8, 16), "mask_padding": True}, "must rise, all of them below 16"),
-        ({"length": 4}, "length=4 must be at least 8"),
-        ({"task": "squad2", "length": 194}, "length=194 must be at least query_length"),
-        ({"stride": 3}, "stride=3 is for task=squad2"),
-        ({"model.hidden_size": 8}, "model.hidden_size=8 is for a model from scratch"),
-        ({"checkpoint": "", "model.operators": "a.j"}, "model.operators is 'a.j'"),
-        ({"checkpoint": "", "model.absolute_position": True, "length": 600}, "length=600 must be at most"),
-        ({"keep_checkpoints": 1}, "keep_checkpoints=1 must be at least 2"),
-        ({"lr": "x"}, "lr='x' must be of type float"),
-    ],
-)
-def test_mistakes_are_told(fields, message):
-    config = small(Path("data"), Path("models"))
-    for name, value in fields.items():
-        *holder, field = name.split(".")
-        setattr(getattr(config, holder[0]) if holder else config, field, value)
-    with pytest.raises(ValueError, match=message):
-        config.validate()
+    return config, folder / "run", run(config, workdir=folder / "run")
 
 
 def test_what_is_missing_is_told_before_anything_is_compiled(tmp_path, monkeypatch):
     """All of it in one line; nothing is read, drawn or written."""
-    monkeypatch.setattr(experiment, "train", None)  # calling it would fail
-    monkeypatch.setattr(experiment.finetune_data, "open_data", None)
+    monkeypatch.setattr(train, "train", None)  # calling it would fail
+    monkeypatch.setattr(train.data, "open_data", None)
     config = small(tmp_path / "nowhere", tmp_path / "none")
     with pytest.raises(runtime.WorkdirError) as raised:
-        experiment.main(config, workdir=tmp_path / "run")
+        train.main(config, workdir=tmp_path / "run")
     told = str(raised.value)
     assert "nowhere does not exist; it lacks rte's train: RTE/train.tsv; validation: RTE/dev.tsv" in told
     assert "Get it: curl -LO" in told
@@ -191,8 +116,8 @@ def test_a_run_leaves_its_record_the_best_model_and_predictions(rte):
     dev = written.examples(config.data_dir, "validation")
     predictions = written.read_predictions(workdir / "predictions/RTE_validation.tsv", dev)
     assert written.score(dev, predictions)["accuracy"] == best["eval/accuracy"]
-    model, params = FOLNetForSequenceClassification.from_pretrained(workdir / "best")
-    assert model.config.num_labels == 2
+    tuned, params = FOLNetForSequenceClassification.from_pretrained(workdir / "best")
+    assert tuned.config.num_labels == 2
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == found["parameters"]
 
 
@@ -202,13 +127,13 @@ def test_a_workdir_stays_with_its_data(rte, tmp_path):
     small_finetune.write_rte(tmp_path)
     path = tmp_path / "RTE/train.tsv"
     path.write_text(path.read_text().replace("it is a book", "it is a car", 1))
-    data = experiment.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
+    data = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
     with pytest.raises(runtime.WorkdirError, match="begun with other data: tokens of train changed since"):
-        experiment.train(config, data, workdir)
+        train.train(config, data, workdir)
     (tmp_path / "RTE/test.tsv").unlink()
-    data = experiment.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
+    data = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
     with pytest.raises(runtime.WorkdirError, match=r"has no config\.json but is not empty"):
-        experiment.train(config, data, tmp_path)
+        train.train(config, data, tmp_path)
 
 
 class Killed(BaseException):
@@ -228,19 +153,17 @@ def test_a_run_that_is_killed_goes_on_as_one_that_was_not(rte, tmp_path, monkeyp
 
     monkeypatch.setattr(measures.Best, "offer", killed)
     with pytest.raises(Killed):
-        experiment.main(config, workdir=tmp_path / "run")
+        train.main(config, workdir=tmp_path / "run")
     monkeypatch.setattr(measures.Best, "offer", offer)
     assert sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir()) == [2]
-    again = experiment.train_one(config, workdir=tmp_path / "run")
+    again = run(config, workdir=tmp_path / "run")
     chex.assert_trees_all_equal(straight.params, again.params)
     assert again.summary["params_sha256"] == straight.summary["params_sha256"]
     assert again.results == straight.results
     for name in ("best/model.safetensors", "best/metrics.json", "predictions/RTE.tsv"):
         assert (tmp_path / "run" / name).read_bytes() == (workdir / name).read_bytes()
     monkeypatch.setattr(measures, "conclude", None)  # a finished run returns at once
-    assert experiment.train_one(config, workdir=tmp_path / "run").summary == json.loads(
-        json.dumps(again.summary)
-    )
+    assert run(config, workdir=tmp_path / "run").summary == json.loads(json.dumps(again.summary))
 
 
 def test_squad_is_answered(checkpoint, tmp_path):
@@ -250,7 +173,7 @@ def test_squad_is_answered(checkpoint, tmp_path):
         tmp_path, checkpoint, task="squad2", length=80, stride=24, query_length=16, batch_size=8, epochs=1
     )
     config.eval_batch_size = 8
-    result = experiment.train_one(config, workdir=tmp_path / "run")
+    result = run(config, workdir=tmp_path / "run")
     found = result.results
     assert result.step == 2
     assert 9 < found["rows"]["train"] <= 16  # windows, of nine questions
@@ -263,8 +186,8 @@ def test_squad_is_answered(checkpoint, tmp_path):
     threshold = found["best"]["f1/best_threshold"]
     assert all((text == "") == (odds[index] > threshold) for index, text in answers.items())
     assert found["best"]["main"] == found["best"]["f1/best"] >= found["best"]["f1"]
-    model, _ = FOLNetForQuestionAnswering.from_pretrained(tmp_path / "run/best")
-    assert model.config.hidden_size == 16
+    tuned, _ = FOLNetForQuestionAnswering.from_pretrained(tmp_path / "run/best")
+    assert tuned.config.hidden_size == 16
 
 
 @pytest.mark.slow
@@ -276,7 +199,7 @@ def test_every_task_is_learned_from(checkpoint, tmp_path, task):
     small_finetune.write_clutrr(tmp_path)
     config = small(tmp_path, checkpoint, task=task, epochs=2)
     config.model.dtype = "bfloat16" if task == "folio" else "float32"  # the presets' and the tests'
-    result = experiment.train_one(config, workdir=tmp_path / "run")
+    result = run(config, workdir=tmp_path / "run")
     assert result.step == config.resolved(result.results["rows"]["train"]).steps
     assert np.isfinite(result.metrics["loss"])
     assert all((tmp_path / "run" / name).is_file() for name in result.results["predictions"])
@@ -297,13 +220,13 @@ def test_a_transformer_stands_under_the_same_heads(tmp_path):
     bert = {"name": "transformer", "relative_position": "none", "absolute_position": True}
     checkpoint = small_finetune.checkpoint(tmp_path / "checkpoint", **bert)
     config = small(small_finetune.write_rte(tmp_path), checkpoint, epochs=1)
-    result = experiment.train_one(config, workdir=None)
+    result = run(config, workdir=None)
     assert result.step == 2
     names = jax.tree_util.tree_leaves_with_path(result.params["folnet"])
     assert any("position" in jax.tree_util.keystr(path) for path, _ in names)
     longer = dataclasses.replace(config, length=17)
     with pytest.raises(runtime.WorkdirError, match="length=17 must be at most the checkpoint's 16"):
-        experiment.train_one(longer, workdir=None)
+        run(longer, workdir=None)
 
 
 @pytest.mark.slow
@@ -317,7 +240,7 @@ def test_it_learns_from_scratch_and_with_shorter_lengths(tmp_path):
     )  # fmt: skip
     config.model = dataclasses.replace(small_finetune.MODEL, vocab_size=small_finetune.ROWS)
     config.model.hidden_dropout_prob = 0.1
-    result = experiment.train_one(config, workdir=tmp_path / "run")
+    result = run(config, workdir=tmp_path / "run")
     assert result.results["best"]["accuracy"] == 1.0
     text = (tmp_path / "run/predictions/RTE.tsv").read_text()
     assert text == "index\tprediction\n" + "".join(
@@ -332,24 +255,24 @@ def test_several_seeds_and_settings_are_one_command(tmp_path, checkpoint):
         small_finetune.write_rte(tmp_path), checkpoint, sweep="16gb", seeds=2, epochs=1,
         grid=GridConfig(lr=(0.01, 0.02), batch_size=(2,), epochs=(1,), warmup=(0.06,)),
     )  # fmt: skip
-    report = experiment.train_all(config, workdir=tmp_path / "runs")
+    report = run(config, workdir=tmp_path / "runs")
     assert len(report.runs) == 4
     first, second = (tmp_path / "runs" / report.runs[place].directory for place in (0, 1))
     hashes = [json.loads((of / "summary.json").read_text())["params_sha256"] for of in (first, second)]
     assert hashes[0] != hashes[1]
     before = (second / "summary.json").stat().st_mtime_ns
     (first / "summary.json").unlink()
-    assert experiment.main(config, workdir=tmp_path / "runs") == report
+    assert train.main(config, workdir=tmp_path / "runs") == report
     assert json.loads((first / "summary.json").read_text())["params_sha256"] == hashes[0]
     assert (second / "summary.json").stat().st_mtime_ns == before
     with pytest.raises(ValueError, match="workdir must be given"):
-        experiment.main(config, workdir=None)
+        train.main(config, workdir=None)
 
 
 @pytest.mark.slow
 def test_a_batch_in_parts_is_the_batch(rte, tmp_path):
     config, _, whole = rte
-    parts = experiment.train_one(dataclasses.replace(config, accumulate=2), workdir=tmp_path / "run")
+    parts = run(dataclasses.replace(config, accumulate=2), workdir=tmp_path / "run")
     chex.assert_trees_all_close(whole.params, parts.params, rtol=2e-3, atol=2e-5)
 
 
@@ -363,3 +286,81 @@ def test_four_devices_fine_tune_as_one_in_every_mode():
         found = four[way]
         np.testing.assert_allclose(found["params"], expected["params"], rtol=1e-5, atol=1e-6, err_msg=way)
         assert (found["best"], found["predictions"]) == (expected["best"], expected["predictions"]), way
+
+
+def given(output, drops=0.0):
+    """A model that says what it is told to say."""
+    settings = types.SimpleNamespace(hidden_dropout_prob=drops, attention_probs_dropout_prob=0.0)
+    return types.SimpleNamespace(config=settings, apply=lambda *arguments, **more: output)
+
+
+BATCH = {"input_ids": np.zeros((4, 3), np.int32), "token_type_ids": np.zeros((4, 3), np.int32)}
+
+
+WEIGHT = np.asarray([1, 1, 1, 0], np.float32)
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+@pytest.fixture
+def logits():
+    return np.random.default_rng(0).normal(0, 2, (4, 3))
+
+
+def test_the_loss_of_classes(logits):
+    """The fourth row is filled in: it counts nowhere."""
+    labels = np.asarray([2, 0, 1, -1], np.int32)
+    loss = train.make_loss(
+        small(Path("x"), Path("x"), task="mnli"), given(SequenceClassifierOutput(jnp.asarray(logits)))
+    )
+    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
+    wanted = -sum(log_softmax(logits)[row, labels[row]] for row in range(3))
+    right = int((logits.argmax(1) == labels)[:3].sum())
+    assert float(sums.numerator) == pytest.approx(wanted, rel=1e-5)
+    assert (int(sums.denominator), int(sums.metrics["accuracy"][0])) == (3, right)
+
+
+def test_the_loss_of_numbers(logits):
+    """Squared errors, whatever stands in the row that is filled in."""
+    labels = np.asarray([5.0, 0.5, 2.0, 77.0], np.float32)
+    out = SequenceClassifierOutput(jnp.asarray(logits[:, :1]))
+    loss = train.make_loss(small(Path("x"), Path("x"), task="stsb"), given(out))
+    sums = loss(None, BATCH | {"label": labels, "weight": WEIGHT}, jax.random.key(0))
+    assert float(sums.numerator) == pytest.approx(((logits[:3, 0] - labels[:3]) ** 2).sum(), rel=1e-5)
+    assert float(sums.denominator) == 3
+    assert sums.metrics == {}
+
+
+def test_the_loss_of_spans(logits):
+    """Half of both cross-entropies; right is what has both ends right."""
+    start, end = np.asarray([0, 2, 1, -1], np.int32), np.asarray([1, 2, 0, -1], np.int32)
+    ends = logits[::-1].copy()
+    out = QuestionAnsweringOutput(jnp.asarray(logits), jnp.asarray(ends))
+    loss = train.make_loss(small(Path("x"), Path("x"), task="squad2", length=200), given(out))
+    sums = loss(None, BATCH | {"start": start, "end": end, "weight": WEIGHT}, jax.random.key(0))
+    wanted = -0.5 * sum(
+        log_softmax(logits)[row, start[row]] + log_softmax(ends)[row, end[row]] for row in range(3)
+    )
+    right = ((logits.argmax(1) == start) & (ends.argmax(1) == end))[:3].sum()
+    assert float(sums.numerator) == pytest.approx(wanted, rel=1e-5)
+    assert (int(sums.denominator), int(sums.metrics["accuracy"][0])) == (3, int(right))
+
+
+@pytest.mark.parametrize("drops", [0.0, 0.1])
+def test_dropout_takes_part_in_training_alone(drops):
+    """Training hands in a key if something is dropped, measuring never does."""
+    seen = []
+
+    def apply(variables, ids, segments, mask, deterministic, rngs=None):
+        seen.append((deterministic, rngs is None))
+        return SequenceClassifierOutput(jnp.zeros((4, 2)))
+
+    dropping = given(None, drops)
+    dropping.apply = apply
+    loss = train.make_loss(small(Path("x"), Path("x")), dropping)
+    loss(None, BATCH | {"label": np.zeros(4, np.int32), "weight": WEIGHT}, jax.random.key(0))
+    model.apply(dropping, None, BATCH)
+    assert seen == [(not drops, not drops), (True, True)]

@@ -138,6 +138,4 @@ def test_mistakes_are_usage_errors(monkeypatch):
     monkeypatch.setattr(zero_shot, "run", lambda values: (_ for _ in ()).throw(ValueError("a\n  b")))
     monkeypatch.setattr(zero_shot.flags, "FLAGS", types.SimpleNamespace(flag_values_dict=dict))
     with pytest.raises(app.UsageError, match=r"^a b$"):
-        zero_shot.main(["x"])
-    with pytest.raises(app.UsageError, match="unexpected argument 'y'"):
-        zero_shot.main(["x", "y"])
+        zero_shot.main()

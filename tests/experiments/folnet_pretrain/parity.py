@@ -16,8 +16,7 @@ import numpy as np
 import optax
 
 from experiments import runtime
-from experiments.folnet_pretrain import measures
-from experiments.folnet_pretrain import train as experiment
+from experiments.folnet_pretrain import train
 from experiments.folnet_pretrain.config import Config
 from experiments.runtime.training import Program, Task
 from tests.experiments.folnet_pretrain.small import with_model, write_text
@@ -38,7 +37,7 @@ def trained(source, way):
     config = dataclasses.replace(all_operators(source), batch_size=16)
     config.accumulate = 2 if way == "accumulated" else 1
     way = LAYOUTS.get(way, "jit" if way == "accumulated" else way)
-    result = experiment.train(config, experiment.open_text(config), None, way)
+    result = train.train(config, train.open_text(config), None, way)
     return {"params": flat(result.params), "metrics": result.metrics}
 
 
@@ -46,19 +45,19 @@ def long(source):
     """One step on a text of LONG tokens, two examples at once."""
     config = dataclasses.replace(all_operators(source), batch_size=2)
     config.data = dataclasses.replace(config.data, length=LONG, packing="corpus")
-    text = experiment.open_text(config)
+    text = train.open_text(config)
     model = config.model.make()
     task = Task(
         0,
         2,
-        experiment.make_init(model),
-        experiment.make_loss(config, model),
+        train.make_init(model),
+        train.make_loss(config, model),
         optax.sgd(0.1),
-        totals=experiment.totals,
+        totals=train.totals,
     )
     program = Program(task, runtime.Layout("jit", data=1, model=jax.device_count()))
     state = program.place(program.initial())
-    batch = program.place_batch(measures.arrays(config, measures.training_batches(config, text)(0)))
+    batch = program.place_batch(train.training_batches(config, text)(0)._asdict())
     step: Any = program.compile_step(state, batch)
     temporary = step.memory_analysis().temp_size_in_bytes
     pairs = f"f32[2,{config.model.relation_size},{LONG},{LONG}]"

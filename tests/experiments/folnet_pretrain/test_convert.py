@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import folnet
-from experiments.folnet_pretrain import convert as convert_folnet
+from experiments.folnet_pretrain import convert
 from experiments.runtime import torch_files
 from tests.folnet import small
 
@@ -70,8 +70,8 @@ def test_a_checkpoint_is_converted_and_gives_what_was_recorded(theirs, tmp_path)
 def test_there_and_back_in_files(theirs, tmp_path):
     """Every number of the authors' file comes back, and their settings."""
     prefix, state, arrays = theirs
-    convert_folnet.from_authors(str(prefix), str(tmp_path / "ours"))
-    said = convert_folnet.to_authors(str(tmp_path / "ours"), str(tmp_path / "new" / "back"))
+    convert.from_authors(str(prefix), str(tmp_path / "ours"))
+    said = convert.to_authors(str(tmp_path / "ours"), str(tmp_path / "new" / "back"))
     assert said.endswith(f"back.pt: FOLNetForPreTraining, {count(state):,} parameters")
     back = torch_files.read_state_dict(tmp_path / "new" / "back.pt")
     assert set(back) == set(state)
@@ -83,7 +83,7 @@ def test_there_and_back_in_files(theirs, tmp_path):
 
 def test_a_class_can_be_asked_for(theirs, tmp_path):
     """What it has no place for is told."""
-    said = convert_folnet.from_authors(str(theirs[0]), str(tmp_path / "ours"), "FOLNet")
+    said = convert.from_authors(str(theirs[0]), str(tmp_path / "ours"), "FOLNet")
     assert "FOLNet, " in said
     assert "left out, of other heads: cls.heads.predictions.bias, " in said
 
@@ -91,36 +91,36 @@ def test_a_class_can_be_asked_for(theirs, tmp_path):
 def test_nothing_is_replaced(theirs, tmp_path):
     """Neither a model nor files of the authors."""
     prefix = str(theirs[0])
-    convert_folnet.from_authors(prefix, str(tmp_path / "ours"))
+    convert.from_authors(prefix, str(tmp_path / "ours"))
     with pytest.raises(ValueError, match=r"config.json, .*model.safetensors: there already"):
-        convert_folnet.from_authors(prefix, str(tmp_path / "ours"))
+        convert.from_authors(prefix, str(tmp_path / "ours"))
     with pytest.raises(ValueError, match=r"folnet_small.cfg, .*folnet_small.pt: there already"):
-        convert_folnet.to_authors(str(tmp_path / "ours"), prefix)
+        convert.to_authors(str(tmp_path / "ours"), prefix)
 
 
 def test_files_that_are_missing_or_damaged(theirs, tmp_path):
     """By name, and nothing is written."""
     prefix, ours = theirs[0], str(tmp_path / "ours")
     with pytest.raises(ValueError, match=r"nothing.cfg is not there"):
-        convert_folnet.from_authors(str(tmp_path / "nothing"), ours)
+        convert.from_authors(str(tmp_path / "nothing"), ours)
     settings = prefix.with_suffix(".cfg")
     text = settings.read_text()
     for wrong, message in (("{", "Expecting property name"), ("[]", r"it holds \[\], expected settings")):
         settings.write_text(wrong)
         with pytest.raises(ValueError, match=rf"folnet_small.cfg: {message}"):
-            convert_folnet.from_authors(str(prefix), ours)
+            convert.from_authors(str(prefix), ours)
     settings.write_text(text.replace('"head_size"', '"head_sizes"'))
     with pytest.raises(
         ValueError, match=r"(?s)folnet_small.cfg: config does not fit.*head_sizes is not known"
     ):
-        convert_folnet.from_authors(str(prefix), ours)
+        convert.from_authors(str(prefix), ours)
     settings.write_text(text)
     prefix.with_suffix(".pt").write_bytes(b"not a file of PyTorch")
     with pytest.raises(ValueError, match=r"folnet_small.pt: cannot be read"):
-        convert_folnet.from_authors(str(prefix), ours)
+        convert.from_authors(str(prefix), ours)
     assert not Path(ours).exists()
     with pytest.raises(ValueError, match=r"config.json: .* it is not there"):
-        convert_folnet.to_authors(ours, str(tmp_path / "back"))
+        convert.to_authors(ours, str(tmp_path / "back"))
 
 
 @pytest.mark.slow

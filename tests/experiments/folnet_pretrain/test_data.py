@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from experiments.folnet_pretrain import data as folnet_data
+from experiments.folnet_pretrain import data
 from folnet.pretraining.documents import Document, Documents, Listed, is_held_out
 from folnet.pretraining.files import MANIFEST, VOCABULARY, PreparedWindows
 from folnet.pretraining.windows import make_windows
@@ -55,7 +55,7 @@ def prepare(directory, documents, tokenizer, **arguments):
         "processes": 1,
         "show": False,
     }
-    return folnet_data.prepare(directory, documents, tokenizer, **{**settings, **arguments})
+    return data.prepare(directory, documents, tokenizer, **{**settings, **arguments})
 
 
 def contents(directory):
@@ -134,7 +134,7 @@ def test_files_are_few_enough_to_be_open_at_once(monkeypatch, tmp_path, tokenize
     def stop(job, shards, processes):
         raise RuntimeError(f"{len(shards)} files, {len(job.range(0))} documents in the first")
 
-    monkeypatch.setattr(folnet_data, "_make", stop)
+    monkeypatch.setattr(data, "_make", stop)
     with pytest.raises(RuntimeError, match=rf"^{files} files"):
         prepare(tmp_path, Many(None), tokenizer, shard_documents=None)
 
@@ -173,7 +173,7 @@ def test_one_at_a_time(tmp_path, tokenizer):
     """Two programs would write over each other."""
     tmp_path.joinpath("x").mkdir()
     with (
-        folnet_data._locked(tmp_path / "x"),
+        data._locked(tmp_path / "x"),
         pytest.raises(RuntimeError, match="another process is preparing"),
     ):
         prepare(tmp_path / "x", Listed(TEXTS), tokenizer)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.folnet_pretrain import load as weights
-from experiments.folnet_pretrain import train as experiment
+from experiments.folnet_pretrain import load, train
 from experiments.runtime import packing
 from folnet import FOLNetForPreTraining, FOLNetForSequenceClassification
 from folnet.tokenization import WordPieceTokenizer
@@ -20,16 +19,16 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 def test_a_run_its_baseline_and_its_release_hold_the_trained_parameters(folnet_run, tmp_path):
     config, workdir, results = folnet_run
-    trained = weights.load(workdir)
+    trained = load.load(workdir)
     chex.assert_trees_all_equal(trained.params, results["folnet"].params)
     assert (trained.step, trained.config) == (4, config.resolved())
-    assert weights.load(workdir, step=2).step == 2
-    beside = weights.load(workdir / "baseline")
+    assert load.load(workdir, step=2).step == 2
+    beside = load.load(workdir / "baseline")
     chex.assert_trees_all_equal(beside.params, results["baseline"].params)
     wanted = results["folnet"].results["vocabulary"]
     assert trained.tokenizer.fingerprint == beside.tokenizer.fingerprint == wanted
-    packing.pack(workdir, experiment.abstract_state(config), tmp_path / "released")
-    released = weights.load(tmp_path / "released")
+    packing.pack(workdir, train.abstract_state(config), tmp_path / "released")
+    released = load.load(tmp_path / "released")
     chex.assert_trees_all_equal(released.params, results["folnet"].params)
     assert released.tokenizer.fingerprint == wanted
     text = config.data.source
@@ -38,8 +37,8 @@ def test_a_run_its_baseline_and_its_release_hold_the_trained_parameters(folnet_r
         file.write("".join(f"\n\nQuite another text {number}." for number in range(50)))
     try:
         with pytest.raises(ValueError, match="the text has changed since"):
-            weights.load(tmp_path / "released")
-        assert weights.load(workdir).step == 4  # a run keeps its vocabulary
+            load.load(tmp_path / "released")
+        assert load.load(workdir).step == 4  # a run keeps its vocabulary
     finally:
         with open(text, "r+b") as file:
             file.truncate(size)
@@ -50,7 +49,7 @@ def test_fine_tuning_starts_from_it(folnet_run, tmp_path, name):
     """The same numbers through the directory; another head is drawn, the encoder is the trained one."""
     _, workdir, results = folnet_run
     run = workdir if name == "folnet" else workdir / name
-    weights.load(run).save_pretrained(tmp_path / "model")
+    load.load(run).save_pretrained(tmp_path / "model")
     model, params = FOLNetForPreTraining.from_pretrained(tmp_path / "model")
     chex.assert_trees_all_equal(params, jax.tree.map(np.asarray, dict(results[name].params)))
     assert model.config.pretrain_loss == "MLM.SOP"
@@ -68,6 +67,6 @@ def test_fine_tuning_starts_from_it(folnet_run, tmp_path, name):
 
 def test_what_holds_no_run_is_told(folnet_run, tmp_path):
     with pytest.raises(ValueError, match=r"is not a run of experiments\.folnet_pretrain"):
-        weights.load(tmp_path)
+        load.load(tmp_path)
     with pytest.raises(runtime.CheckpointError, match="steps there are: 4, 2"):
-        weights.load(folnet_run[1], step=3)
+        load.load(folnet_run[1], step=3)

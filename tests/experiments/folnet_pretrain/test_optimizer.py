@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.folnet_pretrain import optimizer as folnet_optimizer
+from experiments.folnet_pretrain import optimizer
 from folnet import FOLNetConfig, FOLNetForPreTraining
 from folnet.transformer_configuration import TransformerConfig
 
@@ -47,15 +47,15 @@ def test_lamb_is_the_definition(clip, decay):
     lr = [0.1, 0.05, 0.2, 0.1]
     expected = reference(params, gradients, lr=lr, b1=0.9, b2=0.99, eps=1e-6, decay=decay, clip=clip)
 
-    optimizer = folnet_optimizer.lamb(
+    lamb = optimizer.lamb(
         lambda count: jnp.asarray(lr)[count], b1=0.9, b2=0.99, eps=1e-6, weight_decay=decay, clip=clip
     )
     found = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
-    state = optimizer.init(found)
+    state = lamb.init(found)
 
     @jax.jit
     def step(gradient, state, found):
-        updates, state = optimizer.update(gradient, state, found)
+        updates, state = lamb.update(gradient, state, found)
         return optax.apply_updates(found, updates), state
 
     for gradient in gradients:
@@ -69,8 +69,8 @@ def test_the_size_of_a_gradient_does_not_matter_where_there_is_a_trust_ratio():
     rng = np.random.default_rng(1)
     params = {"weight": jnp.asarray(rng.normal(size=(6, 4)), jnp.float32)}
     gradient = {"weight": jnp.asarray(1e-3 * rng.normal(size=(6, 4)), jnp.float32)}
-    optimizer = folnet_optimizer.lamb(optax.constant_schedule(0.02))
-    updates, _ = optimizer.update(gradient, optimizer.init(params), params)
+    lamb = optimizer.lamb(optax.constant_schedule(0.02))
+    updates, _ = lamb.update(gradient, lamb.init(params), params)
     update, before = (np.asarray(jax.tree.leaves(tree)[0]) for tree in (updates, params))
     assert np.linalg.norm(update) == pytest.approx(0.02 * np.linalg.norm(before), rel=1e-5)
 
@@ -79,7 +79,7 @@ def test_the_size_of_a_gradient_does_not_matter_where_there_is_a_trust_ratio():
 def test_only_biases_and_gains_escape_decay(config):
     model = FOLNetForPreTraining(config(**SMALL))
     params = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 8), jnp.int32))["params"]
-    chosen = jax.tree_util.tree_leaves_with_path(folnet_optimizer.decays(params))
+    chosen = jax.tree_util.tree_leaves_with_path(optimizer.decays(params))
     assert len(chosen) == len(jax.tree.leaves(params))
     escaped = {jax.tree_util.keystr(path[-1:], simple=True) for path, decays in chosen if not decays}
     assert escaped == ({"bias"} if config is FOLNetConfig else {"bias", "scale"})
@@ -98,16 +98,16 @@ def test_only_biases_and_gains_escape_decay(config):
     ],
 )
 def test_schedules(kind, expected):
-    rate = folnet_optimizer.schedule(kind, 2.0, 100, 0.1)
+    rate = optimizer.schedule(kind, 2.0, 100, 0.1)
     for step, value in expected.items():
         assert float(rate(step)) == pytest.approx(2 * value, abs=1e-6), step
 
 
 def test_a_schedule_may_have_no_warmup_or_nothing_else():
-    assert float(folnet_optimizer.schedule("linear", 1.0, 4, 0.0)(0)) == 1.0
-    assert float(folnet_optimizer.schedule("released", 1.0, 4, 1.0)(3)) == 1.0
+    assert float(optimizer.schedule("linear", 1.0, 4, 0.0)(0)) == 1.0
+    assert float(optimizer.schedule("released", 1.0, 4, 1.0)(3)) == 1.0
 
 
 def test_an_unknown_schedule_is_told():
     with pytest.raises(ValueError, match="schedule='cosine' is not one of released, linear"):
-        folnet_optimizer.schedule("cosine", 1.0, 4)
+        optimizer.schedule("cosine", 1.0, 4)

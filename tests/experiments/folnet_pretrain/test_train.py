@@ -1,4 +1,4 @@
-"""FOLNet's pretraining as a user starts it: presets, mistakes, the loss, a run and its files, going on."""
+"""FOLNet's pretraining as a user starts it: mistakes, the loss, a run and its files, going on."""
 
 import dataclasses
 import json
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import chex
 import jax
@@ -14,18 +15,16 @@ import numpy as np
 import pytest
 
 from experiments import runtime
-from experiments.folnet_pretrain import config as presets
-from experiments.folnet_pretrain import data as folnet_data
-from experiments.folnet_pretrain import measures
-from experiments.folnet_pretrain import train as experiment
-from experiments.folnet_pretrain.tour import tour_stop
-from folnet import FOLNetConfig, pretraining, table3
-from tests.experiments.folnet_pretrain.small import MODEL, small, with_data, with_model, write_text
+from experiments.folnet_pretrain import data, measures, train
+from experiments.folnet_pretrain.config import get_config
+from folnet import pretraining
+from folnet.heads import PreTrainingOutput
+from tests.experiments.folnet_pretrain.small import small, with_data, with_model, write_text
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
+
 ROOT = Path(__file__).resolve().parents[3]
-PRESETS = ("quick", "base_16gb", "base_160gb", "large_160gb", "ablation", "bert")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def source(tmp_path_factory):
 def shapes(config, examples=4):
     """Of the parameters, of the losses' sums on a batch of some examples; nothing is computed."""
     model, length = config.model.make(config.data.pretrain_loss), config.data.length
-    params = jax.eval_shape(experiment.make_init(model), jax.random.key(0))
+    params = jax.eval_shape(train.make_init(model), jax.random.key(0))
 
     def ids(*shape):
         return jax.ShapeDtypeStruct((examples, *shape), jnp.int32)
@@ -44,45 +43,7 @@ def shapes(config, examples=4):
     batch = {name: ids(length) for name in ("input_ids", "token_type_ids")}
     batch |= {name: ids(20) for name in ("mlm_positions", "mlm_labels")} | {"next_sentence_label": ids()}
     batch |= dict.fromkeys(("predictions", "sentences"), jax.ShapeDtypeStruct((), jnp.float32))
-    return params, jax.eval_shape(experiment.make_loss(config, model), params, batch, jax.random.key(0))
-
-
-def parameters(config):
-    model = config.model.make()
-    return sum(
-        leaf.size for leaf in jax.tree.leaves(jax.eval_shape(experiment.make_init(model), jax.random.key(0)))
-    )
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_are_valid(preset):
-    presets.get_config(preset).validate()
-
-
-@pytest.mark.parametrize(
-    ("preset", "lr", "steps", "layers", "width", "heads", "objective"),
-    [
-        ("base_16gb", 1e-2, 8_000, 12, 768, 12, "nsp"),
-        ("base_160gb", 2e-3, 128_000, 12, 768, 12, "sop"),
-        ("large_160gb", 1.6e-3, 128_000, 24, 1024, 16, "sop"),
-    ],
-)
-def test_presets_are_table_8(preset, lr, steps, layers, width, heads, objective):
-    config = presets.get_config(preset)
-    model, data = config.model, config.data
-    assert (config.lr, config.steps, config.batch_size, config.warmup) == (lr, steps, 131_072, 0.01)
-    assert (config.schedule, config.weight_decay) == ("linear", 0.01)
-    assert (config.b1, config.b2, config.eps) == (0.9, 0.999, 1e-6)
-    assert (model.num_hidden_layers, model.hidden_size, model.num_attention_heads) == (layers, width, heads)
-    assert (model.relation_size, model.relation_intermediate_size, model.max_distance) == (64, 256, 64)
-    assert (model.intermediate_size, model.head_size) == (4 * width, 64)
-    assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (0.1, 0.1)
-    assert (data.length, data.objective, model.operators, model.dtype) == (
-        128,
-        objective,
-        "jmc.atp",
-        "bfloat16",
-    )
+    return params, jax.eval_shape(train.make_loss(config, model), params, batch, jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -95,93 +56,11 @@ def test_presets_are_table_8(preset, lr, steps, layers, width, heads, objective)
 )
 def test_the_papers_models_can_be_traced(preset, count):
     """Numbers of parameters are the notes'; a loss of every size comes out of every size."""
-    params, sums = shapes(presets.get_config(preset).resolved())
+    params, sums = shapes(get_config(preset).resolved())
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
     assert (sums.numerator.shape, sums.numerator.dtype) == ((), jnp.float32)
     assert set(sums.metrics) == {"mlm_loss", "mlm_accuracy", "sentence_loss", "sentence_accuracy"}
-
-
-def test_the_ablation_has_the_rows_of_table_3():
-    """At whatever scale; what a row does not say stays."""
-    for row in range(3, 16):
-        config = dataclasses.replace(presets.get_config("ablation"), row=row, lr=0.5)
-        config.model = dataclasses.replace(config.model, hidden_size=32, num_hidden_layers=2)
-        config.validate()
-        found, wanted = config.resolved(), table3(row)
-        settings = found.model.settings(found.data.pretrain_loss)
-        assert isinstance(settings, FOLNetConfig)
-        changed = {
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "dtype": "bfloat16",
-            "remat": "relation_boolean",
-        }
-        assert settings == wanted.replace(**changed)
-        assert (found.lr, found.resolved()) == (0.5, found)
-    bert = dataclasses.replace(presets.get_config("ablation"), row=2)
-    bert.validate()
-    assert bert.resolved().model.settings("MLM.NSP") == presets.get_config("bert").model.settings("MLM.NSP")
-    with pytest.raises(ValueError, match="row is 16, expected 3 to 15"):
-        dataclasses.replace(bert, row=16).validate()
-
-
-def test_the_baseline_has_as_many_parameters(source):
-    config = small(source, baseline="transformer", lr=0.1, baseline_lr=0.05, steps=100)
-    counts = [parameters(of) for of in (config, config.for_baseline())]
-    assert abs(counts[1] - counts[0]) <= 2 * MODEL.hidden_size + 1
-    equal = config.for_baseline()
-    assert (equal.lr, equal.baseline, equal.steps, equal.max_seconds) == (0.05, "none", 100, 0)
-    on = config.for_baseline(seconds=7.5)
-    assert (on.max_seconds, on.schedule_steps) == (7.5, 100)
-    assert on.steps > 10_000
-    rates = [of.make_schedule()(step) for of in (equal, on) for step in (0, 50)]
-    assert rates[:2] == rates[2:]
-    linear = dataclasses.replace(config, schedule="linear").for_baseline(seconds=7.5)
-    assert (linear.steps, linear.max_seconds) == (100, 0)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"lr": -1.0}, "lr=-1.0 must be at least 0"),
-        ({"warmup": 2.0}, "warmup=2.0 must be a part of the steps"),
-        ({"b2": 1.0}, "b2=1.0 must be from 0 up to 1"),
-        ({"schedule": "cosine"}, "schedule='cosine' is not one of released, linear, constant"),
-        ({"schedule": "linear", "schedule_steps": 3}, "steps=4 must be at most schedule_steps=3"),
-        ({"baseline": "lstm"}, "baseline='lstm' is not one of none, transformer"),
-        ({"accumulate": 0}, "accumulate=0 must be at least 1"),
-        ({"data.objective": "mlm"}, "data.objective='mlm' is not one of"),
-        ({"data.held_out": 0.0}, "data.held_out=0.0 must be between 0 and 1"),
-        ({"data.mask_rate": 0.0}, "data.mask_rate=0.0 must be above 0"),
-        ({"data.length": 4}, "data.length=4 must be at least 8"),
-        ({"data.packing": "tight"}, "data.packing='tight' is not one of"),
-        ({"model.name": "lstm"}, "model.name='lstm' is not one of folnet, transformer"),
-        ({"model.operators": "a.j"}, r"model.operators is 'a\.j': 'a' \(assoc\) stands before the dot"),
-        ({"model.hidden_size": 0}, "model.hidden_size is 0, expected an integer of at least 1"),
-        ({"model.absolute_position": True, "data.length": 32}, "data.length=32 must be at most"),
-        ({"model.name": "transformer"}, "model.relative_position is 'folnet', expected one of"),
-    ],
-)
-def test_mistakes_are_told(source, fields, message):
-    config = small(source)
-    for name, value in fields.items():
-        *holder, field = name.split(".")
-        setattr(getattr(config, holder[0]) if holder else config, field, value)
-    with pytest.raises(ValueError, match=message):
-        config.validate()
-
-
-def test_rows_of_pairs_must_be_split_evenly(source):
-    with pytest.raises(ValueError, match=r"data\.length=18 must be a multiple of the 4 devices"):
-        with_data(source, length=18).check_layout(_Anything(model=4))
-
-
-class _Anything(runtime.Layout):
-    """A layout that fits the devices there are."""
-
-    def check(self, batch_size, devices):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -189,7 +68,7 @@ class _Anything(runtime.Layout):
     [
         (
             lambda source: with_data(source, directory="none/here"),
-            r"python -m experiments\.folnet_data .*--out=none/here",
+            r"python -m experiments\.folnet_pretrain\.data .*--out=none/here",
         ),
         (lambda source: with_data(source.with_name("other.txt")), "nothing is there"),
         (lambda source: with_data(source, new_vocabulary=20), "vocab_size must be at least"),
@@ -199,9 +78,9 @@ class _Anything(runtime.Layout):
 def test_text_that_is_not_there_is_told_before_anything_is_compiled(
     source, tmp_path, monkeypatch, config, message
 ):
-    monkeypatch.setattr(experiment.runtime, "fit", None)  # calling it would fail
+    monkeypatch.setattr(train.runtime, "fit", None)  # calling it would fail
     with pytest.raises(runtime.WorkdirError, match=message):
-        experiment.main(config(source), workdir=tmp_path / "run")
+        train.main(config(source), workdir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -230,7 +109,7 @@ def test_a_prepared_directory_is_the_same_text(source, tmp_path):
     config = small(source)
     memory = config.data.open()
     documents = pretraining.open_documents(source)
-    made = folnet_data.prepare(
+    made = data.prepare(
         tmp_path,
         documents,
         memory.tokenizer,
@@ -241,28 +120,28 @@ def test_a_prepared_directory_is_the_same_text(source, tmp_path):
     )
     assert made.documents == len(documents)
     prepared = with_data(source.with_name("none.txt"), directory=str(tmp_path))
-    text = experiment.open_text(prepared)
+    text = train.open_text(prepared)
     assert text.tokenizer.fingerprint == memory.tokenizer.fingerprint
     for step in (0, 5):
-        ours, theirs = (measures.training_batches(config, of)(step) for of in (text, memory))
+        ours, theirs = (train.training_batches(config, of)(step) for of in (text, memory))
         chex.assert_trees_all_equal(tuple(ours), tuple(theirs))
     assert measures.lines(prepared, text) == measures.lines(config, memory)
     for name, value in (("length", 32), ("lowercase", False)):
         with pytest.raises(runtime.WorkdirError, match=f"data.{name}={value} must be that of data.directory"):
-            experiment.open_text(with_data(source, directory=str(tmp_path), **{name: value}))
+            train.open_text(with_data(source, directory=str(tmp_path), **{name: value}))
 
 
 def test_the_vocabulary_of_a_workdir_stays(source, tmp_path):
-    experiment.open_text(small(source), tmp_path)
-    experiment.open_text(small(source), tmp_path)
+    train.open_text(small(source), tmp_path)
+    train.open_text(small(source), tmp_path)
     with pytest.raises(runtime.WorkdirError, match="was begun with the vocabulary"):
-        experiment.open_text(with_data(source, new_vocabulary=48), tmp_path)
+        train.open_text(with_data(source, new_vocabulary=48), tmp_path)
 
 
 def whole_batch(config, text):
     """The first batch as the loss finds it."""
-    batch = measures.arrays(config, measures.training_batches(config, text)(0))
-    return batch | jax.tree.map(np.asarray, experiment.totals(batch))
+    batch = train.training_batches(config, text)(0)._asdict()
+    return batch | jax.tree.map(np.asarray, train.totals(batch))
 
 
 def test_the_loss_is_the_sum_of_two_means_whatever_it_is_cut_into(source):
@@ -270,7 +149,7 @@ def test_the_loss_is_the_sum_of_two_means_whatever_it_is_cut_into(source):
     config = small(source)
     text, model = config.data.open(), config.model.make()
     batch = whole_batch(config, text)
-    params = jax.jit(experiment.make_init(model))(jax.random.key(0))
+    params = jax.jit(train.make_init(model))(jax.random.key(0))
     params = jax.tree.map(lambda leaf: 10 * leaf, params)  # or all words would be about as likely
     out = jax.jit(
         lambda params: model.apply({"params": params}, batch["input_ids"], batch["token_type_ids"])
@@ -286,7 +165,7 @@ def test_the_loss_is_the_sum_of_two_means_whatever_it_is_cut_into(source):
     orders = [-sentences[row, label] for row, label in enumerate(batch["next_sentence_label"])]
     expected = np.mean(losses) + np.mean(orders)
 
-    loss = jax.jit(experiment.make_loss(config, model))
+    loss = jax.jit(train.make_loss(config, model))
     halves = [
         jax.tree.map(lambda leaf, rows=rows: leaf[rows] if leaf.ndim else leaf, batch)
         for rows in (slice(0, 4), slice(4, 8))
@@ -306,17 +185,26 @@ def test_dropout_takes_part_in_training_alone(source):
     config = with_model(source, hidden_dropout_prob=0.3)
     model = config.model.make()
     batch = whole_batch(config, config.data.open())
-    params = jax.jit(experiment.make_init(model))(jax.random.key(0))
-    loss = jax.jit(experiment.make_loss(config, model))
+    params = jax.jit(train.make_init(model))(jax.random.key(0))
+    loss = jax.jit(train.make_loss(config, model))
     losses = [float(loss(params, batch, jax.random.key(seed)).numerator) for seed in (1, 2, 1)]
     assert losses[0] == losses[2] != losses[1]
 
 
-def test_padding_is_masked_only_if_asked_for(source):
-    batch = measures.training_batches(small(source), small(source).data.open())(0)
-    assert "attention_mask" not in measures.arrays(small(source), batch)
-    masked = measures.arrays(small(source, mask_padding=True), batch)
-    np.testing.assert_array_equal(masked["attention_mask"], batch.attention_mask)
+@pytest.mark.parametrize("masks", [False, True])
+def test_padding_is_masked_only_if_asked_for(source, masks):
+    config = small(source, mask_padding=masks)
+    seen = []
+
+    class Watching:
+        def apply(self, params, ids, segments, mask, *arguments, **options):
+            seen.append(mask)
+            return PreTrainingOutput(jnp.zeros((8, 2, 104)), jnp.zeros((8, 2)))
+
+    batch = train.training_batches(config, config.data.open())(0)
+    model: Any = Watching()
+    train.make_losses(config, model)({}, batch._asdict())
+    assert seen[0] is (batch.attention_mask if masks else None)
 
 
 def test_a_run_leaves_its_record_results_and_pictures(folnet_run):
@@ -350,7 +238,7 @@ def test_a_run_leaves_its_record_results_and_pictures(folnet_run):
 def test_a_finished_run_returns_at_once(folnet_run, monkeypatch):
     config, workdir, results = folnet_run
     monkeypatch.setattr(measures, "lines", None)  # calling it would fail
-    again = experiment.main(config, workdir=workdir)
+    again = train.main(config, workdir=workdir)
     assert {name: result.summary for name, result in again.items()} == json.loads(
         json.dumps({name: result.summary for name, result in results.items()})
     )
@@ -361,19 +249,19 @@ def test_a_run_that_is_stopped_goes_on_as_one_that_was_not(source, tmp_path):
     """Dropout, masks and moments included; where the rate depends on the steps they cannot be raised."""
     config = with_model(source, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     config = dataclasses.replace(config, schedule="linear", schedule_steps=4)
-    straight = experiment.main(config, workdir=None)["folnet"]
-    experiment.main(dataclasses.replace(config, steps=2), workdir=tmp_path)
-    again = experiment.main(config, workdir=tmp_path)["folnet"]
+    straight = train.main(config, workdir=None)["folnet"]
+    train.main(dataclasses.replace(config, steps=2), workdir=tmp_path)
+    again = train.main(config, workdir=tmp_path)["folnet"]
     assert again.step == straight.step == 4
     chex.assert_trees_all_equal(straight.params, again.params)
     with pytest.raises(runtime.WorkdirError, match="schedule_steps: 4 there, 6 now"):
-        experiment.main(dataclasses.replace(config, steps=6, schedule_steps=0), workdir=tmp_path)
+        train.main(dataclasses.replace(config, steps=6, schedule_steps=0), workdir=tmp_path)
 
 
 @pytest.mark.slow
 def test_a_batch_in_parts_is_the_batch(source):
     whole, parts = (
-        experiment.main(small(source, accumulate=accumulate), workdir=None)["folnet"] for accumulate in (1, 4)
+        train.main(small(source, accumulate=accumulate), workdir=None)["folnet"] for accumulate in (1, 4)
     )
     chex.assert_trees_all_close(whole.params, parts.params, rtol=2e-4, atol=2e-6)
     assert parts.metrics["loss"] == pytest.approx(whole.metrics["loss"], rel=1e-5)
@@ -383,22 +271,5 @@ def test_a_batch_in_parts_is_the_batch(source):
 def test_a_small_model_learns_the_text(source):
     """Nouns and verbs are drawn evenly, the rest is fixed: the least loss is far below the entropy."""
     config = small(source, steps=600, log_every=100, checkpoint_every=600, eval_every=300, lr=3e-2)
-    result = experiment.main(config, workdir=None)["folnet"]
+    result = train.main(config, workdir=None)["folnet"]
     assert result.metrics["eval/mlm_loss"] < 0.6 * result.results["unigram_entropy"]
-
-
-@pytest.mark.slow
-def test_its_stop_on_the_tour_shows_filled_in_words(source, tmp_path):
-    config = small(source, baseline="transformer")
-    stop = tour_stop(tmp_path / "stop", config)
-    first, beside = (
-        json.loads((folder / "summary.json").read_text())
-        for folder in (tmp_path / "stop", tmp_path / "stop" / "baseline")
-    )
-    assert beside["train_seconds"] >= first["train_seconds"]
-    assert f"{beside['step']} steps" in stop.meaning
-    assert len(stop.rows) == config.blanks
-    assert all(set(row) == {"held-out text", "stands there", "FOLNet", "Transformer"} for row in stop.rows)
-    assert [path.name for path in stop.figures] == ["loss_by_steps.png", "loss_by_seconds.png", "filled.png"]
-    assert all(path.is_file() for path in stop.figures)
-    assert "nothing follows" in stop.caveat

@@ -1,0 +1,94 @@
+"""Fine-tuning's presets are Table 9, steps follow from examples, mistakes are reported."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from experiments.folnet_finetune.config import get_config
+from experiments.folnet_finetune.grid import GridConfig
+from folnet import tasks
+from tests.experiments.folnet_finetune.small import small
+
+
+@pytest.mark.parametrize("task", tasks.TASKS)
+def test_every_task_has_a_preset_of_table_9(task):
+    config = get_config(task)
+    config.validate()
+    assert config.task == task
+    assert (config.b1, config.b2, config.eps, config.weight_decay, config.clip) == (0.9, 0.999, 1e-6, 0.01, 0)
+    assert (config.model.hidden_dropout_prob, config.model.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert config.settings()[0] in dataclasses.replace(config, sweep="16gb").settings()
+    assert config.tokens == {"squad2": 384, "folio": 512, "clutrr23": 256, "clutrr234": 256}.get(task, 128)
+
+
+@pytest.mark.parametrize(
+    ("task", "sweep", "lr", "batch_size", "epochs", "warmup"),
+    [
+        ("rte", "16gb", (6e-5, 8e-5, 1e-4, 2e-4), (16, 32), (5, 10, 20), (0.06, 0.25)),
+        ("mnli", "160gb", (1e-5, 2e-5, 3e-5, 4e-5), (32,), (2, 3, 5), (0.06,)),
+        ("squad2", "16gb", (8e-5, 9e-5, 1e-4), (16, 32), (2, 3), (0.06,)),
+        ("folio", "160gb", (1e-5, 2e-5, 3e-5), (16, 32), (60, 80), (0.06, 0.25)),
+        ("clutrr234", "16gb", (5e-5,), (16,), (100,), (0.06,)),
+    ],
+)
+def test_a_sweep_is_table_9(task, sweep, lr, batch_size, epochs, warmup):
+    config = dataclasses.replace(get_config(task), sweep=sweep)
+    config.validate()
+    settings = config.settings()
+    assert len(set(settings)) == len(settings) == len(lr) * len(batch_size) * len(epochs) * len(warmup)
+    for values, name in ((lr, "lr"), (batch_size, "batch_size"), (epochs, "epochs"), (warmup, "warmup")):
+        assert {getattr(setting, name) for setting in settings} == set(values)
+    one = config.for_run(settings[-1], 4)
+    assert (one.seed, one.seeds, one.sweep, one.lr) == (4, 1, "none", lr[-1])
+    fewer = dataclasses.replace(config, grid=GridConfig(lr=(0.5,), epochs=(7,)))
+    assert {(setting.lr, setting.epochs) for setting in fewer.settings()} == {(0.5, 7)}
+
+
+def test_steps_follow_from_examples():
+    """Evaluations end epochs, lines of the record divide them, whatever the numbers are."""
+    config = get_config("rte")
+    config.batch_size, config.epochs = 32, 10
+    found = config.resolved(2490)
+    assert (found.steps, found.eval_every, found.checkpoint_every, found.log_every) == (780, 78, 78, 39)
+    found.validate()
+    assert config.resolved(32 * 97 - 1).log_every == 1
+    config.eval_every, config.checkpoint_every, config.steps = 60, 90, 70
+    found = config.resolved(2490)
+    assert (found.steps, found.eval_every, found.checkpoint_every, found.log_every) == (70, 60, 90, 30)
+    found.validate()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task": "wnli"}, "task='wnli' is not one of mnli"),
+        ({"epochs": 0}, "epochs=0 must be at least 1"),
+        ({"warmup": 1.0}, "warmup=1.0 must be from 0 up to 1"),
+        ({"seeds": 0}, "seeds=0 must be at least 1"),
+        ({"sweep": "all"}, "sweep='all' is not one of none, 16gb, 160gb"),
+        ({"grid.lr": (1e-4,)}, "needs sweep=16gb"),
+        ({"sweep": "16gb", "steps": 5}, "steps=5 must be 0 in a sweep"),
+        ({"sweep": "16gb", "grid.batch_size": (0,)}, "batch_size=0 must be at least 1"),
+        ({"accumulate": 3}, "accumulate=3 must divide batch_size=2"),
+        ({"keep": "none"}, "keep='none' is not one of chosen, all"),
+        ({"lengths": (8,)}, "need mask_padding=True"),
+        ({"lengths": (12, 8), "mask_padding": True}, "must rise, all of them below 16"),
+        ({"lengths": (8, 16), "mask_padding": True}, "must rise, all of them below 16"),
+        ({"length": 4}, "length=4 must be at least 8"),
+        ({"task": "squad2", "length": 194}, "length=194 must be at least query_length"),
+        ({"stride": 3}, "stride=3 is for task=squad2"),
+        ({"model.hidden_size": 8}, "model.hidden_size=8 is for a model from scratch"),
+        ({"checkpoint": "", "model.operators": "a.j"}, "model.operators is 'a.j'"),
+        ({"checkpoint": "", "model.absolute_position": True, "length": 600}, "length=600 must be at most"),
+        ({"keep_checkpoints": 1}, "keep_checkpoints=1 must be at least 2"),
+        ({"lr": "x"}, "lr='x' must be of type float"),
+    ],
+)
+def test_mistakes_are_told(fields, message):
+    config = small(Path("data"), Path("models"))
+    for name, value in fields.items():
+        *holder, field = name.split(".")
+        setattr(getattr(config, holder[0]) if holder else config, field, value)
+    with pytest.raises(ValueError, match=message):
+        config.validate()

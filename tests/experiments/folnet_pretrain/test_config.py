@@ -1,0 +1,137 @@
+"""Pretraining's presets are Tables 3 and 8, the baseline has as many parameters, mistakes are reported."""
+
+import dataclasses
+
+import jax
+import pytest
+
+from experiments import runtime
+from experiments.folnet_pretrain.config import get_config
+from experiments.folnet_pretrain.train import make_init
+from folnet import FOLNetConfig, table3
+from tests.experiments.folnet_pretrain.small import MODEL, small, with_data, write_text
+
+PRESETS = ("quick", "base_16gb", "base_160gb", "large_160gb", "ablation", "bert")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write_text(tmp_path_factory.mktemp("text"))
+
+
+def parameters(config):
+    model = config.model.make()
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(make_init(model), jax.random.key(0))))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_valid(preset):
+    get_config(preset).validate()
+
+
+@pytest.mark.parametrize(
+    ("preset", "lr", "steps", "layers", "width", "heads", "objective"),
+    [
+        ("base_16gb", 1e-2, 8_000, 12, 768, 12, "nsp"),
+        ("base_160gb", 2e-3, 128_000, 12, 768, 12, "sop"),
+        ("large_160gb", 1.6e-3, 128_000, 24, 1024, 16, "sop"),
+    ],
+)
+def test_presets_are_table_8(preset, lr, steps, layers, width, heads, objective):
+    config = get_config(preset)
+    model, text = config.model, config.data
+    assert (config.lr, config.steps, config.batch_size, config.warmup) == (lr, steps, 131_072, 0.01)
+    assert (config.schedule, config.weight_decay) == ("linear", 0.01)
+    assert (config.b1, config.b2, config.eps) == (0.9, 0.999, 1e-6)
+    assert (model.num_hidden_layers, model.hidden_size, model.num_attention_heads) == (layers, width, heads)
+    assert (model.relation_size, model.relation_intermediate_size, model.max_distance) == (64, 256, 64)
+    assert (model.intermediate_size, model.head_size) == (4 * width, 64)
+    assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert (text.length, text.objective, model.operators, model.dtype) == (
+        128,
+        objective,
+        "jmc.atp",
+        "bfloat16",
+    )
+
+
+def test_the_ablation_has_the_rows_of_table_3():
+    """At whatever scale; what a row does not say stays."""
+    for row in range(3, 16):
+        config = dataclasses.replace(get_config("ablation"), row=row, lr=0.5)
+        config.model = dataclasses.replace(config.model, hidden_size=32, num_hidden_layers=2)
+        config.validate()
+        found, wanted = config.resolved(), table3(row)
+        settings = found.model.settings(found.data.pretrain_loss)
+        assert isinstance(settings, FOLNetConfig)
+        changed = {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "dtype": "bfloat16",
+            "remat": "relation_boolean",
+        }
+        assert settings == wanted.replace(**changed)
+        assert (found.lr, found.resolved()) == (0.5, found)
+    bert = dataclasses.replace(get_config("ablation"), row=2)
+    bert.validate()
+    assert bert.resolved().model.settings("MLM.NSP") == get_config("bert").model.settings("MLM.NSP")
+    with pytest.raises(ValueError, match="row is 16, expected 3 to 15"):
+        dataclasses.replace(bert, row=16).validate()
+
+
+def test_the_baseline_has_as_many_parameters(source):
+    config = small(source, baseline="transformer", lr=0.1, baseline_lr=0.05, steps=100)
+    counts = [parameters(of) for of in (config, config.for_baseline())]
+    assert abs(counts[1] - counts[0]) <= 2 * MODEL.hidden_size + 1
+    equal = config.for_baseline()
+    assert (equal.lr, equal.baseline, equal.steps, equal.max_seconds) == (0.05, "none", 100, 0)
+    on = config.for_baseline(seconds=7.5)
+    assert (on.max_seconds, on.schedule_steps) == (7.5, 100)
+    assert on.steps > 10_000
+    rates = [of.make_schedule()(step) for of in (equal, on) for step in (0, 50)]
+    assert rates[:2] == rates[2:]
+    linear = dataclasses.replace(config, schedule="linear").for_baseline(seconds=7.5)
+    assert (linear.steps, linear.max_seconds) == (100, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lr": -1.0}, "lr=-1.0 must be at least 0"),
+        ({"warmup": 2.0}, "warmup=2.0 must be a part of the steps"),
+        ({"b2": 1.0}, "b2=1.0 must be from 0 up to 1"),
+        ({"schedule": "cosine"}, "schedule='cosine' is not one of released, linear, constant"),
+        ({"schedule": "linear", "schedule_steps": 3}, "steps=4 must be at most schedule_steps=3"),
+        ({"baseline": "lstm"}, "baseline='lstm' is not one of none, transformer"),
+        ({"accumulate": 0}, "accumulate=0 must be at least 1"),
+        ({"data.objective": "mlm"}, "data.objective='mlm' is not one of"),
+        ({"data.held_out": 0.0}, "data.held_out=0.0 must be between 0 and 1"),
+        ({"data.mask_rate": 0.0}, "data.mask_rate=0.0 must be above 0"),
+        ({"data.length": 4}, "data.length=4 must be at least 8"),
+        ({"data.packing": "tight"}, "data.packing='tight' is not one of"),
+        ({"model.name": "lstm"}, "model.name='lstm' is not one of folnet, transformer"),
+        ({"model.operators": "a.j"}, r"model.operators is 'a\.j': 'a' \(assoc\) stands before the dot"),
+        ({"model.hidden_size": 0}, "model.hidden_size is 0, expected an integer of at least 1"),
+        ({"model.absolute_position": True, "data.length": 32}, "data.length=32 must be at most"),
+        ({"model.name": "transformer"}, "model.relative_position is 'folnet', expected one of"),
+    ],
+)
+def test_mistakes_are_told(source, fields, message):
+    config = small(source)
+    for name, value in fields.items():
+        *holder, field = name.split(".")
+        setattr(getattr(config, holder[0]) if holder else config, field, value)
+    with pytest.raises(ValueError, match=message):
+        config.validate()
+
+
+def test_rows_of_pairs_must_be_split_evenly(source):
+    with pytest.raises(ValueError, match=r"data\.length=18 must be a multiple of the 4 devices"):
+        with_data(source, length=18).check_layout(_Anything(model=4))
+
+
+class _Anything(runtime.Layout):
+    """A layout that fits the devices there are."""
+
+    def check(self, batch_size, devices):
+        pass
