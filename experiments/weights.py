@@ -36,10 +36,7 @@ def abstract_state(path: Path) -> Any:
 
 
 def card(folder: Path) -> str:
-    """What a user should know of a released folder: data, licence, training, what was measured, how to load.
-
-    Args:
-        folder: as `releasing.transfer` makes it, with its summary.
+    """Returns what a user should know of a released folder: data, licence, training, what was measured.
 
     Raises:
         ValueError: it is no released run, or has no summary.

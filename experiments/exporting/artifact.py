@@ -31,16 +31,9 @@ MAIN = "__main__.py"
 def export_model(
     model: Exportable, target: Path, options: Options | None = None, *, today: datetime.date | None = None
 ) -> dict[str, Any]:
-    """Writes an artifact, whole or not at all.
+    """Writes an artifact, whole or not at all, and returns its manifest, of the date `today`.
 
-    Args:
-        model: what is exported.
-        target: the file; weights beside it have its name with another ending.
-        options: how.
-        today: the date of the manifest.
-
-    Returns:
-        The manifest.
+    Weights beside the file have its name with another ending.
 
     Raises:
         ValueError: what the model cannot be exported as.

@@ -43,13 +43,10 @@ ENCODERS: dict[str, type[Any]] = {
 def of_encoder(
     model: Any, params: Any, tokenizer: WordPieceTokenizer | None = None, *, masks_padding: bool = True
 ) -> Exportable:
-    """Tokens to what the model's class gives, by the names it has there.
+    """Returns a model, of one of `ENCODERS`, from tokens to its class's outputs, by their names there.
 
-    Args:
-        model: of one of `ENCODERS`.
-        params: its parameters.
-        tokenizer: of the text that it reads; None leaves text out.
-        masks_padding: whether what `run_exported` makes of a text says which tokens are padding.
+    Without a tokenizer it reads no text; `masks_padding` says whether what `run_exported` makes of a text
+    tells which tokens are padding.
     """
     config, name = model.config, type(model).__name__
     choices = (CHOICES,) if isinstance(model, FOLNetForMultipleChoice) else ()

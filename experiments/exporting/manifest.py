@@ -26,14 +26,7 @@ def describe(
     made: Mapping[int | None, export.Exported],
     today: datetime.date,
 ) -> dict[str, Any]:
-    """All that does not depend on where the weights are.
-
-    Args:
-        model: what was exported.
-        options: how.
-        made: its programs by length.
-        today: the date.
-    """
+    """Returns all of the manifest that does not depend on where the weights are."""
     first = next(iter(made.values()))
     types = {name: str(aval.dtype) for name, aval in zip(sorted(model.outputs), first.out_avals, strict=True)}
     return {

@@ -14,13 +14,7 @@ INSIDE, BESIDE, CONSTANTS = WHERE = ("inside", "beside", "constants")
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """A chip that there are hand-written kernels for.
-
-    Attributes:
-        platform: as `jax.export` names it.
-        kind: as JAX names the device's kind.
-        implementation: as `kernels` names its kernels.
-    """
+    """A chip with hand-written kernels: its names in `jax.export`, in JAX's devices, and in `kernels`."""
 
     platform: str
     kind: str

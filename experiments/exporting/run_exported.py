@@ -105,12 +105,7 @@ def check_window(told: Mapping[str, Any], *, here: str = jax.__version__, today:
 
     The version that exported always runs it. A newer one, installed by the last day of the window, was built
     by then. Of an older one nothing tells when it was built, so only another release of the same 0.X.Y is
-    taken.
-
-    Args:
-        told: the manifest's `compatibility`.
-        here: the version of JAX.
-        today: the date.
+    taken. `told` is the manifest's `compatibility`.
 
     Raises:
         Refused: this JAX is outside; the message names both versions and the window.
@@ -162,13 +157,10 @@ def check_surroundings(manifest: Mapping[str, Any], devices: Sequence[Any]) -> N
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One compiled function of an artifact.
+    """One compiled function of an artifact, for a length (None if that is free or there is none).
 
-    Attributes:
-        length: of the axis `length`; None if that is free or there is none.
-        exported: as JAX reads it.
-        call: compiled for each shape it is called with.
-        pullback: from weights, inputs and cotangents of the outputs to those of the weights; likewise.
+    `call` and `pullback`, from weights, inputs and cotangents of the outputs to those of the weights, are
+    compiled for each shape they are called with.
     """
 
     length: int | None
@@ -178,13 +170,7 @@ class Program:
 
 
 class Model:
-    """A model that answers.
-
-    Attributes:
-        manifest: what `experiments.export` wrote about it.
-        weights: its parameters by name, on the devices; empty if they are part of the program.
-        programs: by length, the shortest first.
-    """
+    """A model that answers: its manifest, its weights by name (none if they are constants) and programs."""
 
     def __init__(self, manifest: dict[str, Any], members: Mapping[str, bytes], weights: bytes | None):
         """Takes what was read; see `load`."""
@@ -374,12 +360,9 @@ def split_symbol(expression: str) -> tuple[int, str]:
 
 
 def load(path: Path | str, *, any_version: bool = False, today: datetime.date | None = None) -> Model:
-    """A model that was exported.
+    """Opens a model that was exported; weights beside the artifact are looked for in its directory.
 
-    Args:
-        path: the artifact; weights beside it are looked for in its directory.
-        any_version: whether to try outside the window in which JAX promises to run it.
-        today: the date.
+    `any_version` tries outside the window in which JAX promises to run it.
 
     Raises:
         Refused: it is damaged, or not for this platform, chip, number of devices or version of JAX.
@@ -581,11 +564,7 @@ def padded(rows: Sequence[Sequence[int]], pad: int, length: int | None = None) -
 
 
 def answer(model: Model, request: Any) -> dict[str, Any]:
-    """What a request is answered with.
-
-    Args:
-        model: which answers.
-        request: with "text" (and "pair"), or "inputs"; "id" is given back.
+    """Answers a request: an object with "text" (and "pair") or "inputs"; its "id" is given back.
 
     Raises:
         Refused: the request does not fit the model.
@@ -718,7 +697,7 @@ def serve(model: Model, requests: Iterable[str], out: Any) -> None:
 
 
 def read_arrays(source: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file.
+    """Reads the arrays of an .npz file.
 
     Raises:
         OSError: it cannot be read.
@@ -736,16 +715,10 @@ def read_arrays(source: Path) -> dict[str, np.ndarray]:
 
 
 def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
-    """Answers a file of arrays (.npz, with the batch as first axis) or of requests (.jsonl).
+    """Answers a file of arrays (.npz, with the batch as first axis) or of requests (.jsonl), and counts them.
 
-    Args:
-        model: which answers.
-        source: the file.
-        target: where the answers go, of the same kind; written whole or not at all.
-        batch: rows of arrays at once.
-
-    Returns:
-        How many rows or requests there were.
+    The answers go to a file of the same kind, written whole or not at all; `batch` rows of arrays are
+    answered at once.
 
     Raises:
         Refused: a file that cannot be read, or does not fit.

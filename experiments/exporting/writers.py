@@ -20,16 +20,10 @@ WRITERS: dict[str, type[Any]] = {
 
 
 def of_writer(model: Any, params: Any, tokenizer: WordPieceTokenizer | None, new_tokens: int) -> Exportable:
-    """Texts to what follows them, or to their targets: the most probable tokens.
-
-    Args:
-        model: of one of `WRITERS`.
-        params: its parameters.
-        tokenizer: of the text that it reads.
-        new_tokens: written at most.
+    """Returns a model, of one of `WRITERS`, from texts to what follows them: the most probable tokens.
 
     Raises:
-        ValueError: there is no vocabulary, or no room for so many tokens.
+        ValueError: there is no vocabulary, or no room for `new_tokens`.
     """
     if tokenizer is None:
         raise ValueError(f"a model that writes needs its {VOCABULARY}, which says how a text begins and ends")
