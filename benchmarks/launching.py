@@ -13,7 +13,10 @@ from benchmarks import machine, timing
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs a program that takes nothing but flags."""
+    """Runs a program that takes nothing but flags.
+
+    As `runtime.run_program` does, which needs ml_collections: a machine with an accelerator may lack that.
+    """
 
     def checked(arguments: Sequence[str]) -> None:
         if len(arguments) > 1:

@@ -48,9 +48,9 @@ def test_a_training_step_is_that_of_gradient_descent():
         return loss(params, batch) + loss(2 * params, batch)
 
     given = (jnp.ones((6, 5)),)
-    of_batch = loss, optax.sgd(0.1), jnp.ones((5, 4)), given
+    options = {"seconds": 1e-3, "count": {}, "rate": 1e9}
     rows = [
-        steps.measure_training(*of_batch, counted_loss=other, seconds=1e-3, count={}, rate=1e9)
+        steps.measure_training(loss, optax.sgd(0.1), jnp.ones((5, 4)), given, counted_loss=other, **options)
         for other in (None, twice)
     ]
     assert [row["parameters"] for row in rows] == [20, 20]
