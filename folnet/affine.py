@@ -12,12 +12,7 @@ from jaxtyping import Array, Float
 
 
 class Affine(NamedTuple):
-    """A map W -> F: a clause whose kernel is the same for all tokens.
-
-    Attributes:
-      weight: of the inputs for each output.
-      bias: added to each output; None for a linear map.
-    """
+    """A map W -> F, linear without a bias: a clause whose kernel is the same for all tokens."""
 
     weight: Float[Array, "W F"]
     bias: Float[Array, "F"] | None = None

@@ -28,11 +28,7 @@ from folnet.linear import Linear, PairLinear
 class Premises:
     """What a layer reads off tokens for others to conclude from; None where no operator does.
 
-    Attributes:
-      join: v(a).
-      cjoin: the kernel K(a) before its softmax, over the tokens that somebody may look at.
-      assoc: v(y).
-      trans: v(a, y).
+    The kernel of cjoin is the one before its softmax, which is over the tokens that somebody may look at.
     """
 
     join: Float[Array, "B C H S"] | None = None

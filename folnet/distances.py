@@ -28,12 +28,9 @@ Table = Float[Array, "N D2"] | None
 
 @struct.dataclass
 class Columns:
-    """Tokens that others look at.
+    """Tokens that others look at: positions in their texts, and segments, OTHER_TEXT of an encoder's input.
 
-    Attributes:
-      positions: in their texts.
-      types: segments; OTHER_TEXT for those of an encoder's input.
-      seen: whether they can be looked at yet: not room for later ones, nor padding.
+    `seen` says whether they can be looked at yet: not room for later ones, nor padding.
     """
 
     positions: Int[Array, "B C"]

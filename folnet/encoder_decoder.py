@@ -40,13 +40,7 @@ from folnet.model import diagonal_link, linked_back
 
 @struct.dataclass
 class Encoded:
-    """What a decoder knows of an input.
-
-    Attributes:
-      unary: u_L(x) of the encoder.
-      relation: u_L(x, y) of the encoder.
-      real: True where a token is one, False where it is padding.
-    """
+    """What a decoder knows of an input: u_L(x), u_L(x, y) of the encoder, and which tokens are real."""
 
     unary: Float[Array, "B I D1"]
     relation: Float[Array, "B D2 I I"]

@@ -28,12 +28,7 @@ from folnet.transformer_configuration import TransformerConfig
 
 @struct.dataclass
 class PreTrainingOutput:
-    """Logits of the two tasks of pretraining.
-
-    Attributes:
-      prediction_logits: of words, at all tokens or at `mlm_positions`.
-      seq_relationship_logits: of the sentence task.
-    """
+    """Logits of words, at all tokens or at `mlm_positions`, and of the sentence task."""
 
     prediction_logits: Float[Array, "B M V"]
     seq_relationship_logits: Float[Array, "B 2"]
@@ -111,15 +106,7 @@ class _Headed[Output](nn.Module, Pretrained):
         deterministic: bool = True,
         **atoms: Any,
     ) -> Output:
-        """The output of the heads.
-
-        Args:
-          input_ids: as `FOLNet` has them, and so the others.
-          token_type_ids: segments.
-          attention_mask: true where a token is real.
-          deterministic: False to drop; needs a key "dropout".
-          **atoms: more base atoms.
-        """
+        """The output of the heads; arguments are those of `FOLNet`."""
         out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
         return self._head(out, deterministic)
 
@@ -147,17 +134,8 @@ class _Words[Output](_Headed[Output]):
     ) -> Output:
         """Logits of words, and in pretraining of the sentence task.
 
-        Args:
-          input_ids: as `FOLNet` has them, and so the next three.
-          token_type_ids: segments.
-          attention_mask: true where a token is real.
-          deterministic: False to drop.
-          mlm_positions: the tokens whose words are asked for; None for all. The product with the
-            vocabulary is then theirs alone.
-          **atoms: more base atoms.
-
-        Raises:
-          ValueError: an argument that does not fit, by its name.
+        Arguments are those of `FOLNet`, and `mlm_positions`: the tokens whose words are asked for, None for
+        all. The product with the vocabulary is then theirs alone.
         """
         out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
         logits = self.predictions(at(out.last_hidden_state, mlm_positions), self.folnet.embeddings)
@@ -212,13 +190,7 @@ class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
         attention_mask: Array | None = None,
         deterministic: bool = True,
     ) -> MultipleChoiceOutput:
-        """Logits of the choices.
-
-        Args:
-          input_ids: tokens of each choice's text.
-          token_type_ids: segments.
-          attention_mask: true where a token is real.
-          deterministic: False to drop.
+        """Logits of the choices; arguments are those of `FOLNet`, each with an axis of choices.
 
         Raises:
           ValueError: an argument without an axis of choices.

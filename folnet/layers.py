@@ -49,7 +49,7 @@ class ReasonerLayer(nn.Module):
         relation_mask: Bool[Array, "#B 1 #T #T"] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]:
-        """The atoms after one more step.
+        """The atoms u(x), u(x, y) after one more step.
 
         Args:
           unary: u(x).

@@ -68,14 +68,15 @@ def boolean(
 
         u_h(x) = sum_w K_hw v_w(x)
 
-    chained twice with an activation between, the feed-forward layer of a Transformer (Appendix A.3).
+    chained twice with an activation between (see `activate`), the feed-forward layer of a Transformer
+    (Appendix A.3). A `gate` makes the hidden values ReGLU, which have no other activation.
 
     Args:
       premise: v, unary [B, X, W] or binary [B, W, X, Y].
       clause_in: to the hidden values.
       clause_out: from the hidden values.
-      gate: of a rectified gate on the hidden values (ReGLU), which then have no other activation.
-      activation: of the hidden values; see `activate`.
+      gate: of a rectified gate on the hidden values.
+      activation: of the hidden values.
       over: the axis of predicates, `over_features` or `over_predicates`.
     """
     hidden = over(premise, clause_in)
@@ -95,16 +96,9 @@ def boolean_pairs(
 ) -> Float[Array, "B F X Y"]:
     """Row "b" for binary atoms, u(x, y) <- K, v(x, y), v(y, x): relations and their converses.
 
-    As released: the boolean operator of [v(x, y); v(y, x)], plus an affine map of v(y, x).
-
-    Args:
-      premise: v(x, y).
-      converse: v(y, x) at [x, y]: the premise with its tokens exchanged, or, for some rows only, columns.
-      clause_in: of 2C inputs.
-      clause_out: to the conclusion.
-      clause_skip: of the converse to the conclusion.
-      gate: see `boolean`.
-      activation: see `boolean`.
+    As released: the boolean operator of [v(x, y); v(y, x)], so `clause_in` has 2C inputs, plus an affine map
+    of v(y, x), `clause_skip`. The converse at [x, y] is v(y, x): the premise with its tokens exchanged, or,
+    for some rows only, columns.
 
     Raises:
       ValueError: a converse of another shape than the premise.

@@ -85,9 +85,7 @@ def t5_atoms(table: Float[Array, "N D2"], length: int, max_distance: int) -> Flo
     return diagonals(rows_of(table, buckets))[None]
 
 
-def t5_buckets(
-    offsets: np.ndarray, num_buckets: int, max_distance: int, *, bidirectional: bool = True
-) -> np.ndarray:
+def t5_buckets(offsets: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
     """Buckets of distances y - x (Raffel et al. 2020): one each when near, then of growing width.
 
     Half of a direction's buckets are for single distances, the others grow by a constant factor up to
@@ -103,16 +101,11 @@ def t5_buckets(
 
     Args:
       offsets: y - x, any shape.
-      num_buckets: in all.
+      num_buckets: in all, one half of them for y > x.
       max_distance: where the last bucket begins.
-      bidirectional: one half for y > x; else what comes after is in bucket 0, for causal models.
     """
-    offsets = np.asarray(offsets)
-    if bidirectional:
-        num_buckets //= 2
-        direction, distance = num_buckets * (offsets > 0), np.abs(offsets)
-    else:
-        direction, distance = 0, np.maximum(-offsets, 0)
+    num_buckets //= 2
+    direction, distance = num_buckets * (offsets > 0), np.abs(offsets)
     exact = num_buckets // 2
     # Where the logarithm is a whole number a rounded quotient may fall short of it.
     growth = np.log(np.maximum(distance, 1) / exact) / np.log(max_distance / exact) * (num_buckets - exact)

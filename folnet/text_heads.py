@@ -23,15 +23,7 @@ from folnet.pretrained import Pretrained
 
 @struct.dataclass
 class CausalLMOutput:
-    """What a decoder-only model says.
-
-    Attributes:
-      logits: of the word after each token.
-      last_hidden_state: u_L(x).
-      relation_hidden_state: u_L(x, y), 0 where x may not look at y.
-      hidden_states: u_l(x) of all layers; None unless asked for.
-      relation_hidden_states: u_l(x, y) of all layers; None unless asked for.
-    """
+    """Logits of the word after each token, and the fields of `DecoderOutput`."""
 
     logits: Float[Array, "B T V"]
     last_hidden_state: Float[Array, "B T D1"]

@@ -17,13 +17,8 @@ def next_word(
 ) -> Loss:
     """Cross-entropy of each word given those before it: the loss of `FOLNetForCausalLM`.
 
-    Words of a prefix do not count: they are given, and with a prefix mask the tokens before see them.
-
-    Args:
-      logits: after each token.
-      input_ids: the tokens.
-      attention_mask: true where a token is real; others do not count.
-      prefix_lengths: of a prefix language model.
+    Words of a prefix do not count: they are given, and with a prefix mask the tokens before see them. Nor do
+    those where `attention_mask`, true where a token is real, is false.
 
     Raises:
       ValueError: shapes that do not fit.
@@ -47,10 +42,7 @@ def shift_right(
 ) -> Int[Array, "B T"]:
     """What a decoder reads to predict labels: a start token, then all labels but the last.
 
-    Args:
-      labels: a target's words; those that are ignored are read as padding.
-      decoder_start_token_id: what targets start with.
-      pad_token_id: of padding.
+    Labels that are ignored are read as padding.
     """
     words = jnp.where(is_real(labels), labels, pad_token_id)
     return jnp.pad(words[:, :-1], ((0, 0), (1, 0)), constant_values=decoder_start_token_id)

@@ -173,7 +173,6 @@ class WordPieceTokenizer:
         return functools.partial(type(self), lowercase=self.lowercase), (self.vocabulary,)
 
     def __len__(self) -> int:
-        """Number of pieces."""
         return self.vocab_size
 
     @property
@@ -283,12 +282,7 @@ class WordPieceTokenizer:
         *,
         length: int,
     ) -> Inputs:
-        """Ids as the model reads them; `__call__` for those who have ids already.
-
-        Args:
-            first: ids without special tokens, B rows.
-            second: the same behind [SEP].
-            length: tokens with the special ones, T.
+        """Ids without special tokens as the model reads them: rows of T = `length` tokens with the special ones.
 
         Raises:
             ValueError: `length` has no room for the special tokens, or the numbers of rows differ.

@@ -54,17 +54,8 @@ def attention(
 
         z_h(x) = sum_a softmax_a(<q_h(x), k_h(a) + k(x, a)> / sqrt(S) + b_h(x, a)) (v_h(a) + v(x, a))
 
-    Without vectors of pairs and without dropout it is `jax.nn.dot_product_attention`.
-
-    Args:
-      query: of each head.
-      key: of each head.
-      value: of each head.
-      bias: b, added to the scores.
-      relation_keys: k of pairs, with `relation_premise` or not at all.
-      relation_premise: v of pairs.
-      mask: True where x may look at a.
-      dropout: of the weights.
+    Without vectors of pairs, k(x, a) = `relation_keys` and v(x, a) = `relation_premise`, and without dropout
+    it is `jax.nn.dot_product_attention`. The mask is True where x may look at a.
     """
     if relation_keys is None and dropout is None:
         bias = None if bias is None else bias.astype(query.dtype)

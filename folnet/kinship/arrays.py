@@ -50,11 +50,7 @@ class Symbols(NamedTuple):
 
 
 def symbols(problems: Sequence[Problem], *, num_people: int | None = None) -> Symbols:
-    """Problems as arrays.
-
-    Args:
-        problems: some.
-        num_people: people there is room for, T - 1; by default as many as the largest problem has.
+    """Problems as arrays, with room for T - 1 = `num_people`, by default as many as the largest has.
 
     Raises:
         ValueError: there is no problem, or one with more people, by its place.

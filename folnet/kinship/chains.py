@@ -30,10 +30,8 @@ def stream(generator: np.random.Generator) -> Callable[[], float]:
 class Chain:
     """A chain under construction; people are numbers of the tree.
 
-    Attributes:
-        facts: from the first person of the question to the second, in order.
-        proof: compositions in order; the last one concludes what was asked for.
-        people: who is on it, a set.
+    The facts lead from the first person of the question to the second, in order; so do the compositions of
+    the proof, the last of which concludes what was asked for. `people` is who is on it.
     """
 
     facts: list[Fact]

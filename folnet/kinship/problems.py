@@ -16,8 +16,8 @@ class Problem:
     """What y is to x, for `query` = (x, y).
 
     Attributes:
-        num_people: who is in the story, 0 to num_people - 1.
-        facts: all of them; first the chain from x to y in its order, then those that are not needed.
+        num_people: people of the story, 0 to num_people - 1.
+        facts: first the chain from x to y in its order, then those that are not needed.
         kinds: of each fact: "chain", or one of `DISTRACTORS`.
         query: the two people asked about.
         answer: the relation, by number.

@@ -135,10 +135,8 @@ def compose(first: str, second: str) -> str | None:
 class Deduction(NamedTuple):
     """All that follows from some facts.
 
-    Attributes:
-        facts: those given and those concluded, as (x, relation, y).
-        used: pairs of relations that were composed on the way: those of every two facts or conclusions that
-            meet and that a rule composes.
+    `facts` are those given and those concluded, as (x, relation, y). `used` has the pairs of relations that
+    were composed on the way: those of every two facts or conclusions that meet and that a rule composes.
     """
 
     facts: Set[tuple[int, int, int]]

@@ -64,7 +64,6 @@ class HeldOut:
                 )
 
     def __bool__(self) -> bool:
-        """Whether anything is held out."""
         return bool(self.pairs or self.chains)
 
     @functools.cached_property

@@ -107,13 +107,7 @@ class Sentence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """A problem as text.
-
-    Attributes:
-        problem: what is told.
-        names: of person 0, 1, ...; all different.
-        sentences: in the order of the story.
-    """
+    """A problem as text: the people's names, all different, and the sentences in the order of the story."""
 
     problem: Problem
     names: tuple[str, ...]

@@ -152,15 +152,11 @@ class PreparedWindows(Windows):
     """The windows of a split of a prepared directory."""
 
     def __init__(self, directory: str | os.PathLike[str], split: str = TRAIN):
-        """Opens the files and counts their windows.
-
-        Args:
-            directory: where they are.
-            split: `train` or `held_out`.
+        """Opens the files of a split, `train` or `held_out`, and counts their windows.
 
         Raises:
             ValueError: the preparation is not finished, the split has nothing, or a file is not as it was
-            written.
+                written.
         """
         self.directory = Path(directory).expanduser()
         self.manifest = Manifest.read(self.directory)
@@ -192,11 +188,9 @@ class PreparedWindows(Windows):
         return made
 
     def __len__(self) -> int:
-        """Number of windows."""
         return len(self._records)
 
     def take(self, indices: Sequence[int]) -> list[Window]:
-        """Some of them."""
         found = []
         for index, record in zip(indices, self._records.read(indices), strict=True):
             try:

@@ -41,7 +41,6 @@ class Records:
         self._ends: list[int] = np.cumsum(self.sizes).tolist()
 
     def __len__(self) -> int:
-        """Number of records."""
         return self._ends[-1] if self._ends else 0
 
     def where(self, index: int) -> str:

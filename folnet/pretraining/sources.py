@@ -45,7 +45,6 @@ class TextFiles(Documents):
             raise ValueError(f"path must have some text, {path} is empty")
 
     def __len__(self) -> int:
-        """Number of documents."""
         return self._ends[-1]
 
     def _at(self, index: int) -> Document:
@@ -102,7 +101,6 @@ class ArrayRecordTexts(Documents):
         self._records = Records(self.files)
 
     def __len__(self) -> int:
-        """Number of documents."""
         return len(self._records)
 
     def _at(self, index: int) -> Document:

@@ -15,12 +15,9 @@ class TFDSDocuments(Documents):
     """
 
     def __init__(self, directory: str | os.PathLike[str], split: str = "train", feature: str = "text"):
-        """Opens it.
+        """Opens a split, "train" or "train[:1000]", of the version in a folder with `dataset_info.json`.
 
-        Args:
-            directory: the folder of one version, which has `dataset_info.json`.
-            split: which, "train" or "train[:1000]", as TFDS writes it.
-            feature: the name of the text; a feature `title`, if there is one, names the document.
+        `feature` is the name of the text; a feature `title`, if there is one, names the document.
 
         Raises:
             ValueError: it is damaged, not prepared as array_record, or has no such split or no such text.
@@ -37,7 +34,6 @@ class TFDSDocuments(Documents):
             raise ValueError(f"feature must be one of those of {self._directory} ({have}), got {feature!r}")
 
     def __len__(self) -> int:
-        """Number of documents."""
         return len(self._records)
 
     def _at(self, index: int) -> Document:

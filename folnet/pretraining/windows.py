@@ -89,7 +89,6 @@ class MemoryWindows(Windows):
         self._places = np.asarray(places, np.int64).reshape(-1, 2)
 
     def __len__(self) -> int:
-        """Number of windows."""
         return len(self._places)
 
     @property
@@ -98,7 +97,6 @@ class MemoryWindows(Windows):
         return len(self._tokens)
 
     def take(self, indices: Sequence[int]) -> list[Window]:
-        """Some of them."""
         found = []
         for index in indices:
             tokens = self._tokens[self._token_ends[index] : self._token_ends[index + 1]]

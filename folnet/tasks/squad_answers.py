@@ -104,7 +104,7 @@ def answers(
                 starts[window],
                 ends[window],
                 np.flatnonzero(allowed[window]),
-                inside(features, window),
+                int(features.column[window]) + np.arange(int(features.count[window])),
                 best,
                 longest,
             )
@@ -122,11 +122,6 @@ def answers(
         candidates = tuple(Candidate(*pair) for pair in ranked)
         found.append(Answer(question.index, "", odds, candidates).at(threshold))
     return found
-
-
-def inside(features: SpanFeatures, window: int) -> Int[np.ndarray, "P"]:
-    """The tokens of a window that are of the paragraph."""
-    return int(features.column[window]) + np.arange(int(features.count[window]))
 
 
 def _spans(
