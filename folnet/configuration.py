@@ -182,12 +182,9 @@ _TABLE3: Mapping[int, tuple[str, int, dict[str, Any]]] = {
 
 
 def table3(row: int) -> FOLNetConfig:
-    """The model of a row of Table 3, of FOLNet Base's size.
+    """The model of row 3 to 15 of Table 3, of FOLNet Base's size; rows 1 and 2 are BERT.
 
     The binary boolean operator is 4 * D2 wide in every row, as the parameter counts say.
-
-    Args:
-      row: 3 to 15; rows 1 and 2 are BERT.
 
     Raises:
       ValueError: another row.

@@ -29,15 +29,7 @@ from folnet.pretrained import Pretrained
 
 @struct.dataclass
 class DecoderOutput:
-    """What a decoder deduces.
-
-    Attributes:
-      last_hidden_state: u_L(x).
-      relation_hidden_state: u_L(x, y), 0 where x may not look at y.
-      hidden_states: u_l(x) of the base atoms and after each layer; None unless asked for. The last is
-        normalised, and without the diagonal link.
-      relation_hidden_states: u_l(x, y), likewise.
-    """
+    """As `FOLNetOutput`, but without a pooler; relations are 0 where x may not look at y."""
 
     last_hidden_state: Float[Array, "B T D1"]
     relation_hidden_state: Float[Array, "B T C D2"]
@@ -68,8 +60,7 @@ class DecodingState:
 class FOLNetDecoder(nn.Module, Pretrained):
     """The decoder-only FOLNet. Its parameters are an encoder's but for the pooler.
 
-    Attributes:
-      config: the settings. cjoin is the paper's whatever they say; distances are plain: see `distances`.
+    cjoin is the paper's whatever the settings say; distances are plain: see `distances`.
     """
 
     config: FOLNetConfig
@@ -92,15 +83,9 @@ class FOLNetDecoder(nn.Module, Pretrained):
     ) -> DecoderOutput:
         """Properties and relations deduced of each token from it and those before it.
 
-        Args:
-          input_ids: tokens.
-          token_type_ids: segments, 0 by default: also of a prefix and its target, which are one text then,
-            with distances between them.
-          attention_mask: true where a token is real. Nothing at real tokens depends on the others.
-          deterministic: False to drop; needs a key "dropout".
-          prefix_lengths: how many first tokens of each text see one another (Prefix LM); None: none do
-            (Causal LM).
-          output_hidden_states: whether atoms of all layers are given out.
+        Arguments are those of `FOLNet`, and `prefix_lengths`: how many first tokens of each text see one another
+        (Prefix LM); None: none do (Causal LM). A prefix and its target are one text of one segment, so there
+        are distances between them. Nothing at real tokens depends on those where `attention_mask` is false.
 
         Raises:
           ValueError: an argument that does not fit, by its name; ids or lengths out of range, unless they

@@ -155,8 +155,8 @@ class DecoderLayer(ReasonerLayer):
 
     def _deduce(self, atoms, mask, collect, converse, *, deterministic=True):
         """The two stages of `ReasonerLayer`, with premises and converses from where they are."""
-        u, r = self.normalized(*atoms)
         config, options = self.config, {"mask": mask, "deterministic": deterministic}
+        u, r = normalized(config, *atoms)
         query, premise = self.assoc.read(u) if "assoc" in config.binary_operators else (None, None)
         premises = collect(
             Premises(
@@ -177,7 +177,7 @@ class DecoderLayer(ReasonerLayer):
             }
         )
         atoms = self.add(atoms, mixed, mask, deterministic)
-        u, r = self.normalized(*atoms)
+        u, r = normalized(config, *atoms)
         concluded = self.bool_unary(u), self.bool_binary(r, converse(r))
         return *self.add(atoms, concluded, mask, deterministic), premises
 

@@ -43,10 +43,7 @@ def offset_ids(config: FOLNetConfig, offsets: np.ndarray) -> np.ndarray:
     if config.relative_position == "t5":
         distance = config.relative_attention_max_distance
         return positions.t5_buckets(offsets, config.relative_attention_num_buckets, distance)
-    last = config.max_distance - 1
-    return np.where(
-        offsets >= 0, np.minimum(offsets, last), 2 * config.max_distance + np.maximum(offsets, -last)
-    )
+    return positions.near_ids(offsets, config.max_distance)
 
 
 def of_texts(config: FOLNetConfig, table: Table, types: Int[Array, "B T"]) -> Float[Array, "#B D2 T T"]:

@@ -134,7 +134,7 @@ def relation_counts(
 ) -> Float[Array, "B R T T"]:
     """How often each relation is named for a pair; -1 is none.
 
-    A product with counts gives sums of a table's rows: several may hold of a pair, and the gradient is one too.
+    A product with counts gives sums of a table's rows: several may hold of a pair. So is the gradient one.
     """
     given = relation_ids.reshape(*relation_ids.shape[:3], -1)
     held = functools.partial(jax.nn.one_hot, num_classes=num_relations, dtype=dtype, axis=1)

@@ -30,12 +30,7 @@ Step = Callable[[Int[Array, "B"], Any, Int[Array, ""]], tuple[Float[Array, "B V"
 
 @struct.dataclass
 class Generated:
-    """Texts.
-
-    Attributes:
-      sequences: the prompt or the start token, what was generated, and padding after its end.
-      lengths: of each text without its padding; an end token belongs to the text.
-    """
+    """The prompt or start token, what was generated, then padding; lengths without it, with an end token."""
 
     sequences: Int[Array, "B T+M"]
     lengths: Int[Array, "B"]

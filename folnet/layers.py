@@ -60,7 +60,7 @@ class ReasonerLayer(nn.Module):
             where it is the mask too: an atom of a later token must not reach an earlier one through a bias.
           deterministic: False to drop.
         """
-        u, r = self.normalized(unary, relation)
+        u, r = normalized(self.config, unary, relation)
         options = {"mask": mask, "deterministic": deterministic}
         mixed = self.mixed(
             {
@@ -73,13 +73,9 @@ class ReasonerLayer(nn.Module):
             }
         )
         unary, relation = self.add((unary, relation), mixed, relation_mask, deterministic)
-        u, r = self.normalized(unary, relation)
+        u, r = normalized(self.config, unary, relation)
         concluded = self.bool_unary(u), self.bool_binary(r, r.swapaxes(2, 3))
         return self.add((unary, relation), concluded, relation_mask, deterministic)
-
-    @nn.nowrap
-    def normalized(self, unary, relation):
-        return normalized(self.config, unary, relation)
 
     @nn.nowrap
     def mixed(self, conclusions: Mapping[str, Callable[[], jax.Array]]) -> tuple[jax.Array | None, ...]:

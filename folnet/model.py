@@ -43,11 +43,7 @@ class FOLNetOutput:
 
 
 class FOLNet(nn.Module, Pretrained):
-    """The encoder: base atoms, L steps of deduction, and the pooled first token.
-
-    Attributes:
-      config: the settings.
-    """
+    """The encoder: base atoms, L steps of deduction, and the pooled first token."""
 
     config: FOLNetConfig
 
@@ -146,15 +142,9 @@ def check_inputs(
     *,
     relation_ids: Any = None,
 ) -> None:
-    """Checks on the host that ids are in range; inside a compiled function there are no values to check.
+    """Checks on the host that ids of any shape are in range; a compiled function has no values to check.
 
     Programs call it on what they read, since a compiled model looks up ids that do not exist as nan.
-
-    Args:
-      config: of the model.
-      input_ids: tokens, any shape.
-      token_type_ids: segments, any shape.
-      relation_ids: numbers of relations, any shape.
 
     Raises:
       ValueError: ids that are no integers, or out of range: the argument, the first such id, and where it is.

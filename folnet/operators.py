@@ -162,15 +162,9 @@ def cjoin(
 
     What the paper calls h is the axis S here, the one shared with the premise, as in the released code.
 
-    A mask with rows of its own gives each x a softmax of its own over the a that it may see: no later token
-    then counts in an earlier one's denominator. These kernels, S H X A numbers, are made some rows at a time,
-    and again for the gradient.
-
-    Args:
-      kernel_logits: of each token a.
-      premise: v(x, a).
-      mask: True where x may see a; the same for all heads.
-      dropout: of the kernel.
+    The mask is the same for all heads. One with rows of its own gives each x a softmax of its own over the a
+    that it may see: no later token then counts in an earlier one's denominator. These kernels, S H X A
+    numbers, are made some rows at a time, and again for the gradient.
 
     Raises:
       ValueError: shapes that do not fit, by name.
@@ -194,11 +188,7 @@ def cjoin_released(
 
         u_hs(y) = sum_a K_hs(a) v_s(a, y)                K softmax over a
 
-    Args:
-      kernel_logits: of each token a.
-      premise: v(a, y).
-      mask: True where a counts, for all y alike: what causal models need is in `cjoin`.
-      dropout: of the kernel.
+    The mask is True where a counts, for all y alike: what causal models need is in `cjoin`.
 
     Raises:
       ValueError: shapes that do not fit, by name.
@@ -246,14 +236,8 @@ def trans(
 
         u_h(x, y) = sum_a K_h(x, a) v_h(a, y)            K softmax over a
 
-    Without dropout it is `kernels.trans`, which keeps no kernel for the gradient.
-
-    Args:
-      kernel_logits: of each pair (x, a).
-      premise: v(a, y).
-      mask: True where x may look at a.
-      dropout: of the kernel; it is then computed in plain sight.
-      implementation: of `kernels.trans`, and only without dropout.
+    Without dropout it is `kernels.trans`, whose `implementation` may be chosen and which keeps no kernel for
+    the gradient; with dropout the kernel is computed in plain sight.
 
     Raises:
       ValueError: shapes that do not fit, by name.

@@ -3,6 +3,8 @@
 Axis letters: B batch, X and Y tokens, N rows of a table, D2 its width.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,26 +30,21 @@ def relative_ids(
         tau < t                      2 Delta + max(tau - t, 1 - Delta)
 
     So Delta - 1 is at least that far after, and Delta + 1 at least that far before. Padding is of segment 0.
-
-    Args:
-      rows: positions of x in the text, from 0.
-      columns: positions of y.
-      row_types: segments of x.
-      column_types: segments of y.
-      max_distance: Delta, at least 2.
+    Delta is `max_distance`, at least 2; rows and columns are the positions of x and y, from 0.
     """
     t, tau = rows[:, None], columns[None, :]
-    offset = tau - t
-    near = jnp.where(
-        offset >= 0,
-        jnp.minimum(offset, max_distance - 1),
-        2 * max_distance + jnp.maximum(offset, 1 - max_distance),
-    )
+    near = near_ids(tau - t, max_distance, jnp)
     same = row_types[:, :, None] == column_types[:, None, :]
     ids = jnp.where(same, near[None], max_distance)
     ids = jnp.where(((t == 0) & (tau > 0))[None], 2 * max_distance, ids)
     ids = jnp.where(((t > 0) & (tau == 0))[None], 2 * max_distance + 1, ids)
     return jnp.where(((t == 0) & (tau == 0))[None], 0, ids)
+
+
+def near_ids(offsets: Any, max_distance: int, xp: Any = np) -> Any:
+    """`relative_ids` of offsets tau - t within a segment, by NumPy or JAX."""
+    last = max_distance - 1
+    return xp.where(offsets >= 0, xp.minimum(offsets, last), 2 * max_distance + xp.maximum(offsets, -last))
 
 
 def relative_atoms(
@@ -64,10 +61,7 @@ def relative_atoms(
         positions = jnp.arange(length)
         every = relative_ids(positions, positions, token_type_ids, token_type_ids, max_distance)
         return jnp.moveaxis(table[every], -1, 1)
-    ids = np.arange(1 - length, length)
-    ids = np.where(
-        ids >= 0, np.minimum(ids, max_distance - 1), 2 * max_distance + np.maximum(ids, 1 - max_distance)
-    )
+    ids = near_ids(np.arange(1 - length, length), max_distance)
     near = diagonals(rows_of(table, ids))[None]  # [1, D2, T, T]
     other, from_first, to_first = (
         table[max_distance + row][None, :, None, None] for row in (0, max_distance, max_distance + 1)

@@ -34,14 +34,9 @@ class CausalLMOutput:
 
 @struct.dataclass
 class Seq2SeqLMOutput:
-    """What an encoder-decoder says.
+    """Logits of the word after each token of the target, and the last atoms of target and input.
 
-    Attributes:
-      logits: of the word after each token of the target.
-      last_hidden_state: u_L(x) of the target.
-      relation_hidden_state: u_L(x, y) of the target's tokens to those of the input and then of the target.
-      encoder_last_hidden_state: u_L(x) of the input.
-      encoder_relation_hidden_state: u_L(x, y) of the input.
+    Relations of the target's tokens are to those of the input and then of the target.
     """
 
     logits: Float[Array, "B T V"]
@@ -52,11 +47,7 @@ class Seq2SeqLMOutput:
 
 
 class FOLNetForCausalLM(nn.Module, Pretrained):
-    """Language modelling from left to right, with or without a prefix.
-
-    Attributes:
-      config: the settings.
-    """
+    """Language modelling from left to right, with or without a prefix."""
 
     config: FOLNetConfig
 
@@ -102,12 +93,9 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
 
 
 class FOLNetForConditionalGeneration(nn.Module, Pretrained):
-    """A target text given an input text: an encoder, and a decoder that reads it.
+    """A target text given an input text: an encoder, and a decoder that reads it, of the same settings.
 
     The encoder is a whole `FOLNet`, so that a pretrained one can be loaded; its pooler is not read.
-
-    Attributes:
-      config: the settings of both.
     """
 
     config: FOLNetConfig

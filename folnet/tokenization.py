@@ -282,7 +282,7 @@ class WordPieceTokenizer:
         *,
         length: int,
     ) -> Inputs:
-        """Ids without special tokens as the model reads them: rows of T = `length` tokens with the special ones.
+        """Ids without special tokens as the model reads them, T = `length` tokens in all.
 
         Raises:
             ValueError: `length` has no room for the special tokens, or the numbers of rows differ.

@@ -88,11 +88,7 @@ class TransformerEmbeddings(Tables):
 
 
 class Transformer(nn.Module, Pretrained):
-    """The encoder and the pooled first token.
-
-    Attributes:
-      config: the settings.
-    """
+    """The encoder and the pooled first token."""
 
     config: TransformerConfig
 

@@ -149,16 +149,9 @@ def add_distractors(
 ) -> list[tuple[str, tuple[Fact, ...]]] | None:
     """True facts of the family that are not needed, each with people who are not in the story yet.
 
-    Args:
-        uniform: gives numbers in [0, 1).
-        tree: what the family is part of.
-        family: whose facts these are.
-        chain: to which they are added.
-        supporting: how many facts of the chain get a way round: two facts over a new person that
-            compose to it.
-        irrelevant: how many facts join somebody in the story to somebody new, in either direction:
-            dead ends.
-        disconnected: how many facts are of two people who have nothing to do with the others of the story.
+    So many facts of the chain get a `supporting` way round: two facts over a new person that compose to it.
+    `irrelevant` ones join somebody in the story to somebody new, in either direction: dead ends.
+    `disconnected` ones are of two people who have nothing to do with the others of the story.
 
     Returns:
         Kind and facts, a pair each; None if the family has no room for them.

@@ -10,45 +10,27 @@ and marriages alone.
 """
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-KINDS = (
-    "child",
-    "parent",
-    "spouse",
-    "sibling",
-    "grandchild",
-    "grandparent",
-    "parent's sibling",
-    "child-in-law",
-    "parent-in-law",
-    "sibling's child",
-)
+_RELATIVES = {
+    "child": ("son", "daughter"),
+    "parent": ("father", "mother"),
+    "spouse": ("husband", "wife"),
+    "sibling": ("brother", "sister"),
+    "grandchild": ("grandson", "granddaughter"),
+    "grandparent": ("grandfather", "grandmother"),
+    "parent's sibling": ("uncle", "aunt"),
+    "child-in-law": ("son-in-law", "daughter-in-law"),
+    "parent-in-law": ("father-in-law", "mother-in-law"),
+    "sibling's child": ("nephew", "niece"),
+}
+
+KINDS = tuple(_RELATIVES)
 """Relations without gender. The first seven may stand in a story; all but "spouse" may be asked for."""
 
-RELATIONS = (
-    "son",
-    "daughter",
-    "father",
-    "mother",
-    "husband",
-    "wife",
-    "brother",
-    "sister",
-    "grandson",
-    "granddaughter",
-    "grandfather",
-    "grandmother",
-    "uncle",
-    "aunt",
-    "son-in-law",
-    "daughter-in-law",
-    "father-in-law",
-    "mother-in-law",
-    "nephew",
-    "niece",
-)
+RELATIONS = tuple(itertools.chain(*_RELATIVES.values()))
 """Relations by number: 2 * kind + 1 if y is a woman."""
 
 NUM_EDGES = 14

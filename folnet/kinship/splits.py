@@ -178,8 +178,6 @@ def all_chains(length: int) -> tuple[Run, ...]:
     There are 62 of two, 356 of three and 2,392 of four. Not all can be had: a child's father's father is no
     father, whatever the rules say, and three brothers in a row need a family of four children.
     """
-    if length == 2:
-        return tuple(sorted(pair for pair in COMPOSITIONS if max(pair) < NUM_EDGES))
     runs: dict[int, set[Run]] = {1: {(relation,) for relation in range(NUM_EDGES)}}
     expand: dict[int, list[Pair]] = {}
     for pair, result in COMPOSITIONS.items():

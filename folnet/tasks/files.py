@@ -32,13 +32,10 @@ def text_of(path: Path) -> str:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a file; line n is at place n - 1.
+    """The lines of a file; line n is at place n - 1; raises as `text_of` does.
 
     Only a line feed ends a line: sentences of these data sets have characters, such as U+0085 or U+2028,
     that `str.splitlines` would take for ends.
-
-    Raises:
-        ValueError: as for `text_of`.
     """
     lines = text_of(path).split("\n")
     if not lines[-1]:
@@ -56,12 +53,9 @@ class Table(NamedTuple):
 
 
 def tab_separated(path: Path, names: Sequence[str] | None = None) -> Table:
-    """Reads a table, with the columns' names if its first line does not have them.
+    """Reads a table, with the columns' names if its first line does not have them; raises as `text_of` does.
 
     A quote is a character like any other.
-
-    Raises:
-        ValueError: as for `text_of`.
     """
     rows = [(number, line.split("\t")) for number, line in enumerate(lines_of(path), start=1)]
     return Table(rows[0][1], rows[1:]) if names is None else Table(list(names), rows)

@@ -78,12 +78,7 @@ METRICS: Mapping[str, Callable[[ArrayLike, ArrayLike], float]] = {
 
 
 def require(names: Sequence[str]) -> None:
-    """Looks whether metrics can be computed here, to be asked before a run and not at its end.
-
-    Raises:
-        ImportError: scikit-learn is needed and is not installed.
-        ValueError: there is no such metric.
-    """
+    """Raises ImportError if scikit-learn is needed and missing, ValueError for a metric that is none."""
     if unknown := [name for name in names if name not in METRICS]:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {unknown[0]!r}")
     if set(names) - {"pearson", "spearman"}:

@@ -14,6 +14,7 @@
 import dataclasses
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,11 +73,9 @@ class SquadTask(Task[Question, SpanFeatures]):
         """
         path, prepared = self.place(directory, split)
         questions = tuple(_prepared(path, split) if prepared else _published(path))
-        seen: set[str] = set()
-        for question in questions:
-            if question.index in seen:
-                raise ValueError(f"{path}: question {question.index} is there twice")
-            seen.add(question.index)
+        twice = [index for index, count in Counter(q.index for q in questions).items() if count > 1]
+        if twice:
+            raise ValueError(f"{path}: question {twice[0]} is there twice")
         if not questions:
             raise ValueError(f"{path}: there is no question")
         return questions

@@ -85,10 +85,7 @@ def scores(
 def evaluate(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Mean `exact` and `f1`: of all, of those with an answer (`/answerable`), of others (`/unanswerable`).
 
-    Predictions are texts by question id, "" for no answer.
-
-    Raises:
-        ValueError: as for `scores`.
+    Predictions are texts by question id, "" for no answer. Raises as `scores` does.
     """
     found: dict[str, float] = {}
     for metric in METRICS:
