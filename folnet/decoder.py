@@ -83,7 +83,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
     ) -> DecoderOutput:
         """Properties and relations deduced of each token from it and those before it.
 
-        Arguments are those of `FOLNet`, and `prefix_lengths`: how many first tokens of each text see one another
+        Arguments are those of `FOLNet` and `prefix_lengths`: how many first tokens of a text see one another
         (Prefix LM); None: none do (Causal LM). A prefix and its target are one text of one segment, so there
         are distances between them. Nothing at real tokens depends on those where `attention_mask` is false.
 

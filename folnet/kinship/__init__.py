@@ -211,7 +211,7 @@ class Kinship:
         return [self[index] for index in indices]
 
     def story(self, index: int | np.integer, *, shuffle: bool = True) -> Story:
-        """The problem of a number as text, its names, wording and, to shuffle the facts, order drawn for it."""
+        """The problem of a number as text; names, wording and, to shuffle, order are drawn for the number."""
         return tell(self[index], np.random.default_rng((self.seed, int(index), 1)), shuffle=shuffle)
 
     def _attempt(self, uniform: Callable[[], float], relation: int, length: int) -> Problem | None:
