@@ -125,8 +125,9 @@ class Embeddings(Tables):
     def finish(self, unary, relation, deterministic: bool = True):
         """Normalised, some of it dropped, in the type of the computation."""
         eps, dtype = self.config.layer_norm_eps, jnp.dtype(self.config.dtype)
-        atoms = normalize(unary, eps).astype(dtype), normalize(relation, eps, axis=1).astype(dtype)
-        return tuple(self.dropout(some, deterministic=deterministic) for some in atoms)
+        unary, relation = normalize(unary, eps).astype(dtype), normalize(relation, eps, axis=1).astype(dtype)
+        unary = self.dropout(unary, deterministic=deterministic)
+        return unary, self.dropout(relation, deterministic=deterministic)
 
 
 def relation_counts(

@@ -85,16 +85,11 @@ def test_diagonals(length):
         np.testing.assert_array_equal(got[:, x, y], values[:, length - 1 + y - x])
 
 
-def t5_bucket(offset, num_buckets, max_distance, bidirectional):
+def t5_bucket(offset, num_buckets, max_distance):
     """Raffel et al. (2020), Section 2.1 and their code, one distance at a time."""
-    bucket = 0
-    if bidirectional:
-        num_buckets //= 2
-        if offset > 0:
-            bucket = num_buckets
-        distance = abs(offset)
-    else:
-        distance = max(-offset, 0)
+    num_buckets //= 2
+    bucket = num_buckets if offset > 0 else 0
+    distance = abs(offset)
     exact = num_buckets // 2
     if distance < exact:
         return bucket + distance
@@ -105,13 +100,12 @@ def t5_bucket(offset, num_buckets, max_distance, bidirectional):
     return bucket + exact + k
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("count", "distance"), [(32, 128), (8, 20), (12, 1000)])
-def test_buckets(count, distance, bidirectional):
+def test_buckets(count, distance):
     """All distances up to well beyond the last bucket's begin."""
     offsets = np.arange(-2 * distance, 2 * distance + 1)
-    got = positions.t5_buckets(offsets, count, distance, bidirectional=bidirectional)
-    np.testing.assert_array_equal(got, [t5_bucket(int(o), count, distance, bidirectional) for o in offsets])
+    got = positions.t5_buckets(offsets, count, distance)
+    np.testing.assert_array_equal(got, [t5_bucket(int(o), count, distance) for o in offsets])
     assert (got.min(), got.max()) == (0, count - 1)
 
 

@@ -36,8 +36,6 @@ def test_predictions_are_written_whole_or_not_at_all(tmp_path):
 
     with pytest.raises(RuntimeError, match="stop"):
         task_files.write_predictions(path, broken())
-    with pytest.raises(UnicodeEncodeError):
-        task_files.write_whole(path, "\ud800")
     assert task_files.read_predictions(path) == {"0": "entailment", "1": "x"}
     assert [file.name for file in path.parent.iterdir()] == ["RTE.tsv"]
 

@@ -1,0 +1,22 @@
+"""Files that are there whole or not at all."""
+
+import pytest
+
+from folnet.writing import write_whole
+
+
+def test_text_and_bytes(tmp_path):
+    """In a folder that is made; the path is returned."""
+    path = write_whole(tmp_path / "new" / "a.txt", "\u00e9\r\n")
+    assert path == tmp_path / "new" / "a.txt"
+    assert path.read_bytes() == b"\xc3\xa9\r\n"
+    assert write_whole(str(path), b"\x00").read_bytes() == b"\x00"
+
+
+def test_what_was_there_stays_if_writing_fails(tmp_path):
+    """And nothing else is left."""
+    path = write_whole(tmp_path / "a.txt", "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "\ud800")
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
