@@ -186,11 +186,7 @@ def class_of(config: Mapping[str, Any], state_dict: Mapping[str, np.ndarray]) ->
 
 
 def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
-    """Our settings for the authors'.
-
-    Raises:
-      ValueError: settings that are missing, unknown, or of what is not there; all of them are listed.
-    """
+    """Our settings for the authors'; raises ValueError with all that are missing, unknown or do not fit."""
     wrong = [f"{name} is missing" for name in REQUIRED if name not in config]
     known = {*SETTINGS, *OTHERS, *UNUSED}
     wrong += [
@@ -253,11 +249,7 @@ def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
 
 
 def to_torch_config(config: FOLNetConfig) -> dict[str, Any]:
-    """The authors' settings for ours.
-
-    Raises:
-      ValueError: settings that the released code has not; all of them are listed.
-    """
+    """The authors' settings for ours; raises ValueError with all that the released code has not."""
     released = {
         "relative_position": ("folnet", "none"),
         "relation_vocab_size": (0,),

@@ -136,10 +136,6 @@ class FOLNetDecoder(nn.Module, Pretrained):
         """u_L(x) of one more token of each text, of its last segment, and the state with it."""
         return step(self.embeddings, self.reasoner, self.diagonal, token, state)
 
-    def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
-        """Of words, by the table of words."""
-        return self.embeddings.logits(unary)
-
     def _deduce(self, input_ids, token_type_ids, attention_mask, prefix_lengths, deterministic):
         batch, length = check_text(
             self.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask

@@ -227,10 +227,7 @@ class DecoderReasoner(nn.Module):
         premises: tuple[Premises, ...],
         slot: Int[Array, ""],
     ) -> tuple[Float[Array, "B 1 D1"], Float[Array, "B D2 1 C"], tuple[Premises, ...]]:
-        """The next token alone: its last atoms, normalised, and the premises with its own by layer.
-
-        Arguments are those of `DecoderLayer.step`, with premises by layer.
-        """
+        """The next token alone: its last atoms, normalised, and the premises with its own, all by layer."""
         grown = []
         for layer, kept in zip(self.layers, premises, strict=True):
             unary, relation, kept = layer.step(unary, relation, mask, kept, slot)

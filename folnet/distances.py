@@ -47,10 +47,7 @@ def offset_ids(config: FOLNetConfig, offsets: np.ndarray) -> np.ndarray:
 
 
 def of_texts(config: FOLNetConfig, table: Table, types: Int[Array, "B T"]) -> Float[Array, "#B D2 T T"]:
-    """Base atoms of all pairs of whole texts, before they are normalised.
-
-    The table has a row for each atom; None where the relative position is "none".
-    """
+    """Base atoms of all pairs of whole texts, before they are normalised."""
     length = types.shape[1]
     if table is None:
         return jnp.zeros((1, config.relation_size, length, length))
@@ -62,11 +59,7 @@ def of_texts(config: FOLNetConfig, table: Table, types: Int[Array, "B T"]) -> Fl
 
 
 def of_token(
-    config: FOLNetConfig,
-    table: Table,
-    position: Int[Array, "B"],
-    types: Int[Array, "B"],
-    columns: Columns,
+    config: FOLNetConfig, table: Table, position: Int[Array, "B"], types: Int[Array, "B"], columns: Columns
 ) -> Float[Array, "B D2 1 C"]:
     """Base atoms of one token of each text, at a position of a segment, to others, before normalisation."""
     batch, count = columns.positions.shape

@@ -233,7 +233,7 @@ def _generate(
     model,
     params,
     input_ids,
-    token_type_ids,
+    types,
     lengths,
     prefix_lengths,
     key,
@@ -247,7 +247,7 @@ def _generate(
         logits, state = model.apply(
             variables,
             input_ids,
-            token_type_ids,
+            types,
             jnp.arange(length)[None] < lengths[:, None],
             prefix_lengths=prefix_lengths,
             capacity=length + max_new_tokens - 1,
@@ -258,7 +258,7 @@ def _generate(
             return model.apply(variables, last, state, method="step")
     else:
         step, logits, state = _reading_all(
-            model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens
+            model, variables, input_ids, types, lengths, prefix_lengths, max_new_tokens
         )
     tokens, made = search(step, state, logits, key, max_new_tokens=max_new_tokens, **options)
     # A row is its text and then what is new, without the padding that may be between them.

@@ -132,10 +132,7 @@ class Reasoner(nn.Module):
         relation_mask: Bool[Array, "#B 1 #T #T"] | None = None,
         deterministic: bool = True,
     ) -> list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]]:
-        """Atoms before the first layer and after each; the last are normalised.
-
-        What of it is not used is not kept when compiled. Arguments are those of `ReasonerLayer`.
-        """
+        """Atoms before the first layer and after each, the last normalised; arguments as of the layers."""
         states = [(unary, relation)]
         for layer in self.layers:
             states.append(layer(*states[-1], mask, relation_mask, deterministic))

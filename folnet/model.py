@@ -213,8 +213,7 @@ def encoder_arguments(
 ) -> tuple[jax.Array | None, jax.Array, jax.Array | None, jax.Array | None]:
     """Tokens, segments, the mask of what is real [B, 1, 1, T], and relations, as `FOLNet` is given them.
 
-    Raises:
-      ValueError: an argument that does not fit, by its name; a text longer than the positions.
+    Raises ValueError: an argument that does not fit, by its name; a text longer than the positions.
     """
     if input_ids is None and inputs_embeds is None:
         raise ValueError("input_ids and inputs_embeds are both None, expected either, or both to be added")

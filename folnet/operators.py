@@ -40,11 +40,7 @@ def softmax_kernel(
 ) -> Float[Array, "*B A"]:
     """Softmax over the last axis in float32 at least; 0 where the mask is False.
 
-    Args:
-      logits: of the kernel.
-      mask: True where allowed. A row with nothing allowed gives 0.
-      dropout: applied to the result.
-      dtype: of the result; that of the logits by default.
+    A row with nothing allowed gives 0. `dropout` is applied to the result, of the logits' type or of `dtype`.
 
     Raises:
       ValueError: a mask that is not boolean or does not broadcast.
@@ -69,15 +65,8 @@ def boolean(
         u_h(x) = sum_w K_hw v_w(x)
 
     chained twice with an activation between (see `activate`), the feed-forward layer of a Transformer
-    (Appendix A.3). A `gate` makes the hidden values ReGLU, which have no other activation.
-
-    Args:
-      premise: v, unary [B, X, W] or binary [B, W, X, Y].
-      clause_in: to the hidden values.
-      clause_out: from the hidden values.
-      gate: of a rectified gate on the hidden values.
-      activation: of the hidden values.
-      over: the axis of predicates, `over_features` or `over_predicates`.
+    (Appendix A.3). A `gate` makes the hidden values rectified gates' (ReGLU), without another activation. The
+    premise v is unary, [B, X, W], or with `over=over_predicates` binary, [B, W, X, Y].
     """
     hidden = over(premise, clause_in)
     hidden = activate(hidden, activation) if gate is None else jax.nn.relu(over(premise, gate)) * hidden

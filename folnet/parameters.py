@@ -93,7 +93,7 @@ def missing_heads(expected: Mapping[str, Any], given: Iterable[str]) -> list[str
 
 
 def adapted(table: Mapping[str, Any], expected: Iterable[str]) -> dict[str, Any]:
-    """The parameters of another class of model by the `expected` names of this one.
+    """The parameters of any class of model by the `expected` names of this one.
 
     Those of other heads are left out, and so is the pooler, for a class without one.
     """

@@ -24,8 +24,7 @@ def reading(folder: Path) -> Iterator[None]:
 def open_split(folder: Path, split: str) -> tuple[Any, list[str]]:
     """The records of a split, "train" or "train[:1000]", and the names of their features.
 
-    Raises:
-        ValueError: it is damaged, not prepared as array_record, or has no such split.
+    Raises ValueError: it is damaged, not prepared as array_record, or has no such split.
     """
     import tensorflow_datasets as tfds
 

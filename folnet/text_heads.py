@@ -73,18 +73,18 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
             prefix_lengths=prefix_lengths,
             output_hidden_states=output_hidden_states,
         )
-        return CausalLMOutput(self.folnet.logits(out.last_hidden_state), **vars(out))
+        return CausalLMOutput(self.folnet.embeddings.logits(out.last_hidden_state), **vars(out))
 
     def prefill(self, *texts: Any, **options: Any) -> tuple[Float[Array, "B V"], DecodingState]:
         """Logits after texts, and the state to go on with; arguments are those of `FOLNetDecoder.prefill`."""
         unary, state = self.folnet.prefill(*texts, **options)
         last = jnp.take_along_axis(unary, (state.length - 1)[:, None, None], axis=1)
-        return self.folnet.logits(last)[:, 0], state
+        return self.folnet.embeddings.logits(last)[:, 0], state
 
     def step(self, token: Int[Array, "B"], state: DecodingState) -> tuple[Float[Array, "B V"], DecodingState]:
         """Logits after one more token of each text, and the state with it."""
         unary, state = self.folnet.step(token, state)
-        return self.folnet.logits(unary[:, None])[:, 0], state
+        return self.folnet.embeddings.logits(unary[:, None])[:, 0], state
 
     @nn.nowrap
     def generate(self, params: Any, input_ids: Int[Array, "B T"], **options: Any) -> Generated:

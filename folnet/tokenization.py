@@ -214,10 +214,7 @@ class WordPieceTokenizer:
         return self._model.encode(text, add_special_tokens=False).tokens
 
     def pieces(self, texts: Sequence[str]) -> list[Pieces]:
-        """Pieces and where they stand, for tasks that answer with a part of the text.
-
-        What looks like a special token in the texts is text, not a special token.
-        """
+        """Pieces and where they stand, for tasks that answer with a part of the text; [MASK] is text."""
         return [
             Pieces(np.asarray(found.ids, np.int32), np.asarray(found.offsets, np.int64).reshape(-1, 2))
             for found in self._model.encode_batch(list(texts), add_special_tokens=False)
@@ -351,8 +348,7 @@ def _check(vocabulary: Sequence[str], name: str) -> None:
         elif piece in seen:
             problems.append(f"line {line}, {piece!r}, is also line {seen[piece]}")
         seen.setdefault(piece, line)
-    missing = [token for token in SPECIAL_TOKENS if token not in seen]
-    if missing:
+    if missing := [token for token in SPECIAL_TOKENS if token not in seen]:
         problems.append(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     if problems:
         more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""

@@ -77,10 +77,9 @@ def pair_vectors(
     max_distance: int | None,
     counts: Float[Array, "B R T T"] | None,
 ) -> Float[Array, "#B S T T"]:
-    """The vectors of all pairs: that of their distance, clipped, and those of their relations.
+    """The vectors of all pairs: those of their clipped distances, and of the relations counted in `counts`.
 
-    The table has rows of the distances -k to k, with k `max_distance`, if any, then of relations; `counts`
-    says how often each relation holds of a pair. None without them.
+    The table has rows of the distances -k to k, with k `max_distance`, then of relations; None without them.
     """
     vectors = []
     if max_distance is not None:

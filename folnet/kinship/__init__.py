@@ -186,8 +186,7 @@ class Kinship:
     def __getitem__(self, index: int | np.integer) -> Problem:
         """The problem of a number below 2^32.
 
-        Raises:
-            ValueError: `index` is out of range, or the settings ask for what hardly any family has.
+        Raises ValueError: `index` is out of range, or the settings ask for what hardly any family has.
         """
         _check_number("index", index)
         uniform = stream(np.random.default_rng(np.array((self.seed, index), np.uint32)))
@@ -251,9 +250,8 @@ class Kinship:
         number = dict(zip(listed(people), order, strict=True))
 
         # Each fact once: most of those in a proof are conclusions, and premises further on.
-        renamed = {fact: Fact(number[fact.x], fact.relation, number[fact.y]) for fact in facts}
-        for _, _, fact in chain.proof:
-            renamed[fact] = Fact(number[fact.x], fact.relation, number[fact.y])
+        every = (*facts, *(step.conclusion for step in chain.proof))
+        renamed = {fact: Fact(number[fact.x], fact.relation, number[fact.y]) for fact in every}
         problem = Problem(
             num_people=len(number),
             facts=tuple([renamed[fact] for fact in facts]),

@@ -59,8 +59,8 @@ def symbols(problems: Sequence[Problem], *, num_people: int | None = None) -> Sy
         raise ValueError("problems is empty, expected at least one")
     sizes = [problem.num_people for problem in problems]
     num_people = max(sizes) if num_people is None else num_people
-    if max(sizes) > num_people:
-        place = next(place for place, size in enumerate(sizes) if size > num_people)
+    place = next((place for place, size in enumerate(sizes) if size > num_people), None)
+    if place is not None:
         raise ValueError(
             f"num_people is {num_people}, expected at least the {sizes[place]} of problems[{place}]"
         )

@@ -202,13 +202,7 @@ def _expansion(
 
 
 def _ways(
-    tree: Tree,
-    women: People,
-    x: int,
-    y: int,
-    free: People,
-    avoid: Set[Pair],
-    wanted: Set[Pair] | None,
+    tree: Tree, women: People, x: int, y: int, free: People, avoid: Set[Pair], wanted: Set[Pair] | None
 ) -> list[People]:
     """Somebody free over whom two facts compose to that of x and y, by each rule that has any."""
     ways = []

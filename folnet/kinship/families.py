@@ -64,10 +64,7 @@ class Tree:
 
     @functools.cached_property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
-        """[x][y]: what y is to x, a number of `KINDS`; -1 for no relation that has a name here.
-
-        By definition and not by the rules: from parents and marriages alone.
-        """
+        """[x][y]: what y is to x in `KINDS`, by parents and marriages, not by rules; -1 without a name."""
         numbers = {None: -1, **{kind: number for number, kind in enumerate(KINDS)}}
         return tuple(tuple(numbers[self._kind(x, y)] for y in self._everyone) for x in self._everyone)
 

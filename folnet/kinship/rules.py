@@ -157,10 +157,10 @@ def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset
 
 
 def conclusions(chain: Sequence[int]) -> list[int]:
-    """What a chain of facts composes to, in any order of composition.
+    """What a chain of relations composes to, in any order of composition; sorted.
 
     The same as `deduce` finds between its ends if everyone on it is a different person and nothing else is
-    known, in a fraction of the time. Relations are numbers, sorted.
+    known, in a fraction of the time.
     """
     length = len(chain)
     after: list[list[tuple[int, int]]] = [[] for _ in chain]  # [start]: ends, and what composes up to there

@@ -90,8 +90,7 @@ class HeldOut:
     def draw_pairs(cls, seed: int, count: int) -> Self:
         """So many random pairs, 1 to 44: every relation is still concluded from some other pair.
 
-        Raises:
-            ValueError: `count` is out of range.
+        Raises ValueError for another count.
         """
         most = len(COMPOSITIONS) - len(TARGETS)
         if not 1 <= count <= most:
@@ -108,10 +107,9 @@ class HeldOut:
 
     @classmethod
     def draw_chains(cls, seed: int, length: int, fraction: float) -> Self:
-        """A random fraction of all chains of a length, 2 to 4 relations, as CLUTRR keeps some for its test.
+        """A random fraction, in (0, 1), of all chains of 2 to 4 relations, as CLUTRR keeps some for its test.
 
-        Raises:
-            ValueError: `length` or `fraction` is out of range.
+        Raises ValueError for another fraction or length.
         """
         if not 2 <= length <= 4:
             raise ValueError(f"length is {length}, expected 2 to 4")
@@ -158,8 +156,7 @@ def compositions(problem: Problem) -> set[tuple[str, str]]:
 def check_disjoint(train: Iterable[Problem], test: Iterable[Problem], held_out: HeldOut) -> None:
     """Checks that training shows nothing of what is held out, and that every test problem asks for it.
 
-    Raises:
-        ValueError: the first problem that is on the wrong side, and why.
+    Raises ValueError, with the first problem for which that is not so.
     """
     if not held_out:
         raise ValueError("held_out is empty, expected pairs or chains")
@@ -194,10 +191,7 @@ def all_chains(length: int) -> tuple[Run, ...]:
 
 
 def reachable(length: int, avoid: Set[Pair] = frozenset(), include: Set[Pair] = frozenset()) -> list[int]:
-    """Relations that some chain of a length can be expanded from, whatever families have; sorted.
-
-    No expansion comes from pairs to avoid, and one from those to include, if there are any.
-    """
+    """Relations, sorted, of some chain that has no pair to avoid and one to include, if there are any."""
     plain: list[set[int]] = [set(), set(range(NUM_EDGES))]
     marked: list[set[int]] = [set(), set()]
     for size in range(2, length + 1):

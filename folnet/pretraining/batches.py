@@ -1,6 +1,5 @@
 """Batches of pretraining examples, each a function of its step."""
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -130,11 +129,7 @@ class PretrainingBatches:
         return [(position // len(self.windows), int(self._order[position])) for position in positions]
 
     def __call__(self, step: int | np.integer) -> PretrainingBatch:
-        """The rows this host has of the batch at a step, counted from 0 over all epochs.
-
-        Raises:
-            ValueError: there is no such step, or a window is damaged.
-        """
+        """The rows this host has of the batch at a step, from 0 over all epochs; or ValueError if damaged."""
         chosen = self.examples(int(step))
         windows = self.windows.take([index for _, index in chosen])
         draws = np.empty((len(self._rows), 3, self.length))
@@ -242,19 +237,9 @@ class PretrainingBatches:
         at_least(0, workers=workers, steps=steps)
         batches = (
             grain.MapDataset.range(steps)
-            .map(_At(self))
+            .map(self.__call__)
             .to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(ahead, threads)))
         )
         if workers:
             batches = batches.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
         return batches
-
-
-@dataclasses.dataclass(frozen=True)
-class _At:
-    """Steps to batches, as a thing that can be sent to another process."""
-
-    batches: PretrainingBatches
-
-    def __call__(self, step: int) -> PretrainingBatch:
-        return self.batches(int(step))

@@ -6,7 +6,6 @@ next line. Sources that read text wrapped at some column undo that.
 """
 
 import abc
-import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
@@ -70,13 +69,9 @@ def is_held_out(text: str, fraction: float, *, salt: str = "") -> bool:
     copies of a text, be they wrapped differently, are never on both sides.
     """
     words = " ".join(text.split()).encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(words, digest_size=8, person=_person(salt)).digest()
+    person = hashlib.blake2b(salt.encode(), digest_size=16).digest()
+    digest = hashlib.blake2b(words, digest_size=8, person=person).digest()
     return int.from_bytes(digest, "little") < fraction * 2**64
-
-
-@functools.cache
-def _person(salt: str) -> bytes:
-    return hashlib.blake2b(salt.encode(), digest_size=16).digest()
 
 
 _BLANK = re.compile(r"\n[^\S\n]*\n\s*")

@@ -9,10 +9,7 @@ from folnet.pretraining.batches import PretrainingBatches
 
 
 def label_counts(batches: PretrainingBatches, steps: int | None = None) -> Int64[np.ndarray, "V"]:
-    """How often each piece is asked for in so many first batches of a run, by default those of one epoch.
-
-    Over several hosts these are the counts of this host's rows.
-    """
+    """How often each piece is asked for in so many first batches, by default an epoch's, on this host."""
     counts = np.zeros(batches.tokenizer.vocab_size, np.int64)
     for step in range(len(batches) if steps is None else steps):
         labels = batches(step).mlm_labels

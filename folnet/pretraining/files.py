@@ -132,8 +132,7 @@ def decode(record: bytes, room: int) -> Window:
 def write_windows(path: str | os.PathLike[str], windows: Iterable[Window]) -> dict[str, int]:
     """Writes windows, all of a document together and in their order; without any there is no file.
 
-    Returns:
-        How many `windows`, `tokens` and `documents` (those that have windows of their own) it has.
+    Returns how many `windows`, `tokens` and `documents` (those that have windows of their own) it has.
     """
     counts = {"windows": 0, "tokens": 0, "documents": 0}
 

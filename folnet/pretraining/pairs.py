@@ -36,10 +36,7 @@ def cut_in_the_middle(tokens: int, rng: np.random.Generator) -> int:
     """The released cut: n // 2 - 1 tokens, and a number from Geometric(0.2) more or less, each with p = 0.5.
 
     The release lets a half be empty; here both have a token (of 125 tokens that is a difference in one case
-    of a million).
-
-    Returns:
-        Tokens of the first half, 1 .. n - 1 of n, at least 2.
+    of a million): 1 to n - 1 tokens are before the cut.
     """
     shift = int(rng.geometric(_SPREAD))
     if rng.random() < 0.5:

@@ -68,9 +68,7 @@ def _lines(block: str) -> list[str]:
     indents = {len(line) - len(line.lstrip()) for line in wordy}
     if any(_CODE.search(line.lstrip()) for line in wordy) or len(indents) > 2:
         return [" ".join(line.split()) for line in wordy]
-    if any(
-        line.lstrip().startswith("|") for line in wordy
-    ):  # rows of a table, without the borders of its cells
+    if any(line.lstrip().startswith("|") for line in wordy):  # a table, without the borders of its cells
         return [_plain(line.replace("|", " ")) for line in wordy]
     result: list[str] = []
     for line in wordy:

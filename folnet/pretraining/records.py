@@ -28,7 +28,7 @@ def record_files(folder: Path, prefix: str = "") -> list[Path]:
 
 
 class Records:
-    """The records of some array_record files, one file after the other; opened where they are read.
+    """The records of some array_record files, one file after the other.
 
     The readers belong to a process: what is sent to another one opens its own.
     """

@@ -153,7 +153,8 @@ def make_windows(
         return
     for document in documents:
         tokens, begins = tokenize_document(document.text, tokenizer)
-        rng = np.random.default_rng(_seed_of(seed, document.text)) if short_fraction else None
+        digest = hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        rng = np.random.default_rng([seed, int.from_bytes(digest, "little")]) if short_fraction else None
         cuts, position = [], 0
         while len(tokens) - position >= 2:
             size = room
@@ -207,11 +208,6 @@ def _running_on(documents: Iterable[Document], tokenizer: WordPieceTokenizer, ro
 
 def _starts(begins: Bool[np.ndarray, "N"]) -> UInt16[np.ndarray, "S"]:
     return np.flatnonzero(begins).astype(np.uint16)
-
-
-def _seed_of(seed: int, text: str) -> list[int]:
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return [seed, int.from_bytes(digest, "little")]
 
 
 class Split(NamedTuple):

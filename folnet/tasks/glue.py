@@ -74,8 +74,7 @@ class GlueTask(SequenceTask):
         return self.in_files or self.classes
 
     def submission(self, split: str) -> str:
-        """GLUE's name of the file: `MNLI-m.tsv` and `MNLI-mm.tsv`, otherwise the task's. Those of splits that
-        are not handed in have the split in them.
+        """GLUE's name of the file of a test split, else the task's and the split's.
 
         The server wants all tables in one archive, and two that are not made here: WNLI.tsv and AX.tsv.
         """

@@ -13,7 +13,7 @@ N examples, T tokens, C classes.
 import abc
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -54,9 +54,6 @@ class Examples(Sequence[Example]):
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def __iter__(self) -> Iterator[Example]:
-        return iter(self._rows)
 
     @overload
     def __getitem__(self, index: int) -> Example: ...

@@ -166,11 +166,8 @@ def class_logits(
 ) -> Float[np.ndarray, "N C"]:
     """Logits of the classes, those of their words at the mask; shapes that do not fit raise ValueError."""
     mask_logits, ids = np.asarray(mask_logits, np.float32), np.asarray(ids)
-    if (
-        mask_logits.ndim != 2
-        or ids.ndim != 1
-        or (ids.size and not 0 <= ids.min() <= ids.max() < mask_logits.shape[1])
-    ):
+    fits = mask_logits.ndim == 2 and ids.ndim == 1
+    if not fits or (ids.size and not 0 <= ids.min() <= ids.max() < mask_logits.shape[1]):
         raise ValueError(
             f"mask_logits have shape {mask_logits.shape}, expected [N, V] with V above all of {ids}"
         )

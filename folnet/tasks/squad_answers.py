@@ -134,8 +134,7 @@ def _spans(
 ) -> Iterator[tuple[float, int, int]]:
     """Score, first and last token of the spans made of the best starts and the best ends of a window.
 
-    A start must have its best window in this, so that a span counts once; its end may have more context in
-    the next window.
+    A start must have its best window in this one, so that a span counts once; its end need not.
     """
     begin = first[np.argsort(-starts[first], kind="stable")[:best]]
     finish = last[np.argsort(-ends[last], kind="stable")[:best]]

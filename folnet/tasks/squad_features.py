@@ -112,10 +112,7 @@ def span_features(
 
 
 def piece_span(offsets: Int64[np.ndarray, "P 2"], gold: Gold) -> tuple[int, int] | None:
-    """The first and the last piece that have a character of an answer, not counting spaces at its ends.
-
-    None if no piece has: all that is in the answer was cleaned away.
-    """
+    """The first and last piece of an answer without its spaces at the ends; None if it was cleaned away."""
     start = gold.start + len(gold.text) - len(gold.text.lstrip())
     end = gold.start + len(gold.text.rstrip())
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))

@@ -32,9 +32,9 @@ def command(name: str) -> str:
 
 
 def records(folder: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """All records of a split, each with its name for errors.
+    """All records of a split, each with its name for errors; texts are decoded.
 
-    They come in TFDS's order, which is not that of the published files; texts are decoded.
+    They come in TFDS's order, which is not that of the published files.
 
     Raises:
         ValueError: it is damaged, not prepared as array_record, has no such split, or a text is not UTF-8.
