@@ -123,4 +123,4 @@ def test_atoms_of_buckets():
     table = jnp.arange(16.0).reshape(8, 2)
     atoms = positions.t5_atoms(table, 5, 20)
     for x, y in np.ndindex(5, 5):
-        np.testing.assert_array_equal(atoms[0, :, x, y], table[t5_bucket(y - x, 8, 20, True)])
+        np.testing.assert_array_equal(atoms[0, :, x, y], table[t5_bucket(y - x, 8, 20)])
