@@ -133,7 +133,8 @@ class Config(runtime.RunConfig):
             for setting in self.settings():
                 self.for_run(setting, self.seed).validate()
         # The base class checks numbers of steps: those that some number of examples gives.
-        resolved = self if self.is_resolved else self.resolved(100 * self.batch_size)
+        known = self.steps and self.eval_every and self.checkpoint_every
+        resolved = self if known else self.resolved(100 * self.batch_size)
         runtime.RunConfig.validate(dataclasses.replace(resolved, sweep=NO_SWEEP, grid=GridConfig()))
 
     def _check_lengths(self) -> None:
@@ -187,11 +188,6 @@ class Config(runtime.RunConfig):
     def tokens(self) -> int:
         """T."""
         return self.length or tasks.open_task(self.task).max_length
-
-    @property
-    def is_resolved(self) -> bool:
-        """Whether all steps are numbers of steps."""
-        return bool(self.steps and self.eval_every and self.checkpoint_every)
 
     def steps_per_epoch(self, examples: int) -> int:
         """Batches that have every example once."""

@@ -120,11 +120,6 @@ def _needed(task: AnyTask) -> list[str]:
     return [split for split in task.splits if not split.startswith("test")]
 
 
-def open_tokenizer(config: Config) -> WordPieceTokenizer:
-    """The vocabulary; ValueError if the file is damaged."""
-    return WordPieceTokenizer.load(vocabulary(config), lowercase=config.lowercase)
-
-
 def check_rows(tokenizer: WordPieceTokenizer, rows: int) -> None:
     """ValueError if there are pieces that a model's table of words has no row for."""
     if tokenizer.vocab_size > rows:

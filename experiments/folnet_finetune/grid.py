@@ -24,13 +24,11 @@ class Setting(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """A column of Table 9."""
+    """A column of Table 9; learning rates for models pretrained on 16 GB, and on 160 GB."""
 
     epochs: tuple[int, ...]
     lr_16gb: tuple[float, ...]
-    """Of models pretrained on 16 GB."""
     lr_160gb: tuple[float, ...]
-    """Of Base and Large pretrained on 160 GB."""
     batch_size: tuple[int, ...]
     warmup: tuple[float, ...]
 

@@ -179,16 +179,9 @@ def conclude(
     last: dict[str, Any],
     workdir: Path | None,
 ) -> dict[str, Any]:
-    """The results of a run for its summary; writes the best model's predictions, unless `workdir` is None.
+    """The results of a run with parameters `params`, whose `step` and metrics are `last`, for its summary.
 
-    Args:
-        config: of the run.
-        measure: of its model.
-        best: its best parameters.
-        data: of the task.
-        params: the last ones.
-        last: `step` and metrics of the last ones.
-        workdir: of the run.
+    Writes the best model's predictions, unless `workdir` is None.
 
     Returns:
         `last` and `best` (`step` and all metrics of the development splits; without such a split the best is

@@ -59,8 +59,10 @@ def run_all(
     for setting, seed in itertools.product(config.settings(), range(config.seed, config.seed + config.seeds)):
         name = f"{setting}/seed{seed}"
         one, directory = config.for_run(setting, seed).resolved(examples), workdir / name
-        results = _finished(one, directory)
-        if results is None and not _diverged(one, directory):
+        known = _is_of(one, directory)  # of another run `run` says what is wrong
+        summary = _read(directory / "summary.json") if known else None
+        results = summary["results"] if summary is not None and _is_over(one, summary) else None
+        if results is None and not (known and (directory / DIVERGED).exists()):
             if config.session_seconds:  # of all runs together
                 left = config.session_seconds - (time.monotonic() - began)
                 if left <= 0:
@@ -98,18 +100,6 @@ def _clear(runs: list[Run], seeds: int, workdir: Path) -> None:
 def _is_over(config: Config, summary: dict[str, Any]) -> bool:
     """Whether a run has nothing left to do (not only in this session)."""
     return summary["step"] >= config.steps or 0 < config.max_seconds <= summary["train_seconds"]
-
-
-def _finished(config: Config, directory: Path) -> dict[str, Any] | None:
-    """The results of a finished run of this config, else None."""
-    summary = _read(directory / "summary.json")
-    done = summary is not None and _is_over(config, summary) and _is_of(config, directory)
-    return summary["results"] if summary is not None and done else None
-
-
-def _diverged(config: Config, directory: Path) -> bool:
-    """Whether the run has diverged before; it would again."""
-    return (directory / DIVERGED).exists() and _is_of(config, directory)
 
 
 def _is_of(config: Config, directory: Path) -> bool:

@@ -99,7 +99,7 @@ class Reader:
 def measure(
     reader: Reader,
     data_dir: str | os.PathLike[str],
-    names: Iterable[str],
+    names: Sequence[str],
     out: Path | None = None,
 ) -> list[Column]:
     """Measures the development splits of some of GLUE's tasks.
@@ -117,9 +117,8 @@ def measure(
         ValueError: files are missing or damaged.
     """
     found = []
-    wanted = set(names)
     for name, (task_name, split) in tasks.COLUMNS.items():
-        if task_name not in wanted:
+        if task_name not in names:
             continue
         task, prompt = tasks.SEQUENCE_TASKS[task_name], tasks.PROMPTS[task_name]
         examples = task.examples(data_dir, split)

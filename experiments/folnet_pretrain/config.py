@@ -234,7 +234,7 @@ def base_160gb() -> Config:
     """FOLNet Base on 160 GB of text, with the settings of Table 8; not run here.
 
     Wikipedia, BookCorpus2, OpenWebText2 and Pile-CC, with SOP, since NSP needs text of other documents;
-    `base_16gb` says how text is prepared and how a batch is gone through. The authors took 7 days on 512 V100
+    `base_16gb` says how text is prepared and how a batch is processed. The authors took 7 days on 512 V100
     and report 89.2 on GLUE and an F1 of 88.6 on SQuAD 2.0 (Table 4).
     """
     return dataclasses.replace(

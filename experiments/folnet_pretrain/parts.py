@@ -16,10 +16,10 @@ ARCHITECTURES = (FOLNET, TRANSFORMER)
 
 @dataclasses.dataclass
 class ModelConfig:
-    """What is trained. The defaults are FOLNet Base.
+    """Which model. The defaults are FOLNet Base; `folnet.FOLNetConfig` describes the fields.
 
-    The other fields are those of `folnet.FOLNetConfig`, or of `TransformerConfig`, which has no use for
-    `relation_size`, `relation_intermediate_size`, `operators`, `cjoin` and `diagonal_link`.
+    A transformer ignores `relation_size`, `relation_intermediate_size`, `operators`, `cjoin` and
+    `diagonal_link`.
 
     Attributes:
         name: "folnet" or "transformer".
