@@ -238,8 +238,8 @@ def quick() -> Config:
 def ablation() -> Config:
     """`quick` for 150 seconds per model, with more test problems: results/kinship has it over three seeds.
 
-    `python -m benchmarks.kinship_learning` runs it model by model and seed by seed; a run takes about three
-    minutes on two CPU cores with compiling and measuring.
+    `python -m benchmarks.learning --only=kinship` runs it model by model and seed by seed; a run takes about
+    three minutes on two CPU cores with compiling and measuring.
     """
     config = quick()
     data = dataclasses.replace(config.data, test_problems=500)
@@ -250,9 +250,10 @@ def accelerator() -> Config:
     """All four families for ten minutes each on one accelerator, trained on chains of 2 and 3; not run here.
 
     Five seeds are `for seed in 0 1 2 3 4; do ... --config.seed=$seed --workdir=runs/kinship-$seed; done`, or
-    `python -m benchmarks.kinship_learning --preset=accelerator --seeds=5
-    --models=jmc.atp,j.at,relation_aware,bert,t5`. The metric, named before any run, is the mean accuracy over
-    k = 4 to 10 at the last step. BERT and T5, which take no relations of pairs, read the graph as tokens.
+    `python -m benchmarks.learning --only=kinship --presets=accelerator --seeds=5
+    --variants=jmc.atp,j.at,relation_aware,bert,t5`. The metric, named before any run, is the mean accuracy
+    over k = 4 to 10 at the last step. BERT and T5, which take no relations of pairs, read the graph as
+    tokens.
     """
     return Config(
         baselines=("j.at", parts.RELATION_AWARE, parts.BERT, parts.T5),

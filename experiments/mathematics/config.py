@@ -298,7 +298,7 @@ EXTRAPOLATION_CHOSEN = (
 def modules() -> Config:
     """Ten modules, one architecture and initialisation on one accelerator; meant for ten minutes per run.
 
-    `benchmarks.mathematics_learning` runs all of a comparison: both architectures, of equally many
+    `benchmarks.learning --only=mathematics` runs all of a comparison: both architectures, of equally many
     parameters, at both initialisations, with three seeds. Draw the questions first:
 
         python -m experiments.mathematics.data --out=data/chosen --train=300000 --test=2000 \

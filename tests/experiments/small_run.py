@@ -6,7 +6,6 @@ Prints the number of devices as JSON; the run's record is in its workdir. What i
 """
 
 import dataclasses
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import jax
 
 from experiments import runtime
+from experiments.registry import EXPERIMENTS
 from experiments.runtime import processes
 from tests.experiments.boxworld import small as small_boxworld
 from tests.experiments.folnet_finetune import small as small_finetune
@@ -21,8 +21,6 @@ from tests.experiments.folnet_pretrain import small as small_folnet
 from tests.experiments.kinship import small as small_kinship
 from tests.experiments.llrnn import parity as llrnn_parity
 from tests.experiments.mathematics import small as small_mathematics
-
-EXPERIMENTS = ("boxworld", "folnet_finetune", "folnet_pretrain", "kinship", "llrnn", "mathematics")
 
 
 def configured(experiment, folder):
@@ -59,12 +57,8 @@ if __name__ == "__main__":
     jax.config.update("jax_numpy_rank_promotion", "raise")
     if others:
         processes.connect("auto", others[0], int(others[1]), int(others[2]))
-    module = importlib.import_module(f"experiments.{name}")
     config, workdir = configured(name, Path(directory).parent), Path(directory)
     # Pictures take longer than such a run, and are tested elsewhere.
     setattr(runtime, "can_draw", lambda: False)  # noqa: B010
-    for figures in ("folnet_figures", "llrnn_figures"):
-        if hasattr(module, figures):
-            getattr(module, figures).draw = lambda *args: {}
-    module.main(config, workdir=workdir)
+    EXPERIMENTS[name].main(config, workdir=workdir)
     print(json.dumps({"devices": jax.device_count()}))
