@@ -89,5 +89,6 @@ def open_model(
     if experiment.open_model is None:
         raise ValueError(f"{path} is a run of {experiment.name}, whose models cannot be opened")
     opened = experiment.open_model(path, step=step, seed=seed)
-    source = {"experiment": experiment.name, "run": str(path), **opened.source, "config": settings}
+    name = f"experiments.{experiment.name}"
+    source = {"experiment": name, "run": str(path), **opened.source, "config": settings}
     return dataclasses.replace(opened, source=source)

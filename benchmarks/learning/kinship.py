@@ -10,13 +10,13 @@ from typing import Any
 from benchmarks import machine, records
 from benchmarks.records import Line
 from experiments import kinship, runtime
-from experiments.kinship import figures, measures, train
+from experiments.kinship import figures, measures
 
 
 def lines(run: records.Run) -> Iterator[tuple[runtime.FitResult, dict[str, Any]]]:
     """The model's line."""
     (result,), config = run.results.values(), run.config
-    if not config.session_seconds or train.is_finished(config, result):
+    if not config.session_seconds or config.is_over(result.step, result.train_seconds):
         command = (
             f"python -m experiments.kinship --config={run.preset} --config.model={config.model} "
             f'--config.baselines="()" --config.lrs="()" --config.lr={config.lr} --config.seed={config.seed}'

@@ -48,7 +48,7 @@ def main(
     text = open_text(config, workdir)
     configs, results = {config.model.name: config}, {}
     results[config.model.name] = first = train(config, text, workdir, parallel)
-    if config.session_seconds and first.step < config.steps:
+    if config.session_seconds and not config.is_over(first.step, first.train_seconds):
         return results  # this process's time is up; the same command continues
     if config.baseline != NONE:
         configs[BASELINE] = config.for_baseline(first.train_seconds)

@@ -37,16 +37,11 @@ def main(
     for name in config.models:
         below = Path(workdir) / name if workdir is not None and name != config.model else workdir
         results[name] = train(config if name == config.model else config.for_model(name), below, parallel)
-        if config.session_seconds and not is_finished(config, results[name]):
+        if config.session_seconds and not config.is_over(results[name].step, results[name].train_seconds):
             return results  # this process's time is up; the same command continues
     if workdir is not None and runtime.is_first() and runtime.can_draw():
         figures.draw(config, Path(workdir), results)
     return results
-
-
-def is_finished(config: Config, result: runtime.FitResult) -> bool:
-    """Whether a run has used up its steps or its seconds."""
-    return result.step >= config.steps or 0 < config.max_seconds <= result.train_seconds
 
 
 def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:

@@ -50,8 +50,8 @@ def main(
     results = {}
     for name, of_model in configs.items():
         below = Path(workdir) / BASELINE if workdir is not None and name == BASELINE else workdir
-        results[name] = train(of_model, source, below, parallel)
-        if config.session_seconds and results[name].step < config.steps:
+        results[name] = result = train(of_model, source, below, parallel)
+        if config.session_seconds and not of_model.is_over(result.step, result.train_seconds):
             break  # this process's time is up; the same command continues
     if workdir is not None and runtime.is_first() and runtime.can_draw():
         figures.draw(Path(workdir), {name: configs[name] for name in results}, results, source)

@@ -84,6 +84,10 @@ class RunConfig:
                     "the state is at hand between log intervals only"
                 )
 
+    def is_over(self, step: int, train_seconds: float) -> bool:
+        """Whether a run has come to its end, of steps or of seconds; not whether a session has."""
+        return step >= self.steps or 0 < self.max_seconds <= train_seconds
+
     def check_layout(self, layout: Layout) -> None:
         """Checks that a run of this config can lie on the devices so.
 

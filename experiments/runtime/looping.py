@@ -178,11 +178,8 @@ def loop(
         seconds_before, wall_before = progress.get("train_seconds", 0.0), progress.get("wall_seconds", 0.0)
         train_seconds = seconds_before
 
-        def over() -> bool:
-            return step >= config.steps or 0 < config.max_seconds <= train_seconds
-
         summary = directory.read_summary()
-        if over() and summary is not None and summary["step"] == step:
+        if config.is_over(step, train_seconds) and summary is not None and summary["step"] == step:
             params = processes.on_own_devices(state.params)
             return FitResult(
                 state, params, step, summary["metrics"], summary["results"], train_seconds, summary
@@ -203,7 +200,7 @@ def loop(
             shown.note(f"continues from step {step}")
         preemption = stack.enter_context(_preemption())
         state = engine.place(state)
-        ended = over()
+        ended = config.is_over(step, train_seconds)
         while not ended:
             length = min(config.log_every - step % config.log_every, config.steps - step)
             compiling = engine.prepare(state, step, length)
@@ -222,7 +219,7 @@ def loop(
             step += length
             # Asked once, since the clock goes on and a run may only end with its state saved; and after an
             # interval, so that every session gets on, however long it took to begin.
-            ended = over() or 0 < config.session_seconds <= elapsed
+            ended = config.is_over(step, train_seconds) or 0 < config.session_seconds <= elapsed
 
             metrics = {**engine.metrics(trace, step), "train_seconds": round(train_seconds, 3)}
             if evaluate is not None and (ended or (config.eval_every and step % config.eval_every == 0)):

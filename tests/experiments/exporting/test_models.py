@@ -134,7 +134,7 @@ def test_symbols_chosen_one_by_one_have_no_derivative(tmp_path):
 def test_a_released_agent_is_opened_with_where_it_comes_from():
     model = open_model(RELEASED)
     assert model.kind == "agent"
-    assert model.source["experiment"] == "boxworld"
+    assert model.source["experiment"] == "experiments.boxworld"
     assert model.source["step"] == 480
     assert model.source["run"] == str(RELEASED)
     assert model.source["config"]["agent"]["features"] == 32

@@ -97,3 +97,8 @@ def test_a_preset_is_named_from_any_folder(value, tmp_path, monkeypatch):
 def test_a_file_of_ones_own_is_taken_as_it_is():
     for value in ("mine.py", "mine.py:fast", "/somewhere/mine.py:quick"):
         assert config_file(regression.EXPERIMENT, value) == value
+
+
+def test_a_run_is_over_after_its_steps_or_its_seconds():
+    assert [Config(steps=9).is_over(step, 1e6) for step in (8, 9)] == [False, True]
+    assert [Config(steps=9, max_seconds=2.5).is_over(3, seconds) for seconds in (2.4, 2.5)] == [False, True]
