@@ -29,12 +29,10 @@ def read_options(values) -> Options:
     Raises:
         ValueError: naming the flag and what was expected.
     """
-    kernels = tuple(values.kernels)
-    platforms = tuple(values.platforms)
+    kernels, platforms = tuple(values.kernels), tuple(values.platforms)
     if kernels != (PORTABLE,) and not values["platforms"].present:
-        platforms = (
-            tuple(dict.fromkeys(CHIPS[name].platform for name in kernels if name in CHIPS)) or platforms
-        )
+        chips = [CHIPS[name] for name in kernels if name in CHIPS]
+        platforms = tuple(dict.fromkeys(chip.platform for chip in chips)) or platforms
     sharding = {}
     if values.sharding:
         layout = Layout.parse("jit", values.sharding)
@@ -67,9 +65,7 @@ def read_lengths(given: str) -> tuple[int, ...] | None:
 def target_of(run: str, to: str) -> Path:
     """The file: `--to`, or in that directory one named after the run."""
     path = Path(to)
-    if path.suffix == SUFFIX:
-        return path
-    return path / f"{Path(run).resolve().name}{SUFFIX}"
+    return path if path.suffix == SUFFIX else path / f"{Path(run).resolve().name}{SUFFIX}"
 
 
 def main() -> None:

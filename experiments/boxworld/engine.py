@@ -70,7 +70,7 @@ class Impala:
         layout = mesh_lib.Layout.of(parallel)
         config.check_layout(layout)
         self.parallel, self.compile_seconds = layout.mode, 0.0
-        self.config, self.mesh = config, mesh_lib.data_mesh()
+        self.config, self.mesh = config, mesh_lib.Layout().mesh()
         board = config.board.make()
         self.puzzles = boxworld.puzzles(board)
         self.learner = Learner(
@@ -162,7 +162,7 @@ class Impala:
                 return state, jax.tree.map(lambda leaf: leaf[0], report)
 
             return first_report
-        where = self._where, mesh_lib.replicated(self.mesh)
+        where = self._where, NamedSharding(self.mesh, PartitionSpec())
         return jax.jit(run, donate_argnums=0, out_shardings=where).lower(state).compile()
 
     def advance(self, state: LearnerState, step: int, length: int) -> tuple[LearnerState, Report]:

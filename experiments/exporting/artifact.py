@@ -9,9 +9,7 @@ manifest.
 import datetime
 import hashlib
 import json
-import os
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from experiments.exporting import programs, run_exported
 from experiments.exporting.interface import Exportable
 from experiments.exporting.options import BESIDE, CONSTANTS, INSIDE, Options
 from experiments.exporting.run_exported import MANIFEST, WEIGHTS
+from experiments.runtime.workdir import whole
 
 SUFFIX = ".jaxmodel"
 MAIN = "__main__.py"
@@ -64,36 +63,10 @@ def export_model(
     }
     target.parent.mkdir(parents=True, exist_ok=True)
     if beside is not None:
-        write_whole(beside, packed)  # first: an artifact that is there has its weights
-    write_artifact(target, manifest, members)
-    return manifest
-
-
-def write_artifact(target: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
-    """Writes the archive, whole or not at all; the same content gives the same bytes."""
+        with whole(beside) as temporary:  # first: an artifact that is there has its weights
+            temporary.write_bytes(packed)
     told = json.dumps(manifest, indent=1, allow_nan=False).encode()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-            for name, content in {MANIFEST: told, **members}.items():
-                archive.writestr(zipfile.ZipInfo(name), content)
-        sync_and_rename(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_whole(target: Path, content: bytes) -> None:
-    """Writes a file, whole or not at all."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        sync_and_rename(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def sync_and_rename(temporary: Path, target: Path) -> None:
-    """Makes a finished file the target, also if the machine stops right afterwards."""
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(target)
+    with whole(target) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in {MANIFEST: told, **members}.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return manifest

@@ -2,14 +2,7 @@
 
 from typing import Any
 
-from experiments.exporting.interface import (
-    BATCH,
-    LENGTH,
-    Exportable,
-    Function,
-    Input,
-    Output,
-)
+from experiments.exporting.interface import BATCH, LENGTH, Exportable, Function, Input, Output
 from folnet import (
     FOLNet,
     FOLNetConfig,
@@ -50,6 +43,10 @@ def of_encoder(
     """
     config, name = model.config, type(model).__name__
     choices = (CHOICES,) if isinstance(model, FOLNetForMultipleChoice) else ()
+    text = None
+    if tokenizer and not choices and tokenizer.vocab_size <= config.vocab_size:  # else another model's
+        fills = WORDS if name in ("FOLNetForPreTraining", "FOLNetForMaskedLM") else None
+        text = text_of(tokenizer, types="token_type_ids", masks_padding=masks_padding, fills=fills)
     shape = (BATCH, *choices, LENGTH)
     outputs = _outputs(name, config)
 
@@ -83,7 +80,7 @@ def of_encoder(
         lengths=(min(LONGEST_BY_DEFAULT, config.max_position_embeddings),),
         shortest=2,  # the special tokens
         longest=config.max_position_embeddings if config.absolute_position else None,
-        text=_text(tokenizer, config, masks_padding, name) if tokenizer and not choices else None,
+        text=text,
         derivable=function,
         with_kernels=with_kernels if has_kernels else None,
     )
@@ -100,13 +97,12 @@ def _outputs(name: str, config: Any) -> dict[str, tuple[str, Output]]:
         "pooler_output": ("pooler_output", pooled),
     }
     places = Output((BATCH, LENGTH), "of each token")
+    pairs = {}
     if isinstance(config, FOLNetConfig):
-        pairs = Output((BATCH, LENGTH, LENGTH, config.relation_size), "of each pair of tokens")
-        encoded_pairs = {"relation_hidden_state": ("relation_hidden_state", pairs)}
-    else:
-        encoded_pairs = {}
+        relations = Output((BATCH, LENGTH, LENGTH, config.relation_size), "of each pair of tokens")
+        pairs = {"relation_hidden_state": ("relation_hidden_state", relations)}
     return {
-        "FOLNet": encoded | encoded_pairs,
+        "FOLNet": encoded | pairs,
         "Transformer": encoded,
         "FOLNetForPreTraining": {
             WORDS: ("prediction_logits", words),
@@ -125,18 +121,23 @@ def _outputs(name: str, config: Any) -> dict[str, tuple[str, Output]]:
     }[name]
 
 
-def _text(
-    tokenizer: WordPieceTokenizer, config: Any, masks_padding: bool, name: str
-) -> dict[str, Any] | None:
-    if tokenizer.vocab_size > config.vocab_size:
-        return None  # a vocabulary of another model
+def text_of(
+    tokenizer: WordPieceTokenizer,
+    *,
+    types: str | None = None,
+    closes: bool = True,
+    masks_padding: bool = True,
+    fills: str | None = None,
+    writes: str | None = None,
+) -> dict[str, Any]:
+    """How word pieces become inputs and outputs text: the `text` of an `Exportable`."""
     return {
         "kind": "wordpieces",
         "vocabulary": list(tokenizer.vocabulary),
         "lowercase": tokenizer.lowercase,
-        "inputs": {"ids": "input_ids", "types": "token_type_ids", "mask": "attention_mask"},
-        "closes": True,
+        "inputs": {"ids": "input_ids", "types": types, "mask": "attention_mask"},
+        "closes": closes,
         "masks_padding": masks_padding,
-        "fills": WORDS if name in ("FOLNetForPreTraining", "FOLNetForMaskedLM") else None,
-        "writes": None,
+        "fills": fills,
+        "writes": writes,
     }

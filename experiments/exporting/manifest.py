@@ -1,10 +1,7 @@
 """What an artifact says about itself, as JSON."""
 
 import calendar
-import dataclasses
 import datetime
-import importlib.metadata
-import platform
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +12,7 @@ from experiments.exporting.interface import LENGTH, Exportable
 from experiments.exporting.options import Options
 from experiments.exporting.programs import sizes, split_of_input
 from experiments.exporting.run_exported import FORMAT, FORMAT_VERSION
+from experiments.runtime.workdir import versions
 
 MONTHS_BACKWARD, WEEKS_FORWARD = 6, 3
 """What JAX promises: https://docs.jax.dev/en/latest/501/export.html#compatibility-guarantees"""
@@ -28,6 +26,8 @@ def describe(
 ) -> dict[str, Any]:
     """Returns all of the manifest that does not depend on where the weights are."""
     first = next(iter(made.values()))
+    named = {size for told in model.inputs.values() for size in told.shape if isinstance(size, str)}
+    bounds = {LENGTH: (model.shortest, model.longest)}
     types = {name: str(aval.dtype) for name, aval in zip(sorted(model.outputs), first.out_avals, strict=True)}
     return {
         "format": FORMAT,
@@ -37,7 +37,7 @@ def describe(
         "inputs": [
             {
                 "name": name,
-                **{field.name: getattr(told, field.name) for field in dataclasses.fields(told)},
+                **vars(told),
                 "shape": sizes(told.shape, options),
                 "split": split_of_input(options),
             }
@@ -53,14 +53,14 @@ def describe(
             }
             for name, told in model.outputs.items()
         ],
-        "symbols": symbols_of(model),
+        "symbols": {name: bounds.get(name, (1, None)) for name in sorted(named)},
         "programs": [{"member": member_of(length), "length": length} for length in made],
         "platforms": list(options.platforms),
         "kernels": {"names": list(options.kernels), "chips": [chip.kind for chip in options.chips]},
         "derivative": options.derivative,
         "sharding": {"axes": dict(options.sharding), "devices": first.nr_devices},
         "compatibility": window(today) | {"calling_convention": first.calling_convention_version},
-        "versions": versions(),
+        "versions": versions("jax", "jaxlib", "flax", "numpy", "flatbuffers"),
         "text": None if model.text is None else {**model.text, "length": list(made)[-1]},
     }
 
@@ -68,13 +68,6 @@ def describe(
 def member_of(length: int | None) -> str:
     """What the program for a length is called in the archive."""
     return "program.bin" if length is None else f"program-{length}.bin"
-
-
-def symbols_of(model: Exportable) -> dict[str, tuple[int, int | None]]:
-    """The least and the greatest size of each symbol, None for any."""
-    named = {size for told in model.inputs.values() for size in told.shape if isinstance(size, str)}
-    bounds = {LENGTH: (model.shortest, model.longest)}
-    return {name: bounds.get(name, (1, None)) for name in sorted(named)}
 
 
 def window(today: datetime.date) -> dict[str, Any]:
@@ -92,13 +85,4 @@ def window(today: datetime.date) -> dict[str, Any]:
         "until": until.isoformat(),
         "months_backward": MONTHS_BACKWARD,
         "weeks_forward": WEEKS_FORWARD,
-    }
-
-
-def versions() -> dict[str, str]:
-    """Of what has to do with the programs."""
-    packages = ("jax", "jaxlib", "flax", "numpy", "flatbuffers")
-    return {
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in packages},
     }

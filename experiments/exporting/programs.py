@@ -2,27 +2,39 @@
 
 import contextlib
 import functools
-from collections.abc import Generator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jax import export
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments.exporting.interface import BATCH, LENGTH, Exportable, Function
 from experiments.exporting.options import CONSTANTS, PORTABLE, Options
 from experiments.runtime import mesh as mesh_lib
+from experiments.runtime import processes
 
 
-def choose_function(model: Exportable, options: Options) -> Function:
-    """The model's function, with the kernels and the derivative asked for.
+def export_programs(model: Exportable, options: Options) -> dict[int | None, export.Exported]:
+    """The model's function, for each of its lengths; the key is None if that is free or there is none.
 
     Raises:
-        ValueError: it has none.
+        ValueError: what the model cannot be exported as.
     """
+    function = _choose_function(model, options)
+    made = {length: _export(model, function, options, length) for length in _choose_lengths(model, options)}
+    for length, exported in made.items():
+        found = dict(zip(sorted(model.outputs), exported.out_avals, strict=True))
+        for name, told in model.outputs.items():
+            wanted = f"[{', '.join(map(str, sizes(told.shape, options, length)))}]"
+            if f"[{', '.join(map(str, found[name].shape))}]" != wanted:
+                raise ValueError(f"output {name} has shape {found[name].shape}, expected {wanted}")
+    return made
+
+
+def _choose_function(model: Exportable, options: Options) -> Function:
     if options.derivative:
         if model.derivable is None:
             raise ValueError(
@@ -40,12 +52,8 @@ def choose_function(model: Exportable, options: Options) -> Function:
     return model.with_kernels(tuple(dict.fromkeys(chip.implementation for chip in options.chips)))
 
 
-def choose_lengths(model: Exportable, options: Options) -> tuple[int | None, ...]:
-    """The length of each program; a single None if it is free, or there is none.
-
-    Raises:
-        ValueError: lengths for a model without, or longer than it can read.
-    """
+def _choose_lengths(model: Exportable, options: Options) -> tuple[int | None, ...]:
+    """The length of each program; a single None if it is free, or there is none."""
     has_length = any(LENGTH in told.shape for told in model.inputs.values())
     if not has_length and options.lengths:
         raise ValueError(f"length={options.lengths[0]}: this {model.kind} has no length")
@@ -55,19 +63,6 @@ def choose_lengths(model: Exportable, options: Options) -> tuple[int | None, ...
     if model.longest is not None and max(lengths) > model.longest:
         raise ValueError(f"length={max(lengths)} must be at most {model.longest}, the positions there are")
     return tuple(sorted(set(lengths)))
-
-
-def export_programs(model: Exportable, options: Options) -> dict[int | None, export.Exported]:
-    """The model's function, for each of its lengths; the key is None if that is free or there is none.
-
-    Raises:
-        ValueError: what the model cannot be exported as.
-    """
-    function = choose_function(model, options)
-    made = {length: _export(model, function, options, length) for length in choose_lengths(model, options)}
-    for length, exported in made.items():
-        _check_outputs(model, options, length, exported)
-    return made
 
 
 def _export(model: Exportable, function: Function, options: Options, length: int | None) -> export.Exported:
@@ -83,7 +78,9 @@ def _export(model: Exportable, function: Function, options: Options, length: int
         sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(*split))
         return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=sharding)
 
-    scope = export.SymbolicScope(bounds_of(model) if length is None else ())
+    bounds = [f"{LENGTH} >= {model.shortest}"] if model.shortest > 1 else []
+    bounds += [] if model.longest is None else [f"{LENGTH} <= {model.longest}"]
+    scope = export.SymbolicScope(bounds if length is None else ())
     inputs = {}
     for name, told in model.inputs.items():
         shape = ",".join(map(str, sizes(told.shape, options, length)))
@@ -98,53 +95,22 @@ def _export(model: Exportable, function: Function, options: Options, length: int
         }
         traced, arguments = jax.jit(program), (shapes, inputs)
     try:
-        with _on(mesh):
+        with contextlib.ExitStack() as naming:
+            if mesh is not None:
+                naming.enter_context(jax.sharding.use_abstract_mesh(mesh))
+                naming.enter_context(nn.logical_axis_rules(mesh_lib.RULES))
             return export.export(traced, platforms=options.platforms)(*arguments)
     except NotImplementedError as error:  # a kernel that does not support these shapes
-        raise ValueError(f"kernels={','.join(options.kernels)}: {first_line(error)}") from error
+        raise ValueError(f"kernels={','.join(options.kernels)}: {processes.first_line(error)}") from error
     except Exception as error:  # what a size that is a symbol breaks depends on where it is looked at
-        free = [name for name in (BATCH, LENGTH) if any(name in str(size) for size in all_sizes(inputs))]
+        read = str([one.shape for one in inputs.values()])
+        free = [name for name in (BATCH, LENGTH) if name in read]
         if not free:
             raise
         raise ValueError(
-            f"this model cannot be exported for any {' and '.join(free)}, give a number: {first_line(error)}"
+            f"this model cannot be exported for any {' and '.join(free)}, give a number: "
+            f"{processes.first_line(error)}"
         ) from error
-
-
-def bounds_of(model: Exportable) -> list[str]:
-    """What may be taken for granted of a length that is free."""
-    bounds = [f"{LENGTH} >= {model.shortest}"] if model.shortest > 1 else []
-    return bounds if model.longest is None else [*bounds, f"{LENGTH} <= {model.longest}"]
-
-
-@contextlib.contextmanager
-def _on(mesh: AbstractMesh | None) -> Generator[None]:
-    """Gives the axes that models name their place on the mesh, for what is traced inside."""
-    if mesh is None:
-        yield
-        return
-    with jax.sharding.use_abstract_mesh(mesh), nn.logical_axis_rules(mesh_lib.RULES):
-        yield
-
-
-def _check_outputs(
-    model: Exportable, options: Options, length: int | None, exported: export.Exported
-) -> None:
-    found = dict(zip(sorted(model.outputs), exported.out_avals, strict=True))
-    for name, told in model.outputs.items():
-        wanted = [str(size) for size in sizes(told.shape, options, length)]
-        if [str(size) for size in found[name].shape] != wanted:
-            raise ValueError(f"output {name} has shape {found[name].shape}, expected [{', '.join(wanted)}]")
-
-
-def all_sizes(described: Any) -> list[Any]:
-    """The sizes of all arrays of a tree."""
-    return [size for leaf in jax.tree.leaves(described) for size in leaf.shape]
-
-
-def first_line(error: Exception) -> str:
-    """What an error says first."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def named_weights(model: Exportable) -> dict[str, np.ndarray]:
@@ -156,19 +122,13 @@ def named_weights(model: Exportable) -> dict[str, np.ndarray]:
 
 
 def splits_of(weights: Mapping[str, np.ndarray], options: Options) -> dict[str, list[str | None]]:
-    """How the weights lie on the devices; those that are not named are copied to all."""
-    splits = {name: split_of(array.shape, options) for name, array in weights.items()}
-    return {name: split for name, split in splits.items() if split}
-
-
-def split_of(shape: tuple[int, ...], options: Options) -> list[str | None]:
-    """How a weight lies on the devices: a matrix is cut along its longest axis that `model` divides."""
+    """How the weights lie on the devices: matrices are cut along `model`, all others are copied."""
     parts = options.sharding.get(mesh_lib.MODEL_AXIS, 1)
-    fits = [axis for axis, size in enumerate(shape) if size % parts == 0]
-    if parts == 1 or len(shape) < 2 or not fits:
-        return []
-    longest = max(fits, key=lambda axis: shape[axis])
-    return [mesh_lib.MODEL_AXIS if axis == longest else None for axis in range(len(shape))]
+    splits = {
+        name: mesh_lib.split_longest(array.shape, mesh_lib.MODEL_AXIS, parts if parts > 1 else 0)
+        for name, array in weights.items()
+    }
+    return {name: split for name, split in splits.items() if split}
 
 
 def split_of_input(options: Options) -> list[str | None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from experiments.exporting.encoders import LONGEST_BY_DEFAULT
+from experiments.exporting.encoders import LONGEST_BY_DEFAULT, text_of
 from experiments.exporting.interface import BATCH, LENGTH, Exportable, Input, Output
 from folnet import FOLNetForCausalLM, FOLNetForConditionalGeneration, generate, generate_from
 from folnet.pretraining.files import VOCABULARY
@@ -49,10 +49,8 @@ def of_writer(model: Any, params: Any, tokenizer: WordPieceTokenizer | None, new
         found = generate(model, params, ids, attention_mask=mask, **options)
         begin = jnp.sum(mask, axis=1, dtype=jnp.int32)
         places = begin[:, None] + jnp.arange(new_tokens)[None]
-        return {
-            "tokens": jnp.take_along_axis(found.sequences, places, axis=1),
-            "count": found.lengths - begin,
-        }
+        tokens = jnp.take_along_axis(found.sequences, places, axis=1)
+        return {"tokens": tokens, "count": found.lengths - begin}
 
     ids = (0, config.vocab_size - 1)
     return Exportable(
@@ -70,14 +68,5 @@ def of_writer(model: Any, params: Any, tokenizer: WordPieceTokenizer | None, new
         source={},
         lengths=(min(LONGEST_BY_DEFAULT, longest or LONGEST_BY_DEFAULT),),
         longest=longest,
-        text={
-            "kind": "wordpieces",
-            "vocabulary": list(tokenizer.vocabulary),
-            "lowercase": tokenizer.lowercase,
-            "inputs": {"ids": "input_ids", "types": None, "mask": "attention_mask"},
-            "closes": not goes_on,
-            "masks_padding": True,
-            "fills": None,
-            "writes": "tokens",
-        },
+        text=text_of(tokenizer, closes=not goes_on, writes="tokens"),
     )

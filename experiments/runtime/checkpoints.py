@@ -6,7 +6,6 @@ since (a full disk, a partial copy, a flipped bit): here every checkpoint carrie
 that cannot be restored exactly is reported by its path, and the one before it is used.
 """
 
-import contextlib
 import dataclasses
 import functools
 import gc
@@ -15,7 +14,6 @@ import logging as stdlib_logging
 import shutil
 import warnings
 import zlib
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -73,30 +71,6 @@ def checksum_with(state: Any, progress: Any) -> int:
     return zlib.crc32(json.dumps(progress, sort_keys=True).encode(), int(checksum(state)))
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
-
-
-@contextlib.contextmanager
-def _quiet_reader() -> Generator[list[str]]:
-    """Keeps the log free of what a failed read leaves behind; failures are put in the list that it yields.
-
-    Orbax reads arrays concurrently; when one fails the others' errors, pages of them, are logged by asyncio
-    when the garbage collector finds them, which is made to happen here.
-    """
-    logger = stdlib_logging.getLogger("asyncio")
-    level = logger.level
-    logger.setLevel(stdlib_logging.CRITICAL)
-    failed = []
-    try:
-        yield failed
-        if failed:
-            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-                gc.collect()
-    finally:
-        logger.setLevel(level)
-
-
 class Checkpoints:
     """The checkpoints of one run, under one directory, one numbered folder a step."""
 
@@ -143,12 +117,8 @@ class Checkpoints:
     def restore(self, abstract: Any) -> Restored | None:
         """Reads the last checkpoint that is intact; damaged ones are reported and moved out of the way.
 
-        Args:
-            abstract: the state as `jax.ShapeDtypeStruct`s with the shardings wanted, on any number of
-                devices.
-
-        Returns:
-            What was restored, or None if there are no checkpoints.
+        `abstract` is the state as `jax.ShapeDtypeStruct`s with the shardings wanted, on any number of
+        devices. Returns None if there are no checkpoints.
 
         Raises:
             CheckpointError: there are checkpoints and none could be restored; all stay where they are.
@@ -158,17 +128,9 @@ class Checkpoints:
         processes.check_alike([f"the checkpoints {steps} in {self.directory}"], CheckpointError)
         for step in steps:
             path = self.directory / str(step)
-            with _quiet_reader() as reasons:
-                try:
-                    restored = self._read(path, abstract)
-                except Exception as error:  # what a torn file raises depends on which one it is
-                    restored = None
-                    reasons.append(_first_line(error))
+            restored, reason = self._read(path, abstract)
             if processes.gathered(restored is None).any():
-                restored = None
-                reasons.append("another process could not read it")
-            if restored is None:
-                damaged[path] = reasons[0]
+                damaged[path] = reason or "another process could not read it"
                 logging.warning("checkpoint %s is damaged and will not be used: %s", path, damaged[path])
                 continue
             if damaged:
@@ -200,26 +162,39 @@ class Checkpoints:
         if step not in self.steps():
             there = ", ".join(map(str, self.steps())) or "none"
             raise CheckpointError(f"there is no checkpoint {path}; steps there are: {there}")
-        with _quiet_reader() as reasons:
-            try:
-                return self._read(path, abstract)
-            except Exception as error:  # what a torn file raises depends on which one it is
-                reasons.append(_first_line(error))
-        raise CheckpointError(f"checkpoint {path} cannot be read: {reasons[0]}")
+        restored, reason = self._read(path, abstract)
+        if restored is None:
+            raise CheckpointError(f"checkpoint {path} cannot be read: {reason}")
+        return restored
 
     def close(self) -> None:
         """Waits for a save that is under way and releases the directory."""
         if "_checkpointer" in vars(self):
             self._checkpointer.close()
 
-    def _read(self, path: Path, abstract: Any) -> Restored:
-        state = ocp.load(str(path), abstract)
-        record: Any = ocp.metadata(str(path)).custom_metadata
-        if not isinstance(record, dict) or not {"checksum", "progress"} <= set(record):
-            raise CheckpointError("its record of progress and checksum is missing")
-        if checksum_with(state, record["progress"]) != record["checksum"]:
-            raise CheckpointError("its content is not what was saved (the checksum differs)")
-        return Restored(int(path.name), state, dict(record["progress"]))
+    def _read(self, path: Path, abstract: Any) -> tuple[Restored | None, str]:
+        """What a checkpoint holds, or None and why it cannot be read."""
+        logger = stdlib_logging.getLogger("asyncio")
+        level = logger.level
+        logger.setLevel(stdlib_logging.CRITICAL)
+        try:
+            try:
+                state = ocp.load(str(path), abstract)
+                record: Any = ocp.metadata(str(path)).custom_metadata
+                if not isinstance(record, dict) or not {"checksum", "progress"} <= set(record):
+                    raise CheckpointError("its record of progress and checksum is missing")
+                if checksum_with(state, record["progress"]) != record["checksum"]:
+                    raise CheckpointError("its content is not what was saved (the checksum differs)")
+                return Restored(int(path.name), state, dict(record["progress"])), ""
+            except Exception as error:  # what a torn file raises depends on which one it is
+                reason = processes.first_line(error)[:300]
+            # Orbax reads arrays concurrently; when one fails the others' errors, pages of them, are logged by
+            # asyncio when the garbage collector finds them: it does so here, where the log is off.
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+                gc.collect()
+            return None, reason
+        finally:
+            logger.setLevel(level)
 
     def _put_aside(self, damaged: dict[Path, str]) -> None:
         """Moves damaged checkpoints out, so that the run can save these steps again."""

@@ -43,7 +43,7 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
         experiment: what is run.
         argv: the command line; `sys.argv` by default.
     """
-    config = config_file(experiment, experiment.default)
+    config, values = config_file(experiment, experiment.default), flags.FLAGS
     argv = list(sys.argv if argv is None else argv)
     with _reported_in_one_line(argv, config):  # the default config is read here already
         argv = _with_files(experiment, argv)
@@ -69,38 +69,32 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
 
     def parse(argv: list[str]) -> list[str]:
         with _reported_in_one_line(argv, config):
-            rest = flags.FLAGS(argv)
+            rest = values(argv)
             if len(rest) > 1:
                 raise flags.Error(f"unexpected argument {rest[1]!r}")
             processes.connect(
-                flags.FLAGS.distributed,
-                flags.FLAGS.coordinator_address,
-                flags.FLAGS.num_processes,
-                flags.FLAGS.process_id,
+                values.distributed, values.coordinator_address, values.num_processes, values.process_id
             )
-            flags.FLAGS.config.validate()
-        if flags.FLAGS["verbosity"].using_default_value:
+            values.config.validate()
+        if values["verbosity"].using_default_value:
             logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell much at the level below
         return rest
 
     def run(_: Sequence[str]) -> None:
-        chosen, workdir = flags.FLAGS.config, flags.FLAGS.workdir
+        chosen = values.config
         try:
-            parallel = mesh.Layout.parse(flags.FLAGS.parallel, flags.FLAGS.mesh, flags.FLAGS.fsdp)
+            parallel = mesh.Layout.parse(values.parallel, values.mesh, values.fsdp)
             chosen.check_layout(parallel)
         except ValueError as error:
             _fail(str(error))
-        workdir = Path(workdir or _default_workdir(experiment, flags.FLAGS["config"]))
+        workdir = Path(values.workdir or _default_workdir(experiment, values["config"]))
         try:
             lines = [f"workdir={workdir}", f"parallel={parallel}", *config_lines(chosen)]
             processes.check_alike(lines, WorkdirError)
             experiment.main(chosen, workdir=workdir, parallel=parallel)
-        except (WorkdirError, CheckpointError) as error:
-            _fail(str(error))
-        except NonFiniteLoss as error:
-            _fail(str(error), status=1)
-        except Preempted as error:
-            _fail(str(error), status=143)  # 128 + SIGTERM, as a shell reports it
+        except (WorkdirError, CheckpointError, NonFiniteLoss, Preempted) as error:
+            statuses: dict[type, int] = {NonFiniteLoss: 1, Preempted: 143}  # 128 + SIGTERM, as in a shell
+            _fail(str(error), statuses.get(type(error), 2))
         except Exception:
             if jax.process_count() == 1:
                 raise

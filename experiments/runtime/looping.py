@@ -134,14 +134,8 @@ def loop(
 ) -> FitResult:
     """Runs an engine, or goes on with what a killed or finished run has left in the workdir.
 
-    Args:
-        config: the run's config, validated here again.
-        engine: what is advanced, `config.log_every` steps at a time; closed at the end.
-        evaluate: see `fit`, as are the following.
-        conclude: see `fit`.
-        workdir: see `fit`.
-        name: see `fit`.
-        quiet: see `fit`.
+    The config is validated here again; the engine, which makes `config.log_every` steps at a time, is closed
+    at the end. The other arguments are those of `fit`.
 
     Returns:
         The final state and metrics.
@@ -184,15 +178,17 @@ def loop(
             return FitResult(
                 state, params, step, summary["metrics"], summary["results"], train_seconds, summary
             )
-        directory.drop_summary()
+        directory.write_summary(None)
 
         writer = MetricsWriter(directory.path, step, tensorboard=config.tensorboard)
         stack.callback(writer.close)
+        limits = [config.max_seconds - train_seconds] if config.max_seconds else []
+        limits += [config.session_seconds] if config.session_seconds else []
         shown = Progress(
             name or directory.path.name,
             step,
             config.steps,
-            max_seconds=_seconds_left(config, train_seconds),
+            max_seconds=max(0.0, min(limits, default=0.0)),
             quiet=quiet,
         )
         stack.callback(shown.close)
@@ -262,19 +258,9 @@ def loop(
         return FitResult(state, params, step, last, results, train_seconds, summary)
 
 
-def _seconds_left(config: RunConfig, train_seconds: float) -> float:
-    """Seconds until the clock stops this session; 0 if it will not."""
-    limits = [config.max_seconds - train_seconds] if config.max_seconds else []
-    if config.session_seconds:
-        limits.append(config.session_seconds)
-    return max(0.0, min(limits)) if limits else 0.0
-
-
 @contextlib.contextmanager
 def _preemption() -> Generator[threading.Event]:
-    """An event that SIGTERM sets, once; a second SIGTERM acts as it did before. Only the main thread can
-    listen.
-    """
+    """An event that the first SIGTERM sets, not a second one. Only the main thread can listen."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

@@ -76,9 +76,8 @@ class Layout:
 
     def __str__(self):
         """As the summary of a run tells it: the mode, and what else was chosen."""
-        sizes = [f"{AXIS}:{self.data}"] if self.data else []
-        sizes += [f"{MODEL_AXIS}:{self.model}"] if self.model > 1 else []
-        return " ".join([self.mode, *([",".join(sizes)] if sizes else []), *(["fsdp"] if self.fsdp else [])])
+        sizes = [f"{AXIS}:{self.data}"] * (self.data > 0) + [f"{MODEL_AXIS}:{self.model}"] * (self.model > 1)
+        return " ".join(filter(None, [self.mode, ",".join(sizes), "fsdp" if self.fsdp else ""]))
 
     def check(self, batch_size: int, devices: int) -> None:
         """Checks that the mesh has all devices and that a batch can be cut into equal parts.
@@ -129,13 +128,7 @@ class Layout:
         """
 
         def spec(leaf):
-            if not self.fsdp or leaf.ndim < 2:
-                return PartitionSpec()
-            fits = [axis for axis, size in enumerate(leaf.shape) if size and size % mesh.shape[AXIS] == 0]
-            if not fits:
-                return PartitionSpec()
-            longest = max(fits, key=lambda axis: leaf.shape[axis])
-            return PartitionSpec(*(AXIS if axis == longest else None for axis in range(leaf.ndim)))
+            return PartitionSpec(*split_longest(leaf.shape, AXIS, mesh.shape[AXIS] if self.fsdp else 0))
 
         return jax.tree.map(lambda leaf: NamedSharding(mesh, spec(leaf)), shapes)
 
@@ -149,14 +142,17 @@ class Layout:
             yield
 
 
-def data_mesh() -> Mesh:
-    """A mesh of all devices with the one axis `data`."""
-    return Layout().mesh()
+def split_longest(shape: tuple[int, ...], axis: str, parts: int) -> list[str | None]:
+    """Splits an array of rank two or more along its longest axis that is a multiple of `parts` and not empty.
 
-
-def replicated(mesh: Mesh) -> NamedSharding:
-    """The sharding of what every device holds a copy of."""
-    return NamedSharding(mesh, PartitionSpec())
+    Returns:
+        `axis` at its place and None at the others (of equal ones the first is split); empty if none is.
+    """
+    fits = [place for place, size in enumerate(shape) if parts and size and size % parts == 0]
+    if len(shape) < 2 or not fits:
+        return []
+    longest = max(fits, key=lambda place: shape[place])
+    return [axis if place == longest else None for place in range(len(shape))]
 
 
 def batch_specs(batch: Any) -> Any:

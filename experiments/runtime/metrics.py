@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.runtime import processes
+from experiments.runtime.workdir import whole
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -70,10 +71,16 @@ class MetricsWriter:
         self.last = kept[-1] if kept else None
         if not processes.is_first():
             return
-        self._board = _board(workdir / "tensorboard", step) if tensorboard else None
-        replacement = path.with_name(".metrics.jsonl.new")
-        replacement.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        replacement.replace(path)
+        if tensorboard:
+            try:
+                from tensorboardX import SummaryWriter
+            except ImportError as error:
+                raise ValueError(
+                    "tensorboard=True needs tensorboardX: pip install -e '.[tensorboard]'"
+                ) from error
+            self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
+        with whole(path) as temporary:
+            temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
@@ -102,15 +109,6 @@ class MetricsWriter:
 
     def close(self) -> None:
         """Closes the files."""
-        if self._file is not None:
-            self._file.close()
-        if self._board is not None:
-            self._board.close()
-
-
-def _board(directory: Path, step: int) -> Any:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError as error:
-        raise ValueError("tensorboard=True needs tensorboardX: pip install -e '.[tensorboard]'") from error
-    return SummaryWriter(str(directory), purge_step=step + 1)
+        for opened in (self._file, self._board):
+            if opened is not None:
+                opened.close()

@@ -22,23 +22,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from experiments.runtime.checkpoints import CheckpointError, Checkpoints, Restored, checksum_with
-from experiments.runtime.workdir import WorkdirError, read_json, write_json
+from experiments.runtime.workdir import WorkdirError, read_json, whole, write_json
 
 STATE = "state.safetensors"
 _RECORDS = ("config.json", "metrics.jsonl", "summary.json")
 
 
 def pack(workdir: Path, abstract: Any, folder: Path, *, step: int | None = None) -> Path:
-    """Puts a run into a folder, which is replaced if it holds one already.
+    """Puts a run into a folder, which is replaced if it holds one already; returns the file of the state.
 
-    Args:
-        workdir: the run's directory.
-        abstract: its state as `jax.ShapeDtypeStruct`s with shardings.
-        folder: where it goes.
-        step: which checkpoint; the last one that is intact by default.
-
-    Returns:
-        The file of the state.
+    `abstract` is the state as `jax.ShapeDtypeStruct`s with shardings. Of the checkpoints the last one that is
+    intact is taken, or that of `step`.
 
     Raises:
         CheckpointError: there is no checkpoint, or none is intact.
@@ -48,12 +42,9 @@ def pack(workdir: Path, abstract: Any, folder: Path, *, step: int | None = None)
     restored = checkpoints.restore(abstract) if step is None else checkpoints.read(step, abstract)
     if restored is None:
         raise CheckpointError(f"there is no checkpoint in {checkpoints.directory}")
-    if folder.exists() and (others := sorted({path.name for path in folder.iterdir()} - {STATE, *_RECORDS})):
-        others = [name for name in others if not name.endswith((".png", ".gif", ".mp4", ".md"))]
-        if others:
-            raise WorkdirError(
-                f"folder {folder} holds {others[0]!r}, which no packed run has; choose another"
-            )
+    there = {path.name for path in folder.glob("*")} - {STATE, *_RECORDS}
+    if others := sorted(name for name in there if not name.endswith((".png", ".gif", ".mp4", ".md"))):
+        raise WorkdirError(f"folder {folder} holds {others[0]!r}, which no packed run has; choose another")
     folder.mkdir(parents=True, exist_ok=True)
     for name in _RECORDS:
         (folder / name).unlink(missing_ok=True)
@@ -86,13 +77,14 @@ def unpack(folder: Path, abstract: Any, workdir: Path) -> Restored:
 
 def write_state(path: Path, restored: Restored) -> None:
     """Writes a state with its step and progress as one file, whole or not at all."""
-    arrays = {name: np.asarray(jax.device_get(leaf)) for name, leaf in _named(restored.state).items()}
+    arrays = {
+        name: np.array(jax.device_get(leaf), order="C") for name, leaf in _named(restored.state).items()
+    }
     record = {"step": str(restored.step), "progress": json.dumps(restored.progress)}
     record["checksum"] = str(checksum_with(restored.state, [restored.step, restored.progress]))
-    temporary = path.with_name(f".{path.name}.new")
-    save_file({name: np.array(array, order="C") for name, array in arrays.items()}, temporary, record)
-    temporary.chmod(0o644)  # the library makes files that only their owner reads
-    temporary.replace(path)
+    with whole(path) as temporary:
+        save_file(arrays, temporary, record)
+        temporary.chmod(0o644)  # the library makes files that only their owner reads
 
 
 def read_state(folder: Path, abstract: Any) -> Restored:
@@ -101,7 +93,12 @@ def read_state(folder: Path, abstract: Any) -> Restored:
     Raises:
         CheckpointError: there is no such file, it is damaged, or its arrays are not those of `abstract`.
     """
-    arrays, record = _read(folder / STATE)
+    try:
+        with safe_open(folder / STATE, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            record: Mapping[str, str] = file.metadata()
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / STATE} cannot be read: {error}") from error
     try:
         step, progress = int(record["step"]), dict(json.loads(record["progress"]))
         if strange := set(record) - {"step", "progress", "checksum"}:
@@ -111,7 +108,6 @@ def read_state(folder: Path, abstract: Any) -> Restored:
     wanted = _named(abstract)
     if wrong := sorted(set(wanted) ^ set(arrays)):
         raise CheckpointError(f"{folder / STATE} does not hold this state: {wrong[0]} is on one side only")
-    leaves = []
     for name, leaf in wanted.items():
         array = arrays[name]
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
@@ -119,8 +115,7 @@ def read_state(folder: Path, abstract: Any) -> Restored:
                 f"{folder / STATE}: {name} is {array.dtype}{list(array.shape)}, expected "
                 f"{leaf.dtype}{list(leaf.shape)}"
             )
-        leaves.append(array)
-    state = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
+    state = jax.tree.unflatten(jax.tree.structure(abstract), [arrays[name] for name in wanted])
 
     def place(leaf, array):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -135,14 +130,6 @@ def read_state(folder: Path, abstract: Any) -> Restored:
             f"{folder / STATE} is damaged: its content is not what was saved (the checksum differs)"
         )
     return restored
-
-
-def _read(path: Path) -> tuple[dict[str, np.ndarray], Mapping[str, str]]:
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
 def _named(tree: Any) -> dict[str, Any]:

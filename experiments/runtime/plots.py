@@ -159,23 +159,14 @@ def heatmap_figure(
     for label, matrix in matrices.items():
         if matrix.ndim != 2 or not matrix.size:
             raise ValueError(f"panel {label!r} must be a matrix [rows, columns], got shape {matrix.shape}")
-    low, high = limits or (
-        min(np.nanmin(matrix) for matrix in matrices.values()),
-        max(np.nanmax(matrix) for matrix in matrices.values()),
-    )
+    everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
+    low, high = limits or (np.nanmin(everything), np.nanmax(everything))
+    scale = {"cmap": "viridis", "vmin": low, "vmax": high}
     with matplotlib.rc_context({**STYLE, "axes.grid": False}):
         figure = Figure(figsize=size or (3.0 * len(matrices) + 0.9, 3.0))
         frames = figure.subplots(1, len(matrices), squeeze=False)[0]
         for axes, (label, matrix) in zip(frames, matrices.items(), strict=True):
-            image = axes.imshow(
-                matrix,
-                origin="lower",
-                aspect="auto",
-                interpolation="nearest",
-                cmap="viridis",
-                vmin=low,
-                vmax=high,
-            )
+            image = axes.imshow(matrix, origin="lower", aspect="auto", interpolation="nearest", **scale)
             axes.set(title=label, xlabel=xlabel)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.yaxis.set_major_locator(MaxNLocator(integer=True))

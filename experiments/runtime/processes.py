@@ -109,11 +109,15 @@ def connect(
         )
     except (RuntimeError, ValueError) as error:
         how = ", ".join(f"{name}={value}" for name, value in given.items()) if named else around or "nothing"
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ValueError(
-            f"the processes of this run could not be connected (by {how}): {reason}; for a run of one "
-            "process give --distributed=off"
+            f"the processes of this run could not be connected (by {how}): {first_line(error)}; for a run of "
+            "one process give --distributed=off"
         ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first, or its type if it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _given(name: str, value: int | None, variable: str) -> int | None:
@@ -283,16 +287,9 @@ def last_words(workdir: Path, *, unless: tuple[type[Exception], ...] = ()) -> Ge
     waiting = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _LAST_WORDS, text], stdin=subprocess.PIPE, start_new_session=True
     )
-    assert waiting.stdin is not None
     try:
         yield
-    except Exception as error:
-        if not isinstance(error, unless):
-            raise  # and the words are said when this process has ended
-        _dismiss(waiting)
+    except unless:
+        waiting.communicate(b".")
         raise
-    _dismiss(waiting)
-
-
-def _dismiss(waiting: subprocess.Popen) -> None:
-    waiting.communicate(b".")
+    waiting.communicate(b".")  # after any other error the words are said when this process has ended

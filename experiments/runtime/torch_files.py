@@ -11,7 +11,6 @@ checkpoint without its optimizer's state.
 """
 
 import collections
-import contextlib
 import dataclasses
 import io
 import math
@@ -21,7 +20,7 @@ import pickle
 import pickletools
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, cast
 
 import ml_dtypes
@@ -44,30 +43,35 @@ STORAGES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class StorageType:
-    """Stands for PyTorch's class of storages of one type.
-
-    Attributes:
-      dtype: of the numbers in it.
-    """
-
-    dtype: np.dtype
-
-
 @dataclasses.dataclass
 class Storage:
     """Numbers that one or several tensors are views of.
 
     Attributes:
+      path: of the file.
       dtype: of the numbers.
       count: how many there are.
-      read: gets them, an array [count].
+      big: whether their bytes are big-endian.
+      raw: gets their bytes; in a legacy file the place of these is known later.
     """
 
+    path: str | os.PathLike[str]
     dtype: np.dtype
     count: int
-    read: Callable[[], np.ndarray] | None = None
+    big: bool
+    raw: Any = None
+
+    def read(self) -> np.ndarray:
+        """Gets the numbers [count], in the machine's own byte order; raises as `Tensor.numpy` does."""
+        try:
+            data = self.raw()
+            _check_bytes("a storage", len(data), self.dtype, self.count)
+        except Exception as error:  # zipfile has many; where it is sent to a place that is none, OSError too
+            if isinstance(error, OSError) and error.filename is not None:
+                raise
+            raise ValueError(f"{self.path}: damaged: {error or type(error).__name__}") from error
+        words = np.frombuffer(data, np.dtype(f"{'>' if self.big else '<'}u{self.dtype.itemsize}"))
+        return words.astype(words.dtype.newbyteorder("=")).view(self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,18 +90,13 @@ class Tensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    @property
-    def dtype(self) -> np.dtype:
-        """Of its numbers."""
-        return self.storage.dtype
-
     def numpy(self) -> np.ndarray:
         """The array, a copy.
 
         Raises:
           ValueError: the file has changed or its bytes are damaged.
         """
-        numbers = cast(Callable[[], np.ndarray], self.storage.read)()
+        numbers = self.storage.read()
         strides = [stride * numbers.itemsize for stride in self.strides]
         view = np.lib.stride_tricks.as_strided(numbers[self.offset :], self.shape, strides, writeable=False)
         return np.array(view, order="C")
@@ -127,13 +126,14 @@ def read_state_dict(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         ValueError: not such a file, a damaged one, or one that would have to be executed; the file is named.
     """
     saved = load(path)
+    found = f"a {type(saved).__name__}"
     if isinstance(saved, Mapping):
         for state in (saved, saved.get("model"), saved.get("state_dict")):
-            if state is not None and _is_state_dict(state):
-                return {name: tensor.numpy() for name, tensor in state.items()}
-    raise ValueError(
-        f"{path}: holds {_described(saved)}, expected a state dict, or one named 'model' or 'state_dict'"
-    )
+            tensors = dict(state) if isinstance(state, Mapping) else {}
+            if tensors and all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+                return {name: tensor.numpy() for name, tensor in tensors.items()}
+        found = f"a mapping of {', '.join(map(repr, list(saved)[:8]))}" if saved else "an empty mapping"
+    raise ValueError(f"{path}: holds {found}, expected a state dict, or one named 'model' or 'state_dict'")
 
 
 def _load_zip(path: str | os.PathLike[str], file: BinaryIO) -> Any:
@@ -156,11 +156,11 @@ def _load_zip(path: str | os.PathLike[str], file: BinaryIO) -> Any:
             name = f"{root}/data/{key}"
             _check_bytes(name, sizes.get(name), dtype, count)
 
-            def read() -> np.ndarray:
-                with _naming(path), zipfile.ZipFile(path) as again:
-                    return _numbers(again.read(name), dtype, count, order == b"big")
+            def raw() -> bytes:
+                with zipfile.ZipFile(path) as again:
+                    return again.read(name)
 
-            return Storage(dtype, count, read)
+            return Storage(path, dtype, count, order == b"big", raw)
 
         with archive.open(pickles[0]) as program:
             return _unpickled(io.BytesIO(program.read()), storage)
@@ -180,7 +180,7 @@ def _load_legacy(path: str | os.PathLike[str], file: mmap.mmap) -> Any:
     storages: dict[str, Storage] = {}
 
     def storage(dtype: np.dtype, key: str, count: int) -> Storage:
-        found = storages.setdefault(key, Storage(dtype, count))
+        found = storages.setdefault(key, Storage(path, dtype, count, big))
         if (found.dtype, found.count) != (dtype, count):
             raise pickle.UnpicklingError(f"storage {key!r} is named with two types or sizes")
         return found
@@ -190,11 +190,11 @@ def _load_legacy(path: str | os.PathLike[str], file: mmap.mmap) -> Any:
     if not isinstance(keys, list) or sorted(keys) != sorted(storages):
         raise pickle.UnpicklingError("the list of storages is not that of those named")
     for key in keys:
-        _place(path, file, storages[key], key, big)
+        _place(path, file, storages[key], key)
     return saved
 
 
-def _place(path: str | os.PathLike[str], file: mmap.mmap, storage: Storage, key: str, big: bool) -> None:
+def _place(path: str | os.PathLike[str], file: mmap.mmap, storage: Storage, key: str) -> None:
     """Notes where the bytes of the next storage of a legacy file are, and goes past them."""
     (count,) = struct.unpack("<q", file.read(8))
     if count != storage.count:
@@ -202,12 +202,12 @@ def _place(path: str | os.PathLike[str], file: mmap.mmap, storage: Storage, key:
     start, length = file.tell(), count * storage.dtype.itemsize
     _check_bytes(f"storage {key!r}", min(length, len(file) - start), storage.dtype, count)
 
-    def read() -> np.ndarray:
-        with _naming(path), open(path, "rb") as again:
+    def raw() -> bytes:
+        with open(path, "rb") as again:
             again.seek(start)
-            return _numbers(again.read(length), storage.dtype, count, big)
+            return again.read(length)
 
-    storage.read = read
+    storage.raw = raw
     file.seek(length, os.SEEK_CUR)
 
 
@@ -242,23 +242,18 @@ class _Unpickler(pickle.Unpickler):
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
             raise pickle.UnpicklingError("it refers to something that is not a storage")
         _, kind, key, _, count, *view = pid
-        if not isinstance(kind, StorageType) or not isinstance(key, str) or not _natural(count):
+        if kind not in STORAGES or not isinstance(key, str) or not _natural(count):
             raise pickle.UnpicklingError("a storage without type, key or size")
-        storage = self._storage(kind.dtype, key, count)
-        if not view or view[0] is None:
-            return storage
-        return _part(storage, *view[0][1:])
+        storage = self._storage(STORAGES[kind], key, count)
+        return storage if not view or view[0] is None else _part(storage, *view[0][1:])
 
 
 def _part(whole: Storage, offset: int, count: int) -> Storage:
     """A storage that is some of the numbers of another: only PyTorch 0.x made such."""
     if not (_natural(offset) and _natural(count)) or offset + count > whole.count:
         raise pickle.UnpicklingError("a storage that goes past the one it is part of")
-
-    def read() -> np.ndarray:
-        return cast(Callable[[], np.ndarray], whole.read)()[offset : offset + count]
-
-    return Storage(whole.dtype, count, read)
+    begin, end = (number * whole.dtype.itemsize for number in (offset, offset + count))
+    return dataclasses.replace(whole, count=count, raw=lambda: whole.raw()[begin:end])
 
 
 def _tensor(
@@ -292,8 +287,11 @@ ALLOWED: Mapping[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _parameter,
-    **{("torch", name): StorageType(dtype) for name, dtype in STORAGES.items()},
+    **{("torch", name): name for name in STORAGES},
 }
+
+
+_DICTIONARY = b"ccollections\nOrderedDict\n)R"
 
 
 def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
@@ -303,7 +301,7 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None
       ValueError: an array of a type that PyTorch has no storage for, by name.
     """
     storages = {dtype: name for name, dtype in STORAGES.items()}
-    program = [b"\x80\x02", _dictionary(), b"("]
+    program = [b"\x80\x02", _DICTIONARY, b"("]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for key, (name, array) in enumerate(arrays.items()):
             array = np.asarray(array)
@@ -318,16 +316,12 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None
                 b"(" + _text("storage") + f"ctorch\n{storages[dtype]}\n".encode(),
                 _text(str(key)) + _text("cpu") + _integer(array.size) + b"tQ",
                 _integer(0) + _integers(array.shape) + _integers(strides),
-                b"\x89" + _dictionary() + b"tR",
+                b"\x89" + _DICTIONARY + b"tR",
             ]
             archive.writestr(f"archive/data/{key}", numbers.astype(dtype.newbyteorder("<")).tobytes())
         archive.writestr("archive/data.pkl", b"".join((*program, b"u.")))
         archive.writestr("archive/byteorder", "little")
         archive.writestr("archive/version", "3\n")
-
-
-def _dictionary() -> bytes:
-    return b"ccollections\nOrderedDict\n)R"
 
 
 def _text(value: str) -> bytes:
@@ -345,13 +339,6 @@ def _integers(values: Any) -> bytes:
     return b"(" + b"".join(_integer(value) for value in values) + b"t"
 
 
-def _numbers(data: bytes, dtype: np.dtype, count: int, big: bool) -> np.ndarray:
-    """[count] of the machine's own byte order."""
-    _check_bytes("a storage", len(data), dtype, count)
-    raw = np.frombuffer(data, np.dtype(f"{'>' if big else '<'}u{dtype.itemsize}"))
-    return raw.astype(raw.dtype.newbyteorder("=")).view(dtype)
-
-
 def _check_bytes(name: str, found: int | None, dtype: np.dtype, count: int) -> None:
     if found != count * dtype.itemsize:
         raise pickle.UnpicklingError(
@@ -361,28 +348,3 @@ def _check_bytes(name: str, found: int | None, dtype: np.dtype, count: int) -> N
 
 def _natural(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-@contextlib.contextmanager
-def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of reading bytes, with the file's name."""
-    try:
-        yield
-    except Exception as error:  # zipfile has many; where it is sent to a place that is none, an OSError too
-        if isinstance(error, OSError) and error.filename is not None:
-            raise
-        raise ValueError(f"{path}: damaged: {error or type(error).__name__}") from error
-
-
-def _is_state_dict(value: Any) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and bool(value)
-        and all(isinstance(tensor, Tensor) for tensor in value.values())
-    )
-
-
-def _described(value: object) -> str:
-    if isinstance(value, Mapping):
-        return f"a mapping of {', '.join(map(repr, list(value)[:8]))}" if value else "an empty mapping"
-    return f"a {type(value).__name__}"

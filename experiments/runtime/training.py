@@ -26,7 +26,7 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, Shaped
 
 from experiments.runtime import mesh as mesh_lib
 
@@ -137,7 +137,7 @@ class Program:
             )
         self.task, self.parallel, self.mesh = task, self.layout.mode, self.layout.mesh()
         self.devices = self.mesh.size
-        self.replicated = mesh_lib.replicated(self.mesh)
+        self.replicated = NamedSharding(self.mesh, PartitionSpec())
         split = NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS))
         self._spread = jax.jit(
             lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.devices, *leaf.shape)), tree),
@@ -176,7 +176,8 @@ class Program:
         key = run_keys(task.seed)[1]
         if task.init_extra is not None:
             batch, extra = jax.eval_shape(task.sample, key, state.step, state.params, state.extra)
-            if jax.tree.map(_kind, extra) != jax.tree.map(_kind, state.extra):
+            kinds = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (extra, state.extra))
+            if kinds[0] != kinds[1]:
                 raise ValueError(
                     "sample must return an extra of the same structure, shapes and types as init_extra"
                 )
@@ -247,9 +248,8 @@ class Program:
 
     def _compile(self, function: Callable, *arguments: PyTree) -> Callable:
         if self.parallel == "pmap":
-            compiled = (
-                jax.pmap(function, axis_name=mesh_lib.AXIS, donate_argnums=0).lower(*arguments).compile()
-            )
+            mapped = jax.pmap(function, axis_name=mesh_lib.AXIS, donate_argnums=0)
+            compiled = mapped.lower(*arguments).compile()
 
             def first_trace(*arguments):
                 state, trace = compiled(*arguments)
@@ -274,7 +274,8 @@ class Program:
             mesh_lib.check_batch(batch, task.batch_size)
             batch = self._distribute(batch)
         if task.totals is not None:
-            batch = {**batch, **self._totals(task.totals, batch)}
+            found = task.totals(batch)
+            batch = {**batch, **(lax.psum(found, mesh_lib.AXIS) if self.parallel == "pmap" else found)}
         gradient, sums = self._gradient(state.params, batch, loss_key)
         if self.layout.fsdp:  # each device then sums only the part of a gradient that it keeps
             where = self.layout.state_shardings(self.mesh, gradient)
@@ -290,11 +291,6 @@ class Program:
         for leaf in jax.tree.leaves(params):
             finite &= jnp.all(jnp.isfinite(leaf))
         return TrainState(state.step + 1, params, opt_state, extra), Trace(ratios, finite)
-
-    def _totals(self, totals: Callable, batch: PyTree) -> dict[str, Scalar]:
-        """Sums over the rows of the whole batch, whose parts the loss will see."""
-        found = totals(batch)
-        return lax.psum(found, mesh_lib.AXIS) if self.parallel == "pmap" else found
 
     def _distribute(self, batch: PyTree) -> PyTree:
         """Gives each device its rows of a batch that was drawn as a whole."""
@@ -378,15 +374,8 @@ def local_gradient(loss: Loss, params: PyTree, batch: PyTree, key: PRNGKeyArray)
                 )
         if taken := {"loss", "grad_norm", "step"} & set(sums.metrics):
             raise ValueError(f"metrics of the loss's sums may not be named {', '.join(sorted(taken))}")
-        sums = jax.tree.map(_float_scalar, sums)
+        floats = jax.tree.map(lambda leaf: jnp.promote_types(jnp.result_type(leaf), jnp.float32), sums)
+        sums = jax.tree.map(jnp.asarray, sums, floats)
         return sums.numerator, sums
 
     return jax.grad(numerator, has_aux=True)(params)
-
-
-def _kind(leaf: Any) -> tuple:
-    return leaf.shape, leaf.dtype
-
-
-def _float_scalar(value: Scalar) -> Float[Array, ""]:
-    return jnp.asarray(value, jnp.promote_types(jnp.result_type(value), jnp.float32))

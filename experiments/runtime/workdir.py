@@ -1,5 +1,6 @@
 """The directory of a run: who may use it, which config it belongs to, and the summary at the end."""
 
+import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -9,6 +10,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +83,7 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     """Returns what keeps a run from being continued with another config: a line for each field that differs.
 
-    Args:
-        before: the config the run was started with, as `config_dict` returns it.
-        config: the config now. Fields declared `resumable` may differ, `steps` only upwards.
+    `before` is what `config_dict` returned. Fields declared `resumable` may differ, `steps` only upwards.
     """
     old, new = flatten(before), flatten(config_dict(config))
     if EXPERIMENT in new:
@@ -180,15 +180,12 @@ class Workdir:
             raise WorkdirError(f"{file} is damaged: its {wrong[0]} is {summary.get(wrong[0])!r:.60}")
         return summary
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
-        """Writes `summary.json`, whole or not at all."""
-        if processes.is_first():
-            write_json(self.path / "summary.json", summary)
-
-    def drop_summary(self) -> None:
-        """Removes a summary that training on will make untrue."""
-        if processes.is_first():
+    def write_summary(self, summary: dict[str, Any] | None) -> None:
+        """Writes `summary.json`; None removes one that training on will make untrue."""
+        if processes.is_first() and summary is None:
             (self.path / "summary.json").unlink(missing_ok=True)
+        elif processes.is_first():
+            write_json(self.path / "summary.json", summary)
 
     def close(self) -> None:
         """Lets others have the directory."""
@@ -196,15 +193,23 @@ class Workdir:
             self._lock.close()
 
 
+@contextlib.contextmanager
+def whole(path: Path) -> Generator[Path]:
+    """Yields a name to write a file under; even after a kill `path` is the old file or the whole new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Writes JSON so that a reader, or a process started after a kill, finds the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    """Writes JSON, whole or not at all."""
+    with whole(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def params_sha256(params: Any) -> str:
@@ -226,7 +231,6 @@ def params_sha256(params: Any) -> str:
 def surroundings() -> dict[str, Any]:
     """Where a run took place: devices, versions, and the commit of the code if it is a git checkout."""
     devices = jax.devices()
-    packages = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
     return {
         "devices": {
             "platform": devices[0].platform,
@@ -235,25 +239,27 @@ def surroundings() -> dict[str, Any]:
             "processes": jax.process_count(),
             "cpus": os.cpu_count(),
         },
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in packages},
-        },
+        "versions": versions("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"),
         "commit": _commit(),
     }
 
 
+def versions(*packages: str) -> dict[str, str]:
+    """The versions of Python and of packages, by name."""
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), **found}
+
+
 @functools.cache
 def _commit() -> str | None:
-    """The commit of this code, with `-dirty` if files were changed; None outside a checkout or without git.
-
-    Records in `results/` are not code: a measurement writes them, and another may follow it.
-    """
     return commit_of(Path(__file__).parent)
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit of the checkout that a folder is in, as `surroundings` tells it."""
+    """The commit of a folder's checkout, with `-dirty` if files were changed; None outside or without git.
+
+    Records in `results/` are not code: a measurement writes them, and another may follow it.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.exporting import Options, artifact, export_model, run_exported
+from experiments.exporting import Options, export_model, run_exported
 from tests.experiments.exporting.small import SUMS
 
 MODEL = dataclasses.replace(SUMS, lengths=(2,))
@@ -44,7 +44,7 @@ def test_a_failure_leaves_nothing_new_and_the_old_as_it_was(where, tmp_path, mon
     def full(_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(artifact.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="no space"):
         export_model(MODEL, target, Options(weights=where), today=datetime.date(2030, 1, 1))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

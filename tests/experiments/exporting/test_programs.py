@@ -88,8 +88,8 @@ def test_weights_are_named_by_their_place_and_split_along_model():
     assert {name: array.shape for name, array in weights.items()} == {"a": (8,), "b/kernel": (6, 8)}
     options = Options(sharding={"data": 2, "model": 4})
     assert programs.splits_of(weights, options) == {"b/kernel": [None, "model"]}
-    assert programs.split_of((8, 8), options) == ["model", None]
-    assert programs.split_of((6, 6), options) == []
+    others = {"square": np.ones((8, 8)), "odd": np.ones((6, 6))}
+    assert programs.splits_of(others, options) == {"square": ["model", None]}
     assert programs.splits_of(weights, Options(sharding={"data": 2})) == {}
     assert programs.split_of_input(options) == ["data"]
     assert programs.sizes(("batch", "length", 3), options, 5) == ["2*batch", 5, 3]

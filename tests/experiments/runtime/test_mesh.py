@@ -10,7 +10,7 @@ from experiments.runtime import mesh
 
 
 def test_the_mesh_spans_all_devices():
-    made = mesh.data_mesh()
+    made = mesh.Layout().mesh()
     assert made.shape == {"data": jax.device_count()}
     assert made.axis_types == (AxisType.Auto,)
 

@@ -46,7 +46,6 @@ def test_every_type(write, form, big):
     saved = torch_files.load(write(form({name: tensor(x) for name, x in want.items()}, big=big)))
     assert list(saved) == list(want)
     for name, found in saved.items():
-        assert found.dtype == want[name].dtype
         assert found.numpy().dtype == want[name].dtype
         assert found.numpy().dtype.isnative
         np.testing.assert_array_equal(found.numpy(), want[name])
@@ -153,9 +152,9 @@ def test_nothing_is_executed(write, tmp_path, monkeypatch, form, value, name):
 
 
 def test_nothing_let_in_can_be_called_into_running():
-    """What is let in are types of storages, which cannot be called, containers, and functions from here."""
+    """What is let in are names of storages, which cannot be called, containers, and functions from here."""
     for (module, _), value in torch_files.ALLOWED.items():
-        if isinstance(value, torch_files.StorageType):
+        if isinstance(value, str):
             assert not callable(value)
         else:
             assert value in (collections.OrderedDict, tuple) or value.__module__ == torch_files.__name__

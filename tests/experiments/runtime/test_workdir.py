@@ -158,8 +158,8 @@ def test_summaries_are_replaced_whole(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         workdir.write_summary({"step": float("nan")})
     assert workdir.read_summary() == summary
-    workdir.drop_summary()
-    workdir.drop_summary()
+    workdir.write_summary(None)
+    workdir.write_summary(None)
     assert workdir.read_summary() is None
     workdir.close()
 
