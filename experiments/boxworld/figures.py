@@ -16,7 +16,6 @@ import numpy as np
 from absl import flags
 
 from experiments import runtime
-from experiments.boxworld import pictures
 from experiments.boxworld.config import Config
 from experiments.boxworld.engine import type_of
 
@@ -104,6 +103,8 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
     if all(config.board.is_the_papers for config in configs.values()):
         for kind in dict.fromkeys(config.agent.kind for config in configs.values()):
             against_steps[f"{kind}, as published"] = (np.asarray(PUBLISHED_FRAMES) / unit[0], PUBLISHED[kind])
+    from experiments.boxworld import pictures  # here: it needs Matplotlib, which training does without
+
     draw = functools.partial(runtime.plots.curve_figure, ylabel="solved", ylim=(0, 1))
     title = "Fraction of training episodes solved"
     longest = max(found.seconds[-1] for found in known.values())
