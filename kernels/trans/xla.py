@@ -73,8 +73,8 @@ def backward(
     """Gradients of kernel_logits and premise from `forward`'s arrays, its results and the cotangent dU.
 
     dS = dU P^T, dK = S * (dS - Delta) with Delta = sum_y dU * U, dP = S^T dU, where S is computed again from
-    the log-sum-exp. `out` and `lse` may be those of
-    longer rows of which these columns are a part; the gradients are then those of the part.
+    the log-sum-exp. `out` and `lse` may be those of longer rows of which these columns are a part; the
+    gradients are then those of the part.
     """
     kernel_logits, premise, mask, out, lse, dout = operands
     dtype = lse.dtype
