@@ -11,8 +11,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from kernels.softmax import LOG2E
 from kernels.trans import gpu_pipeline
-from kernels.trans.gpu_pipeline import LOG2E, LOWEST, TILE, WARPGROUP_ROWS, Ring, Work
+from kernels.trans.gpu_pipeline import LOWEST, TILE, WARPGROUP_ROWS, Ring, Work
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Float

@@ -44,7 +44,8 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
     """Block sizes worth a try, the default first: heads a step, and the sides of a tile along X, A and Y."""
-    return {way: tpu_tiles.candidates(config, *arrays[:2], way) for way in ("forward", "backward")}
+    ways = ("forward", "backward")
+    return {way: tpu_tiles.candidates(config, arrays[0], arrays[1], way) for way in ways}
 
 
 def forward(

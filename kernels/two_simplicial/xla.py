@@ -57,7 +57,7 @@ def forward(
     *inputs, mask = arrays
     dtype, precision = accumulator(*inputs), _precision(*inputs)
     if not blocks and inputs[1].shape[1] <= FEW_KEYS:
-        out, lse = _forward_few(config, precision, *(a.astype(dtype) for a in inputs), mask)
+        out, lse = _forward_few(config, precision, mask, *(a.astype(dtype) for a in inputs))
         return out.astype(inputs[3].dtype), lse
 
     def at(tiling: Tiling, query, key1, key2, value, bilinear, *mask):
@@ -99,7 +99,7 @@ def backward(config: Config, *operands: Any, blocks: Blocks = None) -> tuple[Arr
     return tuple(g.astype(a.dtype) for g, a in zip(gradients, inputs, strict=True))
 
 
-def _forward_few(config, precision, query, key1, key2, value, bilinear, mask):
+def _forward_few(config, precision, mask, query, key1, key2, value, bilinear):
     """The definition, but for the sum over pairs: a product of matrices with so few rows costs far more.
 
     With M of two (the agents' virtual entities) all triples are fewer numbers than the queries have, and
