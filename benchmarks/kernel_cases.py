@@ -21,8 +21,8 @@ from kernels.trilinear import api as trilinear_api
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import api as two_simplicial_api
 from kernels.two_simplicial import shapes as two_simplicial_shapes
-from kernels.two_simplicial.plain import plain as two_simplicial_plain
 from kernels.two_simplicial.reference import Config as TwoSimplicialConfig
+from kernels.two_simplicial.reference import plain as two_simplicial_plain
 
 DIRECTIONS = ("forward", "both")  # both: forward and backward, all gradients
 

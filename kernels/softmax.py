@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import jax
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 MASKED = -1e30
 """The logit of a forbidden entry: finite, so that a row of nothing else makes no inf - inf."""
+LOG2E = math.log2(math.e)
+"""exp(x) = 2^(x LOG2E): the exponentials of hand-written kernels are powers of two."""
 
 
 def masked_softmax(

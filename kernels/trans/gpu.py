@@ -32,7 +32,7 @@ from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS
 from kernels.trans.reference import Config
 
 if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
+    from jaxtyping import Array, Float
 
 DTYPES = ("bfloat16", "float16")
 LONGEST = 1280  # rows, columns and outputs: 20 tiles of 64 x 64 in shared memory, and room for the rest
@@ -55,30 +55,16 @@ def unsupported(config: Config, kernel_logits: Any, premise: Any, mask: Any = No
 
 
 def forward(
-    config: Config,
-    kernel_logits: Float[Array, "B H X A"],
-    premise: Float[Array, "B H A Y"],
-    mask: Bool[Array, "b h x a"] | None = None,
-    *,
-    blocks: Mapping[str, int] | None = None,
-    interpret: bool = False,
+    config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: bool = False
 ) -> tuple[Float[Array, "B H X Y"], Float[Array, "B H X"]]:
-    """The result and the log-sum-exp: `reference.trans`, Chen (2023), Table 2, row "t, trans".
-
-    Args:
-        config: whether later columns are masked.
-        kernel_logits: the kernel before its softmax.
-        premise: v.
-        mask: True where allowed.
-        blocks: "warpgroups" and "width" as in `block_candidates`.
-        interpret: on a CPU.
-    """
+    """`reference.trans`, its arrays and results; `blocks` as in `block_candidates`, `interpret` on a CPU."""
+    kernel_logits, premise, mask = arrays
     (batch, heads, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
     out, lse = gpu_forward.run(
         _logits(kernel_logits, mask),
         _tiled(premise),
+        _plan("out", blocks, held=columns, streamed=outputs, rows=rows),
         row_offset=config.row_offset if config.causal else None,
-        **_plan("out", blocks, held=columns, streamed=outputs, rows=rows),
         programs=_multiprocessors(),
         interpret=interpret,
     )
@@ -87,18 +73,10 @@ def forward(
 
 
 def backward(
-    config: Config,
-    kernel_logits: Float[Array, "B H X A"],
-    premise: Float[Array, "B H A Y"],
-    mask: Bool[Array, "b h x a"] | None,
-    out: Float[Array, "B H X Y"],
-    lse: Float[Array, "B H X"],
-    dout: Float[Array, "B H X Y"],
-    *,
-    blocks: Mapping[str, int] | None = None,
-    interpret: bool = False,
+    config: Config, *operands: Any, blocks: Mapping[str, int] | None = None, interpret: bool = False
 ) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
-    """Gradients of kernel_logits and premise; see `gpu_backward`. Arguments as in `forward`."""
+    """Gradients of kernel_logits and premise from `forward`'s arrays, its results and the cotangent."""
+    kernel_logits, premise, mask, out, lse, dout = operands
     (_, _, rows, columns), outputs = kernel_logits.shape, premise.shape[3]
     dlogits, dpremise = gpu_backward.run(
         _logits(kernel_logits, mask),
@@ -106,8 +84,8 @@ def backward(
         _tiled(premise),
         _tiled(out),
         _tiled(dout),
+        _plan("passing", blocks, **_backward_sizes(rows, columns, outputs)),
         row_offset=config.row_offset if config.causal else None,
-        **_plan("passing", blocks, **_backward_sizes(rows, columns, outputs)),
         programs=_multiprocessors(),
         interpret=interpret,
     )
@@ -117,16 +95,14 @@ def backward(
     )
 
 
-def block_candidates(
-    config: Config, kernel_logits: Any, premise: Any, mask: Any = None
-) -> dict[str, list[dict[str, int]]]:
+def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
     """What to try when tuning; the first is the default.
 
     "warpgroups" (1 or 2) have 64 rows each, "width" is the columns of one product. What these leave of shared
     memory, the rings of tiles take.
     """
-    del config, mask
-    (rows, columns), outputs = kernel_logits.shape[2:], premise.shape[3]
+    del config
+    (rows, columns), outputs = arrays[0].shape[2:], arrays[1].shape[3]
     return {
         "forward": _candidates("out", held=columns, streamed=outputs, rows=rows),
         "backward": _candidates("passing", **_backward_sizes(rows, columns, outputs)),
@@ -135,11 +111,7 @@ def block_candidates(
 
 def _backward_sizes(rows: int, columns: int, outputs: int) -> dict[str, int]:
     """One kernel with two kinds of work: the larger of each size."""
-    return {
-        "held": max(rows, outputs),
-        "streamed": max(columns, outputs),
-        "rows": max(rows, columns),
-    }
+    return {"held": max(rows, outputs), "streamed": max(columns, outputs), "rows": max(rows, columns)}
 
 
 # ---- shared memory
@@ -149,10 +121,13 @@ def _backward_sizes(rows: int, columns: int, outputs: int) -> dict[str, int]:
 def _plan(
     third: str, blocks: Mapping[str, int] | None, *, held: int, streamed: int, rows: int
 ) -> dict[str, int]:
-    """The kernels' options for sizes: `blocks` where they fit, the default where they do not.
+    """A kernel's sizes: those of `blocks` where they fit, the default where they do not.
+
+    They are "warpgroups" of a program (1 or 2, of 64 rows each), "width" (the columns of one product: 64, 128
+    or 256) and the slots of its rings of tiles: "held", "streamed" (at least 2) and the `third`.
 
     Args:
-        third: the name of the ring beside "held" and "streamed".
+        third: "out" of the forward kernel, "passing" of the backward one.
         blocks: "warpgroups" and "width".
         held: the axis of which a program holds all tiles.
         streamed: the axis that products sweep over, `width` at a time.

@@ -14,6 +14,7 @@ two reads is served by the cache: six arrays cross the memory bus and not eight.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -22,8 +23,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from kernels.softmax import LOG2E
 from kernels.trans import gpu_pipeline
-from kernels.trans.gpu_pipeline import LOG2E, TILE, WARPGROUP_ROWS, Ring, Work
+from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS, Ring, Work
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Float
@@ -343,12 +345,7 @@ class _PremiseGradient:
 # -----------------------------------------------------------------------------------------------------
 
 
-def _kernel(
-    *refs: Any,
-    work: Work,
-    row_blocks: int,
-    row_offset: int | None,
-) -> None:
+def _kernel(*refs: Any, work: Work, row_blocks: int, row_offset: int | None) -> None:
     names = ("logits", "lse", "premise", "out", "dout", "dlogits", "dpremise")
     arrays, rings = dict(zip(names, refs, strict=False)), _Rings(*refs[len(names) :])
     rows, columns = (kind(rings, work, row_offset, arrays) for kind in (_LogitsGradient, _PremiseGradient))
@@ -376,13 +373,9 @@ def run(
     premise: Float[Array, "Z A Y"],
     out: Float[Array, "Z X Y"],
     dout: Float[Array, "Z X Y"],
+    sizes: Mapping[str, int],
     *,
     row_offset: int | None,
-    warpgroups: int,
-    width: int,
-    held: int,
-    streamed: int,
-    passing: int,
     programs: int,
     interpret: bool,
 ) -> tuple[Float[Array, "Z X A"], Float[Array, "Z A Y"]]:
@@ -394,16 +387,13 @@ def run(
         premise: v.
         out: u, from the forward pass.
         dout: du.
+        sizes: those of `gpu._plan`; passing are the tiles that are met once.
         row_offset: of the causal mask, None without one.
-        warpgroups: of a program, 1 or 2; each has 64 rows or columns.
-        width: columns a product covers, 64, 128 or 256.
-        held: slots for held tiles, at least as many as the rows and the outputs have tiles.
-        streamed: slots for streamed tiles, at least 2.
-        passing: slots for tiles that are met once, at least 2.
         programs: how many the chip runs at once.
         interpret: on a CPU.
     """
     batch, rows, columns = logits.shape
+    warpgroups, width, streamed = (sizes[name] for name in ("warpgroups", "width", "streamed"))
     block = warpgroups * WARPGROUP_ROWS
     row_blocks, column_blocks = pl.cdiv(rows, block), pl.cdiv(columns, block)
     work = Work(batch, row_blocks + column_blocks, warpgroups, programs)
@@ -419,9 +409,9 @@ def run(
         ),
         scratch_types=(
             Ring.scratch(4, (TILE,), jnp.float32, warpgroups, swizzled=False),
-            Ring.scratch(held, tile, logits.dtype, warpgroups, copies=warpgroups),
+            Ring.scratch(sizes["held"], tile, logits.dtype, warpgroups, copies=warpgroups),
             (both, *streamed_ring[1:]),
-            Ring.scratch(passing, tile, logits.dtype, warpgroups, copies=warpgroups),
+            Ring.scratch(sizes["passing"], tile, logits.dtype, warpgroups, copies=warpgroups),
         ),
         interpret=interpret,
     )(logits, lse, premise, out, dout)

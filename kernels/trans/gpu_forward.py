@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -10,27 +11,17 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from kernels.softmax import LOG2E
 from kernels.trans import gpu_pipeline
-from kernels.trans.gpu_pipeline import LOG2E, LOWEST, TILE, WARPGROUP_ROWS, Ring, Work
+from kernels.trans.gpu_pipeline import LOWEST, TILE, WARPGROUP_ROWS, Ring, Work
 
 if TYPE_CHECKING:
     from jaxtyping import Array, Float
 
 
-def _kernel(
-    logits_gmem: Any,
-    premise_gmem: Any,
-    out_gmem: Any,
-    lse_gmem: Any,
-    logits_scratch: Any,
-    premise_scratch: Any,
-    out_smem: Any,
-    lse_smem: Any,
-    *,
-    work: Work,
-    row_offset: int | None,
-) -> None:
-    logits_ring, premise_ring = Ring(*logits_scratch), Ring(*premise_scratch)
+def _kernel(*refs: Any, work: Work, row_offset: int | None) -> None:
+    (logits_gmem, premise_gmem, out_gmem, lse_gmem), (*scratch, out_smem, lse_smem) = refs[:4], refs[4:]
+    logits_ring, premise_ring = (Ring(*buffers) for buffers in scratch)
     width = premise_ring.tiles.shape[2]
     all_tiles, sweeps = logits_gmem.shape[2] // TILE, pl.cdiv(premise_gmem.shape[2], width)
 
@@ -137,13 +128,9 @@ def _kernel(
 def run(
     logits: Float[Array, "Z X A"],
     premise: Float[Array, "Z A Y"],
+    sizes: Mapping[str, int],
     *,
     row_offset: int | None,
-    warpgroups: int,
-    width: int,
-    held: int,
-    streamed: int,
-    out: int,
     programs: int,
     interpret: bool,
 ) -> tuple[Float[Array, "Z X Y"], Float[Array, "Z X"]]:
@@ -152,17 +139,14 @@ def run(
     Args:
         logits: masked ones -inf. Rows are a multiple of 8 and columns of 64, of which the copies' tiles are.
         premise: of the same 16-bit dtype.
+        sizes: those of `gpu._plan`; held are the logits, streamed the premise.
         row_offset: of the causal mask, None without one.
-        warpgroups: of a program, 1 or 2; each has 64 rows.
-        width: columns of the premise a product covers, 64, 128 or 256.
-        held: slots for tiles of the logits, at least as many as their columns have tiles.
-        streamed: slots for tiles of the premise, at least 2.
-        out: slots for tiles of the result, for each warpgroup.
         programs: how many the chip runs at once.
         interpret: on a CPU.
     """
     batch, rows, _ = logits.shape
-    out = min(out, width // TILE)  # chunks take turns in the slots of `out`, in every sweep from the first
+    warpgroups, width = sizes["warpgroups"], sizes["width"]
+    out = min(sizes["out"], width // TILE)  # chunks take turns in these slots, in every sweep from the first
     work = Work(batch, pl.cdiv(rows, warpgroups * WARPGROUP_ROWS), warpgroups, programs)
     held_tile = (warpgroups, WARPGROUP_ROWS, TILE)
     return work.launch(
@@ -173,8 +157,8 @@ def run(
             gpu_pipeline.array_type((batch, rows), jnp.float32, logits),
         ),
         scratch_types=(
-            Ring.scratch(held, held_tile, logits.dtype, warpgroups, copies=warpgroups),
-            Ring.scratch(streamed, (TILE, width), premise.dtype, warpgroups),
+            Ring.scratch(sizes["held"], held_tile, logits.dtype, warpgroups, copies=warpgroups),
+            Ring.scratch(sizes["streamed"], (TILE, width), premise.dtype, warpgroups),
             gpu_pipeline.tile_scratch((warpgroups, out, WARPGROUP_ROWS, TILE), premise.dtype),
             plgpu.SMEM((warpgroups, WARPGROUP_ROWS), jnp.float32),
         ),

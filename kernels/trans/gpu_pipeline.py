@@ -1,7 +1,6 @@
 """What the Hopper kernels of trans share: rings of tiles in shared memory, and work dealt out to programs."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 WARPGROUP_ROWS = 64  # rows of one wgmma instruction
 TILE = 64  # columns of 16-bit numbers in the widest swizzle, 128 bytes
-LOG2E = math.log2(math.e)
 LOWEST = -1e30  # where maxima start: finite, so that a row of -inf does not give inf - inf
 TRANSFORMS = (plgpu.TilingTransform((8, TILE)), plgpu.SwizzleTransform(128))
 

@@ -24,7 +24,7 @@ from kernels.trans.tpu_backward import backward
 from kernels.trans.tpu_tiles import Here, Tiles
 
 if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
+    from jaxtyping import Array, Float
 
 __all__ = ["backward", "block_candidates", "forward", "unsupported"]
 
@@ -44,31 +44,22 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
 
 def block_candidates(config: Config, *arrays: Any) -> dict[str, list[dict[str, int]]]:
     """Block sizes worth a try, the default first: heads a step, and the sides of a tile along X, A and Y."""
-    return {
-        direction: tpu_tiles.candidates(config, arrays[0], arrays[1], direction)
-        for direction in ("forward", "backward")
-    }
+    ways = ("forward", "backward")
+    return {way: tpu_tiles.candidates(config, arrays[0], arrays[1], way) for way in ways}
 
 
 def forward(
-    config: Config,
-    kernel_logits: Float[Array, "B H X A"],
-    premise: Float[Array, "B H A Y"],
-    mask: Bool[Array, "b h x a"] | None = None,
-    *,
-    blocks: Mapping[str, int] | None = None,
-    interpret: Any = False,
+    config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: Any = False
 ) -> tuple[Float[Array, "B H X Y"], Float[Array, "B H X"]]:
-    """The result and the log of the softmax's denominator; see `reference.trans`.
+    """`reference.trans`, its arrays and results.
 
     Args:
         config: static settings.
-        kernel_logits: the kernel before its softmax.
-        premise: what it is applied to.
-        mask: True where allowed; each size is full or 1.
+        *arrays: kernel_logits, premise and mask or None.
         blocks: "heads" (divides H), and "rows", "columns", "outputs", the sides of a tile, multiples of 128.
         interpret: run on a CPU; True, or `pltpu.InterpretParams`.
     """
+    kernel_logits, premise, mask = arrays
     out, lse = tpu_tiles.run(
         _forward,
         tpu_tiles.tiles(config, kernel_logits, premise, "forward", blocks),

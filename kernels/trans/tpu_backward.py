@@ -25,22 +25,14 @@ from kernels.trans.reference import Config
 from kernels.trans.tpu_tiles import Here, Tiles
 
 if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
+    from jaxtyping import Array, Float
 
 
 def backward(
-    config: Config,
-    kernel_logits: Float[Array, "B H X A"],
-    premise: Float[Array, "B H A Y"],
-    mask: Bool[Array, "b h x a"] | None,
-    out: Float[Array, "B H X Y"],
-    lse: Float[Array, "B H X"],
-    dout: Float[Array, "B H X Y"],
-    *,
-    blocks: Mapping[str, int] | None = None,
-    interpret: Any = False,
+    config: Config, *operands: Any, blocks: Mapping[str, int] | None = None, interpret: Any = False
 ) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
-    """Gradients of kernel_logits and premise; arguments as in `tpu.forward`, and its results."""
+    """Gradients of kernel_logits and premise from `tpu.forward`'s arrays, its results and the cotangent."""
+    kernel_logits, premise, mask, out, lse, dout = operands
     tiles = tpu_tiles.tiles(config, kernel_logits, premise, "backward", blocks)
     kernel, result, gradient = (kernel_logits, "XA"), (out, "XY"), (dout, "XY")
     ends = (lse[:, :, None], "1X")

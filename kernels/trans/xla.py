@@ -34,22 +34,10 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
 
 
 def forward(
-    config: Config,
-    kernel_logits: Float[Array, "B H X A"],
-    premise: Float[Array, "B H A Y"],
-    mask: Bool[Array, "b h x a"] | None = None,
-    *,
-    blocks: Mapping[str, int] | None = None,
+    config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None
 ) -> tuple[Float[Array, "B H X Y"], Float[Array, "B H X"]]:
-    """The result and the log of the softmax's denominator; see `reference.trans`.
-
-    Args:
-        config: static settings.
-        kernel_logits: the kernel before its softmax.
-        premise: what it is applied to.
-        mask: True where allowed; each size is full or 1.
-        blocks: "rows", how many rows a tile has; it matters with a causal mask only.
-    """
+    """`reference.trans`, its arrays and results. `blocks` has the "rows" of a tile under a causal mask."""
+    kernel_logits, premise, mask = arrays
     tiles = row_tiles(config, kernel_logits, blocks)
     parts = [
         _forward_tile(
@@ -80,21 +68,15 @@ def _forward_tile(config, kernel_logits, premise, mask):
 
 
 def backward(
-    config: Config,
-    kernel_logits: Float[Array, "B H X A"],
-    premise: Float[Array, "B H A Y"],
-    mask: Bool[Array, "b h x a"] | None,
-    out: Float[Array, "B H X Y"],
-    lse: Float[Array, "B H X"],
-    dout: Float[Array, "B H X Y"],
-    *,
-    blocks: Mapping[str, int] | None = None,
+    config: Config, *operands: Any, blocks: Mapping[str, int] | None = None
 ) -> tuple[Float[Array, "B H X A"], Float[Array, "B H A Y"]]:
-    """Gradients of kernel_logits and premise, the softmax S computed again from lse.
+    """Gradients of kernel_logits and premise from `forward`'s arrays, its results and the cotangent dU.
 
-    dS = dU P^T, dK = S * (dS - Delta) with Delta = sum_y dU * U, dP = S^T dU. `out` and `lse` may be those of
-    longer rows of which these columns are a part; the gradients are then those of the part.
+    dS = dU P^T, dK = S * (dS - Delta) with Delta = sum_y dU * U, dP = S^T dU, where S is computed again from
+    the log-sum-exp. `out` and `lse` may be those of longer rows of which these columns are a part; the
+    gradients are then those of the part.
     """
+    kernel_logits, premise, mask, out, lse, dout = operands
     dtype = lse.dtype
     delta = jnp.sum(dout.astype(dtype) * out.astype(dtype), axis=-1, keepdims=True)
     lse = lse[..., None]
@@ -136,9 +118,7 @@ def default_rows(config: Config, rows: int) -> int:
     return max(FEWEST_ROWS, -(-rows // MOST_TILES)) if config.causal else rows
 
 
-def row_tiles(
-    config: Config, kernel_logits: Any, blocks: Mapping[str, int] | None
-) -> list[tuple[int, int, int]]:
+def row_tiles(config: Config, kernel_logits: Any, blocks: Mapping[str, int] | None) -> list[tuple[int, ...]]:
     """(first row, row after the last, column after the last that any of them sees) of each tile."""
     rows, columns = kernel_logits.shape[2:]
     if not config.causal:

@@ -21,13 +21,12 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from kernels.softmax import MASKED
+from kernels.softmax import LOG2E, MASKED
 from kernels.trilinear import gpu_sweep as sweep
 from kernels.trilinear.gpu_backward import CANDIDATES as BACKWARD_CANDIDATES
 from kernels.trilinear.gpu_backward import backward
 from kernels.trilinear.gpu_layout import (
     FEATURES,
-    LOG2E,
     Geometry,
     arranged,
     as_keys,

@@ -29,10 +29,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from kernels.softmax import MASKED
+from kernels.softmax import LOG2E, MASKED
 from kernels.trilinear import gpu_sweep as sweep
 from kernels.trilinear.gpu_layout import (
-    LOG2E,
     Geometry,
     arranged,
     as_keys,

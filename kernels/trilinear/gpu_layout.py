@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from jaxtyping import Array, Float
 
 FEATURES = (64, 128)  # what the tiles are written for; fewer are padded with zeros
-LOG2E = math.log2(math.e)
 
 
 @dataclasses.dataclass(frozen=True)

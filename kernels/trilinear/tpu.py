@@ -12,12 +12,12 @@ The loop over first keys goes by distance, as that of the blockwise path does (s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from kernels.softmax import LOG2E
 from kernels.trilinear import tpu_backward, tpu_forward
 from kernels.trilinear.reference import Config, in_order
 from kernels.trilinear.tpu_plan import LANES, Plan, make_plan
@@ -90,7 +90,7 @@ def backward(
         plan,
         plan.heads_of(query),
         plan.heads_of(dout.astype(query.dtype)),
-        plan.rows_of(lse * math.log2(math.e)),
+        plan.rows_of(lse * LOG2E),
         plan.rows_of(jnp.swapaxes(delta, 1, 2)),
         *_resident(plan, keys),
         interpret=interpret,

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.softmax import MASKED
+from kernels.softmax import LOG2E, MASKED
 from kernels.trilinear.tpu_plan import Plan, Tile, side_by_side
 
 
@@ -56,26 +56,11 @@ def sweep(
     )(query, dout, lse, delta, *keys)
 
 
-def _kernel(
-    plan,
-    q_ref,
-    g_ref,
-    lse_ref,
-    delta_ref,
-    k1_ref,
-    v1_ref,
-    k2_ref,
-    v2_ref,
-    dq_ref,
-    dk1_ref,
-    dv1_ref,
-    dk2_ref,
-    dv2_ref,
-    dq_sum_ref,
-):
+def _kernel(plan, q_ref, g_ref, lse_ref, delta_ref, k1_ref, v1_ref, k2_ref, v2_ref, *written):
+    dq_ref, dk1_ref, dv1_ref, dk2_ref, dv2_ref, dq_sum_ref = written
     tile = Tile(plan)
     heads, queries, features = q_ref.shape
-    factor = plan.config.scale * math.log2(math.e)  # logits are powers of two
+    factor = plan.config.scale * LOG2E  # logits are powers of two
 
     @pl.when((pl.program_id(3) == 0) & (pl.program_id(4) == 0))
     def _():
@@ -87,35 +72,24 @@ def _kernel(
     position = tile.positions()
     dq_sum_ref[...] = jnp.zeros_like(dq_sum_ref)
 
-    def block(n, _):
-        low = blocks_low + n * plan.second
-        second = tile.second_rows(low)
-        k2, v2 = k2_ref[second, :], v2_ref[second, :]
-        bias = side_by_side([tile.bias(low)] * heads)
+    def pairs(step, first, second, k2, v2, bias):
+        k1, v1 = k1_ref[first, :][None], v1_ref[first, :][None]
+        a = (q * k1).reshape(heads * queries, features).astype(plan.dtype)
+        b = (g * v1).reshape(heads * queries, features).astype(plan.dtype)
+        # A first key before position 0 is left out by a row of numbers: its weights are exp(-huge).
+        shift = jnp.where(position >= step, lse, -MASKED) if plan.config.causal else lse
+        weight = jnp.exp2(plan.product(k2, a, (1, 1)) + bias - shift)
+        dlogit = weight * (plan.product(v2, b, (1, 1)) - delta)
+        weight, dlogit = weight.astype(plan.dtype), dlogit.astype(plan.dtype)
+        dk2_ref[second, :] += plan.product(dlogit, a, (1, 0))
+        dv2_ref[second, :] += plan.product(weight, b, (1, 0))
+        da = plan.product(dlogit, k2, (0, 0)).reshape(heads, queries, features)
+        db = plan.product(weight, v2, (0, 0)).reshape(heads, queries, features)
+        dq_sum_ref[...] += da * k1
+        dk1_ref[first, :] += _over_queries(plan, da * q)
+        dv1_ref[first, :] += _over_queries(plan, db * g)
 
-        def pairs(step, _):
-            first = tile.first_rows(step)
-            k1, v1 = k1_ref[first, :][None], v1_ref[first, :][None]
-            a = (q * k1).reshape(heads * queries, features).astype(plan.dtype)
-            b = (g * v1).reshape(heads * queries, features).astype(plan.dtype)
-            # A first key before position 0 is left out by a row of numbers: its weights are exp(-huge).
-            shift = jnp.where(position >= step, lse, -MASKED) if plan.config.causal else lse
-            weight = jnp.exp2(plan.product(k2, a, (1, 1)) + bias - shift)
-            dlogit = weight * (plan.product(v2, b, (1, 1)) - delta)
-            weight, dlogit = weight.astype(plan.dtype), dlogit.astype(plan.dtype)
-            dk2_ref[second, :] += plan.product(dlogit, a, (1, 0))
-            dv2_ref[second, :] += plan.product(weight, b, (1, 0))
-            da = plan.product(dlogit, k2, (0, 0)).reshape(heads, queries, features)
-            db = plan.product(weight, v2, (0, 0)).reshape(heads, queries, features)
-            dq_sum_ref[...] += da * k1
-            dk1_ref[first, :] += _over_queries(plan, da * q)
-            dv1_ref[first, :] += _over_queries(plan, db * g)
-            return 0
-
-        return jax.lax.fori_loop(0, tile.steps(), pairs, 0)
-
-    blocks_low, count = tile.blocks()
-    jax.lax.fori_loop(0, count, block, 0)
+    tile.over_pairs(k2_ref, v2_ref, pairs)
     dq_ref[...] = (dq_sum_ref[...] * plan.config.scale).astype(dq_ref.dtype)
 
     @pl.when((pl.program_id(3) == plan.grid[3] - 1) & (pl.program_id(4) == plan.grid[4] - 1))

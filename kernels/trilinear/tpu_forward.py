@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.softmax import MASKED
-from kernels.trilinear.tpu_plan import LANES, Plan, Tile, side_by_side
+from kernels.softmax import LOG2E, MASKED
+from kernels.trilinear.tpu_plan import LANES, Plan, Tile
 
 # How far logits (powers of two) may rise above the maximum that weights are taken against before sums are
 # rescaled: sums of weights up to 2^64 are as exact as sums of weights up to 1, and far from overflow.
@@ -60,7 +60,7 @@ def _kernel(plan, q_ref, k1_ref, v1_ref, k2_ref, v2_ref, out_ref, lse_ref, sum_r
     tile = Tile(plan)
     heads, queries, features = q_ref.shape
     # Logits are powers of two: the exponential's own factor goes into the scale.
-    q = q_ref[...].astype(jnp.float32) * (plan.config.scale * math.log2(math.e))
+    q = q_ref[...].astype(jnp.float32) * (plan.config.scale * LOG2E)
     position = tile.positions()
     sum_ref[...] = jnp.zeros_like(sum_ref)
     top_ref[...] = jnp.full_like(top_ref, MASKED)
@@ -72,50 +72,38 @@ def _kernel(plan, q_ref, k1_ref, v1_ref, k2_ref, v2_ref, out_ref, lse_ref, sum_r
         parts = [spread[:, h * queries : (h + 1) * queries] for h in range(heads)]
         return jnp.stack([jnp.transpose(part)[:, :features] for part in parts])
 
-    def block(n, _):
-        low = blocks_low + n * plan.second
-        second = tile.second_rows(low)
-        k2, v2 = k2_ref[second, :], v2_ref[second, :]
-        bias = side_by_side([tile.bias(low)] * heads)
+    def pairs(step, first, _, k2, v2, bias):
+        # Where the first key is before position 0 its row is zeros. A row of numbers is enough to leave
+        # such a query out: its maximum does not count, and its weights are exp(-huge).
+        there = position >= step if plan.config.causal else jnp.full(position.shape, True)
 
-        def pairs(step, _):
-            first = tile.first_rows(step)
-            # Where the first key is before position 0 its row is zeros. A row of numbers is enough to leave
-            # such a query out: its maximum does not count, and its weights are exp(-huge).
-            there = position >= step if plan.config.causal else jnp.full(position.shape, True)
+        def logits():
+            left = (q * k1_ref[first, :][None]).reshape(heads * queries, features)
+            return plan.product(k2, left, (1, 1)) + bias
 
-            def logits():
-                left = (q * k1_ref[first, :][None]).reshape(heads * queries, features)
-                return plan.product(k2, left, (1, 1)) + bias
+        def weighted(logit, top):
+            weight = jnp.exp2(logit - jnp.where(there, top, -MASKED))
+            part = plan.product(weight, v2, (0, 0)).reshape(heads, queries, features)
+            return part * v1_ref[first, :][None], jnp.sum(weight, axis=0, keepdims=True)
 
-            def weighted(logit, top):
-                weight = jnp.exp2(logit - jnp.where(there, top, -MASKED))
-                part = plan.product(weight, v2, (0, 0)).reshape(heads, queries, features)
-                return part * v1_ref[first, :][None], jnp.sum(weight, axis=0, keepdims=True)
+        logit, before = logits(), top_ref[...]
+        top = jnp.where(there, jnp.maximum(before, jnp.max(logit, axis=0, keepdims=True)), before)
+        part, total = weighted(logit, before)
 
-            logit, before = logits(), top_ref[...]
-            top = jnp.where(there, jnp.maximum(before, jnp.max(logit, axis=0, keepdims=True)), before)
-            part, total = weighted(logit, before)
+        @pl.when(jnp.max(top - before) <= MARGIN)
+        def _():
+            sum_ref[...] += part
+            total_ref[...] += total
 
-            @pl.when(jnp.max(top - before) <= MARGIN)
-            def _():
-                sum_ref[...] += part
-                total_ref[...] += total
+        @pl.when(jnp.max(top - before) > MARGIN)
+        def _():
+            part, total = weighted(logits(), top)
+            rescale = jnp.exp2(before - top)
+            sum_ref[...] = sum_ref[...] * by_query(rescale) + part
+            total_ref[...] = total_ref[...] * rescale + total
+            top_ref[...] = top
 
-            @pl.when(jnp.max(top - before) > MARGIN)
-            def _():
-                part, total = weighted(logits(), top)
-                rescale = jnp.exp2(before - top)
-                sum_ref[...] = sum_ref[...] * by_query(rescale) + part
-                total_ref[...] = total_ref[...] * rescale + total
-                top_ref[...] = top
-
-            return 0
-
-        return jax.lax.fori_loop(0, tile.steps(), pairs, 0)
-
-    blocks_low, count = tile.blocks()
-    jax.lax.fori_loop(0, count, block, 0)
+    tile.over_pairs(k2_ref, v2_ref, pairs)
     total = total_ref[...]
     out_ref[...] = (sum_ref[...] * by_query(1 / total)).astype(out_ref.dtype)
     lse = (top_ref[...] + jnp.log2(total)) * math.log(2.0)

@@ -9,7 +9,7 @@ no block ends outside. Position p of segment s is in row p - s * segment + front
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -202,6 +202,28 @@ class Tile:
     def second_rows(self, low: Array) -> Any:
         """The rows of the block of second keys from position `low` on."""
         return pl.ds(pl.multiple_of(self._row0 + low, LANES), self.plan.second)
+
+    def over_pairs(self, keys: Any, values: Any, body: Callable[..., None]) -> None:
+        """Calls `body(step, first rows, second rows, keys, values, bias)` for all that the tile sees.
+
+        `keys` and `values` are references to the second ones; the body gets those of its block.
+        """
+        plan = self.plan
+
+        def block(n, _):
+            low = start + n * plan.second
+            second = self.second_rows(low)
+            k2, v2 = keys[second, :], values[second, :]
+            bias = side_by_side([self.bias(low)] * plan.heads)
+
+            def pairs(step, _):
+                body(step, self.first_rows(step), second, k2, v2, bias)
+                return 0
+
+            return jax.lax.fori_loop(0, self.steps(), pairs, 0)
+
+        start, count = self.blocks()
+        jax.lax.fori_loop(0, count, block, 0)
 
     def positions(self) -> Array:
         """The position of each row of a tile, [1, heads * T]."""

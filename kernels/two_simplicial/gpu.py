@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from kernels.softmax import MASKED
+from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_backward, gpu_forward, gpu_operands
-from kernels.two_simplicial.gpu_tiles import LOG2_E
 from kernels.two_simplicial.reference import Config
 
 if TYPE_CHECKING:
@@ -59,11 +58,7 @@ def forward(
 ) -> tuple[Float[Array, "B N H F"], Float[Array, "B H N"]]:
     """`reference.two_simplicial_attention` by the forward kernel: its arrays and its results.
 
-    Args:
-      config: the logit and its settings.
-      *arrays: query, key1, key2, value, bilinear, mask or None.
-      blocks: "k" keys of a tile, "j" tiles of a pipeline step, "stages" of the pipeline.
-      interpret: on a CPU.
+    `blocks` are "k" keys of a tile, "j" tiles of a pipeline step and "stages" of the pipeline.
 
     Raises:
       NotImplementedError: for arguments that `unsupported` names.
@@ -75,7 +70,7 @@ def forward(
     weights = jnp.exp2(sums - top)
     total = jnp.sum(weights, axis=0, keepdims=True)
     out = problem.ungrouped(jnp.sum(outs * (weights / total)[..., None], axis=0))
-    lse = jnp.where(top > 0.5 * MASKED, (top + jnp.log2(total)) / LOG2_E, 0.0)
+    lse = jnp.where(top > 0.5 * MASKED, (top + jnp.log2(total)) / LOG2E, 0.0)
     lse = problem.ungrouped(lse[0])
     n, _, _, features = problem.sizes
     out, lse = out[:, :, :n, :features].swapaxes(1, 2), lse[:, :, :n]
@@ -90,11 +85,8 @@ def backward(
 ) -> tuple[Array, ...]:
     """Gradients of query, key1, key2, value and bilinear, each in its type.
 
-    Args:
-      config: the logit and its settings.
-      *operands: those of `forward`, what it returned, and the gradient of its output.
-      blocks: as `forward`; "j" times "k" is a multiple of 64.
-      interpret: on a CPU.
+    `operands` are the arrays of `forward`, its results, and the gradient of its output; `blocks` are as
+    there, "j" times "k" a multiple of 64.
 
     Raises:
       NotImplementedError: for arguments that `unsupported` names.

@@ -14,9 +14,10 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax import lax
 
+from kernels.softmax import LOG2E
 from kernels.two_simplicial import gpu_tiles as tiles
 from kernels.two_simplicial.gpu_forward import linear_factors, pair_specs, restrict
-from kernels.two_simplicial.gpu_tiles import COLUMN, LOG2_E, ROW, ROWS, TILE, Plan
+from kernels.two_simplicial.gpu_tiles import COLUMN, ROW, ROWS, TILE, Plan
 
 
 def query_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, ...]:
@@ -31,42 +32,19 @@ def query_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, .
       operands: those of `gpu_forward.attend`; shift [Z, N], what is subtracted from logits times log2 e (the
         log-sum-exp, of the triple product less log2 s); delta [Z, N]; d0.. [Z, N, F], the output's gradient.
     """
-    names = tuple(operands)
-
-    def body(*references):
-        _query_side(plan, dict(zip(names, references[: len(names)], strict=True)), *references[len(names) :])
-
     z, q, k, n = plan.groups, plan.q_steps * ROWS, plan.k_steps, plan.first
-    douts = plgpu.SMEM(
-        (ROWS, plan.features), jnp.bfloat16, transforms=tiles.swizzled(plan.features, plan.k_block)
-    )
+    fetched = [tiles.matrix(ROWS, plan.features, plan.k_block)] * plan.value_parts
     if plan.linear:
         shapes = [(z, k, q, plan.depth)]
-        queries = plgpu.SMEM(
-            (ROWS, plan.depth), jnp.bfloat16, transforms=tiles.swizzled(plan.depth, plan.k_block)
-        )
-        fetched = [*[douts] * plan.value_parts, *[queries] * plan.query_parts]
-        results = [_result(plan.depth)]
+        fetched += plan.queries_of_tile()
+        results = [tiles.matrix(ROWS, plan.depth, dtype=jnp.float32)]
     else:
         shapes = [(z, k, n, q), (z, q, plan.second), (z, k, q)]
-        vectors = [plgpu.SMEM((tiles.line(size),), jnp.float32) for size in (plan.first, plan.second)]
-        fetched = [*[douts] * plan.value_parts, *vectors]
-        results = [_result(plan.k_block), plgpu.SMEM((ROWS,), jnp.float32)]
+        fetched += plan.vectors()
+        results = [tiles.matrix(ROWS, plan.k_block, dtype=jnp.float32), plgpu.SMEM((ROWS,), jnp.float32)]
         results += [plgpu.SMEM((2, plan.j_block, ROWS), jnp.float32)]
-    return plgpu.kernel(
-        body,
-        kernel_name="two_simplicial_query_side",
-        out_type=tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
-        scratch_types=(tuple(results), tuple(fetched), plgpu.Barrier(num_arrivals=len(fetched))),
-        grid=(z, plan.q_steps, k),
-        grid_names=("group", "tile", "k"),
-        **plan.parameters,
-    )(*operands.values())
-
-
-def _result(features: int, rows: int = ROWS):
-    """Shared memory from which a float32 tile is written out."""
-    return plgpu.SMEM((rows, features), jnp.float32, transforms=tiles.swizzled(features, dtype=jnp.float32))
+    scratch = (tuple(results), tuple(fetched), plgpu.Barrier(num_arrivals=len(fetched)))
+    return plan.launch("query_side", _query_side, operands, shapes, scratch, group=z, tile=plan.q_steps, k=k)
 
 
 def _query_side(plan, inputs, *references):
@@ -101,7 +79,7 @@ def _query_side(plan, inputs, *references):
             block = dict(zip(specs, references, strict=True))
             products = []
             for i, factors in enumerate(linear_factors(plan, queries, block)):
-                logit = tiles.multiply(plan, (ROWS, width), factors) * (plan.scale * LOG2_E)
+                logit = tiles.multiply(plan, (ROWS, width), factors) * (plan.scale * LOG2E)
                 weight = jnp.exp2(restrict(plan, logit, block, i) - shift)
                 g = weight * (_dweight(plan, douts, block, i) - delta)
                 keys = [block[f"c{p}"].at[pl.ds(i * width, width)] for p in range(plan.value_parts)]
@@ -173,42 +151,27 @@ def pair_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, ..
       operands: those of `query_side`, but one `rows` [Z, 4, N] of s, e, the log-sum-exp times log2 e, and
         delta instead of the vectors; of the linear logits s and e are not used.
     """
-    names = tuple(operands)
-
-    def body(*references):
-        _pair_side(plan, dict(zip(names, references[: len(names)], strict=True)), *references[len(names) :])
-
     width, count = plan.k_block, plan.j_block
     pairs = count * width
-    values = plgpu.SMEM((pairs, plan.features), jnp.bfloat16, transforms=tiles.swizzled(plan.features, width))
     weights = plgpu.SMEM((ROWS, pairs), jnp.bfloat16, transforms=tiles.swizzled(plan.features, width))
-    fetched, exchange = [values] * plan.value_parts, [weights] * plan.weight_parts
-    shapes, results = (
-        [(plan.groups, plan.first * plan.second, plan.features)],
-        [_result(plan.features, pairs)],
-    )
+    fetched = [tiles.matrix(pairs, plan.features, width)] * plan.value_parts
+    exchange = [weights] * plan.weight_parts
+    shapes: list[tuple[int, ...]] = [(plan.groups, plan.first * plan.second, plan.features)]
+    results = [tiles.matrix(pairs, plan.features, dtype=jnp.float32)]
     if plan.linear:
         transforms = tiles.swizzled(plan.depth, width)
-        fetched += [plgpu.SMEM((pairs, plan.depth), jnp.bfloat16, transforms=transforms)] * plan.key_parts
+        fetched += [tiles.matrix(pairs, plan.depth, width)] * plan.key_parts
         exchange += [plgpu.SMEM((ROWS, pairs), jnp.bfloat16, transforms=transforms)] * plan.weight_parts
         shapes += [(plan.groups, plan.first * plan.second, plan.depth)]
-        results += [_result(plan.depth, pairs)]
+        results += [tiles.matrix(pairs, plan.depth, dtype=jnp.float32)]
     else:
-        fetched += [plgpu.SMEM((count, width), jnp.float32)]
-        fetched += [plgpu.SMEM((tiles.line(size),), jnp.float32) for size in (plan.first, plan.second)]
+        fetched += [plgpu.SMEM((count, width), jnp.float32), *plan.vectors()]
         shapes += [(plan.groups, plan.j_steps, 2 * count + 2, plan.second)]
         results += [plgpu.SMEM((2 * count + 2, width), jnp.float32)]
     fetched += [plgpu.SMEM((count, width), jnp.float32)] * plan.biased
-    barrier = plgpu.Barrier(num_arrivals=len(fetched))
-    return plgpu.kernel(
-        body,
-        kernel_name="two_simplicial_pair_side",
-        out_type=tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
-        scratch_types=(tuple(results), tuple(exchange), tuple(fetched), barrier),
-        grid=(plan.groups, plan.j_steps, plan.k_steps),
-        grid_names=("group", "j", "k"),
-        **plan.parameters,
-    )(*operands.values())
+    scratch = (tuple(results), tuple(exchange), tuple(fetched), plgpu.Barrier(num_arrivals=len(fetched)))
+    steps = {"j": plan.j_steps, "k": plan.k_steps}
+    return plan.launch("pair_side", _pair_side, operands, shapes, scratch, group=plan.groups, **steps)
 
 
 def _pair_side(plan, inputs, *references):
@@ -264,7 +227,7 @@ def _pair_side(plan, inputs, *references):
             block, douts, (_, _, shift, delta) = opened(references)
             queries = [block[f"q{p}"] for p in range(plan.query_parts)]
             for i, factors in enumerate(linear_factors(plan, queries, block)):
-                logit = tiles.multiply(plan, (ROWS, width), factors) * (plan.scale * LOG2_E)
+                logit = tiles.multiply(plan, (ROWS, width), factors) * (plan.scale * LOG2E)
                 weight = jnp.exp2(restrict(plan, logit, block, i) - shift)
                 exchanged(0, i, weight)
                 exchanged(plan.weight_parts, i, weight * (_dweight(plan, douts, block, i) - delta))
@@ -282,7 +245,7 @@ def _pair_side(plan, inputs, *references):
         def step(_, *references):
             *references, (dvalues, dys, dbbs, dcc) = references
             block, douts, (s, e, shift, delta) = opened(references)
-            natural = s * (1 / LOG2_E)
+            natural = s * (1 / LOG2E)
             z = tiles.load(plan, block["z"], TILE)
             zz = z * z
             for i in range(count):

@@ -13,9 +13,9 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax import lax
 
-from kernels.softmax import MASKED
+from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_tiles as tiles
-from kernels.two_simplicial.gpu_tiles import COLUMN, LOG2_E, ROW, ROWS, TILE, Plan
+from kernels.two_simplicial.gpu_tiles import COLUMN, ROW, ROWS, TILE, Plan
 
 
 def attend(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -27,38 +27,19 @@ def attend(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, jax.A
         bb [Z, J], cc [Z, K], s (times log2 e) and e [Z, N], or of the linear logits q0.. [Z, N, D] and c0..
         [Z, J*K, D]; w0.. [Z, J*K, F]; bias [Z or fewer, J, K]; mask int8 [batch or 1, J, N, K].
     """
-    names = tuple(operands)
-
-    def body(*references):
-        inputs = dict(zip(names, references[: len(names)], strict=True))
-        _attend(plan, inputs, *references[len(names) :])
-
-    out_tile = plgpu.SMEM(
-        (ROWS, plan.features), jnp.float32, transforms=tiles.swizzled(plan.features, dtype=jnp.float32)
+    results = tiles.matrix(ROWS, plan.features, dtype=jnp.float32), plgpu.SMEM((ROWS,), jnp.float32)
+    fetched = plan.queries_of_tile() if plan.linear else plan.vectors()
+    rows = plan.groups, plan.queries
+    out, lse = plan.launch(
+        "forward",
+        _attend,
+        operands,
+        [(*rows, plan.features), rows],
+        (*results, *fetched, plgpu.Barrier(num_arrivals=len(fetched))),
+        group=plan.groups,
+        tile=plan.q_steps,
     )
-    return plgpu.kernel(
-        body,
-        kernel_name="two_simplicial_forward",
-        out_type=(
-            jax.ShapeDtypeStruct((plan.groups, plan.queries, plan.features), jnp.float32),
-            jax.ShapeDtypeStruct((plan.groups, plan.queries), jnp.float32),
-        ),
-        scratch_types=(out_tile, plgpu.SMEM((ROWS,), jnp.float32), *resident(plan)),
-        grid=(plan.groups, plan.q_steps),
-        grid_names=("group", "tile"),
-        **plan.parameters,
-    )(*operands.values())
-
-
-def resident(plan: Plan) -> tuple:
-    """Shared memory for what a block reads once: b.b and c.c, or its queries; and their barrier."""
-    if plan.linear:
-        queries = plgpu.SMEM(
-            (ROWS, plan.depth), jnp.bfloat16, transforms=tiles.swizzled(plan.depth, plan.k_block)
-        )
-        return (*[queries] * plan.query_parts, plgpu.Barrier(num_arrivals=plan.query_parts))
-    vectors = [plgpu.SMEM((tiles.line(size),), jnp.float32) for size in (plan.first, plan.second)]
-    return (*vectors, plgpu.Barrier(num_arrivals=2))
+    return out, lse
 
 
 def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
@@ -71,7 +52,7 @@ def _attend(plan, inputs, out, lse, out_tile, lse_tile, *fetched):
             [(inputs[f"q{p}"].at[group, pl.ds(start, ROWS)], here[p]) for p in range(plan.query_parts)],
             barrier,
         )
-        factor = plan.scale * LOG2_E
+        factor = plan.scale * LOG2E
     else:
         tiles.fetch([(inputs["bb"].at[group], here[0]), (inputs["cc"].at[group], here[1])], barrier)
         s, e = (tiles.load(plan, inputs[n].at[group, pl.ds(start, ROWS)], ROW) for n in "se")

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 
 from kernels.arrays import filled, round_up
-from kernels.softmax import MASKED
+from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_tiles, pairwise
-from kernels.two_simplicial.gpu_tiles import LOG2_E, ROWS, Plan
+from kernels.two_simplicial.gpu_tiles import ROWS, Plan
 from kernels.two_simplicial.reference import Config
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Problem:
             # Whose logits were not masked in the kernel: no weight at all.
             lse = jnp.where(self.rows[:, None, :, 0, 0], lse, -MASKED)
         delta = jnp.einsum("bnhf,bnhf->bhn", dout, out.astype(jnp.float32))
-        delta, shift = (filled(grouped(a), 1, plan.queries) for a in (delta, lse * LOG2_E))
+        delta, shift = (filled(grouped(a), 1, plan.queries) for a in (delta, lse * LOG2E))
         flat = filled(filled(grouped(dout.swapaxes(1, 2)), 2, plan.features), 1, plan.queries)
         douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, plan.value_parts))}
         if plan.linear:
@@ -96,7 +96,7 @@ class Problem:
             weighted = shift
         else:
             s, e = self.shared["s"], self.shared["e"]
-            weighted = shift - jnp.log2(s / LOG2_E)
+            weighted = shift - jnp.log2(s / LOG2E)
         vectors = jnp.stack([s, e, shift, delta], axis=1)
         return {**douts, "shift": weighted, "delta": delta}, {**douts, "rows": vectors}
 
@@ -274,7 +274,7 @@ def prepare(config: Config, *arrays: Any, blocks: Mapping[str, int], interpret: 
         shared = {
             "z": grouped(found.z),
             "cc": lines(grouped(found.cc)),
-            "s": grouped(found.s) * LOG2_E,
+            "s": grouped(found.s) * LOG2E,
             "e": grouped(found.e),
         }
     return Problem(plan, config, query, key2, value, bilinear, pieces, rows, shared, (n, m, depth, features))

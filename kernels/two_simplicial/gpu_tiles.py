@@ -8,7 +8,7 @@ Letters: Z groups (batch x heads), N queries (i), J and K the keys in first and 
 features, D features of the linear logits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,7 +21,6 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import llvm
 
 ROWS = 64  # queries of a tile: what one warpgroup's matrix instruction takes
-LOG2_E = 1.4426950408889634
 LINE = 128  # bytes: a copy into shared memory is a multiple of it
 
 TILE, ROW, COLUMN = Layout.WGMMA, Layout.WGMMA.reduce(1), Layout.WGMMA.reduce(0)
@@ -70,18 +69,42 @@ class Plan:
         """The row of an array that has one for each group, for each example, or one for all."""
         return group if count == self.groups else 0 if count == 1 else jax.lax.div(group, self.heads)
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Arguments of `plgpu.kernel` that are the same for all kernels."""
-        parameters: dict[str, Any] = {
+    def launch(
+        self,
+        name: str,
+        kernel: Callable[..., None],
+        operands: Mapping[str, jax.Array],
+        shapes: Sequence[tuple[int, ...]],
+        scratch: Sequence[Any],
+        **grid: int,
+    ) -> tuple[jax.Array, ...]:
+        """The float32 results of `kernel(plan, operands by name, *results, *scratch)` over a grid."""
+
+        def body(*references):
+            inputs = dict(zip(operands, references[: len(operands)], strict=True))
+            kernel(self, inputs, *references[len(operands) :])
+
+        return plgpu.kernel(
+            body,
+            kernel_name=f"two_simplicial_{name}",
+            out_type=tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
+            scratch_types=scratch,
+            grid=tuple(grid.values()),
+            grid_names=tuple(grid),
             # Approximate here means the special function unit itself: two units in the last place.
-            "compiler_params": plgpu.CompilerParams(
+            compiler_params=plgpu.CompilerParams(
                 approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Lane
-            )
-        }
-        if self.interpret:
-            parameters["interpret"] = plgpu.InterpretGPUParams()
-        return parameters
+            ),
+            interpret=plgpu.InterpretGPUParams() if self.interpret else None,
+        )(*operands.values())
+
+    def vectors(self) -> list:
+        """Shared memory for b.b and c.c."""
+        return [plgpu.SMEM((line(size),), jnp.float32) for size in (self.first, self.second)]
+
+    def queries_of_tile(self) -> list:
+        """Shared memory for the parts of a tile's queries, linear logits only."""
+        return [matrix(ROWS, self.depth, self.k_block)] * self.query_parts
 
 
 def swizzled(features: int, rows: int = ROWS, dtype: Any = jnp.bfloat16) -> tuple:
@@ -92,6 +115,11 @@ def swizzled(features: int, rows: int = ROWS, dtype: Any = jnp.bfloat16) -> tupl
         if features % width == 0 and (size != 2 or rows % width == 0):
             return (plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle))
     raise ValueError(f"{features} features by {rows} rows fit no swizzle")
+
+
+def matrix(rows: int, features: int, aligned: int = ROWS, dtype: Any = jnp.bfloat16) -> Any:
+    """Shared memory for a matrix, read or written `aligned` rows at a time."""
+    return plgpu.SMEM((rows, features), dtype, transforms=swizzled(features, aligned, dtype))
 
 
 def line(size: int) -> int:

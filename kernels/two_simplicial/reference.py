@@ -112,3 +112,24 @@ def two_simplicial_attention(
     out = einsum("bhijk,bhjkf->bihf", weight / total, pairs)
     lse = jnp.where(some, jnp.log(total) + top, 0)
     return out.astype(dtype), lse[..., 0, 0]
+
+
+def plain(config: Config, query, key1, key2, value, bilinear, mask=None) -> Float[Array, "B N H F"]:
+    """The einsum path that a user would write for equation (10), and what benchmarks compare with.
+
+    For each head an array over all triples, and for the backward pass several. Arguments as those of
+    `two_simplicial_attention`. A row in which nothing is allowed gives the mean over all pairs, not 0, as a
+    softmax does.
+
+    Raises:
+      ValueError: for an unknown logit.
+    """
+    arrays = query, key1, key2, value, bilinear
+    dtype, accumulation = value.dtype, accumulator(*arrays)
+    query, key1, key2, value, bilinear = (a.astype(accumulation) for a in arrays)
+    logit = logits(config, query, key1, key2)
+    if mask is not None:
+        logit = jnp.where(mask[:, None], logit, MASKED)
+    weight = jax.nn.softmax(logit, axis=(-2, -1))
+    pairs = einsum("hfrs,bjhr,bkhs->bhjkf", bilinear, value, value)
+    return einsum("bhijk,bhjkf->bihf", weight, pairs).astype(dtype)

@@ -91,13 +91,9 @@ def vmem_bytes(config: Config, *arrays: Any, blocks: Mapping[str, int]) -> dict[
 def forward(
     config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: Any = False
 ) -> tuple[jax.Array, jax.Array]:
-    """Output [B, N, H, F] and log-sum-exp [B, H, N].
+    """Output [B, N, H, F] and log-sum-exp [B, H, N] of `reference.two_simplicial_attention`'s arrays.
 
-    Args:
-      config: logit, scale, eps.
-      *arrays: query, key1, key2, value, bilinear, mask or None.
-      blocks: "queries" and "keys" of a tile; None for the default.
-      interpret: run on a CPU; True, or Pallas' own parameters for it.
+    `blocks` are "queries" and "keys" of a tile, `interpret` is True or Pallas' own parameters, on a CPU.
     """
     query, key1, key2, value, bilinear, mask = arrays
     spec = _spec(config, arrays, blocks or block_candidates(config, *arrays)["forward"][0])
@@ -113,11 +109,7 @@ def backward(
 ) -> tuple[jax.Array, ...]:
     """Gradients of query, key1, key2, value and bilinear.
 
-    Args:
-      config: logit, scale, eps.
-      *arrays: those of `forward`, then its two results and the cotangent of the first.
-      blocks: "queries" and "keys" of a tile; None for the default.
-      interpret: run on a CPU; True, or Pallas' own parameters for it.
+    `arrays` are those of `forward`, its two results and the cotangent of the first.
     """
     *inputs, out, lse, dout = arrays
     query, key1, key2, value, bilinear, mask = inputs
@@ -128,7 +120,9 @@ def backward(
     from_queries = tpu_backward.over_queries(spec, parts, interpret)
     from_keys, dv, dg = tpu_backward.over_keys(spec, parts, interpret)
     _, pull = jax.vjp(lambda *a: _logit_parts(spec, parts["allowed"], *a), query, key1, key2)
-    cotangents = tpu_backward.joined(spec, from_queries, from_keys)
+    if not spec.unsigned:
+        from_queries = {"q": from_queries["q"] * config.scale}
+    cotangents = from_queries | from_keys
     _, pull_values = jax.vjp(lambda *a: tpu_layout.value_factors(spec.plan, *a), value, bilinear)
     return (
         *pull({name: c.astype(parts[name].dtype) for name, c in cotangents.items()}),

@@ -24,9 +24,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from kernels.softmax import LOG2E
 from kernels.two_simplicial import tpu_tiles as tiles
 from kernels.two_simplicial.tpu_forward import LN2, tile_inputs, tile_scratch, value_inputs
-from kernels.two_simplicial.tpu_layout import LANES, LOG2E, query_rows, scalar_rows
+from kernels.two_simplicial.tpu_layout import LANES, query_rows, scalar_rows
 from kernels.two_simplicial.tpu_tiles import SUBLANES, Operand, Spec
 
 
@@ -41,20 +42,12 @@ def residuals(spec: Spec, out: jax.Array, lse: jax.Array, dout: jax.Array) -> di
 
 
 def over_queries(spec: Spec, parts: dict[str, Any], interpret: Any) -> dict[str, jax.Array]:
-    """Gradients summed over pairs: of x, z and |q|^2 by name, or of q."""
+    """Gradients summed over pairs: of x, z and |q|^2 by name, or of q for a scale of 1."""
     plan = spec.plan
-    inputs, outputs, scratch = query_operands(spec, parts)
-    results = tiles.call(
-        functools.partial(_query_kernel, spec),
-        "two_simplicial_over_queries",
-        (plan.groups, plan.padded_queries // plan.queries, plan.first // plan.keys),
-        ("parallel", "parallel", "arbitrary"),
-        inputs,
-        outputs,
-        scratch,
-        interpret,
-    )
-    return dict(zip((name[1:] for name in outputs), results, strict=True))
+    grid = (plan.groups, plan.padded_queries // plan.queries, plan.first // plan.keys)
+    operands = query_operands(spec, parts)
+    results = tiles.call(spec, _query_kernel, "over_queries", grid, operands, interpret)
+    return dict(zip((name[1:] for name in operands[1]), results, strict=True))
 
 
 def over_keys(
@@ -62,27 +55,10 @@ def over_keys(
 ) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
     """Gradients summed over queries: of y and norms or a and r by name, and of v and g of the values."""
     plan = spec.plan
-    inputs, outputs, scratch = key_operands(spec, parts)
-    *results, dv, dg = tiles.call(
-        functools.partial(_key_kernel, spec),
-        "two_simplicial_over_keys",
-        (plan.groups, plan.first // plan.keys, plan.padded_queries // plan.queries),
-        ("parallel", "arbitrary", "arbitrary"),
-        inputs,
-        outputs,
-        scratch,
-        interpret,
-    )
-    return dict(zip((name[1:] for name in outputs), results, strict=False)), dv, dg
-
-
-def joined(
-    spec: Spec, from_queries: dict[str, jax.Array], from_keys: dict[str, jax.Array]
-) -> dict[str, jax.Array]:
-    """All gradients of what logits are made of, by name."""
-    if not spec.unsigned:
-        from_queries = {"q": from_queries["q"] * spec.config.scale}
-    return from_queries | from_keys
+    grid = (plan.groups, plan.first // plan.keys, plan.padded_queries // plan.queries)
+    operands, order = key_operands(spec, parts), ("parallel", "arbitrary", "arbitrary")
+    *results, dv, dg = tiles.call(spec, _key_kernel, "over_keys", grid, operands, interpret, order=order)
+    return dict(zip((name[1:] for name in operands[1]), results, strict=False)), dv, dg
 
 
 def query_operands(spec: Spec, parts: dict[str, Any]) -> tuple[dict, dict, dict]:

@@ -1,6 +1,5 @@
 """2-simplicial attention on TPUs, forward: an online softmax over tiles of pairs, queries in the lanes."""
 
-import functools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -31,17 +30,7 @@ def attend(spec: Spec, parts: dict[str, Any], interpret: Any) -> tuple[jax.Array
     """
     plan = spec.plan
     grid = (plan.groups, plan.padded_queries // plan.queries, plan.first // plan.keys)
-    inputs, outputs, scratch = operands(spec, parts)
-    out, lse = tiles.call(
-        functools.partial(_kernel, spec),
-        "two_simplicial_forward",
-        grid,
-        ("parallel", "parallel", "arbitrary"),
-        inputs,
-        outputs,
-        scratch,
-        interpret,
-    )
+    out, lse = tiles.call(spec, _kernel, "forward", grid, operands(spec, parts), interpret)
     return out, lse
 
 

@@ -20,13 +20,13 @@ values, F of the output.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
+from kernels.softmax import LOG2E
 from kernels.two_simplicial.reference import Config
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 LANES = 128
 SUBLANES = 8
-LOG2E = math.log2(math.e)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.arrays import divisor, round_up
-from kernels.softmax import MASKED
+from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial.reference import Config
-from kernels.two_simplicial.tpu_layout import LANES, LOG2E, SUBLANES, Plan
+from kernels.two_simplicial.tpu_layout import LANES, SUBLANES, Plan
 
 PRODUCT_ROWS = 512  # pairs of one product with the matrix unit: long enough to pay for loading its weights
 STRIP = 32  # at most so many pairs at a time in elementwise work
@@ -76,20 +76,21 @@ class Operand:
 
 
 def call(
-    kernel: Callable[[SimpleNamespace], None],
+    spec: Spec,
+    kernel: Callable[[Spec, SimpleNamespace], None],
     name: str,
     grid: tuple[int, ...],
-    semantics: tuple[Literal["parallel", "arbitrary"], ...],
-    inputs: Mapping[str, Operand],
-    outputs: Mapping[str, Operand],
-    scratch: Mapping[str, tuple[tuple[int, ...], Any]],
+    operands: tuple[dict, dict, dict],
     interpret: Any,
+    *,
+    order: tuple[Literal["parallel", "arbitrary"], ...] = ("parallel", "parallel", "arbitrary"),
 ) -> tuple[jax.Array, ...]:
-    """`pallas_call` with operands by name: the kernel gets one namespace of references."""
+    """`pallas_call` with inputs, outputs and scratch by name: the kernel gets one namespace of references."""
+    inputs, outputs, scratch = operands
     names = (*inputs, *outputs, *scratch)
 
     def body(*refs):
-        kernel(SimpleNamespace(**dict(zip(names, refs, strict=True))))
+        kernel(spec, SimpleNamespace(**dict(zip(names, refs, strict=True))))
 
     manual = jax.typeof(next(iter(inputs.values())).array).manual_axis_type
     call = pl.pallas_call(
@@ -103,10 +104,10 @@ def call(
         out_specs=[o.spec for o in outputs.values()],
         scratch_shapes=[pltpu.VMEM(shape, dtype) for shape, dtype in scratch.values()],
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=semantics, vmem_limit_bytes=vmem_limit(inputs, outputs, scratch)
+            dimension_semantics=order, vmem_limit_bytes=vmem_limit(*operands)
         ),
         interpret=interpret,
-        name=name,
+        name=f"two_simplicial_{name}",
     )
     return tuple(call(*(o.array for o in inputs.values())))
 

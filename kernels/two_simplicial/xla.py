@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 
 from kernels.arrays import accumulator, filled, round_up, zeros
-from kernels.two_simplicial import xla_few
+from kernels.softmax import MASKED
 from kernels.two_simplicial import xla_tiling as tiles
-from kernels.two_simplicial.reference import LOGITS, Config
+from kernels.two_simplicial.reference import LOGITS, Config, logits
 from kernels.two_simplicial.xla_logits import Groups, form_of
 from kernels.two_simplicial.xla_tiling import Tiling
 
@@ -37,8 +37,7 @@ type Blocks = Mapping[str, int] | None
 CPU = tiles.Budget(triples=2**18, pairs=256, rows=2**11)
 ACCELERATOR = tiles.Budget(triples=2**24, pairs=1024, rows=2**18)
 
-# With so few keys (the agents have 2) the forward pass needs no tiles.
-FEW_KEYS = 2
+FEW_KEYS = 2  # the forward pass of so few needs no tiles
 
 
 def unsupported(config: Config, *arrays: Any) -> str | None:
@@ -58,8 +57,7 @@ def forward(
     *inputs, mask = arrays
     dtype, precision = accumulator(*inputs), _precision(*inputs)
     if not blocks and inputs[1].shape[1] <= FEW_KEYS:
-        query, key1, key2, value, bilinear = (a.astype(dtype) for a in inputs)
-        out, lse = xla_few.forward(config, query, key1, key2, value, bilinear, mask, precision)
+        out, lse = _forward_few(config, precision, mask, *(a.astype(dtype) for a in inputs))
         return out.astype(inputs[3].dtype), lse
 
     def at(tiling: Tiling, query, key1, key2, value, bilinear, *mask):
@@ -99,6 +97,32 @@ def backward(config: Config, *operands: Any, blocks: Blocks = None) -> tuple[Arr
     held = jax.lax.optimization_barrier((*inputs, out, lse, dout))
     gradients = _tiled(at, blocks, *held, *(() if mask is None else (mask,)))
     return tuple(g.astype(a.dtype) for g, a in zip(gradients, inputs, strict=True))
+
+
+def _forward_few(config, precision, mask, query, key1, key2, value, bilinear):
+    """The definition, but for the sum over pairs: a product of matrices with so few rows costs far more.
+
+    With M of two (the agents' virtual entities) all triples are fewer numbers than the queries have, and
+    tiles save nothing. The backward pass is faster in tiles, small enough for the caches.
+    """
+    logit = logits(config, query, key1, key2)
+    allowed = None if mask is None else mask[:, None]
+    if allowed is not None:
+        logit = jnp.where(allowed, logit, MASKED)
+    top = jax.lax.stop_gradient(jnp.max(logit, axis=(3, 4), keepdims=True))
+    weight = jnp.exp(logit - top)
+    if allowed is not None:
+        weight = jnp.where(allowed, weight, 0)
+    total = jnp.sum(weight, axis=(3, 4), keepdims=True)
+    some = total > 0
+    total = jnp.where(some, total, 1)
+    pairs = jnp.einsum("hfrs,bjhr,bkhs->bhjkf", bilinear, value, value, precision=precision)
+    weight = jnp.swapaxes(weight / total, 1, 2)
+    # A barrier, or the loop of the sum would compute its factors again for every feature.
+    weight, pairs = jax.lax.optimization_barrier((weight.reshape(*weight.shape[:3], -1), _flat(pairs)))
+    out = jnp.sum(weight[..., None] * pairs[:, None], axis=3)
+    lse = jnp.where(some, top + jnp.log(total), 0)
+    return out, lse[..., 0, 0]
 
 
 def _forward(config, tiling, precision, arrays, bilinear, mask):
@@ -217,11 +241,10 @@ def _pairs(
 ) -> Float[Array, "B H P F"]:
     """B(value_j, value_k) of every pair."""
     half = jnp.einsum("hfrs,bhjr->bhjfs", bilinear, value1, precision=precision)
-    pairs = jnp.einsum("bhjfs,bhks->bhjkf", half, value2, precision=precision)
-    return pairs.reshape(*pairs.shape[:2], -1, pairs.shape[-1])
+    return _flat(jnp.einsum("bhjfs,bhks->bhjkf", half, value2, precision=precision))
 
 
-def _flat(tile: Float[Array, "B H J K Q"]) -> Float[Array, "B H P Q"]:
+def _flat(tile: Float[Array, "B H J K X"]) -> Float[Array, "B H P X"]:
     return tile.reshape(*tile.shape[:2], -1, tile.shape[-1])
 
 

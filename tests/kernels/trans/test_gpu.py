@@ -156,7 +156,7 @@ def described(shape: Shape, dtype="bfloat16"):
 
 
 def _both(config, kernel_logits, premise, out, lse):
-    forward = gpu.forward(config, kernel_logits, premise)
+    forward = gpu.forward(config, kernel_logits, premise, None)
     return forward, gpu.backward(config, kernel_logits, premise, None, out, lse, out)
 
 

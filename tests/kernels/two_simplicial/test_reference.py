@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from kernels.two_simplicial import reference, shapes
-from kernels.two_simplicial.plain import plain
-from kernels.two_simplicial.reference import LOGITS, Config, two_simplicial_attention
+from kernels.two_simplicial.reference import LOGITS, Config, plain, two_simplicial_attention
 from tests.kernels.two_simplicial import cases
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 from kernels.two_simplicial import shapes, xla, xla_tiling
-from kernels.two_simplicial.plain import plain
-from kernels.two_simplicial.reference import Config
+from kernels.two_simplicial.reference import Config, plain
 from kernels.two_simplicial.shapes import Shape
 from kernels.two_simplicial.xla_tiling import Budget
 from tests.kernels.two_simplicial import cases
