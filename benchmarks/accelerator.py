@@ -50,25 +50,15 @@ SUMMARY = 1.0  # seconds kept for the table
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Something to be done in a process of its own.
+    """Something to be done in a process of its own."""
 
-    Attributes:
-        name: in the table.
-        share: of the seconds, against the shares of the other parts that remain.
-        command: from the seconds it has to the module and its flags.
-        needs: packages.
-        least: seconds under which it is not begun.
-        grace: seconds it needs to save when it is asked to end.
-        data: a directory that must be there, and what to do if it is not.
-    """
-
-    name: str
-    share: float
-    command: Callable[[float], list[str]]
-    needs: tuple[str, ...] = TRAINING
-    least: float = LEAST
-    grace: float = 0.0
-    data: tuple[Path, str] | None = None
+    name: str  # in the table
+    share: float  # of the seconds, against the shares of the other parts that remain
+    command: Callable[[float], list[str]]  # from the seconds it has to the module and its flags
+    needs: tuple[str, ...] = TRAINING  # packages
+    least: float = LEAST  # seconds under which it is not begun
+    grace: float = 0.0  # seconds it needs to save when it is asked to end
+    data: tuple[Path, str] | None = None  # a directory that must be there, and what to do if it is not
 
     def missing(self) -> str:
         """Why it cannot run here; "" if it can."""

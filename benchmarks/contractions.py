@@ -17,21 +17,13 @@ from jax.interpreters import partial_eval
 
 
 class Contraction(NamedTuple):
-    """So many products [m, k] x [k, n] at once.
+    """So many products [m, k] x [k, n] at once."""
 
-    Attributes:
-      batch: how many.
-      m: rows.
-      k: summed over.
-      n: columns.
-      dtype: of the factors.
-    """
-
-    batch: int
-    m: int
-    k: int
-    n: int
-    dtype: str = "float32"
+    batch: int  # how many
+    m: int  # rows
+    k: int  # summed over
+    n: int  # columns
+    dtype: str = "float32"  # of the factors
 
     @property
     def operations(self) -> int:

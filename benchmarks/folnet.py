@@ -51,19 +51,12 @@ SMALL = BASE.replace(
 
 
 class Layer(NamedTuple):
-    """What is measured by itself.
+    """What is measured by itself."""
 
-    Attributes:
-      name: of the row.
-      module: called with `inputs`, and told what to drop if `drops`.
-      inputs: arrays or their shapes.
-      drops: whether it takes `deterministic`.
-    """
-
-    name: str
-    module: nn.Module
-    inputs: tuple[Any, ...]
-    drops: bool = True
+    name: str  # of the row
+    module: nn.Module  # called with `inputs`, and told what to drop if `drops`
+    inputs: tuple[Any, ...]  # arrays or their shapes
+    drops: bool = True  # whether it takes `deterministic`
 
 
 def layers(config: FOLNetConfig, bert: TransformerConfig, batch: int, length: int) -> list[Layer]:
@@ -110,19 +103,12 @@ def atoms(config: FOLNetConfig, batch: int, length: int) -> tuple[jax.ShapeDtype
 
 
 class Programs(NamedTuple):
-    """Functions of a layer; `Layer.inputs`, parameters, cotangents and states are arguments, or their shapes.
+    """Functions of a layer; `Layer.inputs`, parameters, cotangents and states are arguments, or their shapes."""
 
-    Attributes:
-      forward: the layer's outputs.
-      gradient: outputs and, given cotangents, the gradients of parameters and inputs.
-      step: with dropout; new parameters and optimizer state.
-      optimizer: of `step`.
-    """
-
-    forward: Callable[..., Any]
-    gradient: Callable[..., Any]
-    step: Callable[..., Any]
-    optimizer: optax.GradientTransformation
+    forward: Callable[..., Any]  # the layer's outputs
+    gradient: Callable[..., Any]  # outputs and, given cotangents, the gradients of parameters and inputs
+    step: Callable[..., Any]  # with dropout; new parameters and optimizer state
+    optimizer: optax.GradientTransformation  # of `step`
 
 
 def programs(layer: Layer) -> Programs:

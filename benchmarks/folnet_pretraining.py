@@ -18,21 +18,13 @@ AUTHORS_TOKENS_PER_SECOND = 6068  # FOLNet Base, T = 128, one V100
 
 
 class Case(NamedTuple):
-    """A training step.
+    """A training step."""
 
-    Attributes:
-      length: T.
-      batch: texts in a step.
-      remat: what the backward pass computes again.
-      dropout: of kernels; 0 is needed for the kernel of trans.
-      trans: its implementation; None for the fastest proven here.
-    """
-
-    length: int
-    batch: int
-    remat: str
-    dropout: float = 0.0
-    trans: str | None = None
+    length: int  # T
+    batch: int  # texts in a step
+    remat: str  # what the backward pass computes again
+    dropout: float = 0.0  # of kernels; 0 is needed for the kernel of trans
+    trans: str | None = None  # its implementation; None for the fastest proven here
 
     @property
     def name(self) -> str:

@@ -42,28 +42,18 @@ CHIPS = {"NVIDIA H200": Chip(matrix=790e12, copy=4.3e12, issue=33.5e12, special=
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One call to be measured.
+    """One call to be measured."""
 
-    Attributes:
-        name: shape and dtype.
-        operation: which.
-        config: its static settings.
-        avals: shapes and dtypes of its arrays, None for no mask.
-        baselines: what a user would otherwise write, by name: `arrays -> out`; the first is the usual one.
-        work: what is counted: name of the unit and how many a forward pass has.
-        floor: `(chip, direction) -> seconds`, the least time by arithmetic.
-        spread: standard deviation of each array that is drawn.
-        layout: how arrays go to the baselines of other layouts, by name.
-    """
-
-    name: str
-    operation: dispatch.Operation
-    config: Any
-    avals: tuple[jax.ShapeDtypeStruct | None, ...]
+    name: str  # shape and dtype
+    operation: dispatch.Operation  # which
+    config: Any  # its static settings
+    avals: tuple[jax.ShapeDtypeStruct | None, ...]  # shapes and dtypes of its arrays, None for no mask
+    # what a user would otherwise write, by name: `arrays -> out`; the first is the usual one
     baselines: Mapping[str, Callable[..., jax.Array]]
-    work: tuple[str, int]
-    floor: Callable[[Chip, str], float]
-    spread: tuple[float, ...]
+    work: tuple[str, int]  # what is counted: name of the unit and how many a forward pass has
+    floor: Callable[[Chip, str], float]  # `(chip, direction) -> seconds`, the least time by arithmetic
+    spread: tuple[float, ...]  # standard deviation of each array that is drawn
+    # how arrays go to the baselines of other layouts, by name
     layout: Mapping[str, Callable[..., tuple]] = dataclasses.field(default_factory=dict)
 
     @property

@@ -25,29 +25,17 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a folder holds.
+    """What a folder holds."""
 
-    Attributes:
-        machine: where it was measured, `benchmarks.machine.describe()`.
-        checks: rows of `benchmarks.kernel_checks`.
-        speeds: rows of `benchmarks.kernels`.
-        blocks: lines of block sizes.
-        training: by paper, the record of its training steps.
-        agents: packed runs of BoxWorld, by agent.
-        modules: lines of the finished runs of mathematics.
-        kinship: lines of the finished runs of kinship.
-        unfinished: packed runs of kinship, by name.
-    """
-
-    machine: Row
-    checks: list[Row]
-    speeds: list[Row]
-    blocks: list[Row]
-    training: dict[str, Row]
-    agents: dict[str, Path]
-    modules: list[Row]
-    kinship: list[Row]
-    unfinished: dict[str, Path]
+    machine: Row  # where it was measured, `benchmarks.machine.describe()`
+    checks: list[Row]  # rows of `benchmarks.kernel_checks`
+    speeds: list[Row]  # rows of `benchmarks.kernels`
+    blocks: list[Row]  # lines of block sizes
+    training: dict[str, Row]  # by paper, the record of its training steps
+    agents: dict[str, Path]  # packed runs of BoxWorld, by agent
+    modules: list[Row]  # lines of the finished runs of mathematics
+    kinship: list[Row]  # lines of the finished runs of kinship
+    unfinished: dict[str, Path]  # packed runs of kinship, by name
 
     @property
     def chip(self) -> str:

@@ -50,40 +50,24 @@ LONGEST = 900.0
 
 @dataclasses.dataclass
 class Kill:
-    """A run that was stopped.
+    """A run that was stopped."""
 
-    Attributes:
-        journey: of which run, from 1.
-        second: after its process was started.
-        signal: which.
-        moment: the kind of moment that was chosen.
-        doing: what the run was about, by its files and its last line.
-        status: its exit status, negative for a signal.
-    """
-
-    journey: int
-    second: float
-    signal: str
-    moment: str
-    doing: str
-    status: int
+    journey: int  # of which run, from 1
+    second: float  # after its process was started
+    signal: str  # which
+    moment: str  # the kind of moment that was chosen
+    doing: str  # what the run was about, by its files and its last line
+    status: int  # its exit status, negative for a signal
 
 
 @dataclasses.dataclass
 class Journey:
-    """A run from its first start to its end.
+    """A run from its first start to its end."""
 
-    Attributes:
-        kills: how often it was killed on its way.
-        seconds: of all its processes.
-        equal: whether nothing differs from the uninterrupted run.
-        differences: what does.
-    """
-
-    kills: int
-    seconds: float
-    equal: bool
-    differences: list[str]
+    kills: int  # how often it was killed on its way
+    seconds: float  # of all its processes
+    equal: bool  # whether nothing differs from the uninterrupted run
+    differences: list[str]  # what does
 
 
 def fingerprint(workdir: Path) -> dict[str, str]:

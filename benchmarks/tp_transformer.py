@@ -29,23 +29,14 @@ ARCHITECTURES = {"tp_transformer": TPTransformer, "transformer": Transformer}
 
 
 class Product(NamedTuple):
-    """So many matrix products [batch, m, k] x [batch, k, n] of a training step.
+    """So many matrix products [batch, m, k] x [batch, k, n] of a training step."""
 
-    Attributes:
-      count: how many, of this shape.
-      batch: how many at once.
-      m: rows.
-      k: summed over.
-      n: columns.
-      has_input_gradient: whether the backward pass has a product for the left factor as well.
-    """
-
-    count: int
-    batch: int
-    m: int
-    k: int
-    n: int
-    has_input_gradient: bool = True
+    count: int  # how many, of this shape
+    batch: int  # how many at once
+    m: int  # rows
+    k: int  # summed over
+    n: int  # columns
+    has_input_gradient: bool = True  # whether the backward pass has a product for the left factor as well
 
     @property
     def operations(self) -> int:

@@ -11,19 +11,12 @@ TARGET = re.compile(r"\(?(\.?L_x_\d+)\)?")
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A loop of the machine code.
+    """A loop of the machine code."""
 
-    Attributes:
-        instructions: how many it has, nested loops not counted twice.
-        exponentials: MUFU.EX2 among them; a kernel of ours has one a logit, and a few for rescaling.
-        square_roots: MUFU.RSQ and MUFU.SQRT.
-        matrix: HGMMA, products of the matrix units.
-    """
-
-    instructions: int
-    exponentials: int
-    square_roots: int
-    matrix: int
+    instructions: int  # how many it has, nested loops not counted twice
+    exponentials: int  # MUFU.EX2 among them; a kernel of ours has one a logit, and a few for rescaling
+    square_roots: int  # MUFU.RSQ and MUFU.SQRT
+    matrix: int  # HGMMA, products of the matrix units
 
     @property
     def per_exponential(self) -> float:

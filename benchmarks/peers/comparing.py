@@ -30,25 +30,15 @@ NEGLIGIBLE = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is compared.
+    """What is compared."""
 
-    Attributes:
-      name: of the row.
-      kind: what the libraries know it by; several subjects may be of one kind.
-      shape: the sizes, in words.
-      ours: from nested parameters and inputs to a tuple of arrays.
-      params: float32 arrays by their path, "attention/query/kernel".
-      inputs: the arrays it is called with; gradients are of floating ones.
-      settings: what cannot be read off the arrays.
-    """
-
-    name: str
-    kind: str
-    shape: str
-    ours: Callable[..., tuple[jax.Array, ...]]
-    params: Mapping[str, np.ndarray]
-    inputs: tuple[np.ndarray, ...]
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    name: str  # of the row
+    kind: str  # what the libraries know it by; several subjects may be of one kind
+    shape: str  # the sizes, in words
+    ours: Callable[..., tuple[jax.Array, ...]]  # from nested parameters and inputs to a tuple of arrays
+    params: Mapping[str, np.ndarray]  # float32 arrays by their path, "attention/query/kernel"
+    inputs: tuple[np.ndarray, ...]  # the arrays it is called with; gradients are of floating ones
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what cannot be read off the arrays
 
     def cotangents(self) -> tuple[np.ndarray, ...]:
         """What the backward pass starts from: normal numbers for each output."""
@@ -64,15 +54,10 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a library wants its arrays: for each input and output our axes in its order, None for as they are.
+    """How a library wants its arrays: for each input and output our axes in its order, None for as they are."""
 
-    Attributes:
-      inputs: of each input; () for all as they are.
-      outputs: of each output; () for all as they are.
-    """
-
-    inputs: tuple[tuple[int, ...] | None, ...] = ()
-    outputs: tuple[tuple[int, ...] | None, ...] = ()
+    inputs: tuple[tuple[int, ...] | None, ...] = ()  # of each input; () for all as they are
+    outputs: tuple[tuple[int, ...] | None, ...] = ()  # of each output; () for all as they are
 
     def to_peer(self, arrays: Sequence[np.ndarray], which: str) -> tuple[np.ndarray, ...]:
         """Our "inputs" or "outputs" as the library has them, contiguous."""
@@ -165,17 +150,11 @@ class JaxProgram:
 
 
 class Apart(NamedTuple):
-    """How far results are from ours.
+    """How far results are from ours."""
 
-    Attributes:
-      greatest: the greatest difference in an array over the greatest number in it, of the worst array.
-      where: the name of that array.
-      norm: the norm of the difference over that of the array, of the array that is worst by it.
-    """
-
-    greatest: float
-    where: str
-    norm: float
+    greatest: float  # the greatest difference in an array over the greatest number in it, of the worst array
+    where: str  # the name of that array
+    norm: float  # the norm of the difference over that of the array, of the array that is worst by it
 
     def judged(self, direction: str) -> float:
         """What `TOLERANCE` is about."""

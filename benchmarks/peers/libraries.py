@@ -11,20 +11,14 @@ from benchmarks.peers.comparing import Program, Subject, one_line
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """A peer.
+    """A peer."""
 
-    Attributes:
-      title: how the record calls it.
-      package: what is imported.
-      distribution: what is installed.
-      side: our module with its side of the comparisons. It has `programs(subject)`, which gives for each name
-        of a row a function that makes the program, and none for subjects that the library has no counterpart
-        of; it may have `about()`, for the record.
-    """
-
-    title: str
-    package: str
-    distribution: str
+    title: str  # how the record calls it
+    package: str  # what is imported
+    distribution: str  # what is installed
+    # our module with its side of the comparisons. It has `programs(subject)`, which gives for each name of a
+    # row a function that makes the program, and none for subjects that the library has no counterpart of; it
+    # may have `about()`, for the record
     side: str
 
 
@@ -45,14 +39,10 @@ LIBRARIES: Mapping[str, Library] = {
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A library as it is here.
+    """A library as it is here."""
 
-    Attributes:
-      about: for the record: version and settings, or "absent" with a word.
-      programs: of a subject; gives none if the library is absent.
-    """
-
-    about: Mapping[str, Any]
+    about: Mapping[str, Any]  # for the record: version and settings, or "absent" with a word
+    # of a subject; gives none if the library is absent
     programs: Callable[[Subject], Mapping[str, Callable[[], Program]]]
 
 

@@ -32,37 +32,21 @@ from tp_transformer.layers import EncoderLayer
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large everything is.
+    """How large everything is."""
 
-    Attributes:
-      two_simplicial: shapes of 2-simplicial attention.
-      signed: of the one with signed determinants.
-      trans: of trans.
-      trilinear: of trilinear attention without windows.
-      attention: B, T, H, S of self-attention.
-      agent: fields of the agent, and of its block.
-      entities: B, N, M of the block.
-      pictures: batch and sides of the agents'.
-      transformer: B, T, features, heads, hidden of the TP-Transformer's parts.
-      folnet: the layer's model, B and T.
-      higher_order: fields of the cell.
-      ntm: fields of the cell.
-      sequence: B, T and input features of the cells.
-    """
-
-    two_simplicial: tuple[two_simplicial_shapes.Shape, ...]
-    signed: two_simplicial_shapes.Shape
-    trans: tuple[trans_shapes.Shape, ...]
-    trilinear: tuple[trilinear_shapes.Shape, ...]
-    attention: tuple[int, int, int, int]
-    agent: Mapping[str, Any]
-    entities: tuple[int, int, int]
-    pictures: tuple[int, int, int]
-    transformer: tuple[int, int, int, int, int]
-    folnet: tuple[FOLNetConfig, int, int]
-    higher_order: Mapping[str, int]
-    ntm: Mapping[str, Any]
-    sequence: tuple[int, int, int]
+    two_simplicial: tuple[two_simplicial_shapes.Shape, ...]  # shapes of 2-simplicial attention
+    signed: two_simplicial_shapes.Shape  # of the one with signed determinants
+    trans: tuple[trans_shapes.Shape, ...]  # of trans
+    trilinear: tuple[trilinear_shapes.Shape, ...]  # of trilinear attention without windows
+    attention: tuple[int, int, int, int]  # B, T, H, S of self-attention
+    agent: Mapping[str, Any]  # fields of the agent, and of its block
+    entities: tuple[int, int, int]  # B, N, M of the block
+    pictures: tuple[int, int, int]  # batch and sides of the agents'
+    transformer: tuple[int, int, int, int, int]  # B, T, features, heads, hidden of the TP-Transformer's parts
+    folnet: tuple[FOLNetConfig, int, int]  # the layer's model, B and T
+    higher_order: Mapping[str, int]  # fields of the cell
+    ntm: Mapping[str, Any]  # fields of the cell
+    sequence: tuple[int, int, int]  # B, T and input features of the cells
 
 
 SMALL = Sizes(

@@ -16,32 +16,20 @@ def _equal(valid: Any, found: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A reader of files.
+    """A reader of files."""
 
-    Attributes:
-        name: of what is read.
-        code: where it is done.
-        make: writes small valid files into an empty folder.
-        damaged: patterns of those that come to harm.
-        read: reads them; what it gives is what they mean.
-        checked: whether no change of meaning may go unnoticed, since the format has a checksum.
-        same: whether what was read means the same as the valid files.
-        errors: what it raises, besides ValueError, for files it cannot read.
-        writes: patterns of what it may write into the folder, if it can read; never in part.
-        whole: raises if what it has written is not whole; by default all that it writes goes with success.
-        planted: contents that would run something if they were let.
-    """
-
-    name: str
-    code: str
-    make: Callable[[Path], None]
-    damaged: Sequence[str]
-    read: Callable[[Path], Any]
-    checked: bool = False
-    same: Callable[[Any, Any], bool] = _equal
-    errors: tuple[type[Exception], ...] = ()
-    writes: Sequence[str] = ()
+    name: str  # of what is read
+    code: str  # where it is done
+    make: Callable[[Path], None]  # writes small valid files into an empty folder
+    damaged: Sequence[str]  # patterns of those that come to harm
+    read: Callable[[Path], Any]  # reads them; what it gives is what they mean
+    checked: bool = False  # whether no change of meaning may go unnoticed, since the format has a checksum
+    same: Callable[[Any, Any], bool] = _equal  # whether what was read means the same as the valid files
+    errors: tuple[type[Exception], ...] = ()  # what it raises, besides ValueError, for files it cannot read
+    writes: Sequence[str] = ()  # patterns of what it may write into the folder, if it can read; never in part
+    # raises if what it has written is not whole; by default all that it writes goes with success
     whole: Callable[[Path], None] | None = None
+    # contents that would run something if they were let
     planted: Callable[[Path], Sequence[bytes]] = lambda folder: ()
 
     def files(self, folder: Path) -> list[Path]:

@@ -39,15 +39,10 @@ _KINSHIP: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A run, as a user starts it.
+    """A run, as a user starts it."""
 
-    Attributes:
-        name: of the experiment.
-        command: what starts it, without its workdir.
-    """
-
-    name: str
-    command: tuple[str, ...]
+    name: str  # of the experiment
+    command: tuple[str, ...]  # what starts it, without its workdir
 
     def started(self, workdir: Path) -> list[str]:
         """The command line of a run there."""

@@ -26,19 +26,12 @@ _NETWORK = ("socket.connect", "urllib.Request")
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """What became of a case."""
 
-    Attributes:
-        kind: of damage.
-        file: that was damaged.
-        result: `REFUSED`, `SAME` or `READ`; anything else is a finding.
-        told: the message, or what is the matter.
-    """
-
-    kind: str
-    file: str
-    result: str
-    told: str = ""
+    kind: str  # of damage
+    file: str  # that was damaged
+    result: str  # `REFUSED`, `SAME` or `READ`; anything else is a finding
+    told: str = ""  # the message, or what is the matter
 
     @property
     def is_finding(self) -> bool:
