@@ -52,16 +52,6 @@ SETTINGS: Mapping[str, str] = {
     "num_classes": "num_labels",
 }
 """Their settings that are one of ours."""
-OTHERS = (
-    "hidden_act",
-    "boolean_type",
-    "relative_position",
-    "mixer_ops",
-    "predicate_dims",
-    "intermediate_dims",
-    "hidden_size",
-    "pretrain_loss",
-)
 HEADS: Mapping[str, tuple[str, ...]] = {
     "words": ("cls.heads.predictions.",),
     "sentence": ("cls.heads.seq_relationship.",),
@@ -77,6 +67,7 @@ OURS = {
     "spans": "start.weight",
 }
 """A parameter of each head."""
+WITH_WORDS = (FOLNetForPreTraining, FOLNetForMaskedLM)
 REQUIRED = (
     "vocab_size",
     "num_layers",
@@ -132,11 +123,11 @@ def from_torch(
     if TIED in state and words is not None and not np.array_equal(state[TIED], words):
         lines.append(f"{TIED} differs from folnet.encoder.word_embd.weight, expected the same: they are tied")
     parameters.complain("state_dict", built, lines)
-    params: dict[str, Any] = {}
-    for theirs, (name, transposed) in names.items():
-        if theirs in given:
-            array = np.asarray(state[theirs])
-            params[name] = jnp.asarray(array.T if transposed else array, jnp.float32)
+    params: dict[str, Any] = {
+        name: jnp.asarray(np.transpose(state[theirs]) if transposed else state[theirs], jnp.float32)
+        for theirs, (name, transposed) in names.items()
+        if theirs in given
+    }
     if key is not None and drawn:
         params |= parameters.draw(built, key, drawn)
     return ours, parameters.nest({name: params[name] for name in expected})
@@ -164,7 +155,7 @@ def to_torch(config: ModelConfig, params: Mapping[str, Any]) -> tuple[dict[str, 
     state = {}
     for theirs, (name, transposed) in _names(config, model).items():
         state[theirs] = np.ascontiguousarray(table[name].T if transposed else table[name])
-    if _has_words(model):
+    if model in WITH_WORDS:
         state[TIED] = state["folnet.encoder.word_embd.weight"]
     return theirs_config, state
 
@@ -188,14 +179,10 @@ def class_of(config: Mapping[str, Any], state_dict: Mapping[str, np.ndarray]) ->
 def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
     """Our settings for the authors'; raises ValueError with all that are missing, unknown or do not fit."""
     wrong = [f"{name} is missing" for name in REQUIRED if name not in config]
-    known = {*SETTINGS, *OTHERS, *UNUSED}
-    wrong += [
-        f"{name} is not known, expected one of {', '.join(sorted(known))}"
-        for name in config
-        if name not in known
-    ]
-    if wrong:
-        raise ValueError("config does not fit:\n  " + "\n  ".join(wrong))
+    known = sorted(to_torch_config(FOLNetConfig()))
+    expected = ", ".join(known)
+    wrong += [f"{name} is not known, expected one of {expected}" for name in config if name not in known]
+    _complain("config does not fit", wrong)
     fields: dict[str, Any] = {ours: config[theirs] for theirs, ours in SETTINGS.items() if theirs in config}
     fields["attention_probs_dropout_prob"] = config.get("hidden_dropout_prob", 0.1)
     mixers = {str(arity): tuple(names or ()) for arity, names in config["mixer_ops"].items()}
@@ -240,12 +227,16 @@ def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
     # SCL, a contrastive loss, is in no paper's model; a checkpoint that had it besides is as good.
     losses = [loss for loss in str(config.get("pretrain_loss", "MLM.NSP")).split(".") if loss != "SCL"]
     fields["pretrain_loss"] = ".".join(losses)
-    if wrong:
-        raise ValueError("config does not fit:\n  " + "\n  ".join(wrong))
+    _complain("config does not fit", wrong)
     try:
         return FOLNetConfig(**fields)
     except ValueError as error:
         raise ValueError(f"config does not fit:\n  {error}") from error
+
+
+def _complain(what: str, lines: Sequence[str]) -> None:
+    if lines:
+        raise ValueError(f"{what}:\n  " + "\n  ".join(lines))
 
 
 def to_torch_config(config: FOLNetConfig) -> dict[str, Any]:
@@ -263,8 +254,7 @@ def to_torch_config(config: FOLNetConfig) -> dict[str, Any]:
         for name, possible in released.items()
         if getattr(config, name) not in possible
     ]
-    if wrong:
-        raise ValueError("config is none of the released code:\n  " + "\n  ".join(wrong))
+    _complain("config is none of the released code", wrong)
     return {
         **{theirs: getattr(config, ours) for theirs, ours in SETTINGS.items()},
         "hidden_act": config.head_activation,
@@ -306,10 +296,9 @@ def _names(config: FOLNetConfig, model: type[nn.Module]) -> Names:
         theirs, ours = f"reasoner.layers.{layer}.deducers", f"reasoner.layers_{layer}"
         for arity, mixers in ((1, config.unary_operators), (2, config.binary_operators)):
             for i, operator in enumerate(mixers):
+                mixer = f"{theirs}.0.operators.{arity}.{i}"
                 for part, (name, bias) in OPERATORS[operator].items():
-                    names |= _affine(
-                        f"{theirs}.0.operators.{arity}.{i}.{name}", f"{ours}.{operator}.{part}", bias
-                    )
+                    names |= _affine(f"{mixer}.{name}", f"{ours}.{operator}.{part}", bias)
         for arity, boolean in ((1, "bool_unary"), (2, "bool_binary")):
             parts = {"clause_in": "clause_in", "clause_out": "clause_out"}
             if config.activation == "reglu":
@@ -322,7 +311,7 @@ def _names(config: FOLNetConfig, model: type[nn.Module]) -> Names:
     if model is FOLNet:
         return {f"folnet.{theirs}": where for theirs, where in names.items()}
     names = {f"folnet.{theirs}": (f"folnet.{ours}", turned) for theirs, (ours, turned) in names.items()}
-    if _has_words(model):
+    if model in WITH_WORDS:
         names["cls.heads.predictions.bias"] = ("predictions.bias", False)
         names |= _affine("cls.heads.predictions.transform.dense", "predictions.transform")
     if model is FOLNetForPreTraining:
@@ -338,10 +327,6 @@ def _names(config: FOLNetConfig, model: type[nn.Module]) -> Names:
 def _affine(theirs: str, ours: str, bias: bool = True) -> Names:
     names: Names = {f"{theirs}.weight": (f"{ours}.weight", True)}
     return names | {f"{theirs}.bias": (f"{ours}.bias", False)} if bias else names
-
-
-def _has_words(model: type[nn.Module]) -> bool:
-    return model in (FOLNetForPreTraining, FOLNetForMaskedLM)
 
 
 def _head(name: str) -> str | None:

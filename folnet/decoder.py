@@ -23,7 +23,7 @@ from folnet.configuration import FOLNetConfig
 from folnet.decoder_layers import DecoderReasoner, Premises, is_slot
 from folnet.distances import Columns
 from folnet.embeddings import Embeddings
-from folnet.model import check_text, deduced, diagonal_link, linked_back
+from folnet.model import check_text, deduced, diagonal_link, linked_back, optional, segments
 from folnet.pretrained import Pretrained
 
 
@@ -117,13 +117,13 @@ class FOLNetDecoder(nn.Module, Pretrained):
         if capacity < length:
             raise ValueError(f"capacity is {capacity}, expected at least the {length} tokens of input_ids")
         unary, _, premises = self._deduce(input_ids, token_type_ids, attention_mask, prefix_lengths, True)
-        types = jnp.zeros((batch, length), jnp.int32) if token_type_ids is None else token_type_ids
+        types = segments(token_type_ids, (batch, length)).astype(jnp.int32)
         real = jnp.ones((batch, length), bool) if attention_mask is None else attention_mask.astype(bool)
         lengths = real.sum(axis=1)
         after = ((0, 0), (0, capacity - length))
         columns = Columns(
             positions=jnp.pad(jnp.broadcast_to(jnp.arange(length)[None], (batch, length)), after),
-            types=jnp.pad(jnp.asarray(types, jnp.int32), after),
+            types=jnp.pad(types, after),
             seen=jnp.pad(real, after),
         )
         last = jnp.take_along_axis(columns.types, jnp.maximum(lengths - 1, 0)[:, None], axis=1)[:, 0]
@@ -141,14 +141,8 @@ class FOLNetDecoder(nn.Module, Pretrained):
             self.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
         )
         masks.check_prefix_lengths(prefix_lengths, batch, length, attention_mask)
-        mask = masks.decoder(
-            length,
-            None if prefix_lengths is None else jnp.asarray(prefix_lengths),
-            None if attention_mask is None else jnp.asarray(attention_mask, bool),
-        )
-        types = (
-            jnp.zeros((batch, length), jnp.int32) if token_type_ids is None else jnp.asarray(token_type_ids)
-        )
+        mask = masks.decoder(length, optional(prefix_lengths), optional(attention_mask, bool))
+        types = segments(token_type_ids, (batch, length))
         unary, relation = base_atoms(self.embeddings, jnp.asarray(input_ids), types, mask, 0, deterministic)
         states, premises = self.reasoner(unary, relation, mask, None, deterministic)
         return linked_back(self.diagonal, *states[-1], 0), states, premises

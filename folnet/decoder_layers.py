@@ -145,27 +145,26 @@ class DecoderLayer(ReasonerLayer):
 
     def read_input(self, unary: Float[Array, "B I D1"], relation: Float[Array, "B D2 I I"]) -> Premises:
         """The premises of an encoder's output, by linear projections (Appendix A.5)."""
-        config = self.config
-        return Premises(
-            join=self.join.read(unary, self.join_input) if "join" in config.unary_operators else None,
-            cjoin=self.cjoin.read(unary, self.cjoin_input) if "cjoin" in config.unary_operators else None,
-            assoc=self.assoc.heads(self.assoc_input(unary)) if "assoc" in config.binary_operators else None,
-            trans=self.trans_input(relation) if "trans" in config.binary_operators else None,
+        return self._premises(
+            join=lambda: self.join.read(unary, self.join_input),
+            cjoin=lambda: self.cjoin.read(unary, self.cjoin_input),
+            assoc=lambda: self.assoc.heads(self.assoc_input(unary)),
+            trans=lambda: self.trans_input(relation),
         )
+
+    @nn.nowrap
+    def _premises(self, **read: Callable[[], Array]) -> Premises:
+        names = self.config.unary_operators + self.config.binary_operators
+        return Premises(**{name: made() for name, made in read.items() if name in names})
 
     def _deduce(self, atoms, mask, collect, converse, *, deterministic=True):
         """The two stages of `ReasonerLayer`, with premises and converses from where they are."""
         config, options = self.config, {"mask": mask, "deterministic": deterministic}
         u, r = normalized(config, *atoms)
         query, premise = self.assoc.read(u) if "assoc" in config.binary_operators else (None, None)
-        premises = collect(
-            Premises(
-                join=self.join.read(u) if "join" in config.unary_operators else None,
-                cjoin=self.cjoin.read(u) if "cjoin" in config.unary_operators else None,
-                assoc=premise,
-                trans=self.trans.read(r) if "trans" in config.binary_operators else None,
-            )
-        )
+        read = {"join": lambda: self.join.read(u), "cjoin": lambda: self.cjoin.read(u)}
+        read |= {"assoc": lambda: premise, "trans": lambda: self.trans.read(r)}
+        premises = collect(self._premises(**read))
         mixed = self.mixed(
             {
                 "join": lambda: self.join.conclude(r, premises.join, **options),
@@ -211,9 +210,8 @@ class DecoderReasoner(nn.Module):
         """
         states, premises = [(unary, relation)], []
         for number, layer in enumerate(self.layers):
-            unary, relation, read = layer(
-                unary, relation, mask, None if inputs is None else inputs[number], deterministic
-            )
+            given = None if inputs is None else inputs[number]
+            unary, relation, read = layer(unary, relation, mask, given, deterministic)
             states.append((unary, relation))
             premises.append(read)
         states[-1] = normalized(self.config, unary, relation)

@@ -81,9 +81,7 @@ def to_other_text(
 ) -> Float[Array, "B D2 T C"]:
     """Base atoms of a text's tokens to those of another, before they are normalised."""
     shape = (batch, config.relation_size, rows, count)
-    if table is None:
-        return jnp.zeros(shape)
-    return jnp.broadcast_to(_between(config, table), shape)
+    return jnp.zeros(shape) if table is None else jnp.broadcast_to(_between(config, table), shape)
 
 
 def _between(config: FOLNetConfig, table: Float[Array, "N D2"]) -> Float[Array, "1 D2 1 1"]:

@@ -137,7 +137,8 @@ def relation_counts(
 
     A product with counts gives sums of a table's rows: several may hold of a pair. So is the gradient one.
     """
-    given = relation_ids.reshape(*relation_ids.shape[:3], -1)
+    given = jnp.asarray(relation_ids)
+    given = given.reshape(*given.shape[:3], -1)
     held = functools.partial(jax.nn.one_hot, num_classes=num_relations, dtype=dtype, axis=1)
     counts = held(given[..., 0])
     for k in range(1, given.shape[-1]):

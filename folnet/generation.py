@@ -22,7 +22,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from folnet import masks
-from folnet.model import check_text
+from folnet.model import check_text, optional
 
 Step = Callable[[Int[Array, "B"], Any, Int[Array, ""]], tuple[Float[Array, "B V"], Any]]
 """step(last tokens, state, how many new ones those are the end of) -> (logits after them, state)."""
@@ -110,20 +110,9 @@ def generate(
     masks.check_prefix_lengths(prefix_lengths, batch, length, attention_mask)
     _check_options(model.config, length, max_new_tokens, pad_token_id=pad_token_id, eos_token_id=eos_token_id)
     _check_key(sampling, key)
-    return _generate(
-        model,
-        params,
-        jnp.asarray(input_ids),
-        None if token_type_ids is None else jnp.asarray(token_type_ids),
-        lengths,
-        None if prefix_lengths is None else jnp.asarray(prefix_lengths),
-        key,
-        max_new_tokens=max_new_tokens,
-        pad=pad_token_id,
-        eos=eos_token_id,
-        sampling=sampling,
-        cache=cache,
-    )
+    texts = (jnp.asarray(input_ids), optional(token_type_ids), lengths, optional(prefix_lengths))
+    options = {"max_new_tokens": max_new_tokens, "pad": pad_token_id, "eos": eos_token_id}
+    return _generate(model, params, *texts, key, sampling=sampling, cache=cache, **options)
 
 
 def generate_from(
@@ -152,29 +141,13 @@ def generate_from(
     check_text(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
     )
-    _check_options(
-        model.config,
-        1,
-        max_new_tokens,
-        decoder_start_token_id=decoder_start_token_id,
-        pad_token_id=pad_token_id,
-        eos_token_id=eos_token_id,
-    )
+    words = {"decoder_start_token_id": decoder_start_token_id, "pad_token_id": pad_token_id}
+    _check_options(model.config, 1, max_new_tokens, **words, eos_token_id=eos_token_id)
     _check_key(sampling, key)
-    return _generate_from(
-        model,
-        params,
-        jnp.asarray(input_ids),
-        None if token_type_ids is None else jnp.asarray(token_type_ids),
-        None if attention_mask is None else jnp.asarray(attention_mask, bool),
-        key,
-        max_new_tokens=max_new_tokens,
-        start=decoder_start_token_id,
-        pad=pad_token_id,
-        eos=eos_token_id,
-        sampling=sampling,
-        cache=cache,
-    )
+    texts = (jnp.asarray(input_ids), optional(token_type_ids), optional(attention_mask, bool))
+    options = {"max_new_tokens": max_new_tokens, "pad": pad_token_id, "eos": eos_token_id}
+    options |= {"start": decoder_start_token_id, "sampling": sampling, "cache": cache}
+    return _generate_from(model, params, *texts, key, **options)
 
 
 def search(
@@ -197,13 +170,12 @@ def search(
     """
     _check_key(sampling, key)
 
-    def choose(logits, count):
-        if sampling is None or key is None:
-            return jnp.argmax(logits, axis=-1).astype(jnp.int32)
-        return sampling(logits, jax.random.fold_in(key, count)).astype(jnp.int32)
-
     def write(tokens, ended, made, logits, count):
-        chosen = jnp.where(ended, pad, choose(logits, count))
+        if sampling is None or key is None:
+            chosen = jnp.argmax(logits, axis=-1)
+        else:
+            chosen = sampling(logits, jax.random.fold_in(key, count))
+        chosen = jnp.where(ended, pad, chosen.astype(jnp.int32))
         tokens = jax.lax.dynamic_update_slice_in_dim(tokens, chosen[:, None], count, axis=1)
         made = made + ~ended
         return tokens, (ended if eos is None else ended | (chosen == eos)), made
@@ -225,34 +197,18 @@ def search(
     return tokens, made
 
 
-_STATIC = ("model", "max_new_tokens", "start", "pad", "eos", "sampling", "cache")
+_STATIC = ("model", "max_new_tokens", "pad", "eos", "sampling", "cache")
 
 
-@functools.partial(jax.jit, static_argnames=[name for name in _STATIC if name != "start"])
+@functools.partial(jax.jit, static_argnames=_STATIC)
 def _generate(
-    model,
-    params,
-    input_ids,
-    types,
-    lengths,
-    prefix_lengths,
-    key,
-    *,
-    cache,
-    max_new_tokens,
-    **options,
+    model, params, input_ids, types, lengths, prefix_lengths, key, *, cache, max_new_tokens, **options
 ):
     variables, length = {"params": params}, input_ids.shape[1]
     if cache:
-        logits, state = model.apply(
-            variables,
-            input_ids,
-            types,
-            jnp.arange(length)[None] < lengths[:, None],
-            prefix_lengths=prefix_lengths,
-            capacity=length + max_new_tokens - 1,
-            method="prefill",
-        )
+        mask, capacity = jnp.arange(length)[None] < lengths[:, None], length + max_new_tokens - 1
+        rest = {"prefix_lengths": prefix_lengths, "capacity": capacity, "method": "prefill"}
+        logits, state = model.apply(variables, input_ids, types, mask, **rest)
 
         def step(last, state, count):
             return model.apply(variables, last, state, method="step")
@@ -294,7 +250,7 @@ def _reading_all(model, variables, input_ids, token_type_ids, lengths, prefix_le
     return read, logits_of(text, lengths), text
 
 
-@functools.partial(jax.jit, static_argnames=_STATIC)
+@functools.partial(jax.jit, static_argnames=(*_STATIC, "start"))
 def _generate_from(
     model, params, input_ids, token_type_ids, real, key, *, cache, start, max_new_tokens, **options
 ):

@@ -54,28 +54,19 @@ def encoder_decoder(
     attention_mask: Bool[Array, "B T"] | None = None,
 ) -> Bool[Array, "B 1 T I+T"]:
     """The mask of the decoder of Figure 4(d): the input's real tokens, then the target up to the token."""
+    batch, count = inputs.shape
     target = decoder(length, None, attention_mask)
-    batch = inputs.shape[0]
-    return jnp.concatenate(
-        (
-            jnp.broadcast_to(inputs[:, None, None, :], (batch, 1, length, inputs.shape[1])),
-            jnp.broadcast_to(target, (batch, 1, length, length)),
-        ),
-        axis=3,
-    )
+    read = jnp.broadcast_to(inputs[:, None, None, :], (batch, 1, length, count))
+    return jnp.concatenate((read, jnp.broadcast_to(target, (batch, 1, length, length))), axis=3)
 
 
 def check_prefix_lengths(prefix_lengths: Any, batch: int, length: int, attention_mask: Any = None) -> None:
     """Raises ValueError: no integers [B], or, on the host, a prefix that is longer than its text."""
     if prefix_lengths is None:
         return
-    if jnp.shape(prefix_lengths) != (batch,) or not jnp.issubdtype(
-        jnp.result_type(prefix_lengths), jnp.integer
-    ):
-        raise ValueError(
-            f"prefix_lengths has shape {jnp.shape(prefix_lengths)} and type "
-            f"{jnp.result_type(prefix_lengths)}, expected integers ({batch},)"
-        )
+    shape, dtype = jnp.shape(prefix_lengths), jnp.result_type(prefix_lengths)
+    if shape != (batch,) or not jnp.issubdtype(dtype, jnp.integer):
+        raise ValueError(f"prefix_lengths has shape {shape} and type {dtype}, expected integers ({batch},)")
     if isinstance(prefix_lengths, jax.core.Tracer) or isinstance(attention_mask, jax.core.Tracer):
         return
     real = np.ones((batch, length), bool) if attention_mask is None else np.asarray(attention_mask, bool)

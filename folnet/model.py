@@ -86,23 +86,14 @@ class FOLNet(nn.Module, Pretrained):
         Raises:
           ValueError: an argument that does not fit, by its name; ids out of range, unless they are traced.
         """
-        input_ids, types, mask, relation_ids = encoder_arguments(
-            self.config,
-            input_ids,
-            token_type_ids,
-            attention_mask,
-            inputs_embeds=inputs_embeds,
-            relation_ids=relation_ids,
-            relation_embeds=relation_embeds,
-        )
-        unary, relation = self.embeddings(
-            input_ids,
-            types,
-            inputs_embeds=inputs_embeds,
-            relation_ids=relation_ids,
-            relation_embeds=relation_embeds,
-            deterministic=deterministic,
-        )
+        atoms: dict[str, Any] = {
+            "inputs_embeds": inputs_embeds,
+            "relation_ids": relation_ids,
+            "relation_embeds": relation_embeds,
+        }
+        texts = (input_ids, token_type_ids, attention_mask)
+        input_ids, types, mask = encoder_arguments(self.config, *texts, **atoms)
+        unary, relation = self.embeddings(input_ids, types, **atoms, deterministic=deterministic)
         unary = nn.with_logical_constraint(unary, UNARY_AXES)
         relation = nn.with_logical_constraint(relation, BINARY_AXES)
         states = self.reasoner(unary, relation, mask, None, deterministic)
@@ -210,8 +201,8 @@ def encoder_arguments(
     inputs_embeds: Any = None,
     relation_ids: Any = None,
     relation_embeds: Any = None,
-) -> tuple[jax.Array | None, jax.Array, jax.Array | None, jax.Array | None]:
-    """Tokens, segments, the mask of what is real [B, 1, 1, T], and relations, as `FOLNet` is given them.
+) -> tuple[jax.Array | None, jax.Array, jax.Array | None]:
+    """Tokens, segments and the mask of what is real [B, 1, 1, T], of the arguments of `FOLNet`.
 
     Raises ValueError: an argument that does not fit, by its name; a text longer than the positions.
     """
@@ -231,12 +222,17 @@ def encoder_arguments(
                 f"relation_ids has shape {shape}, expected {pairs}, or one more axis of K relations a pair"
             )
         check_inputs(config, relation_ids=relation_ids)
-        relation_ids = jnp.asarray(relation_ids)
     if relation_embeds is not None:
         check_shape("relation_embeds", relation_embeds, (*pairs, config.relation_size))
-    return (
-        None if input_ids is None else jnp.asarray(input_ids),
-        jnp.zeros((batch, length), jnp.int32) if token_type_ids is None else jnp.asarray(token_type_ids),
-        None if attention_mask is None else jnp.asarray(attention_mask, bool)[:, None, None, :],
-        relation_ids,
-    )
+    mask = None if attention_mask is None else jnp.asarray(attention_mask, bool)[:, None, None, :]
+    return optional(input_ids), segments(token_type_ids, (batch, length)), mask
+
+
+def optional(array: Any, dtype: Any = None) -> Any:
+    """An argument as an array, None as it is."""
+    return None if array is None else jnp.asarray(array, dtype)
+
+
+def segments(token_type_ids: Any, shape: tuple[int, int]) -> Int[Array, "B T"]:
+    """The segments of tokens, 0 by default."""
+    return jnp.zeros(shape, jnp.int32) if token_type_ids is None else jnp.asarray(token_type_ids)

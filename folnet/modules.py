@@ -195,15 +195,9 @@ class Trans(_Mixer):
         return over_predicates(others, Affine(self.reader.weight[:, self.config.relation_size :]))
 
     def conclude(self, relation, premise, *, mask=None, deterministic=True) -> Float[Array, "B D2 X Y"]:
-        kernel = Affine(self.reader.weight[:, : self.config.relation_size])
-        concluded = operators.trans(
-            over_predicates(relation, kernel),
-            premise,
-            mask=mask,
-            dropout=self._dropout(deterministic),
-            implementation=self.config.trans_implementation,
-        )
-        return self.writer(concluded)
+        logits = over_predicates(relation, Affine(self.reader.weight[:, : self.config.relation_size]))
+        options = {"mask": mask, "implementation": self.config.trans_implementation}
+        return self.writer(operators.trans(logits, premise, dropout=self._dropout(deterministic), **options))
 
 
 class Boolean(_Operator):

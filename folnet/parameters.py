@@ -98,22 +98,16 @@ def adapted(table: Mapping[str, Any], expected: Iterable[str]) -> dict[str, Any]
     Those of other heads are left out, and so is the pooler, for a class without one.
     """
     expected = list(expected)
-    headed = any(name.startswith(ENCODER) for name in expected)
-    if any(name.startswith(ENCODER) for name in table):
-        heads = {name: array for name, array in table.items() if not name.startswith(ENCODER)}
-        encoder = {name.removeprefix(ENCODER): array for name, array in table.items() if name not in heads}
-    else:
-        heads, encoder = {}, dict(table)
-    before = ENCODER if headed else ""
-    encoder = {
-        name: array
-        for name, array in encoder.items()
-        if before + name in expected or not name.startswith(POOLER)
-    }
-    if not headed:
-        return encoder
-    kept = {name: array for name, array in heads.items() if name in expected}
-    return {f"{ENCODER}{name}": array for name, array in encoder.items()} | kept
+    before = ENCODER if any(name.startswith(ENCODER) for name in expected) else ""
+    found = {}
+    for name, array in table.items():
+        bare = name.removeprefix(ENCODER)
+        if not is_head(name, table):
+            if before + bare in expected or not bare.startswith(POOLER):
+                found[before + bare] = array
+        elif before and name in expected:
+            found[name] = array
+    return found
 
 
 def _drawn(model: nn.Module, key: jax.Array) -> Mapping[str, Any]:

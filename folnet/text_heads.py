@@ -17,7 +17,7 @@ from folnet.configuration import FOLNetConfig
 from folnet.decoder import DecodingState, FOLNetDecoder, check_config
 from folnet.encoder_decoder import Encoded, FOLNetTargetDecoder
 from folnet.generation import Generated, generate, generate_from
-from folnet.model import FOLNet, check_text
+from folnet.model import FOLNet, check_text, optional
 from folnet.pretrained import Pretrained
 
 
@@ -65,14 +65,8 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
         output_hidden_states: bool = False,
     ) -> CausalLMOutput:
         """Logits of the next word after each token; arguments are those of `FOLNetDecoder`."""
-        out = self.folnet(
-            input_ids,
-            token_type_ids,
-            attention_mask,
-            deterministic,
-            prefix_lengths=prefix_lengths,
-            output_hidden_states=output_hidden_states,
-        )
+        options = {"prefix_lengths": prefix_lengths, "output_hidden_states": output_hidden_states}
+        out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **options)
         return CausalLMOutput(self.folnet.embeddings.logits(out.last_hidden_state), **vars(out))
 
     def prefill(self, *texts: Any, **options: Any) -> tuple[Float[Array, "B V"], DecodingState]:
@@ -160,10 +154,8 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
     ) -> Seq2SeqLMOutput:
         """As a call, for inputs that were encoded before."""
         self._check_target(len(encoded.real), decoder_input_ids, decoder_attention_mask)
-        seen = None if decoder_attention_mask is None else jnp.asarray(decoder_attention_mask, bool)
-        unary, states = self.decoder(
-            self.folnet.embeddings, encoded, jnp.asarray(decoder_input_ids), seen, deterministic
-        )
+        target = (jnp.asarray(decoder_input_ids), optional(decoder_attention_mask, bool))
+        unary, states = self.decoder(self.folnet.embeddings, encoded, *target, deterministic)
         return Seq2SeqLMOutput(
             logits=self.folnet.embeddings.logits(unary),
             last_hidden_state=unary,

@@ -227,9 +227,8 @@ class WordPieceTokenizer:
         filled in. In text from elsewhere they should not.
         """
         if not special_tokens:
-            return [
-                found.ids for found in self._model.encode_batch_fast(list(texts), add_special_tokens=False)
-            ]
+            plain = self._model.encode_batch_fast(list(texts), add_special_tokens=False)
+            return [found.ids for found in plain]
         parts = [_SPECIAL.split(text) for text in texts]  # text, token, text, token, ..., text
         between = iter(self.ids([part for some in parts for part in some[::2]]))
         rows = []
@@ -293,16 +292,13 @@ class WordPieceTokenizer:
         segments = np.zeros_like(ids)
         mask = np.zeros(ids.shape, bool)
         for row, left in enumerate(first):
-            right = None if second is None else second[row]
-            keep = truncated(len(left), 0 if right is None else len(right), length - special)
-            middle = keep[0] + 2
-            ids[row, 0], ids[row, middle - 1] = self.cls_id, self.sep_id
+            right = () if second is None else second[row]
+            keep = truncated(len(left), len(right), length - special)
+            middle, end = keep[0] + 2, sum(keep) + special
+            ids[row, 0], ids[row, middle - 1], ids[row, end - 1] = self.cls_id, self.sep_id, self.sep_id
             ids[row, 1 : middle - 1] = left[: keep[0]]
-            end = middle
-            if right is not None:
-                end = middle + keep[1] + 1
-                ids[row, middle : end - 1], ids[row, end - 1] = right[: keep[1]], self.sep_id
-                segments[row, middle:end] = 1
+            ids[row, middle : middle + keep[1]] = right[: keep[1]]
+            segments[row, middle:end] = 1
             mask[row, :end] = True
         return Inputs(ids, segments, mask)
 

@@ -125,19 +125,13 @@ class Transformer(nn.Module, Pretrained):
         Raises:
           ValueError: an argument that does not fit, by its name; ids out of range, unless they are traced.
         """
-        config = self.config
-        input_ids, types, mask, relation_ids = encoder_arguments(
-            config,
-            input_ids,
-            token_type_ids,
-            attention_mask,
-            inputs_embeds=inputs_embeds,
-            relation_ids=relation_ids,
-        )
+        atoms = {"inputs_embeds": inputs_embeds, "relation_ids": relation_ids}
+        texts = (input_ids, token_type_ids, attention_mask)
+        input_ids, types, mask = encoder_arguments(self.config, *texts, **atoms)
         unary = self.embeddings(input_ids, types, inputs_embeds, deterministic)
         counts = None
         if relation_ids is not None:
-            counts = relation_counts(relation_ids, config.relation_vocab_size, unary.dtype)
+            counts = relation_counts(relation_ids, self.config.relation_vocab_size, unary.dtype)
         bias = self._bias(types.shape[1], counts)
         states = [nn.with_logical_constraint(unary, UNARY_AXES)]
         for layer in self.layers:

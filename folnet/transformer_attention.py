@@ -21,24 +21,6 @@ from folnet.linear import Linear, table
 from folnet.transformer_configuration import TransformerConfig
 
 
-def relation_scores(
-    query: Float[Array, "B X H S"], keys: Float[Array, "#B S X Y"]
-) -> Float[Array, "B H X Y"]:
-    """<q_h(x), k(x, y)>: what the vectors of pairs add to the scores, equation (4) of Shaw et al. (2018)."""
-    if keys.shape[0] == 1:  # the same for the whole batch: one product for each x
-        return jnp.einsum("bxhs,sxy->bhxy", query, keys[0])
-    return operators.prod(query, keys)
-
-
-def relation_values(
-    kernel: Float[Array, "B H X A"], values: Float[Array, "#B S X A"]
-) -> Float[Array, "B X H S"]:
-    """sum_a K_h(x, a) v(x, a): what the vectors of pairs add to the result, equation (3) of Shaw et al."""
-    if values.shape[0] == 1:
-        return jnp.einsum("bhxa,sxa->bxhs", kernel, values[0])
-    return jnp.einsum("bhxa,bsxa->bxhs", kernel, values)
-
-
 def attention(
     query: Float[Array, "B X H S"],
     key: Float[Array, "B A H S"],
@@ -62,13 +44,20 @@ def attention(
         return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask)
     query = query * query.shape[-1] ** -0.5
     scores = operators.assoc(query, key)
-    if relation_keys is not None:
-        scores += relation_scores(query, relation_keys)
+    if relation_keys is not None and relation_keys.shape[0] == 1:
+        # The same for the whole batch: one product for each x.
+        scores += jnp.einsum("bxhs,sxa->bhxa", query, relation_keys[0])
+    elif relation_keys is not None:
+        scores += operators.prod(query, relation_keys)
     if bias is not None:
         scores += bias.astype(scores.dtype)
     kernel = operators.softmax_kernel(scores, mask, dropout=dropout)
     result = jnp.einsum("bhxa,bahs->bxhs", kernel, value)
-    return result if relation_premise is None else result + relation_values(kernel, relation_premise)
+    if relation_premise is None:
+        return result
+    if relation_premise.shape[0] == 1:
+        return result + jnp.einsum("bhxa,sxa->bxhs", kernel, relation_premise[0])
+    return result + jnp.einsum("bhxa,bsxa->bxhs", kernel, relation_premise)
 
 
 def pair_vectors(

@@ -151,11 +151,8 @@ class Kinship:
         for length in self.lengths:
             if not _is_integer(length) or length not in LENGTHS:
                 raise ValueError(f"lengths has {length!r}, expected {LENGTHS[0]} to {LENGTHS[-1]}")
-        for name, least, most in (
-            *((kind, 0, 8) for kind in DISTRACTORS),
-            ("generations", 2, 3),
-            ("children", 2, 4),
-        ):
+        bounds = {**dict.fromkeys(DISTRACTORS, (0, 8)), "generations": (2, 3), "children": (2, 4)}
+        for name, (least, most) in bounds.items():
             value = getattr(self, name)
             if not _is_integer(value) or not least <= value <= most:
                 raise ValueError(f"{name} is {value!r}, expected {least} to {most}")
@@ -219,15 +216,13 @@ class Kinship:
         target = draw_target(uniform, self._tree, family, relation, length)
         if target is None:
             return None
-        avoid = self.held_out.pair_numbers if self.part == "seen" else frozenset()
-        include = self.held_out.pair_numbers if self.part == "held_out" else frozenset()
-        runs = self.held_out.chain_numbers if self.part == "held_out" else frozenset()
+        pairs, runs = self.held_out.pair_numbers, self.held_out.chain_numbers
         alone = not (self.supporting or self.irrelevant or self.disconnected)
-        by_run = bool(runs) and (not include or uniform() < 0.5)
+        by_run = self.part == "held_out" and bool(runs) and (not pairs or uniform() < 0.5)
         if by_run:
             chain = expand_with_run(uniform, self._tree, family, target, length, runs)
         else:
-            rules = {"avoid": avoid, "include": include}
+            rules = {"seen": {"avoid": pairs}, "held_out": {"include": pairs}}.get(self.part, {})
             chain = expand(uniform, self._tree, family, target, length, **rules, unique=alone)
         if chain is None:
             return None

@@ -92,12 +92,8 @@ class Tree:
     @functools.cached_property
     def thirds(self) -> tuple[tuple[tuple[People, tuple[People, ...]], ...], ...]:
         """[x][y]: everybody who can stand between x and y, and those of each way of `between`."""
-
-        def of(ways: tuple[Between, ...]) -> tuple[People, tuple[People, ...]]:
-            sets = tuple(way.people for way in ways)
-            return functools.reduce(operator.or_, sets, 0), sets
-
-        return tuple(tuple(map(of, row)) for row in self.between)
+        sets = [[tuple(way.people for way in ways) for ways in row] for row in self.between]
+        return tuple(tuple((functools.reduce(operator.or_, some, 0), some) for some in row) for row in sets)
 
     @functools.cached_property
     def roomy(self) -> Callable[[int, int], tuple[tuple[int, People], ...]]:
@@ -193,29 +189,19 @@ class Tree:
             return a != b and parents[a] is not None and parents[a] == parents[b]
 
         above_x, above_y = parents[x] or (), parents[y] or ()
-        if x == y:
-            return None
-        if x in above_y:
-            return "child"
-        if y in above_x:
-            return "parent"
-        if x // 2 == y // 2:
-            return "spouse"
-        if siblings(x, y):
-            return "sibling"
-        if any(x in (parents[p] or ()) for p in above_y):
-            return "grandchild"
-        if any(y in (parents[p] or ()) for p in above_x):
-            return "grandparent"
-        if any(siblings(p, y) for p in above_x):
-            return "parent's sibling"
-        if x in (parents[y ^ 1] or ()):
-            return "child-in-law"
-        if y in (parents[x ^ 1] or ()):
-            return "parent-in-law"
-        if any(siblings(x, p) for p in above_y):
-            return "sibling's child"
-        return None
+        tests = {
+            "child": x in above_y,
+            "parent": y in above_x,
+            "spouse": x // 2 == y // 2,
+            "sibling": siblings(x, y),
+            "grandchild": any(x in (parents[p] or ()) for p in above_y),
+            "grandparent": any(y in (parents[p] or ()) for p in above_x),
+            "parent's sibling": any(siblings(p, y) for p in above_x),
+            "child-in-law": x in (parents[y ^ 1] or ()),
+            "parent-in-law": y in (parents[x ^ 1] or ()),
+            "sibling's child": any(siblings(x, p) for p in above_y),
+        }
+        return None if x == y else next((kind for kind, holds in tests.items() if holds), None)
 
 
 def _sets(kinds: Iterable[Sequence[int]]) -> tuple[tuple[People, ...], ...]:

@@ -147,16 +147,9 @@ class PretrainingBatches:
         if self.objective == "nsp":
             self._replace(chosen, windows, generators, pairs, labels)
         draws[len(chosen) :] = 0  # rows without an example
-        inputs = self._assemble(pairs)
-        masked = self.masking(inputs.input_ids, draws, self.tokenizer)
-        return PretrainingBatch(
-            masked.input_ids,
-            inputs.token_type_ids,
-            inputs.attention_mask,
-            masked.positions,
-            masked.labels,
-            labels,
-        )
+        ids, types, mask = self._assemble(pairs)
+        masked = self.masking(ids, draws, self.tokenizer)
+        return PretrainingBatch(masked.input_ids, types, mask, masked.positions, masked.labels, labels)
 
     def _generator(self, epoch: int, index: int) -> np.random.Generator:
         """Random numbers of one example, whatever batch or host it is on; one Philox key for each."""
@@ -208,8 +201,7 @@ class PretrainingBatches:
         second = None if self.objective == "single" else [pair[1] for pair in pairs if pair[1] is not None]
         inputs = self.tokenizer.assemble(first, second, length=self.length)
         if empty := len(self._rows) - len(pairs):
-            values = (self.tokenizer.pad_id, 0, False)
-            filled = zip(inputs, values, strict=True)
+            filled = zip(inputs, (self.tokenizer.pad_id, 0, False), strict=True)
             inputs = Inputs(*(np.pad(a, ((0, empty), (0, 0)), constant_values=value) for a, value in filled))
         return inputs
 
@@ -241,11 +233,8 @@ class PretrainingBatches:
         at_least(0, workers=workers, steps=steps)
         import grain  # here: it is slow to import, and training does without
 
-        batches = (
-            grain.MapDataset.range(steps)
-            .map(self.__call__)
-            .to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(ahead, threads)))
-        )
+        options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(ahead, threads))
+        batches = grain.MapDataset.range(steps).map(self.__call__).to_iter_dataset(options)
         if workers:
             batches = batches.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
         return batches

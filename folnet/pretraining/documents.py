@@ -105,16 +105,10 @@ def sentences(text: str) -> list[str]:
         for match in _END.finditer(line):
             before = line[start : match.start()].rsplit(None, 1)[-1:]
             word = before[0].lstrip("\"'“‘([") if before else ""
-            if match.group() == "." and not _ends_sentence(word):
+            initial = len(word) == 1 and word.isalpha() and word.isupper() and word != "I"
+            if match.group() == "." and (initial or _ABBREVIATION.fullmatch(word)):
                 continue
             found.append(line[start : match.end()])
             start = match.end()
         found.append(line[start:])
     return [sentence for part in found if (sentence := part.strip())]
-
-
-def _ends_sentence(word: str) -> bool:
-    """Whether a full stop behind a word is one."""
-    if len(word) == 1 and word.isalpha() and word.isupper() and word != "I":
-        return False  # an initial
-    return not _ABBREVIATION.fullmatch(word)

@@ -59,20 +59,17 @@ class TextFiles(Documents):
 
 def _spans(file: Path) -> np.ndarray:
     """Where the documents of a file begin and end, in bytes [N, 2]; a large file is not taken into memory."""
-    spans, start, position, content_end, inside = [], 0, 0, 0, False
+    spans, position, inside = [], 0, False
     with open(file, "rb") as lines:
         for line in lines:
-            blank = not line.strip()
-            if not blank and not inside:
-                start, inside = position, True
-            elif blank and inside:
-                spans.append((start, content_end))
+            start, position = position, position + len(line)
+            if not line.strip():
                 inside = False
-            position += len(line)
-            if not blank:
-                content_end = position
-    if inside:
-        spans.append((start, content_end))
+            elif inside:
+                spans[-1][1] = position
+            else:
+                spans.append([start, position])
+                inside = True
     return np.asarray(spans, np.int64).reshape(-1, 2)
 
 

@@ -240,17 +240,9 @@ def prepare(
     parts: tuple[list[Document], list[Document]] = ([], [])
     for document in documents:
         parts[is_held_out(document.text, held_out)].append(document)
-    made = [
-        MemoryWindows(
-            make_windows(
-                part, tokenizer, length=length, packing=packing, short_fraction=short_fraction, seed=seed
-            ),
-            room=length - SPECIAL,
-            packing=packing,
-            vocabulary=tokenizer.fingerprint,
-        )
-        for part in parts
-    ]
+    how = {"length": length, "packing": packing, "short_fraction": short_fraction, "seed": seed}
+    kept = {"room": length - SPECIAL, "packing": packing, "vocabulary": tokenizer.fingerprint}
+    made = [MemoryWindows(make_windows(part, tokenizer, **how), **kept) for part in parts]
     if not len(made[0]):
         raise ValueError(f"documents must have some text to train on, got {len(parts[0])} documents for that")
     return Split(*made)

@@ -103,11 +103,8 @@ class ClutrrTask(SequenceTask):
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
         """Reads a split; see `SequenceTask`. An example's group is "k=..", the relations in its chain."""
         paths = self.place(directory, split)
-        rows = [
-            row
-            for path in paths
-            for row in self._rows(path, TEST_LENGTHS if split == "test" else self.lengths)
-        ]
+        lengths = TEST_LENGTHS if split == "test" else self.lengths
+        rows = [row for path in paths for row in self._rows(path, lengths)]
         if not rows:
             raise damaged(paths[0], 1, "there is no row")
         # The authors' files each count their rows from 0.

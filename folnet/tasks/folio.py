@@ -29,16 +29,9 @@ class FolioTask(SequenceTask):
 
     def find(self, directory: Path, split: str) -> Path | None:
         """The file of a split: v0.0 before v2, as is or in the folders of a clone."""
-        for folder in (
-            directory,
-            directory / "FOLIO",
-            directory / "data/v0.0",
-            directory / "FOLIO/data/v0.0",
-        ):
-            for name in _FILES[split]:
-                if (folder / name).is_file():
-                    return folder / name
-        return None
+        folders = ("", "FOLIO", "data/v0.0", "FOLIO/data/v0.0")
+        paths = (directory / folder / name for folder in folders for name in _FILES[split])
+        return next((path for path in paths if path.is_file()), None)
 
     def looked_for(self, split: str) -> str:
         """The file's two names."""

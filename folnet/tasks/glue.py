@@ -13,7 +13,6 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from folnet.tasks import tfds as task_tfds
 from folnet.tasks.files import damaged, tab_separated
@@ -34,15 +33,6 @@ _MRPC_DEV_IDS = "mrpc_dev_ids.tsv"
 _SENTEVAL = "https://dl.fbaipublicfiles.com/senteval/senteval_data"
 
 _TOLERATED = 10  # misshapen rows that may be left out; or one in a thousand, if that is more
-
-
-class Place(NamedTuple):
-    """Where a split is."""
-
-    kind: str
-    """"tsv", "msr" (MRPC's own files) or "tfds"."""
-    path: Path
-    """The file; the folder for the others."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,8 +73,8 @@ class GlueTask(SequenceTask):
             return f"{self.folder}{ending}.tsv"
         return f"{self.folder}_{split}.tsv"
 
-    def find(self, directory: Path, split: str) -> Place | None:
-        """The table of a split; MRPC's own files; or a prepared copy."""
+    def find(self, directory: Path, split: str) -> Path | None:
+        """The table of a split; or the folder of MRPC's own files, or of a prepared copy."""
         folders = [directory / self.folder]
         # The tables of all tasks are called the same, so the directory itself is not looked into if it has
         # the task's folder or is another task's.
@@ -92,12 +82,11 @@ class GlueTask(SequenceTask):
             folders.append(directory)
         for folder in folders:
             if (path := folder / self.files[split]).is_file():
-                return Place("tsv", path)
+                return path
             needed = [_MRPC_TEST] if split == "test" else [_MRPC_TRAIN, _MRPC_DEV_IDS]
             if self.name == "mrpc" and all((folder / name).is_file() for name in needed):
-                return Place("msr", folder)
-        found = task_tfds.prepared(directory, f"glue/{self.name}")
-        return None if found is None else Place("tfds", found)
+                return folder
+        return task_tfds.prepared(directory, f"glue/{self.name}")
 
     def looked_for(self, split: str) -> str:
         """The table; MRPC's own files."""
@@ -109,16 +98,15 @@ class GlueTask(SequenceTask):
 
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
         """Reads a split; see `SequenceTask`. Labels of test splits are not published: None."""
-        place = self.place(directory, split)
-        match place.kind:
-            case "tsv":
-                found = self._from_table(place.path, split)
-            case "msr":
-                found = Examples(list(self._from_msr(place.path, split)))
-            case _:
-                found = self._from_tfds(place.path, split)
+        path = self.place(directory, split)
+        if path.is_file():
+            found = self._from_table(path, split)
+        elif (path / task_tfds.INFO).is_file():
+            found = self._from_tfds(path, split)
+        else:
+            found = Examples(list(self._from_msr(path, split)))
         if not found:
-            raise ValueError(f"{place.path}: there is no row of {split}")
+            raise ValueError(f"{path}: there is no row of {split}")
         return found
 
     def _from_table(self, path: Path, split: str) -> Examples:

@@ -17,7 +17,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -38,13 +38,6 @@ _URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
 _TFDS = "squad/v2.0"
 
 
-class Place(NamedTuple):
-    """Where a split is: a file, or the folder of a prepared copy."""
-
-    path: Path
-    prepared: bool
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadTask(Task[Question, SpanFeatures]):
     """The task; the test set is not published."""
@@ -52,13 +45,12 @@ class SquadTask(Task[Question, SpanFeatures]):
     stride: int = STRIDE
     query_length: int = QUERY_LENGTH
 
-    def find(self, directory: Path, split: str) -> Place | None:
-        """The file of a split, or a prepared copy."""
+    def find(self, directory: Path, split: str) -> Path | None:
+        """The file of a split, or the folder of a prepared copy."""
         for folder in (directory, directory / "squad", directory / "SQuAD"):
             if (path := folder / _FILES[split]).is_file():
-                return Place(path, False)
-        found = task_tfds.prepared(directory, _TFDS)
-        return None if found is None else Place(found, True)
+                return path
+        return task_tfds.prepared(directory, _TFDS)
 
     def looked_for(self, split: str) -> str:
         """The file."""
@@ -71,8 +63,8 @@ class SquadTask(Task[Question, SpanFeatures]):
             ValueError: it is not there or damaged: the file, and the line if it is no JSON, otherwise the
                 question's id.
         """
-        path, prepared = self.place(directory, split)
-        questions = tuple(_prepared(path, split) if prepared else _published(path))
+        path = self.place(directory, split)
+        questions = tuple(_prepared(path, split) if path.is_dir() else _published(path))
         twice = [index for index, count in Counter(q.index for q in questions).items() if count > 1]
         if twice:
             raise ValueError(f"{path}: question {twice[0]} is there twice")
@@ -158,13 +150,12 @@ def _published(path: Path) -> Iterator[Question]:
             for q, qa in enumerate(asked):
                 index = _text(qa, "id", f"{here}, question {q}")
                 named = f"{here}, question {index}"
-                golds = [
-                    (_text(answer, "text", named), answer.get("answer_start"))
+                golds = tuple(
+                    Gold(_text(answer, "text", named), answer.get("answer_start"))
                     for answer in _list(qa, "answers", named)
-                ]
-                yield _question(
-                    index, title, context, _text(qa, "question", named), qa.get("is_impossible"), golds, named
                 )
+                question = Question(index, _text(qa, "question", named), context, golds, title)
+                yield _checked(question, qa.get("is_impossible"), named)
 
 
 def _prepared(folder: Path, split: str) -> Iterator[Question]:
@@ -172,35 +163,30 @@ def _prepared(folder: Path, split: str) -> Iterator[Question]:
     found = []
     for where, record in task_tfds.records(folder, split):
         answers = record.get("answers", {})
-        golds = list(zip(answers.get("text", ()), answers.get("answer_start", ()), strict=True))
-        index, title, context, asked = (
-            _text(record, name, where) for name in ("id", "title", "context", "question")
+        pairs = zip(answers.get("text", ()), answers.get("answer_start", ()), strict=True)
+        index, asked, context, title = (
+            _text(record, name, where) for name in ("id", "question", "context", "title")
         )
-        impossible = bool(record.get("is_impossible"))
-        found.append(_question(index, title, context, asked, impossible, golds, where))
+        question = Question(index, asked, context, tuple(Gold(*pair) for pair in pairs), title)
+        found.append(_checked(question, bool(record.get("is_impossible")), where))
     return iter(sorted(found, key=lambda question: question.index))
 
 
-def _question(
-    index: str,
-    title: str,
-    context: str,
-    question: str,
-    impossible: Any,
-    golds: Sequence[tuple[str, Any]],
-    where: str,
-) -> Question:
+def _checked(question: Question, impossible: Any, where: str) -> Question:
     """Checks that the answers are in the paragraph where they are said to be."""
     if not isinstance(impossible, bool):
         raise ValueError(
             f"{where}: is_impossible is {impossible!r}, expected true or false (is this SQuAD 1.1?)"
         )
-    if impossible == bool(golds):
-        raise ValueError(f"{where}: is_impossible is {impossible}, but there are {len(golds)} answers")
-    for text, start in golds:
+    if impossible == question.answerable:
+        raise ValueError(
+            f"{where}: is_impossible is {impossible}, but there are {len(question.golds)} answers"
+        )
+    context = question.context
+    for text, start in question.golds:
         if not isinstance(start, int) or not text.strip() or context[start : start + len(text)] != text:
             raise ValueError(f"{where}: the answer {text!r} does not stand at {start!r} in the context")
-    return Question(index, question, context, tuple(Gold(text, start) for text, start in golds), title)
+    return question
 
 
 def _list(owner: Any, name: str, where: str) -> Sequence[Any]:

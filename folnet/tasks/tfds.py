@@ -8,6 +8,7 @@ import numpy as np
 
 from folnet.prepared import open_split, reading
 
+INFO = "dataset_info.json"
 _CHUNK = 4096  # records read at once
 
 
@@ -18,7 +19,7 @@ def prepared(directory: Path, name: str) -> Path | None:
     """
     dataset, _, config = name.partition("/")
     for folder in (directory / dataset / config, directory / config):
-        versions = [path.parent for path in folder.glob("*/dataset_info.json")]
+        versions = [path.parent for path in folder.glob(f"*/{INFO}")]
         if versions:
             return max(
                 versions, key=lambda path: [int(n) if n.isdigit() else -1 for n in path.name.split(".")]
