@@ -1,6 +1,4 @@
-"""Where the batches of a run come from: drawn on the device inside the compiled steps, or fed from the
-host.
-"""
+"""Where a run's batches come from: drawn on the device inside the compiled steps, or fed from the host."""
 
 import time
 from collections.abc import Callable, Hashable

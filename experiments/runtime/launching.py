@@ -1,6 +1,4 @@
-"""From the command line to a checked config: flags, their errors in one line each, and the run's
-directory.
-"""
+"""From the command line to a checked config: flags, their errors in one line each, the run's directory."""
 
 import contextlib
 import dataclasses
@@ -142,9 +140,7 @@ def _reported_in_one_line(argv: Sequence[str], config: str) -> Generator[None]:
 
 
 def _one_line(message: str) -> str:
-    """The cause of an error without the traceback that config_flags puts in the message of a config
-    file's.
-    """
+    """The cause of an error, without the traceback that config_flags puts in a config file's message."""
     if causes := re.findall(r"^\s*(?:ValueError|TypeError): (.*)$", message, flags=re.MULTILINE):
         return causes[-1]
     missing = re.search(r"Attempted .*:\n\s*(.*)\n", message)

@@ -137,9 +137,7 @@ def _named(tree: Any) -> dict[str, Any]:
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            if isinstance(leaf, jax.ShapeDtypeStruct):
-                leaf = jax.eval_shape(jax.random.key_data, leaf)
-            else:
-                leaf = jax.random.key_data(leaf)
+            words = jax.random.key_data
+            leaf = jax.eval_shape(words, leaf) if isinstance(leaf, jax.ShapeDtypeStruct) else words(leaf)
         found[jax.tree_util.keystr(path, simple=True, separator="/")] = leaf
     return found

@@ -236,8 +236,7 @@ def check_alike(lines: Sequence[str], error: type[Exception]) -> None:
 
 def own_mesh() -> Mesh:
     """A mesh of this process's devices with the one axis `data`: for what each process measures by itself."""
-    devices = np.asarray(jax.local_devices())
-    return Mesh(devices, ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    return Mesh(np.asarray(jax.local_devices()), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 
 
 def on_own_devices(tree: Any) -> Any:

@@ -138,10 +138,10 @@ class Program:
         self.task, self.parallel, self.mesh = task, self.layout.mode, self.layout.mesh()
         self.devices = self.mesh.size
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
-        split = NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS))
+        self._split = NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS))
         self._spread = jax.jit(
             lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.devices, *leaf.shape)), tree),
-            out_shardings=split,
+            out_shardings=self._split,
         )
         self._gather = jax.jit(
             lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), out_shardings=self.replicated
@@ -209,13 +209,12 @@ class Program:
         """Puts this process's rows of a host batch on its devices."""
         if self.parallel == "pmap":
             local = jax.local_device_count()
-            split = NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS))
 
             def cut(leaf):
                 parts = leaf.reshape(local, -1, *leaf.shape[1:]) if leaf.ndim else np.repeat(leaf, local)
                 if jax.process_count() == 1:
                     return parts
-                return jax.make_array_from_process_local_data(split, parts)
+                return jax.make_array_from_process_local_data(self._split, parts)
 
             return jax.tree.map(cut, batch)
         return jax.tree.map(
