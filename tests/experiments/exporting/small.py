@@ -1,9 +1,11 @@
 """A small model of each paper, not trained, as what is exported; and processes that run what was exported."""
 
 import functools
+import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from experiments.boxworld import load as boxworld_load
-from experiments.boxworld import load as boxworld_weights
 from experiments.exporting import Exportable, Input, Output, run_exported
 from experiments.folnet_pretrain import load as folnet_load
-from experiments.folnet_pretrain import load as folnet_weights
 from experiments.llrnn import config as llrnn_configs
 from experiments.llrnn import load as llrnn_load
 from experiments.mathematics import load as mathematics_load
-from experiments.mathematics import load as mathematics_weights
 from folnet.tokenization import WordPieceTokenizer
 from tests.experiments.boxworld import small as small_boxworld
 from tests.experiments.folnet_pretrain import small as small_folnet
@@ -71,18 +70,18 @@ def agent(kind: str = "simplicial") -> Exportable:
     picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
     module = config.agent.make()
     params = jax.jit(module.init)(jax.random.key(1), picture)["params"]
-    trained = boxworld_weights.Trained(module, params, board, 7, 7000, "an agent", config)
+    trained = boxworld_load.Trained(module, params, board, 7, 7000, "an agent", config)
     return boxworld_load.of_agent(trained)
 
 
 @functools.cache
-def trained_solver() -> mathematics_weights.Trained:
+def trained_solver() -> mathematics_load.Trained:
     """A TP-Transformer."""
     config = small_mathematics.small()
     module = config.model.make()
     tokens = jnp.zeros((1, 2), jnp.int32)
     params = jax.jit(module.init)(jax.random.key(3), tokens, tokens)["params"]
-    return mathematics_weights.Trained(module, params, step=3, config=config)
+    return mathematics_load.Trained(module, params, step=3, config=config)
 
 
 def solver() -> Exportable:
@@ -101,13 +100,13 @@ def recurrent(cell: str = "second_order") -> Exportable:
 
 
 @functools.cache
-def trained_encoder(**fields: Any) -> folnet_weights.Trained:
+def trained_encoder(**fields: Any) -> folnet_load.Trained:
     """A FOLNet with its heads, and a vocabulary."""
     config = small_folnet.with_model(Path("nowhere"), **fields)
     module = config.model.make(config.data.pretrain_loss)
     params = jax.jit(module.init)(jax.random.key(4), jnp.zeros((1, 4), jnp.int32))["params"]
     tokenizer = WordPieceTokenizer.train(TEXTS, 100)
-    return folnet_weights.Trained(module, params, tokenizer, 9, config)
+    return folnet_load.Trained(module, params, tokenizer, 9, config)
 
 
 def encoder(**fields: Any) -> Exportable:
@@ -138,3 +137,16 @@ def run_alone(
         check=False,
         timeout=400,
     )
+
+
+def rewritten(path, target, change):
+    """The artifact with another manifest."""
+    with zipfile.ZipFile(path) as before, zipfile.ZipFile(target, "w") as after:
+        for name in before.namelist():
+            content = before.read(name)
+            if name == run_exported.MANIFEST:
+                manifest = json.loads(content)
+                change(manifest)
+                content = json.dumps(manifest).encode()
+            after.writestr(name, content)
+    return target

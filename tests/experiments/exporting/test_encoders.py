@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.exporting import Options, encoders, export_model, run_exported
-from experiments.folnet_pretrain import load as folnet_weights
+from experiments.folnet_pretrain import load as folnet_load
 from experiments.registry import open_model
 from experiments.runtime.workdir import write_json
 from folnet import FOLNetConfig, TransformerConfig
@@ -155,9 +155,7 @@ def test_text_says_what_is_padding_only_to_models_trained_so():
     model = config.model.make(config.data.pretrain_loss)
     for masks_padding in (False, True):
         config.mask_padding = masks_padding
-        told = (
-            folnet_weights.of_pretraining(folnet_weights.Trained(model, {}, tokenizer, 0, config)).text or {}
-        )
+        told = folnet_load.of_pretraining(folnet_load.Trained(model, {}, tokenizer, 0, config)).text or {}
         assert told["masks_padding"] == masks_padding
         assert told["vocabulary"] == list(tokenizer.vocabulary)
     larger = WordPieceTokenizer([*tokenizer.vocabulary, *map(str, range(10_000, 10_104))])

@@ -1,13 +1,11 @@
 """What was exported runs by itself, and says what is wrong."""
 
 import dataclasses
-import datetime
 import io
 import json
 import shutil
 import subprocess
 import sys
-import types
 import venv
 import zipfile
 from typing import Any
@@ -20,11 +18,8 @@ import safetensors.numpy
 
 from experiments.exporting import Options, export_model, run_exported
 from experiments.exporting.run_exported import Refused
-from experiments.mathematics import load as mathematics_load
-from folnet.tokenization import WordPieceTokenizer
 from tests.experiments.exporting import small as small_exports
-from tests.experiments.exporting.small import SUMS
-from tp_transformer import mathematics
+from tests.experiments.exporting.small import SUMS, rewritten
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 IDS = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
@@ -36,14 +31,6 @@ def agent(tmp_path_factory):
     path = tmp_path_factory.mktemp("agent") / "agent.jaxmodel"
     export_model(small_exports.agent("relational"), path)
     return path, small_exports.agent("relational")
-
-
-@pytest.fixture(scope="module")
-def sums(tmp_path_factory):
-    """The model of a line, for lengths 4 and 8, with its derivative."""
-    path = tmp_path_factory.mktemp("sums") / "sums.jaxmodel"
-    export_model(SUMS, path, Options(derivative=True))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -59,19 +46,6 @@ def boards(exportable, count):
 
 def live(exportable, **inputs) -> dict[str, Any]:
     return jax.device_get(jax.jit(exportable.function)(exportable.params, inputs))
-
-
-def rewritten(path, target, change):
-    """The artifact with another manifest."""
-    with zipfile.ZipFile(path) as before, zipfile.ZipFile(target, "w") as after:
-        for name in before.namelist():
-            content = before.read(name)
-            if name == run_exported.MANIFEST:
-                manifest = json.loads(content)
-                change(manifest)
-                content = json.dumps(manifest).encode()
-            after.writestr(name, content)
-    return target
 
 
 # ---- by itself
@@ -313,79 +287,6 @@ def test_files_are_answered_in_parts_whole_or_not_at_all(model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-# ---- text
-
-
-def test_characters_are_those_of_the_vocabulary():
-    codec = run_exported.Characters(mathematics_load.describe_characters(mathematics.DEFAULT))
-    questions = ["What is 2 + 2?", "", "Let a = -1/2. Is a < 0?"]
-    rows = codec.encode(questions)["source"]
-    np.testing.assert_array_equal(rows, mathematics.DEFAULT.encode_batch(questions))
-    answers = codec.decode({}, {"tokens": rows})
-    assert [answer["text"] for answer in answers] == questions
-    noise = np.random.default_rng(0).integers(0, mathematics.DEFAULT.size, (20, 12))
-    noise[:, 0] = mathematics.START
-    answers = codec.decode({}, {"tokens": noise})
-    assert [answer["text"] for answer in answers] == list(map(mathematics.DEFAULT.decode, noise))
-    with pytest.raises(Refused, match="text has 'ß', which is not one of"):
-        codec.encode(["ß"])
-
-
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_word_pieces_are_those_of_the_tokenizer(lowercase):
-    texts = [
-        *small_exports.TEXTS,
-        "The  cat\tsees\nthe dogs!?",
-        "Caf\u00e9 na\u00efve \u0130stanbul \u03a3\u0399\u03a3\u03a5\u03a6\u039f\u03a3 stra\u00dfe",
-        "don't e-mail $5.00 (50%) `x^2` a_b <tag>",
-        "\u4e2d\u6587 and \uac00\ub098 \u3042\u3044 \U0001f600",
-        "zero\u200bwidth soft\u00adhyphen \ufffd\x00\x07",
-        "non\u00a0breaking\u2003space \u2018quotes\u2019 \u2014 dash\u2026",
-        "x" * 101 + " " + "cat" * 33,
-        "",
-        "[CLS] [SEP] [UNK]",
-    ]
-    tokenizer = WordPieceTokenizer.train([*texts, *texts], 400, lowercase=lowercase)
-    told = {"kind": "wordpieces", "vocabulary": list(tokenizer.vocabulary), "lowercase": lowercase}
-    told |= {"closes": True, "writes": None}
-    names = {"ids": "input_ids", "types": "token_type_ids", "mask": "attention_mask"}
-    codec = run_exported.make_text(
-        {**told, "inputs": names, "fills": None, "length": None, "masks_padding": True}
-    )
-    assert isinstance(codec, run_exported.WordPieces)
-    assert [codec.tokens(text) for text in texts] == tokenizer.ids(texts)
-    found, wanted = codec.encode(texts, texts[::-1]), tokenizer(texts, texts[::-1])
-    for name, array in wanted._asdict().items():
-        np.testing.assert_array_equal(found[name], array)
-    masked = ["the [MASK] sees[MASK].", "[MASK]"]
-    fills = run_exported.WordPieces({**told, "fills": "prediction_logits"})
-    assert [fills.tokens(text) for text in masked] == tokenizer.ids(masked, special_tokens=True)
-
-
-def test_masks_are_filled_with_the_likeliest_words():
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog"]
-    told = {
-        "vocabulary": vocabulary,
-        "lowercase": True,
-        "fills": "words",
-        "length": 6,
-        "masks_padding": False,
-        "closes": True,
-        "writes": None,
-    }
-    codec = run_exported.WordPieces({**told, "inputs": {"ids": "ids", "types": "types", "mask": "mask"}})
-    inputs = codec.encode(["the [MASK]", "[MASK] [MASK]"])
-    assert inputs["ids"].tolist() == [[2, 1, 4, 3, 0, 0], [2, 4, 4, 3, 0, 0]]
-    assert set(inputs) == {"ids", "types"}
-    logits = np.full((2, 6, 8), -30.0)  # a row more than the vocabulary has
-    logits[0, 2, 5:] = np.log([0.75, 0.25, 9.0])
-    first, second = codec.decode(inputs, {"words": logits, "other": np.array([1, 2])})
-    assert first["masks"][0][:2] == [["cat", 0.75], ["dog", 0.25]]
-    assert (len(second["masks"]), second["other"]) == (2, 2)
-    with pytest.raises(Refused, match="text has 7 tokens, expected at most 6"):
-        codec.encode(["cat dog cat dog cat"])
-
-
 # ---- refused
 
 
@@ -432,80 +333,6 @@ def test_a_changed_program_is_refused_though_the_archive_is_whole(sums, tmp_path
 
     with pytest.raises(Refused, match="is of format"):
         run_exported.load(rewritten(sums, tmp_path / "c.jaxmodel", age))
-
-
-DAY = datetime.date(2026, 11, 21)
-TOLD = {"jax": "0.12.0.1", "until": "2027-05-21", "months_backward": 6, "weeks_forward": 3}
-
-
-@pytest.mark.parametrize(
-    ("here", "today", "message"),
-    [
-        ("0.12.0.1", datetime.date(2040, 1, 1), None),
-        ("0.13.0", datetime.date(2027, 5, 21), None),
-        (
-            "0.13.0",
-            datetime.date(2027, 5, 22),
-            "6 months .* ended on 2027-05-21: install jax==0.12.0.1",
-        ),
-        ("0.12.0", DAY, None),
-        ("0.11.1", DAY, "this is the older 0.11.1; .* up to 3 weeks later"),
-        ("0.9.0", DAY, "older 0.9.0"),
-    ],
-)
-def test_the_window_is_that_which_jax_promises(here, today, message):
-    if message is None:
-        run_exported.check_window(TOLD, here=here, today=today)
-    else:
-        with pytest.raises(Refused, match=message):
-            run_exported.check_window(TOLD, here=here, today=today)
-
-
-def test_a_model_of_another_time_is_refused_unless_one_insists(sums, tmp_path):
-    def age(manifest):
-        manifest["compatibility"] |= {"jax": "0.10.0", "until": "2026-01-02"}
-
-    old = rewritten(sums, tmp_path / "old.jaxmodel", age)
-    with pytest.raises(Refused, match=r"exported with JAX 0.10.0, this is .* ended on 2026-01-02"):
-        run_exported.load(old)
-    assert run_exported.load(old, any_version=True)({"ids": IDS})["total"].tolist() == [22, 40]
-
-
-def device(platform="cpu", kind="cpu", version="", count=1):
-    client = types.SimpleNamespace(platform_version=version)
-    return [types.SimpleNamespace(platform=platform, device_kind=kind, client=client)] * count
-
-
-@pytest.mark.parametrize(
-    ("devices", "message"),
-    [
-        (device("gpu", "NVIDIA H200", "cuda 13", 2), None),
-        (device("gpu", "NVIDIA A100", "cuda 13", 2), "kernels for NVIDIA H200, and this is NVIDIA A100"),
-        (device("gpu", "MI300", "rocm 7", 2), "exported for cuda, and this is rocm"),
-        (device(), "exported for cuda, and this is cpu"),
-        (device("gpu", "NVIDIA H200", "cuda 13", 3), r"for 2 devices \(data:2\), and there are 3"),
-    ],
-)
-def test_other_platforms_chips_and_numbers_of_devices_are_refused(devices, message):
-    manifest = {
-        "platforms": ["cuda"],
-        "kernels": {"chips": ["NVIDIA H200"]},
-        "sharding": {"axes": {"data": 2}, "devices": 2},
-    }
-    if message is None:
-        run_exported.check_surroundings(manifest, devices)
-    else:
-        with pytest.raises(Refused, match=message):
-            run_exported.check_surroundings(manifest, devices)
-
-
-def test_jax_s_own_refusal_is_told(sums, monkeypatch):
-    def expired(_):
-        raise ValueError("older than the 6-month window")
-
-    monkeypatch.setattr(run_exported.export, "deserialize", expired)
-    with pytest.raises(Refused, match="cannot read it: older than the 6-month window"):
-        run_exported.load(sums)
 
 
 def test_what_is_wrong_is_one_line_and_status_2(tmp_path, capsys):

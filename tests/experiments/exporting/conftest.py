@@ -1,0 +1,14 @@
+"""The artifact that several files of tests look at."""
+
+import pytest
+
+from experiments.exporting import Options, export_model
+from tests.experiments.exporting.small import SUMS
+
+
+@pytest.fixture(scope="session")
+def sums(tmp_path_factory):
+    """The model of a line, for lengths 4 and 8, with its derivative."""
+    path = tmp_path_factory.mktemp("sums") / "sums.jaxmodel"
+    export_model(SUMS, path, Options(derivative=True))
+    return path

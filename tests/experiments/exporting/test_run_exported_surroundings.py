@@ -1,0 +1,88 @@
+"""Where an exported model runs: the versions of JAX, the platforms, chips and devices it is for."""
+
+import datetime
+import types
+
+import numpy as np
+import pytest
+
+from experiments.exporting import run_exported
+from experiments.exporting.run_exported import Refused
+from tests.experiments.exporting.small import rewritten
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+IDS = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
+
+
+DAY = datetime.date(2026, 11, 21)
+TOLD = {"jax": "0.12.0.1", "until": "2027-05-21", "months_backward": 6, "weeks_forward": 3}
+
+
+@pytest.mark.parametrize(
+    ("here", "today", "message"),
+    [
+        ("0.12.0.1", datetime.date(2040, 1, 1), None),
+        ("0.13.0", datetime.date(2027, 5, 21), None),
+        (
+            "0.13.0",
+            datetime.date(2027, 5, 22),
+            "6 months .* ended on 2027-05-21: install jax==0.12.0.1",
+        ),
+        ("0.12.0", DAY, None),
+        ("0.11.1", DAY, "this is the older 0.11.1; .* up to 3 weeks later"),
+        ("0.9.0", DAY, "older 0.9.0"),
+    ],
+)
+def test_the_window_is_that_which_jax_promises(here, today, message):
+    if message is None:
+        run_exported.check_window(TOLD, here=here, today=today)
+    else:
+        with pytest.raises(Refused, match=message):
+            run_exported.check_window(TOLD, here=here, today=today)
+
+
+def test_a_model_of_another_time_is_refused_unless_one_insists(sums, tmp_path):
+    def age(manifest):
+        manifest["compatibility"] |= {"jax": "0.10.0", "until": "2026-01-02"}
+
+    old = rewritten(sums, tmp_path / "old.jaxmodel", age)
+    with pytest.raises(Refused, match=r"exported with JAX 0.10.0, this is .* ended on 2026-01-02"):
+        run_exported.load(old)
+    assert run_exported.load(old, any_version=True)({"ids": IDS})["total"].tolist() == [22, 40]
+
+
+def device(platform="cpu", kind="cpu", version="", count=1):
+    client = types.SimpleNamespace(platform_version=version)
+    return [types.SimpleNamespace(platform=platform, device_kind=kind, client=client)] * count
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (device("gpu", "NVIDIA H200", "cuda 13", 2), None),
+        (device("gpu", "NVIDIA A100", "cuda 13", 2), "kernels for NVIDIA H200, and this is NVIDIA A100"),
+        (device("gpu", "MI300", "rocm 7", 2), "exported for cuda, and this is rocm"),
+        (device(), "exported for cuda, and this is cpu"),
+        (device("gpu", "NVIDIA H200", "cuda 13", 3), r"for 2 devices \(data:2\), and there are 3"),
+    ],
+)
+def test_other_platforms_chips_and_numbers_of_devices_are_refused(devices, message):
+    manifest = {
+        "platforms": ["cuda"],
+        "kernels": {"chips": ["NVIDIA H200"]},
+        "sharding": {"axes": {"data": 2}, "devices": 2},
+    }
+    if message is None:
+        run_exported.check_surroundings(manifest, devices)
+    else:
+        with pytest.raises(Refused, match=message):
+            run_exported.check_surroundings(manifest, devices)
+
+
+def test_jax_s_own_refusal_is_told(sums, monkeypatch):
+    def expired(_):
+        raise ValueError("older than the 6-month window")
+
+    monkeypatch.setattr(run_exported.export, "deserialize", expired)
+    with pytest.raises(Refused, match="cannot read it: older than the 6-month window"):
+        run_exported.load(sums)

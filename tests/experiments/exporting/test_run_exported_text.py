@@ -1,0 +1,81 @@
+"""Text in exported models: read and written as by the tokenizers that the models were trained with."""
+
+import numpy as np
+import pytest
+
+from experiments.exporting import run_exported
+from experiments.exporting.run_exported import Refused
+from experiments.mathematics import load as mathematics_load
+from folnet.tokenization import WordPieceTokenizer
+from tests.experiments.exporting import small as small_exports
+from tp_transformer import mathematics
+
+
+def test_characters_are_those_of_the_vocabulary():
+    codec = run_exported.Characters(mathematics_load.describe_characters(mathematics.DEFAULT))
+    questions = ["What is 2 + 2?", "", "Let a = -1/2. Is a < 0?"]
+    rows = codec.encode(questions)["source"]
+    np.testing.assert_array_equal(rows, mathematics.DEFAULT.encode_batch(questions))
+    answers = codec.decode({}, {"tokens": rows})
+    assert [answer["text"] for answer in answers] == questions
+    noise = np.random.default_rng(0).integers(0, mathematics.DEFAULT.size, (20, 12))
+    noise[:, 0] = mathematics.START
+    answers = codec.decode({}, {"tokens": noise})
+    assert [answer["text"] for answer in answers] == list(map(mathematics.DEFAULT.decode, noise))
+    with pytest.raises(Refused, match="text has 'ß', which is not one of"):
+        codec.encode(["ß"])
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_word_pieces_are_those_of_the_tokenizer(lowercase):
+    texts = [
+        *small_exports.TEXTS,
+        "The  cat\tsees\nthe dogs!?",
+        "Caf\u00e9 na\u00efve \u0130stanbul \u03a3\u0399\u03a3\u03a5\u03a6\u039f\u03a3 stra\u00dfe",
+        "don't e-mail $5.00 (50%) `x^2` a_b <tag>",
+        "\u4e2d\u6587 and \uac00\ub098 \u3042\u3044 \U0001f600",
+        "zero\u200bwidth soft\u00adhyphen \ufffd\x00\x07",
+        "non\u00a0breaking\u2003space \u2018quotes\u2019 \u2014 dash\u2026",
+        "x" * 101 + " " + "cat" * 33,
+        "",
+        "[CLS] [SEP] [UNK]",
+    ]
+    tokenizer = WordPieceTokenizer.train([*texts, *texts], 400, lowercase=lowercase)
+    told = {"kind": "wordpieces", "vocabulary": list(tokenizer.vocabulary), "lowercase": lowercase}
+    told |= {"closes": True, "writes": None}
+    names = {"ids": "input_ids", "types": "token_type_ids", "mask": "attention_mask"}
+    codec = run_exported.make_text(
+        {**told, "inputs": names, "fills": None, "length": None, "masks_padding": True}
+    )
+    assert isinstance(codec, run_exported.WordPieces)
+    assert [codec.tokens(text) for text in texts] == tokenizer.ids(texts)
+    found, wanted = codec.encode(texts, texts[::-1]), tokenizer(texts, texts[::-1])
+    for name, array in wanted._asdict().items():
+        np.testing.assert_array_equal(found[name], array)
+    masked = ["the [MASK] sees[MASK].", "[MASK]"]
+    fills = run_exported.WordPieces({**told, "fills": "prediction_logits"})
+    assert [fills.tokens(text) for text in masked] == tokenizer.ids(masked, special_tokens=True)
+
+
+def test_masks_are_filled_with_the_likeliest_words():
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog"]
+    told = {
+        "vocabulary": vocabulary,
+        "lowercase": True,
+        "fills": "words",
+        "length": 6,
+        "masks_padding": False,
+        "closes": True,
+        "writes": None,
+    }
+    codec = run_exported.WordPieces({**told, "inputs": {"ids": "ids", "types": "types", "mask": "mask"}})
+    inputs = codec.encode(["the [MASK]", "[MASK] [MASK]"])
+    assert inputs["ids"].tolist() == [[2, 1, 4, 3, 0, 0], [2, 4, 4, 3, 0, 0]]
+    assert set(inputs) == {"ids", "types"}
+    logits = np.full((2, 6, 8), -30.0)  # a row more than the vocabulary has
+    logits[0, 2, 5:] = np.log([0.75, 0.25, 9.0])
+    first, second = codec.decode(inputs, {"words": logits, "other": np.array([1, 2])})
+    assert first["masks"][0][:2] == [["cat", 0.75], ["dog", 0.25]]
+    assert (len(second["masks"]), second["other"]) == (2, 2)
+    with pytest.raises(Refused, match="text has 7 tokens, expected at most 6"):
+        codec.encode(["cat dog cat dog cat"])

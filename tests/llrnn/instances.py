@@ -1,0 +1,416 @@
+"""The named cells with the proofs that they are cells of, and their parameters as the general cell's."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from llrnn import cells, logic, memory
+from llrnn.cells import Command, Data, Fixed, Input, LLRNNCell, Weight
+from llrnn.logic import Atom, Fst, LetStar, Lolli, One, Snd, With, bang, banged, both, lam
+
+INPUTS, FEATURES, LOCATIONS, WIDTH = 3, 3, 4, 2
+H, W, V = Atom("H", FEATURES), Atom("W", LOCATIONS), Atom("V", WIDTH)
+W_DUAL, E = logic.dual(W), logic.endo(H)
+ROTATION, REFLECTION = np.roll(np.eye(LOCATIONS), 1, axis=0), np.eye(LOCATIONS)[[0, 3, 2, 1]]
+SHARED = {"features": FEATURES, "param_dtype": jnp.float64}
+
+
+def affine(params):
+    return {"hidden": params["hidden"], "input": params["input"]}
+
+
+def operators(params, name="operators"):
+    """[I, D, D], one operator an input, as the kernel [I, D D] of an Input."""
+    return {"kernel": params[name].reshape(len(params[name]), -1)}
+
+
+def cut(params, **widths):
+    """The fused heads of a memory cell as the maps of commands and data, in order."""
+    parts, at = {}, 0
+    for name, width in widths.items():
+        parts[name] = {key: leaf[..., at : at + width] for key, leaf in params["heads"].items()}
+        at += width
+    assert at == params["heads"]["bias"].shape[0]
+    return parts
+
+
+def ring(content):
+    """(r, (w, M)) at the start: both addresses at location 0, M : W -o V constant by location."""
+    return (np.eye(LOCATIONS)[0], (np.eye(LOCATIONS)[0], np.tile(np.asarray(content)[:, None], LOCATIONS)))
+
+
+# ---- the cells without a memory
+
+
+def elman():
+    """(2.1) has no operator: its proof is the zero of differential linear logic."""
+    general = LLRNNCell(lam(H, lambda h: logic.Zero(H)))
+    return cells.ElmanCell(**SHARED), general, affine
+
+
+def second_order(update):
+    named = cells.SecondOrderCell(update=update, normalize=update == "linear", **SHARED)
+    if update == "later":
+        first, second = banged(E, E, lambda a, b: a), banged(E, E, lambda a, b: b)
+        general = LLRNNCell(first, (Input("in"), Input("out")), master_out=second)
+        return (
+            named,
+            general,
+            lambda p: {"in": operators(p, "operators_in"), "out": operators(p, "operators_out"), **affine(p)},
+        )
+    inputs = (Input("operators"),)
+    if update == "draft":
+        general = LLRNNCell(logic.dereliction(E), inputs)  # Example 2.8
+        return named, general, lambda p: {"operators": operators(p), **affine(p)}
+    general = LLRNNCell(logic.dereliction(E), inputs, inside=(), normalize=True, initial=np.eye(FEATURES)[0])
+    return named, general, lambda p: {"operators": operators(p)}
+
+
+def multiplicative():
+    """(2.7): W^c x lies in the diagonal operators on K; I and J are weights of the cell."""
+    k = Atom("K", 4)
+    master = banged(logic.endo(k), Lolli(k, H), Lolli(H, k), lambda v, i, j: lam(H, lambda h: i(v(j(h)))))
+    diagonals = np.stack([np.diag(row).ravel() for row in np.eye(4)])
+    general = LLRNNCell(master, (Input("v", basis=jnp.asarray(diagonals)), Weight("i"), Weight("j")))
+    return (
+        cells.MultiplicativeCell(factors=4, **SHARED),
+        general,
+        lambda p: {
+            "v": {"kernel": p["diagonal"]},
+            "i": p["expand"].ravel(),
+            "j": p["contract"].ravel(),
+            **affine(p),
+        },
+    )
+
+
+def higher_order(coupling, update, span):
+    """Example 2.9, with the span of the numerals given as such or by Horner's rule."""
+    named = cells.HigherOrderCell(max_power=3, coupling=coupling, update=update, **SHARED)
+    command = Command("powers", span, coupling)
+    powers = lambda p: {} if coupling == "given" else {"powers": p["powers"]}  # noqa: E731
+    if update == "draft":
+        general = LLRNNCell(logic.evaluate(H), (command, Input("operators")))
+        return named, general, lambda p: {"operators": operators(p), **powers(p), **affine(p)}
+    first = banged(logic.integer(H), E, E, lambda n, a, b: n(bang(a)))
+    second = banged(logic.integer(H), E, E, lambda n, a, b: n(bang(b)))
+    general = LLRNNCell(first, (command, Input("in"), Input("out")), master_out=second)
+    return (
+        named,
+        general,
+        lambda p: {
+            "in": operators(p, "operators_in"),
+            "out": operators(p, "operators_out"),
+            **powers(p),
+            **affine(p),
+        },
+    )
+
+
+# ---- one ring
+
+
+def add_outer(matrix, functional, vector):
+    """M + w (x) u : W -o V."""
+    return lam(W, lambda a: matrix(a) + LetStar(functional(a), vector))
+
+
+def one_ring_state(content):
+    return With(H, With(W, With(W_DUAL, Lolli(W, content))))
+
+
+def ntm(read):
+    """Example 2.10, with the corrected master of the library and V : V -o H0 a weight."""
+    if read == "updated":
+        core = logic.ntm_master(H, W, V)
+        step = lambda m, n, a, b, u, v, s: core(*map(bang, (m, n, a, b, u, s)))  # noqa: E731
+        master = banged(
+            logic.integer(W),
+            logic.integer(W_DUAL),
+            logic.endo(W),
+            logic.endo(W_DUAL),
+            V,
+            Lolli(V, H),
+            one_ring_state(V),
+            lambda m, n, a, b, u, v, s: both(
+                v(Fst(step(m, n, a, b, u, v, s))), Snd(step(m, n, a, b, u, v, s))
+            ),
+        )
+    else:
+
+        def previous(m, n, a, b, u, v, s):
+            r, w, matrix = Fst(Snd(s)), Fst(Snd(Snd(s))), Snd(Snd(Snd(s)))
+            moved = n(bang(b))(w)
+            return both(v(matrix(r)), m(bang(a))(r), moved, add_outer(matrix, moved, u))
+
+        master = banged(
+            logic.integer(W),
+            logic.integer(W_DUAL),
+            logic.endo(W),
+            logic.endo(W_DUAL),
+            V,
+            Lolli(V, H),
+            one_ring_state(V),
+            previous,
+        )
+    general = LLRNNCell(
+        master,
+        (
+            Command("read", logic.numeral_span(LOCATIONS - 1, W)),
+            Command("write", logic.numeral_span(LOCATIONS - 1, W_DUAL)),
+            Fixed("rotation", ROTATION),
+            Fixed("dual rotation", ROTATION.T),
+            Data("add"),
+            Weight("content"),
+        ),
+        controller=(0,),
+        inside=(0,),
+        initial=(np.zeros(FEATURES), ring([0.3] * WIDTH)),
+    )
+    named = memory.NTMCell(memory_size=LOCATIONS, memory_width=WIDTH, read=read, initial_memory=0.3, **SHARED)
+    return (
+        named,
+        general,
+        lambda p: {
+            **cut(p, read=LOCATIONS, write=LOCATIONS, add=WIDTH),
+            "content": p["content"]["kernel"].T.ravel(),
+            **affine(p),
+        },
+    )
+
+
+def dihedral():
+    words = ("", "0", "1", "101", "0010")
+
+    def step(f, g, rot, ref, dual_rot, dual_ref, u, v, s):
+        r = f(bang(rot), bang(ref))(Fst(Snd(s)))
+        w = g(bang(dual_rot), bang(dual_ref))(Fst(Snd(Snd(s))))
+        matrix = add_outer(Snd(Snd(Snd(s))), w, u)
+        return both(v(matrix(r)), r, w, matrix)
+
+    ew, ed = logic.endo(W), logic.endo(W_DUAL)
+    master = banged(
+        logic.binary(W), logic.binary(W_DUAL), ew, ew, ed, ed, V, Lolli(V, H), one_ring_state(V), step
+    )
+    general = LLRNNCell(
+        master,
+        (
+            Command("read", tuple(logic.binary_integer(word, W) for word in words)),
+            Command("write", tuple(logic.binary_integer(word, W_DUAL) for word in words)),
+            Fixed("rotation", ROTATION),
+            Fixed("reflection", REFLECTION),
+            Fixed("dual rotation", ROTATION.T),
+            Fixed("dual reflection", REFLECTION.T),
+            Data("add"),
+            Weight("content"),
+        ),
+        controller=(0,),
+        inside=(0,),
+        initial=(np.zeros(FEATURES), ring([0.3] * WIDTH)),
+    )
+    named = memory.DihedralNTMCell(
+        memory_size=LOCATIONS, memory_width=WIDTH, words=words, initial_memory=0.3, **SHARED
+    )
+    return (
+        named,
+        general,
+        lambda p: {
+            **cut(p, read=5, write=5, add=WIDTH),
+            "content": p["content"]["kernel"].T.ravel(),
+            **affine(p),
+        },
+    )
+
+
+def operator_memory(source):
+    """Remark 2.11; with source="input" the operator read is raised to predicted powers."""
+    powers = source == "input"
+
+    def step(m, n, p, a, b, u, s):
+        r = m(bang(a))(Fst(Snd(s)))
+        w = n(bang(b))(Fst(Snd(Snd(s))))
+        matrix = add_outer(Snd(Snd(Snd(s))), w, u)
+        operator = p(bang(matrix(r))) if powers else matrix(r)
+        return both(operator(Fst(s)), r, w, matrix)
+
+    master = banged(
+        logic.integer(W),
+        logic.integer(W_DUAL),
+        logic.integer(H),
+        logic.endo(W),
+        logic.endo(W_DUAL),
+        E,
+        one_ring_state(E),
+        step,
+    )
+    general = LLRNNCell(
+        master,
+        (
+            Command("read", logic.numeral_span(LOCATIONS - 1, W)),
+            Command("write", logic.numeral_span(LOCATIONS - 1, W_DUAL)),
+            Command("powers", logic.numeral_span(2, H))
+            if powers
+            else Fixed("powers", logic.denote(logic.numeral(1, H))),
+            Fixed("rotation", ROTATION),
+            Fixed("dual rotation", ROTATION.T),
+            Input("operators") if powers else Data("add", activation=lambda x: x),
+        ),
+        controller=(0,),
+        inside=(0,),
+        initial=(np.zeros(FEATURES), ring([0.3] * FEATURES**2)),
+    )
+    named = memory.OperatorNTMCell(
+        memory_size=LOCATIONS, source=source, max_power=2 if powers else None, initial_memory=0.3, **SHARED
+    )
+    if powers:
+        return (
+            named,
+            general,
+            lambda p: {
+                **cut(p, read=LOCATIONS, write=LOCATIONS, powers=3),
+                "operators": operators(p),
+                **affine(p),
+            },
+        )
+    return named, general, lambda p: {**cut(p, read=LOCATIONS, write=LOCATIONS, add=FEATURES**2), **affine(p)}
+
+
+# ---- several rings: a location of a later ring holds coordinates 1 & (1 & ..) of programs
+
+
+def coordinates(count):
+    return One if count == 1 else With(One, coordinates(count - 1))
+
+
+def decoded(value, programs):
+    """The program sum_k c_k program_k, linear in c : 1 & (1 & ..): a sum of proofs, so differential logic."""
+    terms = []
+    for place, program in enumerate(programs):
+        terms.append(LetStar(value if place == len(programs) - 1 else Fst(value), program))
+        value = value if place == len(programs) - 1 else Snd(value)
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def parts_of(rings):
+    """The parts r_1, w_1, M_1, r_2, .. of rings (r, w, M)."""
+    return [part for ring in rings for part in ring]
+
+
+def product(pair, parts):
+    """The product (a, (b, (c, ..))) of types or of values."""
+    result = parts[-1]
+    for part in reversed(parts[:-1]):
+        result = pair(part, result)
+    return result
+
+
+def banged_one_by_one(types, body, *variables):
+    """`banged` for any number of types."""
+    if not types:
+        return body(*variables)
+    return banged(types[0], lambda x: banged_one_by_one(types[1:], body, *variables, x))
+
+
+def programmed(named, widths, follow):
+    """A cell with rings of programs: `follow` builds the operator on r_1 from what is read from them."""
+    contents = [V, *(coordinates(width) for width in widths)]
+    rings = [(W, W_DUAL, Lolli(W, content)) for content in contents]
+    state = product(With, [H, *parts_of(rings)])
+    count = len(contents)
+    types: list[logic.Type] = [logic.endo(W), logic.endo(W_DUAL), Lolli(V, H)]
+    inputs: list[Any] = [Fixed("rotation", ROTATION), Fixed("dual rotation", ROTATION.T), Weight("content")]
+    powers = named.powers
+    for number in range(count):
+        for kind, over in (("read", W), ("write", W_DUAL)):
+            if kind == "write" or number:
+                inputs.append(Command(f"{kind}_{number + 1}", tuple(logic.numeral(p, over) for p in powers)))
+                types.append(logic.integer(over))
+        inputs.append(Data(f"add_{number + 1}"))
+        types.append(contents[number])
+
+    def factor(s, place):
+        for _ in range(place):
+            s = Snd(s)
+        return s if place == 3 * count else Fst(s)
+
+    def body(*variables):
+        *given, s = variables
+        a, b, v, *rest = given
+        old = [tuple(factor(s, 1 + 3 * number + part) for part in range(3)) for number in range(count)]
+        new = []
+        for number, (r, w, matrix) in enumerate(old):
+            moved = follow(a, [m(q) for q, _, m in old[1:]])(r) if number == 0 else rest.pop(0)(bang(a))(r)
+            written = rest.pop(0)(bang(b))(w)
+            new.append((moved, written, add_outer(matrix, written, rest.pop(0))))
+        r, _, matrix = new[0] if named.read == "updated" else old[0]
+        return both(v(matrix(r)), *parts_of(new))
+
+    start = [(np.eye(LOCATIONS)[0], np.eye(LOCATIONS)[0], np.full((WIDTH, LOCATIONS), 0.3))]
+    for width in widths:
+        start.append((np.eye(LOCATIONS)[0], np.eye(LOCATIONS)[0], np.tile(np.eye(width)[:, :1], LOCATIONS)))
+    values = [np.zeros(FEATURES), *parts_of(start)]
+    general = LLRNNCell(
+        banged_one_by_one([*types, state], body),
+        tuple(inputs),
+        controller=(0,),
+        inside=(0,),
+        initial=product(lambda left, right: (left, right), values),
+    )
+
+    def mapped(p):
+        widths_of = {}
+        for number, width in enumerate((WIDTH, *widths), start=1):
+            if number > 1:
+                widths_of[f"read_{number}"] = len(powers)
+            widths_of |= {f"write_{number}": len(powers), f"add_{number}": width}
+        return {**cut(p, **widths_of), "content": p["content"]["kernel"].T.ravel(), **affine(p)}
+
+    return named, general, mapped
+
+
+PLAIN_RINGS = {
+    "memory_size": LOCATIONS,
+    "memory_width": WIDTH,
+    "program_size": LOCATIONS,
+    "powers": (0, 1),
+    "direct": False,
+    "squash": False,
+    "initial_memory": 0.3,
+    **SHARED,
+}
+NUMERALS = [logic.numeral(n, W) for n in range(3)]
+
+
+def pattern(read):
+    named = memory.PatternNTMCell(read=read, **PLAIN_RINGS)
+    return programmed(named, (3,), lambda a, programs: decoded(programs[0], NUMERALS)(bang(a)))
+
+
+def multiple_pattern():
+    words = ("0", "1", "00", "01")
+    named = memory.MultiplePatternNTMCell(words=words, **PLAIN_RINGS)
+
+    def follow(a, programs):
+        first, second = (bang(decoded(value, NUMERALS)) for value in programs[:2])
+        word = decoded(programs[2], [logic.binary_integer(word, W) for word in words])
+        return logic.feed(W)(word, first, second, bang(a))
+
+    return programmed(named, (3, 3, 4), follow)
+
+
+def polynomial_step():
+    named = memory.PolynomialStepNTMCell(**PLAIN_RINGS)  # the polynomials x and x^2
+    steps = [logic.dereliction(logic.integer(W)), logic.square(W)]
+
+    def follow(a, programs):
+        return decoded(programs[1], steps)(bang(decoded(programs[0], NUMERALS)))(bang(a))
+
+    return programmed(named, (3, 2), follow)
+
+
+HORNER = logic.numeral_span(3, H)
+GENERIC = tuple(logic.numeral(n, H) for n in range(4))
