@@ -43,7 +43,9 @@ def pack(workdir: Path, abstract: Any, folder: Path, *, step: int | None = None)
     if restored is None:
         raise CheckpointError(f"there is no checkpoint in {checkpoints.directory}")
     there = {path.name for path in folder.glob("*")} - {STATE, *_RECORDS}
-    if others := sorted(name for name in there if not name.endswith((".png", ".gif", ".mp4", ".md"))):
+    # Hidden files are ours (a state whose writing was interrupted) or nobody's.
+    endings = (".png", ".gif", ".mp4", ".md")
+    if others := sorted(name for name in there if name[0] != "." and not name.endswith(endings)):
         raise WorkdirError(f"folder {folder} holds {others[0]!r}, which no packed run has; choose another")
     folder.mkdir(parents=True, exist_ok=True)
     for name in _RECORDS:

@@ -81,6 +81,8 @@ def test_anyone_can_read_the_file(workdir, tmp_path):
 
 def test_an_earlier_step_and_another_packing(workdir, tmp_path):
     packing.pack(workdir, abstract(), tmp_path / "folder")
+    (tmp_path / "folder").mkdir(exist_ok=True)
+    (tmp_path / "folder" / f".{packing.STATE}.123.new").touch()  # a packing that was killed
     packing.pack(workdir, abstract(), tmp_path / "folder", step=3)
     assert packing.read_state(tmp_path / "folder", abstract()).step == 3
     with pytest.raises(runtime.CheckpointError, match=r"no checkpoint .*/4; steps there are: 5, 3"):
