@@ -70,7 +70,7 @@ def test_tiles_are_the_triangle():
     tiles = xla.row_tiles(Config(causal=True), kernel_logits, None)
     assert [stop - start for start, stop, _ in tiles] == [128] * 8
     assert sum((stop - start) * end for start, stop, end in tiles) == 1024**2 * 9 // 16
-    forward = jax.jit(lambda *arrays: xla.forward(Config(causal=True), *arrays)[0])
+    forward = jax.jit(lambda *arrays: xla.forward(Config(causal=True), *arrays, None)[0])
     cost: Any = forward.lower(kernel_logits, kernel_logits).compile().cost_analysis()
     assert cost["flops"] < 0.65 * 2 * 1024**3
 
