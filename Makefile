@@ -9,7 +9,7 @@ AOT := .venv-aot
 # Times a recipe: $(call timed,what it is,command).
 timed = start=$$SECONDS; echo "== $(1)"; $(2); echo "== done in $$((SECONDS - start)) s"
 
-.PHONY: help setup run test test-slow lint format bench results aot clean
+.PHONY: help setup run test test-slow typed lint format bench results aot clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,10 @@ test: setup  ## the tests (about 15 minutes on two cores)
 
 test-slow: setup  ## the tests that take more than a minute each
 	@$(call timed,the slow tests,$(PYTHON) -m pytest -m slow)
+
+typed: setup  ## the tests of kernels and papers again, with the annotations of every call checked
+	@$(call timed,annotations checked at run time,$(PYTHON) -m pytest -n 2 -p tests.typed -m 'not slow' \
+	  tests/kernels tests/simplicial tests/tp_transformer tests/folnet tests/llrnn)
 
 lint: setup  ## style (ruff) and types (pyrefly)
 	@$(call timed,ruff and pyrefly,\
