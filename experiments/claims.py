@@ -7,9 +7,9 @@
     python -m experiments.claims --tables                        # README, docs and results from claims.jsonl
 
 Comparisons are declared in `experiments/NAME/claims.py`. Interrupted at any moment, the same command
-continues: finished runs are recorded in `claims/NAME.jsonl` in the folder of results, unfinished ones continue
-from their checkpoints in `--workdir`. When all reported seeds are done, the lines of the claims are written to
-`claims.jsonl`.
+continues: finished runs are recorded in `claims/NAME.jsonl` in the folder of results, unfinished ones
+continue from their checkpoints in `--workdir`. When all reported seeds are done, the lines of the claims are
+written to `claims.jsonl`.
 """
 
 import time

@@ -27,6 +27,7 @@ from experiments.runtime import claims
 from experiments.runtime.claims import Claim, Comparison, Line, Model, Run
 from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import FitResult
+from experiments.runtime.optional import can_draw
 from experiments.runtime.workdir import commit_of, whole
 
 SEARCH, REPORTED, DECLARATION = "search", "reported", "declaration"
@@ -174,6 +175,7 @@ def run(
             return []
         lines = [make_line(comparison, claim, record, chosen, command) for claim in comparison.claims]
         _publish(out, lines)
+        draw(comparison, record, out)
         return lines
 
 
@@ -352,6 +354,24 @@ def make_line(
         "commit": last["commit"],
     }
     return {**line, "holds": claims.verdict(line)}
+
+
+def draw(comparison: Comparison, record: Record, out: Path) -> list[Path]:
+    """Draws the figures of a comparison whose reported runs are done; returns the files."""
+    if comparison.figures is None or not can_draw():
+        return []
+    from experiments.runtime import plots  # Matplotlib takes long to import
+
+    chosen, budget = choose(comparison, record), comparison.claims[0].budget
+    runs = {
+        model.name: [
+            line
+            for seed in comparison.seeds_of(model)
+            if (line := record.find(Piece(REPORTED, model, chosen[model.name], seed, model.budgets[budget])))
+        ]
+        for model in comparison.models
+    }
+    return [plots.save(figure, out / f"{name}.png") for name, figure in comparison.figures(runs).items()]
 
 
 def _publish(out: Path, lines: Sequence[Line]) -> None:

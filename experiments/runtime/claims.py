@@ -139,6 +139,8 @@ class Comparison:
         level: the confidence level of the tests, before it is corrected for the number of tested claims.
         with_data: from a config and the folder of `--data` to a config that reads it; None if the comparison
             needs no data from outside.
+        figures: from the lines of the reported runs by model, of the first claim's budget, to figures by the
+            names of their files in the folder of results, without `.png`.
     """
 
     name: str
@@ -152,6 +154,7 @@ class Comparison:
     search_steps: int = 0
     level: float = 0.95
     with_data: Callable[[Any, Path], Any] | None = None
+    figures: Callable[[Mapping[str, Sequence[Line]]], Mapping[str, Any]] | None = None
 
     @property
     def corrected_level(self) -> float:
@@ -263,7 +266,7 @@ class Comparison:
         own = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("claims", "models", "measure", "with_data")
+            if field.name not in ("claims", "models", "measure", "with_data", "figures")
         }
         found = {**own, "measure": measure, "claims": claims, "models": models}
         return json.loads(json.dumps(found, default=dict))

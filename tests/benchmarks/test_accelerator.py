@@ -225,7 +225,7 @@ def test_one_call_within_its_budget(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "machine.json").read_text())["platform"] == "cpu"
     ended = json.loads((out / "parts.json").read_text())
-    names = [part.name for part in accelerator.parts(out, out, out)]
+    names = [part.name for part in accelerator.parts(out, out)]
     assert list(ended) == names
     assert ended["boxworld"].startswith("not started: ")
     for path in out.glob("*.json"):

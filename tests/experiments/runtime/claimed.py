@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -66,47 +66,45 @@ def measure(run):
 
 def config(**fields):
     """Returns the config of the comparison's runs."""
-    sizes = {"batch_size": 8, "log_every": 5, "eval_every": 5, "checkpoint_every": 5}
+    sizes: dict[str, Any] = {"batch_size": 8, "log_every": 5, "eval_every": 5, "checkpoint_every": 5}
     return Config(**{**sizes, **fields})
 
 
 def comparison(pause=0.0, **fields):
     """Returns the comparison, with some fields changed."""
     grid = ({"lr": 0.01}, {"lr": 0.1})
-    return Comparison(
-        **{
-            "name": "slope.optimizer",
-            "claims": (
-                Claim(
-                    "slope.optimizer",
-                    "gradient descent finds the slope better than Adam",
-                    "distance to the slope",
-                    "distance",
-                    higher_is_better=False,
-                    tests=("unpaired",),
-                ),
-                Claim(
-                    "slope.optimizer.close",
-                    "gradient descent comes within 0.2",
-                    "distance to the slope",
-                    "distance",
-                    higher_is_better=False,
-                    tests=("threshold",),
-                    target=0.2,
-                ),
+    own: dict[str, Any] = {
+        "name": "slope.optimizer",
+        "claims": (
+            Claim(
+                "slope.optimizer",
+                "gradient descent finds the slope better than Adam",
+                "distance to the slope",
+                "distance",
+                higher_is_better=False,
+                tests=("unpaired",),
             ),
-            "models": (
-                Model("SGD", config(pause=pause), 1, 20, search=grid),
-                Model("Adam", config(optimizer="adam", pause=pause), 1, 20, search=grid),
+            Claim(
+                "slope.optimizer.close",
+                "gradient descent comes within 0.2",
+                "distance to the slope",
+                "distance",
+                higher_is_better=False,
+                tests=("threshold",),
+                target=0.2,
             ),
-            "measure": measure,
-            "seeds": (0, 1, 2),
-            "search_seeds": (100,),
-            "search_by": "distance",
-            "search_higher_is_better": False,
-            **fields,
-        }
-    )
+        ),
+        "models": (
+            Model("SGD", config(pause=pause), 1, 20, search=grid),
+            Model("Adam", config(optimizer="adam", pause=pause), 1, 20, search=grid),
+        ),
+        "measure": measure,
+        "seeds": (0, 1, 2),
+        "search_seeds": (100,),
+        "search_by": "distance",
+        "search_higher_is_better": False,
+    }
+    return Comparison(**{**own, **fields})
 
 
 EXPERIMENT = runtime.Experiment(Config, runtime.Presets(quick=config), main)

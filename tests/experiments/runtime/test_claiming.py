@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-import claimed
+import claimed  # pyrefly: ignore[missing-import]
 import pytest
 
 from experiments.runtime import claiming, claims
@@ -202,7 +202,7 @@ def test_an_edited_declaration_is_refused_after_its_first_reported_seed(comparis
 
 
 def test_a_search_may_be_followed_by_an_edit(tmp_path, monkeypatch):
-    """Before the first reported seed the declaration is free, and the search of a changed model runs again."""
+    """Before the first reported seed the declaration is free; a changed model is searched again."""
     with pytest.raises(Killed):
         run(claimed.comparison(), tmp_path, killed_at(17, monkeypatch))  # four runs have 16 evaluations
     assert [line["kind"] for line in record_of(tmp_path).lines] == ["search"] * 4 + ["declaration"]

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-import claimed
+import claimed  # pyrefly: ignore[missing-import]
 import pytest
 
 from experiments.runtime import claims, intervals
@@ -210,8 +210,8 @@ def test_a_new_field_with_its_default_is_no_edit():
     declared = json.loads(json.dumps(comparison.declaration()))
     for model in declared["models"]:
         del model["config"]["batch_size"]
-    assert comparison.differences(declared) == ["SGD: config.batch_size: 64 there, 8 now"] + [
-        "Adam: config.batch_size: 64 there, 8 now"
+    assert comparison.differences(declared) == [
+        f"{model}: config.batch_size: 64 there, 8 now" for model in ("SGD", "Adam")
     ]
     for model in declared["models"]:
         model["config"]["batch_size"] = 8
