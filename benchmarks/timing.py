@@ -53,17 +53,18 @@ def alternate(
     return times
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """The median of blocks, with the least and the greatest."""
-    return {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Returns the median of blocks, the least, the greatest, and all of them as `blocks`."""
+    ends = {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
+    return {**ends, "blocks": list(values)}
 
 
-def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
+def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, Any]:
     """How many times faster, over neighbouring blocks."""
     return spread([s / f for s, f in zip(slow, fast, strict=True)])
 
 
-def shown(over: Mapping[str, float], digits: int = 2) -> str:
+def shown(over: Mapping[str, Any], digits: int = 2) -> str:
     """A spread in words."""
     median, least, greatest = (f"{over[name]:.{digits}f}" for name in ("median", "least", "greatest"))
     return f"{median} ({least} to {greatest})"
