@@ -1,14 +1,8 @@
 """Types, sizes and padding: what the implementations of several operations share."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
-
-if TYPE_CHECKING:
-    from jaxtyping import Array
+from jaxtyping import Array
 
 
 def accumulator(*arrays: jax.typing.ArrayLike | jax.typing.DTypeLike) -> jnp.dtype:

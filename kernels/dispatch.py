@@ -20,29 +20,54 @@ import dataclasses
 import functools
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
-from jax._src import config as jax_config
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array
 
 from kernels import tables
+from kernels._jax_internals import without_manual_axis_checks
+from kernels.tables import Direction
 
-HARDWARE = {"gpu": "cuda", "tpu": "tpu"}  # a hand-written kernel, and the platform it is written for
+Name = Literal["reference", "xla", "gpu", "tpu", "gpu_interpret", "tpu_interpret"]
+"""One implementation."""
+Implementation = Name | Sequence[Name] | None
+"""The argument `implementation`: one name, several to try in order, or None for the fastest proven here."""
+
+NAMES: tuple[Name, ...] = get_args(Name)
+HARDWARE = {"gpu": "cuda", "tpu": "tpu"}  # hand-written kernels and the platform that each runs on
 INTERPRETED = {"gpu_interpret": "gpu", "tpu_interpret": "tpu"}  # the same kernels, run slowly on a CPU
-NAMES = ("reference", "xla", *HARDWARE, *INTERPRETED)  # what `implementation` may say
-INLINE = (
-    "reference",
-    "xla",
-    "gpu_interpret",
-)  # run as they are traced; the GPU interpreter has ordered effects
+# Run where they are traced, without the primitive: the interpreter of GPU kernels has ordered effects.
+INLINE = ("reference", "xla", "gpu_interpret")
 LEAST_THREADS = 8
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
-type Implementation = str | Sequence[str] | None
+
+class NoImplementation(ExceptionGroup[NotImplementedError], NotImplementedError):
+    """No implementation supports a call; `exceptions` has the `NotImplementedError` of each one tried."""
+
+    def derive(self, excs: Sequence[Exception]) -> "NoImplementation":
+        """Returns a group of the same class, for `split`, `subgroup` and `except*`."""
+        return NoImplementation(self.message, excs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The implementations that a call may still take when it is lowered.
+
+    Attributes:
+        asked: the argument `implementation`, a sequence as a tuple.
+        usable: names that support the arguments, in the order to try.
+        refused: the names that do not, each with the reason.
+    """
+
+    asked: Name | tuple[Name, ...] | None
+    usable: tuple[Name, ...]
+    refused: tuple[tuple[Name, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,61 +102,71 @@ class Operation:
         return importlib.import_module(f"{self.package}.{INTERPRETED.get(name, name)}")
 
 
-def run(operation: Operation, config: Any, *arrays: Any, implementation: Implementation = None) -> jax.Array:
-    """The operation's output by the implementation that the rules above choose.
+def run(
+    operation: Operation, config: Any, *arrays: Array | None, implementation: Implementation = None
+) -> Array:
+    """Returns the operation's output, computed by the implementation that the rules above choose.
 
     Args:
-        operation: which.
+        operation: the operation.
         config: its static settings.
         *arrays: its arrays with one batch axis; a mask may be None.
-        implementation: None, a name or names to try in order.
+        implementation: None, a name, or names to try in order.
 
     Raises:
-        ValueError: a name that the operation does not have.
-        NotImplementedError: no implementation asked for supports these arguments (told at once) or this
-            platform (told when the call is lowered for it).
+        ValueError: `implementation` has an unknown name.
+        NotImplementedError: the named implementation does not support these arguments (raised at once) or
+            this platform (raised when the call is lowered for it).
+        NoImplementation: the same of several names, with the error of each.
     """
     names = checked_names(operation, implementation)
     reasons = {name: _unsupported(operation, name, config, arrays) for name in names}
-    usable = tuple(name for name in names if reasons[name] is None)
-    if not usable:
-        raise NotImplementedError(_refusal(operation, reasons))
+    choice = Choice(
+        asked=implementation if implementation is None or isinstance(implementation, str) else names,
+        usable=tuple(name for name, reason in reasons.items() if reason is None),
+        refused=tuple((name, reason) for name, reason in reasons.items() if reason is not None),
+    )
+    if not choice.usable:
+        raise _refusal(operation, choice.asked, reasons)
     arrays = same_manual_axes(arrays)
-    if usable[0] == "reference":
+    if choice.usable[0] == "reference":
         return operation.reference(config, *arrays)[0]
-    if usable[0] in INLINE:
-        usable = usable[:1]  # it runs on every platform: what comes after it is never tried
+    if choice.usable[0] in INLINE:  # runs on every platform, so the names after it are never tried
+        choice = dataclasses.replace(choice, usable=choice.usable[:1])
     count = operation.differentiable
-    return _differentiable(operation, config, usable, implementation is None, arrays[:count], arrays[count:])
+    return _differentiable(operation, config, choice, arrays[:count], arrays[count:])
 
 
-def checked_names(operation: Operation, implementation: Implementation) -> tuple[str, ...]:
-    """The names to try, in order; a ValueError that lists those there are for one that is not among them."""
+def checked_names(operation: Operation, implementation: Implementation) -> tuple[Name, ...]:
+    """Returns the names to try, in order.
+
+    Raises:
+        ValueError: a name is unknown, the sequence is empty, or "gpu_interpret" cannot run here.
+    """
     if implementation is None:
-        return (*HARDWARE, "xla") if tables.fastest_anywhere(operation.name) else ("xla",)
+        return ("gpu", "tpu", "xla") if tables.fastest_anywhere(operation.name) else ("xla",)
     names = (implementation,) if isinstance(implementation, str) else tuple(implementation)
-    unknown = [name for name in names if name not in NAMES]
-    if unknown or not names:
+    if not names or not set(names) <= set(NAMES):
         raise ValueError(
-            f"implementation {implementation!r} of {operation.name}: "
-            f"there are {', '.join(NAMES)}; None takes the fastest that is proven on the chip"
+            f"implementation: got {implementation!r}, expected None or one or several of "
+            f"{', '.join(map(repr, NAMES))}"
         )
     if "gpu_interpret" in names:
         _check_interpretable(names)
     return names
 
 
-def _check_interpretable(names: tuple[str, ...]) -> None:
-    """What JAX's interpreter of GPU kernels needs; without it a call would hang or fail far from here."""
+def _check_interpretable(names: tuple[Name, ...]) -> None:
+    """Checks what JAX's interpreter of GPU kernels needs: without it a call would deadlock or fail later."""
     if names[0] != "gpu_interpret":
         raise ValueError(
-            f"implementation {names!r}: gpu_interpret has to be the first, it is not chosen by platform"
+            f"implementation: got {names!r}, expected 'gpu_interpret' first, since it runs on every platform"
         )
     threads = int(os.environ.get("NPROC") or os.cpu_count() or 1)
     if threads < LEAST_THREADS:
         raise ValueError(
-            f"implementation 'gpu_interpret' waits for ever with {threads} processors: a warpgroup takes "
-            f"one. Set NPROC={LEAST_THREADS} in the environment before JAX starts"
+            f"implementation: got 'gpu_interpret' with {threads} threads, expected at least {LEAST_THREADS}, "
+            f"or it deadlocks; set NPROC={LEAST_THREADS} in the environment before JAX starts"
         )
 
 
@@ -141,9 +176,22 @@ def _unsupported(operation: Operation, name: str, config: Any, arrays: Sequence[
     return operation.backend(name).unsupported(config, *arrays)
 
 
-def _refusal(operation: Operation, reasons: dict[str, str | None]) -> str:
-    told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    return f"{operation.name} has no implementation for this call. {told}. There are: {', '.join(NAMES)}"
+def _refusal(
+    operation: Operation, asked: Name | tuple[Name, ...] | None, reasons: Mapping[Name, str | None]
+) -> NotImplementedError:
+    """Returns the error of the implementation that was named, or a group with those of several."""
+    errors = [
+        NotImplementedError(f"implementation {name!r} of {operation.name}: {reason}")
+        for name, reason in reasons.items()
+    ]
+    if isinstance(asked, str):
+        return errors[0]
+    # With the reasons in the message, programs that print or record only one line of it show them too.
+    listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    return NoImplementation(
+        f"implementation: got {asked!r}, expected one that supports this call of {operation.name} ({listed})",
+        errors,
+    )
 
 
 def same_manual_axes(arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -165,48 +213,46 @@ def _varying(x: Any) -> frozenset:
 
 
 # ---- forward and backward
-# -------------------------------------------------------------------------------------
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def _differentiable(operation, config, names, proven_only, arrays, masks):
-    return _call("forward", operation, config, names, proven_only, (*arrays, *masks))[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _differentiable(operation, config, choice, arrays, masks):
+    return _call("forward", operation, config, choice, (*arrays, *masks))[0]
 
 
-def _forward(operation, config, names, proven_only, arrays, masks):
-    out, residual = _call("forward", operation, config, names, proven_only, (*arrays, *masks))
+def _forward(operation, config, choice, arrays, masks):
+    out, residual = _call("forward", operation, config, choice, (*arrays, *masks))
     return out, (arrays, masks, out, residual)
 
 
-def _backward(operation, config, names, proven_only, saved, cotangent):
+def _backward(operation, config, choice, saved, cotangent):
     arrays, masks, out, residual = saved
-    gradients = _call(
-        "backward", operation, config, names, proven_only, (*arrays, *masks, out, residual, cotangent)
-    )
+    gradients = _call("backward", operation, config, choice, (*arrays, *masks, out, residual, cotangent))
     return gradients, None
 
 
 _differentiable.defvjp(_forward, _backward)
 
 
-def _call(direction, operation, config, names, proven_only, operands) -> tuple:
-    if names[0] in INLINE:
-        return _execute(names[0], direction, operation, config, jax.devices()[0].device_kind, operands)
+def _call(direction, operation, config, choice, operands) -> tuple:
+    if choice.usable[0] in INLINE:
+        return _execute(
+            choice.usable[0], direction, operation, config, jax.devices()[0].device_kind, operands
+        )
     leaves, tree = jax.tree.flatten(operands)
     outputs = kernel_p.bind(
         *leaves,
         direction=direction,
         operation=operation,
         config=config,
-        names=names,
-        proven_only=proven_only,
+        choice=choice,
         tree=tree,
     )
     return tuple(outputs)
 
 
 def _execute(
-    name: str, direction: str, operation: Operation, config: Any, chip: str | None, operands
+    name: str, direction: Direction, operation: Operation, config: Any, chip: str | None, operands
 ) -> tuple:
     """Calls a backend with the block sizes that the chip's table has for such shapes."""
     backend = INTERPRETED.get(name, name)
@@ -231,8 +277,7 @@ def _differentiate_reference(direction, operation, config, operands) -> tuple:
     return pullback(cotangent)
 
 
-# ---- the primitive: which implementation, told by the platform
-# ------------------------------------------------
+# ---- the primitive, which chooses an implementation when it is lowered for a platform
 
 kernel_p = Primitive("logic_zoo_kernel")
 kernel_p.multiple_results = True
@@ -249,7 +294,7 @@ def _run_eagerly(*leaves, **params):
 
 
 @kernel_p.def_abstract_eval
-def _shapes(*leaves, direction, operation, config, names, proven_only, tree):
+def _shapes(*leaves, direction, operation, config, choice, tree):
     operands = jax.tree.unflatten(tree, leaves)
     if direction == "forward":
         outputs = operation.outputs(config, *operands)
@@ -264,13 +309,13 @@ def _typed_like(aval, shape, dtype):
     return aval.update(shape=tuple(shape), dtype=dtype, weak_type=False, sharding=sharding)
 
 
-def _lower(context, *leaves, platform, direction, operation, config, names, proven_only, tree):
+def _lower(context, *leaves, platform, direction, operation, config, choice, tree):
     module = context.module_context
     exported = module.lowering_parameters.for_export or len(module.platforms or ()) > 1
     chip = None if exported else _chip(platform)
     operands = jax.tree.unflatten(tree, context.avals_in)
     arrays = operands[: len(operation.batch_axis)]
-    name = _choose(operation, config, names, arrays, platform, chip, proven_only, _partitioned(module))
+    name = _choose(operation, config, choice, arrays, platform, chip, _partitioned(module))
 
     def function(*leaves):
         return _execute(name, direction, operation, config, chip, jax.tree.unflatten(tree, leaves))
@@ -278,7 +323,7 @@ def _lower(context, *leaves, platform, direction, operation, config, names, prov
     # What is lowered here is one device's program. In `shard_map` JAX would check it once more as one over
     # manual axes, by a flag that has no public name; an interpreted kernel cannot be checked so.
     alike = [aval.update(manual_axis_type=jax.sharding.ManualAxisType()) for aval in context.avals_in]
-    with jax_config._check_vma(False):
+    with without_manual_axis_checks():
         return mlir.lower_fun(function, multiple_results=True)(context.replace(avals_in=alike), *leaves)
 
 
@@ -286,18 +331,18 @@ for _platform in PLATFORMS:
     mlir.register_lowering(kernel_p, functools.partial(_lower, platform=_platform), platform=_platform)
 
 
-def _choose(operation, config, names, arrays, platform, chip, proven_only, partitioned) -> str:
-    if proven_only:
+def _choose(operation, config, choice, arrays, platform, chip, partitioned) -> str:
+    if choice.asked is None:
         kind, sizes = operation.describe(config, *arrays)
         proven = None if partitioned else tables.fastest(chip, operation.name, kind, sizes)
-        return proven if proven is not None and proven in names and HARDWARE[proven] == platform else "xla"
-    for name in names:
+        return proven if proven in choice.usable and HARDWARE[proven] == platform else "xla"
+    for name in choice.usable:
         if name not in HARDWARE or HARDWARE[name] == platform:
             return name
-    reasons: dict[str, str | None] = {
-        name: f"runs on {HARDWARE[name]}, and this is being compiled for {platform}" for name in names
-    }
-    raise NotImplementedError(_refusal(operation, reasons))
+    reasons = dict(choice.refused)
+    reasons |= {name: f"platform: got {platform!r}, expected {HARDWARE[name]!r}" for name in choice.usable}
+    asked = (choice.asked,) if isinstance(choice.asked, str) else choice.asked
+    raise _refusal(operation, choice.asked, {name: reasons[name] for name in asked})
 
 
 def _chip(platform: str) -> str | None:

@@ -1,15 +1,10 @@
 """Softmax with a mask, and the logit of a forbidden entry: written once for every package."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float
 
 MASKED = -1e30
 """The logit of a forbidden entry: finite, so that a row of nothing else makes no inf - inf."""

@@ -19,7 +19,10 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+Direction = Literal["forward", "backward"]
+"""The passes of an operation, each a program with block sizes of its own."""
 
 FOLDER = Path(__file__).parent / "tables"
 FARTHEST = 2.0  # a measurement speaks for sizes within this factor of its own
@@ -27,10 +30,10 @@ FARTHEST = 2.0  # a measurement speaks for sizes within this factor of its own
 
 @functools.cache
 def read() -> dict[str, dict[str, Any]]:
-    """The tables by chip.
+    """Returns the tables by chip.
 
     Raises:
-        ValueError: a file that is not such a table; it names the file.
+        ValueError: a file is not such a table; the message names it.
     """
     tables = {}
     for path in sorted(FOLDER.glob("*.json")):
@@ -44,24 +47,24 @@ def read() -> dict[str, dict[str, Any]]:
             }
         except (ValueError, KeyError, TypeError) as error:  # of JSON and its encoding, too
             raise ValueError(
-                f"{path} is not a table of measured kernels (chip, fastest, blocks): {error!r}"
+                f"{path}: got {error!r}, expected a table of measured kernels (chip, fastest, blocks)"
             ) from error
     return tables
 
 
 def _checked(line: Any, **kinds: type) -> dict[str, Any]:
-    """A line that has what is asked of it.
+    """Returns a line of a table if it has the entries of its section.
 
     Raises:
-        KeyError: it lacks something.
-        TypeError: something is of another type.
+        KeyError: an entry is missing.
+        TypeError: an entry has another type.
     """
     for name, kind in {"operation": str, "kind": dict, "sizes": dict, **kinds}.items():
         if not isinstance(line[name], kind):
-            raise TypeError(f"{name} is {line[name]!r:.60}")
+            raise TypeError(f"{name}: got {line[name]!r:.60}, expected {kind.__name__}")
     numbers = [*line["sizes"].values(), *line.get("blocks", {}).values()]
     if not all(isinstance(number, int) for number in numbers):
-        raise TypeError(f"sizes and blocks must be whole numbers, got {numbers!r:.60}")
+        raise TypeError(f"sizes, blocks: got {numbers!r:.60}, expected integers")
     return line
 
 
@@ -82,7 +85,7 @@ def blocks(
     chip: str | None,
     operation: str,
     backend: str,
-    direction: str,
+    direction: Direction,
     kind: Mapping[str, Any],
     sizes: Mapping[str, int],
 ) -> dict[str, int] | None:

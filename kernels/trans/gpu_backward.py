@@ -11,24 +11,20 @@ Both kinds read the logits and du. The pieces of one head are dealt out next to 
 two reads is served by the cache: six arrays cross the memory bus and not eight.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
 
 from kernels.softmax import LOG2E
 from kernels.trans import gpu_pipeline
 from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS, Ring, Work
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 
 def _weights(logits: jax.Array, lse: jax.Array) -> jax.Array:

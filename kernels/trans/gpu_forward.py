@@ -1,22 +1,18 @@
 """The forward pass of trans on Hopper: softmax in place in shared memory, then a matrix product."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
 
 from kernels.softmax import LOG2E
 from kernels.trans import gpu_pipeline
 from kernels.trans.gpu_pipeline import LOWEST, TILE, WARPGROUP_ROWS, Ring, Work
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 
 def _kernel(*refs: Any, work: Work, row_offset: int | None) -> None:

@@ -3,19 +3,14 @@
 Letters: B batch, H heads, X rows of the kernel and the result, A the reduced index, Y columns of the premise.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kernels.arrays import accumulator, einsum
 from kernels.softmax import MASKED
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
 
 
 @dataclasses.dataclass(frozen=True)

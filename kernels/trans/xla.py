@@ -8,19 +8,15 @@ own last column, so that close to half of the work is not done at all.
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kernels.arrays import accumulator, filled
 from kernels.trans.reference import Config, allowed
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
 
 # With n tiles (n + 1) / 2n of the products remain: beyond eight there is little left to gain, and every tile
 # is a few more operations for the compiler. Below 128 rows the copies of slices cost more than they save.

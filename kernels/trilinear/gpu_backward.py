@@ -18,16 +18,15 @@ each j, which the caller adds up over the blocks. So that these shares stay smal
 groups are taken a few at a time, as many as fill the chip.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
 
 from kernels.softmax import LOG2E, MASKED
 from kernels.trilinear import gpu_sweep as sweep
@@ -43,9 +42,6 @@ from kernels.trilinear.gpu_layout import (
 )
 from kernels.trilinear.gpu_sweep import COMPUTE, ROWS
 from kernels.trilinear.reference import Config, in_order
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 COLUMNS = 64  # of a tile: with two products of a tile at once the registers have no room for more
 CHIP = 132  # blocks that run at once on the chips these kernels are for, one a multiprocessor

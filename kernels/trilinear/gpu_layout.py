@@ -9,24 +9,20 @@ The second keys are those that stream through the matrix unit, so the longer win
 operation is symmetric in (key1, value1) and (key2, value2), and they are exchanged where that helps.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Float
 
 from kernels.arrays import round_up
 from kernels.trilinear.gpu_sweep import ALIGNMENT, ROWS, Band, Scalar
 from kernels.trilinear.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 FEATURES = (64, 128)  # what the tiles are written for; fewer are padded with zeros
 

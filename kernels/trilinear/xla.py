@@ -19,22 +19,18 @@ Letters: B batch, G groups, T positions of a tile, R heads a group, J first keys
 block, D features. Heads are laid out [B, G, N, R, D], keys and values [B, G, N, D].
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kernels.arrays import accumulator, round_up, zeros
 from kernels.softmax import MASKED
 from kernels.trilinear.reference import Config, in_order
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
 
 
 def unsupported(config: Config, *arrays: Any) -> str | None:

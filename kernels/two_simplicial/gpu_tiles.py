@@ -114,7 +114,7 @@ def swizzled(features: int, rows: int = ROWS, dtype: Any = jnp.bfloat16) -> tupl
         width = swizzle // size
         if features % width == 0 and (size != 2 or rows % width == 0):
             return (plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle))
-    raise ValueError(f"{features} features by {rows} rows fit no swizzle")
+    raise ValueError(f"features, rows: got {features} and {rows}, expected multiples that fit a swizzle")
 
 
 def matrix(rows: int, features: int, aligned: int = ROWS, dtype: Any = jnp.bfloat16) -> Any:

@@ -17,17 +17,13 @@ the kernels end there: `pullback` goes on to the vectors with small matrix produ
 Axis letters: B batch, H heads, N queries (i), M keys, J and K the keys in first and second place, D features.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from kernels.two_simplicial.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 # Below this a query counts as 0. Its square and its inverse's square are normal float32 numbers, and so is
 # (eps / TINY)^2 for every eps up to 1.

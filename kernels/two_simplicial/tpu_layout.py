@@ -18,19 +18,14 @@ Axis letters: B batch, H heads, G groups (B * H), N queries, M keys, D features 
 values, F of the output.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from kernels.softmax import LOG2E
 from kernels.two_simplicial.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 LANES = 128
 SUBLANES = 8
