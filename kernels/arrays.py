@@ -4,6 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+Described = Array | jax.ShapeDtypeStruct | jax.core.ShapedArray
+"""Anything with a shape and a dtype: an array, or its description while a program is planned."""
+
 
 def accumulator(*arrays: jax.typing.ArrayLike | jax.typing.DTypeLike) -> jnp.dtype:
     """The dtype of logits, softmax and sums of arrays or dtypes: float32 at least."""

@@ -8,7 +8,6 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
@@ -95,7 +94,7 @@ def positive(name: str, value: Any, least: float = 0.0) -> float:
     Raises:
         ValueError: the value is an array, not finite, or too small.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or isinstance(value, jax.Array):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or isinstance(value, Array):
         raise ValueError(
             f"{name}: got {type(value).__name__}, expected a Python number, since it is compiled in "
             f"(to learn a factor, multiply the query by it)"

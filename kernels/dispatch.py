@@ -90,10 +90,10 @@ class Operation:
     """
 
     name: str
-    reference: Callable[..., tuple[jax.Array, jax.Array]]
+    reference: Callable[..., tuple[Array, Array]]
     package: str
     outputs: Callable[..., tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]]
-    describe: Callable[..., tuple[dict[str, Any], dict[str, int]]]
+    describe: Callable[..., tuple[dict[str, Any], tables.Sizes]]
     batch_axis: tuple[bool, ...]
     differentiable: int
 
@@ -402,7 +402,7 @@ def _batch(leaves, axes, **params):
     return [x.reshape(size, batch, *x.shape[1:]) for x in results], [0] * len(results)
 
 
-def _repeat(x: jax.Array, size: int) -> jax.Array:
+def _repeat(x: Array, size: int) -> Array:
     return jax.numpy.broadcast_to(x, (size, *x.shape))
 
 

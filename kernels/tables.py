@@ -24,6 +24,9 @@ from typing import Any, Literal
 Direction = Literal["forward", "backward"]
 """The passes of an operation, each a program with block sizes of its own."""
 
+Sizes = Mapping[str, Any]
+"""The sizes of a call by name: ints, or symbols in a function that is exported for any size."""
+
 FOLDER = Path(__file__).parent / "tables"
 FARTHEST = 2.0  # a measurement speaks for sizes within this factor of its own
 
@@ -73,9 +76,7 @@ def fastest_anywhere(operation: str) -> bool:
     return any(line["operation"] == operation for table in read().values() for line in table["fastest"])
 
 
-def fastest(
-    chip: str | None, operation: str, kind: Mapping[str, Any], sizes: Mapping[str, int]
-) -> str | None:
+def fastest(chip: str | None, operation: str, kind: Mapping[str, Any], sizes: Sizes) -> str | None:
     """The backend proven on the chip for such a call, None when there is none."""
     line = _nearest(chip, "fastest", {"operation": operation}, kind, sizes)
     return line and line["backend"]
@@ -87,7 +88,7 @@ def blocks(
     backend: str,
     direction: Direction,
     kind: Mapping[str, Any],
-    sizes: Mapping[str, int],
+    sizes: Sizes,
 ) -> dict[str, int] | None:
     """Block sizes tuned on the chip for such a call; None for the backend's own default."""
     line = _nearest(
@@ -96,7 +97,7 @@ def blocks(
     return line and dict(line["blocks"])
 
 
-def distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+def distance(one: Sizes, other: Sizes) -> float:
     """How far apart sizes are: the greatest ratio between two of one name.
 
     Infinite when the names differ, or when a size is a symbol of a function that is exported for any size.

@@ -1,16 +1,20 @@
-"""A pytest plugin, `-p tests.typed`: kernels and papers' packages with every annotation checked at run time.
+"""A pytest plugin, `-p tests.typed`, that checks the annotations of kernels and papers' packages at run time.
 
-jaxtyping's import hook, with beartype, checks the shapes, dtypes and classes of each call's arguments and result.
-A test that expects an error gets jaxtyping's instead of the function's own message, and is skipped: without this
-plugin it runs.
+jaxtyping's import hook, with beartype, checks shapes, dtypes and classes of each call's arguments and result.
+Tests of bad input get its error instead of the function's own message, so they are skipped; they run without
+this plugin.
 """
 
 import jaxtyping
 import pytest
+from beartype import BeartypeConf, beartype
 
 PACKAGES = ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn")
 
-jaxtyping.install_import_hook(PACKAGES, "beartype.beartype")
+# An int where a float is annotated is right, as static type checkers have it (PEP 484).
+checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
+
+jaxtyping.install_import_hook(PACKAGES, "tests.typed.checked")
 
 
 _exit = pytest.RaisesExc.__exit__

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from kernels import checks, dispatch
@@ -11,11 +12,11 @@ from kernels.trans.reference import Config
 
 
 def trans(
-    kernel_logits: Float[Array, "*batch H X A"],
-    premise: Float[Array, "*batch H A Y"],
+    kernel_logits: Float[ArrayLike, "*batch H X A"],
+    premise: Float[ArrayLike, "*batch H A Y"],
     *,
     causal: bool = False,
-    mask: Bool[Array, "*#batch #H #X #A"] | None = None,
+    mask: Bool[ArrayLike, "..."] | None = None,
     implementation: dispatch.Implementation = None,
 ) -> Float[Array, "*batch H X Y"]:
     """The trans operator of FOLNet (Chen 2023, Table 2): who is related to y through some a.

@@ -190,14 +190,14 @@ def _local_multiprocessors() -> int:
 # ------------------------------------------------------------------------------
 
 
-def _logits(kernel_logits: jax.Array, mask: jax.Array | None) -> jax.Array:
+def _logits(kernel_logits: Array, mask: Array | None) -> Array:
     """[Z, X, A], -inf where masked and in columns added to fill the last tile."""
     if mask is not None:
         kernel_logits = jnp.where(mask, kernel_logits, jnp.array(-jnp.inf, kernel_logits.dtype))
     return _tiled(kernel_logits, -jnp.inf)
 
 
-def _tiled(x: jax.Array, value: float = 0.0) -> jax.Array:
+def _tiled(x: Array, value: float = 0.0) -> Array:
     """[Z, ., .] of whole tiles as copies want them: 8 rows, 64 columns."""
     x = x.reshape(-1, *x.shape[2:])
     return filled(filled(x, 1, round_up(x.shape[1], 8)), 2, round_up(x.shape[2], TILE), value)

@@ -123,7 +123,7 @@ def _kernel(*refs: Any, work: Work, row_offset: int | None) -> None:
 
 def run(
     logits: Float[Array, "Z X A"],
-    premise: Float[Array, "Z A Y"],
+    premise: Float[Array, "Z A8 Y"],
     sizes: Mapping[str, int],
     *,
     row_offset: int | None,
@@ -133,8 +133,8 @@ def run(
     """softmax(logits) @ premise and the log-sum-exp.
 
     Args:
-        logits: masked ones -inf. Rows are a multiple of 8 and columns of 64, of which the copies' tiles are.
-        premise: of the same 16-bit dtype.
+        logits: -inf where masked. X is a multiple of 8; A is padded to a multiple of 64, which tiles need.
+        premise: of the same 16-bit dtype. A8 is A padded to a multiple of 8, Y a multiple of 64.
         sizes: those of `gpu._plan`; held are the logits, streamed the premise.
         row_offset: of the causal mask, None without one.
         programs: how many the chip runs at once.

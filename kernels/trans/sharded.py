@@ -18,6 +18,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from kernels import checks, dispatch
@@ -26,12 +27,12 @@ from kernels.trans import xla
 
 
 def trans_sharded(
-    kernel_logits: Float[Array, "*batch H X A"],
-    premise: Float[Array, "*batch H X Y"],
+    kernel_logits: Float[ArrayLike, "*batch H X A"],
+    premise: Float[ArrayLike, "*batch H X Y"],
     *,
     axis_name: str,
     causal: bool = False,
-    mask: Bool[Array, "*#batch #H #X #A"] | None = None,
+    mask: Bool[ArrayLike, "..."] | None = None,
 ) -> Float[Array, "*batch H X Y"]:
     """`trans` inside `jax.shard_map`, the rows of both relations sharded over a mesh axis.
 

@@ -2,9 +2,11 @@
 
 import math
 import numbers
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from kernels import checks, dispatch
@@ -14,11 +16,11 @@ from kernels.trilinear.reference import Config
 
 
 def trilinear_attention(
-    query: Float[Array, "*batch N H D"],
-    key1: Float[Array, "*batch N G D"],
-    key2: Float[Array, "*batch N G D"],
-    value1: Float[Array, "*batch N G D"],
-    value2: Float[Array, "*batch N G D"],
+    query: Float[ArrayLike, "*batch N H D"],
+    key1: Float[ArrayLike, "*batch N G D"],
+    key2: Float[ArrayLike, "*batch N G D"],
+    value1: Float[ArrayLike, "*batch N G D"],
+    value2: Float[ArrayLike, "*batch N G D"],
     *,
     window1: int | None = None,
     window2: int | None = None,
@@ -74,8 +76,8 @@ def trilinear_attention(
     return out.reshape(*batch, length, heads, features)
 
 
-def _checked_batch(query, key1, key2, value1, value2) -> tuple[int, ...]:
-    """The batch axes; a ValueError where shapes do not fit each other."""
+def _checked_batch(query, key1, key2, value1, value2) -> tuple[Any, ...]:
+    """Returns the batch axes (ints or symbols); raises a ValueError if the shapes do not fit each other."""
     checks.rank("query", query, 3, "[..., N, H, D]")
     checks.rank("key1", key1, 3, "[..., N, G, D]")
     *batch, length, heads, features = query.shape

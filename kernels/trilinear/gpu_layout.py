@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -180,5 +179,5 @@ def as_windows(
     return jnp.stack(copies, axis=1).reshape(-1, total, plan.padded)
 
 
-def _padded(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _padded(x: Array, shape: tuple[int, ...]) -> Array:
     return jnp.pad(x, [(0, new - old) for new, old in zip(shape, x.shape, strict=True)])

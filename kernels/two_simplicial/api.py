@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from kernels import checks, dispatch
@@ -13,14 +14,14 @@ LEAST_EPS = 1e-15  # its square must be a normal float32
 
 
 def two_simplicial_attention(
-    query: Float[Array, "*batch N H D"],
-    key1: Float[Array, "*batch M H D"],
-    key2: Float[Array, "*batch M H D"],
-    value: Float[Array, "*batch M H E"],
-    bilinear: Float[Array, "H F E E"],
+    query: Float[ArrayLike, "*batch N H D"],
+    key1: Float[ArrayLike, "*batch M H D"],
+    key2: Float[ArrayLike, "*batch M H D"],
+    value: Float[ArrayLike, "*batch M H E"],
+    bilinear: Float[ArrayLike, "H F E E"],
     *,
     logit: Logit = "unsigned",
-    mask: Bool[Array, "*#batch #N #M #M"] | None = None,
+    mask: Bool[ArrayLike, "..."] | None = None,
     scale: float = 1.0,
     eps: float = 1e-6,
     implementation: dispatch.Implementation = None,

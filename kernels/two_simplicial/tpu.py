@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from kernels.arrays import round_up
 from kernels.two_simplicial import tpu_backward, tpu_forward, tpu_layout, tpu_tiles
@@ -90,7 +91,7 @@ def vmem_bytes(config: Config, *arrays: Any, blocks: Mapping[str, int]) -> dict[
 
 def forward(
     config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: Any = False
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Array, Array]:
     """Output [B, N, H, F] and log-sum-exp [B, H, N] of `reference.two_simplicial_attention`'s arrays.
 
     `blocks` are "queries" and "keys" of a tile, `interpret` is True or Pallas' own parameters, on a CPU.
@@ -106,7 +107,7 @@ def forward(
 
 def backward(
     config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: Any = False
-) -> tuple[jax.Array, ...]:
+) -> tuple[Array, ...]:
     """Gradients of query, key1, key2, value and bilinear.
 
     `arrays` are those of `forward`, its two results and the cotangent of the first.

@@ -313,7 +313,7 @@ def _tiled(function, blocks: Blocks, query, key1, *arrays):
     return jax.lax.platform_dependent(query, key1, *arrays, cpu=on_cpu, default=elsewhere)
 
 
-def _heads_first(dtype: jnp.dtype, *arrays: Float[Array, "B N H D"]) -> tuple[Float[Array, "B H N D"], ...]:
+def _heads_first(dtype: jnp.dtype, *arrays: Float[Array, "B _ H _"]) -> tuple[Float[Array, "B H _ _"], ...]:
     return tuple(jnp.swapaxes(a, 1, 2).astype(dtype) for a in arrays)
 
 

@@ -214,7 +214,12 @@ def test_bfloat16_is_near_float32():
         (small(), [(5, 7)], {}, "entities has shape (5, 7)"),
         (small(0), [(WIDTH,)], {}, "entities has shape (8,)"),
         (small(0), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "pair_mask is given, but"),
-        (small(), [(5, WIDTH)], {"entity_mask": np.ones(4, bool)}, "mask: got shape (4,), expected one that broadcasts"),
+        (
+            small(),
+            [(5, WIDTH)],
+            {"entity_mask": np.ones(4, bool)},
+            "mask: got shape (4,), expected one that broadcasts",
+        ),
         (small(), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "mask: got shape (5, 2, 2)"),
         (block(), [(2, 5, WIDTH), (3, 2, WIDTH)], {}, "virtual has shape (3, 2, 8)"),
         (block(), [(2, 5, WIDTH), (2, 7)], {}, "virtual has shape (2, 7)"),
