@@ -1,21 +1,42 @@
-"""A pytest plugin, `-p tests.typed`, that checks the annotations of kernels and papers' packages at run time.
+"""A pytest plugin, `-p tests.typed`: kernels and papers' packages with every annotation checked at run time.
 
-jaxtyping's import hook, with beartype, checks shapes, dtypes and classes of each call's arguments and result.
-Tests of bad input get its error instead of the function's own message, so they are skipped; they run without
-this plugin.
+jaxtyping's import hook, with beartype, checks the shapes, dtypes and classes of each call's arguments and
+result. A test that expects an error gets jaxtyping's instead of the function's own message, and is skipped:
+without this plugin it runs.
+
+Dataclasses that are pytrees are checked when they are constructed, but not when JAX rebuilds them from
+leaves: these may be NumPy arrays, shapes, shardings or placeholders.
 """
 
+import jax
 import jaxtyping
 import pytest
 from beartype import BeartypeConf, beartype
 
 PACKAGES = ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn")
 
-# An int where a float is annotated is right, as static type checkers have it (PEP 484).
+
+def _register_dataclass(nodetype, data_fields, meta_fields):
+    """Replaces `jax.tree_util.register_dataclass`, as used by `flax.struct`; skips the constructor."""
+
+    def flatten_with_keys(x):
+        children = tuple((jax.tree_util.GetAttrKey(name), getattr(x, name)) for name in data_fields)
+        return children, tuple(getattr(x, name) for name in meta_fields)
+
+    def unflatten(meta, data):
+        x = object.__new__(nodetype)
+        for name, value in zip((*data_fields, *meta_fields), (*data, *meta), strict=True):
+            object.__setattr__(x, name, value)
+        return x
+
+    jax.tree_util.register_pytree_with_keys(nodetype, flatten_with_keys, unflatten)
+    return nodetype
+
+
+jax.tree_util.register_dataclass = _register_dataclass  # pyrefly: ignore
+# As static type checkers have it (PEP 484), an int may be passed where a float is annotated.
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
-
 jaxtyping.install_import_hook(PACKAGES, "tests.typed.checked")
-
 
 _exit = pytest.RaisesExc.__exit__
 
