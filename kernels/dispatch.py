@@ -1,19 +1,20 @@
-"""From a public function to one of its implementations: which one, on which platform, with which block sizes.
+"""Chooses the implementation of a call, by name or by platform, and its block sizes.
 
-An operation has a definition (`reference`), a blockwise path that runs anywhere (`xla`) and hand-written
-kernels (`gpu`, `tpu`). Which of them a call takes cannot always be known while it is traced: one `jax.export`
-artifact may hold cpu, cuda and tpu. So whatever may end in a hand-written kernel is one primitive,
-`kernel_p`, that chooses when it is lowered for a platform; `jax.lax.platform_dependent` around a Pallas call
-cannot be exported for several.
+An operation has a definition (`reference`), a blockwise implementation that runs anywhere (`xla`) and
+hand-written kernels (`gpu`, `tpu`). The choice cannot always be made while a call is traced, since one
+`jax.export` artifact may hold programs for cpu, cuda and tpu. A call that may use a hand-written kernel is
+therefore one primitive, `kernel_p`, which chooses when it is lowered for a platform. (A Pallas call inside
+`jax.lax.platform_dependent` cannot be exported for several platforms.)
 
 The rules:
 
-- `implementation=None` is the blockwise path, except on a chip for which a table of `kernels/tables/` names a
+- `implementation=None` takes `xla`, except on a chip for which a table in `kernels/tables/` names a
   hand-written kernel as checked and faster for such shapes. Exported artifacts and programs that the compiler
-  partitions by itself (`jit` over several devices) always take the blockwise path, which runs on any chip and
-  can be partitioned; in `shard_map` each device runs its own kernel.
-- A name means that implementation or an error; a sequence of names means the first that supports the
-  arguments on the platform. Nothing else falls back.
+  partitions by itself (`jit` over several devices) always take `xla`, which runs on any chip and can be
+  partitioned; in `shard_map` each device runs its own kernel.
+- A name takes that implementation or raises its `NotImplementedError`. A sequence of names takes the first
+  that supports the arguments on the platform, or raises `NoImplementation` with the error of each. There is
+  no other fallback.
 """
 
 import dataclasses
@@ -72,21 +73,21 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation of the package: its implementations and what the dispatcher must know of its arguments.
+    """An operation: its implementations, and what the dispatcher needs to know about its arguments.
 
     Attributes:
-        name: as in the tables and in messages.
+        name: its name in tables and messages.
         reference: `(config, *arrays) -> (out, residual)`, the definition, differentiated by JAX.
-        package: where its backends are: modules `xla`, `gpu` and `tpu`, each with `unsupported` and
-            `block_candidates`, `(config, *arrays)`, `forward(config, *arrays, blocks=None)`, which returns
-            what `reference` does, and `backward(config, *arrays, out, residual, cotangent, blocks=None)`; the
-            hand-written ones also take `interpret`. They are imported when first asked for: Pallas is not
-            loaded for the blockwise path.
+        package: the package of its backends: modules `xla`, `gpu` and `tpu`, each with `unsupported(config,
+            *arrays)`, `block_candidates(config, *arrays)`, `forward(config, *arrays, blocks=None)`, which
+            returns the same as `reference`, and `backward(config, *arrays, out, residual, cotangent,
+            blocks=None)`; `forward` and `backward` of hand-written kernels also take `interpret`. Modules are
+            imported on first use, so that `xla` does not load Pallas.
         outputs: `(config, *arrays) -> (out, residual)` as shapes and dtypes.
-        describe: `(config, *arrays) -> (kind, sizes)`: what must be equal and what must be near for a line of
-            a table to apply to a call.
+        describe: `(config, *arrays) -> (kind, sizes)`: a line of a table applies to a call of the same kind
+            and near sizes.
         batch_axis: for each array, whether its first axis is the batch.
-        differentiable: how many arrays, from the first, have gradients; the rest are masks.
+        differentiable: the number of arrays, from the first, that have gradients; the others are masks.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Operation:
     differentiable: int
 
     def backend(self, name: str) -> ModuleType:
-        """The module of a backend; an interpreted kernel is its hardware's module."""
+        """Imports and returns a backend's module; an interpreted kernel has the module of its hardware."""
         return importlib.import_module(f"{self.package}.{INTERPRETED.get(name, name)}")
 
 
@@ -254,7 +255,7 @@ def _call(direction, operation, config, choice, operands) -> tuple:
 def _execute(
     name: str, direction: Direction, operation: Operation, config: Any, chip: str | None, operands
 ) -> tuple:
-    """Calls a backend with the block sizes that the chip's table has for such shapes."""
+    """Calls a backend with the block sizes of the chip's table for such shapes."""
     backend = INTERPRETED.get(name, name)
     arrays = operands[: len(operation.batch_axis)]
     kind, sizes = operation.describe(config, *arrays)
@@ -304,7 +305,7 @@ def _shapes(*leaves, direction, operation, config, choice, tree):
 
 
 def _typed_like(aval, shape, dtype):
-    """A shape that varies over the same manual axes as `aval`, and is sharded over no other."""
+    """Returns a shape that varies over the same manual axes as `aval` and is not sharded otherwise."""
     sharding = aval.sharding.update(spec=jax.P(*[None] * len(shape)))
     return aval.update(shape=tuple(shape), dtype=dtype, weak_type=False, sharding=sharding)
 
@@ -320,8 +321,8 @@ def _lower(context, *leaves, platform, direction, operation, config, choice, tre
     def function(*leaves):
         return _execute(name, direction, operation, config, chip, jax.tree.unflatten(tree, leaves))
 
-    # What is lowered here is one device's program. In `shard_map` JAX would check it once more as one over
-    # manual axes, by a flag that has no public name; an interpreted kernel cannot be checked so.
+    # This lowers the program of one device. In `shard_map` JAX would check its manual axes a second time,
+    # which fails for interpreted kernels.
     alike = [aval.update(manual_axis_type=jax.sharding.ManualAxisType()) for aval in context.avals_in]
     with without_manual_axis_checks():
         return mlir.lower_fun(function, multiple_results=True)(context.replace(avals_in=alike), *leaves)
@@ -346,9 +347,9 @@ def _choose(operation, config, choice, arrays, platform, chip, partitioned) -> s
 
 
 def _chip(platform: str) -> str | None:
-    """The kind of chip that a program being lowered for this process will run on, None when there is none."""
+    """Returns the kind of chip that a program lowered in this process will run on, None if there is none."""
     device = jax.sharding.get_abstract_mesh().abstract_device
-    if device is not None:  # compiled ahead of time for a chip that is not here
+    if device is not None:  # compiled ahead of time for a chip that is absent
         return device.device_kind
     try:
         return jax.devices(platform)[0].device_kind
@@ -357,12 +358,12 @@ def _chip(platform: str) -> str | None:
 
 
 def _partitioned(module) -> bool:
-    """Whether the compiler will cut this program into pieces for several devices by itself."""
+    """Returns whether the compiler will partition this program over several devices by itself."""
     return getattr(module.axis_context, "num_devices", None) not in (None, 1)
 
 
 def _derivative(primals, tangents, **params):
-    """Derivatives of the two passes themselves (second order) go through the blockwise path."""
+    """Differentiates the two passes themselves (second order), by the derivatives of `xla`."""
     function = functools.partial(_on_leaves, **params)
     tangents = [ad.instantiate_zeros(tangent) for tangent in tangents]
     return jax.jvp(function, tuple(primals), tuple(tangents))
@@ -376,7 +377,7 @@ ad.primitive_jvps[kernel_p] = _derivative
 
 
 def _batch(leaves, axes, **params):
-    """`vmap`: a mapped axis joins the batch axis; where an array has none, the kernel is called in a loop."""
+    """Rule for `vmap`: merges a mapped axis with the batch axis; without one it calls the kernel in a loop."""
     operation, tree = params["operation"], params["tree"]
     mapped = [axis is not None for axis in axes]
     leaves = [
@@ -394,7 +395,7 @@ def _batch(leaves, axes, **params):
     batch = leaves[0].shape[1] if mapped[0] else leaves[0].shape[0]
     joined = []
     for x, m, is_batch in zip(leaves, mapped, has_batch, strict=True):
-        if is_batch and (m or x.shape[0] == batch):  # an unmapped mask of batch 1 serves all as it is
+        if is_batch and (m or x.shape[0] == batch):  # an unmapped mask of batch 1 broadcasts
             x = x if m else _repeat(x, size)
             x = jax.numpy.broadcast_to(x, (size, batch, *x.shape[2:])).reshape(size * batch, *x.shape[2:])
         joined.append(x)
@@ -407,7 +408,7 @@ def _repeat(x: Array, size: int) -> Array:
 
 
 def _has_batch(operation: Operation, tree) -> list[bool]:
-    """For every leaf of arrays, out, residual and cotangent: whether its first axis is the batch."""
+    """Returns for every leaf of arrays, out, residual and cotangent whether its first axis is the batch."""
     operands = jax.tree.unflatten(tree, range(tree.num_leaves))
     flags = (*operation.batch_axis, *[True] * (len(operands) - len(operation.batch_axis)))
     return [flag for operand, flag in zip(operands, flags, strict=True) if operand is not None]

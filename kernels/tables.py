@@ -1,6 +1,6 @@
-"""What has been measured, chip by chip: which kernel is the default there, and block sizes.
+"""Measurements by chip: which kernel is the default there, and block sizes.
 
-`kernels/tables/NAME.json` has one file a kind of chip:
+`kernels/tables/NAME.json` is one file per kind of chip:
 
     {"chip": "NVIDIA H200",                         # as JAX names the device's kind
      "fastest": [{"operation", "kind", "sizes", "backend", "record"}, ...],
@@ -11,7 +11,7 @@ faster there than the blockwise path; `record` is the file under `results/kernel
 are written by programs (`benchmarks.collect`, `benchmarks.tune_kernels`), never by hand.
 
 A line applies to calls of the same kind (dtype, logit, masks, ...) whose sizes are all within a factor of two
-of the measured ones; of several the nearest does.
+of the measured ones. If several lines apply, the nearest is used.
 """
 
 import functools
@@ -28,7 +28,7 @@ Sizes = Mapping[str, Any]
 """The sizes of a call by name: ints, or symbols in a function that is exported for any size."""
 
 FOLDER = Path(__file__).parent / "tables"
-FARTHEST = 2.0  # a measurement speaks for sizes within this factor of its own
+FARTHEST = 2.0  # a measurement applies to sizes within this factor of its own
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def read() -> dict[str, dict[str, Any]]:
                     _checked(line, backend=str, direction=str, blocks=dict) for line in table["blocks"]
                 ],
             }
-        except (ValueError, KeyError, TypeError) as error:  # of JSON and its encoding, too
+        except (ValueError, KeyError, TypeError) as error:  # ValueError covers JSON and its encoding
             raise ValueError(
                 f"{path}: got {error!r}, expected a table of measured kernels (chip, fastest, blocks)"
             ) from error
@@ -72,12 +72,12 @@ def _checked(line: Any, **kinds: type) -> dict[str, Any]:
 
 
 def fastest_anywhere(operation: str) -> bool:
-    """Whether any chip has a hand-written kernel proven for the operation."""
+    """Returns whether the table of any chip has a hand-written kernel for the operation."""
     return any(line["operation"] == operation for table in read().values() for line in table["fastest"])
 
 
 def fastest(chip: str | None, operation: str, kind: Mapping[str, Any], sizes: Sizes) -> str | None:
-    """The backend proven on the chip for such a call, None when there is none."""
+    """Returns the backend that is the fastest for such a call on the chip, None if the table has none."""
     line = _nearest(chip, "fastest", {"operation": operation}, kind, sizes)
     return line and line["backend"]
 
@@ -90,7 +90,7 @@ def blocks(
     kind: Mapping[str, Any],
     sizes: Sizes,
 ) -> dict[str, int] | None:
-    """Block sizes tuned on the chip for such a call; None for the backend's own default."""
+    """Returns the block sizes tuned for such a call on the chip, None for the backend's default."""
     line = _nearest(
         chip, "blocks", {"operation": operation, "backend": backend, "direction": direction}, kind, sizes
     )
@@ -98,9 +98,9 @@ def blocks(
 
 
 def distance(one: Sizes, other: Sizes) -> float:
-    """How far apart sizes are: the greatest ratio between two of one name.
+    """Returns the largest ratio between two sizes of the same name.
 
-    Infinite when the names differ, or when a size is a symbol of a function that is exported for any size.
+    It is infinite if the names differ or a size is a symbol.
     """
     sizes = (*one.values(), *other.values())
     if one.keys() != other.keys() or not all(isinstance(size, int) for size in sizes):

@@ -170,8 +170,8 @@ def as_windows(
     """Second keys or values, to be read in tiles from where a window starts: a copy for each `plan.fronts`.
 
     A swizzled tile starts at a multiple of 8 rows and a window anywhere. Where groups are small a tile's
-    positions are many and the windows of all tiles start alike; where they are large the keys are few
-    beside the queries.
+    positions are many and the windows of all tiles start alike; where they are large there are
+    few keys for each query.
     """
     x = as_keys(plan, x, 0)
     total = round_up(plan.length + max(plan.fronts(columns)) + columns, ALIGNMENT)

@@ -53,17 +53,17 @@ class Plan:
 
     @property
     def j_steps(self) -> int:
-        """Pipeline steps over j."""
+        """Pipeline steps that cover all first keys j."""
         return self.first // self.j_block
 
     @property
     def k_steps(self) -> int:
-        """Tiles along k."""
+        """Tiles that cover all second keys k."""
         return self.second // self.k_block
 
     @property
     def q_steps(self) -> int:
-        """Tiles of queries."""
+        """Tiles that cover all queries."""
         return self.queries // ROWS
 
     def example(self, group: Array, count: int) -> Array | int:

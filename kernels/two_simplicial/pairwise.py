@@ -12,7 +12,7 @@ registers while j runs. The logit is
     s_i t_ijk,    s_i = scale |a|,    t_ijk = sqrt((y - x z)^2 + x^2 c.c + z^2 (b.b - x^2) + (eps / |a|)^2).
 
 With g = dlogit * s / t the gradients of the dot products are sums of g times one of them (`Gradients`), and
-the kernels end there: `pullback` goes on to the vectors with small matrix products.
+the kernels end there: `pullback` computes those of the vectors from them with small matrix products.
 
 Axis letters: B batch, H heads, N queries (i), M keys, J and K the keys in first and second place, D features.
 """

@@ -124,7 +124,7 @@ def vmem_bytes(
 
 
 def vmem_limit(inputs: Any, outputs: Any, scratch: Any) -> int:
-    """What the compiler may use: room for its own temporaries beside ours, at least its usual 16 MiB."""
+    """Returns the bytes that the compiler may use, with room for its temporaries; at least 16 MiB."""
     return max(16 << 20, vmem_bytes(inputs, outputs, scratch) * 3 // 2 + (2 << 20))
 
 
@@ -207,12 +207,12 @@ def registers(x: Array) -> Array:
 
 
 def flat(x: Array) -> Array:
-    """Undoes `registers`."""
+    """The inverse of `registers`: [rows, queries]."""
     return x.reshape(-1, x.shape[2])
 
 
 def across(spec: Spec, column: Array) -> Array:
-    """A column [rows, lanes] beside itself for all queries of a tile, in registers."""
+    """Repeats a column [rows, lanes] over all queries of a tile, in registers."""
     return registers(jnp.concatenate([column] * (spec.plan.queries // LANES), axis=1))
 
 
@@ -252,7 +252,7 @@ def squares(spec: Spec, r: SimpleNamespace, j: Array, rows: Any, second: Any) ->
 
 
 def key_products(spec: Spec, to: Any, a: Any, r: Array) -> None:
-    """to[pairs, D] = k1_j * k2_k; where it is split, the rounded product and beside it what rounding took."""
+    """Writes k1_j * k2_k to to[pairs, D]; where it is split, the rounded product, then the rounding error."""
     second, depth = spec.plan.second, r.shape[1]
     r = r.astype(jnp.float32)
     for j in range(spec.plan.keys):

@@ -135,7 +135,7 @@ class Product:
         return Groups(queries=(query * self.config.scale,), first=(key1,), second=(key2,))
 
     def raw(self, tile: Groups) -> Float[Array, "B H J K Q"]:
-        """The logits."""
+        """The logits themselves, scaled with the queries."""
         (query,), (key1,), (key2,) = tile.queries, tile.first, tile.second
         return jnp.einsum("bhjkd,bhqd->bhjkq", self.products(key1, key2), query, precision=PRECISE)
 
