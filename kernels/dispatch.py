@@ -48,10 +48,10 @@ LEAST_THREADS = 8
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
-class NoImplementation(ExceptionGroup[NotImplementedError], NotImplementedError):
+class NoImplementation(ExceptionGroup, NotImplementedError):
     """No implementation supports a call; `exceptions` has the `NotImplementedError` of each one tried."""
 
-    def derive(self, excs: Sequence[Exception]) -> "NoImplementation":
+    def derive(self, excs):  # pyrefly: ignore[bad-override]
         """Returns a group of the same class, for `split`, `subgroup` and `except*`."""
         return NoImplementation(self.message, excs)
 
@@ -178,7 +178,7 @@ def _unsupported(operation: Operation, name: str, config: Any, arrays: Sequence[
 
 
 def _refusal(
-    operation: Operation, asked: Name | tuple[Name, ...] | None, reasons: Mapping[Name, str | None]
+    operation: Operation, asked: Name | tuple[Name, ...] | None, reasons: Mapping[str, str | None]
 ) -> NotImplementedError:
     """Returns the error of the implementation that was named, or a group with those of several."""
     errors = [
@@ -336,11 +336,15 @@ def _choose(operation, config, choice, arrays, platform, chip, partitioned) -> s
     if choice.asked is None:
         kind, sizes = operation.describe(config, *arrays)
         proven = None if partitioned else tables.fastest(chip, operation.name, kind, sizes)
-        return proven if proven in choice.usable and HARDWARE[proven] == platform else "xla"
+        return (
+            proven
+            if proven is not None and proven in choice.usable and HARDWARE[proven] == platform
+            else "xla"
+        )
     for name in choice.usable:
         if name not in HARDWARE or HARDWARE[name] == platform:
             return name
-    reasons = dict(choice.refused)
+    reasons: dict[str, str | None] = dict(choice.refused)
     reasons |= {name: f"platform: got {platform!r}, expected {HARDWARE[name]!r}" for name in choice.usable}
     asked = (choice.asked,) if isinstance(choice.asked, str) else choice.asked
     raise _refusal(operation, choice.asked, {name: reasons[name] for name in asked})
@@ -377,7 +381,7 @@ ad.primitive_jvps[kernel_p] = _derivative
 
 
 def _batch(leaves, axes, **params):
-    """Rule for `vmap`: merges a mapped axis with the batch axis; without one it calls the kernel in a loop."""
+    """Rule for `vmap`: merges a mapped axis with the batch axis, or else calls the kernel in a loop."""
     operation, tree = params["operation"], params["tree"]
     mapped = [axis is not None for axis in axes]
     leaves = [

@@ -16,8 +16,13 @@ from beartype import BeartypeConf, beartype
 PACKAGES = ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn")
 
 
-def _register_dataclass(nodetype, data_fields, meta_fields):
+_register = jax.tree_util.register_dataclass
+
+
+def _register_dataclass(nodetype, data_fields=None, meta_fields=None, **options):
     """Replaces `jax.tree_util.register_dataclass`, as used by `flax.struct`; skips the constructor."""
+    if data_fields is None or nodetype.__module__.split(".")[0] not in PACKAGES:
+        return _register(nodetype, data_fields, meta_fields, **options)
 
     def flatten_with_keys(x):
         children = tuple((jax.tree_util.GetAttrKey(name), getattr(x, name)) for name in data_fields)

@@ -62,7 +62,8 @@ def two_simplicial_attention(
             platform.
     """
     config, arrays, batch = _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps)
-    n, keys, (heads, features) = query.shape[-3], key1.shape[-3], bilinear.shape[:2]
+    *_, n, heads, _ = jnp.shape(query)
+    keys, features = jnp.shape(key1)[-3], jnp.shape(bilinear)[1]
     if 0 in (*batch, n, keys, heads, features):  # nothing to attend to, or nobody who does
         dispatch.checked_names(OPERATION, implementation)
         return jnp.zeros((*batch, n, heads, features), jnp.result_type(*arrays[:5]))

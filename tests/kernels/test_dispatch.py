@@ -6,6 +6,7 @@ import pickle
 import sys
 import traceback
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -126,7 +127,7 @@ def test_a_kernel_named_where_it_cannot_run_is_refused(calls, name):
     assert not calls
 
 
-def refusal(function, *arguments):
+def refusal(function, *arguments) -> Any:
     """The error that a call raises, which must be a NotImplementedError."""
     with pytest.raises(NotImplementedError) as caught:
         function(*arguments)
