@@ -178,7 +178,7 @@ def _unsupported(operation: Operation, name: str, config: Any, arrays: Sequence[
 
 
 def _refusal(
-    operation: Operation, asked: Name | tuple[Name, ...] | None, reasons: Mapping[str, str | None]
+    operation: Operation, asked: Name | tuple[Name, ...] | None, reasons: Mapping[Any, str | None]
 ) -> NotImplementedError:
     """Returns the error of the implementation that was named, or a group with those of several."""
     errors = [

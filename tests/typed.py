@@ -21,16 +21,17 @@ _register = jax.tree_util.register_dataclass
 
 def _register_dataclass(nodetype, data_fields=None, meta_fields=None, **options):
     """Replaces `jax.tree_util.register_dataclass`, as used by `flax.struct`; skips the constructor."""
-    if data_fields is None or nodetype.__module__.split(".")[0] not in PACKAGES:
+    if data_fields is None or meta_fields is None or nodetype.__module__.split(".")[0] not in PACKAGES:
         return _register(nodetype, data_fields, meta_fields, **options)
+    data_names, meta_names = tuple(data_fields), tuple(meta_fields)
 
     def flatten_with_keys(x):
-        children = tuple((jax.tree_util.GetAttrKey(name), getattr(x, name)) for name in data_fields)
-        return children, tuple(getattr(x, name) for name in meta_fields)
+        children = tuple((jax.tree_util.GetAttrKey(name), getattr(x, name)) for name in data_names)
+        return children, tuple(getattr(x, name) for name in meta_names)
 
     def unflatten(meta, data):
         x = object.__new__(nodetype)
-        for name, value in zip((*data_fields, *meta_fields), (*data, *meta), strict=True):
+        for name, value in zip((*data_names, *meta_names), (*data, *meta), strict=True):
             object.__setattr__(x, name, value)
         return x
 
