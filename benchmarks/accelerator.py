@@ -36,8 +36,8 @@ from typing import NoReturn
 from benchmarks import accelerator_summary, machine
 
 OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
-KERNELS = ("jax", "numpy")
-TRAINING = (*KERNELS, "absl", "chex", "flax", "jaxtyping", "optax", "orbax", "safetensors", "scipy")
+KERNELS = ("jax", "jaxtyping", "numpy")
+TRAINING = (*KERNELS, "absl", "chex", "flax", "optax", "orbax", "safetensors", "scipy")
 FOLNET = (*TRAINING, "tokenizers")
 MODULES = "tp_transformer-uniform,tp_transformer-xavier,transformer-uniform,transformer-xavier"
 """What is compared on ten modules of mathematics."""
