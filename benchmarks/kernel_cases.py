@@ -22,6 +22,7 @@ from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import api as two_simplicial_api
 from kernels.two_simplicial import shapes as two_simplicial_shapes
 from kernels.two_simplicial.reference import Config as TwoSimplicialConfig
+from kernels.two_simplicial.reference import Logit
 from kernels.two_simplicial.reference import plain as two_simplicial_plain
 
 DIRECTIONS = ("forward", "both")  # both: forward and backward, all gradients
@@ -99,7 +100,7 @@ def with_gradients(forward: Callable[..., jax.Array], count: int) -> Callable[..
     return both
 
 
-def two_simplicial(shape: two_simplicial_shapes.Shape, dtype: Any, logit: str = "unsigned") -> Case:
+def two_simplicial(shape: two_simplicial_shapes.Shape, dtype: Any, logit: Logit = "unsigned") -> Case:
     """2-simplicial attention."""
     config = TwoSimplicialConfig(logit=logit)
     batch, heads, n, m, d = shape.batch, shape.heads, shape.queries, shape.keys, shape.features

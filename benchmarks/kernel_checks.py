@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import kernel_cases, kernels, machine, timing
+from kernels import dispatch
 from kernels.trans import shapes as trans_shapes
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import shapes as two_simplicial_shapes
@@ -60,7 +61,7 @@ def expected(case: kernel_cases.Case, arrays: tuple, cotangent: np.ndarray) -> l
         return [np.asarray(out), *map(np.asarray, pullback(jnp.asarray(cotangent, np.float64)))]
 
 
-def check(case: kernel_cases.Case, implementation: str) -> dict[str, Any]:
+def check(case: kernel_cases.Case, implementation: dispatch.Name) -> dict[str, Any]:
     """A row: the relative errors of one implementation on one case."""
     kind = str(case.dtype)
     row = {"operation": case.operation.name, "case": case.name, "implementation": implementation}

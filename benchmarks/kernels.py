@@ -20,8 +20,13 @@ from typing import Any
 import jax
 
 from benchmarks import kernel_cases, machine, timing
+from kernels import dispatch
 
-IMPLEMENTATIONS = {"cpu": ("xla",), "gpu": ("xla", "gpu"), "tpu": ("xla", "tpu")}
+IMPLEMENTATIONS: dict[str, tuple[dispatch.Name, ...]] = {
+    "cpu": ("xla",),
+    "gpu": ("xla", "gpu"),
+    "tpu": ("xla", "tpu"),
+}
 
 
 def measure(
@@ -32,8 +37,9 @@ def measure(
     programs: dict[str, Callable[[], Any]] = {}
     row: dict[str, Any] = {"operation": case.operation.name, "case": case.name, "direction": direction}
     row["paths"] = paths = {}
-    for name in (*IMPLEMENTATIONS[jax.default_backend()], *case.baselines):
-        function = (case.baseline if name in case.baselines else case.function)(direction, name)
+    functions = {name: case.function(direction, name) for name in IMPLEMENTATIONS[jax.default_backend()]}
+    functions |= {name: case.baseline(direction, name) for name in case.baselines}
+    for name, function in functions.items():
         own = case.arrays_of(name, arrays)
         try:
             start = time.perf_counter()

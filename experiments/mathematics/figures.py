@@ -4,7 +4,7 @@ import colorsys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,7 @@ from experiments.mathematics.config import Config
 from experiments.mathematics.measures import Sampled
 from tp_transformer import TPTransformer, evaluation, mathematics, roles
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # otherwise imported where something is drawn
+type Figure = runtime.plots.Figure  # evaluated lazily, since matplotlib is imported only to draw
 
 ALWAYS = "always the commonest answer"
 ROWS = 12
