@@ -65,7 +65,7 @@ def test_it_trains_and_is_released_exported_and_shown(run, tmp_path):
     run("-c", PROGRAMS)
     card = (empty / "released" / "README.md").read_text()
     assert "# released: a line of slope 3" in card
-    assert "| what it is not | It is a line. |" in card
+    assert "| limitations | It is a line. |" in card
     assert "Its slope is learned." in (empty / "tour" / "index.html").read_text()
     answered = run("line.jaxmodel", input='{"inputs": {"x": 2.0}}\n')
     assert json.loads(answered.stdout)["outputs"]["y"] == pytest.approx(6, rel=1e-3)

@@ -228,7 +228,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path, pois
     assert caught.value.step == poison + 1
     path = tmp_path / "checkpoints" / str(saved)
     assert caught.value.checkpoint == (path if saved else None)
-    assert (str(path) if saved else "no checkpoint") in str(caught.value)
+    assert (str(path) if saved else "no earlier checkpoint") in str(caught.value)
     assert not (tmp_path / "summary.json").exists()
     records = metrics.read(tmp_path / "metrics.jsonl")
     assert all(record["loss"] is not None for record in records)
@@ -286,12 +286,12 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
         "loss: got a result of type tuple, expected runtime.Sums": {
             "loss": lambda params, batch, key: (params["bias"].sum(), 16)
         },
-        "loss: got metrics grad_norm, expected unreserved": {
+        "loss: got metrics grad_norm, expected unreserved names": {
             "loss": lambda params, batch, key: runtime.Sums(params["bias"].sum(), 16, {"grad_norm": (1.0, 1)})
         },
         "parallel: got 'gpu', expected one of 'jit', 'shard_map', 'pmap'": {"parallel": "gpu"},
         "accumulate: got 3, expected a divisor of 16, the rows of a batch per device": {"accumulate": 3},
-        "extra of the same structure": {
+        "sample: got an extra of other structure": {
             "init_extra": lambda key: jnp.zeros(3),
             "sample": lambda key, step, params, extra: ({"x": jnp.zeros((16, 4))}, jnp.zeros(4)),
         },

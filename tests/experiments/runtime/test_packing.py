@@ -111,7 +111,7 @@ def test_a_state_that_does_not_fit_is_named(workdir, tmp_path):
         packing.read_state(tmp_path / "folder", wanted)
     wanted = abstract()
     wanted["board"] = wanted["half"]
-    with pytest.raises(runtime.CheckpointError, match=r"board is int8\[1, 2\], expected bfloat16\[1\]"):
+    with pytest.raises(runtime.CheckpointError, match=r"board: got int8\[1, 2\], expected bfloat16\[1\]"):
         packing.read_state(tmp_path / "folder", wanted)
 
 
