@@ -1,4 +1,4 @@
-"""A new experiment is one folder and one line of the registry; all programs over experiments then know it."""
+"""A new experiment is one folder and one line in the registry, after which all programs know it."""
 
 import json
 import os
@@ -30,7 +30,7 @@ tour.make(Path("tour"))
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs Python in an empty directory, with a house that has one room more."""
+    """Runs Python in an empty directory, with a copy of the project that has one more experiment."""
     house = tmp_path / "house"
     shutil.copytree(ROOT / "experiments", house / "experiments", ignore=shutil.ignore_patterns("__pycache__"))
     for package in ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn"):

@@ -1,4 +1,4 @@
-"""The registry: every experiment is found by what its runs leave."""
+"""The registry finds the experiment of every run."""
 
 import dataclasses
 import json

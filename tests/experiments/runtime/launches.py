@@ -15,7 +15,7 @@ from experiments import runtime
 
 
 def launch(arguments):
-    """Exit status and standard error of the program with these arguments."""
+    """Returns the exit status and standard error of the program for a command line."""
     with tempfile.TemporaryFile("w+") as errors:
         child = os.fork()
         if child == 0:
