@@ -2,7 +2,7 @@
 
 python small_run.py EXPERIMENT WORKDIR [COORDINATOR NUM_PROCESSES PROCESS_ID]
 
-Prints the number of devices as JSON; the run's record is in its workdir. What it reads is beside that.
+Prints the number of devices as JSON; the metrics are in the workdir, and the data in its parent.
 """
 
 import dataclasses

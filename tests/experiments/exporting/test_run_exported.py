@@ -358,18 +358,18 @@ def test_weights_may_be_elsewhere(where, tmp_path):
     export_model(dataclasses.replace(SUMS, lengths=(4,)), path, Options(weights=where, derivative=True))
     found = run_exported.load(path)
     assert found({"ids": IDS})["total"].tolist() == [22, 40]
-    beside = tmp_path / "sums.safetensors"
-    assert beside.exists() == (where == "beside")
+    separate = tmp_path / "sums.safetensors"
+    assert separate.exists() == (where == "beside")
     if where == "constants":
         with pytest.raises(Refused, match="weights are constants"):
             found.gradient({"ids": IDS}, {})
         return
-    np.testing.assert_array_equal(safetensors.numpy.load_file(beside)["scale"], [[2.0]])
-    content = beside.read_bytes()
-    beside.write_bytes(content[:-1] + b"\x01")
+    np.testing.assert_array_equal(safetensors.numpy.load_file(separate)["scale"], [[2.0]])
+    content = separate.read_bytes()
+    separate.write_bytes(content[:-1] + b"\x01")
     with pytest.raises(Refused, match=r"sums.safetensors: damaged, or of another model"):
         run_exported.load(path)
-    beside.unlink()
+    separate.unlink()
     with pytest.raises(Refused, match="no such file, expected the weights"):
         run_exported.load(path)
 

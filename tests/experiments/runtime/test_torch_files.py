@@ -245,12 +245,12 @@ def test_any_damage_is_a_value_error(write, form, data):
         elif isinstance(value, dict):
             read(list(value.values()))
 
-    told = "saved.pt"
+    message = "saved.pt"
     try:
         read(torch_files.load(path))
     except ValueError as error:
-        told = str(error)
-    assert "saved.pt" in told
+        message = str(error)
+    assert "saved.pt" in message
 
 
 def test_what_is_written_reads_again(tmp_path):
