@@ -23,9 +23,9 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
 
 def mean_band(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float], list[float]]:
-    """Returns means and ends of 95 % intervals over seeds (rows) at each place, within [0, 1], for a figure.
+    """Returns the mean and 95 % interval over seeds (rows) of each column, within [0, 1], for figures.
 
-    A single seed's band is its values.
+    With a single seed, mean and ends are its values.
     """
     found = [
         mean_interval(values) if len(values) > 1 else (values[0],) * 3 for values in zip(*rows, strict=True)
