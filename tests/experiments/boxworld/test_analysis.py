@@ -160,6 +160,6 @@ def test_mistakes_on_the_command_line(tmp_path):
     )
     told = started.stdout + started.stderr
     assert started.returncode != 0
-    assert f"{tmp_path}/nothing is not a run of experiments.boxworld" in told
+    assert f"{tmp_path}/nothing: not a run of experiments.boxworld" in told
     assert "Traceback" not in told
     assert not out.exists()

@@ -55,17 +55,17 @@ def test_parameter_counts_of_the_presets():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"agent": AgentConfig(kind="cubic")}, r"agent.kind='cubic' is not one of simplicial, relational"),
-        ({"agent": AgentConfig(dtype="float8")}, r"agent.dtype='float8' is not one of float32, bfloat16"),
-        ({"agent": AgentConfig(virtual_entities=0)}, r"agent.virtual_entities=0 must be at least 1"),
+        ({"agent": AgentConfig(kind="cubic")}, r"agent.kind: got 'cubic', expected one of 'simplicial'"),
+        ({"agent": AgentConfig(dtype="float8")}, r"agent.dtype: got 'float8', expected one of 'float32'"),
+        ({"agent": AgentConfig(virtual_entities=0)}, r"agent.virtual_entities: got 0, expected at least 1"),
         ({"agent": AgentConfig(features=63)}, r"features.*63"),
-        ({"board": BoardConfig(world="flat")}, r"board.world='flat' is not one of bridge, standard"),
+        ({"board": BoardConfig(world="flat")}, r"board.world: got 'flat', expected one of 'bridge'"),
         ({"board": BoardConfig(max_length=9)}, r"board: .*max_length"),
         ({"groups": 3}, r"groups=3 must divide batch_size=16"),
-        ({"unroll": 1}, r"unroll=1 must be at least 2"),
+        ({"unroll": 1}, r"unroll: got 1, expected at least 2"),
         ({"epsilon": 0.0}, r"epsilon=0.0 must be above 0"),
         ({"discount": 1.5}, r"discount=1.5 must be at most 1"),
-        ({"session_seconds": -1.0}, r"session_seconds=-1.0 must be at least 0"),
+        ({"session_seconds": -1.0}, r"session_seconds: got -1.0, expected at least 0"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_config_is_named(change, message):
