@@ -28,7 +28,7 @@ def divides(name: str, value: int, whole_name: str, whole: int) -> None:
 
 
 def floats(name: str, x: Array, axes: str) -> None:
-    """Raises ValueError unless `x` has floating-point entries and one axis per letter of `axes`, as "B N D"."""
+    """Raises ValueError unless `x` is floating-point with one axis per letter of `axes`, such as "B N D"."""
     expected = f"[{', '.join(axes.split())}]"
     if x.ndim != len(axes.split()):
         raise ValueError(f"{name}: got shape {x.shape}, expected {expected}")
@@ -67,3 +67,16 @@ def relations(x: Array, num_relations: int, sizes: Sequence[int]) -> None:
     low, high = int(np.min(x)), int(np.max(x))
     if low < -1 or high >= num_relations:
         raise ValueError(f"relations: got entries from {low} to {high}, expected -1 to {num_relations - 1}")
+
+
+def square(x: Array) -> None:
+    """Raises ValueError unless the relations have shape [B, N, N]."""
+    if x.ndim != 3 or x.shape[1] != x.shape[2]:
+        raise ValueError(f"relations: got shape {x.shape}, expected [B, N, N]")
+
+
+def encoder(num_layers: int, hidden: int, norm: str, norms: Sequence[str]) -> None:
+    """Raises ValueError for fields of a residual stack that are out of range."""
+    at_least("num_layers", num_layers, 1)
+    at_least("hidden", hidden, 1)
+    one_of("norm", norm, norms)

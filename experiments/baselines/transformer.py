@@ -121,9 +121,8 @@ class Transformer(nn.Module):
         """Checks the arguments, adds learned positions and makes the mask of attention."""
         checks.floats("inputs", inputs, "B N D")
         checks.mask(mask, inputs.shape[:2])
-        for name in ("num_layers", "hidden", "max_length"):
-            checks.at_least(name, getattr(self, name), 1)
-        checks.one_of("norm", self.norm, get_args(Norm))
+        checks.encoder(self.num_layers, self.hidden, self.norm, get_args(Norm))
+        checks.at_least("max_length", self.max_length, 1)
         checks.one_of("positions", self.positions, get_args(Positions))
         length, features = inputs.shape[1:]
         checks.divides("num_heads", self.num_heads, "the features of inputs", features)
