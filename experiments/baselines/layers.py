@@ -87,8 +87,8 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """A mixer and a feed-forward block, each with a residual sum and a LayerNorm.
 
-    Pre-LN, x + f(LN(x)), is the right half of Figure 1 in Xiong et al. (2020); post-LN, LN(x + f(x)), is
-    Vaswani et al. (2017), Section 3.1.
+    Pre-LN, x + f(LN(x)), is from Xiong et al. (2020), Table 1; post-LN, LN(x + f(x)), from Vaswani et al.
+    (2017), Section 3.1.
 
     Attributes:
       mixer: module from [*B, D] and any context to [*B, D], such as attention.
@@ -120,7 +120,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers with weights of their own; pre-LN ends in one more LayerNorm (Xiong et al. 2020, Section 3.2).
+    """Layers with weights of their own; pre-LN ends in one more LayerNorm (Xiong et al. 2020, Table 1).
 
     Attributes:
       mixer: unbound module that each layer gets a copy of.

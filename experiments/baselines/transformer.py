@@ -150,7 +150,7 @@ class LoopedTransformer(Transformer):
     """A Transformer applied again and again to its own states, with one set of weights.
 
     With `input_injection`, Y_0 = 0 and Y_(t+1) = M(Y_t + P) for embedded inputs P: Yang et al., "Looped
-    Transformers are Better at Learning Learning Algorithms" (2024), Section 4. Without it, Y_0 = P and
+    Transformers are Better at Learning Learning Algorithms" (2024). Without it, Y_0 = P and
     Y_(t+1) = M(Y_t): Giannou et al., "Looped Transformers as Programmable Computers" (2023). M is
     `num_layers` layers, with the last LayerNorm of pre-LN in the loop, and learned positions are part of P.
 
