@@ -61,10 +61,10 @@ def test_parameter_counts_of_the_presets():
         ({"agent": AgentConfig(features=63)}, r"features.*63"),
         ({"board": BoardConfig(world="flat")}, r"board.world='flat' is not one of bridge, standard"),
         ({"board": BoardConfig(max_length=9)}, r"board: .*max_length"),
-        ({"groups": 3}, r"groups=3 must divide batch_size=16"),
+        ({"groups": 3}, r"groups: got 3, expected a divisor of batch_size=16"),
         ({"unroll": 1}, r"unroll=1 must be at least 2"),
-        ({"epsilon": 0.0}, r"epsilon=0.0 must be above 0"),
-        ({"discount": 1.5}, r"discount=1.5 must be at most 1"),
+        ({"epsilon": 0.0}, r"epsilon: got 0.0, expected a value above 0"),
+        ({"discount": 1.5}, r"discount: got 1.5, expected at most 1"),
         ({"session_seconds": -1.0}, r"session_seconds=-1.0 must be at least 0"),
     ],
 )  # fmt: skip

@@ -59,7 +59,7 @@ def test_a_release_is_trained_on(workdir, tmp_path):
 def test_what_is_not_there_is_named(workdir, tmp_path):
     with pytest.raises(ValueError, match=r"is not a run of experiments\.boxworld"):
         load.load(tmp_path)
-    with pytest.raises(ValueError, match="seed=2 must be one of the run's 2"):
+    with pytest.raises(ValueError, match="seed: got 2, expected the index of one of the run's 2"):
         load.load(workdir, seed=2)
     with pytest.raises(runtime.CheckpointError, match="there is no checkpoint"):
         load.load(workdir, step=3)
