@@ -115,7 +115,7 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
     against_time = {label: (found.seconds / divisor, *bands[label]) for label, found in known.items()}
     figures = {
         "solved": draw(against_steps, title=title, xlabel=f"steps{unit[1]}"),
-        "time": draw(against_time, title=f"{title} against time", xlabel=f"training time in {name}"),
+        "time": draw(against_time, title=f"{title} against time", xlabel=f"{name} of training"),
     }
     for label, (_, records) in runs.items():
         names = [name.split("/")[1] for name in records[-1] if name.startswith("type/") and "solved" in name]

@@ -130,7 +130,7 @@ def test_locks_without_their_key(bridge):
     game = on(bridge, {**BOARD, (0, 2): 4, (1, 2): 5}, trap=(7, 2))
     assert walk(game, DOWN, DOWN)[-1] == "Boxes are opened from their lock, the right tile."
     walk(game, RIGHT)
-    assert walk(game, DOWN) == ["This lock needs the key E."]
+    assert walk(game, DOWN) == ["This lock needs key E."]
 
 
 def test_boards_are_functions_of_the_seed():
@@ -147,7 +147,7 @@ def test_boards_are_functions_of_the_seed():
 
 def test_a_horizon_ends_the_game():
     game = play.Game(boxworld.BRIDGE.replace(horizon=2))
-    assert walk(game, UP, UP)[-1] == "2 steps are over."
+    assert walk(game, UP, UP)[-1] == "The limit of 2 steps is reached."
     assert game.is_over
 
 
