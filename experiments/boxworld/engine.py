@@ -179,7 +179,7 @@ class Impala:
         seed = int(np.argmin(finite[:, step]))
         totals = np.asarray(trace.losses.total)[seed, step]
         bad = totals[~np.isfinite(totals)]
-        what = f"the loss is {bad[0]}" if bad.size else "the loss is finite but the parameters are not"
+        what = f"the loss is {bad[0]}" if bad.size else "the loss is finite but parameters are not"
         return step, what + (f" (seed {self.config.seed + seed})" if len(finite) > 1 else "")
 
     def metrics(self, trace: Report, step: int) -> dict[str, float]:

@@ -38,9 +38,9 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
         title="TP-Transformer: mathematics, character by character",
         meaning=(
             "The model reads a question character by character and writes the answer the same way. Its "
-            "attention binds the values it retrieves to a role vector computed for each position (a figure "
+            "attention binds the values it retrieves to a role vector computed per position (a figure "
             f"shows which positions have similar roles). After {result.train_seconds:.0f} s of training it "
-            f"answers {found['average']:.0%} of new questions exactly; in every module the 95% interval is at "
+            f"answers {found['average']:.0%} of new questions exactly; in each module the 95% interval is at "
             f"least {100 * least:.0f} points above always giving the module's most frequent answer."
         ),
         rows=[row for turn in zip(*tried, strict=False) for row in turn][:5],

@@ -131,7 +131,7 @@ def test_refuses(tmp_path):
 
 @pytest.mark.parametrize("text", ["2,1", "2,1,x", "2,-1,3", "2;1;3", ""])
 def test_a_puzzle_that_is_none(text):
-    with pytest.raises(ValueError, match="--puzzle: got .*, expected L,s,t such as 2,1,3"):
+    with pytest.raises(ValueError, match=r"--puzzle: got .*, expected L,s,t such as 2,1,3"):
         analysis.parse_puzzle(text)
 
 

@@ -90,7 +90,7 @@ def test_the_first_step_that_is_not_finite_is_named_with_its_seed():
     assert engine.first_bad(report()) is None
     bad = report()
     bad.finite[1, 1:] = False
-    assert engine.first_bad(bad) == (1, "the loss is finite but the parameters are not (seed 5)")
+    assert engine.first_bad(bad) == (1, "the loss is finite but parameters are not (seed 5)")
     bad.losses.total[1, 1, 0] = np.nan
     assert engine.first_bad(bad) == (1, "the loss is nan (seed 5)")
 

@@ -190,5 +190,5 @@ def test_refuses(episode):
     with pytest.raises(ValueError, match="cap: got 0, expected at least 1"):
         episodes.record(player, episode.state(0), jax.random.key(0), cap=0)
     for board in (episode.states, dataclasses.replace(episode.state(0), terminated=np.bool_(True))):
-        with pytest.raises(ValueError, match="board: got .*, expected one episode under way"):
+        with pytest.raises(ValueError, match=r"board: got .*, expected one episode under way"):
             episodes.record(player, board, jax.random.key(0))

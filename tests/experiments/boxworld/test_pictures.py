@@ -148,7 +148,7 @@ def test_deviations():
         ((start, end),) = bars.lines[2][0].get_segments()
         assert (start[0], end[0]) == pytest.approx((low, high))
     assert overlapping(figure) == ([], [])
-    with pytest.raises(ValueError, match="statistics: .*expected at least 2"):
+    with pytest.raises(ValueError, match=r"statistics: .*expected at least 2"):
         pictures.deviation_figure({"player": [0.1]}, title="t")
 
 

@@ -167,7 +167,7 @@ def test_other_agents_and_sizes(kind, world, scale):
 def test_refuses(tmp_path, episode, views, frames):
     sizes: tuple[Any, ...] = (8, 25.5)
     for scale in sizes:
-        with pytest.raises(ValueError, match="scale: got .*, expected a whole number of at least 12"):
+        with pytest.raises(ValueError, match=r"scale: got .*, expected a whole number of at least 12"):
             video.frames(episode, views, scale)
     for write in (video.write_gif, video.write_mp4):
         with pytest.raises(ValueError, match="pictures: got none"):
