@@ -102,15 +102,15 @@ class Impala:
         )
 
     def abstract_state(self) -> LearnerState:
-        """Implements `runtime.Engine.abstract_state`."""
+        """Returns the shapes, dtypes and shardings of the state, without computing it."""
         return jax.eval_shape(self._make)
 
     def initial(self) -> LearnerState:
-        """Implements `runtime.Engine.initial`."""
+        """Initializes parameters, optimizer, environments and PRNG keys of all seeds."""
         return self._make()
 
     def place(self, state: LearnerState) -> LearnerState:
-        """Implements `runtime.Engine.place`; under `pmap` every leaf gets a leading device axis."""
+        """Prepares a state for `advance`: under `pmap`, gives every leaf a leading device axis."""
         if self.parallel != "pmap":
             return state
         count = self.mesh.size
@@ -124,7 +124,7 @@ class Impala:
         return _on_parts(state, copy, cut, NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS)))
 
     def unplace(self, state: LearnerState) -> LearnerState:
-        """Implements `runtime.Engine.unplace`, the inverse of `place`."""
+        """Undoes `place`: under `pmap`, removes the device axis."""
         if self.parallel != "pmap":
             return state
 
@@ -135,11 +135,11 @@ class Impala:
         return _on_parts(state, lambda leaf: leaf[0], join, self._where)
 
     def params_of(self, state: LearnerState) -> Any:
-        """Implements `runtime.Engine.params_of`; leaves have a leading seed axis."""
+        """Returns the parameters of a placed state; leaves have a leading seed axis."""
         return jax.tree.map(lambda leaf: leaf[0], state.params) if self.parallel == "pmap" else state.params
 
     def prepare(self, state: LearnerState, step: int, length: int) -> float:
-        """Implements `runtime.Engine.prepare`."""
+        """Compiles `length` iterations and returns the seconds it took, 0 if they were compiled before."""
         if length in self._programs:
             return 0.0
         start = time.monotonic()
@@ -166,12 +166,12 @@ class Impala:
         return jax.jit(run, donate_argnums=0, out_shardings=where).lower(state).compile()
 
     def advance(self, state: LearnerState, step: int, length: int) -> tuple[LearnerState, Report]:
-        """Implements `runtime.Engine.advance`; the report's leaves are [seeds, length, ...]."""
+        """Runs `length` iterations; the leaves of the report are [seeds, length, ...]."""
         state, report = self._programs[length](state)
         return state, jax.device_get(report)
 
     def first_bad(self, trace: Report) -> tuple[int, str] | None:
-        """Implements `runtime.Engine.first_bad`."""
+        """Finds the first iteration whose loss or parameters are not finite for some seed."""
         finite = np.asarray(trace.finite)
         if finite.all():
             return None
@@ -183,7 +183,7 @@ class Impala:
         return step, what + (f" (seed {self.config.seed + seed})" if len(finite) > 1 else "")
 
     def metrics(self, trace: Report, step: int) -> dict[str, float]:
-        """Implements `runtime.Engine.metrics`.
+        """Computes the metrics of the iterations of a report, the last of which is `step`.
 
         Over all episodes that ended in the interval, pooled over seeds: the fractions `solved` and
         `truncated`, the number of `episodes`, and the means `episode_length` and `return`. For each puzzle
@@ -220,7 +220,7 @@ class Impala:
         return shown
 
     def close(self) -> None:
-        """Implements `runtime.Engine.close`; there are no resources to release."""
+        """Does nothing: there are no resources to release."""
 
 
 def _on_parts(state: LearnerState, on_copied: Callable, on_spread: Callable, where: Any) -> LearnerState:

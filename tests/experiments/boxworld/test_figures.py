@@ -1,4 +1,4 @@
-"""Curves of BoxWorld runs: what a point stands for, what is drawn beside it, the command line."""
+"""Curves of BoxWorld runs: the points, the published curves and the command line."""
 
 import json
 import os

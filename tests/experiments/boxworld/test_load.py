@@ -42,7 +42,7 @@ def test_an_agent_is_loaded_from_a_run_and_from_a_release(workdir, tmp_path):
 
 @pytest.mark.slow  # trains twice
 def test_a_release_is_trained_on(workdir, tmp_path):
-    """The run that goes on from the folder is the one that was never packed."""
+    """A run resumed from the folder equals the one that was never packed."""
     whole = runtime.loop(small(steps=6), Impala(small(steps=6)), workdir=tmp_path / "whole", quiet=True)
     packing.pack(workdir, Impala(small()).abstract_state(), tmp_path / "folder")
     packing.unpack(tmp_path / "folder", Impala(small()).abstract_state(), tmp_path / "again")

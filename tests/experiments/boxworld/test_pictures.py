@@ -24,12 +24,12 @@ TIMES = [0, 3, 7]
 
 @pytest.fixture(scope="module")
 def episode():
-    """Eight steps."""
+    """An episode of eight steps."""
     return small_episode()
 
 
 def counts(seed, types=TYPES, number=200):
-    """Made-up results."""
+    """Returns made-up results."""
     draws = np.random.default_rng(seed).multinomial(number, [0.6, 0.3, 0.1], size=len(types))
     solved, died, capped = draws.T
     return analysis.Evaluation(

@@ -21,7 +21,7 @@ SCALE = 24
 
 @pytest.fixture(scope="module")
 def episode():
-    """Eight steps."""
+    """An episode of eight steps."""
     return small_episode()
 
 
