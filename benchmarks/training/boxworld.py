@@ -17,14 +17,15 @@ import jax
 
 from benchmarks import steps, timing
 from experiments import boxworld
+from experiments.boxworld.config import Dtype, Kind
 from experiments.boxworld.engine import Impala, make_policy
 
-PUBLISHED = {"relational": 1.9e4, "simplicial": 1.4e4}
+PUBLISHED: dict[Kind, float] = {"relational": 1.9e4, "simplicial": 1.4e4}
 """Steps/s of the authors, on a P100 with 192 virtual CPUs."""
 SEEDS, LARGE = 4, 4096
 
 
-def config_of(agent: str, dtype: str, **fields: Any) -> boxworld.Config:
+def config_of(agent: Kind, dtype: Dtype, **fields: Any) -> boxworld.Config:
     """The paper's settings with another agent, type and sizes."""
     config = dataclasses.replace(boxworld.get_config("paper"), **fields)
     config.agent = dataclasses.replace(config.agent, kind=agent, dtype=dtype)
@@ -34,7 +35,7 @@ def config_of(agent: str, dtype: str, **fields: Any) -> boxworld.Config:
 def cases(platform: str = "") -> dict[str, tuple[str, dict[str, boxworld.Config]]]:
     """What is measured on a platform, this one by default: the configs of both agents, which take turns."""
     ways: dict[str, dict[str, int]] = {"paper": {}}
-    dtypes = ["float32"]
+    dtypes: list[Dtype] = ["float32"]
     if (platform or jax.default_backend()) != "cpu":
         ways |= {f"{SEEDS} seeds": {"seeds": SEEDS}, "large": {"batch_size": LARGE, "updates": 1}}
         dtypes.append("bfloat16")

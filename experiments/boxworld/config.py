@@ -8,7 +8,7 @@ hardware and the time.
 """
 
 import dataclasses
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,11 @@ from experiments import runtime
 from simplicial import Agent, boxworld
 
 ACTIONS = ("left", "up", "right", "down")
-WORLDS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
-KINDS = ("simplicial", "relational")
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+Kind = Literal["simplicial", "relational"]
+World = Literal["bridge", "standard"]
+Dtype = Literal["float32", "bfloat16"]
+DTYPES: dict[Dtype, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+WORLDS: dict[World, boxworld.BoxWorldConfig] = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
 
 
 @dataclasses.dataclass
@@ -41,7 +43,7 @@ class AgentConfig:
         dtype: compute dtype, "float32" or "bfloat16"; parameters are float32.
     """
 
-    kind: str = "simplicial"
+    kind: Kind = "simplicial"
     virtual_entities: int = 2
     blocks: int = 2
     features: int = 64
@@ -51,12 +53,12 @@ class AgentConfig:
     head_features: tuple[int, ...] = (256, 256, 256, 256)
     input_centre: float = 0.0
     input_scale: float = 255.0
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
 
     def make(self) -> Agent:
         """Builds the agent; raises ValueError for an unknown kind or dtype."""
-        runtime.one_of("agent.kind", self.kind, KINDS)
-        runtime.one_of("agent.dtype", self.dtype, DTYPES)
+        runtime.one_of("agent.kind", self.kind, get_args(Kind))
+        runtime.one_of("agent.dtype", self.dtype, get_args(Dtype))
         is_simplicial = self.kind == "simplicial"
         if is_simplicial:
             runtime.at_least("agent.virtual_entities", self.virtual_entities, 1)
@@ -81,7 +83,7 @@ class BoardConfig:
     `boxworld.BoxWorldConfig` documents each field.
     """
 
-    world: str = "bridge"
+    world: World = "bridge"
     min_length: int | None = None
     max_length: int | None = None
     bridge_probability: float | None = None
@@ -94,7 +96,7 @@ class BoardConfig:
 
     def make(self) -> boxworld.BoxWorldConfig:
         """Builds the environment's config; raises ValueError if the puzzles do not fit on the board."""
-        runtime.one_of("board.world", self.world, WORLDS)
+        runtime.one_of("board.world", self.world, get_args(World))
         changes = {name: value for name, value in vars(self).items() if value is not None and name != "world"}
         config = WORLDS[self.world].replace(**changes)
         # Derived rather than configured: the state's arrays must have room for every possible trap.

@@ -8,7 +8,7 @@ Each preset's docstring gives the expected result, the hardware and the time. `q
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import jax
 import optax
@@ -19,8 +19,9 @@ from experiments import runtime
 from llrnn import model as models
 from llrnn import tasks
 
-ACTIVATIONS = {"relu": nn.relu, "tanh": nn.tanh}
-OPTIMIZERS = ("adam", "rmsprop", "sgd")
+Activation = Literal["relu", "tanh"]
+Optimizer = Literal["adam", "rmsprop", "sgd"]
+ACTIVATIONS: dict[Activation, Any] = {"relu": nn.relu, "tanh": nn.tanh}
 NO_CELL = "none"
 
 
@@ -45,7 +46,7 @@ class CellConfig:
 
     name: str = "ntm"
     features: int = 64
-    activation: str | None = None
+    activation: Activation | None = None
     # recurrent cells
     update: str | None = None
     normalize: bool | None = None
@@ -72,7 +73,7 @@ class CellConfig:
         options = set_fields(self)
         del options["name"]
         if self.activation is not None:
-            runtime.one_of("activation", self.activation, ACTIVATIONS)
+            runtime.one_of("cell.activation", self.activation, get_args(Activation))
             options["activation"] = ACTIVATIONS[self.activation]
         if self.name != self._preset_name:
             known = models.cell_fields(self.name)
@@ -126,7 +127,7 @@ class Config(runtime.RunConfig):
     cell: CellConfig = dataclasses.field(default_factory=CellConfig)
     baseline: CellConfig = dataclasses.field(default_factory=lambda: CellConfig(name=NO_CELL))
     baseline_lr: float = 0.0
-    optimizer: str = "adam"
+    optimizer: Optimizer = "adam"
     lr: float = 1e-3
     clip: float = 1.0
     hidden_outputs: int = 0
@@ -139,7 +140,6 @@ class Config(runtime.RunConfig):
         """See `RunConfig.validate`; also builds the task and the cells to surface their errors early."""
         super().validate()
         runtime.one_of("task", self.task, tasks.NAMES)
-        runtime.one_of("optimizer", self.optimizer, OPTIMIZERS)
         for name in ("lr", "baseline_lr", "clip", "hidden_outputs", "score_examples"):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("unroll", "eval_examples", "final_examples"):

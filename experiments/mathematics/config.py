@@ -9,7 +9,7 @@ starts.
 
 import dataclasses
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +17,16 @@ import optax
 
 from experiments import runtime
 from tp_transformer import TPTransformer, Transformer, mathematics
+from tp_transformer.attention import Implementation
 from tp_transformer.mathematics.order import check_buckets
-from tp_transformer.model import EncoderDecoder
+from tp_transformer.model import EncoderDecoder, Initialization
 
-ARCHITECTURES = {"tp_transformer": TPTransformer, "transformer": Transformer}
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-CHOICES = {
-    "name": ARCHITECTURES,
-    "initialization": ("released", "xavier", "uniform"),
-    "dtype": DTYPES,
-    "attention": ("", "xla", "cudnn"),
-}
+Architecture = Literal["tp_transformer", "transformer"]
+Dtype = Literal["float32", "bfloat16"]
+Attention = Literal["", Implementation]
+CHOICES = {"name": Architecture, "initialization": Initialization, "dtype": Dtype, "attention": Attention}
+ARCHITECTURES: dict[str, Any] = {"tp_transformer": TPTransformer, "transformer": Transformer}
+DTYPES: dict[Dtype, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 MATCHED, NONE = 0, "none"
 
 
@@ -49,21 +48,21 @@ class ModelConfig:
         remat: recompute activations in the backward pass to save memory.
     """
 
-    name: str = "tp_transformer"
+    name: Literal[Architecture, "none"] = "tp_transformer"
     features: int = 512
     filter_features: int = 2048
     num_heads: int = 8
     num_layers: int = 6
     dropout_rate: float = 0.0
-    initialization: str = "released"
-    dtype: str = "float32"
-    attention: str = ""
+    initialization: Initialization = "released"
+    dtype: Dtype = "float32"
+    attention: Attention = ""
     remat: bool = False
 
     def make(self, vocabulary: mathematics.Vocabulary = mathematics.DEFAULT) -> EncoderDecoder:
         """Builds the module; raises ValueError for an invalid field."""
         for field, choices in CHOICES.items():
-            runtime.one_of(f"model.{field}", getattr(self, field), choices)
+            runtime.one_of(f"model.{field}", getattr(self, field), get_args(choices))
         fields: dict[str, Any] = dataclasses.asdict(self) | {"dtype": DTYPES[self.dtype]}
         kind, attention = ARCHITECTURES[fields.pop("name")], fields.pop("attention") or None
         symbols = {"vocab_size": vocabulary.size, "pad": vocabulary.pad}
@@ -228,7 +227,7 @@ class Config(runtime.RunConfig):
 
     def for_baseline(self) -> "Config":
         """Returns the config of the baseline's run, which differs only in the model."""
-        runtime.one_of("baseline.name", self.baseline.name, ARCHITECTURES)
+        runtime.one_of("baseline.name", self.baseline.name, get_args(Architecture))
         model = self.baseline
         if model.filter_features == MATCHED:
             model = model.matched(self.model.parameters())

@@ -50,10 +50,10 @@ def main(
         training_batches(config, source)  # raises early if questions do not fit the buckets
     except (ValueError, RuntimeError) as error:
         raise runtime.WorkdirError(f"config.data: {error}") from error
-    configs = {config.model.name: config}
+    configs: dict[str, Config] = {config.model.name: config}
     if config.has_baseline:
         configs[BASELINE] = config.for_baseline()
-    results = {}
+    results: dict[str, runtime.FitResult] = {}
     for name, of_model in configs.items():
         below = Path(workdir) / BASELINE if workdir is not None and name == BASELINE else workdir
         results[name] = result = train(of_model, source, below, parallel)

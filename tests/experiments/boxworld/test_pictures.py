@@ -29,7 +29,7 @@ def episode():
 
 
 def counts(seed, types=TYPES, number=200):
-    """Returns made-up results."""
+    """Returns random endings of `number` boards per type."""
     draws = np.random.default_rng(seed).multinomial(number, [0.6, 0.3, 0.1], size=len(types))
     solved, died, capped = draws.T
     return analysis.Evaluation(

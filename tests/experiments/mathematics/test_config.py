@@ -49,7 +49,7 @@ def test_a_baseline_can_have_as_many_parameters():
         (with_model(filter_features=0), r"model.filter_features=0 must be at least 1"),
         (small(b2=1.0), r"b2: got 1.0, expected a value in \[0, 1\)"),
         (small(role_head=2), r"role_head=2 is not one of 0, 1"),
-        (small(baseline=ModelConfig(name="gru")), r"baseline.name='gru' is not one of tp_transformer"),
+        (small(baseline=with_model(name="gru").model), r"baseline.name='gru' is not one of tp_transformer"),
         (
             small(baseline=dataclasses.replace(MODEL, features=64, filter_features=0)),
             r"baseline.features: got 64",
