@@ -83,7 +83,7 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
             ["--config.sweep=16gb", "--config.grid.lr=(0.1,)", "--config.grid.warmup=(2.0,)"],
             "warmup=2.0 must",
         ),
-        (["--config.epoch=3"], "config has no field epoch; did you mean epochs?"),
+        (["--config.epoch=3"], "--config.epoch: no such field (did you mean epochs?)"),
     ):
         done = subprocess.run(
             [*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False,

@@ -99,7 +99,7 @@ def test_questions_that_cannot_be_asked_are_told(mathematics_run, question, mess
 
 
 def test_what_holds_no_run_is_told(tmp_path):
-    with pytest.raises(ValueError, match=r"is not a run of experiments\.mathematics"):
+    with pytest.raises(ValueError, match=r"not a run of experiments\.mathematics"):
         load.load(tmp_path)
     model = MODEL.make().clone(vocab_size=50)
     torch_files.save(
