@@ -69,7 +69,8 @@ class Impala:
         """
         layout = mesh_lib.Layout.of(parallel)
         config.check_layout(layout)
-        self.parallel, self.compile_seconds = layout.mode, 0.0
+        self.parallel: str = layout.mode
+        self.compile_seconds = 0.0
         self.config, self.mesh = config, mesh_lib.Layout().mesh()
         board = config.board.make()
         self.puzzles = boxworld.puzzles(board)
