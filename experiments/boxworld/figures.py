@@ -104,7 +104,7 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
     if all(config.board.is_the_papers for config in configs.values()):
         for kind in dict.fromkeys(config.agent.kind for config in configs.values()):
             against_steps[f"{kind}, as published"] = (np.asarray(PUBLISHED_FRAMES) / unit[0], PUBLISHED[kind])
-    from experiments.boxworld import pictures  # here: it needs Matplotlib, which training does without
+    from experiments.boxworld import pictures  # imported here: training does not need Matplotlib
 
     draw = functools.partial(runtime.plots.curve_figure, ylabel="solved", ylim=(0, 1))
     title = "Fraction of training episodes solved"

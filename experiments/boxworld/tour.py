@@ -15,7 +15,7 @@ RELEASED = Path(__file__).parents[2] / "results" / "boxworld"
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     """Runs the experiment in `directory` and returns its page of the tour."""
-    from experiments.boxworld import analysis  # needs Matplotlib, which training does without
+    from experiments.boxworld import analysis  # imported here: training does not need Matplotlib
 
     result = main(config, workdir=directory)
     trained = load.load(best_weights() or directory)

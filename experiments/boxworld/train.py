@@ -33,7 +33,7 @@ def main(
     config.validate()
     result = train(config, workdir, parallel)
     if workdir is not None and runtime.is_first() and runtime.can_draw():
-        from experiments.boxworld import figures  # here: `python -m` warns if its module is already imported
+        from experiments.boxworld import figures  # imported here: also a program, and `python -m` would warn
 
         figures.draw_run(Path(workdir), config, result.results)
     return result
