@@ -1,13 +1,10 @@
-"""Continues long runs of BoxWorld agents and kinship models in limited sessions on an accelerator.
+"""Continues the long runs of BoxWorld agents in limited sessions on an accelerator.
 
-    python -m benchmarks.bursts --only=kinship --seconds=540 --runs=runs/bursts --out=bursts
+    python -m benchmarks.bursts --seconds=540 --runs=runs/bursts --out=bursts
 
-BoxWorld: trains both agents with the preset `burst`, each for half of the time. `--out/boxworld/AGENT` is a
-replacement for that folder of `--released`: config, metrics, a summary with the fractions solved, the whole
-state in one file, and the curves. Kinship: trains every model of the preset `accelerator` with every seed,
-one after the other, for ten minutes of training each. A finished run is a line of
-`--out/kinship/learning.jsonl`, as written by `benchmarks.learning`; an unfinished one is packed in
-`--out/kinship/unfinished`. Runs that have a line in `--released` are skipped.
+Trains both agents with the preset `burst`, each for half of the time. `--out/boxworld/AGENT` is a replacement
+for that folder of `--released`: config, metrics, a summary with the fractions solved, the whole state in one
+file, and the curves.
 
 A run resumes from `--runs`, or from `--released` if that has more steps. Compilation and the final evaluation
 count towards the time. After a SIGTERM, the run is saved and packed before exiting.
@@ -21,18 +18,15 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import launching, records
-from benchmarks.learning import boxworld, kinship
-from experiments import runtime
+from benchmarks import launching
+from experiments import boxworld, runtime
 from experiments.boxworld import figures
 from experiments.boxworld import train as boxworld_train
-from experiments.kinship import train as kinship_train
+from experiments.boxworld.config import Kind
 from experiments.runtime import packing, releasing
 from experiments.runtime.checkpoints import Checkpoints
 
-UNFINISHED = "unfinished"
-SEEDS = 5
-"""Number of seeds per kinship model."""
+AGENTS: tuple[Kind, ...] = ("simplicial", "relational")
 
 
 def reserve(seconds: float) -> float:
@@ -101,12 +95,13 @@ def resume_and_train(
         raise
 
 
-def burst_of_boxworld(released: Path, runs: Path, out: Path, seconds: float) -> str:
+def burst(released: Path, runs: Path, out: Path, seconds: float) -> str:
     """Trains both agents in turn and returns a line about the progress of each."""
-    end, lines, experiment = time.monotonic() + seconds, [], boxworld.ROOM.experiment
-    for index, agent in enumerate(boxworld.AGENTS):
-        config = boxworld.ROOM.configure(experiment.presets("burst"), agent)
-        left = (end - time.monotonic()) / (len(boxworld.AGENTS) - index)
+    end, lines, experiment = time.monotonic() + seconds, [], boxworld.EXPERIMENT
+    for index, agent in enumerate(AGENTS):
+        config: Any = experiment.presets("burst")
+        config.agent.kind = agent
+        left = (end - time.monotonic()) / (len(AGENTS) - index)
         where = released / agent, runs / agent, out / agent
         config, result = resume_and_train(experiment, boxworld_train.train, config, left, *where)
         size = pack(experiment, config, runs / agent, out / agent)
@@ -120,48 +115,17 @@ def burst_of_boxworld(released: Path, runs: Path, out: Path, seconds: float) -> 
     return "\n".join(lines)
 
 
-def burst_of_kinship(released: Path, runs: Path, out: Path, seconds: float) -> str:
-    """Trains the missing runs until the time is up and returns a line about the progress."""
-    end, room, preset = time.monotonic() + seconds, kinship.ROOM, "accelerator"
-    lines: list[records.Line] = []
-    done = {room.name(line) for line in records.read(released)}
-    base: Any = room.experiment.presets(preset)
-    for name, config in room.configs(preset, base.models, SEEDS).items():
-        left = end - time.monotonic()
-        if name in done:
-            continue
-        if left <= 1:
-            break
-        where = released / UNFINISHED / name, runs / name, out / UNFINISHED / name
-        config, result = resume_and_train(room.experiment, kinship_train.train, config, left, *where)
-        run = records.Run(preset, config, runs / name, {config.model: result})
-        if not (new := records.lines_of(room, run)):
-            size = pack(room.experiment, config, runs / name, out / UNFINISHED / name)
-            return f"{len(lines)} runs finished; {name} is at step {result.step}, {size}"
-        lines += new
-        records.write(out, lines)
-    return f"{len(lines)} runs finished"
-
-
 def main() -> None:
     """Runs the program with the values of its flags."""
-    values, bursts = flags.FLAGS, {"boxworld": burst_of_boxworld, "kinship": burst_of_kinship}
-    folders = [Path(folder) for folder in (values.released, values.runs, values.out)]
-    for name in values.only:
-        out = folders[-1] / name
-        if out.exists() and any(out.iterdir()):
-            raise app.UsageError(f"--out: got {values.out}, expected a directory whose {name} is empty")
-    end = time.monotonic() + values.seconds
-    for index, name in enumerate(values.only):
-        left = (end - time.monotonic()) / (len(values.only) - index)
-        released, runs, out = (folder / name for folder in folders)
-        print(bursts[name](released, runs, out, left), flush=True)
+    values = flags.FLAGS
+    released, runs, out = (Path(folder) / "boxworld" for folder in (values.released, values.runs, values.out))
+    if out.exists() and any(out.iterdir()):
+        raise app.UsageError(f"--out: got {values.out}, expected a directory whose boxworld is empty")
+    print(burst(released, runs, out, values.seconds), flush=True)
 
 
 if __name__ == "__main__":
-    names = ("boxworld", "kinship")
-    flags.DEFINE_multi_enum("only", names, names, "experiments to continue")
-    flags.DEFINE_float("seconds", 540.0, "total seconds", lower_bound=1.0)
+    flags.DEFINE_float("seconds", 540.0, "total seconds for both agents", lower_bound=1.0)
     flags.DEFINE_string("out", None, "output directory", required=True)
     flags.DEFINE_string("runs", "runs/bursts", "directory of the runs")
     flags.DEFINE_string("released", "results", "directory of released runs to resume from")

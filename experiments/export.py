@@ -57,8 +57,8 @@ def read_lengths(given: str) -> tuple[int, ...] | None:
     if given == ANY:
         return None
     parts = list(filter(None, given.split(",")))
-    if wrong := [part for part in parts if not re.fullmatch(r"[1-9]\d*", part)]:
-        raise ValueError(f"--length: got {wrong[0]!r}, expected {ANY!r} or numbers such as 34,128")
+    if not all(re.fullmatch(r"[1-9]\d*", part) for part in parts):
+        raise ValueError(f"--length: got {given!r}, expected {ANY!r} or numbers such as 34,128")
     return tuple(map(int, parts))
 
 

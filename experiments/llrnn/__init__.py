@@ -1,7 +1,7 @@
 """Linear logic RNNs (Hu and Murfet 2017), memories and an LSTM on sequence tasks."""
 
 from experiments import runtime
-from experiments.llrnn import load, tour, train
+from experiments.llrnn import claims, load, tour, train
 from experiments.llrnn.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -16,4 +16,5 @@ EXPERIMENT = runtime.Experiment(
         data="No external data: `llrnn.tasks` generates the sequences.",
         limits="Trained on a single task; not evaluated beyond the lengths in the table.",
     ),
+    claims=claims.CLAIMS,
 )

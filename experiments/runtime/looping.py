@@ -72,12 +72,11 @@ class Engine(Protocol):
 
     Between calls the state is *placed*, in the form that the compiled programs need. Checkpoints hold the
     unplaced form: the same tree on any number of devices, with the parameters as the attribute `params`.
-
-    Attributes:
-        parallel: description of how several devices are used, for the summary.
     """
 
-    parallel: str
+    @property
+    def parallel(self) -> str:
+        """Description of how several devices are used, for the summary."""
 
     @property
     def compile_seconds(self) -> float:

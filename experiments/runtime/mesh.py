@@ -16,7 +16,7 @@ AXIS = "data"
 MODEL_AXIS = "model"
 Mode = Literal["jit", "shard_map", "pmap"]
 """How to run a step on several devices; all modes compute the same numbers up to the order of sums."""
-PARALLEL: tuple[Mode, ...] = get_args(Mode)
+PARALLEL: tuple[str, ...] = get_args(Mode)
 RULES = (("batch", AXIS), ("rows", MODEL_AXIS))
 """Mesh axes of the logical axes that models name with `flax.linen.with_logical_constraint`: batches are split
 along `data`, and one axis of large arrays of a single example (the rows of a tensor over pairs of tokens)

@@ -372,9 +372,7 @@ def local_gradient(loss: Loss, params: PyTree, batch: PyTree, key: PRNGKeyArray)
                 name = jax.tree_util.keystr(path).lstrip(".")
                 raise ValueError(f"loss: got {name} of shape {jnp.shape(leaf)}, expected a scalar total")
         if taken := {"loss", "grad_norm", "step"} & set(sums.metrics):
-            raise ValueError(
-                f"loss: got metrics {', '.join(sorted(taken))}, expected other, unreserved names"
-            )
+            raise ValueError(f"loss: got metrics {', '.join(sorted(taken))}, expected unreserved names")
         floats = jax.tree.map(lambda leaf: jnp.promote_types(jnp.result_type(leaf), jnp.float32), sums)
         sums = jax.tree.map(jnp.asarray, sums, floats)
         return sums.numerator, sums

@@ -1,4 +1,4 @@
-"""The tour: its page, starting afresh, going on, and what it refuses."""
+"""The tour: its page, starting over, continuing, and errors."""
 
 import dataclasses
 from html.parser import HTMLParser
@@ -27,7 +27,7 @@ def tiny():
 
 
 def show(monkeypatch, stops, presets=None):
-    """Makes a tour of these stops, all others left out."""
+    """Makes a tour of these stops only."""
     experiments = {
         name: runtime.Experiment(
             type("Named", (runtime.RunConfig,), {"experiment": name}),
@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
 
 def test_a_page_of_stops(tmp_path, monkeypatch, capsys):
-    """Titles, tables and pictures in order, without a network; the table on the terminal too."""
+    """Titles, tables and figures in order, without a network; the tables are also printed."""
 
     def stop(name):
         def run(directory, config):

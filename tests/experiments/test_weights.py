@@ -1,4 +1,4 @@
-"""Weights that are shipped: each has its card, is what the card says and opens by the card's line."""
+"""Released weights: each has a card that matches it, and opens with the code on the card."""
 
 import dataclasses
 import json
@@ -28,14 +28,14 @@ def _at_the_root(monkeypatch):
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=str)
 def test_what_is_shipped_is_what_its_card_says(folder):
-    """And no larger than a repository should hold."""
-    told = (folder / weights.CARD).read_text(encoding="utf-8")
-    assert told == weights.card(folder), f"python -m experiments.weights --card={folder}"
+    """The files are also small enough for a repository."""
+    text = (folder / weights.CARD).read_text(encoding="utf-8")
+    assert text == weights.card(folder), f"python -m experiments.weights --card={folder}"
     assert (folder / packing.STATE).stat().st_size < 10e6
     restored = releasing.restore(folder, weights.abstract_state(folder))
-    assert f"| {runtime.params_sha256(restored.state.params)} |" in told
+    assert f"| {runtime.params_sha256(restored.state.params)} |" in text
     model = open_model(folder)
-    assert f'open_model("{folder}")' in told
+    assert f'open_model("{folder}")' in text
     assert all(leaf.size for leaf in jax.tree.leaves(model.params))
 
 
@@ -74,7 +74,7 @@ def test_a_folder_without_its_files_is_told(tmp_path, config):
 
 @pytest.mark.slow
 def test_as_a_user_starts_it(tmp_path):
-    """A release is gone on with, released again, and is the same; wrong calls are told."""
+    """A release is unpacked and released again with the same result; wrong calls are reported."""
 
     def call(*arguments):
         command = [sys.executable, "-m", "experiments.weights", *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""Each paper's model gives through its artifact what it gives itself."""
+"""The artifact of each paper's model gives the same outputs as the model."""
 
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,11 @@ def tokens(model: Exportable, batch: int, length: int) -> dict[str, np.ndarray]:
     return {"tokens": drawn(model.inputs["tokens"], batch, length)}
 
 
-def drawn(told: Input, *free: int) -> np.ndarray:
-    """Random numbers; `free` are the sizes that are symbols, from the first."""
-    _, most = told.range or (0, 255)
-    shape = (*free, *(size for size in told.shape if isinstance(size, int)))
-    return np.random.default_rng(0).integers(0, most + 1, shape).astype(told.dtype)
+def drawn(one: Input, *free: int) -> np.ndarray:
+    """Draws random numbers for an input; `free` are the sizes of its leading symbols."""
+    _, most = one.range or (0, 255)
+    shape = (*free, *(size for size in one.shape if isinstance(size, int)))
+    return np.random.default_rng(0).integers(0, most + 1, shape).astype(one.dtype)
 
 
 def test_a_recurrent_cell_at_any_batch_and_length(tmp_path):
@@ -94,7 +94,7 @@ def test_an_agent_at_any_batch_with_its_derivative(kind, tmp_path):
         compare(model, loaded, boards(model, count))
     compare_gradients(model, loaded, boards(model, 3))
     compare(model, exported(model, tmp_path), boards(model, 4))
-    assert [told["labels"] for told in loaded.manifest["outputs"]] == [list(boxworld_load.ACTIONS), []]
+    assert [one["labels"] for one in loaded.manifest["outputs"]] == [list(boxworld_load.ACTIONS), []]
 
 
 @pytest.mark.slow

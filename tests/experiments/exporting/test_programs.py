@@ -48,8 +48,8 @@ def test_a_length_may_be_free_within_bounds():
             r"output total: got shape \(batch,\), expected \[batch, 1\]",
         ),
         (
-            dataclasses.replace(SUMS, inputs={name: dataclasses.replace(told, shape=("batch", 3))
-                                              for name, told in SUMS.inputs.items()}),
+            dataclasses.replace(SUMS, inputs={name: dataclasses.replace(one, shape=("batch", 3))
+                                              for name, one in SUMS.inputs.items()}),
             Options(lengths=(3,)),
             "length: got 3, expected none, since this sum has no length",
         ),
@@ -97,7 +97,7 @@ def test_weights_are_named_by_their_place_and_split_along_model():
 
 
 def test_weights_keep_their_places_whatever_their_names():
-    """A flat dict is in another order than the tree: "-" comes before "/", and the tree does not see it."""
+    """A flat dict has a different order than the tree, because "-" sorts before "/"."""
     params = {"a": {"x": jnp.full((1, 1), 2.0)}, "a-b": jnp.full((1,), 10.0)}
 
     def function(params, inputs):

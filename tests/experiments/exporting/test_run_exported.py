@@ -1,4 +1,4 @@
-"""What was exported runs by itself, and says what is wrong."""
+"""Exported models run without the project, and report errors."""
 
 import dataclasses
 import io
@@ -27,7 +27,7 @@ IDS = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
-    """An artifact, and what was exported."""
+    """An artifact of an agent, and the exported model."""
     path = tmp_path_factory.mktemp("agent") / "agent.jaxmodel"
     export_model(small_exports.agent("relational"), path)
     return path, small_exports.agent("relational")
@@ -35,7 +35,7 @@ def agent(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(sums):
-    """The same, loaded."""
+    """The artifact of `sums`, loaded."""
     return run_exported.load(sums)
 
 
@@ -124,7 +124,7 @@ def test_the_artifact_is_a_program_itself(sums):
 
 @pytest.mark.slow
 def test_an_answer_comes_before_the_next_question(sums):
-    """Whoever asks may wait for it: nothing is kept back until the input ends."""
+    """Replies are not buffered until the end of the input, since the caller may wait for them."""
     process = subprocess.Popen(
         [sys.executable, "-I", str(sums)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -237,7 +237,7 @@ def test_what_json_cannot_say_is_an_error(model):
 
 
 def test_bfloat16_is_told_as_float32(model, tmp_path, monkeypatch):
-    """NumPy would write it as bytes of no type."""
+    """NumPy would write bfloat16 as bytes without a dtype."""
     total = np.asarray(jnp.arange(3, dtype=jnp.bfloat16))
     assert run_exported.to_json(model, {"total": total}) == {"outputs": {"total": [0.0, 1.0, 2.0]}}
     monkeypatch.setattr(run_exported, "in_even_batches", lambda *_: {"total": total})
@@ -339,10 +339,10 @@ def test_a_changed_program_is_refused_though_the_archive_is_whole(sums, tmp_path
 def test_what_is_wrong_is_one_line_and_status_2(tmp_path, capsys):
     (tmp_path / "a.jaxmodel").write_bytes(b"nothing")
     assert run_exported.main([str(tmp_path / "a.jaxmodel")]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("error: ")
-    assert told.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
     for wrong in (["--input=a.npz"], ["--input=a.npz", "--output=b.npz", "--batch=0"]):
         with pytest.raises(SystemExit):
             run_exported.main(["a.jaxmodel", *wrong])
@@ -358,18 +358,18 @@ def test_weights_may_be_elsewhere(where, tmp_path):
     export_model(dataclasses.replace(SUMS, lengths=(4,)), path, Options(weights=where, derivative=True))
     found = run_exported.load(path)
     assert found({"ids": IDS})["total"].tolist() == [22, 40]
-    beside = tmp_path / "sums.safetensors"
-    assert beside.exists() == (where == "beside")
+    separate = tmp_path / "sums.safetensors"
+    assert separate.exists() == (where == "beside")
     if where == "constants":
         with pytest.raises(Refused, match="weights are constants"):
             found.gradient({"ids": IDS}, {})
         return
-    np.testing.assert_array_equal(safetensors.numpy.load_file(beside)["scale"], [[2.0]])
-    content = beside.read_bytes()
-    beside.write_bytes(content[:-1] + b"\x01")
+    np.testing.assert_array_equal(safetensors.numpy.load_file(separate)["scale"], [[2.0]])
+    content = separate.read_bytes()
+    separate.write_bytes(content[:-1] + b"\x01")
     with pytest.raises(Refused, match=r"sums.safetensors: damaged, or of another model"):
         run_exported.load(path)
-    beside.unlink()
+    separate.unlink()
     with pytest.raises(Refused, match="no such file, expected the weights"):
         run_exported.load(path)
 

@@ -1,4 +1,4 @@
-"""Where an exported model runs: the versions of JAX, the platforms, chips and devices it is for."""
+"""Compatibility of exported models: versions of JAX, platforms, chips, and devices."""
 
 import datetime
 import types
@@ -15,7 +15,7 @@ IDS = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
 
 
 DAY = datetime.date(2026, 11, 21)
-TOLD = {"jax": "0.12.0.1", "until": "2027-05-21", "months_backward": 6, "weeks_forward": 3}
+COMPATIBILITY = {"jax": "0.12.0.1", "until": "2027-05-21", "months_backward": 6, "weeks_forward": 3}
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,10 @@ TOLD = {"jax": "0.12.0.1", "until": "2027-05-21", "months_backward": 6, "weeks_f
 )
 def test_the_window_is_that_which_jax_promises(here, today, message):
     if message is None:
-        run_exported.check_window(TOLD, here=here, today=today)
+        run_exported.check_window(COMPATIBILITY, here=here, today=today)
     else:
         with pytest.raises(Refused, match=message):
-            run_exported.check_window(TOLD, here=here, today=today)
+            run_exported.check_window(COMPATIBILITY, here=here, today=today)
 
 
 def test_a_model_of_another_time_is_refused_unless_one_insists(sums, tmp_path):

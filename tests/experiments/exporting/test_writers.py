@@ -1,4 +1,4 @@
-"""FOLNets that write, through their artifacts."""
+"""Artifacts of generating FOLNets."""
 
 from typing import Any
 
@@ -55,8 +55,8 @@ def test_it_writes_what_the_live_model_writes(name, tmp_path):
 
 
 def test_pieces_are_joined_to_words_up_to_the_end():
-    told = {"vocabulary": VOCABULARY, "lowercase": True, "fills": None}
-    codec = run_exported.WordPieces(told)
+    settings = {"vocabulary": VOCABULARY, "lowercase": True, "fills": None}
+    codec = run_exported.WordPieces(settings)
     assert codec.join([8, 6, 8, 5, 7, 8, 8, 3, 6]) == "##s cats the dogss"
     assert codec.join([6, 0, 6]) == "cat"
     assert codec.join([3]) == ""

@@ -1,4 +1,4 @@
-"""Configs: what is accepted, and that what is refused is named."""
+"""Configs: accepted values, and messages for invalid ones."""
 
 import dataclasses
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_presets_are_built_anew_each_time_and_named_when_there_is_none():
 
 @pytest.mark.parametrize("value", ["quick", "regression:quick"])
 def test_a_preset_is_named_from_any_folder(value, tmp_path, monkeypatch):
-    """Whatever the current directory is, the file is that of the experiment's config class."""
+    """The file is that of the experiment's config class, independent of the current directory."""
     monkeypatch.chdir(tmp_path)
     file, _, preset = config_file(regression.EXPERIMENT, value).rpartition(":")
     assert (Path(file).is_absolute(), Path(file).name, preset) == (True, "regression_config.py", "quick")

@@ -1,4 +1,4 @@
-"""The loop: what it computes, records, saves and refuses."""
+"""The training loop: results, metrics, checkpoints, and errors."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def without_time(records):
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """A run of 60 steps without interruption."""
+    """An uninterrupted run of 60 steps."""
     workdir = tmp_path_factory.mktemp("straight") / "run"
     return workdir, fit(quick(), workdir=workdir)
 
@@ -97,7 +97,7 @@ def test_a_continued_run_is_the_same_run(straight, tmp_path):
     workdir, result = straight
     assert second.summary["params_sha256"] == result.summary["params_sha256"]
     both = [without_time(metrics.read(path / "metrics.jsonl")) for path in (tmp_path, workdir)]
-    evaluated = both[0][3].pop("eval/norm")  # step 40 was an end once
+    evaluated = both[0][3].pop("eval/norm")  # step 40 was the end of the first session
     assert evaluated > 0
     assert both[0] == both[1]
     assert second.train_seconds > first.train_seconds > 0
@@ -228,11 +228,11 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path, pois
     assert caught.value.step == poison + 1
     path = tmp_path / "checkpoints" / str(saved)
     assert caught.value.checkpoint == (path if saved else None)
-    assert (str(path) if saved else "no checkpoint") in str(caught.value)
+    assert (str(path) if saved else "no earlier checkpoint") in str(caught.value)
     assert not (tmp_path / "summary.json").exists()
     records = metrics.read(tmp_path / "metrics.jsonl")
     assert all(record["loss"] is not None for record in records)
-    # The state that was saved is good: with clean data the run goes on from it.
+    # The saved state is good: with clean data the run continues from it.
     config.poison = -1
     started = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(started | {"poison": -1}))
@@ -243,7 +243,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path, pois
 
 def test_parameters_that_are_not_finite_are_not_saved_though_the_loss_still_is(tmp_path):
     """The update of step 20, right before a checkpoint, breaks the parameters; the loss of that step is
-    fine.
+    finite.
     """
 
     def broken(step):
@@ -286,12 +286,12 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
         "loss: got a result of type tuple, expected runtime.Sums": {
             "loss": lambda params, batch, key: (params["bias"].sum(), 16)
         },
-        "loss: got metrics grad_norm, expected unreserved": {
+        "loss: got metrics grad_norm, expected unreserved names": {
             "loss": lambda params, batch, key: runtime.Sums(params["bias"].sum(), 16, {"grad_norm": (1.0, 1)})
         },
         "parallel: got 'gpu', expected one of 'jit', 'shard_map', 'pmap'": {"parallel": "gpu"},
         "accumulate: got 3, expected a divisor of 16, the rows of a batch per device": {"accumulate": 3},
-        "extra of the same structure": {
+        "sample: got an extra of other structure": {
             "init_extra": lambda key: jnp.zeros(3),
             "sample": lambda key, step, params, extra: ({"x": jnp.zeros((16, 4))}, jnp.zeros(4)),
         },

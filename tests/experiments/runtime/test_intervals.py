@@ -1,4 +1,4 @@
-"""Intervals against published tables, scipy's own, and their coverage by enumeration."""
+"""Intervals, compared with published tables, SciPy, and their coverage by enumeration."""
 
 import math
 

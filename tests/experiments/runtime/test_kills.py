@@ -1,4 +1,4 @@
-"""Runs as users start them, killed in all sorts of moments."""
+"""Runs started as users start them, and killed at various moments."""
 
 import json
 import os
@@ -22,7 +22,7 @@ COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled(tmp_path_factory):
-    """A directory where the processes share what they compile, which is half of what a start costs."""
+    """A directory for a shared compilation cache, since compilation is half of the start-up time."""
     COMPILED["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
 
 
@@ -153,7 +153,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory):
-    """What the program said to each of `REFUSED`, all started in one empty directory, and what it left
+    """Returns the messages for each of `REFUSED`, all started in one empty directory, and the files left
     there.
     """
     directory = tmp_path_factory.mktemp("refused")
@@ -177,7 +177,7 @@ def test_wrong_flags_are_told_in_one_line_before_anything_is_written(refusals, c
 
 
 def test_a_users_own_file_of_presets(tmp_path):
-    """Found from where the program is started; it builds on the experiment's config."""
+    """The file is found relative to the current directory, and builds on the experiment's config."""
     text = (
         CONFIG.read_text(encoding="utf-8")
         .replace("def quick", "def fast")

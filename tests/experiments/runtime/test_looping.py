@@ -1,4 +1,4 @@
-"""The loop with an engine that is not gradient descent: what it asks for, records, saves and how it ends."""
+"""The loop with an engine that is not gradient descent: its calls, metrics, checkpoints, and end."""
 
 import time
 from typing import Any
@@ -14,13 +14,13 @@ from experiments.runtime import metrics
 
 @struct.dataclass
 class Counter:
-    """A state: how far, and a sum of all numbers passed."""
+    """A state: the number of steps, and the sum of their indices."""
 
     params: Any
 
 
 class Counting:
-    """An engine that counts. Placed, its state is a plain tuple, so that a missed conversion shows."""
+    """An engine that counts. The placed state is a plain tuple, so that a missing conversion is noticed."""
 
     parallel = "jit"
     compile_seconds = 1.5

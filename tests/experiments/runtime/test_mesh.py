@@ -1,4 +1,4 @@
-"""The mesh: what is split, what is copied, what is refused."""
+"""The mesh: which arrays are split or replicated, and which settings are invalid."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The record: valid JSON, continued without a seam."""
+"""The metrics file: valid JSON, and seamless after a restart."""
 
 import builtins
 import json
@@ -87,7 +87,7 @@ def test_tensorboard_has_the_same_numbers(tmp_path):
 
 
 def read_events(path):
-    """TensorBoard's framing: length, its checksum, the event, its checksum."""
+    """Reads TensorBoard's framing: length, checksum of the length, event, checksum of the event."""
     from tensorboardX.proto.event_pb2 import Event  # pyrefly: ignore[missing-module-attribute]
 
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Where nothing can be drawn, a run says so once and goes on."""
+"""Without Matplotlib, a run says so once and continues."""
 
 import sys
 
@@ -9,7 +9,7 @@ from experiments.runtime import optional
 
 @pytest.fixture
 def asked_anew():
-    """What is remembered of this process stays what it was."""
+    """Clears the cache before and after a test."""
     optional.can_draw.cache_clear()
     yield
     optional.can_draw.cache_clear()

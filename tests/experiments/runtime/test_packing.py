@@ -1,4 +1,4 @@
-"""Runs packed into a folder and taken out again."""
+"""Runs packed into a folder and unpacked again."""
 
 import json
 from typing import Any
@@ -111,7 +111,7 @@ def test_a_state_that_does_not_fit_is_named(workdir, tmp_path):
         packing.read_state(tmp_path / "folder", wanted)
     wanted = abstract()
     wanted["board"] = wanted["half"]
-    with pytest.raises(runtime.CheckpointError, match=r"board is int8\[1, 2\], expected bfloat16\[1\]"):
+    with pytest.raises(runtime.CheckpointError, match=r"board: got int8\[1, 2\], expected bfloat16\[1\]"):
         packing.read_state(tmp_path / "folder", wanted)
 
 
@@ -123,7 +123,7 @@ def test_a_torn_file_is_refused(workdir, tmp_path):
 
 
 def test_any_changed_bit_is_found(workdir, tmp_path):
-    """The format has no checksum; the file's own covers arrays, step and progress."""
+    """The format has no checksum; the one in the metadata covers arrays, step and progress."""
     file = packing.pack(workdir, abstract(), tmp_path / "folder")
     whole = file.read_bytes()
     values = len(whole) - sum(array.nbytes for array in load_file(file).values())

@@ -1,4 +1,4 @@
-"""Figures: the data are in them, the bytes repeat, mistakes are named."""
+"""Figures: they contain the data, their bytes are reproducible, and errors name the argument."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_the_picture_is_legible_in_size_and_not_blank(tmp_path):
 
 
 def test_the_first_colours_differ_in_lightness_for_those_who_see_no_hue():
-    """Relative luminance of neighbouring colours, as WCAG defines it."""
+    """Compares the relative luminance (WCAG) of neighbouring colours."""
 
     def luminance(colour):
         channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]

@@ -1,4 +1,4 @@
-"""Trained models on the command line, and what holds none."""
+"""Reading, releasing and unpacking trained models, and errors for other folders."""
 
 import dataclasses
 from typing import ClassVar
@@ -11,7 +11,7 @@ from tests.experiments.runtime.test_packing import abstract, workdir  # noqa: F4
 
 @dataclasses.dataclass
 class Config(RunConfig):
-    """A run's config."""
+    """The config of a small run."""
 
     experiment: ClassVar[str] = "line"
 
@@ -21,11 +21,11 @@ class Config(RunConfig):
 def test_a_run_is_released_and_gone_on_with(workdir, tmp_path):  # noqa: F811
     folder, again = tmp_path / "folder", tmp_path / "again"
     assert not releasing.is_released(workdir)
-    told = releasing.transfer(workdir, folder, abstract(), release=True)
-    assert told == f"{folder / 'state.safetensors'}: 0.0 MB"
+    summary = releasing.transfer(workdir, folder, abstract(), release=True)
+    assert summary == f"{folder / 'state.safetensors'}: 0.0 MB"
     assert releasing.is_released(folder)
-    told = releasing.transfer(folder, again, abstract(), release=False)
-    assert told == f"{again}: step 5; the run's own command continues from there"
+    summary = releasing.transfer(folder, again, abstract(), release=False)
+    assert summary == f"{again}: step 5; the run's own command continues from there"
     for path in (workdir, folder, again):
         restored = releasing.restore(path, abstract())
         assert (restored.step, restored.progress) == (5, {"train_seconds": 2.5})

@@ -1,4 +1,4 @@
-"""Workdirs: whose they are, that nothing is written when they are refused, and what identifies parameters."""
+"""Workdirs: ownership, rejection before anything is written, and the hash of parameters."""
 
 import dataclasses
 import hashlib
@@ -86,7 +86,7 @@ def test_fields_that_came_or_went_are_differences():
 
 
 def test_a_free_field_that_came_since_is_none():
-    """Runs that were released before there were sessions are gone on with."""
+    """Runs that were released before `session_seconds` existed can be continued."""
     before = config_dict(Config())
     del before["session_seconds"]
     assert config_difference(before, dataclasses.replace(Config(), session_seconds=5.0)) == []
@@ -113,7 +113,7 @@ def test_a_start_that_was_killed_at_once_is_no_obstacle(tmp_path):
 
 
 def test_a_run_that_another_process_begins_meanwhile_is_no_others_files(tmp_path, monkeypatch):
-    """Process 0 writes config.json while process 1 looks."""
+    """Process 0 writes config.json while process 1 checks the directory."""
     listed = Path.iterdir
 
     def begun_meanwhile(path):
