@@ -307,8 +307,8 @@ EXTRAPOLATION_CHOSEN = (
 def modules() -> Config:
     """Ten modules on one accelerator, intended to take ten minutes per run.
 
-    `benchmarks.learning --only=mathematics` runs the whole comparison: both architectures with matched
-    parameter counts, both initializations, three seeds. Generate the questions first:
+    Meant for comparing both architectures with matched parameter counts, at both initializations, with three
+    seeds each. Generate the questions first:
 
         python -m experiments.mathematics.data --out=data/chosen --train=300000 --test=2000 \
             --modules=NAMES        # `MODULES_CHOSEN` and `EXTRAPOLATION_CHOSEN`, with commas between
