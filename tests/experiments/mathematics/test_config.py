@@ -36,12 +36,12 @@ def test_a_baseline_can_have_as_many_parameters():
     ("config", "message"),
     [
         (with_data(modules=("numbers__gdc",)), r"got 'numbers__gdc'; the nearest are numbers__gcd"),
-        (with_data(modules=()), r"data.modules must name modules when no data.directory"),
+        (with_data(modules=()), r"data.modules: got none, expected modules because data.directory"),
         (
             with_data(split="interpolate"),
             r"data.split: got 'interpolate', expected one of 'train', 'train-easy'",
         ),
-        (with_data(buckets=("54",)), r"data.buckets must be lengths such as '64x14', got '54'"),
+        (with_data(buckets=("54",)), r"data.buckets: got '54', expected lengths such as '64x14'"),
         (with_data(buckets=("54x8", "36x8")), r"data.buckets must grow in both lengths"),
         (with_data(train=100), r"train must be a multiple of 3"),
         (with_data(extrapolation=("numbers__gcd",)), r"modules of extrapolate must be a known name"),
@@ -50,13 +50,16 @@ def test_a_baseline_can_have_as_many_parameters():
         (with_model(features=15), r"features is 15, expected an even multiple"),
         (with_model(initialization="he"), r"model.initialization: got 'he', expected one of"),
         (with_model(filter_features=0), r"model.filter_features: got 0, expected at least 1"),
-        (small(b2=1.0), r"b2=1.0 must be from 0 up to 1"),
+        (small(b2=1.0), r"b2: got 1.0, expected a value in \[0, 1\)"),
         (small(role_head=2), r"role_head: got 2, expected one of 0, 1"),
         (
-            small(baseline=ModelConfig(name="gru")),
+            small(baseline=with_model(name="gru").model),
             r"baseline.name: got 'gru', expected one of 'tp_transformer'",
         ),
-        (small(baseline=dataclasses.replace(MODEL, features=64, filter_features=0)), r"baseline.features=64"),
+        (
+            small(baseline=dataclasses.replace(MODEL, features=64, filter_features=0)),
+            r"baseline.features: got 64",
+        ),
     ],
 )
 def test_a_mistake_in_a_config_is_named(config, message):

@@ -105,5 +105,5 @@ def test_what_holds_no_run_is_told(tmp_path):
     torch_files.save(
         tmp_path / "m.pt", convert.to_torch(model, jax.jit(train.make_init(model))(jax.random.key(0)))
     )
-    with pytest.raises(ValueError, match="has 50 symbols, expected 72 or the authors' 73"):
+    with pytest.raises(ValueError, match="got 50 symbols, expected 72 or the authors' 73"):
         load.load(tmp_path / "m.pt", num_heads=2)
