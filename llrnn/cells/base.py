@@ -100,7 +100,7 @@ class Cell(nn.RNNCellBase, kw_only=True):
         kernel_init: Initializer | None = None,
         bias_init: Initializer | None = None,
     ) -> nn.Dense:
-        """Returns a named affine map, with the cell's dtypes and, unless others are given, its initialisers."""
+        """Returns a named affine map with the cell's dtypes; initialisers default to the cell's."""
         return nn.Dense(
             features,
             use_bias=use_bias,

@@ -5,7 +5,7 @@ Hu & Murfet (2017), Definition 2.4 and (2.10). Axis letters: N coordinates of a 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, get_args, runtime_checkable
+from typing import Protocol, get_args, runtime_checkable
 
 from jaxtyping import Array, Float
 
@@ -105,7 +105,7 @@ type Declaration = Command | Data | Input | Weight | Fixed
 
 
 def components(state: logic.Type) -> tuple[logic.Type, ...]:
-    """Returns the factors of a product of types, from left to right; any other type is its own only factor."""
+    """Returns the factors of a product of types, from left to right; another type is its own only factor."""
     match state:
         case logic.With(left, right):
             return components(left) + components(right)
@@ -139,8 +139,8 @@ def state_type(master: logic.Term, inputs: Sequence[Declaration], name: str = "m
         _check_declaration(declared, domain)
     if len(domains) < len(inputs):
         raise ValueError(
-            f"inputs: got {len(inputs)} declarations, expected {len(domains)}, one per banged input of {name} "
-            f": {of}"
+            f"inputs: got {len(inputs)} declarations, expected {len(domains)}, one per banged input of "
+            f"{name} : {of}"
         )
     if isinstance(rest, logic.Lolli):
         state = rest.codomain
@@ -158,8 +158,8 @@ def _check_declaration(declared: Declaration, of: logic.Type) -> None:
         one_of(get_args(Coupling))(f"coupling of {what}", declared.coupling)
         if declared.span.type != of:
             raise ValueError(
-                f"programs of {what}: got type {declared.span.type}, expected {of}, the proof's input without "
-                "its bang"
+                f"programs of {what}: got type {declared.span.type}, expected {of}, under the bang of the "
+                "proof's input"
             )
         return
     if isinstance(declared, Fixed):

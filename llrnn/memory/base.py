@@ -73,7 +73,7 @@ class MemoryCell(Cell):
         inputs: Float[Array, "*B I"],
         seen: Float[Array, "*B D"],
     ) -> Float[Array, "*B D"]:
-        """Computes sigma(seen + H_0 h_0 + U_0 x + B), where `seen` is the memory's part of (2.15), V M'(r')."""
+        """Computes sigma(seen + H_0 h_0 + U_0 x + B), where `seen` is the V M'(r') of (2.15)."""
         recurrent = self.dense(
             "hidden", self.features, use_bias=False, kernel_init=self.recurrent_kernel_init
         )
@@ -81,7 +81,7 @@ class MemoryCell(Cell):
         return self.activation(total).astype(controller.dtype)
 
     def record(self, ring: rings.Ring, suffix: str = "") -> None:
-        """Sows this step's addresses into the collection "intermediates", which Flax keeps if it is mutable."""
+        """Sows this step's addresses into the collection "intermediates"."""
         self.sow("intermediates", "read_address" + suffix, ring.read_address)
         self.sow("intermediates", "write_address" + suffix, ring.write_address)
 

@@ -248,8 +248,8 @@ class PolynomialStepNTMCell(ProgrammedCell):
         natural = all(c >= 0 for polynomial in self.polynomials for c in polynomial)
         if not self.polynomials or not natural:
             raise ValueError(
-                f"polynomials: got {self.polynomials}, expected at least one tuple of coefficients that are 0 "
-                "or greater"
+                f"polynomials: got {self.polynomials}, expected at least one tuple of coefficients, each at "
+                "least 0"
             )
 
     @nn.nowrap
