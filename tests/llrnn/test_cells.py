@@ -226,23 +226,37 @@ def test_state_keeps_its_dtype_under_a_bfloat16_computation():
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        (cells.SecondOrderCell(5, update="up"), "update must be one of draft, later, linear, got 'up'"),
-        (cells.SecondOrderCell(5, normalize=True), "normalize is for update='linear'"),
-        (cells.SecondOrderCell(0), "features must be at least 1, got 0"),
-        (cells.ElmanCell(5, update="linear"), "update must be 'draft'"),
-        (cells.HigherOrderCell(5, max_power=-1), "max_power must be at least 0, got -1"),
-        (cells.HigherOrderCell(5, coupling="learned"), "coupling must be one of predicted, given"),
-        (cells.HigherOrderCell(5, max_power=2, coupling="given"), "more than the 3 features"),
-        (cells.MultiplicativeCell(5, factors=0), "factors must be None or at least 1, got 0"),
+        (
+            lambda: cells.SecondOrderCell(5, update="up"),  # pyrefly: ignore
+            "update: got 'up', expected one of 'draft', 'later', 'linear'",
+        ),
+        (
+            lambda: cells.SecondOrderCell(5, normalize=True),
+            "update: got 'draft', expected 'linear' with norm",
+        ),
+        (lambda: cells.SecondOrderCell(0), "features: got 0, expected at least 1"),
+        (lambda: cells.ElmanCell(5, update="linear"), "update: got 'linear', expected 'draft'"),
+        (lambda: cells.HigherOrderCell(5, max_power=-1), "max_power: got -1, expected at least 0"),
+        (
+            lambda: cells.HigherOrderCell(5, coupling="learned"),  # pyrefly: ignore
+            "coupling: got 'learned', expected one of 'predicted', 'given'",
+        ),
+        (
+            lambda: cells.HigherOrderCell(5, max_power=2, coupling="given"),
+            r"inputs: got shape \(1, 3\), expected more than 3 features",
+        ),
+        (lambda: cells.MultiplicativeCell(5, factors=0), "factors: got 0, expected None or at least 1"),
     ],
 )
 def test_bad_fields_are_named(cell, message):
     with pytest.raises(ValueError, match=message):
-        nn.RNN(cell).init(jax.random.key(0), jnp.ones((1, 2, 3)))
+        nn.RNN(cell()).init(jax.random.key(0), jnp.ones((1, 2, 3)))
 
 
 def test_bad_carry_is_shown_with_both_shapes():
-    with pytest.raises(ValueError, match=r"carry must be \[\*B, 5\].*\(2, 4\) and \(2, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"carry: got shape \(2, 4\), expected \[\*B, 5\] = \(2, 5\) for inputs \(2, 3\)"
+    ):
         cells.ElmanCell(5).init(jax.random.key(0), jnp.ones((2, 4)), jnp.ones((2, 3)))
 
 

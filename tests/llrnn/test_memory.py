@@ -303,33 +303,56 @@ def test_no_square_of_the_ring():
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        (memory.NTMCell(0), "features must be at least 1"),
-        (memory.NTMCell(4, memory_size=0), "memory_size must be at least 1"),
-        (memory.NTMCell(4, memory_width=-1), "memory_width must be at least 1"),
-        (memory.NTMCell(4, powers=()), "powers must name at least one"),
-        (memory.NTMCell(4, read="next"), "read must be one of updated, previous, got 'next'"),
-        (memory.DihedralNTMCell(4, words=()), "words must be a tuple of words over 0 and 1"),
-        (memory.DihedralNTMCell(4, words=("0", "2")), "words must be a tuple of words over 0 and 1"),
-        (memory.OperatorNTMCell(4, source="x"), "source must be one of controller, input"),
-        (memory.OperatorNTMCell(4, max_power=-1), "max_power must be None or at least 0"),
-        (memory.PatternNTMCell(4, program_powers=()), "program_powers must name at least one"),
-        (memory.MultiplePatternNTMCell(4, words=("a",)), "words must be a tuple"),
-        (memory.PolynomialStepNTMCell(4, max_power=0), "max_power must be at least 1"),
+        (lambda: memory.NTMCell(0), "features: got 0, expected at least 1"),
+        (lambda: memory.NTMCell(4, memory_size=0), "memory_size: got 0, expected at least 1"),
+        (lambda: memory.NTMCell(4, memory_width=-1), "memory_width: got -1, expected at least 1"),
+        (lambda: memory.NTMCell(4, powers=()), r"powers: got \(\), expected at least one power"),
         (
-            memory.PolynomialStepNTMCell(4, polynomials=((0, -1),)),
-            "polynomials must be tuples of coefficients",
+            lambda: memory.NTMCell(4, read="next"),  # pyrefly: ignore
+            "read: got 'next', expected one of 'updated', 'previous'",
+        ),
+        (
+            lambda: memory.DihedralNTMCell(4, words=()),
+            r"words: got \(\), expected a non-empty tuple of words",
+        ),
+        (
+            lambda: memory.DihedralNTMCell(4, words=("0", "2")),
+            r"words: got \('0', '2'\), expected .* 0 and 1",
+        ),
+        (
+            lambda: memory.OperatorNTMCell(4, source="x"),  # pyrefly: ignore
+            "source: got 'x', expected one of 'controller', 'input'",
+        ),
+        (
+            lambda: memory.OperatorNTMCell(4, max_power=-1),
+            "max_power: got -1, expected None or at least 0",
+        ),
+        (
+            lambda: memory.PatternNTMCell(4, program_powers=()),
+            r"program_powers: got \(\), expected at least one",
+        ),
+        (
+            lambda: memory.MultiplePatternNTMCell(4, words=("a",)),
+            r"words: got \('a',\), expected a non-empty",
+        ),
+        (lambda: memory.PolynomialStepNTMCell(4, max_power=0), "max_power: got 0, expected at least 1"),
+        (
+            lambda: memory.PolynomialStepNTMCell(4, polynomials=((0, -1),)),
+            r"polynomials: got \(\(0, -1\),\), expected at least one tuple",
         ),
     ],
 )
 def test_bad_fields_are_named(cell, message):
     with pytest.raises(ValueError, match=message):
-        nn.RNN(cell).init(jax.random.key(0), jnp.ones((1, 2, 3)))
+        nn.RNN(cell()).init(jax.random.key(0), jnp.ones((1, 2, 3)))
 
 
 def test_bad_shapes_are_shown():
-    with pytest.raises(ValueError, match=r"coefficients must have one entry for each of the 3 powers"):
+    with pytest.raises(ValueError, match=r"coefficients: got shape \(2,\), expected \[\*B, 3\]"):
         rings.rotate(jnp.ones(4), jnp.ones(2), (0, 1, 2))
     cell = memory.NTMCell(5)
     carry = cell.initialize_carry(jax.random.key(0), (2, 3))
-    with pytest.raises(ValueError, match=r"carry.controller must be \[\*B, 5\].*\(2, 5\) and \(4, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"carry.controller: got shape \(2, 5\), expected \[\*B, 5\] = \(4, 5\) .*\(4, 3\)"
+    ):
         cell.init(jax.random.key(0), carry, jnp.ones((4, 3)))

@@ -162,22 +162,24 @@ def test_logits_are_float32_in_a_bfloat16_model():
 def test_names():
     assert isinstance(model.make_cell("ntm", features=3, powers=(0, 1)), memory.NTMCell)
     with pytest.raises(
-        ValueError, match="no cell is called 'gru'; there are dihedral_ntm, elman, higher_order"
+        ValueError, match="name: got 'gru', expected one of 'dihedral_ntm', 'elman', 'higher_order'"
     ):
         model.make_cell("gru", features=3)
-    with pytest.raises(ValueError, match="cell 'elman' has no option memory_size, words; it has features"):
+    with pytest.raises(
+        ValueError, match="options of elman: got 'memory_size', 'words', expected a subset of 'features'"
+    ):
         model.make_cell("elman", features=3, words=(), memory_size=2)
 
 
 @pytest.mark.parametrize(
     ("options", "shape", "message"),
     [
-        ({"num_outputs": 2}, (2, 3), r"inputs must be \[B, T, I\], got \(2, 3\)"),
-        ({"num_outputs": 0}, (2, 3, 4), "num_outputs must be at least 1, got 0"),
+        ({"num_outputs": 2}, (2, 3), r"inputs: got shape \(2, 3\), expected \[B, T, I\]"),
+        ({"num_outputs": 0}, (2, 3, 4), "num_outputs: got 0, expected at least 1"),
         (
             {"num_outputs": 2, "hidden_outputs": 0},
             (2, 3, 4),
-            "hidden_outputs must be None or at least 1, got 0",
+            "hidden_outputs: got 0, expected None or at least 1",
         ),
     ],
 )

@@ -351,23 +351,32 @@ def test_superpositions_of_values_are_values(rng):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda n: n(np.zeros((2, 2))), r"type A -o A needs an array of shape \(3, 3\), got \(2, 2\)"),
-        (lambda n: n(np.eye(3))(np.zeros(2)), r"type A needs an array of shape \(3,\), got \(2,\)"),
-        (lambda n: n(np.eye(3), np.zeros(3), 1), "too many"),
-        (lambda n: n("x"), "needs an array of shape"),
-        (lambda n: n(logic.numeral(1, A)), r"type !\(A -o A\), got the term `.*`; apply terms to"),
+        (lambda n: n(np.zeros((2, 2))), r"value: got shape \(2, 2\), expected \(3, 3\) for type A -o A"),
+        (lambda n: n(np.eye(3))(np.zeros(2)), r"value: got shape \(2,\), expected \(3,\) for type A"),
+        (lambda n: n(np.eye(3), np.zeros(3), 1), "more: got 3 arguments, expected fewer for type"),
+        (lambda n: n("x"), "value: got str 'x', expected an array of shape"),
+        (lambda n: n(logic.numeral(1, A)), r"value: got the term `.*`, expected a value of type !\(A -o A\)"),
         (lambda n: nonlinear(logic.numeral(2, A))(Var("x", A)), "got the term `x`"),
-        (lambda n: logic.matrix(n, 3), "without ! has a matrix"),
-        (lambda n: logic.matrix(n(np.eye(3)), 4), "dimension: the domain A has dimension 3, got 4"),
-        (lambda n: logic.matrix(None, 4), "function: expected a linear callable"),  # pyrefly: ignore
-        (lambda n: superpose(np.ones(2), [n]), "coefficients: expected one for each of 1 values"),
-        (lambda n: denote(logic.evaluate(A))(np.eye(3)), "needs a callable"),
+        (lambda n: logic.matrix(n, 3), "function: got .*, expected types without !"),
+        (
+            lambda n: logic.matrix(n(np.eye(3)), 4),
+            "dimension: got 4, expected 3, the dimension of the domain",
+        ),
+        (
+            lambda n: logic.matrix(None, 4),  # pyrefly: ignore
+            "function: got None, expected a linear callable",
+        ),
+        (lambda n: superpose(np.ones(2), [n]), r"coefficients: got shape \(2,\) with 1 values"),
+        (lambda n: denote(logic.evaluate(A))(np.eye(3)), "value: got .*, expected a callable for type"),
         (lambda n: denote(logic.evaluate(A))(denote(logic.compose(A))), "expected a linear map of type"),
-        (lambda n: denote(lam(With(A, A), lambda p: Fst(p)))(np.zeros(3)), "needs a pair of values"),
-        (lambda n: denote(Var("x", A)), "variable x : A is not bound"),
-        (lambda n: ket_value(logic.compose(A), 0, []), "expected a proof of a type !A -o B"),
-        (lambda n: nonlinear(logic.numeral(2, A))(np.eye(3), np.zeros(3)), "fewer than 2 banged arguments"),
-        (lambda n: denote(lam(A, lambda x: lam(A, lambda y: x))), "y : A is not used"),
+        (lambda n: denote(lam(With(A, A), lambda p: Fst(p)))(np.zeros(3)), "expected a pair of values"),
+        (lambda n: denote(Var("x", A)), "variable x : A: got no binder"),
+        (lambda n: ket_value(logic.compose(A), 0, []), "term: got .*, expected a type !A -o B"),
+        (
+            lambda n: nonlinear(logic.numeral(2, A))(np.eye(3), np.zeros(3)),
+            "more: got 2 points, expected at most one per banged argument",
+        ),
+        (lambda n: denote(lam(A, lambda x: lam(A, lambda y: x))), "y : A: got no use"),
     ],
 )
 def test_bad_values_are_refused(call, message):

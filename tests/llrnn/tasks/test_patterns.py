@@ -227,15 +227,15 @@ def test_train_lengths_are_the_authors():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("copy", {"pattern": ()}, "pattern must have steps with a positive sum"),
-        ("copy", {"pattern": (2, -2)}, r"never ends; got \(2, -2\)"),
-        ("multiple_pattern_1", {"patterns": ()}, "patterns must hold at least one"),
-        ("multiple_pattern_1", {"patterns": ((1,), (0,))}, "patterns must have steps with a positive sum"),
-        ("variable_pattern_1", {"patterns": ()}, "patterns must hold at least one"),
-        ("variable_pattern_3", {"step_range": (-4, 4)}, "step_range must be"),
-        ("variable_pattern_3", {"step_range": (-1, 0)}, "step_range must be"),
-        ("variable_pattern_3", {"longest_pattern": 0}, "longest_pattern must be at least 1, got 0"),
-        ("variable_pattern_3", {"train_lengths": (9, 20)}, "train_lengths must be .* 10 <= shortest"),
+        ("copy", {"pattern": ()}, r"pattern: got \(\), expected steps with a positive sum"),
+        ("copy", {"pattern": (2, -2)}, r"pattern: got \(2, -2\), expected .* never ends"),
+        ("multiple_pattern_1", {"patterns": ()}, r"patterns: got \(\), expected at least one"),
+        ("multiple_pattern_1", {"patterns": ((1,), (0,))}, r"patterns: got \(0,\), expected steps"),
+        ("variable_pattern_1", {"patterns": ()}, r"patterns: got \(\), expected at least one"),
+        ("variable_pattern_3", {"step_range": (-4, 4)}, r"step_range: got \(-4, 4\), expected"),
+        ("variable_pattern_3", {"step_range": (-1, 0)}, r"step_range: got \(-1, 0\), expected"),
+        ("variable_pattern_3", {"longest_pattern": 0}, "longest_pattern: got 0, expected at least 1"),
+        ("variable_pattern_3", {"train_lengths": (9, 20)}, "train_lengths of .*: .* 10 <= shortest"),
     ],
 )
 def test_refuses_what_is_no_task(name, options, message):
