@@ -1,4 +1,4 @@
-"""The cell of a proof by itself: its equation on product states, and what it refuses."""
+"""Tests the cell of a proof: its equation on product states, and its errors."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def x64():
 
 
 def test_draft_equation_on_a_product_state():
-    """(2.11) with sigma, H, U and B on all of h, and two commands that are given, against NumPy."""
+    """Compares (2.11) with sigma, H, U and B on all of h, and two given commands, with NumPy."""
     a, b = Atom("a", 2), Atom("b", 3)
     state = With(a, b)
     swap = banged(
@@ -77,7 +77,7 @@ def test_draft_equation_on_a_product_state():
         np.testing.assert_allclose(new[row], want, rtol=1e-9)
     np.testing.assert_array_equal(new, output)
     np.testing.assert_array_equal(cell.initialize_carry(jax.random.key(0), (2, 7)), [[1, 1, 0, 0, 0]] * 2)
-    # any number of batch axes, none among them
+    # any number of batch axes, including none
     flat, _ = cell.apply({"params": params}, jnp.asarray(h[0]), jnp.asarray(x[0]))
     np.testing.assert_allclose(flat, new[0], rtol=1e-9)
     folded, _ = cell.apply(
@@ -141,7 +141,7 @@ BAD = [
 @pytest.mark.parametrize(("master", "inputs", "message"), BAD)
 def test_masters_that_do_not_fit(master, inputs, message):
     cell = LLRNNCell(master, inputs)
-    if message is None:  # any type without bangs will do for the state, functionals too
+    if message is None:  # the state may have any type without bangs, including functionals
         assert cell.initialize_carry(jax.random.key(0), (1, 2)).shape == (1, FEATURES)
         return
     with pytest.raises(ValueError, match=message):

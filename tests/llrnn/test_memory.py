@@ -30,7 +30,7 @@ def x64():
 
 
 def quickly(function: Any) -> Any:
-    """The compiled function; compiling is most of what these tests do, so without optimisation."""
+    """Compiles a function without optimisation, since compilation dominates the time of these tests."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
@@ -141,7 +141,7 @@ def test_rotate_is_a_circular_convolution(n):
 
 
 def test_rotation_moves_the_read_address_forward_and_its_dual_the_write_address_back():
-    """R takes location a to a + 1; (R* w)(j) = w(R j), so that the pairing w(R r) = (R* w)(r) holds."""
+    """R maps location a to a + 1, and (R* w)(j) = w(R j), so that w(R r) = (R* w)(r)."""
     rng = np.random.default_rng(3)
     r, w = jnp.asarray(rng.normal(size=7)), jnp.asarray(rng.normal(size=7))
     one = jnp.ones((1,))
@@ -180,7 +180,7 @@ def test_superposed_words_are_products_and_prefixes_are_shared():
 
 
 def test_multiple_pattern_agrees_with_the_draft_exactly_where_digits_do_not_repeat():
-    """The sum l_i m_j k_k R^(a_k i + b_k j) of the later draft: right for 0, 1, 01; wrong for 00 (slip 2)."""
+    """The later draft's sum l_i m_j k_k R^(a_k i + b_k j) holds for 0, 1, 01, but not for 00 (slip 2)."""
     rng = np.random.default_rng(5)
     r, powers = rng.random(9), (0, 1, 2)
     lam, mu = softmax(rng.normal(size=3)), softmax(rng.normal(size=3))
@@ -199,7 +199,7 @@ def test_multiple_pattern_agrees_with_the_draft_exactly_where_digits_do_not_repe
 
 
 def test_a_squared_step_is_composition():
-    """x^2 steps s^2 from a sharp s, and is p(p(R)) on a superposition (slip 3)."""
+    """x^2 moves by s^2 for a single numeral s, and is p(p(R)) on a superposition (slip 3)."""
     rng = np.random.default_rng(6)
     r = jnp.asarray(rng.random(11))
     square = ((0, 0, 1),)
@@ -212,7 +212,7 @@ def test_a_squared_step_is_composition():
     np.testing.assert_allclose(
         rings.move_by_polynomials(r, jnp.ones(1), square, half), (p + p @ p) / 2 @ np.asarray(r), atol=1e-12
     )
-    naive = (np.roll(r, 1) + np.roll(r, 4)) / 2  # steps of s^2, which is not what the program does
+    naive = (np.roll(r, 1) + np.roll(r, 4)) / 2  # steps of s^2, which the program does not take
     assert not np.allclose(rings.move_by_polynomials(r, jnp.ones(1), square, half), naive, atol=1e-3)
 
 
@@ -280,7 +280,7 @@ def test_one_location_of_operators_is_the_higher_order_cell():
 
 
 def test_no_square_of_the_ring():
-    """Forwards and backwards, no array of the batch has two axes of N, whichever powers there are."""
+    """No array of the batch has two axes of N, forwards and backwards, for any powers."""
     x = jnp.ones((2, 3, 4), jnp.float32)
 
     def program(powers):

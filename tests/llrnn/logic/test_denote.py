@@ -1,4 +1,4 @@
-"""Denotations against matrix algebra in numpy."""
+"""Tests denotations against matrix algebra in NumPy."""
 
 import itertools
 
@@ -61,7 +61,7 @@ def word_matrix(word, x, y):
 
 
 def poly(c, m):
-    """sum_i c_i m^i."""
+    """Returns the polynomial sum_i c_i m^i of a matrix."""
     return np.einsum("i,ijk->jk", c, np.stack([power(m, i) for i in range(len(c))]))
 
 
@@ -171,7 +171,7 @@ def test_a_ket_in_one_of_two_banged_arguments(rng):
 
 
 def test_kets_of_kets(rng):
-    """Let !x = |v>_P in |>_x is |v>_P, and !!A -o A by two openings is linear in what both leave alone."""
+    """Promotes and opens a ket twice: !A -o !!A -o A is the identity on |>_P and |v>_P."""
     p, v = rng.normal(size=(2, D))
     twice = banged(A, lambda x: bang(bang(x)))
     once = lam(Bang(Bang(A)), lambda y: let_bang(y, lambda z: let_bang(z, lambda x: x)))
@@ -219,7 +219,7 @@ def test_a_tensor_of_operators_is_flattened_row_by_row(rng):
     close(pair, np.outer(m.ravel(), n.ravel()))
     compose = lam(Tensor(E, E), lambda t: let_pair(t, lambda f, g: lam(A, lambda z: f(g(z)))))
     close(matrix(denote(compose)(pair)), m @ n)
-    # A superposition of tensors, which is no pure tensor.
+    # A superposition of tensors that is not a pure tensor.
     close(matrix(denote(compose)(pair + np.outer(n.ravel(), n.ravel()))), m @ n + n @ n)
 
 
@@ -258,7 +258,7 @@ def test_differentiating_into_tensors_products_and_kets(rng):
     def outer(*vectors):
         return np.einsum("i,j,k->ijk", *vectors).reshape(D * D, D)
 
-    # d^2 of x (x) x (x) x: v and w in two different places.
+    # d^2 of x (x) x (x) x has v and w in two different positions.
     want = sum(outer(*vectors) for vectors in itertools.permutations((p, v, w)))
     close(got, want)
     product = banged(A, lambda x: Both(Pair(x, x), x))

@@ -63,7 +63,7 @@ def test_horner_is_the_span_of_the_numerals(largest, rng):
 
 
 def test_horner_never_forms_a_power():
-    """One matrix-vector product a step and nothing of the size of a matrix besides the operator."""
+    """One matrix-vector product per step, and no array of the size of a matrix except the operator."""
     d, largest = 16, 8
     span = numeral_span(largest, Atom("H", d))
     run = jax.make_jaxpr(lambda p, x, h: span.denote(p)(x)(h))
@@ -135,7 +135,7 @@ def test_fast_paths_jit_batch_differentiate_and_keep_the_precision(rng):
     assert span.denote(single[0])(single[1])(single[2]).dtype == jnp.float32
     word = word_products(3, A).denote(jnp.ones((3, 2), jnp.float32))
     assert word(single[1], single[1])(single[2]).dtype == jnp.float32
-    assert span.denote(single[0])(x[0])(single[2]).dtype == jnp.float64  # the operator decides too
+    assert span.denote(single[0])(x[0])(single[2]).dtype == jnp.float64  # the operator's dtype counts too
 
 
 def test_states_may_be_products(rng):

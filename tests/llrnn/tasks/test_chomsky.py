@@ -1,4 +1,4 @@
-"""The tasks of Deletang et al. against plain Python, and their score against sums done by hand."""
+"""The tasks of Deletang et al. against plain Python, and their score against sums computed by hand."""
 
 import numpy as np
 import pytest

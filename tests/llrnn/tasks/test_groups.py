@@ -1,4 +1,4 @@
-"""Groups against their axioms and known counts, group tasks against moving points one step at a time."""
+"""Tests groups against axioms and known counts, and group tasks against moving points step by step."""
 
 import collections
 
@@ -7,7 +7,7 @@ import pytest
 
 from llrnn import tasks
 
-ORDERS = {  # how many elements there are of each order
+ORDERS = {  # number of elements of each order
     "S3": {1: 1, 2: 3, 3: 2},
     "S4": {1: 1, 2: 9, 3: 8, 4: 6},
     "S5": {1: 1, 2: 25, 3: 20, 4: 30, 5: 24, 6: 20},
@@ -27,7 +27,7 @@ def powers_task(**options) -> tasks.GroupPowers:
 
 
 def compose(a, b):
-    """First b, then a."""
+    """Composes permutations: first b, then a."""
     return tuple(a[i] for i in b)
 
 
@@ -93,7 +93,7 @@ def test_word_problem_tokens_and_targets_are_uniform(draw):
 
 
 def generated_order(permutations):
-    """The size of the group that permutations generate, by closing a set of tuples."""
+    """Returns the order of the group that permutations generate, by closing a set of tuples."""
     identity = tuple(range(len(permutations[0])))
     found, new = {identity}, [identity]
     while new:
@@ -123,7 +123,7 @@ def test_held_out_pairs_leave_everything_trained(powers, operators):
             == 120
         )
         chosen.add((task.held_out_pairs, task.operator_elements))
-    assert len(chosen) == 12  # the seed decides
+    assert len(chosen) == 12  # different seeds choose different pairs
 
 
 @pytest.mark.parametrize("options", [{}, {"powers": 4, "operators": 8}, {"group": "A5", "seed": 3}])

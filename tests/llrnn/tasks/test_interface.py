@@ -1,4 +1,4 @@
-"""What all tasks share: names, options, lengths, one-hot inputs, error counts, and what they refuse."""
+"""Tests the common interface of tasks: names, options, lengths, one-hot inputs, counts and errors."""
 
 import functools
 
@@ -120,7 +120,7 @@ def test_errors_and_hits_count_scored_steps_only():
             count(logits[:, 1:], batch)
 
 
-def test_unknown_names_and_options_are_told_what_there_is():
+def test_unknown_names_and_options_are_answered_with_the_known_ones():
     with pytest.raises(ValueError, match=r"name: got 'nonsense', expected one of 'copy', .*'bucket_sort'"):
         tasks.make("nonsense")
     with pytest.raises(
