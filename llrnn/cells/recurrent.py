@@ -106,10 +106,8 @@ def matrix_power_superposition(
     return _horner(coefficients, operator, vector)[0]
 
 
-def _horner(
-    coefficients: Float[Array, "*B P"], operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"]
-) -> tuple[Float[Array, "*B D"], Float[Array, "Q *B D"]]:
-    """Returns the superposition and the Q = P - 1 vectors that the operator acts on, highest power last."""
+def _horner(coefficients, operator, vector):
+    """Returns the superposition, and the vectors [P - 1, *B, D] on which the operator acts, highest power last."""
 
     def step(acc: Array, p: Array) -> tuple[Array, Array]:
         return apply_operator(operator, acc) + p[..., None] * vector, acc

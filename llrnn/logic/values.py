@@ -189,7 +189,7 @@ def flatten(value: Value, of: Type) -> Float[Array, "d"]:
     return jnp.reshape(value, (dimension(of),))
 
 
-def unflatten(coordinates: Float[Array, "d"], of: Type) -> Value:
+def unflatten(coordinates: Float[Array | np.ndarray, "d"], of: Type) -> Value:
     """Returns the value of a bang-free type with these coordinates, the inverse of `flatten`."""
     match of:
         case Atom():

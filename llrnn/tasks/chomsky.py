@@ -11,6 +11,7 @@ Axis letters: B sequences, L symbols of the string, A symbols of the answer.
 import abc
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -46,13 +47,13 @@ class StringTask(Task):
         """The number of symbols; the empty symbol is never a target."""
         return self.alphabet
 
-    def output_length(self, length: int) -> int:
-        """Returns the number of symbols in the answer."""
+    def output_length(self, length: Length) -> Length:
+        """Returns the number of symbols in the answer, an integer unless `length` is traced."""
         return length
 
     def steps(self, length: int) -> int:
         """Returns the length of the string and its answer together."""
-        return length + self.output_length(length)
+        return length + cast(int, self.output_length(length))
 
     @abc.abstractmethod
     def _answer(
@@ -67,8 +68,7 @@ class StringTask(Task):
         time = jnp.arange(self.steps(max_length))
         padded = jnp.pad(strings, ((0, 0), (0, len(time) - max_length)))
         tokens = jnp.where((time < length)[None], padded, self.alphabet)
-        # output_length works for a traced length too.
-        end = length + self.output_length(length)  # pyrefly: ignore[bad-argument-type]
+        end = length + self.output_length(length)
         asked = (time >= length) & (time < end)
         index = jnp.where(asked, time - length, 0)
         targets = jnp.where(asked[None], self._answer(strings, length, index), 0)
@@ -81,7 +81,7 @@ class _Total(StringTask):
 
     zero = 0  # the symbol that contributes 0; a symbol s contributes s - zero
 
-    def output_length(self, length: int) -> int:
+    def output_length(self, length: Length) -> Length:
         """Returns 1, the length of the answer."""
         return 1
 
@@ -142,7 +142,7 @@ class ReverseString(StringTask):
 class DuplicateString(StringTask):
     """The string twice; a context-sensitive task."""
 
-    def output_length(self, length: int) -> int:
+    def output_length(self, length: Length) -> Length:
         """Returns twice the length of the string."""
         return 2 * length
 
