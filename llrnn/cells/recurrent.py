@@ -107,7 +107,7 @@ def matrix_power_superposition(
 
 
 def _horner(coefficients, operator, vector):
-    """Returns the superposition, and the vectors [P - 1, *B, D] on which the operator acts, highest power last."""
+    """Returns the superposition and the arguments of the operator, [P - 1, *B, D], highest power last."""
 
     def step(acc: Array, p: Array) -> tuple[Array, Array]:
         return apply_operator(operator, acc) + p[..., None] * vector, acc
