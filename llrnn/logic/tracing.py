@@ -8,15 +8,17 @@ A bound variable has the name of the function's parameter, with a number if the 
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 
 from llrnn.logic.names import fresh, rename
 from llrnn.logic.terms import Both as _Both
 from llrnn.logic.terms import Ket, Lam, LetBang, LetPair, LetStar, Term, Var, need_terms
 from llrnn.logic.types import Bang, Tensor, Type
 
+type Body = Callable[..., Term]
 
-def lam(*types_and_body: Any) -> Term:
+
+def lam(*types_and_body: Type | Body) -> Term:
     r"""Returns a linear function.
 
     `lam(A, lambda x: t)` is \x:A. t, and `lam(A, B, lambda x, y: t)` is \x:A. \y:B. t.
@@ -24,14 +26,14 @@ def lam(*types_and_body: Any) -> Term:
     Raises:
       ValueError: the type or the function is missing, or the function has a different number of parameters.
     """
-    *types, body = types_and_body
+    *types, body = cast(tuple[*tuple[Type, ...], Body], types_and_body)
     names, term = _trace(types, body)
     for name, of in reversed(list(zip(names, types, strict=True))):
         term = Lam(name, of, term)
     return term
 
 
-def banged(*types_and_body: Any) -> Term:
+def banged(*types_and_body: Type | Body) -> Term:
     r"""Returns a function of banged arguments, which its body may use any number of times.
 
     `banged(A, lambda x: t)` is \!x. t, that is \y:!A. let !x = y in t, and `banged(A, B, lambda x, y: t)` is
@@ -40,7 +42,7 @@ def banged(*types_and_body: Any) -> Term:
     Raises:
       ValueError: the type or the function is missing, or the function has a different number of parameters.
     """
-    *types, body = types_and_body
+    *types, body = cast(tuple[*tuple[Type, ...], Body], types_and_body)
     names, term = _trace(types, body)
     for name, of in reversed(list(zip(names, types, strict=True))):
         outer = fresh(f"{name}'", term.names)
@@ -89,7 +91,7 @@ def both(*terms: Term) -> Term:
     return product
 
 
-def _trace(types: Sequence[Type], body: Callable[..., Term]) -> tuple[list[str], Term]:
+def _trace(types: Sequence[Type], body: Body) -> tuple[list[str], Term]:
     """Calls the function on variables of these types; returns the variables' names and the resulting term."""
     if not types or not all(isinstance(of, Type) for of in types):
         raise ValueError(f"types: got {list(types)!r}, expected at least one type before the function")

@@ -147,7 +147,7 @@ def test_a_term_that_cannot_be_typed_is_refused_where_it_is_built(build, message
         (lambda: Var("x", 3), "of: got 3, expected the type of variable x"),  # pyrefly: ignore
         (lambda: Sum(()), r"terms: got \(\), expected a non-empty tuple"),
         (lambda: Ket(Star(), [Star()]), "vectors: got .*, expected a tuple"),  # pyrefly: ignore
-        (lambda: lam(A, lambda x: 3), "body: got a function that returns 3"),
+        (lambda: lam(A, lambda x: 3), "body: got a function that returns 3"),  # pyrefly: ignore
         (lambda: lam(A, lambda x, y: x), r"body: got a function of 2 parameters .*, expected 1"),
         (lambda: lam(lambda x: x), r"types: got \[\], expected at least one type"),
         (lambda: lam(A, Star()), "body: got .*, expected a function from terms to a term"),
