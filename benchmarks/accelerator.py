@@ -8,8 +8,7 @@
 4. throughput, utilisation and peak memory of each paper's training step (`benchmarks.training`): both agents
    in BoxWorld, FOLNet Base, the TP-Transformer, kinship, linear logic RNNs;
 5. block sizes (`benchmarks.tune_kernels`);
-6. the long runs, continued from `--runs` or `results/`: BoxWorld and kinship (`benchmarks.bursts`), ten
-   modules of mathematics (`benchmarks.learning`, questions in `--data`).
+6. the long runs of BoxWorld, continued from `--runs` or `results/` (`benchmarks.bursts`).
 
 Each part runs in a process of its own, an operation at a time, so that a kernel that hangs or takes its
 process down loses only its own rows. A part has its share of the seconds that are left; what it leaves over
@@ -39,8 +38,6 @@ OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
 KERNELS = ("jax", "numpy")
 TRAINING = (*KERNELS, "absl", "chex", "flax", "jaxtyping", "optax", "orbax", "safetensors", "scipy")
 FOLNET = (*TRAINING, "tokenizers")
-MODULES = "tp_transformer-uniform,tp_transformer-xavier,transformer-uniform,transformer-xavier"
-"""What is compared on ten modules of mathematics."""
 LEAST = 12.0  # seconds under which a process is not worth starting
 GRACE = 10.0  # between being asked to end and being ended
 SUMMARY = 1.0  # seconds kept for the table
@@ -56,22 +53,15 @@ class Part:
     needs: tuple[str, ...] = TRAINING  # packages
     least: float = LEAST  # seconds under which it is not begun
     grace: float = 0.0  # seconds it needs to save when it is asked to end
-    data: tuple[Path, str] | None = None  # a directory that must be there, and what to do if it is not
 
     def missing(self) -> str:
         """Why it cannot run here; "" if it can."""
         absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
-        if absent:
-            return f"needs {', '.join(absent)}"
-        if self.data is not None and not self.data[0].is_dir():
-            return f"needs {self.data[0]} ({self.data[1]})"
-        return ""
+        return f"needs {', '.join(absent)}" if absent else ""
 
 
-def parts(out: Path, runs: Path, data: Path) -> list[Part]:
-    """All parts, the most valuable first, with folders for records, for long runs and of mathematics
-    questions.
-    """
+def parts(out: Path, runs: Path) -> list[Part]:
+    """Returns all parts, the most valuable first, with folders for records and for long runs."""
 
     def checks(operation: str) -> Callable[[float], list[str]]:
         file = out / f"checks_{operation}.json"
@@ -93,11 +83,8 @@ def parts(out: Path, runs: Path, data: Path) -> list[Part]:
     def long(*command: str) -> Callable[[float], list[str]]:
         return lambda seconds: [*command, f"--seconds={seconds - GRACE - LEAST / 2}"]
 
-    drawn = "python -m experiments.mathematics.data draws them"
     tune = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}"]
     bursts = ("benchmarks.bursts", f"--runs={runs}", f"--out={out}")
-    modules = ("benchmarks.learning", "--only=mathematics", "--presets=modules", f"--variants={MODULES}")
-    modules = (*modules, f"--data={data}", f"--workdir={runs}", f"--out={out}")
     return [
         *(Part(f"checks {name}", 5, checks(name), KERNELS) for name in OPERATIONS),
         *(Part(f"kernels {name}", 6, speed(name), KERNELS) for name in OPERATIONS),
@@ -107,10 +94,8 @@ def parts(out: Path, runs: Path, data: Path) -> list[Part]:
         training("kinship", 4, FOLNET),
         training("llrnn", 4),
         Part("block sizes", 5, lambda seconds: [*tune, f"--budget={seconds - LEAST / 2}"], KERNELS),
-        # These compile, measure and save beside training; kinship also draws its problems.
-        Part("boxworld", 16, long(*bursts, "--only=boxworld"), FOLNET, least=100.0, grace=GRACE),
-        Part("mathematics", 7, long(*modules), least=60.0, grace=GRACE, data=(data, drawn)),
-        Part("kinship", 7, long(*bursts, "--only=kinship"), FOLNET, least=90.0, grace=GRACE),
+        # Besides training it compiles, measures and saves.
+        Part("boxworld", 30, long(*bursts), FOLNET, least=100.0, grace=GRACE),
     ]
 
 
@@ -213,7 +198,6 @@ def main() -> int:
         budget=(0.0, "seconds in all"),
         out=(Path("accelerator"), "a new or empty folder"),
         runs=("", "where long runs are kept and continued (default: OUT/runs)"),
-        data=(Path("data/chosen"), "questions of the preset `modules`"),
         only=("", "only parts whose name has one of these, between commas"),
     )
     arguments = parser.parse_args()
@@ -222,7 +206,7 @@ def main() -> int:
         parser.error(f"--budget={arguments.budget}: expected at least {LEAST:.0f} seconds")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         parser.error(f"--out={out} is not an empty folder; choose another")
-    everything = parts(out, Path(arguments.runs or out / "runs"), arguments.data)
+    everything = parts(out, Path(arguments.runs or out / "runs"))
     words = arguments.only.split(",")
     chosen = [part for part in everything if any(word in part.name for word in words)]
     if not chosen:

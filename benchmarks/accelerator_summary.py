@@ -83,15 +83,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _long_runs(out: Path) -> list[str]:
     found = []
-    packed = (*out.glob("boxworld/*/metrics.jsonl"), *out.glob("kinship/unfinished/*/metrics.jsonl"))
-    for record in sorted(packed):
+    for record in sorted(out.glob("boxworld/*/metrics.jsonl")):
         *_, text = ("{}", *record.read_text(encoding="utf-8").splitlines())
         last = json.loads(text)
-        shown = ("frames", "solved", "step", "eval/metric", "train_seconds")
+        shown = ("frames", "solved", "train_seconds")
         told = ", ".join(f"{name} {last[name]:.4g}" for name in shown if last.get(name) is not None)
         found.append(f"{record.parent.relative_to(out)}: {told}")
-    for record in (out / "mathematics" / "learning.jsonl", out / "kinship" / "learning.jsonl"):
-        if record.exists():
-            count = len(record.read_text(encoding="utf-8").splitlines())
-            found.append(f"{record.parent.relative_to(out)}: {count} runs finished")
     return found

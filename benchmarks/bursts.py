@@ -1,16 +1,13 @@
-"""Continues long runs for as long as an accelerator is lent: BoxWorld's agents, models of kinship problems.
+"""Continues the long runs of BoxWorld's agents for as long as an accelerator is available.
 
-    python -m benchmarks.bursts --only=kinship --seconds=540 --runs=runs/bursts --out=bursts
+    python -m benchmarks.bursts --seconds=540 --runs=runs/bursts --out=bursts
 
-The runs of BoxWorld have no end: both agents, preset `burst`, each for its half of the time. Each leaves in
+Both agents train with the preset `burst`, each for half of the time; these runs have no end. Each leaves in
 `--out/boxworld/AGENT` what replaces that folder in `--released`: config, record, summary with the fractions
-solved, the whole state in one file, and the curves. Those of kinship are every model of the preset
-`accelerator` with every seed, one after the other, each for ten minutes of training. A finished one is a line
-of `--out/kinship/learning.jsonl`, as `benchmarks.learning` writes it; the one that time cuts short is packed
-in `--out/kinship/unfinished`. What `--released` has a line of is not run again.
+solved, the whole state in one file, and the curves.
 
-A run is taken up from `--runs`, or from `--released` where that is further. The measurement at the end of a
-run and compilation are part of the time. A SIGTERM ends a run early, saved and packed.
+A run continues from `--runs`, or from `--released` if that is further. Compilation and the measurement at the
+end of a run count towards the time. A SIGTERM ends a run early, saved and packed.
 """
 
 import itertools
@@ -21,18 +18,14 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import launching, records
-from benchmarks.learning import boxworld, kinship
-from experiments import runtime
+from benchmarks import launching
+from experiments import boxworld, runtime
 from experiments.boxworld import figures
 from experiments.boxworld import train as boxworld_train
-from experiments.kinship import train as kinship_train
 from experiments.runtime import packing, releasing
 from experiments.runtime.checkpoints import Checkpoints
 
-UNFINISHED = "unfinished"
-SEEDS = 5
-"""Of each model of kinship problems."""
+AGENTS = ("simplicial", "relational")
 
 
 def reserve(seconds: float) -> float:
@@ -101,12 +94,13 @@ def go_on(
         raise
 
 
-def burst_of_boxworld(released: Path, runs: Path, out: Path, seconds: float) -> str:
-    """Both agents' part, in turn; says how far they are."""
-    end, told, experiment = time.monotonic() + seconds, [], boxworld.ROOM.experiment
-    for index, agent in enumerate(boxworld.AGENTS):
-        config = boxworld.ROOM.configure(experiment.presets("burst"), agent)
-        left = (end - time.monotonic()) / (len(boxworld.AGENTS) - index)
+def burst(released: Path, runs: Path, out: Path, seconds: float) -> str:
+    """Trains both agents in turn; returns a line for each with how far it is."""
+    end, lines, experiment = time.monotonic() + seconds, [], boxworld.EXPERIMENT
+    for index, agent in enumerate(AGENTS):
+        config: Any = experiment.presets("burst")
+        config.agent.kind = agent
+        left = (end - time.monotonic()) / (len(AGENTS) - index)
         where = released / agent, runs / agent, out / agent
         config, result = go_on(experiment, boxworld_train.train, config, left, *where)
         size = pack(experiment, config, runs / agent, out / agent)
@@ -116,53 +110,22 @@ def burst_of_boxworld(released: Path, runs: Path, out: Path, seconds: float) -> 
                 (out / agent / picture.name).write_bytes(picture.read_bytes())
         last = runtime.metrics.read(out / agent / "metrics.jsonl")[-1]
         shown = ", ".join(f"{name} {last[name]}" for name in ("frames", "solved", "train_seconds"))
-        told.append(f"{agent}: {shown}, {size}")
-    return "\n".join(told)
-
-
-def burst_of_kinship(released: Path, runs: Path, out: Path, seconds: float) -> str:
-    """What is missing of all runs until the time is over; says what was done."""
-    end, room, preset = time.monotonic() + seconds, kinship.ROOM, "accelerator"
-    lines: list[records.Line] = []
-    done = {room.name(line) for line in records.read(released)}
-    base: Any = room.experiment.presets(preset)
-    for name, config in room.configs(preset, base.models, SEEDS).items():
-        left = end - time.monotonic()
-        if name in done:
-            continue
-        if left <= 1:
-            break
-        where = released / UNFINISHED / name, runs / name, out / UNFINISHED / name
-        config, result = go_on(room.experiment, kinship_train.train, config, left, *where)
-        run = records.Run(preset, config, runs / name, {config.model: result})
-        if not (new := records.lines_of(room, run)):
-            size = pack(room.experiment, config, runs / name, out / UNFINISHED / name)
-            return f"{len(lines)} runs finished; {name} is at step {result.step}, {size}"
-        lines += new
-        records.write(out, lines)
-    return f"{len(lines)} runs finished"
+        lines.append(f"{agent}: {shown}, {size}")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """The program."""
-    values, bursts = flags.FLAGS, {"boxworld": burst_of_boxworld, "kinship": burst_of_kinship}
-    folders = [Path(folder) for folder in (values.released, values.runs, values.out)]
-    for name in values.only:
-        out = folders[-1] / name
-        if out.exists() and any(out.iterdir()):
-            raise app.UsageError(f"--out={values.out}: {name} is not empty; choose another directory")
-    end = time.monotonic() + values.seconds
-    for index, name in enumerate(values.only):
-        left = (end - time.monotonic()) / (len(values.only) - index)
-        released, runs, out = (folder / name for folder in folders)
-        print(bursts[name](released, runs, out, left), flush=True)
+    """Runs the program."""
+    values = flags.FLAGS
+    released, runs, out = (Path(folder) / "boxworld" for folder in (values.released, values.runs, values.out))
+    if out.exists() and any(out.iterdir()):
+        raise app.UsageError(f"--out: got {values.out}, whose boxworld is not empty; expected another folder")
+    print(burst(released, runs, out, values.seconds), flush=True)
 
 
 if __name__ == "__main__":
-    names = ("boxworld", "kinship")
-    flags.DEFINE_multi_enum("only", names, names, "of which experiment")
-    flags.DEFINE_float("seconds", 540.0, "in all", lower_bound=1.0)
-    flags.DEFINE_string("out", None, "where results of the burst go", required=True)
-    flags.DEFINE_string("runs", "runs/bursts", "where the runs are kept")
-    flags.DEFINE_string("released", "results", "the folder of results, where they are taken up")
+    flags.DEFINE_float("seconds", 540.0, "the time for both agents", lower_bound=1.0)
+    flags.DEFINE_string("out", None, "the folder for the results of the burst", required=True)
+    flags.DEFINE_string("runs", "runs/bursts", "the folder of the runs")
+    flags.DEFINE_string("released", "results", "the folder of results to continue from")
     launching.run(main)

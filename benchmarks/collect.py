@@ -6,8 +6,7 @@
   a hand-written one where every check of its operation and type held on that chip and it was faster than the
   blockwise path, forward and with gradients, in every block of the measurement;
 - `results/PAPER/training_CHIP.json`, and a table beside it: training steps of each paper;
-- `results/boxworld/AGENT`, `results/mathematics/modules` and `results/kinship`: the long runs, with their
-  tables and pictures drawn again.
+- `results/boxworld/AGENT`: the long runs.
 
 All of the folder is read and checked before anything is written. What is there already stays where it is
 further or has more rows measured; collected twice, a folder changes nothing.
@@ -15,16 +14,13 @@ further or has more rows measured; collected twice, a folder changes nothing.
 
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import accelerator_summary, launching, machine, measured, proven, records
+from benchmarks import accelerator_summary, launching, machine, measured, proven
 from benchmarks import training as steps
 from benchmarks import tune_kernels as tuning
-from benchmarks.bursts import UNFINISHED
-from benchmarks.learning import kinship, mathematics
 from experiments import weights
 from experiments.runtime import CheckpointError, metrics, packing, params_sha256, releasing
 from experiments.runtime.checkpoints import Restored
@@ -113,50 +109,6 @@ def put(folder: Path, step: int, target: Path) -> str:
     return f"{target}: step {step}"
 
 
-def finished_runs(room: records.Room, lines: Sequence[records.Line], out: Path) -> Iterator[str]:
-    """Lines of finished runs in the place of those of the same run, and their table and pictures."""
-    if lines:
-        merged = room.merged(records.read(out), lines)
-        records.write(out, merged)
-        room.draw(merged, out)
-        yield f"{out / records.RECORD}: {len(lines)} runs of this folder, {len(merged)} in all"
-
-
-def long_runs(found: measured.Measured, results: Path, steps: Mapping[Path, int]) -> Iterator[str]:
-    """The long runs, and their tables and pictures; says what was done. `steps`: how far packed runs are."""
-    for agent, folder in found.agents.items():
-        yield put(folder, steps[folder], results / "boxworld" / agent)
-    yield from finished_runs(mathematics.ROOM, found.mathematics, results / "mathematics" / "modules")
-    out = results / kinship.ROOM.folder
-    yield from finished_runs(kinship.ROOM, found.kinship, out)
-    done = {kinship.ROOM.name(line) for line in records.read(out)}
-    for name, folder in found.unfinished.items():
-        if name not in done:
-            target = out / UNFINISHED / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            yield put(folder, steps[folder], target)
-    for path in sorted((out / UNFINISHED).glob("*")):
-        if path.name in done:
-            shutil.rmtree(path)
-            yield f"{path}: removed, since it is finished"
-
-
-def check_lines(folder: Path, found: measured.Measured) -> None:
-    """Makes the tables and pictures of the lines of runs, somewhere else, so that what they lack shows.
-
-    Raises:
-        ValueError: something is not as a run leaves it; it names the file.
-    """
-    runs = {"mathematics": (mathematics.ROOM, found.mathematics), "kinship": (kinship.ROOM, found.kinship)}
-    for name, (room, lines) in runs.items():
-        with tempfile.TemporaryDirectory() as out:
-            try:
-                if lines:
-                    room.draw(lines, Path(out))
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                raise ValueError(f"{folder / name / records.RECORD} is damaged: {error!r}") from error
-
-
 def collect(folder: Path, results: Path, of_tables: Path) -> Iterator[str]:
     """Carries a folder of `benchmarks.accelerator` into the results; says what was done, a line for each
     file.
@@ -165,12 +117,11 @@ def collect(folder: Path, results: Path, of_tables: Path) -> Iterator[str]:
         ValueError: something in the folder is damaged, or of another machine; nothing is written then.
     """
     found = measured.read(folder)
-    packed = (*found.agents.values(), *found.unfinished.values())
-    steps = {path: check_packed(path).step for path in packed}
-    check_lines(folder, found)
+    steps = {packed: check_packed(packed).step for packed in found.agents.values()}
     yield from kernels(found, results, of_tables)
     yield from training(found, results)
-    yield from long_runs(found, results, steps)
+    for agent, packed in found.agents.items():
+        yield put(packed, steps[packed], results / "boxworld" / agent)
 
 
 def main() -> int:

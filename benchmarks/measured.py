@@ -25,9 +25,6 @@ class Measured:
     blocks: list[Row]  # lines of block sizes
     training: dict[str, Row]  # by experiment, the record of its training steps
     agents: dict[str, Path]  # packed runs of BoxWorld, by agent
-    mathematics: list[Row]  # lines of the finished runs of mathematics
-    kinship: list[Row]  # lines of the finished runs of kinship
-    unfinished: dict[str, Path]  # packed runs of kinship, by name
 
     @property
     def chip(self) -> str:
@@ -70,13 +67,6 @@ def read(folder: Path) -> Measured:
             found += _rows(file, record, check)
         return found
 
-    def lines(file: Path, **kinds: Any) -> list[Row]:
-        found = _lines(file) if file.exists() else []
-        for line in found:
-            _fields(file, line, **kinds)
-            same(file, line)
-        return found
-
     of_training = {}
     for name in launching.rooms(training):
         file = folder / f"training_{name}.json"
@@ -85,8 +75,6 @@ def read(folder: Path) -> Measured:
             same(file, record)
             _fields(file, record, devices=dict)
             _rows(file, record, _training)
-    of_run: dict[str, Any] = {"preset": str, "model": str, "seed": int, "steps": int, "train_seconds": float}
-    of_run |= {"date": str}
     measured = Measured(
         machine,
         checks=rows("checks_*.json", _check),
@@ -94,23 +82,6 @@ def read(folder: Path) -> Measured:
         blocks=_blocks(folder, machine["chip"]),
         training=of_training,
         agents=_packed(folder / "boxworld"),
-        mathematics=lines(
-            folder / "mathematics" / "learning.jsonl", initialization=str, results=dict, **of_run
-        ),
-        kinship=lines(
-            folder / "kinship" / "learning.jsonl",
-            **of_run,
-            accuracies=dict,
-            metric=dict,
-            curve=list,
-            parameters=int,
-            train_lengths=list,
-            metric_lengths=list,
-            test_problems=int,
-            form=str,
-            command=str,
-        ),
-        unfinished=_packed(folder / "kinship" / "unfinished"),
     )
     if not any(getattr(measured, field.name) for field in dataclasses.fields(measured)[1:]):
         raise ValueError(f"{folder} has no records but machine.json: no part of the measurement came to one")
@@ -135,15 +106,6 @@ def read_object(path: Path) -> Row:
         raise ValueError(f"{path} is damaged: {error}") from error
     _need(isinstance(value, dict), path, f"expected an object, got {type(value).__name__}")
     return value
-
-
-def _lines(path: Path) -> list[Row]:
-    try:
-        values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    _need(all(isinstance(value, dict) for value in values), path, "expected an object in every line")
-    return values
 
 
 def _need(fits: Any, path: Path, told: str) -> None:

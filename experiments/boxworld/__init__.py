@@ -1,7 +1,7 @@
 """BoxWorld and bridge BoxWorld (Clift et al. 2020): agents trained by IMPALA."""
 
 from experiments import runtime
-from experiments.boxworld import load, tour, train
+from experiments.boxworld import claims, load, tour, train
 from experiments.boxworld.config import Config, get_config
 from experiments.boxworld.engine import Impala
 
@@ -17,4 +17,5 @@ EXPERIMENT = runtime.Experiment(
         data="None from outside: boards are drawn by `simplicial.boxworld`.",
         limits="A small board with one key: not the paper's environment, agent or training.",
     ),
+    claims=claims.CLAIMS,
 )

@@ -1,7 +1,7 @@
 """Pretraining of FOLNet (Chen 2023), and of the Transformer it is compared with."""
 
 from experiments import runtime
-from experiments.folnet_pretrain import load, tour, train
+from experiments.folnet_pretrain import claims, load, tour, train
 from experiments.folnet_pretrain.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -18,4 +18,5 @@ EXPERIMENT = runtime.Experiment(
         "held out.",
         limits="A model of toy size on little text, to begin with; no paper's model.",
     ),
+    claims=claims.CLAIMS,
 )

@@ -1,7 +1,7 @@
 """FOLNet and Transformers on kinship problems: short chains of facts in training, long ones in tests."""
 
 from experiments import runtime
-from experiments.kinship import load, tour, train
+from experiments.kinship import claims, load, tour, train
 from experiments.kinship.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -16,4 +16,5 @@ EXPERIMENT = runtime.Experiment(
         data="None from outside: problems are drawn by `folnet.kinship`.",
         limits="Symbolic families of our own, told as chains; it knows no other relations.",
     ),
+    claims=claims.CLAIMS,
 )

@@ -1,7 +1,7 @@
 """The linear logic RNN (Hu and Murfet 2017), its memories and an LSTM on sequence tasks."""
 
 from experiments import runtime
-from experiments.llrnn import load, tour, train
+from experiments.llrnn import claims, load, tour, train
 from experiments.llrnn.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -16,4 +16,5 @@ EXPERIMENT = runtime.Experiment(
         data="None from outside: sequences are drawn by `llrnn.tasks`.",
         limits="It knows its one task; beyond the lengths in the table nothing was measured.",
     ),
+    claims=claims.CLAIMS,
 )

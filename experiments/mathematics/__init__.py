@@ -1,7 +1,7 @@
 """The Mathematics Dataset (Schlag et al. 2019): the TP-Transformer and the Transformer."""
 
 from experiments import runtime
-from experiments.mathematics import load, tour, train
+from experiments.mathematics import claims, load, tour, train
 from experiments.mathematics.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -17,4 +17,5 @@ EXPERIMENT = runtime.Experiment(
         "Saxton et al. 2019, Apache-2.0), of the modules in config.json.",
         limits="A toy beside the paper's 49 million parameters; it knows its modules only.",
     ),
+    claims=claims.CLAIMS,
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.runtime.claims import Comparison
 from experiments.runtime.config import RunConfig
 
 
@@ -58,6 +59,7 @@ class Experiment:
         tour_stop: from a directory and a config, runs it there and says what it shows; None if the tour
             leaves the experiment out.
         card: for the card of a released folder.
+        claims: the comparisons that its `claims.py` declares.
     """
 
     config: type[RunConfig]
@@ -68,6 +70,7 @@ class Experiment:
     open_model: Callable[..., Any] | None = None
     tour_stop: Callable[[Path, Any], Stop] | None = None
     card: Card | None = None
+    claims: Sequence[Comparison] = ()
 
     @property
     def name(self) -> str:

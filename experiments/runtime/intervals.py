@@ -22,6 +22,18 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return mean, mean - half, mean + half
 
 
+def mean_band(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float], list[float]]:
+    """Returns means and ends of 95 % intervals over seeds (rows) at each place, within [0, 1], for a figure.
+
+    A single seed's band is its values.
+    """
+    found = [
+        mean_interval(values) if len(values) > 1 else (values[0],) * 3 for values in zip(*rows, strict=True)
+    ]
+    mean, low, high = ([min(max(value, 0.0), 1.0) for value in part] for part in zip(*found, strict=True))
+    return mean, low, high
+
+
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """Returns the confidence interval of a proportion, within [0, 1], also for few trials (Wilson 1927).
 

@@ -5,7 +5,7 @@ import json
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import collect, kernel_cases, measured, records
+from benchmarks import collect, kernel_cases, measured
 from kernels.two_simplicial import shapes
 
 CASE = kernel_cases.two_simplicial(shapes.VIRTUAL, jnp.bfloat16)
@@ -166,38 +166,3 @@ def test_an_empty_folder_is_refused(folder, tmp_path):
         measured.read(tmp_path)
     with pytest.raises(ValueError, match="has no records but"):
         measured.read(folder())
-
-
-def test_lines_of_runs_are_put_where_they_belong(folder, collected, tmp_path, monkeypatch):
-    """A run that is there already is replaced, others are kept; then all is drawn again."""
-    drawn = []
-    monkeypatch.setattr(records.Room, "draw", lambda room, lines, out: drawn.append(out.name))
-    of_run = {**THERE, "preset": "accelerator", "model": "bert", "steps": 9, "train_seconds": 1.5}
-    kinship = {**of_run, "accuracies": {}, "metric": {}, "curve": [], "parameters": 3, "form": "graph"}
-    kinship |= {"train_lengths": [2], "metric_lengths": [3], "test_problems": 5, "command": "x"}
-    modules = {**of_run, "initialization": "uniform", "results": {}}
-    for name, line, seeds in (("kinship", kinship, (1, 2)), ("mathematics", modules, (0, 1))):
-        (folder() / name).mkdir()
-        text = "".join(json.dumps({**line, "seed": seed}) + "\n" for seed in seeds)
-        (folder() / name / "learning.jsonl").write_text(text)
-    results = tmp_path / "results" / "kinship"
-    (results / "unfinished" / "accelerator-bert-1").mkdir(parents=True)
-    old = [{**kinship, "seed": seed, "steps": 4} for seed in (0, 1)]
-    (results / "learning.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
-    _, told, _ = collected(folder())
-    steps = [(line["seed"], line["steps"]) for line in records.read(results)]
-    assert steps == [(0, 4), (1, 9), (2, 9)]
-    assert not list((results / "unfinished").iterdir())
-    assert len((tmp_path / "results/mathematics/modules/learning.jsonl").read_text().splitlines()) == 2
-    assert drawn[-2:] == ["modules", "kinship"]
-    assert told[-1].endswith("accelerator-bert-1: removed, since it is finished")
-
-
-def test_a_run_that_lacks_what_its_table_shows_is_refused(folder, tmp_path):
-    line = {**THERE, "preset": "modules", "model": "transformer", "initialization": "uniform", "seed": 0}
-    line |= {"steps": 9, "train_seconds": 1.5, "results": {"interpolate": {}}}
-    (folder() / "mathematics").mkdir()
-    (folder() / "mathematics" / "learning.jsonl").write_text(json.dumps(line))
-    with pytest.raises(ValueError, match=r"learning\.jsonl is damaged: KeyError"):
-        list(collect.collect(folder(), tmp_path / "results", tmp_path / "tables"))
-    assert not (tmp_path / "results").exists()
