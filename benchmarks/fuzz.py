@@ -104,8 +104,8 @@ class Worker:
         self._process.join(5)  # the process is dying or hangs
         ended = self._process.exitcode
         self.stop()
-        result, told = "hang" if ended is None else "death", f"status {ended}: {self.said()}"
-        return {"kind": damage.chosen(number), "file": "", "result": result, "told": told}
+        result, message = "hang" if ended is None else "death", f"status {ended}: {self.said()}"
+        return {"kind": damage.chosen(number), "file": "", "result": result, "told": message}
 
     @property
     def alive(self) -> bool:

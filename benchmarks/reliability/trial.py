@@ -34,7 +34,7 @@ class Outcome:
     kind: str
     file: str
     result: str
-    told: str = ""
+    told: str = ""  # the message; the name is the key in the record
 
 
 class Watch:
@@ -136,14 +136,14 @@ def attempt(
         before = _contents(folder)
         began = time.process_time()
         with watch.over(folder) as seen:
-            result, told = _called(reader, folder, meaning)
+            result, message = _called(reader, folder, meaning)
         if time.process_time() - began > SLOW:
-            result, told = "hang", f"{time.process_time() - began:.0f} s"
+            result, message = "hang", f"{time.process_time() - began:.0f} s"
         if seen:
-            result, told = "executed", "; ".join(seen)
+            result, message = "executed", "; ".join(seen)
         if problem := _left(reader, folder, before, result):
-            result, told = "half-written", problem
-        return Outcome(kind, str(path.relative_to(folder)), result, told.replace(str(folder), "FOLDER"))
+            result, message = "half-written", problem
+        return Outcome(kind, str(path.relative_to(folder)), result, message.replace(str(folder), "FOLDER"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -152,10 +152,10 @@ def _called(reader: Reader, folder: Path, meaning: Any) -> tuple[str, str]:
     try:
         found = reader.read(folder)
     except (ValueError, FileNotFoundError, *reader.errors) as error:
-        told = str(error)
-        if not told.strip() or not _names(told, folder):
-            return "no name", f"{type(error).__name__}: {told}"[:600] + _where(error)
-        return REFUSED, told[:300]
+        message = str(error)
+        if not message.strip() or not _names(message, folder):
+            return "no name", f"{type(error).__name__}: {message}"[:600] + _where(error)
+        return REFUSED, message[:300]
     except MemoryError as error:
         return "memory", f"{error!r}{_where(error)}"
     except BaseException as error:
@@ -165,9 +165,9 @@ def _called(reader: Reader, folder: Path, meaning: Any) -> tuple[str, str]:
     return ("undetected", f"{found!r}"[:300]) if reader.checked else (READ, "")
 
 
-def _names(told: str, folder: Path) -> bool:
-    return str(folder) in told or any(
-        re.search(rf"(?<!\w){re.escape(path.name)}(?!\w)", told) for path in folder.rglob("*")
+def _names(message: str, folder: Path) -> bool:
+    return str(folder) in message or any(
+        re.search(rf"(?<!\w){re.escape(path.name)}(?!\w)", message) for path in folder.rglob("*")
     )
 
 
