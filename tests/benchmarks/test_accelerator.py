@@ -1,4 +1,4 @@
-"""Everything in one call: what fits into the seconds, what a part needs, and how it is ended."""
+"""Tests all parts in one call: the budget of seconds, the needs of a part, and how it is stopped."""
 
 import dataclasses
 import json
@@ -112,7 +112,7 @@ def test_what_will_not_fit_has_no_share(monkeypatch):
     assert accelerator.Budget(61.0).of(first, many) == pytest.approx(12)
 
 
-def test_parts_that_do_not_fit_are_told(monkeypatch, tmp_path):
+def test_parts_that_do_not_fit_are_reported(monkeypatch, tmp_path):
     """In their order; the seconds of what cannot run go to the others."""
     started = []
 
@@ -151,7 +151,7 @@ def test_a_part_is_asked_then_ended_with_all_it_started(tmp_path, monkeypatch, l
     start = time.monotonic()
     ended = accelerator.run(["obstinate"], 4.0, tmp_path / "log.txt", grace=1.0)
     assert time.monotonic() - start < 20
-    assert ended.startswith("asked to end" if leaves else "ended when")
+    assert ended.startswith("stopped when" if leaves else "killed when")
     _, command, child, asked = (tmp_path / "log.txt").read_text().splitlines()
     assert (command, asked) == ("== python -m obstinate", "asked")
     for _ in range(100):
@@ -165,12 +165,12 @@ def test_a_part_is_asked_then_ended_with_all_it_started(tmp_path, monkeypatch, l
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--budget=1"], "expected at least 12 seconds"),
-        (["--budget=60", "--out=."], "is not an empty folder"),
-        (["--budget=60", "--only=nothing"], "names no part of: checks two_simplicial_attention, "),
+        (["--budget=1"], "--budget: got 1.0, expected at least 12 seconds"),
+        (["--budget=60", "--out=."], "--out: got ., expected a new or empty folder"),
+        (["--budget=60", "--only=nothing"], "--only: got 'nothing', expected text in one of checks two_"),
     ],
 )
-def test_mistakes_are_told(flags, message, monkeypatch, tmp_path, capsys):
+def test_mistakes_are_reported(flags, message, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("sys.argv", ["accelerator", f"--out={tmp_path}", *flags])
     with pytest.raises(SystemExit) as end:
         accelerator.main()

@@ -79,5 +79,5 @@ def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     begin, _ = header["params/logits/kernel"]["data_offsets"]
     content[8 + length + begin] ^= 1
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"relational is damaged: "):
+    with pytest.raises(ValueError, match=r"relational: damaged packed run: "):
         list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
