@@ -25,6 +25,8 @@ from simplicial.boxworld import BoxWorldConfig, State
 
 if TYPE_CHECKING:
     from simplicial.gymnasium_adapters import BoxWorldEnv, BoxWorldVectorEnv
+else:  # gymnasium is optional and imported only when used
+    BoxWorldEnv = BoxWorldVectorEnv = Any
 
 Action, Flag = Int[ArrayLike, ""], Bool[Array, ""]
 Observation = UInt8[Array, "R W 3"]
@@ -236,20 +238,20 @@ class TimeStepBoxWorld(_Described):
         )
 
 
-def gymnasium_env(config: BoxWorldConfig = boxworld.BRIDGE, **options: Any) -> "BoxWorldEnv":
+def gymnasium_env(config: BoxWorldConfig = boxworld.BRIDGE, **options: Any) -> BoxWorldEnv:
     """Returns a `gymnasium.Env`; options are those of `gymnasium_adapters.BoxWorldEnv`.
 
     Raises:
         ImportError: gymnasium is not installed.
     """
-    from simplicial import gymnasium_adapters  # imported here so that the rest works without gymnasium
+    from simplicial import gymnasium_adapters
 
     return gymnasium_adapters.BoxWorldEnv(config, **options)
 
 
 def gymnasium_vector_env(
     num_envs: int, config: BoxWorldConfig = boxworld.BRIDGE, **options: Any
-) -> "BoxWorldVectorEnv":
+) -> BoxWorldVectorEnv:
     """Returns a `gymnasium.vector.VectorEnv`; options are those of `gymnasium_adapters.BoxWorldVectorEnv`.
 
     Raises:

@@ -120,7 +120,7 @@ def v_trace(
 
 @struct.dataclass
 class Losses:
-    """Losses and statistics, summed over the steps of a batch.
+    """Losses and statistics, summed over the steps of each batch.
 
     Attributes:
         total: the objective: policy + value_cost * value - entropy_cost * entropy.
@@ -131,12 +131,12 @@ class Losses:
         steps: number of steps that were learned from.
     """
 
-    total: Float[Array, ""]
-    policy: Float[Array, ""]
-    value: Float[Array, ""]
-    entropy: Float[Array, ""]
-    ratio: Float[Array, ""]
-    steps: Float[Array, ""]
+    total: Float[Array, "*batch"]
+    policy: Float[Array, "*batch"]
+    value: Float[Array, "*batch"]
+    entropy: Float[Array, "*batch"]
+    ratio: Float[Array, "*batch"]
+    steps: Float[Array, "*batch"]
 
     def means(self) -> dict[str, tuple[Array, Array]]:
         """Returns (numerator, denominator) pairs for a record; each ratio is a mean over steps."""

@@ -220,9 +220,11 @@ def shardings(mesh: Mesh, *, seeds: bool = False) -> LearnerState:
     `out_shardings` of `jax.jit`.
     """
     copied = NamedSharding(mesh, PartitionSpec())
-    spread: Any = NamedSharding(mesh, PartitionSpec(*[None] * seeds, *mesh.axis_names))
-    parts: dict[str, Any] = dict.fromkeys(("params", "opt_state", "iteration"), copied)
-    return LearnerState(actors=spread, keys=spread, **parts)
+    spread = NamedSharding(mesh, PartitionSpec(*[None] * seeds, *mesh.axis_names))
+    prefix = object.__new__(LearnerState)  # the constructor takes arrays
+    for field in dataclasses.fields(LearnerState):
+        object.__setattr__(prefix, field.name, spread if field.name in ("actors", "keys") else copied)
+    return prefix
 
 
 def _summed(tree: PyTree, axis_name: str | None) -> PyTree:

@@ -3,8 +3,8 @@
 Axis letters: B questions, S and T lengths of the bucket.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int32
@@ -14,6 +14,11 @@ from tp_transformer.mathematics.order import BUCKETS, BatchOrder
 from tp_transformer.mathematics.questions import Question
 from tp_transformer.mathematics.sources import Joined, Source
 from tp_transformer.mathematics.vocabulary import DEFAULT, Vocabulary
+
+if TYPE_CHECKING:
+    from grain import IterDataset
+else:  # Grain takes a second to import, which `dataset` does
+    IterDataset = Iterable
 
 _ENDLESS = 2**40
 
@@ -37,26 +42,6 @@ class Batch(NamedTuple):
     def valid(self) -> Bool[np.ndarray, "B"]:
         """True in rows that have a question."""
         return self.index >= 0
-
-
-class BatchIterator(Iterator[Batch], Protocol):
-    """An iterator whose position can be saved, such as Grain's."""
-
-    def get_state(self) -> Any:
-        """Returns the position, a small dictionary."""
-        ...
-
-    def set_state(self, state: Any) -> None:
-        """Moves to a saved position."""
-        ...
-
-
-class BatchDataset(Protocol):
-    """Batches that can be iterated over repeatedly, such as a `grain.IterDataset`."""
-
-    def __iter__(self) -> BatchIterator:
-        """Returns an iterator at the first batch."""
-        ...
 
 
 class Batches:
@@ -163,7 +148,7 @@ class Batches:
 
     def dataset(
         self, steps: int | None = None, *, threads: int = 2, ahead: int = 4, workers: int = 0
-    ) -> BatchDataset:
+    ) -> IterDataset[Batch]:
         """Returns the batches as a Grain dataset that prepares them in advance.
 
         The position of its iterators (`get_state`, `set_state`) is a small dictionary, the same on all hosts,
@@ -180,7 +165,7 @@ class Batches:
                 raise ValueError(f"{name}: got {value}, expected at least {least}")
         if steps is not None and steps < 0:
             raise ValueError(f"steps: got {steps}, expected at least 0")
-        import grain  # takes a second, and `batches[step]` does not need it
+        import grain
 
         numbers = grain.MapDataset.range(_ENDLESS if steps is None else steps)
         batches = numbers.map(self.__getitem__).to_iter_dataset(

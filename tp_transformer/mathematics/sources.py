@@ -115,7 +115,7 @@ class TextDirectory:
         )
 
     def modules(self, split: Split) -> tuple[str, ...]:
-        """Returns the modules whose files exist; for "train", those with all three levels or a single file."""
+        """Returns the modules whose files exist; for "train", those with all three levels or one file."""
 
         def there(folder: str, module: str) -> bool:
             return (self.directory / folder / f"{module}.txt").is_file()
