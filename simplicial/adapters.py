@@ -65,7 +65,8 @@ class Box:
 
     def contains(self, value: ArrayLike) -> Flag:
         """Returns whether `value` has the space's shape and its entries are within bounds."""
-        return jnp.all((value >= self.low) & (value <= self.high)) & (jnp.shape(value) == self.shape)
+        value = jnp.asarray(value)
+        return jnp.all((value >= self.low) & (value <= self.high)) & (value.shape == self.shape)
 
 
 @dataclasses.dataclass(frozen=True)

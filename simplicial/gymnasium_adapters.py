@@ -50,7 +50,7 @@ def _check_render_mode(render_mode: str | None) -> None:
 
 
 def _picture(
-    pixels: UInt8[np.ndarray, "R W 3"], render_mode: RenderMode, scale: int
+    pixels: UInt8[np.ndarray, "R W 3"], render_mode: str, scale: int
 ) -> str | UInt8[np.ndarray, "Y X 3"]:
     if render_mode == "ansi":
         return rendering.to_text(pixels)

@@ -32,7 +32,7 @@ def _register_dataclass(nodetype, data_fields, meta_fields):
     return nodetype
 
 
-jax.tree_util.register_dataclass = _register_dataclass
+jax.tree_util.register_dataclass = _register_dataclass  # pyrefly: ignore
 jaxtyping.install_import_hook(PACKAGES, "beartype.beartype")
 
 _exit = pytest.RaisesExc.__exit__

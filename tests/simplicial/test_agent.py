@@ -272,21 +272,21 @@ def test_positions():
 @pytest.mark.parametrize(
     ("agent", "observation", "message"),
     [
-        (Agent(), np.zeros(BRIDGE, np.float32), "observation has type float32, expected uint8"),
-        (Agent(), np.zeros(BRIDGE, np.int32), "observation has type int32"),
-        (Agent(), np.zeros((7, 10), np.uint8), "observation has shape (7, 10), expected [..., R, C+1, 3]"),
-        (Agent(), np.zeros((3, 7, 10), np.uint8), "observation has shape (3, 7, 10)"),
+        (Agent(), np.zeros(BRIDGE, np.float32), "observation: got dtype float32, expected uint8"),
+        (Agent(), np.zeros(BRIDGE, np.int32), "observation: got dtype int32"),
+        (Agent(), np.zeros((7, 10), np.uint8), "observation: got shape (7, 10), expected [..., R, C+1, 3]"),
+        (Agent(), np.zeros((3, 7, 10), np.uint8), "observation: got shape (3, 7, 10)"),
         (Agent(), np.zeros((2, 10, 3), np.uint8), "of at least 3"),
         (
             Agent(num_heads=3),
             np.zeros(BRIDGE, np.uint8),
-            "num_heads is 3, expected a divisor of features = 64",
+            "num_heads: got 3, expected a divisor of features = 64",
         ),
-        (Agent(num_two_simplicial_heads=5), np.zeros(BRIDGE, np.uint8), "num_heads is 5"),
-        (Agent(num_virtual_entities=-1), np.zeros(BRIDGE, np.uint8), "num_virtual_entities is -1"),
-        (Agent(num_blocks=0), np.zeros(BRIDGE, np.uint8), "num_blocks is 0"),
-        (Agent(num_actions=0), np.zeros(BRIDGE, np.uint8), "num_actions is 0"),
-        (Agent(features=2), np.zeros(BRIDGE, np.uint8), "features is 2"),
+        (Agent(num_two_simplicial_heads=5), np.zeros(BRIDGE, np.uint8), "num_heads: got 5"),
+        (Agent(num_virtual_entities=-1), np.zeros(BRIDGE, np.uint8), "num_virtual_entities: got -1"),
+        (Agent(num_blocks=0), np.zeros(BRIDGE, np.uint8), "num_blocks: got 0"),
+        (Agent(num_actions=0), np.zeros(BRIDGE, np.uint8), "num_actions: got 0"),
+        (Agent(features=2), np.zeros(BRIDGE, np.uint8), "features: got 2"),
     ],
 )
 def test_what_does_not_fit_is_named(agent, observation, message):

@@ -39,7 +39,7 @@ def test_entities_are_numbered_row_by_row(config, entities):
     assert numbers == list(range(entities))
     for x, y in ((0, 1), (1, 0), (cols + 1, 1), (1, rows + 1)):
         with pytest.raises(
-            ValueError, match=rf"x, y must be .*1 to {cols} and 1 to {rows}, not \({x}, {y}\)"
+            ValueError, match=rf"x, y: got \({x}, {y}\), expected .* x in 1..{cols}, y in 1..{rows}"
         ):
             analysis.entity_of_tile(x, y, config)
 
@@ -186,21 +186,21 @@ def test_landmarks_of_a_standard_board():
     x, y = np.asarray(state.gem).tolist()
     assert found == {"player": 0, "Gem lock": analysis.entity_of_tile(x + 1, y, STANDARD)}
     batch = jax.tree.map(lambda leaf: leaf[None], state)
-    with pytest.raises(ValueError, match=r"state must be one episode with a grid .*\(1, 9, 9\)"):
+    with pytest.raises(ValueError, match=r"state: got a batch with grid \(1, 9, 9\), expected one episode"):
         analysis.landmarks(batch, STANDARD)
 
 
 def test_refuses(seen):
     relational = BlockAttention(standard=seen[0].standard)
-    with pytest.raises(ValueError, match="block has no virtual entities"):
+    with pytest.raises(ValueError, match="block: got no virtual entities"):
         analysis.virtual_maps(relational, BRIDGE)
-    with pytest.raises(ValueError, match="block has no 2-simplicial attention"):
+    with pytest.raises(ValueError, match="block: got no 2-simplicial attention"):
         analysis.pair_maps(relational)
-    with pytest.raises(ValueError, match=r"block has 40 standard entities, .* 9 x 9 has 7 x 8"):
+    with pytest.raises(ValueError, match=r"block: got 40 standard entities, expected 7 x 8 .* 9 x 9"):
         analysis.virtual_maps(seen[0], STANDARD)
     for factor in (0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="sharpening must be positive"):
+        with pytest.raises(ValueError, match=r"sharpening: got .*, expected a positive number"):
             analysis.sharpened(jnp.ones(3), factor)
     for axes in (0, 2):
-        with pytest.raises(ValueError, match=r"axes must be from 1 to 1 for shape \(3,\)"):
+        with pytest.raises(ValueError, match=r"axes: got .*, expected 1 to 1 for weights of shape \(3,\)"):
             analysis.sharpened(jnp.ones(3), axes=axes)

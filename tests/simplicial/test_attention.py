@@ -304,11 +304,11 @@ X, MASK = (2, 5, WIDTH), np.ones((2, 5, 4), bool)
 @pytest.mark.parametrize(
     ("module", "inputs", "context", "masks", "message"),
     [
-        (OneSimplicialAttention(3, 8), X, None, {}, "num_heads is 3, expected a divisor of features = 8"),
-        (two(0), X, None, {}, "num_heads is 0, expected a divisor of features = 6"),
-        (two(4), X, None, {}, "num_heads is 4, expected a divisor of features = 6"),
-        (two(), (5,), None, {}, "inputs has shape (5,)"),
-        (OneSimplicialAttention(), X, (2, 4, 9), {}, "context has shape (2, 4, 9), expected [..., M, V]"),
+        (OneSimplicialAttention(3, 8), X, None, {}, "num_heads: got 3, expected a divisor of features = 8"),
+        (two(0), X, None, {}, "num_heads: got 0, expected a divisor of features = 6"),
+        (two(4), X, None, {}, "num_heads: got 4, expected a divisor of features = 6"),
+        (two(), (5,), None, {}, "inputs: got shape (5,)"),
+        (OneSimplicialAttention(), X, (2, 4, 9), {}, "context: got shape (2, 4, 9), expected [..., M, V]"),
         (two(), X, (3, 4, WIDTH), {}, "batch and V of inputs (2, 5, 10)"),
         (two(), X, (2, 4, WIDTH), {"context_mask": np.ones(5, bool)}, "context_mask has shape (5,)"),
         (two(), X, (2, 4, WIDTH), {"mask": MASK}, "mask has shape (2, 5, 4), which does not broadcast"),
@@ -331,5 +331,5 @@ def test_what_does_not_fit_is_named(module, inputs, context, masks, message):
 
 def test_integers_are_refused():
     """Entities are vectors of floating point numbers."""
-    with pytest.raises(ValueError, match=r"inputs has shape \(5, 10\) and type int32"):
+    with pytest.raises(ValueError, match=r"inputs: got shape \(5, 10\) and dtype int32"):
         two().init(jax.random.key(0), np.zeros((5, WIDTH), np.int32))

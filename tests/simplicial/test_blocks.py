@@ -209,15 +209,15 @@ def test_bfloat16_is_near_float32():
 @pytest.mark.parametrize(
     ("module", "inputs", "masks", "message"),
     [
-        (small(-1), [(5, WIDTH)], {}, "num_virtual_entities is -1"),
-        (small(2, 0), [(5, WIDTH)], {}, "num_blocks is 0"),
-        (small(), [(5, 7)], {}, "entities has shape (5, 7)"),
-        (small(0), [(WIDTH,)], {}, "entities has shape (8,)"),
-        (small(0), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "pair_mask is given, but"),
+        (small(-1), [(5, WIDTH)], {}, "num_virtual_entities: got -1"),
+        (small(2, 0), [(5, WIDTH)], {}, "num_blocks: got 0"),
+        (small(), [(5, 7)], {}, "entities: got shape (5, 7)"),
+        (small(0), [(WIDTH,)], {}, "entities: got shape (8,)"),
+        (small(0), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "pair_mask: got a mask"),
         (small(), [(5, WIDTH)], {"entity_mask": np.ones(4, bool)}, "mask has shape (4,), which does not"),
         (small(), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "mask has shape (5, 2, 2)"),
-        (block(), [(2, 5, WIDTH), (3, 2, WIDTH)], {}, "virtual has shape (3, 2, 8)"),
-        (block(), [(2, 5, WIDTH), (2, 7)], {}, "virtual has shape (2, 7)"),
+        (block(), [(2, 5, WIDTH), (3, 2, WIDTH)], {}, "virtual: got shape (3, 2, 8)"),
+        (block(), [(2, 5, WIDTH), (2, 7)], {}, "virtual: got shape (2, 7)"),
     ],
 )
 def test_what_does_not_fit_is_named(module, inputs, masks, message):

@@ -323,11 +323,11 @@ def test_a_small_board_is_learned():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"environments": 0}, "environments must be a whole number of at least 1, not 0"),
-        ({"steps": 1}, "steps must be a whole number of at least 2, not 1"),
-        ({"updates": 1.5}, "updates must be a whole number of at least 1, not 1.5"),
-        ({"groups": 0}, "groups must be a whole number of at least 1, not 0"),
-        ({"environments": 10}, "environments=10 must be a multiple of groups=2 times updates=3"),
+        ({"environments": 0}, "environments: got 0, expected an integer of at least 1"),
+        ({"steps": 1}, "steps: got 1, expected an integer of at least 2"),
+        ({"updates": 1.5}, "updates: got 1.5, expected an integer of at least 1"),
+        ({"groups": 0}, "groups: got 0, expected an integer of at least 1"),
+        ({"environments": 10}, "environments: got 10, expected a multiple of groups=2 times updates=3"),
     ],
 )
 def test_learner_refuses(settings, message):
@@ -336,15 +336,15 @@ def test_learner_refuses(settings, message):
 
 
 def test_program_refuses():
-    with pytest.raises(ValueError, match="iterations must be a whole number of at least 1, not 0"):
+    with pytest.raises(ValueError, match="iterations: got 0, expected an integer of at least 1"):
         program(small(), iterations=0)
     mesh = jax.make_mesh((1, 1), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
-    with pytest.raises(ValueError, match="mesh must have one axis whose size divides groups=2"):
+    with pytest.raises(ValueError, match=r"mesh: got .*, expected one axis whose size divides groups=2"):
         program(small(), mesh=mesh)
 
 
 def test_cut_refuses():
     arrays = dict.fromkeys(("action", "reward", "terminated", "truncated"), jnp.zeros((2, 6, 5)))
     trajectories = rollout.Trajectories(jnp.zeros((2, 6, 5, 3)), jnp.zeros((2, 6, 5, 4)), **arrays)
-    with pytest.raises(ValueError, match=r"updates=4 must divide the environments of a group, 6"):
+    with pytest.raises(ValueError, match=r"updates: got 4, expected a divisor of 6"):
         cut(trajectories, 4)

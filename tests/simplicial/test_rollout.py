@@ -142,13 +142,13 @@ def test_seeds_side_by_side_are_those_one_by_one(params):
 
 @pytest.mark.parametrize("batch", [0, -1, 2.0])
 def test_start_refuses(batch):
-    with pytest.raises(ValueError, match="batch must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match=r"batch: got .*, expected an integer of at least 1"):
         rollout.start(corridor.ENVIRONMENT, jax.random.key(0), batch)
 
 
 @pytest.mark.parametrize("steps", [0, 1.5])
 def test_unroll_refuses_steps(params, steps):
-    with pytest.raises(ValueError, match="steps must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match=r"steps: got .*, expected an integer of at least 1"):
         rollout.unroll(corridor.policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), steps)
 
 
@@ -156,7 +156,9 @@ def test_unroll_refuses_a_policy_without_the_batch(params):
     def policy(params, observation):
         return corridor.policy(params, observation[:1])
 
-    with pytest.raises(ValueError, match=r"policy must give logits \[B, A\] with B = 6, got shape \(1, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"policy: got logits of shape \(1, 3\) .*, expected \[B, A\] with B = 6"
+    ):
         rollout.unroll(policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), 2)
 
 
@@ -167,7 +169,7 @@ def test_unroll_refuses_a_step_of_the_wrong_shape(params, name):
         return state, dataclasses.replace(outcome, **{name: getattr(outcome, name)[:, None]})
 
     environment = rollout.Environment(corridor.init, corridor.observe, step)
-    with pytest.raises(ValueError, match=rf"environment.step must give {name} of shape \(6,\), got \(6, 1\)"):
+    with pytest.raises(ValueError, match=rf"environment.step: got {name} of shape \(6, 1\), expected \(6,\)"):
         rollout.unroll(corridor.policy, params, environment, started(), jax.random.key(0), 2)
 
 
@@ -241,5 +243,5 @@ def test_boxworld_kinds_are_types_of_the_episodes_that_were_stepped(walked):
 
 
 def test_boxworld_refuses_what_it_cannot_name():
-    with pytest.raises(ValueError, match="min_length must be at most max_length"):
+    with pytest.raises(ValueError, match=r"min_length: got .*, expected at most max_length"):
         rollout.of_boxworld(dataclasses.replace(boxworld.BRIDGE, min_length=4))

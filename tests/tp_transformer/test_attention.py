@@ -247,10 +247,10 @@ def test_what_is_refused():
     module: Any = TPMultiHeadAttention(HEADS)
     variables = {"params": drawn(module, x)}
     refused: tuple[Any, ...] = (
-        ((x.astype(jnp.int32),), {}, "inputs_q has shape .* int32"),
+        ((x.astype(jnp.int32),), {}, "inputs_q: got shape .* int32"),
         ((x[0, 0],), {}, "inputs_q has shape"),
-        ((x, x[:1]), {}, r"inputs_k has shape \(1, 3, 8\), expected \(2,\)"),
-        ((x, x, x[:, :2]), {}, r"inputs_v has shape \(2, 2, 8\), expected \(2, 3\)"),
+        ((x, x[:1]), {}, r"inputs_k: got shape \(1, 3, 8\), expected leading axes \(2,\)"),
+        ((x, x, x[:, :2]), {}, r"inputs_v: got shape \(2, 2, 8\), expected leading axes \(2, 3\)"),
         ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask has shape \(3, 4\)"),
         ((x,), {"mask": jnp.ones((2, 1, 3, 3))}, "mask has type float32, expected bool"),
         ((x,), {"mask": jnp.ones((2, 1, 3, 4), bool)}, r"broadcast to \[\*B, H, T, S\] = \(2, 2, 3, 3\)"),
@@ -258,5 +258,5 @@ def test_what_is_refused():
     for arguments, options, message in refused:
         with pytest.raises(ValueError, match=message):
             module.apply(variables, *arguments, **options)
-    with pytest.raises(ValueError, match="num_heads is 3, expected a divisor of 8"):
+    with pytest.raises(ValueError, match="num_heads: got 3, expected a divisor of 8"):
         TPMultiHeadAttention(3).init(jax.random.key(0), x)

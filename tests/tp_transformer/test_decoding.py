@@ -295,18 +295,18 @@ def test_what_is_refused():
     params, source = draw(model), tokens(2, 5)
     calls: tuple[Any, ...] = (
         (source[0], {}, "source has shape"),
-        (source.astype(jnp.float32), {}, "source has shape .* float32"),
-        (source, {"max_length": 0}, "max_length is 0"),
-        (source, {"start": 11}, "start is 11, expected one of 11"),
-        (source, {"end": -1}, "end is -1"),
+        (source.astype(jnp.float32), {}, "source: got shape .* float32"),
+        (source, {"max_length": 0}, "max_length: got 0"),
+        (source, {"start": 11}, "start: got 11, expected 0 to 10"),
+        (source, {"end": -1}, "end: got -1"),
     )
     for given, options, message in calls:
         for decode in (decoding.greedy_decode, decoding.beam_search):
             with pytest.raises(ValueError, match=message):
                 decode(model, params, given, **{"max_length": 3, **SYMBOLS, **options})
     for options, message in (
-        ({"beams": 0}, "beams is 0"),
-        ({"length_exponent": -1.0}, "length_exponent is -1"),
+        ({"beams": 0}, "beams: got 0"),
+        ({"length_exponent": -1.0}, "length_exponent: got -1"),
     ):
         with pytest.raises(ValueError, match=message):
             decoding.beam_search(model, params, source, max_length=3, **SYMBOLS, **options)

@@ -104,7 +104,7 @@ def test_scores_count_like_the_paper():
     assert Scores.from_json(json.loads(json.dumps(scores.to_json()))) == scores
     both = scores + Scores("interpolate", {"a": Share(5, 100), "d": Share(1, 1)})
     assert both.modules == {"a": Share(100, 200), "b": Share(96, 100), "c": Share(1, 4), "d": Share(1, 1)}
-    with pytest.raises(ValueError, match="of one split, got interpolate and extrapolate"):
+    with pytest.raises(ValueError, match="got splits interpolate and extrapolate, expected one split"):
         scores + Scores("extrapolate", {})
     assert np.isnan(Share(0, 0).accuracy)
 
@@ -147,7 +147,7 @@ def test_score_goes_through_a_split():
 def test_score_refuses_another_shape():
     """One value a row."""
     batches = Batches(SET, "extrapolate", batch_size=5)
-    with pytest.raises(ValueError, match=r"one value a row \(5,\), got \(5, 1\)"):
+    with pytest.raises(ValueError, match=r"right: got shape \(5, 1\), expected \(5,\)"):
         score(lambda batch: batch.index[:, None] > 0, batches, batches.modules, split="extrapolate")
 
 

@@ -34,7 +34,7 @@ def test_sinusoids():
             np.testing.assert_allclose(
                 found[t, 2 * i : 2 * i + 2], [math.sin(angle), math.cos(angle)], atol=1e-6
             )
-    with pytest.raises(ValueError, match="features is 7, expected an even number"):
+    with pytest.raises(ValueError, match="features: got 7, expected an even number"):
         sinusoids(3, 7)
 
 

@@ -300,18 +300,18 @@ def test_what_is_refused():
     variables = {"params": draw(model)}
     for arguments, message in (
         ((row[0], row), "source has shape"),
-        ((row, row.astype(jnp.float32)), "target has shape .* float32"),
-        ((row, tokens(2, 3)), "target has shape .* batch of 1"),
+        ((row, row.astype(jnp.float32)), "target: got shape .* float32"),
+        ((row, tokens(2, 3)), "target: got shape .* batch of 1"),
     ):
         with pytest.raises(ValueError, match=message):
             model.apply(variables, *arguments)
     for fields, message in (
-        ({"num_heads": 3}, "features is 16, .* num_heads = 3"),
-        ({"features": 15, "num_heads": 5}, "features is 15"),
-        ({"num_layers": 0}, "num_layers is 0"),
-        ({"initialization": "other"}, "initialization is 'other'"),
-        ({"dropout_rate": 1.0}, "dropout_rate is 1.0"),
-        ({"pad": 11}, "pad is 11"),
+        ({"num_heads": 3}, "features: got 16, .* num_heads = 3"),
+        ({"features": 15, "num_heads": 5}, "features: got 15"),
+        ({"num_layers": 0}, "num_layers: got 0"),
+        ({"initialization": "other"}, "initialization: got 'other'"),
+        ({"dropout_rate": 1.0}, "dropout_rate: got 1.0"),
+        ({"pad": 11}, "pad: got 11"),
     ):
         with pytest.raises(ValueError, match=message):
             build(TPTransformer, **fields).init(jax.random.key(0), row, row)

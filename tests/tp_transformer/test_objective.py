@@ -90,5 +90,5 @@ def test_a_right_answer_is_one_that_greedy_decoding_gives():
 
 def test_what_is_refused():
     """Labels that are not the logits'."""
-    with pytest.raises(ValueError, match=r"labels have shape \(5, 3\), expected logits' \(5, 4, 7\)"):
+    with pytest.raises(ValueError, match=r"labels: got shape \(5, 3\), expected \(5, 4\)"):
         objective.next_symbol_sums(jnp.zeros((5, 4, 7)), jnp.zeros((5, 3), jnp.int32))

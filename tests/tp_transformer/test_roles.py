@@ -132,15 +132,15 @@ def test_counts_of_symbols():
 def test_what_is_refused():
     """By the argument's name."""
     for k in (0, 4):
-        with pytest.raises(ValueError, match=rf"k is {k}, expected from 1 up to the 3 different vectors"):
+        with pytest.raises(ValueError, match=rf"k: got {k}, expected 1 to 3, the number of distinct vectors"):
             roles.cluster(np.array([[0.0], [1], [2], [2]]), k)
-    with pytest.raises(ValueError, match=r"vectors has shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"vectors: got shape \(3,\)"):
         roles.cluster(np.zeros(3))
-    with pytest.raises(ValueError, match="head is 4, expected one of 4"):
+    with pytest.raises(ValueError, match="head: got 4, expected 0 to 3"):
         roles.cluster_roles(MODEL, PARAMS, SOURCE, head=4)
     plain_model = build(Transformer)
-    with pytest.raises(ValueError, match="model is a Transformer, expected a TPTransformer"):
+    with pytest.raises(ValueError, match="model: got a Transformer, expected a TPTransformer"):
         roles.role_vectors(plain_model, draw(plain_model), SOURCE)
     found = roles.cluster_roles(MODEL, PARAMS, SOURCE, head=0, k=2)
-    with pytest.raises(ValueError, match=r"source has shape \(1, 6\), expected the labels' \(12, 6\)"):
+    with pytest.raises(ValueError, match=r"source: got shape \(1, 6\), expected that of labels, \(12, 6\)"):
         roles.symbol_counts(found, SOURCE[:1], 11)

@@ -29,6 +29,7 @@ from tp_transformer.mathematics.modules import (
     MODULES,
     SPLITS,
     TRAIN,
+    Split,
     check_modules,
     modules_of,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "Question",
     "Questions",
     "Source",
+    "Split",
     "TFDSDirectory",
     "TextDirectory",
     "TextQuestions",

@@ -1,7 +1,7 @@
 """Division of a question set into parts that are drawn independently, each in about a minute."""
 
 import dataclasses
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tp_transformer.mathematics.modules import (
     EXTRAPOLATE,
@@ -16,6 +16,7 @@ PART_SECONDS = 60.0
 SMALLEST, LARGEST = 32, 65536
 
 
+@runtime_checkable
 class Sizes(Protocol):
     """Sizes of a question set, such as a `Generator`."""
 

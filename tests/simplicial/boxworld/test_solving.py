@@ -132,5 +132,5 @@ def test_a_truncated_episode_has_no_solution_and_a_batch_is_refused():
     """Over is over; and one episode at a time."""
     states = jax.device_get(RESET(jax.random.key(0), 2, boxworld.BRIDGE))
     assert boxworld.solve(dataclasses.replace(some(states, 0), truncated=np.bool_(True))) is None
-    with pytest.raises(ValueError, match=r"not a batch with \(2, 7, 9\)"):
+    with pytest.raises(ValueError, match=r"got a batch with grid \(2, 7, 9\)"):
         boxworld.solve(states)

@@ -195,11 +195,11 @@ def test_another_set_is_not_mixed_in(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(mathematics_generation, "_make", lambda *_: None)  # killed before the first part
         patch.setattr(mathematics_generation, "_write_excluded", lambda *_: None)
-        with pytest.raises(ValueError, match="must have at least one of the folders"):
+        with pytest.raises(ValueError, match="expected at least one of the folders"):
             generate(tmp_path, SET, processes=1, show=False)
-    with pytest.raises(ValueError, match=r"holds another set \(seed: 0 there, 1 asked for\)"):
+    with pytest.raises(ValueError, match=r"contains another set \(seed: 0 there, 1 requested\)"):
         generate(tmp_path, Generator(360, 70, SET.names, SET.extrapolation, 1), processes=1)
-    with pytest.raises(ValueError, match=r"train: 360 there, 3 asked for; .*names: "):
+    with pytest.raises(ValueError, match=r"train: 360 there, 3 requested; .*names: "):
         generate(tmp_path, Generator(3, 70, SET.names[:1], SET.extrapolation), processes=1)
     with monkeypatch.context() as patch:
         patch.setattr(mathematics_parts, "LARGEST", 32)
@@ -213,9 +213,11 @@ def test_another_set_is_not_mixed_in(tmp_path, monkeypatch):
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     """Nobody's files are mistaken for a set."""
     (tmp_path / "thesis.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"must be empty or hold a generated set, .* has thesis\.txt"):
+    with pytest.raises(
+        ValueError, match=r"directory: got .* with thesis\.txt, expected an empty or generated one"
+    ):
         generate(tmp_path, SET)
-    with pytest.raises(ValueError, match="processes must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="processes: got 0, expected at least 1"):
         generate(tmp_path / "new", SET, processes=0)
     assert not (tmp_path / "new").exists()
 
@@ -224,7 +226,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
 def test_a_damaged_manifest_is_named(tmp_path, text):
     """And nothing is written."""
     (tmp_path / "generation.json").write_bytes(text)
-    with pytest.raises(ValueError, match=r"generation\.json is damaged, expected what is being generated"):
+    with pytest.raises(ValueError, match=r"generation\.json: damaged, expected a record"):
         generate(tmp_path, SET, processes=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "generation.json"]
 
@@ -252,7 +254,7 @@ def test_a_damaged_part_is_found(tmp_path, monkeypatch):
 
     make = mathematics_generation._make_part
     monkeypatch.setattr(mathematics_generation, "_make_part", spoil)
-    with pytest.raises(ValueError, match=r"00001\.txt is damaged: 1 lines, expected 32; remove it"):
+    with pytest.raises(ValueError, match=r"00001\.txt: got 1 lines, expected 32; remove the file"):
         generate(tmp_path, SET, processes=1, show=False)
     seen[0].unlink()
     generate(tmp_path, SET, processes=1, show=False)

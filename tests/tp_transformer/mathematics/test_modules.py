@@ -36,13 +36,17 @@ def test_check_modules():
 @pytest.mark.parametrize(
     ("split", "modules", "message"),
     [
-        ("train", ["algebra__linear1d"], "got 'algebra__linear1d'; the nearest are algebra__linear_1d, "),
+        (
+            "train",
+            ["algebra__linear1d"],
+            "got 'algebra__linear1d', expected a known name such as algebra__linear_1d, ",
+        ),
         ("train", ["surd"], "the nearest are arithmetic__simplify_surd"),
         ("train", ["qqq"], "expected one of algebra__linear_1d, "),
         ("extrapolate", ["numbers__place_value"], "the nearest are numbers__place_value_big"),
         ("train", [], "at least one module"),
         ("train", "numbers__gcd", "got the string 'numbers__gcd'"),
-        ("test", None, "split must be a known name, got 'test'"),
+        ("test", None, "split: got 'test', expected"),
         ("interpolation", None, "the nearest are interpolate"),
     ],
 )

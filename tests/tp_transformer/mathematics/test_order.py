@@ -121,14 +121,17 @@ def test_unshuffled_and_whole():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"batch_size": 21}, "batch_size must be at most the 20 questions, got 21"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"buckets": ()}, "buckets must be"),
+        ({"batch_size": 0}, "batch_size: got 0, expected at least 1"),
+        ({"batch_size": 21}, "batch_size: got 21, expected at most 20, all questions"),
+        ({"seed": -1}, "seed: got -1, expected at least 0"),
+        ({"buckets": ()}, "buckets: got"),
         ({"buckets": ((20, 2),)}, "lengths of at least 3"),
         ({"buckets": ((20, 12), (40, 11))}, r"got \(20, 12\) before \(40, 11\)"),
-        ({"buckets": ((20, 12), (20, 12))}, "must grow in both lengths"),
-        ({"buckets": ((39, 12),)}, r"number 4 has 38 and its answer 1 characters; .* exceed \(39, 12\)"),
+        ({"buckets": ((20, 12), (20, 12))}, "expected increasing lengths"),
+        (
+            {"buckets": ((39, 12),)},
+            r"got \(39, 12\) .*, expected room for question 4, whose 38 and 1 characters",
+        ),
     ],
 )
 def test_refusals(arguments, message):
@@ -137,7 +140,7 @@ def test_refusals(arguments, message):
     lengths[4] = 38, 1
     with pytest.raises(ValueError, match=message):
         BatchOrder(lengths, **({"batch_size": 4} | arguments))
-    with pytest.raises(ValueError, match="step must be at least 0"):
+    with pytest.raises(ValueError, match=r"step: got .*, expected at least 0"):
         BatchOrder(lengths, 4).batch(-1)
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tp_transformer.mathematics import questions as mathematics_questions
-from tp_transformer.mathematics.modules import SPLITS, modules_of
+from tp_transformer.mathematics.modules import LEVELS, SPLITS, FileSplit, modules_of
 from tp_transformer.mathematics.questions import Question, draw, fingerprint
 from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
 
 RECORDED = Path(__file__).parent / "data" / "questions.json"
-FAST = [
+FAST: list[tuple[FileSplit, str]] = [
     ("train-easy", "arithmetic__add_or_sub"),
     ("train-medium", "comparison__pair"),
     ("train-hard", "numbers__round_number"),
@@ -79,7 +79,7 @@ def test_harder_levels_have_longer_numbers():
     """Entropy rises with the level: 3 to 5.3, 5.3 to 7.7, 7.7 to 10 digits; 8 to interpolate, 12 beyond."""
     digits = {}
     for split, module in [
-        *((level, "numbers__place_value") for level in ("train-easy", "train-medium", "train-hard")),
+        *((level, "numbers__place_value") for level in LEVELS),
         ("interpolate", "numbers__place_value"),
         ("extrapolate", "numbers__place_value_big"),
     ]:
@@ -189,22 +189,22 @@ class _Everything:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train", "numbers__gcd", 1), "split must be a known name, got 'train'"),
+        (("train", "numbers__gcd", 1), "split: got 'train', expected"),
         (("interpolate", "numbers_gcd", 1), "the nearest are numbers__gcd"),
-        (("interpolate", "numbers__gcd", -1), "count must not be negative, got -1"),
+        (("interpolate", "numbers__gcd", -1), "count: got -1, expected at least 0"),
     ],
 )
 def test_refusals(arguments, message):
     """Names and numbers are checked first."""
     with pytest.raises(ValueError, match=message):
         draw(*arguments, seed=0)
-    with pytest.raises(ValueError, match="seed must not be negative"):
+    with pytest.raises(ValueError, match=r"seed: got .*, expected at least 0"):
         draw("interpolate", "numbers__gcd", 1, seed=-1)
 
 
 def test_an_exhausted_module_is_said_to_be_one():
     """If every question is a test question, drawing ends with an error, not never."""
-    with pytest.raises(ValueError, match="leaves numbers__place_value of train-easy no questions"):
+    with pytest.raises(ValueError, match=r"exclude: got all of .* numbers__place_value of train-easy"):
         draw("train-easy", "numbers__place_value", 1, seed=0, exclude=_Everything())
 
 

@@ -42,7 +42,7 @@ def test_indices(tmp_path):
     questions = TextQuestions(tmp_path / "m.txt")
     assert questions[np.int64(1)] == ("b?", "2")
     for index in (2, -3):
-        with pytest.raises(IndexError, match=f"there are 2 questions, none at {index}"):
+        with pytest.raises(IndexError, match=f"index: got {index}, expected one of 2 questions"):
             questions[index]
 
 
@@ -55,7 +55,7 @@ def test_travels_to_another_process(tmp_path):
     assert len(sent) < 1500  # lengths and places, not the text
     assert list(pickle.loads(sent)) == list(questions)
     path.write_text("1?\n1\n", encoding="ascii")
-    with pytest.raises(ValueError, match=r"has changed: .* bytes before, 5 now"):
+    with pytest.raises(ValueError, match=r"got 5 bytes, expected"):
         pickle.loads(sent)
 
 
@@ -79,17 +79,17 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "line 1: the file is empty"),
-        (b"a?\n1\nb?\n", "line 3: a question without an answer: 3 lines, expected an even number"),
-        (b"a?\n1\nb?\n2", "line 4: the line has no end; the file seems to be cut off"),
-        (b"a?\n1\nB?\n2\n", "line 3: 'B' is not among the dataset's characters"),
-        (b"a?\r\n1\r\n", "line 1: a carriage return"),
-        (b"a?\n1\n\xc3\xa9?\n2\n", r"line 3: '\\xc3' is not among"),
-        (b"a?\n1\n\n2\n", "line 3: the question has 0 characters, expected 1 to 160"),
-        (b"a?\n1\nb?\n\n", "line 4: the answer has 0 characters, expected 1 to 30"),
-        (b"a?\n1\n" + b"b" * 161 + b"\n2\n", "line 3: the question has 161 characters"),
-        (b"a?\n1\nb?\n" + b"2" * 31 + b"\n", "line 4: the answer has 31 characters"),
-        (b"a?\n1\n" + b"b" * 400 + b"\n2\n", "line 3: the question has 400 characters"),
+        (b"", "line 1: got an empty file"),
+        (b"a?\n1\nb?\n", r"line 3: got a question without an answer \(3 lines\), expected an even number"),
+        (b"a?\n1\nb?\n2", "line 4: got no line end, expected one; the file may be truncated"),
+        (b"a?\n1\nB?\n2\n", "line 3: got 'B', expected the dataset's characters"),
+        (b"a?\r\n1\r\n", "line 1: got a carriage return"),
+        (b"a?\n1\n\xc3\xa9?\n2\n", r"line 3: got '\\xc3', expected"),
+        (b"a?\n1\n\n2\n", "line 3: got 0 characters in the question, expected 1 to 160"),
+        (b"a?\n1\nb?\n\n", "line 4: got 0 characters in the answer, expected 1 to 30"),
+        (b"a?\n1\n" + b"b" * 161 + b"\n2\n", "line 3: got 161 characters in the question"),
+        (b"a?\n1\nb?\n" + b"2" * 31 + b"\n", "line 4: got 31 characters in the answer"),
+        (b"a?\n1\n" + b"b" * 400 + b"\n2\n", "line 3: got 400 characters in the question"),
     ],
 )
 def test_damage_is_told_with_file_and_line(tmp_path, text, message):

@@ -88,23 +88,27 @@ def test_what_it_does_not_have(prepared):
     """No levels, no extrapolation, no module that was not prepared."""
     source = TFDSDirectory(prepared)
     for split in ("extrapolate", "train-easy"):
-        with pytest.raises(ValueError, match=f"one of train, interpolate for a TFDS .* no {split}"):
+        with pytest.raises(
+            ValueError, match=f"split: got '{split}', expected one of train, interpolate for a TFDS"
+        ):
             source.modules(split)
-    with pytest.raises(ValueError, match="split must be a known name"):
-        source.modules("validation")
+    with pytest.raises(ValueError, match="split: got 'validation'"):
+        source.modules("validation")  # pyrefly: ignore
     with pytest.raises(
-        ValueError, match="arithmetic__div is not prepared; of train there is arithmetic__mul"
+        ValueError, match="arithmetic__div: not prepared; available modules of train: arithmetic__mul"
     ):
         source.questions("train", "arithmetic__div")
-    with pytest.raises(ValueError, match="the nearest are arithmetic__mul"):
+    with pytest.raises(ValueError, match="a known name such as arithmetic__mul"):
         source.questions("train", "arithmetic_mul")
-    with pytest.raises(ValueError, match=r"split must be one of those of .* \((train, test|test, train)\)"):
-        TFDSQuestions(prepared / "math_dataset" / MODULE / "1.0.0", "validation")
+    with pytest.raises(
+        ValueError, match=r"split: got 'validation', expected one of those of .*: (train, test|test, train)"
+    ):
+        TFDSQuestions(prepared / "math_dataset" / MODULE / "1.0.0", "validation")  # pyrefly: ignore
 
 
 def test_an_empty_folder(tmp_path):
     """Nothing is there."""
-    with pytest.raises(ValueError, match=r"must have math_dataset/<module>/<version>/dataset_info\.json"):
+    with pytest.raises(ValueError, match=r"expected math_dataset/<module>/<version>/dataset_info\.json"):
         TFDSDirectory(tmp_path)
 
 
@@ -119,7 +123,7 @@ def test_another_file_format(prepared, tmp_path):
     assert info["fileFormat"] == "array_record"
     info["fileFormat"] = "tfrecord"
     (target / "dataset_info.json").write_text(json.dumps(info))
-    with pytest.raises(ValueError, match="is prepared as tfrecord, expected array_record"):
+    with pytest.raises(ValueError, match="got format tfrecord, expected array_record"):
         TFDSDirectory(tmp_path).questions("train", MODULE)
 
 
@@ -127,8 +131,8 @@ def test_another_file_format(prepared, tmp_path):
     ("pair", "message"),
     [
         (("What is 2 \u00d7 2?", "4"), "record 0: UnicodeDecodeError"),
-        (("WHAT IS B?", "4"), "record 0: 'WHAT IS B.', '4' has other characters"),
-        (("a" * 161, "4"), "the question and answer have 161 and 1 characters, expected 1 to 160 and 30"),
+        (("WHAT IS B?", "4"), "record 0: got 'WHAT IS B.', '4', expected the dataset's characters"),
+        (("a" * 161, "4"), "got 161 and 1 characters in question and answer, expected 1 to 160 and 30"),
     ],
 )
 def test_records_that_are_not_the_datasets(tmp_path, pair, message):
