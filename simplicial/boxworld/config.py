@@ -96,11 +96,11 @@ def check(config: BoxWorldConfig) -> None:
     for name, value in plain.items():
         least = int(name in ("min_length", "max_length", "branch_length"))
         if value is not None and (value < least or value != int(value)):
-            raise ValueError(f"{name}: got {value}, expected an integer of at least {least}")
+            raise ValueError(f"{name}: got {value:g}, expected an integer of at least {least}")
     for name in ("length", "distractors"):
         least, most = plain[f"min_{name}"], plain[f"max_{name}"]
         if least is not None and most is not None and least > most:
-            raise ValueError(f"min_{name}: got {least}, expected at most max_{name} = {most}")
+            raise ValueError(f"min_{name}: got {least:g}, expected at most max_{name} = {most:g}")
     if probability is not None and not 0 <= probability <= 1:
         raise ValueError(f"bridge_probability: got {probability}, expected a number between 0 and 1")
     if probability and config.gem_locks == 1:

@@ -248,7 +248,7 @@ def test_what_is_refused():
     variables = {"params": drawn(module, x)}
     refused: tuple[Any, ...] = (
         ((x.astype(jnp.int32),), {}, "inputs_q: got shape .* int32"),
-        ((x[0, 0],), {}, "inputs_q has shape"),
+        ((x[0, 0],), {}, "inputs_q: got shape"),
         ((x, x[:1]), {}, r"inputs_k: got shape \(1, 3, 8\), expected leading axes \(2,\)"),
         ((x, x, x[:, :2]), {}, r"inputs_v: got shape \(2, 2, 8\), expected leading axes \(2, 3\)"),
         ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask has shape \(3, 4\)"),

@@ -294,7 +294,7 @@ def test_what_is_refused():
     model = build(TPTransformer)
     params, source = draw(model), tokens(2, 5)
     calls: tuple[Any, ...] = (
-        (source[0], {}, "source has shape"),
+        (source[0], {}, "source: got shape"),
         (source.astype(jnp.float32), {}, "source: got shape .* float32"),
         (source, {"max_length": 0}, "max_length: got 0"),
         (source, {"start": 11}, "start: got 11, expected 0 to 10"),

@@ -299,7 +299,7 @@ def test_what_is_refused():
     model = build(TPTransformer)
     variables = {"params": draw(model)}
     for arguments, message in (
-        ((row[0], row), "source has shape"),
+        ((row[0], row), "source: got shape"),
         ((row, row.astype(jnp.float32)), "target: got shape .* float32"),
         ((row, tokens(2, 3)), "target: got shape .* batch of 1"),
     ):

@@ -141,7 +141,7 @@ def test_own_vocabulary_and_modules():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"split": "train", "modules": ["comparison__pairs"]}, "the nearest are comparison__pair"),
+        ({"split": "train", "modules": ["comparison__pairs"]}, "a known name such as comparison__pair"),
         ({"split": "test"}, "split: got 'test'"),
         ({"split": "extrapolate"}, "source: got no module of extrapolate"),
         ({"process_index": 2, "process_count": 2}, r"process_index: got 2, expected 0 to 1"),

@@ -41,13 +41,13 @@ def test_check_modules():
             ["algebra__linear1d"],
             "got 'algebra__linear1d', expected a known name such as algebra__linear_1d, ",
         ),
-        ("train", ["surd"], "the nearest are arithmetic__simplify_surd"),
+        ("train", ["surd"], "a known name such as arithmetic__simplify_surd"),
         ("train", ["qqq"], "expected one of algebra__linear_1d, "),
-        ("extrapolate", ["numbers__place_value"], "the nearest are numbers__place_value_big"),
+        ("extrapolate", ["numbers__place_value"], "a known name such as numbers__place_value_big"),
         ("train", [], "at least one module"),
         ("train", "numbers__gcd", "got the string 'numbers__gcd'"),
         ("test", None, "split: got 'test', expected"),
-        ("interpolation", None, "the nearest are interpolate"),
+        ("interpolation", None, "a known name such as interpolate"),
     ],
 )
 def test_refusals(split, modules, message):

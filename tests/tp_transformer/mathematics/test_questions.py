@@ -190,7 +190,7 @@ class _Everything:
     ("arguments", "message"),
     [
         (("train", "numbers__gcd", 1), "split: got 'train', expected"),
-        (("interpolate", "numbers_gcd", 1), "the nearest are numbers__gcd"),
+        (("interpolate", "numbers_gcd", 1), "a known name such as numbers__gcd"),
         (("interpolate", "numbers__gcd", -1), "count: got -1, expected at least 0"),
     ],
 )

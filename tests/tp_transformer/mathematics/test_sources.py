@@ -92,7 +92,7 @@ class TestGenerator:
             ({"test": -1}, "test: got -1, expected at least 0"),
             ({"train": 0, "test": 0}, "train, test: got 0 for both"),
             ({"seed": -1}, "seed: got -1, expected at least 0"),
-            ({"names": ("numbers__placevalue",)}, "the nearest are numbers__place_value"),
+            ({"names": ("numbers__placevalue",)}, "a known name such as numbers__place_value"),
             ({"extrapolation": ("numbers__gcd",)}, "modules of extrapolate: got 'numbers__gcd', expected"),
             ({"names": (), "extrapolation": ()}, "at least one module"),
         ],

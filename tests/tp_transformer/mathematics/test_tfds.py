@@ -153,7 +153,7 @@ def test_what_is_damaged_is_told_with_its_folder(prepared, tmp_path, name):
     folder = tmp_path / "copy" / "math_dataset" / MODULE / "1.0.0"
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
-    message = r"1\.0\.0( is damaged, or not prepared by TensorFlow Datasets|, test, record 0): "
+    message = r"1\.0\.0(: damaged, or not prepared by TensorFlow Datasets|, test, record 0): "
     with pytest.raises(ValueError, match=message):
         list(TFDSQuestions(folder, "test"))
 
