@@ -1,4 +1,4 @@
-"""Unrolls against the same steps taken one by one in plain Python, and the sums over episodes."""
+"""Unrolls against the same steps in plain Python, and the sums over episodes."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ def started(batch=BATCH):
 
 
 def replay(kinds, actions):
-    """The corridor in plain Python: for actions [B, T], all that an unroll should have recorded."""
+    """Simulates the corridor in plain Python: returns what an unroll with actions [B, T] should record."""
     seen, episodes = [], []
     for kind, row in zip(kinds, actions, strict=True):
         place, time, total = corridor.LENGTH // 2, 0, 0
@@ -86,7 +86,7 @@ def test_keeps_the_logits_it_acted_on(params):
 
 
 def test_actions_follow_the_policy():
-    """With 20,000 draws from one distribution each action's share is within four standard deviations."""
+    """In 20,000 draws each action's frequency is within four standard deviations."""
     logits = np.asarray([0.3, -0.4, 1.1])
     params = {"weights": jnp.concatenate([jnp.tile(jnp.asarray(logits), (8, 1)), jnp.zeros((8, 1))], axis=1)}
     params["weights"] = params["weights"].at[-1].set(0).astype(jnp.float32)
@@ -97,7 +97,7 @@ def test_actions_follow_the_policy():
 
 
 def test_an_unroll_goes_on_where_the_last_one_stopped(params):
-    """Episodes and their sums run across unrolls shorter than an episode."""
+    """Episodes and their sums continue across unrolls shorter than an episode."""
     actors = started()
     kinds = np.asarray(actors.environment.kind)
     parts, total = [], None
@@ -118,7 +118,7 @@ def test_kinds_out_of_range_are_not_tallied(params):
 
 
 def test_logits_are_kept_at_full_precision():
-    """The learner's ratios need more than a policy computed in bfloat16 gives them."""
+    """The learner's ratios need float32 logits even if the policy computes in bfloat16."""
     params = {"weights": jnp.ones((corridor.LENGTH + 1, 4), jnp.bfloat16)}
     _, trajectories, _ = rollout.unroll(
         corridor.policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), 2
@@ -180,7 +180,7 @@ def uniform(params, observation):
 
 @pytest.fixture(scope="module", params=["bridge", pytest.param("standard", marks=pytest.mark.slow)])
 def walked(request):
-    """A random policy in BoxWorld; the horizon breaks many episodes off."""
+    """Runs a random policy in BoxWorld with a horizon that truncates many episodes."""
     config = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}[request.param]
     config = dataclasses.replace(config, horizon=HORIZON)
     environment = rollout.of_boxworld(config)
@@ -191,7 +191,7 @@ def walked(request):
 
 @pytest.mark.slow
 def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
-    """Up to the first end, every environment shows and gives what the plain environment does."""
+    """Up to its first end, every environment matches the plain environment."""
     config, actors, _, trajectories, _ = walked
     step = jax.jit(jax.vmap(lambda state, action: boxworld.step(state, action, config)))
     observe = jax.jit(jax.vmap(lambda state: boxworld.observe(state, config)))
@@ -206,7 +206,7 @@ def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
 
 
 def test_boxworld_goes_on_with_other_boards(walked):
-    """The step after an end shows a new board, the player in its corner and nothing held."""
+    """The step after an end shows a new board, with the player in the corner and no key held."""
     _, _, after, trajectories, _ = walked
     ended = np.asarray(trajectories.terminated | trajectories.truncated)[:, :-1]
     pictures = np.asarray(trajectories.observation)

@@ -1,4 +1,4 @@
-"""Win rates by type of puzzle: the boards, the bookkeeping of lanes, and rates that are known."""
+"""Win rates by type of puzzle: boards, scheduling of lanes, and known rates."""
 
 import collections
 import dataclasses
@@ -22,13 +22,13 @@ ALL_TYPES = boxworld.puzzles(BRIDGE)
 
 
 def uniform(params, observation):
-    """A policy that knows nothing."""
+    """Returns the same logits for every observation."""
     batch = observation.shape[:-3]
     return AgentOutput(logits=jnp.zeros((*batch, 4)), value=jnp.zeros(batch))
 
 
 def linear(params, observation):
-    """A policy that depends on all it sees, and on its parameters."""
+    """Returns logits that depend on the whole observation and the parameters."""
     pixels = observation.reshape(*observation.shape[:-3], -1).astype(jnp.float32) / 255
     return AgentOutput(logits=pixels @ params, value=pixels[..., 0])
 
@@ -43,12 +43,12 @@ def item(tree, i):
 
 @pytest.fixture(scope="module")
 def boards():
-    """Thirty of every type of bridge BoxWorld."""
+    """Draws thirty boards of every type of bridge BoxWorld."""
     return jax.device_get(win_rates.boards_of(jax.random.key(0), ALL_TYPES, 30, BRIDGE))
 
 
 def test_boards_are_of_the_type_asked_for(boards):
-    """As `from_board`, which reads the type off the tiles, and the search for solutions see them."""
+    """Checked with `from_board`, which infers the type from the tiles, and with the solver."""
     read = jax.jit(lambda grid, palette, traps: boxworld.from_board(grid, palette, traps, BRIDGE))
     assert boards.time.shape == (30 * len(ALL_TYPES),)
     for i in range(0, len(boards.time), 5):
@@ -68,7 +68,7 @@ def test_boards_differ_within_a_type(boards):
 
 @pytest.mark.slow
 def test_boards_of_a_type_are_those_of_reset_with_that_type():
-    """Where the bridge lies, for one type: drawn on purpose and found among boards of all types."""
+    """For one type, compares where the bridge is with boards selected from all types."""
     wanted = (2, 1, 4)
     config = BRIDGE.replace(min_length=2, max_length=2, bridge_probability=1.0)
     drawn = jax.device_get(win_rates.boards_of(jax.random.key(1), [wanted], 4000, BRIDGE))
@@ -93,7 +93,7 @@ def test_boards_of_a_type_are_those_of_reset_with_that_type():
 
 
 def plainly(boards, params, seed, cap, greedy):
-    """The same episodes one by one in the plain model of the rules: solved, died, steps."""
+    """Plays the same episodes one by one in the plain model of the rules: solved, died, steps."""
     policy = jax.jit(linear)
     fold = jax.jit(lambda key, number, time: jax.random.fold_in(jax.random.fold_in(key, number), time))
     draw = jax.jit(jax.random.categorical)
@@ -115,7 +115,7 @@ def plainly(boards, params, seed, cap, greedy):
 
 @pytest.mark.parametrize("greedy", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_episodes_are_those_of_the_plain_model(boards, greedy):
-    """With fewer lanes than boards, so that lanes change boards at different times."""
+    """There are fewer lanes than boards, so lanes switch boards at different times."""
     some = jax.tree.map(lambda leaf: leaf[:120:7], boards)
     params = weights(3)
     played = win_rates.play(linear, params, some, BRIDGE, jax.random.key(4), cap=300, greedy=greedy, lanes=5)
@@ -130,7 +130,7 @@ def test_episodes_are_those_of_the_plain_model(boards, greedy):
 
 
 def test_lanes_change_nothing_and_a_horizon_gives_up_like_the_cap(boards):
-    """Nor does it matter that there are more lanes than boards."""
+    """Also with more lanes than boards."""
     params, key = weights(5), jax.random.key(6)
     capped = win_rates.play(linear, params, boards, BRIDGE, key, cap=60, lanes=7)
     more = win_rates.play(linear, params, boards, BRIDGE, key, cap=60, lanes=1000)
@@ -143,7 +143,7 @@ def test_lanes_change_nothing_and_a_horizon_gives_up_like_the_cap(boards):
 
 @pytest.mark.slow
 def test_random_policy_solves_what_it_is_known_to_solve():
-    """.738 of bridge boards (notes of 315,000 episodes), without a cap; within four standard errors."""
+    """0.738 of bridge boards without a cap (from 315,000 episodes), within four standard errors."""
     episodes = 150
     evaluation = jax.device_get(
         win_rates.evaluate(uniform, (), BRIDGE, jax.random.key(0), episodes=episodes, cap=10**6, lanes=1024)
@@ -200,7 +200,7 @@ def test_standard_boards_have_their_distractors():
 
 @pytest.mark.slow
 def test_inside_jit_over_several_seeds():
-    """What training calls: one program for the parameters of all seeds."""
+    """As used in training: one program for the parameters of all seeds."""
     seeds = jnp.stack([weights(0), weights(1), weights(2)])
     types = [(1, 0, 0), (1, 1, 2)]
 
@@ -216,7 +216,7 @@ def test_inside_jit_over_several_seeds():
 
 
 def test_a_perfect_player_has_ratio_one(boards):
-    """Of played boards the ratio is steps over shortest, NaN where there was no solution."""
+    """The ratio is steps over shortest solution, and NaN if the board was not solved."""
     some = jax.tree.map(lambda leaf: leaf[::60], boards)
     shortest = np.asarray([boxworld.shortest_solution(item(some, i)) for i in range(len(some.time))])
     solved = np.arange(len(shortest)) % 3 != 0
@@ -231,7 +231,7 @@ def test_a_perfect_player_has_ratio_one(boards):
 
 @pytest.mark.parametrize("config", [BRIDGE, STANDARD, BRIDGE.replace(bridge_probability=1.0, min_length=2)])
 def test_probabilities_are_those_of_the_generator(config):
-    """Of 20,000 boards, within 4.5 standard errors; every type is drawn."""
+    """Frequencies in 20,000 boards are within 4.5 standard errors; every type occurs."""
     types = boxworld.puzzles(config)
     found = win_rates.probabilities(types, config)
     assert found.sum() == pytest.approx(1)

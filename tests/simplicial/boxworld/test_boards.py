@@ -1,4 +1,4 @@
-"""Boards set up by hand: which are refused, and what type of puzzle each is."""
+"""Boards set up by hand: invalid boards, and the puzzle type of valid ones."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ from simplicial import boxworld
 
 
 def board(tiles, rows=7, cols=9):
-    """A board of (x, y): colour, with a two-lock Gem at (1, 1) and its two loose keys."""
+    """Returns a board from {(x, y): colour}, with a two-lock Gem at (1, 1) and its two loose keys."""
     grid = np.full((rows, cols), -1)
     base = {(1, 1): 0, (2, 1): 1, (1, 2): 0, (2, 2): 2, (4, 1): 1, (4, 3): 2}
     for (x, y), colour in {**base, **tiles}.items():
@@ -42,13 +42,13 @@ NO_LOCKS = np.full((1, 2), -1)
     ],
 )
 def test_boards_that_are_none_are_refused(grid, palette, locks, message):
-    """Each with what is wrong."""
+    """The error states the problem."""
     with pytest.raises(ValueError, match=message):
         boxworld.from_board(grid, palette, locks, boxworld.BRIDGE)
 
 
 def test_shapes_are_refused_under_jit_too():
-    """Values are unknown there, shapes are not."""
+    """Shapes are checked even where values are unknown."""
     make = jax.jit(lambda grid: boxworld.from_board(grid, PALETTE, NO_LOCKS, boxworld.BRIDGE))
     with pytest.raises(ValueError, match="grid: got shape"):
         make(board({})[:-1])
@@ -67,7 +67,7 @@ def test_shapes_are_refused_under_jit_too():
     ],
 )
 def test_puzzle_types_of_boards_made_by_hand(tiles, locks, expected):
-    """Whatever numbers the colours have."""
+    """The type does not depend on the numbers of the colours."""
     state = boxworld.from_board(board(tiles), PALETTE, locks, boxworld.BRIDGE)
     kind = boxworld.puzzle_type(state)
     assert (kind.solution_length, kind.bridge_lock, kind.bridge_key, kind.distractors) == expected

@@ -1,4 +1,4 @@
-"""Settings: which are refused."""
+"""Invalid settings, and the errors they raise."""
 
 import jax
 import pytest
@@ -52,7 +52,7 @@ from simplicial import boxworld
     ],
 )
 def test_settings_that_cannot_be_met_are_refused(config, changes, message):
-    """Before anything is drawn, compiled or not, and by name."""
+    """Raised before anything is drawn, compiled or not, naming the setting."""
     config = config.replace(**changes)
     with pytest.raises(ValueError, match=message):
         boxworld.reset(jax.random.key(0), config)

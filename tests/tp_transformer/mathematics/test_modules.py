@@ -1,4 +1,4 @@
-"""Names of modules and splits."""
+"""Names of modules and splits, and errors for unknown ones."""
 
 import pytest
 
@@ -12,20 +12,20 @@ from tp_transformer.mathematics.modules import (
 
 
 def test_counts():
-    """56 modules and 15 for extrapolation; one, measurement__conversion, is in both."""
+    """56 modules and 15 for extrapolation; measurement__conversion is in both."""
     assert len(set(MODULES)) == len(MODULES) == 56
     assert len(set(EXTRAPOLATION_MODULES)) == len(EXTRAPOLATION_MODULES) == 15
     assert set(MODULES) & set(EXTRAPOLATION_MODULES) == {"measurement__conversion"}
 
 
 def test_modules_of():
-    """All splits but one have the 56."""
+    """All splits but extrapolation have the 56 modules."""
     assert modules_of("extrapolate") == EXTRAPOLATION_MODULES
     assert all(modules_of(split) == MODULES for split in (*SPLITS, "train") if split != "extrapolate")
 
 
 def test_check_modules():
-    """All by default; each once, in the order asked for."""
+    """All modules by default; otherwise without duplicates, in the given order."""
     assert check_modules("train", None) == MODULES
     assert check_modules("train", ["numbers__gcd", "arithmetic__mul", "numbers__gcd"]) == (
         "numbers__gcd",
@@ -51,6 +51,6 @@ def test_check_modules():
     ],
 )
 def test_refusals(split, modules, message):
-    """A name that does not exist is told with those nearest to it."""
+    """Unknown names are reported with similar known names."""
     with pytest.raises(ValueError, match=message):
         check_modules(split, modules)

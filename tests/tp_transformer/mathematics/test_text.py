@@ -1,4 +1,4 @@
-"""Text files of questions: read at random, checked line by line."""
+"""Text files of questions: random access, checks with line numbers."""
 
 import pickle
 import re
@@ -24,7 +24,7 @@ PAIRS = st.builds(
     deadline=None, max_examples=25, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
 def test_reads_what_was_written(tmp_path, pairs, data):
-    """Any question at once, all in order, their lengths; the file is what the published ones are."""
+    """Random access, iteration and lengths agree; the file has the published format."""
     path = tmp_path / "module.txt"
     write_questions(path, pairs)
     assert path.read_text(encoding="ascii") == "".join(f"{q}\n{a}\n" for q, a in pairs)
@@ -37,7 +37,7 @@ def test_reads_what_was_written(tmp_path, pairs, data):
 
 
 def test_indices(tmp_path):
-    """Any integer of NumPy will do; beyond the end there is nothing."""
+    """Accepts NumPy integers and rejects indices out of range."""
     write_questions(tmp_path / "m.txt", [Question("a?", "1"), Question("b?", "2")])
     questions = TextQuestions(tmp_path / "m.txt")
     assert questions[np.int64(1)] == ("b?", "2")
@@ -47,7 +47,7 @@ def test_indices(tmp_path):
 
 
 def test_travels_to_another_process(tmp_path):
-    """The copy maps the file itself, and notices if it is another one by now."""
+    """The unpickled copy maps the file again and detects a change of size."""
     path = tmp_path / "m.txt"
     write_questions(path, [Question(f"{i}?", str(i)) for i in range(200)])
     questions = TextQuestions(path)
@@ -60,7 +60,7 @@ def test_travels_to_another_process(tmp_path):
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
-    """What goes wrong while writing leaves the old file, and no other."""
+    """A failed write leaves the old file and no temporary file."""
     path = tmp_path / "m.txt"
     write_questions(path, [Question("a?", "1")])
 
@@ -92,8 +92,8 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
         (b"a?\n1\n" + b"b" * 400 + b"\n2\n", "line 3: got 400 characters in the question"),
     ],
 )
-def test_damage_is_told_with_file_and_line(tmp_path, text, message):
-    """Whatever is wrong with a file is found when it is opened."""
+def test_damage_is_reported_with_file_and_line(tmp_path, text, message):
+    """Damage is found when the file is opened."""
     path = tmp_path / "module.txt"
     path.write_bytes(text)
     with pytest.raises(ValueError, match=re.escape(f"{path}, ") + message):
@@ -101,6 +101,6 @@ def test_damage_is_told_with_file_and_line(tmp_path, text, message):
 
 
 def test_a_missing_file(tmp_path):
-    """Python's own error is clear enough."""
+    """Python's own error is raised."""
     with pytest.raises(FileNotFoundError, match=r"none\.txt"):
         TextQuestions(tmp_path / "none.txt")
