@@ -54,7 +54,11 @@ def test_batches(config: Config, source: mathematics.Source, count: int) -> dict
 
 
 def _in_order(
-    source: mathematics.Source, count: int, split: mathematics.Split, modules: Sequence[str] | None, **sizes: Any
+    source: mathematics.Source,
+    count: int,
+    split: mathematics.Split,
+    modules: Sequence[str] | None,
+    **sizes: Any,
 ) -> mathematics.Batches:
     """Batches that have `count` questions of each module once."""
     return mathematics.Batches(Sampled(source, count), split, modules, shuffle=False, keep_last=True, **sizes)
