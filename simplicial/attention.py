@@ -184,7 +184,7 @@ class OneSimplicialAttention(nn.Module):
     def __call__(
         self,
         inputs: Float[Array, "*B N V"],
-        context: Float[Array, "*B M V"] | None = None,
+        context: Float[Array, "*#B M V"] | None = None,
         *,
         context_mask: Bool[Array, "*#B #M"] | None = None,
         mask: Bool[Array, "*#B #N #M"] | None = None,

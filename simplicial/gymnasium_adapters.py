@@ -112,7 +112,7 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         puzzle = vars(boxworld.puzzle_type(self._state))
         return np.asarray(self._observe(self._state)), {name: int(value) for name, value in puzzle.items()}
 
-    def step(self, action: int) -> tuple[UInt8[np.ndarray, "R W 3"], float, bool, bool, Infos]:
+    def step(self, action: int | np.integer) -> tuple[UInt8[np.ndarray, "R W 3"], float, bool, bool, Infos]:
         """Makes one move.
 
         Returns:

@@ -13,6 +13,7 @@ boards or a few lookups, so that a batch of thousands takes a few passes over me
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int8, Int32, Integer, UInt8
@@ -79,10 +80,10 @@ class PuzzleType:
         distractors: number of distractor boxes.
     """
 
-    solution_length: Int32[Array, "*batch"]
-    bridge_lock: Int32[Array, "*batch"]
-    bridge_key: Int32[Array, "*batch"]
-    distractors: Int32[Array, "*batch"]
+    solution_length: Int32[Array | np.ndarray, "*batch"]
+    bridge_lock: Int32[Array | np.ndarray, "*batch"]
+    bridge_key: Int32[Array | np.ndarray, "*batch"]
+    distractors: Int32[Array | np.ndarray, "*batch"]
 
 
 def puzzle_type(state: State) -> PuzzleType:

@@ -105,7 +105,7 @@ def test_gradients_are_those_of_the_transcription(num_virtual):
         variables = perturbed(initialised(agent))
 
         def loss(variables):
-            output: Any = agent.apply(variables, observation)
+            output: Any = agent.apply(variables, jnp.asarray(observation))
             return jnp.sum(output.logits**2) + output.value**2
 
         gradient = on_host(jax.grad(loss))(variables)
@@ -254,7 +254,7 @@ def test_other_sizes():
 
 def test_convolution_is_flax_convolution():
     """Equals `nn.Conv` with the same parameters."""
-    x = draw(0, 2, 3, 5, 6, 3).astype(np.float32)
+    x = jnp.asarray(draw(0, 2, 3, 5, 6, 3), jnp.float32)
     ours, theirs = Conv(7), nn.Conv(7, (2, 2), padding="VALID")
     variables = perturbed(ours.init(jax.random.key(1), x))
     got: Any = ours.apply(variables, x)

@@ -191,7 +191,7 @@ def test_landmarks_of_a_standard_board():
 
 
 def test_refuses(seen):
-    relational = BlockAttention(standard=seen[0].standard)
+    relational = BlockAttention(standard=jnp.asarray(seen[0].standard))
     with pytest.raises(ValueError, match="block: got no virtual entities"):
         analysis.virtual_maps(relational, BRIDGE)
     with pytest.raises(ValueError, match="block: got no 2-simplicial attention"):

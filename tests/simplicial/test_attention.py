@@ -85,7 +85,7 @@ def test_two_simplicial_attention_is_the_formula(heads):
 def test_keys_of_the_whole_batch_are_those_of_each_example():
     """Shared [M, V] and copies per example give the same values and gradients."""
     x, context = draw(1, 2, 3, 5, WIDTH), draw(2, 3, WIDTH)
-    mask = draw(3, 2, 3, 5, 3, 3) > -0.3
+    mask = jnp.asarray(draw(3, 2, 3, 5, 3, 3) > -0.3)
     module = two(2, 12, param_dtype=jnp.float64)
     variables, _ = made(module, x, context)
     probe = draw(4, 2, 3, 5, 12)
@@ -162,10 +162,10 @@ def test_causal_masks_hide_the_future():
 
 def test_nothing_allowed_gives_nothing():
     """A row with nothing allowed is 0, has no gradient, and does not affect other rows."""
-    x = draw(1, 2, 4, WIDTH)
+    x = jnp.asarray(draw(1, 2, 4, WIDTH))
     for module, keys in ((OneSimplicialAttention(2, 8), (1,)), (two(2, 12), (1, 1))):
         variables, apply = made(module, x)
-        mask = np.array([True, False, True, True]).reshape(4, *keys)
+        mask = jnp.array([True, False, True, True]).reshape(4, *keys)
         out = apply(variables, x, mask=mask)
         np.testing.assert_array_equal(out[:, 1], 0)
         others = np.array([0, 2, 3])

@@ -343,7 +343,7 @@ def changed(**arrays):
             (5, 1, 4),
             (5, 1),
             {"action": np.zeros((5, 1))},
-            r"trajectories.action .* two steps .* got \(5, 1\)",
+            r"trajectories.action: got shape \(5, 1\), expected .* two steps",
         ),
         (
             (9, 4),
@@ -354,9 +354,12 @@ def changed(**arrays):
     ],
 )
 def test_loss_refuses(logits, value, arrays, message):
-    trajectories = rollout.Trajectories(jnp.zeros((5, 9, 2)), **changed(**arrays))
     with pytest.raises(ValueError, match=message):
-        loss_of(jnp.zeros(logits), jnp.zeros(value), trajectories)
+        loss_of(
+            jnp.zeros(logits),
+            jnp.zeros(value),
+            rollout.Trajectories(jnp.zeros((5, 9, 2)), **changed(**arrays)),
+        )
 
 
 def test_optimizer_is_tensorflows_rmsprop():

@@ -211,8 +211,11 @@ def test_every_trajectory_is_learned_from_once():
     groups, each, steps, updates = 2, 6, 5, 3
     shape = (groups, each, steps)
     number = jnp.arange(groups * each * steps).reshape(shape)
-    arrays = dict.fromkeys(("action", "reward", "terminated", "truncated"), number)
-    parts = cut(rollout.Trajectories(number[..., None], number[..., None], **arrays), updates)
+    logits, flags = number[..., None].astype(jnp.float32), number < 0
+    trajectories = rollout.Trajectories(
+        number[..., None], logits, number, number.astype(jnp.float32), flags, flags
+    )
+    parts = cut(trajectories, updates)
     assert parts.observation.shape == (updates, 4, steps, 1)
     rows = {tuple(row) for row in np.asarray(number).reshape(-1, steps)}
     assert {tuple(row) for row in np.asarray(parts.action).reshape(-1, steps)} == rows
@@ -344,7 +347,8 @@ def test_program_refuses():
 
 
 def test_cut_refuses():
-    arrays = dict.fromkeys(("action", "reward", "terminated", "truncated"), jnp.zeros((2, 6, 5)))
-    trajectories = rollout.Trajectories(jnp.zeros((2, 6, 5, 3)), jnp.zeros((2, 6, 5, 4)), **arrays)
+    reward, flags = jnp.zeros((2, 6, 5)), jnp.zeros((2, 6, 5), bool)
+    logits, action = jnp.zeros((2, 6, 5, 4)), jnp.zeros((2, 6, 5), jnp.int32)
+    trajectories = rollout.Trajectories(jnp.zeros((2, 6, 5, 3)), logits, action, reward, flags, flags)
     with pytest.raises(ValueError, match=r"updates: got 4, expected a divisor of 6"):
         cut(trajectories, 4)

@@ -221,7 +221,7 @@ def test_a_perfect_player_has_ratio_one(boards):
     shortest = np.asarray([boxworld.shortest_solution(item(some, i)) for i in range(len(some.time))])
     solved = np.arange(len(shortest)) % 3 != 0
     steps = np.where(np.arange(len(shortest)) % 2 == 0, shortest, 3 * shortest)
-    played = win_rates.Played(solved=solved, died=~solved, steps=jnp.asarray(steps))
+    played = win_rates.Played(*map(jnp.asarray, (solved, ~solved, steps)))
     ratios = win_rates.solution_ratios(some, played)
     np.testing.assert_array_equal(np.isnan(ratios), ~solved)
     np.testing.assert_allclose(ratios[solved], np.where(np.arange(len(shortest)) % 2 == 0, 1, 3)[solved])
@@ -255,7 +255,7 @@ def test_probabilities_are_those_of_the_generator(config):
         ({"puzzles": []}, r"puzzles: got shape \(0,\), expected one or more \(L, s, t\)"),
         ({"puzzles": [(1, 0)]}, r"puzzles: got shape \(1, 2\)"),
         ({"puzzles": [(2, 3, 4)]}, r"\(2, 3, 4\), expected 1 <= s <= L"),
-        ({"puzzles": [(2, 1, 2)]}, r"t from L \+ 1 to 2L"),
+        ({"puzzles": [(2, 1, 2)]}, r"L \+ 1 <= t <= 2L"),
         ({"puzzles": [(2, 0, 3)]}, "or s = t = 0 without one"),
         ({"puzzles": [(0, 0, 0)]}, r"\(0, 0, 0\), expected a type that fits the board \(min_length"),
         ({"puzzles": [(4, 0, 0)]}, r"\(4, 0, 0\), expected a type that fits the board \(max_length=4.*slots"),

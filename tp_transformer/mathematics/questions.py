@@ -87,7 +87,7 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Callable[[]
     return flat
 
 
-def _third(level: int, entropy: tuple[float, float]) -> tuple[float, float]:
+def _third(level: int, entropy: tuple[int | float, int | float]) -> tuple[float, float]:
     """Returns the first, second or last third of a range of entropy: easy, medium, hard."""
     low, width = entropy[0], entropy[1] - entropy[0]
     return low + level / 3 * width, low + (level + 1) / 3 * width

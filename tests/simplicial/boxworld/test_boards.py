@@ -30,7 +30,7 @@ NO_LOCKS = np.full((1, 2), -1)
         (board({(2, 2): -1}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
         (board({(7, 5): 0}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
         (board({(0, 0): 3}), PALETTE, NO_LOCKS, r"\(0, 0\)"),
-        (board({(4, 5): 3, (5, 5): 4, (6, 5): 5}), PALETTE, NO_LOCKS, "three tiles"),
+        (board({(4, 5): 3, (5, 5): 4, (6, 5): 5}), PALETTE, NO_LOCKS, "three adjacent tiles"),
         (board({(6, y): 3 for y in range(6)}), PALETTE, NO_LOCKS, "8 loose keys"),
         (board({})[:, :8], PALETTE, NO_LOCKS, r"grid: got shape \(7, 8\), expected \(7, 9\)"),
         (board({}).astype(float), PALETTE, NO_LOCKS, "grid: got dtype float64, expected integers"),

@@ -224,15 +224,7 @@ def test_a_curriculum_is_a_batch_of_settings():
     """Leaves vary under vmap without compiling again: lengths 1, 2, 3 in parallel."""
     lengths = jnp.repeat(jnp.asarray([1, 2, 3]), 50)
     configs = boxworld.BRIDGE.replace(min_length=lengths, max_length=lengths)
-    axes = boxworld.BRIDGE.replace(
-        min_length=0,
-        max_length=0,
-        bridge_probability=None,
-        min_distractors=None,
-        max_distractors=None,
-        branch_length=None,
-        horizon=None,
-    )
+    axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, configs)
     states = jax.jit(jax.vmap(boxworld.reset, in_axes=(0, axes)))(
         jax.random.split(jax.random.key(0), 150), configs
     )

@@ -111,7 +111,8 @@ def with_the_gem_in_a_trap(state):
         for row in np.nonzero((state.grid == 0).any(1))[0]:
             grid[row, state.gem[0] + 1] = 20
         grid[y, x - 1] = 0
-    return dataclasses.replace(state, grid=grid, traps=np.full_like(state.traps, -1))
+    traps = jnp.full_like(state.traps, -1)
+    return dataclasses.replace(jax.tree.map(jnp.asarray, state), grid=jnp.asarray(grid), traps=traps)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

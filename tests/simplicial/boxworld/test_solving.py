@@ -7,6 +7,7 @@ import itertools
 import random
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -131,6 +132,7 @@ def test_traps_are_not_opened_and_not_needed():
 def test_a_truncated_episode_has_no_solution_and_a_batch_is_refused():
     """A finished episode gives None, a batch raises."""
     states = jax.device_get(RESET(jax.random.key(0), 2, boxworld.BRIDGE))
-    assert boxworld.solve(dataclasses.replace(some(states, 0), truncated=np.bool_(True))) is None
+    state = jax.tree.map(jnp.asarray, some(states, 0))
+    assert boxworld.solve(dataclasses.replace(state, truncated=jnp.bool_(True))) is None
     with pytest.raises(ValueError, match=r"got a batch with grid \(2, 7, 9\)"):
         boxworld.solve(states)
