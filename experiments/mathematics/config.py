@@ -110,7 +110,7 @@ class DataConfig:
     directory: str = ""
     modules: tuple[str, ...] = ()
     extrapolation: tuple[str, ...] = ()
-    split: str = mathematics.TRAIN
+    split: mathematics.Split = mathematics.TRAIN
     train: int = 3000
     test: int = 200
     seed: int = 0

@@ -31,11 +31,11 @@ class Sampled:
     source: mathematics.Source
     count: int
 
-    def modules(self, split: str) -> tuple[str, ...]:
+    def modules(self, split: mathematics.Split) -> tuple[str, ...]:
         """Returns the source's modules of a split."""
         return self.source.modules(split)
 
-    def questions(self, split: str, module: str) -> mathematics.Questions:
+    def questions(self, split: mathematics.Split, module: str) -> mathematics.Questions:
         """Returns at most `count` of the source's questions."""
         questions = self.source.questions(split, module)
         if not 0 < self.count < len(questions):
@@ -54,7 +54,11 @@ def test_batches(config: Config, source: mathematics.Source, count: int) -> dict
 
 
 def _in_order(
-    source: mathematics.Source, count: int, split: str, modules: Sequence[str] | None, **sizes: Any
+    source: mathematics.Source,
+    count: int,
+    split: mathematics.Split,
+    modules: Sequence[str] | None,
+    **sizes: Any,
 ) -> mathematics.Batches:
     """Returns unshuffled batches that contain `count` questions of each module once."""
     return mathematics.Batches(Sampled(source, count), split, modules, shuffle=False, keep_last=True, **sizes)

@@ -87,11 +87,11 @@ def test_a_mistake_in_a_config_is_named(change, message):
         (BoardConfig(min_length=4, max_length=4), "max_length=4.*slots"),
         (
             BoardConfig(world="standard", bridge_probability=0.5),
-            "bridge_probability must be 0 for a Gem with one lock",
+            "bridge_probability: got 0.5, expected 0 for a Gem with one lock",
         ),
         (
             BoardConfig(world="standard", min_distractors=-1, max_distractors=-1),
-            "min_distractors must be a whole number of at least 0",
+            "min_distractors: got -1, expected an integer of at least 0",
         ),
     ],
 )

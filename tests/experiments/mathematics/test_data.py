@@ -48,7 +48,7 @@ def test_a_set_is_made_and_made_again_as_it_was(tmp_path):
 
 
 def test_a_name_that_does_not_exist_is_told_with_the_nearest():
-    with pytest.raises(ValueError, match=r"got 'numbers__gdc'; the nearest are numbers__gcd"):
+    with pytest.raises(ValueError, match=r"got 'numbers__gdc', expected a known name such as numbers__gcd"):
         data.chosen(["numbers__gdc"], train=3, test=1, seed=0)
 
 

@@ -122,9 +122,9 @@ def test_without_test_questions_those_asked_are_clustered(run):
 
 def test_what_cannot_be_clustered_is_told(run):
     trained = load(run)
-    with pytest.raises(ValueError, match="head is 5, expected one of 2"):
+    with pytest.raises(ValueError, match="head: got 5, expected 0 to 1"):
         clusters_of(trained, head=5)
-    with pytest.raises(ValueError, match="k is 9999"):
+    with pytest.raises(ValueError, match="k: got 9999"):
         clusters_of(trained, k=9999)
     with pytest.raises(ValueError, match="clusters: got None"):
         solve.Solver(trained, None).picture([QUESTION])

@@ -44,9 +44,9 @@ def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written
     empty = tmp_path / "empty"
     empty.mkdir()
     mistakes = {
-        (f"--config.data.directory={empty}",): "directory must have at least one of the folders",
+        (f"--config.data.directory={empty}",): "expected at least one of the folders",
         ("--config.data.buckets=('20x4',)", "--config.data.train=30", "--config.data.test=2"): (
-            "buckets must have room for every question"
+            "expected room for question"
         ),
     }
     workdir = tmp_path / "run"
@@ -154,7 +154,7 @@ def test_dropout_takes_part_in_training_alone():
 
 def test_drawn_questions_of_another_kind_are_not_taken(tmp_path):
     train.open_questions(small(), tmp_path)
-    with pytest.raises(runtime.WorkdirError, match=r"config.data: .*holds another set"):
+    with pytest.raises(runtime.WorkdirError, match=r"config.data: .*contains another set"):
         train.main(with_data(seed=1), workdir=tmp_path)
 
 
