@@ -54,7 +54,7 @@ def encoder_decoder(
     length: int,
     inputs: Bool[Array, "B I"],
     attention_mask: Bool[Array, "B T"] | None = None,
-) -> Bool[Array, "B 1 T I+T"]:
+) -> Bool[Array, "B 1 T C"]:
     """Returns the mask of the decoder of Figure 4(d): real input tokens, then the causal target."""
     batch, count = inputs.shape
     target = decoder(length, None, attention_mask)

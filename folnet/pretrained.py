@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -57,9 +57,9 @@ class Pretrained:
         write_whole(Path(directory) / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
 
     @classmethod
-    def from_pretrained(
-        cls: Any, directory: str | os.PathLike[str], *, key: jax.Array | None = None, **changes: Any
-    ) -> tuple[Self, dict[str, Any]]:
+    def from_pretrained[M: nn.Module](
+        cls: type[M], directory: str | os.PathLike[str], *, key: jax.Array | None = None, **changes: Any
+    ) -> tuple[M, dict[str, Any]]:
         """Loads the model in a directory and its parameters.
 
         The model may have been saved from another class: heads that this class lacks are left out, and with
@@ -74,7 +74,8 @@ class Pretrained:
           ValueError: If a file is missing or damaged, with its name; or if parameters do not fit, all listed.
         """
         config, architecture = read_config(directory)
-        model = cls(config.replace(**changes))
+        make: Any = cls  # a dataclass, which `nn.Module` itself is not
+        model = make(config.replace(**changes))
         path = Path(directory) / WEIGHTS_FILE
         try:
             table = safetensors.numpy.load_file(path)

@@ -6,7 +6,7 @@ of the Transformers they are compared with. Heads read only the shared settings.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import jax.numpy as jnp
 
@@ -89,16 +89,16 @@ class ModelConfig:
         _check_pretrain_loss(self.pretrain_loss)
         _check_dtype(self.dtype)
 
-    def replace(self, **changes: Any) -> Self:
+    def replace[C: ModelConfig](self: C, **changes: Any) -> C:
         """Returns a copy with some fields changed; raises ValueError for unknown names and bad values."""
-        return type(self).from_dict({**self.to_dict(), **changes})
+        return self.from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields in a form that JSON can represent."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+    def from_dict[C: ModelConfig](cls: type[C], fields: Mapping[str, Any]) -> C:
         """Builds settings from fields and defaults; raises ValueError if any is unknown or unfit."""
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(fields) - known):

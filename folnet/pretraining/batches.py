@@ -90,8 +90,8 @@ class PretrainingBatches:
         Raises:
             ValueError: If an argument is wrong.
         """
-        self.objective = objective
-        self.cut = cut or ("middle" if objective == "sop" else "sentence")
+        self.objective: Objective = objective
+        self.cut: Cut = cut or ("middle" if objective == "sop" else "sentence")
         check_objective(objective, self.cut, windows)
         if not len(windows):
             raise ValueError("windows: got none, expected at least one")

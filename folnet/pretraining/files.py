@@ -25,8 +25,9 @@ from folnet.writing import write_whole
 
 MANIFEST, VOCABULARY = "pretraining.json", "vocab.txt"
 SplitName = Literal["train", "held_out"]
-SPLITS: tuple[SplitName, ...] = get_args(SplitName)
-TRAIN, HELD_OUT = SPLITS
+TRAIN: SplitName = "train"
+HELD_OUT: SplitName = "held_out"
+SPLITS: tuple[str, ...] = get_args(SplitName)
 
 _HEADER = struct.Struct("<IIHH")  # place, count, tokens, starts; followed by the arrays, two bytes per item
 _LEAST = 2  # minimum number of tokens in a window

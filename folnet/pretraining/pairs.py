@@ -76,7 +76,7 @@ def segment_of(tokens: np.ndarray, starts: np.ndarray, size: int, rng: np.random
     return tokens[start : start + size]
 
 
-def check_objective(objective: Objective, where: Cut, windows: Windows) -> None:
+def check_objective(objective: str, where: str, windows: Windows) -> None:
     """Raises ValueError unless the windows have what an objective needs."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective: got {objective!r}, expected one of {', '.join(map(repr, OBJECTIVES))}")

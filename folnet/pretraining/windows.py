@@ -59,8 +59,8 @@ class Windows(abc.ABC):
     room: int
     """Maximum number of tokens in a window."""
 
-    packing: Packing
-    """How the windows were filled."""
+    packing: str
+    """How the windows were filled, one of `PACKINGS` (from a file, so not checked)."""
 
     vocabulary: str
     """The `fingerprint` of the tokenizer that produced the tokens."""
@@ -107,7 +107,7 @@ class MemoryWindows(Windows):
         return found
 
 
-def check_packing(packing: Packing, length: int, short_fraction: float, vocab_size: int) -> None:
+def check_packing(packing: str, length: int, short_fraction: float, vocab_size: int) -> None:
     """Raises ValueError for wrong arguments of `make_windows`."""
     if packing not in PACKINGS:
         raise ValueError(f"packing: got {packing!r}, expected one of {', '.join(map(repr, PACKINGS))}")

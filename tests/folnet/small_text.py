@@ -43,7 +43,7 @@ def corpus() -> tuple[Listed, WordPieceTokenizer, dict[int, tuple[int, int]], li
 
 @functools.cache
 def split(
-    length: int = 32, packing: str = "document", short_fraction: float = 0.0, held_out: float = 0.0
+    length: int = 32, packing: Packing = "document", short_fraction: float = 0.0, held_out: float = 0.0
 ) -> Split:
     """Its windows."""
     documents, tokenizer, *_ = corpus()

@@ -190,7 +190,7 @@ def test_bool(gated):
     hidden = np.maximum(affine(v, *gate), 0) * hidden if gated else np.maximum(hidden, 0)
     want = affine(hidden, *second)
     maps = [Affine(*single(*m)) for m in (first, second, gate)]
-    options = {"activation": "relu", "gate": maps[2] if gated else None}
+    options: dict[str, Any] = {"activation": "relu", "gate": maps[2] if gated else None}
     got = call(lambda v: operators.boolean(v, *maps[:2], over=over_features, **options), v)
     close(got, want)
     pairs = np.moveaxis(v, -1, 1)[..., None]  # one y for each x

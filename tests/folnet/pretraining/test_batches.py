@@ -267,7 +267,7 @@ def test_grain_goes_on_where_it_was():
     for step in range(3):
         assert equal(next(iterator), made(step))
     state = iterator.get_state()
-    again = iter(batches(16).dataset(threads=1, ahead=1))
+    again: Any = iter(batches(16).dataset(threads=1, ahead=1))
     again.set_state(state)
     assert equal(next(again), made(3))
     assert sum(1 for _ in made.dataset(5)) == 5
