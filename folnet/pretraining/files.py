@@ -27,7 +27,7 @@ MANIFEST, VOCABULARY = "pretraining.json", "vocab.txt"
 SplitName = Literal["train", "held_out"]
 TRAIN: SplitName = "train"
 HELD_OUT: SplitName = "held_out"
-SPLITS: tuple[str, ...] = get_args(SplitName)
+SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
 _HEADER = struct.Struct("<IIHH")  # place, count, tokens, starts; followed by the arrays, two bytes per item
 _LEAST = 2  # minimum number of tokens in a window
@@ -51,7 +51,7 @@ class Manifest:
     short_fraction: float
     held_out: float
     seed: int
-    splits: dict[str, list[dict[str, int]]] = dataclasses.field(default_factory=dict)
+    splits: dict[SplitName, list[dict[str, int]]] = dataclasses.field(default_factory=dict)
     """When finished: for each split and file, its `shard`, `windows`, `tokens` and `documents`."""
 
     @property

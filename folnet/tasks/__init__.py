@@ -72,5 +72,5 @@ __all__ = [
 def open_task(name: str) -> Task[Any, Any]:
     """Returns a task by its name; raises ValueError listing the names if there is no such task."""
     if name not in TASKS:
-        raise ValueError(f"task: got {name!r}, expected one of {', '.join(TASKS)}")
+        raise ValueError(f"task: got {name!r}, expected one of {', '.join(map(repr, TASKS))}")
     return TASKS[name]

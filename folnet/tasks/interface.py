@@ -126,7 +126,8 @@ class Task[E, F](abc.ABC):
         wanted = self.splits if splits is None else splits
         if unknown := [split for split in wanted if split not in self.splits]:
             raise ValueError(
-                f"split: got {unknown[0]!r}, expected one of {', '.join(self.splits)} for {self.name}"
+                f"split: got {unknown[0]!r}, expected one of {', '.join(map(repr, self.splits))} "
+                f"for {self.name}"
             )
         directory = Path(directory).expanduser()
         missing = [split for split in wanted if self.find(directory, split) is None]

@@ -80,7 +80,7 @@ METRICS: Mapping[str, Callable[[ArrayLike, ArrayLike], float]] = {
 def require(names: Sequence[str]) -> None:
     """Raises ImportError if scikit-learn is needed and missing, ValueError for an unknown metric."""
     if unknown := [name for name in names if name not in METRICS]:
-        raise ValueError(f"metric: got {unknown[0]!r}, expected one of {', '.join(METRICS)}")
+        raise ValueError(f"metric: got {unknown[0]!r}, expected one of {', '.join(map(repr, METRICS))}")
     if set(names) - {"pearson", "spearman"}:
         _sklearn()
 

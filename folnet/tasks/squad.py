@@ -197,14 +197,14 @@ def _checked(question: Question, impossible: Any, where: str) -> Question:
 def _list(owner: Any, name: str, where: str) -> Sequence[Any]:
     found = owner.get(name) if isinstance(owner, Mapping) else None
     if not isinstance(found, list):
-        raise ValueError(f"{where}: missing, expected a list {name!r}")
+        raise ValueError(f"{where}: got no list {name!r}, expected one")
     return found
 
 
 def _text(owner: Any, name: str, where: str) -> str:
     found = owner.get(name) if isinstance(owner, Mapping) else None
     if not isinstance(found, str):
-        raise ValueError(f"{where}: missing, expected a text {name!r}")
+        raise ValueError(f"{where}: got no text {name!r}, expected one")
     return found
 
 

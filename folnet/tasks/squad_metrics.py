@@ -69,7 +69,7 @@ def scores(
             wrong one.)
     """
     if metric not in METRICS:
-        raise ValueError(f"metric: got {metric!r}, expected one of {', '.join(METRICS)}")
+        raise ValueError(f"metric: got {metric!r}, expected one of {', '.join(map(repr, METRICS))}")
     if not questions:
         raise ValueError("questions: got none, expected at least one")
     if missing := [question.index for question in questions if question.index not in predictions]:

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from folnet.pretraining.documents import Listed
-from folnet.pretraining.windows import Split, prepare
+from folnet.pretraining.windows import Packing, Split, prepare
 from folnet.tokenization import CONTINUATION, SPECIAL_TOKENS, WordPieceTokenizer
 
 LENGTHS = (400, 37, 230, 118, 5, 700, 61, 333, 129, 250)
