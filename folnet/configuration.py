@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
+from folnet import affine
 from folnet.settings import ModelConfig, check_buckets, expect_integer, misfit
 
 UNARY_OPERATORS: Mapping[str, str] = {"j": "join", "m": "mu", "c": "cjoin"}
@@ -16,7 +17,7 @@ BINARY_OPERATORS: Mapping[str, str] = {"a": "assoc", "t": "trans", "p": "prod"}
 """Letters of the operators whose conclusions are binary atoms (Table 2)."""
 
 RelativePosition = Literal["folnet", "t5", "none"]
-Activation = Literal["gelu", "relu", "implication", "reglu"]
+Activation = Literal[affine.Activation, "reglu"]
 CJoin = Literal["released", "paper"]
 Remat = Literal[
     "none",

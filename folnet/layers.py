@@ -80,14 +80,23 @@ class ReasonerLayer(nn.Module):
         return self.add((unary, relation), concluded, relation_mask, deterministic)
 
     @nn.nowrap
-    def mixed(self, conclusions: Mapping[str, Callable[[], jax.Array]]) -> tuple[jax.Array | None, ...]:
+    def mixed(
+        self, conclusions: Mapping[str, Callable[[], jax.Array]]
+    ) -> tuple[jax.Array | None, jax.Array | None]:
         """Returns each branch's sum of its mixers' conclusions, in order; None if it has no mixers."""
-        return tuple(
+        unary, relation = (
             functools.reduce(operator.add, [conclusions[name]() for name in names]) if names else None
             for names in (self.config.unary_operators, self.config.binary_operators)
         )
+        return unary, relation
 
-    def add(self, atoms, concluded, relation_mask=None, deterministic=True):
+    def add(
+        self,
+        atoms: tuple[Float[Array, "B X D1"], Float[Array, "B D2 X C"]],
+        concluded: tuple[Float[Array, "B X D1"] | None, Float[Array, "B D2 X C"] | None],
+        relation_mask: Bool[Array, "#B 1 #X #C"] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B X D1"], Float[Array, "B D2 X C"]]:
         """Adds a stage's conclusions to the residual streams; None stands for no conclusion."""
         unary, relation = (
             old if new is None else old + self.dropout(new, deterministic=deterministic)

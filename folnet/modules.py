@@ -97,7 +97,14 @@ class Join(_Mixer):
         """Projects the premise, by the operator's own projection or the one given."""
         return self.heads((premise or self.premise)(others))
 
-    def conclude(self, relation, premise, *, mask=None, deterministic=True) -> Float[Array, "B X D1"]:
+    def conclude(
+        self,
+        relation: Float[Array, "B D2 X A"],
+        premise: Float[Array, "B A H S"],
+        *,
+        mask: Bool[Array, "#B 1 #X #A"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B X D1"]:
         kernel, dropout = self.kernel(relation), self._dropout(deterministic)
         return self.writer(self._merge(operators.join(kernel, premise, mask=mask, dropout=dropout)))
 
@@ -137,7 +144,14 @@ class CJoin(_Mixer):
         logits = logits.reshape(*logits.shape[:2], self.config.head_size, self.config.num_attention_heads)
         return logits.transpose(0, 2, 3, 1)
 
-    def conclude(self, relation, kernel_logits, *, mask=None, deterministic=True) -> Float[Array, "B X D1"]:
+    def conclude(
+        self,
+        relation: Float[Array, "B D2 X A"],
+        kernel_logits: Float[Array, "B S H A"],
+        *,
+        mask: Bool[Array, "#B 1 #X #A"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B X D1"]:
         operator = operators.cjoin if self.config.cjoin == "paper" else operators.cjoin_released
         premise, dropout = self.premise(relation), self._dropout(deterministic)
         return self.writer(self._merge(operator(kernel_logits, premise, mask=mask, dropout=dropout)))
@@ -164,7 +178,9 @@ class Assoc(_Operator):
         # The released code divides both by S^(1/4), so that float16 does not overflow. bfloat16 cannot.
         return self.heads(kernel * self.config.head_size**-0.5), self.heads(premise)
 
-    def conclude(self, kernel, premise) -> Float[Array, "B D2 X Y"]:
+    def conclude(
+        self, kernel: Float[Array, "B X H S"], premise: Float[Array, "B Y H S"]
+    ) -> Float[Array, "B D2 X Y"]:
         return self.writer(operators.assoc(kernel, premise))
 
 
@@ -199,7 +215,14 @@ class Trans(_Mixer):
     def read(self, others: Float[Array, "B D2 A Y"]) -> Float[Array, "B D2 A Y"]:
         return over_predicates(others, Affine(self.reader.weight[:, self.config.relation_size :]))
 
-    def conclude(self, relation, premise, *, mask=None, deterministic=True) -> Float[Array, "B D2 X Y"]:
+    def conclude(
+        self,
+        relation: Float[Array, "B D2 X A"],
+        premise: Float[Array, "B D2 A Y"],
+        *,
+        mask: Bool[Array, "#B 1 #X #A"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B D2 X Y"]:
         logits = over_predicates(relation, Affine(self.reader.weight[:, : self.config.relation_size]))
         options = {"mask": mask, "implementation": self.config.trans_implementation}
         return self.writer(operators.trans(logits, premise, dropout=self._dropout(deterministic), **options))

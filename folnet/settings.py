@@ -6,12 +6,15 @@ of the Transformers they are compared with. Heads read only the shared settings.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import jax.numpy as jnp
 
 HeadActivation = Literal["gelu", "relu"]
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+
+C = TypeVar("C", bound="ModelConfig")
+"""The class of some settings. (A type parameter `C: ModelConfig` would be evaluated within that class.)"""
 
 MOST_LAYERS = 1000
 """Layers are built one by one, so a number from a damaged file could take practically forever."""
@@ -89,7 +92,7 @@ class ModelConfig:
         _check_pretrain_loss(self.pretrain_loss)
         _check_dtype(self.dtype)
 
-    def replace[C: ModelConfig](self: C, **changes: Any) -> C:
+    def replace(self: C, **changes: Any) -> C:
         """Returns a copy with some fields changed; raises ValueError for unknown names and bad values."""
         return self.from_dict({**self.to_dict(), **changes})
 
@@ -98,7 +101,7 @@ class ModelConfig:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict[C: ModelConfig](cls: type[C], fields: Mapping[str, Any]) -> C:
+    def from_dict(cls: type[C], fields: Mapping[str, Any]) -> C:
         """Builds settings from fields and defaults; raises ValueError if any is unknown or unfit."""
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(fields) - known):

@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
-from folnet.settings import ModelConfig, check_buckets, expect_integer
+from folnet.settings import HeadActivation, ModelConfig, check_buckets, expect_integer
 
 RelativePosition = Literal["none", "t5", "shaw"]
 RelationAttention = Literal["shaw", "bias"]
-Activation = Literal["gelu", "relu"]
+Activation = HeadActivation
 Remat = Literal["none", "nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable"]
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from folnet.kinship.arrays import QUERY, RELATION_VOCAB_SIZE, VOCAB_SIZE, Symbols, symbols
 from folnet.kinship.chains import add_distractors, draw_target, expand, stream
 from folnet.kinship.families import Tree, listed, tree
-from folnet.kinship.problems import DISTRACTORS, Problem
+from folnet.kinship.problems import DISTRACTORS, Kind, Problem
 from folnet.kinship.rules import (
     COMPOSITIONS,
     EDGES,
@@ -228,7 +228,8 @@ class Kinship:
             chain = expand(uniform, self._tree, family, target, length, **rules, unique=alone)
         if chain is None:
             return None
-        facts, kinds, people = chain.facts, ["chain"] * length, chain.people
+        facts, people = chain.facts, chain.people
+        kinds: list[Kind] = ["chain"] * length
         if not alone:
             distractors = {kind: getattr(self, kind) for kind in DISTRACTORS}
             added = add_distractors(uniform, self._tree, family, chain, **distractors)

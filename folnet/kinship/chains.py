@@ -12,6 +12,7 @@ from collections.abc import Callable, Set
 import numpy as np
 
 from folnet.kinship.families import Family, People, Tree, listed, pick
+from folnet.kinship.problems import Distractor
 from folnet.kinship.rules import NUM_EDGES, Fact, Pair, Step, conclusions
 
 _AHEAD = 128  # numbers drawn at a time, at a tenth of the cost per number
@@ -145,7 +146,7 @@ def add_distractors(
     supporting: int,
     irrelevant: int,
     disconnected: int,
-) -> list[tuple[str, tuple[Fact, ...]]] | None:
+) -> list[tuple[Distractor, tuple[Fact, ...]]] | None:
     """Draws true facts of the family that are not needed, each with people who are new to the story.
 
     For each of `supporting` facts of the chain, this adds a detour: two facts over a new person that compose
@@ -155,7 +156,7 @@ def add_distractors(
     Returns:
         Pairs of kind and facts; None if the family has too few people.
     """
-    added: list[tuple[str, tuple[Fact, ...]]] = []
+    added: list[tuple[Distractor, tuple[Fact, ...]]] = []
     people = chain.people
 
     def fact(x: int, y: int) -> Fact:
@@ -170,7 +171,8 @@ def add_distractors(
         once.remove(edge)
         people |= 1 << z
         added.append(("supporting", (fact(edge[0], z), fact(z, edge[2]))))
-    for kind in ["irrelevant"] * irrelevant + ["disconnected"] * disconnected:
+    others: list[Distractor] = ["irrelevant"] * irrelevant + ["disconnected"] * disconnected
+    for kind in others:
         free = family.members & ~people
         sides = (free, free)
         if kind == "irrelevant":

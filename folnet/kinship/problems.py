@@ -4,11 +4,16 @@ The people of a problem are numbered from 0 in random order, so numbers carry no
 """
 
 import dataclasses
+from typing import Literal, get_args
 
 from folnet.kinship.rules import RELATIONS, TARGETS, Fact, Step
 
-DISTRACTORS = ("supporting", "irrelevant", "disconnected")
+Distractor = Literal["supporting", "irrelevant", "disconnected"]
 """Kinds of facts that are not needed: detours, dead ends, facts about other people."""
+
+DISTRACTORS: tuple[Distractor, ...] = get_args(Distractor)
+
+Kind = Literal["chain", Distractor]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -18,7 +23,7 @@ class Problem:
     Attributes:
         num_people: number of people in the story, numbered 0 to num_people - 1.
         facts: the chain from x to y in order, then the distractors.
-        kinds: for each fact, "chain" or one of `DISTRACTORS`.
+        kinds: for each fact, "chain" or the kind of distractor.
         query: the two people of the question.
         answer: the relation, by number.
         proof: compositions that lead to the answer, in order.
@@ -26,7 +31,7 @@ class Problem:
 
     num_people: int
     facts: tuple[Fact, ...]
-    kinds: tuple[str, ...]
+    kinds: tuple[Kind, ...]
     query: tuple[int, int]
     answer: int
     proof: tuple[Step, ...]

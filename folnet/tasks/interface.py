@@ -133,9 +133,9 @@ class Task[E, F](abc.ABC):
         missing = [split for split in wanted if self.find(directory, split) is None]
         if missing:
             what = "; ".join(f"{split}: {self.looked_for(split)}" for split in missing)
-            state = "without" if directory.is_dir() else "which does not exist, without"
+            state = "" if directory.is_dir() else " (no such directory)"
             raise ValueError(
-                f"directory: got {directory}, {state} {self.name}'s {what}. Get it: {self.download}"
+                f"directory: got {directory}{state}, expected {self.name}'s {what}. Get it: {self.download}"
             )
 
 

@@ -96,15 +96,15 @@ def test_the_authors_files(tmp_path):
     assert {example.label for example in test} == {RELATIONS.index("aunt")}
     assert LONG.examples(folder, "train")[0].label == RELATIONS.index("wife")
     with pytest.raises(
-        ValueError, match=r"without clutrr234's validation: gen_train234_test2to10/validation\.csv\. Get"
+        ValueError, match=r"expected clutrr234's validation: gen_train234_test2to10/validation\.csv\. Get"
     ):
         LONG.check(tmp_path)
     (folder / "1.7_test.csv").unlink()
     with pytest.raises(
-        ValueError, match=r"without clutrr234's test: .*data_db9b8f04/1\.2_test\.csv \.\.\.\. Get it"
+        ValueError, match=r"expected clutrr234's test: .*data_db9b8f04/1\.2_test\.csv \.\.\.\. Get it"
     ):
         LONG.check(tmp_path, ["test"])
-    with pytest.raises(ValueError, match=r"without clutrr23's train: .*1\.2,1\.3_train\.csv"):
+    with pytest.raises(ValueError, match=r"expected clutrr23's train: .*1\.2,1\.3_train\.csv"):
         SHORT.check(tmp_path, ["train"])
 
 

@@ -101,7 +101,7 @@ def test_damage_is_named(tmp_path, text, error):
 def test_what_is_missing_and_what_is_no_prediction(tmp_path):
     """With addresses."""
     with pytest.raises(
-        ValueError, match=r"without squad2's train: train-v2\.0\.json.*curl .*dev-v2\.0\.json; or tfds"
+        ValueError, match=r"expected squad2's train: train-v2\.0\.json.*curl .*dev-v2\.0\.json; or tfds"
     ):
         SQUAD.check(tmp_path)
     path = small_tasks.write(tmp_path / "answers.json", '{"q0": 1}')
