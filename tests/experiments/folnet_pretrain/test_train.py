@@ -71,7 +71,7 @@ def test_the_papers_models_can_be_traced(preset, count):
             r"python -m experiments\.folnet_pretrain\.data .*--out=none/here",
         ),
         (lambda source: with_data(source.with_name("other.txt")), "nothing is there"),
-        (lambda source: with_data(source, new_vocabulary=20), "vocab_size must be at least"),
+        (lambda source: with_data(source, new_vocabulary=20), "vocab_size: got 20, expected at least"),
         (lambda source: with_model(source, vocab_size=40), "model.vocab_size=40 must be at least the"),
     ],
 )

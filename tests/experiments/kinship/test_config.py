@@ -55,8 +55,8 @@ def test_the_presets_of_an_accelerator_are_valid(preset):
         (with_data(train_lengths=(3, 2)), "data.train_lengths=(3, 2) must be some lengths, growing"),
         (with_data(train_lengths=()), "data.train_lengths=() must be some lengths, growing"),
         (with_data(form="speech"), "data.form: got 'speech', expected one of 'graph', 'text'"),
-        (with_data(irrelevant=9), "irrelevant is 9, expected 0 to 8"),
-        (with_data(held_out_pairs=45), "data.held_out_pairs: count is 45, expected 1 to 44"),
+        (with_data(irrelevant=9), "irrelevant: got 9, expected 0 to 8"),
+        (with_data(held_out_pairs=45), "data.held_out_pairs: count: got 45, expected 1 to 44"),
         (with_data(held_out_chains=1.0), "data.held_out_chains: fraction is 1.0"),
         (with_data(test_problems=0), "data.test_problems: got 0, expected at least 1"),
         (small(metric_lengths=(4, 5)), "metric_lengths=(4, 5) must be some of data.test_lengths=(2, 3, 4)"),
@@ -65,7 +65,7 @@ def test_the_presets_of_an_accelerator_are_valid(preset):
         (small(seed=2**31), "seed=2147483648 must be below 2147483648"),
         (small(steps=2**31), "must be at most 2^32 problems"),
         (small(b1=1.0), "b1=1.0 must be from 0 up to 1"),
-        (small(sizes=dataclasses.replace(SIZES, head_size=0)), "head_size is 0, expected an integer"),
+        (small(sizes=dataclasses.replace(SIZES, head_size=0)), "head_size: got 0, expected an integer"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_in_one_line(config, named):
