@@ -91,7 +91,7 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
     for flags, message in (
         ([], "data.directory: got data/16gb, expected prepared text. To prepare it, run: python -m"),
         (["--config.model.operators=jx.a"], "'x' is no operator"),
-        (["--config.model.width=3"], "config has no field model.width"),
+        (["--config.model.width=3"], "--config.model.width: no such field"),
     ):
         done = subprocess.run(
             [*command, *flags], cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True,
@@ -252,7 +252,7 @@ def test_a_stopped_run_continues_with_the_same_bits(source, tmp_path):
     again = train.main(config, workdir=tmp_path)["folnet"]
     assert again.step == straight.step == 4
     chex.assert_trees_all_equal(straight.params, again.params)
-    with pytest.raises(runtime.WorkdirError, match="schedule_steps: 4 there, 6 now"):
+    with pytest.raises(runtime.WorkdirError, match="schedule_steps: got 6, expected 4"):
         train.main(dataclasses.replace(config, steps=6, schedule_steps=0), workdir=tmp_path)
 
 
