@@ -152,5 +152,5 @@ def test_missing_files_are_reported(tmp_path):
 def test_a_vocabulary_must_fit_the_model():
     tokenizer = small_tasks.tokenizer()
     data.check_rows(tokenizer, tokenizer.vocab_size)
-    with pytest.raises(ValueError, match="expected at most model.vocab_size=99"):
+    with pytest.raises(ValueError, match=r"expected at most model\.vocab_size=99"):
         data.check_rows(tokenizer, 99)

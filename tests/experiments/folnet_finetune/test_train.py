@@ -129,7 +129,7 @@ def test_a_workdir_stays_with_its_data(rte, tmp_path):
     path.write_text(path.read_text().replace("it is a book", "it is a car", 1))
     data = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
     with pytest.raises(
-        runtime.WorkdirError, match=r"started with other data \(tokens of train changed since"
+        runtime.WorkdirError, match=r"other data \(tokens of train changed since"
     ):
         train.train(config, data, workdir)
     (tmp_path / "RTE/test.tsv").unlink()

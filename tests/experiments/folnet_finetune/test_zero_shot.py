@@ -108,7 +108,7 @@ def test_missing_files_are_reported_in_one_line(checkpoint, glue, tmp_path):
         zero_shot.run(values(tmp_path / "none", tmp_path / "data", tmp_path, tasks=["sst2"]))
     with pytest.raises(ValueError, match=r"--tasks: got 'wnli', expected some of 'mnli'"):
         zero_shot.run(values(checkpoint, glue, tmp_path, tasks=["wnli"]))
-    with pytest.raises(ValueError, match="--vocabulary: got .*vocab.txt, expected a file"):
+    with pytest.raises(ValueError, match=r"--vocabulary: got .*vocab\.txt, expected a file"):
         zero_shot.run(values(glue, glue, tmp_path))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nyes\n")
     with pytest.raises(ValueError, match="words must each be one piece"):
