@@ -141,7 +141,7 @@ def test_a_line_tells_a_run(finished):
 
 
 @pytest.mark.slow
-def test_mistakes_are_told_in_one_line_before_anything_is_written(tmp_path):
+def test_errors_are_reported_in_one_line_before_anything_is_written(tmp_path):
     command = [sys.executable, "-m", "experiments.kinship", f"--workdir={tmp_path / 'run'}"]
     command += ["--config=quick", "--config.model=jq.at"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
