@@ -22,8 +22,8 @@ def about() -> dict[str, Any]:
     kernels = importlib.util.find_spec("cuequivariance_ops_jax") is not None
     return {
         "kernels": "cuequivariance_ops_jax" if kernels else "not installed (plain JAX fallback)",
-        "not_compared": "triangle_multiplicative_update: LayerNorms and gates around a product without a "
-        "softmax; no weights make it trans",
+        "not_compared": "triangle_multiplicative_update: a product without a softmax, with LayerNorms and "
+        "gates, which cannot express trans",
     }
 
 

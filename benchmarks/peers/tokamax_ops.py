@@ -18,8 +18,8 @@ HEADS_INSIDE = (0, 2, 1, 3)
 def about() -> dict[str, Any]:
     """Returns facts for the record: what is not compared, and why."""
     return {
-        "not_compared": "triangle_multiplication: LayerNorms and gates around a product without a softmax; "
-        "no weights make it trans"
+        "not_compared": "triangle_multiplication: a product without a softmax, with LayerNorms and gates, "
+        "which cannot express trans"
     }
 
 

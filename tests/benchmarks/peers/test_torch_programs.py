@@ -67,7 +67,7 @@ def test_another_weight_is_seen():
 
 def test_parameters_of_one_side_only_are_refused():
     subject, _ = expected("TP attention")
-    with pytest.raises(ValueError, match="one side lacks .*role"):
+    with pytest.raises(ValueError, match=r"one side lacks .*role"):
         torch_running.TorchProgram(subject, torch.nn.Linear(2, 2), compiled=False)
 
 
