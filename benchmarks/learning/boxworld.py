@@ -1,7 +1,7 @@
 """Both agents on the small board of `quick`: fractions solved, beside those of a random policy."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -10,13 +10,14 @@ from benchmarks import machine, records
 from benchmarks.records import Line
 from experiments import boxworld, runtime
 from experiments.boxworld import figures
+from experiments.boxworld.config import Kind
 
 AGENTS = ("simplicial", "relational")
 
 
 def configure(config: boxworld.Config, agent: str) -> boxworld.Config:
     """The preset with an agent."""
-    config.agent.kind = agent
+    config.agent.kind = cast(Kind, agent)
     return config
 
 

@@ -122,6 +122,8 @@ def check_types(config: Any, prefix: str = "") -> None:
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value, hint = getattr(config, field.name), hints[field.name]
+        if choices := _choices(hint):
+            one_of(f"{prefix}{field.name}", value, choices)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             check_types(value, f"{prefix}{field.name}.")
         elif not _fits(value, hint):
@@ -149,6 +151,15 @@ def from_dict[Config](cls: type[Config], values: typing.Mapping[str, Any], prefi
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """Returns the values that a `Literal`, or an optional one, allows; () for other annotations."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    parts = typing.get_args(hint) if is_union else (hint,)
+    if not any(typing.get_origin(part) is typing.Literal for part in parts):
+        return ()
+    return tuple(value for part in parts for value in typing.get_args(part) or (None,))
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import jax
 from absl import app, flags, logging
@@ -24,6 +24,8 @@ from experiments.runtime.looping import NonFiniteLoss, Preempted
 from experiments.runtime.workdir import WorkdirError, config_lines
 
 flags.disclaim_key_flags()  # --help lists the flags under the experiment, not under this module
+# ml_collections knows no Literal; `RunConfig.validate` checks the value.
+config_flags.register_flag_parser_for_type(Literal, flags.ArgumentParser())
 
 
 def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoReturn:

@@ -49,9 +49,9 @@ def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     released.parent.mkdir()
     (tmp_path / "second-agent").rename(released)
     behind = tmp_path / "others" / "relational"
-    assert bursts.take_up(experiment, None, tmp_path / "first-agent", behind) == first.run
+    assert bursts.resume(experiment, None, tmp_path / "first-agent", behind) == first.run
     assert bursts.step_of(behind) == first.step
-    bursts.take_up(experiment, None, released, behind)
+    bursts.resume(experiment, None, released, behind)
     assert bursts.step_of(behind) == second.step
     assert bursts.step_of(behind.with_name("relational-1")) == first.step
 
@@ -68,13 +68,13 @@ def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     devices = summary["devices"]
     where = {"platform": devices["platform"], "chip": devices["kind"], "versions": summary["versions"]}
     machine.write(found / "machine.json", {**where, "date": "2026-11-22"})
-    told = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
+    printed = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
     target = tmp_path / "collected" / "boxworld" / "relational"
-    assert told == [f"{target}: step {second.step}"]
+    assert printed == [f"{target}: step {second.step}"]
     (found / "boxworld" / "relational").rename(tmp_path / "away")
     (tmp_path / "first-agent").rename(found / "boxworld" / "relational")
-    told = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
-    assert told == [f"{target}: kept, at step {second.step}; this folder's is at {first.step}"]
+    printed = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
+    assert printed == [f"{target}: kept, at step {second.step}; this folder's is at {first.step}"]
 
     # A weight that was changed on the way is noticed.
     file = found / "boxworld" / "relational" / "state.safetensors"
@@ -104,20 +104,20 @@ def test_a_run_goes_on_from_what_was_collected(tmp_path, monkeypatch):
         return whole(dataclasses.replace(config, session_seconds=seconds), workdir)
 
     monkeypatch.setattr(bursts.kinship_train, "train", cut)
-    told = bursts.burst_of_kinship(results, tmp_path / "runs", found / "kinship", 1e4)
-    assert told.startswith("1 runs finished; accelerator-bert-0 is at step 2")
+    printed = bursts.burst_of_kinship(results, tmp_path / "runs", found / "kinship", 1e4)
+    assert printed.startswith("1 runs finished; accelerator-bert-0 is at step 2")
     (line,) = records.read(found / "kinship")
     assert (line["model"], line["steps"]) == ("j.a", 6)
     devices = line["devices"]
     where = {"platform": devices["platform"], "chip": devices["kind"], "versions": line["versions"]}
     machine.write(found / "machine.json", {**where, "date": "2026-11-22"})
-    told = list(collect.collect(found, tmp_path / "results", tmp_path / "tables"))
-    assert told[-1] == f"{results / 'unfinished' / 'accelerator-bert-0'}: step 2"
+    printed = list(collect.collect(found, tmp_path / "results", tmp_path / "tables"))
+    assert printed[-1] == f"{results / 'unfinished' / 'accelerator-bert-0'}: step 2"
     assert (results / "learning.md").exists()
 
     # Another machine, with nothing but the results: the same end as in one go.
-    told = bursts.burst_of_kinship(results, tmp_path / "others", tmp_path / "more" / "kinship", 1e4)
-    assert told == "1 runs finished"
+    printed = bursts.burst_of_kinship(results, tmp_path / "others", tmp_path / "more" / "kinship", 1e4)
+    assert printed == "1 runs finished"
     (line,) = records.read(tmp_path / "more" / "kinship")
     straight = whole(base.for_model("bert"), None)
     assert line["params_sha256"] == straight.summary["params_sha256"]

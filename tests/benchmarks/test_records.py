@@ -21,7 +21,9 @@ def test_every_module_is_of_an_experiment():
 
 
 def test_an_unknown_experiment_is_refused():
-    with pytest.raises(launching.app.UsageError, match="--only: got 'boxwurld', expected some of boxworld, "):
+    with pytest.raises(
+        launching.app.UsageError, match="got 'boxwurld', expected some of 'boxworld', "
+    ):
         launching.chosen(learning, ["boxwurld"])
 
 

@@ -19,8 +19,8 @@ def test_overhead_is_what_is_over_the_work_of_one_device():
     rows = {(row["case"], row["parallel"], row["devices"]): row for row in scaling.tabulate(rounds)}
     assert len(rows) == 2 * 3 * 2
     assert rows["nothing", "jit", 4]["overhead_seconds"]["median"] == 3e-3
-    assert "ABOVE" in scaling.told(rows["nothing", "jit", 4])
-    assert "within" in scaling.told(rows["nothing", "jit", 1])
+    assert "ABOVE" in scaling.format_row(rows["nothing", "jit", 4])
+    assert "within" in scaling.format_row(rows["nothing", "jit", 1])
     over = rows["quick", "pmap", 4]["overhead_seconds"]
     assert (over["least"], over["median"], over["greatest"]) == pytest.approx((-0.1, 0.0, 0.1))
     assert "overhead_seconds" not in rows["quick", "jit", 1]

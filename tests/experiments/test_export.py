@@ -90,9 +90,12 @@ def test_the_program_exports_a_released_agent(tmp_path):
     alone = small_exports.run_alone(path, "--describe")
     assert json.loads(alone.stdout)["source"]["step"] == 480
     for wrong, message in (
-        ([f"--run={tmp_path}", f"--to={path}"], "holds no trained model"),
-        ([f"--run={RELEASED}", f"--to={path}", "--sharding=rows:2"], "mesh='rows:2' must be like"),
-        ([f"--run={RELEASED}", f"--to={path}", "--kernels=h200"], "has none to choose, expected portable"),
+        ([f"--run={tmp_path}", f"--to={path}"], "no trained model"),
+        ([f"--run={RELEASED}", f"--to={path}", "--sharding=rows:2"], "mesh: got 'rows:2'"),
+        (
+            [f"--run={RELEASED}", f"--to={path}", "--kernels=h200"],
+            "got h200, expected portable for this agent",
+        ),
         ([f"--run={RELEASED}", f"--to={path}", "--length=7"], "has no length"),
     ):
         done = program(*wrong)
@@ -159,7 +162,7 @@ def test_eight_devices_give_what_one_gives(name, weights, tmp_path):
         np.testing.assert_allclose(array, wanted[name][:5], rtol=1e-4, atol=1e-5)
     ran = small_exports.run_alone(path, stdin=five, devices=4)
     assert ran.returncode == 2
-    assert "exported for 8 devices (data:4,model:2), and there are 4" in ran.stderr
+    assert "devices: got 4, expected 8 (data:4,model:2)" in ran.stderr
 
 
 @pytest.mark.slow
@@ -202,10 +205,10 @@ def test_a_batch_that_the_devices_do_not_divide_is_refused(tmp_path):
     path = tmp_path / "m.jaxmodel"
     told = export_model(small_exports.SUMS, path, Options(sharding={"data": 64, "model": 4}))
     assert told["sharding"]["devices"] == 256
-    with pytest.raises(run_exported.Refused, match=r"for 256 devices \(data:64,model:4\), and there are 1"):
+    with pytest.raises(run_exported.Refused, match=r"devices: got 1, expected 256 \(data:64,model:4\)"):
         run_exported.load(path)
     model = run_exported.Model.__new__(run_exported.Model)
     model.manifest, model.inputs = told, {one["name"]: one for one in told["inputs"]}
-    with pytest.raises(run_exported.Refused, match="batch is 96, expected a multiple of 64"):
+    with pytest.raises(run_exported.Refused, match="batch: got 96, expected a multiple of 64"):
         model.prepare({"ids": np.ones((96, 4), np.int32)})
     assert (model.batch_step, model.batch_room) == (64, None)

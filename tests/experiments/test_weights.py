@@ -60,13 +60,13 @@ def test_results_are_told_in_rows():
 @pytest.mark.parametrize("config", [Config(task="parity", cell=CellConfig(name="lstm"))])
 def test_a_folder_without_its_files_is_told(tmp_path, config):
     settings = tmp_path / "config.json"
-    with pytest.raises(ValueError, match="holds no trained model"):
+    with pytest.raises(ValueError, match="no trained model"):
         weights.card(tmp_path)
     settings.write_text(json.dumps(dataclasses.asdict(config)), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"has no state\.safetensors: a card is of a released run"):
+    with pytest.raises(ValueError, match=r"got no state\.safetensors, expected a released run"):
         weights.card(tmp_path)
     (tmp_path / packing.STATE).write_bytes(b"")
-    with pytest.raises(ValueError, match="has no summary of a finished run"):
+    with pytest.raises(ValueError, match="no summary of a finished run"):
         weights.card(tmp_path)
     with pytest.raises(runtime.CheckpointError, match="cannot be read"):
         releasing.restore(tmp_path, weights.abstract_state(tmp_path))
@@ -94,5 +94,5 @@ def test_as_a_user_starts_it(tmp_path):
     ).read_text(encoding="utf-8")
     failed = call(f"--pack={tmp_path}", f"--to={tmp_path / 'other'}")
     assert failed.returncode == 1
-    assert "holds no trained model" in failed.stderr
-    assert "need --to" in call(f"--pack={tmp_path}").stderr
+    assert "no trained model" in failed.stderr
+    assert "--to: got None" in call(f"--pack={tmp_path}").stderr

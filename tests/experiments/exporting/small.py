@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.boxworld import load as boxworld_load
+from experiments.boxworld.config import Kind
 from experiments.exporting import Exportable, Input, Output, run_exported
 from experiments.folnet_pretrain import load as folnet_load
 from experiments.llrnn import config as llrnn_configs
@@ -62,7 +63,7 @@ SUMS = Exportable(
 
 
 @functools.cache
-def agent(kind: str = "simplicial") -> Exportable:
+def agent(kind: Kind = "simplicial") -> Exportable:
     """An agent; its function is that of `experiments.boxworld`."""
     config = small_boxworld.small()
     config.agent.kind = kind

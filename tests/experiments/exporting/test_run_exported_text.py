@@ -22,7 +22,7 @@ def test_characters_are_those_of_the_vocabulary():
     noise[:, 0] = mathematics.START
     answers = codec.decode({}, {"tokens": noise})
     assert [answer["text"] for answer in answers] == list(map(mathematics.DEFAULT.decode, noise))
-    with pytest.raises(Refused, match="text has 'ß', which is not one of"):
+    with pytest.raises(Refused, match="text: got 'ß', expected characters of"):
         codec.encode(["ß"])
 
 
@@ -77,5 +77,5 @@ def test_masks_are_filled_with_the_likeliest_words():
     first, second = codec.decode(inputs, {"words": logits, "other": np.array([1, 2])})
     assert first["masks"][0][:2] == [["cat", 0.75], ["dog", 0.25]]
     assert (len(second["masks"]), second["other"]) == (2, 2)
-    with pytest.raises(Refused, match="text has 7 tokens, expected at most 6"):
+    with pytest.raises(Refused, match="text: got 7 tokens, expected at most 6"):
         codec.encode(["cat dog cat dog cat"])

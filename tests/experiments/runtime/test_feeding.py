@@ -81,7 +81,7 @@ def test_a_late_shape_is_noted(capsys):
     regression.main(config, sample=None, batches=lambda step: widened(step // 2))
     told = capsys.readouterr().err
     assert told.count("compiled in") == 1
-    assert told.count("compiled for another shape in") == 1
+    assert told.count("compiled for a new batch shape in") == 1
 
 
 def test_a_resumed_run_of_several_shapes_is_the_same_run(tmp_path):

@@ -249,7 +249,7 @@ def test_parameters_that_are_not_finite_are_not_saved_though_the_loss_still_is(t
     def broken(step):
         return jnp.where(step == 19, jnp.inf, 0.05)
 
-    with pytest.raises(runtime.NonFiniteLoss, match="parameters are not at step 20") as caught:
+    with pytest.raises(runtime.NonFiniteLoss, match="a parameter is not at step 20") as caught:
         fit(quick(), workdir=tmp_path, optimizer=optax.sgd(broken))
     assert caught.value.checkpoint is None
     assert not list((tmp_path / "checkpoints").glob("*")) if (tmp_path / "checkpoints").exists() else True
@@ -267,7 +267,7 @@ def test_sigterm_saves_at_the_end_of_the_interval(straight, tmp_path):
 
     config.eval_every = 10
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(runtime.Preempted, match=r"at step 30 of 60; saved in .*checkpoints.30"):
+    with pytest.raises(runtime.Preempted, match=r"at step 30 of 60; saved to .*checkpoints.30"):
         fit(config, workdir=tmp_path, evaluate=evaluate)
     assert signal.getsignal(signal.SIGTERM) is before
     assert fit(config, workdir=tmp_path).summary["params_sha256"] == straight[1].summary["params_sha256"]
@@ -276,21 +276,21 @@ def test_sigterm_saves_at_the_end_of_the_interval(straight, tmp_path):
 def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
     workdir = tmp_path / "run"
     mistakes = {
-        r"batch\['x'\] has shape \(15, 4\).*batch_size=16": {
+        r"batch\['x'\]: got shape \(15, 4\).*batch_size=16": {
             "sample": lambda key, step: {"x": jnp.zeros((15, 4))}
         },
-        "exactly one of sample and batches": {"batches": host_batch},
-        r"numerator of the loss's sums has shape \(16,\)": {
+        "sample, batches: got both, expected exactly one": {"batches": host_batch},
+        r"loss: got numerator of shape \(16,\)": {
             "loss": lambda params, batch, key: runtime.Sums(batch["x"].sum(1) * params["bias"][0], 16)
         },
-        "loss must return runtime.Sums, got tuple": {
+        "loss: got a result of type tuple, expected runtime.Sums": {
             "loss": lambda params, batch, key: (params["bias"].sum(), 16)
         },
-        "may not be named grad_norm": {
+        "loss: got metrics grad_norm, expected unreserved": {
             "loss": lambda params, batch, key: runtime.Sums(params["bias"].sum(), 16, {"grad_norm": (1.0, 1)})
         },
-        "parallel='gpu' is not one of jit, shard_map, pmap": {"parallel": "gpu"},
-        "accumulate=3 must be at least 1 and divide a device's rows of a batch, 16": {"accumulate": 3},
+        "parallel: got 'gpu', expected one of 'jit', 'shard_map', 'pmap'": {"parallel": "gpu"},
+        "accumulate: got 3, expected a divisor of 16, the rows of a batch per device": {"accumulate": 3},
         "extra of the same structure": {
             "init_extra": lambda key: jnp.zeros(3),
             "sample": lambda key, step, params, extra: ({"x": jnp.zeros((16, 4))}, jnp.zeros(4)),
@@ -303,10 +303,10 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
 
 
 def test_a_host_batch_of_the_wrong_size_is_refused():
-    with pytest.raises(ValueError, match=r"batch\['x'\] has shape \(15, 4\)"):
+    with pytest.raises(ValueError, match=r"batch\['x'\]: got shape \(15, 4\)"):
         fit(quick(), sample=None, batches=lambda step: {"x": np.zeros((15, 4), np.float32)})
 
 
 def test_evaluate_must_return_numbers():
-    with pytest.raises(ValueError, match="'eval/bias' must be a single number"):
+    with pytest.raises(ValueError, match=r"'eval/bias': got .*, expected a scalar"):
         fit(quick(), evaluate=lambda params: params)

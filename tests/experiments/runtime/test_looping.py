@@ -123,7 +123,7 @@ def test_a_bad_step_ends_the_run_with_its_number(tmp_path):
 
 def test_a_bad_config_is_refused_before_anything_is_written_and_the_engine_is_closed(tmp_path):
     engine = Counting()
-    with pytest.raises(ValueError, match="checkpoint_every=5 must be a multiple of log_every=4"):
+    with pytest.raises(ValueError, match="checkpoint_every: got 5, expected a multiple of log_every=4"):
         runtime.loop(config(checkpoint_every=5), engine, workdir=tmp_path / "run")
     assert engine.closed
     assert not (tmp_path / "run").exists()

@@ -22,4 +22,4 @@ def test_it_is_said_once(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert not optional.can_draw()
     assert not optional.can_draw()
-    assert capsys.readouterr().err == "no pictures are drawn: matplotlib is not installed\n"
+    assert capsys.readouterr().err == "skipping figures: matplotlib is not installed\n"

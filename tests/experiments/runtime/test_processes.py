@@ -164,7 +164,7 @@ def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, vic
         _, errors = started[1 - victim].communicate(timeout=100)
         assert time.monotonic() - killed < 60
     assert started[1 - victim].returncode != 0
-    assert "start all of them again with the same command" in errors
+    assert "start all processes again with the same command" in errors
     assert str(checkpoints) in errors
     before = max(saved())
 
@@ -182,8 +182,8 @@ def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, vic
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("disagreeing", "not started alike:\n  process 1 has lr=0.2 where process 0 has lr=0.1"),
-        ("apart", "must be on a file system that all processes share"),
+        ("disagreeing", "different settings:\n  process 1: got lr=0.2, expected lr=0.1 as in process 0"),
+        ("apart", "must be on a file system shared by all processes"),
     ],
 )
 def test_processes_that_do_not_fit_together_all_say_so(tmp_path, what, message):
@@ -216,12 +216,15 @@ def test_surroundings_that_have_several_processes(environment, expected):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("auto", "host:1"), "coordinator_address alone do not connect processes: num_processes, process_id"),
-        (("auto", "host", 2, 0), "coordinator_address='host' must be HOST:PORT"),
-        (("auto", "host:1", 2, 2), "process_id=2 must be from 0 up to num_processes=2"),
-        (("auto", "host:1", 0, 0), "num_processes=0 must be at least 1"),
-        (("off", "host:1", 2, 0), "distributed=off leaves nothing to connect"),
-        (("maybe",), "distributed='maybe' is not one of auto, on, off"),
+        (
+            ("auto", "host:1"),
+            "num_processes, process_id: got none, .* coordinator_address is given",
+        ),
+        (("auto", "host", 2, 0), "coordinator_address: got 'host', expected HOST:PORT"),
+        (("auto", "host:1", 2, 2), "process_id: got 2, expected 0 <= process_id < num_processes=2"),
+        (("auto", "host:1", 0, 0), "num_processes: got 0, expected at least 1"),
+        (("off", "host:1", 2, 0), "distributed: got 'off', expected no address"),
+        (("maybe",), "distributed: got 'maybe', expected one of 'auto', 'on', 'off'"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_before_anything_is_connected(arguments, message):
@@ -231,7 +234,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_connected(argu
 
 def test_a_number_of_the_environment_that_is_none_is_refused(monkeypatch):
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
-    with pytest.raises(ValueError, match="JAX_NUM_PROCESSES='two'"):
+    with pytest.raises(ValueError, match="JAX_NUM_PROCESSES: got 'two'"):
         processes.connect("auto", "host:1")
 
 
