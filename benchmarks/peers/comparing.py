@@ -7,7 +7,7 @@ forward or forward and backward; its inputs and outputs are in our layout, so th
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,9 @@ from flax import traverse_util
 
 from benchmarks import timing
 
-DIRECTIONS = ("forward", "gradient")
-TOLERANCE = {"forward": 1e-4, "gradient": 1e-3}
+Direction = Literal["forward", "gradient"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+TOLERANCE: Mapping[Direction, float] = {"forward": 1e-4, "gradient": 1e-3}
 """Tolerance of float32 results relative to ours; the record has the actual differences.
 
 For the forward pass it bounds the maximum difference. Gradients are discontinuous: among a million ReLUs, one
@@ -54,6 +55,9 @@ class Subject:
         return tuple(i for i, x in enumerate(self.inputs) if np.issubdtype(x.dtype, np.floating))
 
 
+Which = Literal["inputs", "outputs"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """A library's array layout: for each array our axes in its order, or None for the same order."""
@@ -61,7 +65,7 @@ class Layout:
     inputs: tuple[tuple[int, ...] | None, ...] = ()  # one per input; () keeps all
     outputs: tuple[tuple[int, ...] | None, ...] = ()  # one per output; () keeps all
 
-    def to_peer(self, arrays: Sequence[np.ndarray], which: str) -> tuple[np.ndarray, ...]:
+    def to_peer(self, arrays: Sequence[np.ndarray], which: Which) -> tuple[np.ndarray, ...]:
         """Returns our "inputs" or "outputs" in the library's layout, contiguous."""
         axes = getattr(self, which) or (None,) * len(arrays)
         return tuple(
@@ -69,7 +73,7 @@ class Layout:
             for x, a in zip(arrays, axes, strict=True)
         )
 
-    def to_ours(self, number: int, array: np.ndarray, which: str) -> np.ndarray:
+    def to_ours(self, number: int, array: np.ndarray, which: Which) -> np.ndarray:
         """Returns one of the library's "inputs" or "outputs" in our layout."""
         axes = (getattr(self, which) or (None,) * (number + 1))[number]
         return array if axes is None else array.transpose(np.argsort(axes))
@@ -78,14 +82,14 @@ class Layout:
 class Program(Protocol):
     """A library's implementation of a subject."""
 
-    def call(self, direction: str) -> Callable[[], Any]:
+    def call(self, direction: Direction) -> Callable[[], Any]:
         """Returns a function that computes the subject once, including everything a user's step includes.
 
         `jax.block_until_ready` must accept its result.
         """
         ...
 
-    def arrays(self, direction: str, result: Any) -> dict[str, np.ndarray]:
+    def arrays(self, direction: Direction, result: Any) -> dict[str, np.ndarray]:
         """Returns a call's arrays in our layout by name: "output 0", "gradient of input 0" or "... PATH"."""
         ...
 
@@ -111,7 +115,7 @@ class JaxProgram:
         cotangents = self.layout.to_peer(subject.cotangents(), "outputs")
         self.params, self.inputs, self.cotangents = jax.tree.map(jnp.asarray, (*arrays, cotangents))
 
-    def call(self, direction: str) -> Callable[[], Any]:
+    def call(self, direction: Direction) -> Callable[[], Any]:
         """Returns a call of the compiled function with its arrays as arguments."""
 
         def forward(params, inputs):
@@ -135,7 +139,7 @@ class JaxProgram:
         compiled = jax.jit(gradient).lower(self.params, self.inputs, self.cotangents).compile()
         return lambda: compiled(self.params, self.inputs, self.cotangents)
 
-    def arrays(self, direction: str, result: Any) -> dict[str, np.ndarray]:
+    def arrays(self, direction: Direction, result: Any) -> dict[str, np.ndarray]:
         """Returns outputs and gradients by name, in our layout."""
         outputs, (params, inputs) = (result, ({}, ())) if direction == "forward" else result
         found = {
@@ -172,7 +176,7 @@ class Apart(NamedTuple):
     where: str
     norm: float
 
-    def judged(self, direction: str) -> float:
+    def judged(self, direction: Direction) -> float:
         """Returns the difference that `TOLERANCE` bounds."""
         return self.greatest if direction == "forward" else self.norm
 
@@ -217,7 +221,7 @@ def _sizes(array: np.ndarray) -> tuple[float, float]:
 
 def measure(
     subject: Subject,
-    direction: str,
+    direction: Direction,
     programs: Mapping[str, Callable[[], Program]],
     *,
     blocks: int = 5,

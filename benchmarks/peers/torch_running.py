@@ -8,7 +8,7 @@ import numpy as np
 import torch  # pyrefly: ignore[missing-import]
 from torch import nn  # pyrefly: ignore[missing-import]
 
-from benchmarks.peers.comparing import Layout, Subject
+from benchmarks.peers.comparing import Direction, Layout, Subject
 
 
 def setup() -> torch.device:
@@ -94,7 +94,7 @@ class TorchProgram:
         ]
         self.queued = device.type == "cuda"
 
-    def call(self, direction: str) -> Callable[[], Any]:
+    def call(self, direction: Direction) -> Callable[[], Any]:
         """Returns a call: forward under `no_grad`, or a gradient, which first clears the previous one."""
         leaves = [self.inputs[i] for i in self.differentiable]
 
@@ -117,7 +117,7 @@ class TorchProgram:
     def _waiting(self, result):
         return Queued(result) if self.queued else result
 
-    def arrays(self, direction: str, result: Any) -> dict[str, np.ndarray]:
+    def arrays(self, direction: Direction, result: Any) -> dict[str, np.ndarray]:
         """Returns the outputs and the gradients of the last call, in our layout."""
 
         def numpy(tensor):

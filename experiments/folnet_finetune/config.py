@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 
 import jax
 import optax
@@ -15,17 +15,18 @@ from experiments.folnet_finetune.grid import (
     NO_SWEEP,
     SWEEP_16GB,
     SWEEP_160GB,
-    SWEEPS,
     TABLE_9,
     GridConfig,
     Setting,
+    Sweep,
     column,
 )
 from experiments.folnet_pretrain.parts import ModelConfig
 from folnet import tasks
 from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE
 
-KEEP_CHOSEN, KEEP_ALL = "chosen", "all"
+KEEP_CHOSEN: Final = "chosen"
+KEEP_ALL: Final = "all"
 OF_ANY_MODEL = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dtype", "remat")
 """The fields of `model` that may be set for a checkpoint, too."""
 
@@ -104,9 +105,9 @@ class Config(runtime.RunConfig):
     log_every: int = 50
     predict: bool = True
     seeds: int = 1
-    sweep: str = NO_SWEEP
+    sweep: Sweep = NO_SWEEP
     grid: GridConfig = dataclasses.field(default_factory=GridConfig)
-    keep: str = runtime.resumable(KEEP_CHOSEN)
+    keep: Literal["chosen", "all"] = runtime.resumable(KEEP_CHOSEN)
 
     def validate(self) -> None:
         """Checks all fields, as `RunConfig.validate` does, also before the number of steps is known.
@@ -115,8 +116,7 @@ class Config(runtime.RunConfig):
         """
         runtime.config.check_types(self)
         runtime.one_of("task", self.task, tasks.TASKS)
-        runtime.one_of("sweep", self.sweep, SWEEPS)
-        runtime.one_of("keep", self.keep, (KEEP_CHOSEN, KEEP_ALL))
+
         zero = ("steps", "eval_every", "checkpoint_every", "length", "lr", "eps", "weight_decay", "clip")
         one = ("epochs", "batch_size", "log_every", "accumulate", "eval_batch_size", "seeds")
         for name in (*zero, *one):

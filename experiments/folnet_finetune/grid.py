@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from folnet import tasks
 
-NO_SWEEP, SWEEP_16GB, SWEEP_160GB = "none", "16gb", "160gb"
-SWEEPS = (NO_SWEEP, SWEEP_16GB, SWEEP_160GB)
+NO_SWEEP: Final = "none"
+SWEEP_16GB: Final = "16gb"
+SWEEP_160GB: Final = "160gb"
+Sweep = Literal["none", "16gb", "160gb"]
 
 
 class Setting(NamedTuple):

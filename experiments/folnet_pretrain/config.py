@@ -4,14 +4,15 @@ Each preset's docstring gives the expected result, the hardware and the running 
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import optax
 
 from experiments import runtime
 from experiments.folnet_pretrain import optimizer
-from experiments.folnet_pretrain.parts import FOLNET, NONE, TRANSFORMER, DataConfig, ModelConfig
+from experiments.folnet_pretrain.parts import FOLNET, NONE, TRANSFORMER, Baseline, DataConfig, ModelConfig
 from folnet import FOLNetConfig, table3
+from folnet.pretraining import Objective
 from folnet.transformer import matched_to
 
 BERT_ROW = 2
@@ -52,11 +53,11 @@ class Config(runtime.RunConfig):
     batch_size: int = 131_072
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
-    baseline: str = NONE
+    baseline: Baseline = NONE
     baseline_lr: float = 0.0
     row: int = 0
     lr: float = 1e-2
-    schedule: str = "linear"
+    schedule: optimizer.ScheduleName = "linear"
     schedule_steps: int = 0
     warmup: float = 0.01
     b1: float = 0.9
@@ -84,13 +85,12 @@ class Config(runtime.RunConfig):
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected 0 <= {name} < 1")
         if not 0 <= self.warmup <= 1:
             raise ValueError(f"warmup: got {self.warmup}, expected a fraction from 0 to 1")
-        runtime.one_of("schedule", self.schedule, optimizer.SCHEDULES)
         if self.schedule != "constant" and 0 < self.schedule_steps < self.steps:
             raise ValueError(
                 f"steps: got {self.steps}, expected at most schedule_steps={self.schedule_steps}, where the "
                 f"learning rate of schedule={self.schedule!r} reaches 0"
             )
-        runtime.one_of("baseline", self.baseline, (NONE, TRANSFORMER))
+
         resolved = self.resolved()
         resolved.data.validate()
         longest = resolved.model.max_position_embeddings
@@ -131,7 +131,7 @@ class Config(runtime.RunConfig):
             fields = ("operators", "relation_size", "relation_intermediate_size", "relative_position")
             changes = {name: getattr(row, name) for name in (*fields, "absolute_position")}
             model = dataclasses.replace(self.model, **changes)
-            objective = row.pretrain_loss.removeprefix("MLM.").lower()
+            objective = cast(Objective, row.pretrain_loss.removeprefix("MLM.").lower())
         data = dataclasses.replace(self.data, objective=objective)
         steps = self.schedule_steps or self.steps
         return dataclasses.replace(self, schedule_steps=steps, model=model, data=data)

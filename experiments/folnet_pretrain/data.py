@@ -46,7 +46,7 @@ from folnet.pretraining.files import (
     write_windows,
 )
 from folnet.pretraining.sources import open_documents
-from folnet.pretraining.windows import PACKINGS, check_packing, make_windows
+from folnet.pretraining.windows import PACKINGS, Packing, check_packing, make_windows
 from folnet.tokenization import WordPieceTokenizer
 
 _MOST_FILES, _LEAST_DOCUMENTS = 256, 1000
@@ -59,7 +59,7 @@ def prepare(
     tokenizer: WordPieceTokenizer,
     *,
     length: int = 128,
-    packing: str = "document",
+    packing: Packing = "document",
     short_fraction: float = 0.0,
     held_out: float = 0.005,
     seed: int = 0,
@@ -136,7 +136,7 @@ def prepare(
             for shard in _make(job, missing, processes):
                 progress.update(len(job.range(shard)))
         made = list(map(_counts, parts))
-        splits = {split: [part[split] for part in made] for split in SPLITS}
+        splits: dict[str, list[dict[str, int]]] = {split: [part[split] for part in made] for split in SPLITS}
         finished = dataclasses.replace(wanted, splits=splits)
         if not any(part["windows"] for part in finished.splits[TRAIN]):
             raise ValueError(f"documents: got no text in {documents.name} to train on, expected some")

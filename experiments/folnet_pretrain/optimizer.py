@@ -12,7 +12,7 @@ while Table 8 of the paper says 0.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,8 @@ from jaxtyping import Array, Float, Int
 
 from experiments import runtime
 
-SCHEDULES = ("released", "linear", "constant")
+ScheduleName = Literal["released", "linear", "constant"]
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 ESCAPING = ("bias", "scale")
 """Names of parameters without decay: biases, and (as in BERT) the scales of a Transformer's LayerNorms."""
 
@@ -60,7 +61,9 @@ def decays(params: Any) -> Any:
     )
 
 
-def schedule(kind: str, lr: float, steps: int, warmup: float = 0.01) -> Callable[[Any], Float[Array, ""]]:
+def schedule(
+    kind: ScheduleName, lr: float, steps: int, warmup: float = 0.01
+) -> Callable[[Any], Float[Array, ""]]:
     """Returns the learning rate as a function of the update's number t, counted from 0.
 
     Every schedule increases linearly over the first W = warmup * steps updates; update t has the rate

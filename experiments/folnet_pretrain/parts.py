@@ -2,16 +2,26 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from experiments import runtime
 from folnet import FOLNetConfig, FOLNetForPreTraining, pretraining
+from folnet.configuration import Activation, CJoin, Remat
+from folnet.configuration import RelativePosition as FOLNetPosition
+from folnet.pretraining import Cut, Objective, Packing
 from folnet.pretraining.files import MANIFEST, Manifest
 from folnet.tokenization import WordPieceTokenizer
+from folnet.transformer_configuration import RelativePosition as TransformerPosition
 from folnet.transformer_configuration import TransformerConfig
 
-FOLNET, TRANSFORMER, NONE = "folnet", "transformer", "none"
-ARCHITECTURES = (FOLNET, TRANSFORMER)
+FOLNET: Final = "folnet"
+TRANSFORMER: Final = "transformer"
+NONE: Final = "none"
+Architecture = Literal["folnet", "transformer"]
+Baseline = Literal["none", "transformer"]
+RelativePosition = Literal[FOLNetPosition, TransformerPosition]
+"""The choices of both architectures; `ModelConfig.settings` checks the choice for the model's own."""
+CutOrDefault = Literal["", Cut]
 
 
 @dataclasses.dataclass
@@ -26,7 +36,7 @@ class ModelConfig:
         vocab_size: rows of the word embeddings; at least the size of the text's vocabulary.
     """
 
-    name: str = FOLNET
+    name: Architecture = FOLNET
     vocab_size: int = 30528
     hidden_size: int = 768
     relation_size: int = 64
@@ -37,20 +47,20 @@ class ModelConfig:
     relation_intermediate_size: int = 256
     operators: str = "jmc.atp"
     max_distance: int = 64
-    relative_position: str = "folnet"
+    relative_position: RelativePosition = "folnet"
     absolute_position: bool = False
     max_position_embeddings: int = 512
-    activation: str = "gelu"
-    cjoin: str = "released"
+    activation: Activation = "gelu"
+    cjoin: CJoin = "released"
     diagonal_link: bool = False
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     dtype: str = "float32"
-    remat: str = "none"
+    remat: Remat = "none"
 
     def settings(self, pretrain_loss: str = "MLM") -> FOLNetConfig | TransformerConfig:
         """Returns the settings of the model's class; raises ValueError for an invalid field."""
-        runtime.one_of("model.name", self.name, ARCHITECTURES)
+        runtime.one_of("model.name", self.name, get_args(Architecture))
         kind = FOLNetConfig if self.name == FOLNET else TransformerConfig
         known = {field.name for field in dataclasses.fields(kind)}
         fields = {name: value for name, value in dataclasses.asdict(self).items() if name in known}
@@ -65,7 +75,7 @@ class ModelConfig:
 
     def as_transformer(self, **changes: Any) -> "ModelConfig":
         """Returns the config of a Transformer like BERT with these widths and layers, and with `changes`."""
-        bert = {"name": TRANSFORMER, "relative_position": "none", "absolute_position": True}
+        bert: dict[str, Any] = {"name": TRANSFORMER, "relative_position": "none", "absolute_position": True}
         if self.remat == "relation_boolean":
             bert["remat"] = "none"  # a Transformer has no relations to rematerialize
         return dataclasses.replace(self, **(bert | changes))
@@ -104,11 +114,11 @@ class DataConfig:
     source: str = pretraining.PYTHON
     new_vocabulary: int = 1500
     held_out: float = 0.2
-    packing: str = "document"
+    packing: Packing = "document"
     length: int = 128
     lowercase: bool = True
-    objective: str = "sop"
-    cut: str = ""
+    objective: Objective = "sop"
+    cut: CutOrDefault = ""
     mask_rate: float = 0.15
     whole_words: bool = False
     dynamic: bool = True
@@ -132,7 +142,7 @@ class DataConfig:
     def validate(self) -> None:
         """Checks the fields without reading the text; raises ValueError for an invalid one."""
         runtime.one_of("data.objective", self.objective, pretraining.OBJECTIVES)
-        runtime.one_of("data.cut", self.cut, ("", *pretraining.CUTS))
+        runtime.one_of("data.cut", self.cut, get_args(CutOrDefault))
         runtime.one_of("data.packing", self.packing, pretraining.PACKINGS)
         runtime.at_least("data.length", self.length, 8)
         if not 0 < self.mask_rate <= 1:

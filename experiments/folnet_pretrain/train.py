@@ -47,7 +47,8 @@ def main(
     """
     config = config.resolved()
     text = open_text(config, workdir)
-    configs, results = {config.model.name: config}, {}
+    configs: dict[str, Config] = {config.model.name: config}
+    results: dict[str, runtime.FitResult] = {}
     results[config.model.name] = first = train(config, text, workdir, parallel)
     if config.session_seconds and not config.is_over(first.step, first.train_seconds):
         return results  # the session's time is up; running the command again continues

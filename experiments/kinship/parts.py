@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Generator, Iterator
+from typing import Final, Literal, get_args
 
 from experiments import runtime
 from experiments.kinship.inputs import Room
@@ -13,7 +14,9 @@ BERT, T5, RELATION_AWARE = "bert", "t5", "relation_aware"
 TRANSFORMERS = (BERT, T5, RELATION_AWARE)
 WITHOUT_RELATIONS = (BERT, T5)
 """Models that cannot take relations between pairs, so they read a graph as tokens."""
-GRAPH, TEXT = FORMS = ("graph", "text")
+GRAPH: Final = "graph"
+TEXT: Final = "text"
+Form = Literal["graph", "text"]
 TEST_SEED = 2**31
 """Test problems have this seed or larger ones, training problems smaller ones."""
 
@@ -85,7 +88,7 @@ class DataConfig:
         test_problems: number of problems in each test.
     """
 
-    form: str = GRAPH
+    form: Form = GRAPH
     train_lengths: tuple[int, ...] = (2, 3)
     test_lengths: tuple[int, ...] = tuple(kinship.LENGTHS)
     supporting: int = 0
@@ -134,7 +137,7 @@ class DataConfig:
 
     def validate(self) -> None:
         """Checks all fields; raises ValueError for an invalid one."""
-        runtime.one_of("data.form", self.form, FORMS)
+        runtime.one_of("data.form", self.form, get_args(Form))
         for name, least in {"test_problems": 1, "held_out_seed": 0, "pool": 0}.items():
             runtime.at_least(f"data.{name}", getattr(self, name), least)
         for name in ("train_lengths", "test_lengths"):

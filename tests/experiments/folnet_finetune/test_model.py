@@ -115,7 +115,7 @@ def test_unsuitable_checkpoints_are_reported_in_one_line(checkpoint, tmp_path):
         assert "\n" not in line
         return line
 
-    assert "expected the settings of a FOLNet, but it is not there" in misfit()
+    assert "got no such file, expected the settings of a FOLNet" in misfit()
     target.write_text(settings)
     assert "model.safetensors: file not found" in misfit()
     (tmp_path / pretrained.WEIGHTS_FILE).write_bytes(b"not one")
@@ -126,9 +126,9 @@ def test_unsuitable_checkpoints_are_reported_in_one_line(checkpoint, tmp_path):
     assert "does not match config.json: folnet.embeddings" in line
     assert line.endswith(" more")
     target.write_text(settings.replace('"model_type": "folnet"', '"model_type": "bert"'))
-    assert "model_type is 'bert'" in misfit()
+    assert "got model_type 'bert'" in misfit()
     target.write_text(settings)
-    assert "model.dtype is 'int8'" in misfit(dtype="int8")
+    assert "model.dtype: got 'int8'" in misfit(dtype="int8")
     target.write_text(settings.replace('"absolute_position": false', '"absolute_position": true'))
     config = small(tmp_path, length=17)
     assert "length: got 17, expected at most 16" in model.misfits(config)[0]

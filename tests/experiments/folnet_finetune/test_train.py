@@ -57,7 +57,7 @@ def test_missing_files_are_reported_before_anything_is_compiled(tmp_path, monkey
     with pytest.raises(runtime.WorkdirError) as raised:
         train.main(config, workdir=tmp_path / "run")
     message = str(raised.value)
-    assert "nowhere does not exist; it lacks rte's train: RTE/train.tsv; validation: RTE/dev.tsv" in message
+    assert "without rte's train: RTE/train.tsv; validation: RTE/dev.tsv" in message
     assert "Get it: curl -LO" in message
     assert f"checkpoint: got {tmp_path / 'none'}, expected a directory" in message
     assert "\n" not in message
@@ -77,7 +77,7 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
         "--config=rte", f"--workdir={tmp_path / 'run'}",
     ]  # fmt: skip
     for flags, message in (
-        (["--config.data_dir=/nowhere"], "data_dir: directory /nowhere does not exist; it lacks rte's train"),
+        (["--config.data_dir=/nowhere"], "data_dir: directory: got /nowhere, which does not exist"),
         ([f"--config.data_dir={tmp_path}", *scratch], "dev.tsv, line 5: 2 columns, expected 4"),
         (
             ["--config.sweep=16gb", "--config.grid.lr=(0.1,)", "--config.grid.warmup=(2.0,)"],
@@ -128,9 +128,7 @@ def test_a_workdir_stays_with_its_data(rte, tmp_path):
     path = tmp_path / "RTE/train.tsv"
     path.write_text(path.read_text().replace("it is a book", "it is a car", 1))
     data = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
-    with pytest.raises(
-        runtime.WorkdirError, match=r"other data \(tokens of train changed since"
-    ):
+    with pytest.raises(runtime.WorkdirError, match=r"other data \(tokens of train changed since"):
         train.train(config, data, workdir)
     (tmp_path / "RTE/test.tsv").unlink()
     data = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))

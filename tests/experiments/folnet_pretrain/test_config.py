@@ -75,7 +75,7 @@ def test_the_ablation_has_the_rows_of_table_3():
     bert = dataclasses.replace(get_config("ablation"), row=2)
     bert.validate()
     assert bert.resolved().model.settings("MLM.NSP") == get_config("bert").model.settings("MLM.NSP")
-    with pytest.raises(ValueError, match="row is 16, expected 3 to 15"):
+    with pytest.raises(ValueError, match="row: got 16, expected 3 to 15"):
         dataclasses.replace(bert, row=16).validate()
 
 
@@ -110,10 +110,10 @@ def test_the_baseline_has_as_many_parameters(source):
         ({"data.length": 4}, "data.length: got 4, expected at least 8"),
         ({"data.packing": "tight"}, "data.packing: got 'tight', expected one of"),
         ({"model.name": "lstm"}, "model.name: got 'lstm', expected one of 'folnet', 'transformer'"),
-        ({"model.operators": "a.j"}, r"model.operators is 'a\.j': 'a' \(assoc\) stands before the dot"),
-        ({"model.hidden_size": 0}, "model.hidden_size is 0, expected an integer of at least 1"),
+        ({"model.operators": "a.j"}, r"model.operators: got 'a\.j', expected .* 'a' \(assoc\) belongs"),
+        ({"model.hidden_size": 0}, "model.hidden_size: got 0, expected an integer of at least 1"),
         ({"model.absolute_position": True, "data.length": 32}, "data.length: got 32, expected at most"),
-        ({"model.name": "transformer"}, "model.relative_position is 'folnet', expected one of"),
+        ({"model.name": "transformer"}, "model.relative_position: got 'folnet', expected one of"),
     ],
 )
 def test_invalid_fields_are_reported(source, fields, message):

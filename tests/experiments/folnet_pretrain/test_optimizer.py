@@ -110,4 +110,4 @@ def test_a_schedule_may_have_no_warmup_or_nothing_else():
 
 def test_an_unknown_schedule_is_reported():
     with pytest.raises(ValueError, match="schedule: got 'cosine', expected one of 'released', 'linear'"):
-        optimizer.schedule("cosine", 1.0, 4)
+        optimizer.schedule("cosine", 1.0, 4)  # pyrefly: ignore

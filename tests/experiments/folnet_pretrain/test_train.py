@@ -70,8 +70,11 @@ def test_the_papers_models_can_be_traced(preset, count):
             lambda source: with_data(source, directory="none/here"),
             r"python -m experiments\.folnet_pretrain\.data .*--out=none/here",
         ),
-        (lambda source: with_data(source.with_name("other.txt")), "nothing is there"),
-        (lambda source: with_data(source, new_vocabulary=20), "vocab_size must be at least"),
+        (
+            lambda source: with_data(source.with_name("other.txt")),
+            "other.txt, which does not exist",
+        ),
+        (lambda source: with_data(source, new_vocabulary=20), "vocab_size: got 20, expected at least"),
         (lambda source: with_model(source, vocab_size=40), "model.vocab_size: got 40, expected at least"),
     ],
 )
@@ -90,7 +93,7 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
     ]  # fmt: skip
     for flags, message in (
         ([], "data.directory: got data/16gb, expected prepared text. To prepare it, run: python -m"),
-        (["--config.model.operators=jx.a"], "'x' is no operator"),
+        (["--config.model.operators=jx.a"], "'x' is not an operator"),
         (["--config.model.width=3"], "--config.model.width: no such field"),
     ):
         done = subprocess.run(
