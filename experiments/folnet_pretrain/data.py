@@ -76,7 +76,7 @@ def prepare(
         documents: the text.
         tokenizer: turns text into tokens.
         length: tokens per example, T.
-        packing: see `folnet.pretraining.PACKINGS`. With "corpus", windows span documents of the same part.
+        packing: see `folnet.pretraining.Packing`. With "corpus", windows span documents of the same part.
         short_fraction: see `folnet.pretraining.make_windows`.
         held_out: fraction of the documents held out from training.
         seed: determines the short windows.

@@ -99,7 +99,7 @@ class DataConfig:
             `experiments.folnet_pretrain.data` reads.
         new_vocabulary: maximum size of the vocabulary learned from `source`.
         held_out: fraction of the documents of `source` held out from training.
-        packing: how windows of `source` are filled; one of `folnet.pretraining.PACKINGS`.
+        packing: how windows of `source` are filled; see `folnet.pretraining.Packing`.
         length: tokens per example, T; must match the directory's.
         lowercase: whether the text is lowercased, as for FOLNet; must match the directory's.
         objective: "sop" (which of two halves came first; the released loader calls it NSP), "nsp", "pair" or
