@@ -117,9 +117,9 @@ def table(lines: Sequence[Line], patterns: Iterable[str], columns: Iterable[str]
         headings.append(heading or (name if name.startswith("@") else COLUMNS[name][0]))
         names.append(name)
     groups: dict[str, dict[str, Line]] = {}
+    # The longest part first: of "forward" and "forward.compiled", the second says more.
+    parts: list[str] = sorted((name for name in names if name.startswith("@")), key=lambda part: -len(part))
     for name, line in chosen.items():
-        # The longest part first: of "forward" and "forward.compiled", the second says more.
-        parts = sorted((part for part in names if part.startswith("@")), key=len, reverse=True)
         part = next((part for part in parts if f".{part[1:]}." in f"{name}."), "")
         groups.setdefault(f"{name}.".replace(f".{part[1:]}.", ".", 1) if part else name, {})[part] = line
     rows: list[list[str]] = [headings, ["---"] * len(headings)]

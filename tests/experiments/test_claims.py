@@ -141,7 +141,8 @@ def test_the_program_lists_all_comparisons(tmp_path):
 def test_wrong_flags_are_reported_in_a_line(arguments, message, tmp_path, monkeypatch, capsys):
     """Before anything is trained or written."""
     values = {"only": [], "seeds": [], "data": None, "seconds": 0.0, "step_times": 0, "tables": False}
-    values |= {"all": False, "pages": ".", "workdir": str(tmp_path / "runs"), "out": str(tmp_path / "results")}
+    values |= {"all": False, "pages": ".", "workdir": str(tmp_path / "runs")}
+    values["out"] = str(tmp_path / "results")
     for argument in arguments:
         name, _, value = argument.removeprefix("--").partition("=")
         values[name] = value.split(",") if isinstance(values[name], list) else value
