@@ -141,9 +141,11 @@ class DataConfig:
             return mathematics.open_source(self.directory)
         return mathematics.Generator(self.train, self.test, self.modules, self.extrapolation, self.seed)
 
-    def test_modules(self, source: mathematics.Source) -> dict[str, tuple[str, ...]]:
+    def test_modules(self, source: mathematics.Source) -> dict[mathematics.Split, tuple[str, ...]]:
         """The modules that are measured, by test split."""
-        found = {mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)}
+        found: dict[mathematics.Split, tuple[str, ...]] = {
+            mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)
+        }
         if self.extrapolation:
             found[mathematics.EXTRAPOLATE] = self.extrapolation
         elif self.directory and not self.modules and not isinstance(source, mathematics.TFDSDirectory):
