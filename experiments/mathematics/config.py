@@ -148,8 +148,10 @@ class DataConfig:
         return mathematics.Generator(self.train, self.test, self.modules, self.extrapolation, self.seed)
 
     def test_modules(self, source: mathematics.Source) -> dict[str, tuple[str, ...]]:
-        """Returns the modules to evaluate, by test split."""
-        found = {mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)}
+        """The modules that are measured, by test split."""
+        found: dict[mathematics.Split, tuple[str, ...]] = {
+            mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)
+        }
         if self.extrapolation:
             found[mathematics.EXTRAPOLATE] = self.extrapolation
         elif self.directory and not self.modules and not isinstance(source, mathematics.TFDSDirectory):

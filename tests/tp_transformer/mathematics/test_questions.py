@@ -77,12 +77,13 @@ def test_seed_part_and_level_matter():
 
 def test_harder_levels_have_longer_numbers():
     """Entropy rises with the level: 3 to 5.3, 5.3 to 7.7, 7.7 to 10 digits; 8 and 12 in the test splits."""
-    digits = {}
-    for split, module in [
+    cases: list[tuple[FileSplit, str]] = [
         *((level, "numbers__place_value") for level in LEVELS),
         ("interpolate", "numbers__place_value"),
         ("extrapolate", "numbers__place_value_big"),
-    ]:
+    ]
+    digits = {}
+    for split, module in cases:
         numbers = [int(re.findall(r"\d+", q)[-1]) for q, _ in draw(split, module, 200, seed=0)]
         digits[split] = [len(str(number)) for number in numbers]
         assert max(numbers) <= 10 ** {"interpolate": 8, "extrapolate": 12}.get(split, 10) + 1
