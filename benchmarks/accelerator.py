@@ -35,8 +35,8 @@ from typing import NoReturn
 from benchmarks import accelerator_summary, machine
 
 OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
-KERNELS = ("jax", "numpy")
-TRAINING = (*KERNELS, "absl", "chex", "flax", "jaxtyping", "optax", "orbax", "safetensors", "scipy")
+KERNELS = ("jax", "jaxtyping", "numpy")
+TRAINING = (*KERNELS, "absl", "chex", "flax", "optax", "orbax", "safetensors", "scipy")
 FOLNET = (*TRAINING, "tokenizers")
 LEAST = 12.0  # minimum seconds for starting a process
 GRACE = 10.0  # seconds between the request to stop and the kill

@@ -1,13 +1,13 @@
-"""Continues the long runs of BoxWorld's agents for as long as an accelerator is available.
+"""Continues the long runs of BoxWorld agents in limited sessions on an accelerator.
 
     python -m benchmarks.bursts --seconds=540 --runs=runs/bursts --out=bursts
 
-Both agents train with the preset `burst`, each for half of the time; these runs have no end. Each leaves in
-`--out/boxworld/AGENT` what replaces that folder in `--released`: config, record, summary with the fractions
-solved, the whole state in one file, and the curves.
+Trains both agents with the preset `burst`, each for half of the time. `--out/boxworld/AGENT` is a replacement
+for that folder of `--released`: config, metrics, a summary with the fractions solved, the whole state in one
+file, and the curves.
 
-A run continues from `--runs`, or from `--released` if that is further. Compilation and the measurement at the
-end of a run count towards the time. A SIGTERM ends a run early, saved and packed.
+A run resumes from `--runs`, or from `--released` if that has more steps. Compilation and the final evaluation
+count towards the time. After a SIGTERM, the run is saved and packed before exiting.
 """
 
 import itertools
@@ -22,21 +22,22 @@ from benchmarks import launching
 from experiments import boxworld, runtime
 from experiments.boxworld import figures
 from experiments.boxworld import train as boxworld_train
+from experiments.boxworld.config import Kind
 from experiments.runtime import packing, releasing
 from experiments.runtime.checkpoints import Checkpoints
 
-AGENTS = ("simplicial", "relational")
+AGENTS: tuple[Kind, ...] = ("simplicial", "relational")
 
 
 def reserve(seconds: float) -> float:
-    """What of a session is kept for measuring at the end, saving and packing; compilation is part of that."""
+    """Returns the seconds of a session reserved for compilation, final evaluation, saving and packing."""
     return min(30.0, seconds / 4)
 
 
-def take_up(experiment: runtime.Experiment, config: Any, released: Path, workdir: Path) -> Any:
-    """The config of the run to go on with, which is then in the workdir: of a new one if there is none.
+def resume(experiment: runtime.Experiment, config: Any, released: Path, workdir: Path) -> Any:
+    """Places the run with the most steps in the workdir and returns its config, or `config` for a new run.
 
-    A run in the workdir that is behind the packed one of `released` is put aside.
+    A run in the workdir with fewer steps than the packed one of `released` is renamed.
     """
     assert experiment.abstract_state
     there = step_of(workdir)
@@ -44,34 +45,34 @@ def take_up(experiment: runtime.Experiment, config: Any, released: Path, workdir
         config = releasing.read_run_config(experiment.config, released)
         abstract = experiment.abstract_state(config)
         if there is None or packing.read_state(released, abstract).step > there:
-            put_aside(workdir)
+            set_aside(workdir)
             packing.unpack(released, abstract, workdir)
     elif there is not None:
         config = releasing.read_run_config(experiment.config, workdir)
     return config
 
 
-def put_aside(workdir: Path) -> None:
-    """Makes room for another run; nobody's work is thrown away."""
+def set_aside(workdir: Path) -> None:
+    """Renames the workdir to an unused name, if it exists, to make room for another run."""
     if workdir.exists():
         names = (workdir.with_name(f"{workdir.name}-{number}") for number in itertools.count(1))
         workdir.rename(next(name for name in names if not name.exists()))
 
 
 def step_of(workdir: Path) -> int | None:
-    """How far a run is; None if there is none, or it has saved nothing yet."""
+    """Returns the step of a run's last checkpoint; None if it has none."""
     if not (workdir / "checkpoints").exists():
         return None
     return next(iter(Checkpoints(workdir / "checkpoints", every=1, keep=2).steps()), None)
 
 
 def pack(experiment: runtime.Experiment, config: Any, workdir: Path, out: Path) -> str:
-    """Packs a run; says how large it is."""
+    """Packs a run and returns its size as text."""
     assert experiment.abstract_state
     return f"{packing.pack(workdir, experiment.abstract_state(config), out).stat().st_size / 1e6:.1f} MB"
 
 
-def go_on(
+def resume_and_train(
     experiment: runtime.Experiment,
     train: Callable[[Any, Path], runtime.FitResult],
     config: Any,
@@ -80,12 +81,12 @@ def go_on(
     workdir: Path,
     out: Path,
 ) -> tuple[Any, runtime.FitResult]:
-    """Takes a run up and trains it for some seconds; its config and result.
+    """Resumes a run and trains it for some seconds; returns its config and result.
 
     Raises:
-        runtime.Preempted: after a SIGTERM, with the run packed as far as it came.
+        runtime.Preempted: after a SIGTERM; the run has been packed.
     """
-    config = take_up(experiment, config, released, workdir)
+    config = resume(experiment, config, released, workdir)
     config.session_seconds = max(1.0, seconds - reserve(seconds))
     try:
         return config, train(config, workdir)
@@ -95,14 +96,14 @@ def go_on(
 
 
 def burst(released: Path, runs: Path, out: Path, seconds: float) -> str:
-    """Trains both agents in turn; returns a line for each with how far it is."""
+    """Trains both agents in turn and returns a line about the progress of each."""
     end, lines, experiment = time.monotonic() + seconds, [], boxworld.EXPERIMENT
     for index, agent in enumerate(AGENTS):
         config: Any = experiment.presets("burst")
         config.agent.kind = agent
         left = (end - time.monotonic()) / (len(AGENTS) - index)
         where = released / agent, runs / agent, out / agent
-        config, result = go_on(experiment, boxworld_train.train, config, left, *where)
+        config, result = resume_and_train(experiment, boxworld_train.train, config, left, *where)
         size = pack(experiment, config, runs / agent, out / agent)
         if runtime.can_draw():
             figures.draw_run(runs / agent, config, result.results)
@@ -115,17 +116,17 @@ def burst(released: Path, runs: Path, out: Path, seconds: float) -> str:
 
 
 def main() -> None:
-    """Runs the program."""
+    """Runs the program with the values of its flags."""
     values = flags.FLAGS
     released, runs, out = (Path(folder) / "boxworld" for folder in (values.released, values.runs, values.out))
     if out.exists() and any(out.iterdir()):
-        raise app.UsageError(f"--out: got {values.out}, whose boxworld is not empty; expected another folder")
+        raise app.UsageError(f"--out: got {values.out}, expected a directory whose boxworld is empty")
     print(burst(released, runs, out, values.seconds), flush=True)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_float("seconds", 540.0, "the time for both agents", lower_bound=1.0)
-    flags.DEFINE_string("out", None, "the folder for the results of the burst", required=True)
-    flags.DEFINE_string("runs", "runs/bursts", "the folder of the runs")
-    flags.DEFINE_string("released", "results", "the folder of results to continue from")
+    flags.DEFINE_float("seconds", 540.0, "total seconds for both agents", lower_bound=1.0)
+    flags.DEFINE_string("out", None, "output directory", required=True)
+    flags.DEFINE_string("runs", "runs/bursts", "directory of the runs")
+    flags.DEFINE_string("released", "results", "directory of released runs to resume from")
     launching.run(main)

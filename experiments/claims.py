@@ -76,11 +76,13 @@ def main() -> None:
         for page in write_tables(Path(values.pages), out):
             print(f"wrote {page}")
         return
-    if not values.only:
+    if not values.only and not values.all:
         for comparison, _ in declared.values():
             print(claiming.progress_table(comparison, claiming.Record(out, comparison.name)), end="\n\n")
         return
-    names = chosen(values.only, declared)
+    names = [name for name, (comparison, _) in declared.items() if comparison.with_data is None]
+    if values.only:
+        names = chosen(values.only, declared)
     if len(names) > 1 and (values.seeds or values.data):
         raise ValueError(f"--only: got {', '.join(names)}, expected one comparison with --seeds or --data")
     try:
@@ -120,6 +122,7 @@ if __name__ == "__main__":
     flags.DEFINE_list(
         "only", [], "comparisons, or ids of their claims; a first part such as llrnn means all of those"
     )
+    flags.DEFINE_bool("all", False, "all comparisons that need no data from outside")
     flags.DEFINE_list("seeds", [], "reported seeds to run now; all by default")
     flags.DEFINE_string("data", None, "the folder of the comparison's data")
     flags.DEFINE_float("seconds", 0.0, "end this session in time, with everything saved; 0 for no limit", 0.0)

@@ -10,7 +10,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 from jax.experimental import topologies
@@ -21,7 +21,7 @@ TPUS = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 NAMES = ("h200", *TPUS)
 
 
-def backend_of(chip: str) -> str:
+def backend_of(chip: str) -> Literal["gpu", "tpu"]:
     """Returns the implementation of the kernels that a chip runs, `gpu` or `tpu`."""
     return "tpu" if chip in TPUS else "gpu"
 

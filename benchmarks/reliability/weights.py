@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.reliability.reader import Reader, canonical, write_lines
 from benchmarks.reliability.subjects import drawn
 from experiments.exporting import Exportable, Input, Options, Output, export_model, run_exported
+from experiments.exporting.options import Where
 from experiments.folnet_finetune import config as finetune_configs
 from experiments.folnet_finetune.model import begin, make, misfits
 from experiments.folnet_pretrain import convert as convert_folnet
@@ -184,7 +185,7 @@ def _weigh(params: Any, inputs: Any) -> Any:
     return {"total": jnp.sum(inputs["ids"] * params["scale"], axis=1) + params["offset"]}
 
 
-def _write_artifact(folder: Path, where: str = "inside") -> None:
+def _write_artifact(folder: Path, where: Where = "inside") -> None:
     model = Exportable(
         kind="sum",
         function=_weigh,

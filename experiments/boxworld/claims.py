@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments import runtime
-from experiments.boxworld.config import Config, get_config
+from experiments.boxworld.config import Config, Kind, get_config
 from experiments.runtime.claims import Claim, Comparison, Line, Model, Run
 
 RATES = ({"lr": 1e-3}, {"lr": 3e-3}, {"lr": 1e-2})
@@ -25,7 +25,7 @@ def measure(run: Run) -> dict[str, Any]:
     return {"solved": results["agent"]["solved"], "chance": results["chance"]["solved"], "curve": curve}
 
 
-def _agent(kind: str) -> Config:
+def _agent(kind: Kind) -> Config:
     config = get_config("quick")
     return dataclasses.replace(config, agent=dataclasses.replace(config.agent, kind=kind))
 

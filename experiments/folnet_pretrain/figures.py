@@ -3,15 +3,14 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments import runtime
 from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.measures import held_out_curve
 from experiments.folnet_pretrain.parts import FOLNET
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # otherwise imported where something is drawn
+type Figure = runtime.plots.Figure  # evaluated lazily, since matplotlib is imported only to draw
 
 LINE = "entropy of the words asked for"
 BLANK = "____"

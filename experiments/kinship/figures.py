@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from experiments.kinship.config import Config
 from experiments.kinship.measures import Point, line, points
 from experiments.kinship.parts import BERT, RELATION_AWARE, T5
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # otherwise imported where something is drawn
+type Figure = runtime.plots.Figure  # evaluated lazily, since matplotlib is imported only to draw
 
 
 def draw(config: Config, workdir: Path, results: Mapping[str, runtime.FitResult]) -> dict[str, Path]:

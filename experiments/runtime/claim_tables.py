@@ -6,7 +6,9 @@ A page marks where a table stands, which claims it shows and which columns::
     <!-- end of claims -->
 
 What lies between the markers is replaced. A pattern is a claim's id, or has `*`; rows come in the order of
-the patterns. Columns are the keys of `COLUMNS`; `NAME=HEADING` gives one another heading.
+the patterns. Columns are the keys of `COLUMNS`; `NAME=HEADING` gives one another heading. A column `@PART`
+puts the claims whose ids differ in `.PART` alone into one row, and shows the median and range of the one that
+has it.
 """
 
 import fnmatch
@@ -59,9 +61,8 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _models(line: Line, field: str) -> str:
-    return "; ".join(
-        number(entry[field]) for entry in (line["ours"], *line["baselines"]) if entry.get(field) is not None
-    )
+    values = [entry[field] for entry in (line["ours"], *line["baselines"]) if entry.get(field) is not None]
+    return "; ".join(_range(value) if isinstance(value, list) else number(value) for value in values)
 
 
 COLUMNS: dict[str, tuple[str, Callable[[Line], str]]] = {
@@ -70,7 +71,9 @@ COLUMNS: dict[str, tuple[str, Callable[[Line], str]]] = {
     "measure": ("measure", lambda line: line["measure"]),
     "paper": ("the paper reports", lambda line: line["paper"] or "not asked"),
     "model": ("model", lambda line: line["ours"]["name"]),
-    "ours": ("measured, per seed", lambda line: _per_seed(line["ours"])),
+    "subject": ("", lambda line: re.split(r" \(|: ", line["claim"])[0]),
+    "ours": ("measured, per seed", lambda line: f"{line['ours']['name']}: {_per_seed(line['ours'])}"),
+    "values": ("per seed", lambda line: _per_seed(line["ours"])),
     "mean": ("mean and interval", lambda line: spread(line["ours"], line["level"])),
     "blocks": ("median (range)", lambda line: _blocks(line["ours"])),
     "baselines": ("baselines, per seed", lambda line: _each(line, _per_seed)),
@@ -106,14 +109,30 @@ def table(lines: Sequence[Line], patterns: Iterable[str], columns: Iterable[str]
         if not found:
             raise ValueError(f"claims: got {pattern!r}, expected the id of a claim or a pattern of some")
         chosen = {**chosen, **{name: line for name, line in found.items() if name not in chosen}}
-    headings, shows = [], []
+    headings, names = [], []
     for column in columns:
         name, _, heading = column.partition("=")
-        if name not in COLUMNS:
-            raise ValueError(f"columns: got {name!r}, expected some of {', '.join(COLUMNS)}")
-        headings.append(heading or COLUMNS[name][0])
-        shows.append(COLUMNS[name][1])
-    rows = [headings, ["---"] * len(headings), *([show(line) for show in shows] for line in chosen.values())]
+        if name not in COLUMNS and not name.startswith("@"):
+            raise ValueError(f"columns: got {name!r}, expected some of {', '.join(COLUMNS)}, or @PART")
+        headings.append(heading or (name if name.startswith("@") else COLUMNS[name][0]))
+        names.append(name)
+    groups: dict[str, dict[str, Line]] = {}
+    for name, line in chosen.items():
+        # The longest part first: of "forward" and "forward.compiled", the second says more.
+        parts = sorted((part for part in names if part.startswith("@")), key=len, reverse=True)
+        part = next((part for part in parts if f".{part[1:]}." in f"{name}."), "")
+        groups.setdefault(f"{name}.".replace(f".{part[1:]}.", ".", 1) if part else name, {})[part] = line
+    rows: list[list[str]] = [headings, ["---"] * len(headings)]
+    for group in groups.values():
+        first = next(iter(group.values()))
+        rows.append(
+            [
+                COLUMNS[name][1](first)
+                if name in COLUMNS
+                else (COLUMNS["blocks"][1](group[name]) if name in group else "-")
+                for name in names
+            ]
+        )
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
 
 

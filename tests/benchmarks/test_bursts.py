@@ -44,9 +44,9 @@ def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     released.parent.mkdir()
     (tmp_path / "second-agent").rename(released)
     behind = tmp_path / "others" / "relational"
-    assert bursts.take_up(experiment, None, tmp_path / "first-agent", behind) == first.run
+    assert bursts.resume(experiment, None, tmp_path / "first-agent", behind) == first.run
     assert bursts.step_of(behind) == first.step
-    bursts.take_up(experiment, None, released, behind)
+    bursts.resume(experiment, None, released, behind)
     assert bursts.step_of(behind) == second.step
     assert bursts.step_of(behind.with_name("relational-1")) == first.step
 
@@ -63,13 +63,13 @@ def test_a_burst_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     devices = summary["devices"]
     where = {"platform": devices["platform"], "chip": devices["kind"], "versions": summary["versions"]}
     machine.write(found / "machine.json", {**where, "date": "2026-11-22"})
-    told = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
+    printed = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
     target = tmp_path / "collected" / "boxworld" / "relational"
-    assert told == [f"{target}: step {second.step}"]
+    assert printed == [f"{target}: step {second.step}"]
     (found / "boxworld" / "relational").rename(tmp_path / "away")
     (tmp_path / "first-agent").rename(found / "boxworld" / "relational")
-    told = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
-    assert told == [f"{target}: kept, at step {second.step}; this folder's is at {first.step}"]
+    printed = list(collect.collect(found, tmp_path / "collected", tmp_path / "tables"))
+    assert printed == [f"{target}: kept, at step {second.step}; this folder's is at {first.step}"]
 
     # A weight that was changed on the way is noticed.
     file = found / "boxworld" / "relational" / "state.safetensors"

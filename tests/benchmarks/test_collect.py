@@ -99,14 +99,14 @@ def test_nothing_else_does(folder, collected, checks, rows):
 
 
 def test_a_record_with_fewer_rows_replaces_none(folder, collected, tmp_path):
-    rows = [step(), {"name": "bert float32", "failed": "not begun: the budget is spent"}]
+    rows = [step(), {"name": "bert float32", "failed": "not started: budget spent"}]
     results, told, _ = collected(folder(training_kinship={**THERE, "rows": rows}))
     file = results / "kinship" / "training_Test-chip.json"
     assert told == [f"{file}: 1 measured rows of 2"]
     assert json.loads(file.read_text())["rows"] == rows
     assert file.with_suffix(".md").read_text().splitlines()[-2:] == [
         "| jmc.atp float32 | 10,000 problems/s | 10.0 | 0.93 |  |",
-        "| bert float32 | not begun: the budget is spent |  |  |  |",
+        "| bert float32 | not started: budget spent |  |  |  |",
     ]
     before = file.read_bytes()
     _, told, _ = collected(folder(training_kinship={**THERE, "rows": rows[1:]}))

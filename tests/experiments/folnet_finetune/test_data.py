@@ -146,7 +146,7 @@ def test_what_is_missing_is_told(tmp_path):
         (tmp_path / f"RTE/{split}.tsv").unlink()
     small_tasks.tokenizer().save(tmp_path / "vocab.txt")
     (found,) = data.missing(small_finetune.small(tmp_path, tmp_path))
-    assert "lacks rte's train: RTE/train.tsv; validation: RTE/dev.tsv. Get it: curl" in found
+    assert "expected rte's train: RTE/train.tsv; validation: RTE/dev.tsv. Get it: curl" in found
 
 
 def test_a_vocabulary_must_fit_the_model():

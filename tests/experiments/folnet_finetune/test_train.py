@@ -57,7 +57,7 @@ def test_what_is_missing_is_told_before_anything_is_compiled(tmp_path, monkeypat
     with pytest.raises(runtime.WorkdirError) as raised:
         train.main(config, workdir=tmp_path / "run")
     told = str(raised.value)
-    assert "nowhere does not exist; it lacks rte's train: RTE/train.tsv; validation: RTE/dev.tsv" in told
+    assert "nowhere (no such directory), expected rte's train: RTE/train.tsv; validation: RTE/dev.tsv" in told
     assert "Get it: curl -LO" in told
     assert "checkpoint: there is no directory" in told
     assert "\n" not in told
@@ -77,13 +77,16 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
         "--config=rte", f"--workdir={tmp_path / 'run'}",
     ]  # fmt: skip
     for flags, told in (
-        (["--config.data_dir=/nowhere"], "data_dir: directory /nowhere does not exist; it lacks rte's train"),
+        (
+            ["--config.data_dir=/nowhere"],
+            "data_dir: directory: got /nowhere (no such directory), expected rte's train",
+        ),
         ([f"--config.data_dir={tmp_path}", *scratch], "dev.tsv, line 5: 2 columns, expected 4"),
         (
             ["--config.sweep=16gb", "--config.grid.lr=(0.1,)", "--config.grid.warmup=(2.0,)"],
             "warmup=2.0 must",
         ),
-        (["--config.epoch=3"], "config has no field epoch; did you mean epochs?"),
+        (["--config.epoch=3"], "--config.epoch: no such field (did you mean epochs?)"),
     ):
         done = subprocess.run(
             [*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False,

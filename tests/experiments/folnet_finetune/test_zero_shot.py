@@ -111,10 +111,10 @@ def test_what_is_missing_is_told_in_one_line(checkpoint, glue, tmp_path):
     with pytest.raises(ValueError, match="vocabulary: there is no file"):
         zero_shot.run(values(glue, glue, tmp_path))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nyes\n")
-    with pytest.raises(ValueError, match="words must each be one piece"):
+    with pytest.raises(ValueError, match=r"words: got .*, expected words of one piece"):
         zero_shot.run(values(checkpoint, glue, tmp_path, vocabulary=tmp_path / "vocab.txt", tasks=["rte"]))
     headless = small_finetune.checkpoint(tmp_path / "encoder", FOLNet)
-    with pytest.raises(ValueError, match=r"predictions\.transform\.weight is missing"):
+    with pytest.raises(ValueError, match=r"predictions\.transform\.weight: missing"):
         zero_shot.run(values(headless, glue, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 

@@ -75,7 +75,7 @@ def test_the_ablation_has_the_rows_of_table_3():
     bert = dataclasses.replace(get_config("ablation"), row=2)
     bert.validate()
     assert bert.resolved().model.settings("MLM.NSP") == get_config("bert").model.settings("MLM.NSP")
-    with pytest.raises(ValueError, match="row is 16, expected 3 to 15"):
+    with pytest.raises(ValueError, match="row: got 16, expected 3 to 15"):
         dataclasses.replace(bert, row=16).validate()
 
 
@@ -97,23 +97,23 @@ def test_the_baseline_has_as_many_parameters(source):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lr": -1.0}, "lr=-1.0 must be at least 0"),
+        ({"lr": -1.0}, "lr: got -1.0, expected at least 0"),
         ({"warmup": 2.0}, "warmup=2.0 must be a part of the steps"),
         ({"b2": 1.0}, "b2=1.0 must be from 0 up to 1"),
-        ({"schedule": "cosine"}, "schedule='cosine' is not one of released, linear, constant"),
+        ({"schedule": "cosine"}, "schedule: got 'cosine', expected one of 'released', 'linear', 'constant'"),
         ({"schedule": "linear", "schedule_steps": 3}, "steps=4 must be at most schedule_steps=3"),
-        ({"baseline": "lstm"}, "baseline='lstm' is not one of none, transformer"),
-        ({"accumulate": 0}, "accumulate=0 must be at least 1"),
-        ({"data.objective": "mlm"}, "data.objective='mlm' is not one of"),
+        ({"baseline": "lstm"}, "baseline: got 'lstm', expected one of 'none', 'transformer'"),
+        ({"accumulate": 0}, "accumulate: got 0, expected at least 1"),
+        ({"data.objective": "mlm"}, "data.objective: got 'mlm', expected one of"),
         ({"data.held_out": 0.0}, "data.held_out=0.0 must be between 0 and 1"),
         ({"data.mask_rate": 0.0}, "data.mask_rate=0.0 must be above 0"),
-        ({"data.length": 4}, "data.length=4 must be at least 8"),
-        ({"data.packing": "tight"}, "data.packing='tight' is not one of"),
-        ({"model.name": "lstm"}, "model.name='lstm' is not one of folnet, transformer"),
+        ({"data.length": 4}, "data.length: got 4, expected at least 8"),
+        ({"data.packing": "tight"}, "data.packing: got 'tight', expected one of"),
+        ({"model.name": "lstm"}, "model.name: got 'lstm', expected one of 'folnet', 'transformer'"),
         ({"model.operators": "a.j"}, r"model.operators is 'a\.j': 'a' \(assoc\) stands before the dot"),
-        ({"model.hidden_size": 0}, "model.hidden_size is 0, expected an integer of at least 1"),
+        ({"model.hidden_size": 0}, "model.hidden_size: got 0, expected an integer of at least 1"),
         ({"model.absolute_position": True, "data.length": 32}, "data.length=32 must be at most"),
-        ({"model.name": "transformer"}, "model.relative_position is 'folnet', expected one of"),
+        ({"model.name": "transformer"}, "model.relative_position: got 'folnet', expected one of"),
     ],
 )
 def test_mistakes_are_told(source, fields, message):

@@ -110,16 +110,14 @@ def test_files_that_are_missing_or_damaged(theirs, tmp_path):
         with pytest.raises(ValueError, match=rf"folnet_small.cfg: {message}"):
             convert.from_authors(str(prefix), ours)
     settings.write_text(text.replace('"head_size"', '"head_sizes"'))
-    with pytest.raises(
-        ValueError, match=r"(?s)folnet_small.cfg: config does not fit.*head_sizes is not known"
-    ):
+    with pytest.raises(ValueError, match=r"(?s)folnet_small.cfg: config: does not fit.*head_sizes: unknown"):
         convert.from_authors(str(prefix), ours)
     settings.write_text(text)
     prefix.with_suffix(".pt").write_bytes(b"not a file of PyTorch")
     with pytest.raises(ValueError, match=r"folnet_small.pt: cannot be read"):
         convert.from_authors(str(prefix), ours)
     assert not Path(ours).exists()
-    with pytest.raises(ValueError, match=r"config.json: .* it is not there"):
+    with pytest.raises(ValueError, match=r"config.json: got no such file"):
         convert.to_authors(ours, str(tmp_path / "back"))
 
 

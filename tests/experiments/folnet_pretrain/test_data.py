@@ -101,7 +101,7 @@ def test_what_broke_off_goes_on(tmp_path, tokenizer):
     with pytest.raises(ValueError, match="document 12 is damaged"):
         prepare(tmp_path / "parts", broken, tokenizer)
     assert len(list((tmp_path / "parts" / ".done").iterdir())) == 2
-    with pytest.raises(ValueError, match="its preparation is not finished"):
+    with pytest.raises(ValueError, match="got an unfinished preparation"):
         PreparedWindows(tmp_path / "parts")
     marker = tmp_path / "parts" / ".done" / "00001.json"
     kept = marker.read_bytes()
@@ -159,7 +159,7 @@ def test_other_settings_need_another_directory(tmp_path, tokenizer):
         ({"processes": 0}, "processes must be at least 1, got 0"),
         ({"shard_documents": 0}, "shard_documents must be at least 1, got 0"),
         ({"held_out": 1.0}, r"held_out must be a fraction in 0 \.\. 1, got 1.0"),
-        ({"packing": "full"}, "packing must be one of"),
+        ({"packing": "full"}, "packing: got 'full', expected one of"),
         ({"documents": Listed([])}, "documents must not be empty, documents in memory has none"),
     ],
 )

@@ -66,7 +66,7 @@ def test_fine_tuning_starts_from_it(folnet_run, tmp_path, name):
 
 
 def test_what_holds_no_run_is_told(folnet_run, tmp_path):
-    with pytest.raises(ValueError, match=r"is not a run of experiments\.folnet_pretrain"):
+    with pytest.raises(ValueError, match=r"not a run of experiments\.folnet_pretrain"):
         load.load(tmp_path)
-    with pytest.raises(runtime.CheckpointError, match="steps there are: 4, 2"):
+    with pytest.raises(runtime.CheckpointError, match="available steps: 4, 2"):
         load.load(folnet_run[1], step=3)

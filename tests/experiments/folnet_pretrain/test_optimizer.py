@@ -109,5 +109,5 @@ def test_a_schedule_may_have_no_warmup_or_nothing_else():
 
 
 def test_an_unknown_schedule_is_told():
-    with pytest.raises(ValueError, match="schedule='cosine' is not one of released, linear"):
+    with pytest.raises(ValueError, match="schedule: got 'cosine', expected one of 'released', 'linear'"):
         optimizer.schedule("cosine", 1.0, 4)

@@ -71,7 +71,7 @@ def test_the_papers_models_can_be_traced(preset, count):
             r"python -m experiments\.folnet_pretrain\.data .*--out=none/here",
         ),
         (lambda source: with_data(source.with_name("other.txt")), "nothing is there"),
-        (lambda source: with_data(source, new_vocabulary=20), "vocab_size must be at least"),
+        (lambda source: with_data(source, new_vocabulary=20), "vocab_size: got 20, expected at least"),
         (lambda source: with_model(source, vocab_size=40), "model.vocab_size=40 must be at least the"),
     ],
 )
@@ -93,7 +93,7 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
     for flags, told in (
         ([], "the text: data.directory=data/16gb holds no prepared text. Make it: python -m"),
         (["--config.model.operators=jx.a"], "'x' is no operator"),
-        (["--config.model.width=3"], "config has no field model.width"),
+        (["--config.model.width=3"], "--config.model.width: no such field"),
     ):
         done = subprocess.run(
             [*command, *flags], cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True,
@@ -254,7 +254,7 @@ def test_a_run_that_is_stopped_goes_on_as_one_that_was_not(source, tmp_path):
     again = train.main(config, workdir=tmp_path)["folnet"]
     assert again.step == straight.step == 4
     chex.assert_trees_all_equal(straight.params, again.params)
-    with pytest.raises(runtime.WorkdirError, match="schedule_steps: 4 there, 6 now"):
+    with pytest.raises(runtime.WorkdirError, match="schedule_steps: got 6, expected 4"):
         train.main(dataclasses.replace(config, steps=6, schedule_steps=0), workdir=tmp_path)
 
 
