@@ -13,8 +13,8 @@ attention, for the same number of steps and with about the same number of parame
 
 It shows how to insert either layer, with a mask, and that the logit matters: cos(a + b + c) is a sum of four
 products of three factors, so trilinear logits can add angles, whereas a volume loses the sign. Prints the
-accuracy on new draws, and that of always predicting the majority class. One run is one seed and takes less
-than a minute on two cores. To adapt it, change `draw` for your task, `Transformer` for your model.
+accuracy on new draws, and the accuracy of the majority class. One run is one seed and takes less than a
+minute on two cores. To adapt it, change `draw` for your task, `Transformer` for your model.
 """
 
 import argparse

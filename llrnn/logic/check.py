@@ -67,7 +67,7 @@ def judge(
     unrestricted, linear = unrestricted or {}, linear or {}
     both = sorted(set(unrestricted) & set(linear))
     if both:
-        raise ValueError(f"linear: got {', '.join(both)}, expected no name of unrestricted")
+        raise ValueError(f"linear: got {', '.join(both)}, expected names that are not in unrestricted")
     context = {name: (of, False) for name, of in unrestricted.items()}
     context |= {name: (of, True) for name, of in linear.items()}
     used, absorbs = _judge(term, context)

@@ -16,7 +16,7 @@ def dual(a: Type) -> Lolli:
 def ntm_state(first: Type, address: Type, content: Type) -> With:
     """Returns the type of states, first & (W & (W' & M)), with W' = W -o 1 and the memory M = W -o V.
 
-    W is the type of read addresses, W' that of write addresses, V that of the memory's contents.
+    W is the type of read addresses, W' of write addresses, V of the memory's contents.
     """
     return With(first, With(address, With(dual(address), Lolli(address, content))))
 

@@ -1,7 +1,7 @@
 r"""A library of programs: closed terms over any type A, with E = A -o A.
 
-int_A = !E -o E is the type of Church numerals, bint_A = !E -o !E -o E that of words in two operators (Hu &
-Murfet 2017, Examples 2.6 and 2.7). A word applies its digits from left to right: 01101(X, Y) = Y X Y Y X.
+int_A = !E -o E is the type of Church numerals, bint_A = !E -o !E -o E the type of words in two operators (Hu
+& Murfet 2017, Examples 2.6 and 2.7). A word applies its digits from left to right: 01101(X, Y) = Y X Y Y X.
 """
 
 from llrnn.logic.terms import Term

@@ -1,7 +1,7 @@
 """The types of intuitionistic linear logic: atoms, 1, tensor, linear implication, product and bang.
 
-A ::= atom | 1 | A (x) B | A -o B | A & B | !A. Hu & Murfet 2017, section 2.2; states with several parts, such
-as that of a Neural Turing Machine, need the product &.
+A ::= atom | 1 | A (x) B | A -o B | A & B | !A. Hu & Murfet 2017, section 2.2; states with several parts need
+the product &, for instance in a Neural Turing Machine.
 """
 
 from dataclasses import dataclass

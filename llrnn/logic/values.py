@@ -4,9 +4,9 @@
     atom      array [d]
     1         array []
     A & B     pair of values
-    A (x) B   array [dim A, dim B] if there is no bang in A and B, else a sum of pure ones, `PureTensors`
+    A (x) B   array [dim A, dim B] if A, B have no bang, else a formal sum of pure tensors, `PureTensors`
     A -o B    `LinearMap`, a linear callable
-    !A        formal sum of kets, `Kets`; callers give and get a point |>_P as the plain value P
+    !A        formal sum of kets, `Kets`; callers pass and receive a point |>_P as the plain value P
 
 `coerce` converts values from callers by their type: an operator may be a matrix [dim B, dim A] or a callable,
 a functional A -o 1 also a vector [dim A], a point of !A a value of A. All functions work under jit, vmap and

@@ -226,7 +226,7 @@ class VariablePatternTask(TapeTask):
         return self.max_pattern + 2
 
     def output_length(self, length: int) -> int:
-        """Returns twice the length of the content if truncated, otherwise that of the longest answer."""
+        """Returns twice the content's length if truncated, otherwise the length of the longest answer."""
         return 2 * length if self.truncate else self._longest(length)
 
     @abc.abstractmethod

@@ -60,8 +60,8 @@ class Group:
 def group(name: str) -> Group:
     """Returns the group of a name, a letter and a number n.
 
-    S is the group of all permutations of n points, A that of the even ones, Z that of the rotations of n
-    points on a circle, D that of their rotations and reflections (order 2n).
+    S stands for all permutations of n points, A for the even ones, Z for the rotations of n points on a
+    circle, D for their rotations and reflections (order 2n).
 
     Raises:
       ValueError: the name does not have this form, or the order is 1 or above 1000.

@@ -110,7 +110,7 @@ def test_contexts_say_which_free_variables_are_linear():
         check(f(f(x)), linear={"f": E, "x": A})
     with pytest.raises(LinearityError, match="x : A: got no use"):
         check(Star(), linear={"x": A})
-    with pytest.raises(ValueError, match="linear: got x, expected no name of unrestricted"):
+    with pytest.raises(ValueError, match="linear: got x, expected names that are not in unrestricted"):
         check(x, {"x": A}, {"x": A})
     found = judge(f(x), {"f": E}, {"x": A, "y": B})
     assert (found.type, dict(found.linear), found.absorbs) == (A, {"x": A}, False)
