@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
-from folnet import affine
+from folnet.affine import Activation as PlainActivation
 from folnet.settings import ModelConfig, check_buckets, expect_integer, misfit
 
 UNARY_OPERATORS: Mapping[str, str] = {"j": "join", "m": "mu", "c": "cjoin"}
@@ -17,7 +17,7 @@ BINARY_OPERATORS: Mapping[str, str] = {"a": "assoc", "t": "trans", "p": "prod"}
 """Letters of the operators whose conclusions are binary atoms (Table 2)."""
 
 RelativePosition = Literal["folnet", "t5", "none"]
-Activation = Literal[affine.Activation, "reglu"]
+Activation = Literal[PlainActivation, "reglu"]
 CJoin = Literal["released", "paper"]
 Remat = Literal[
     "none",

@@ -12,8 +12,6 @@ Axis letters: B batch; T tokens of a text; C columns, for a decoder with an inpu
 the text; D1 properties; D2 relations.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -24,8 +22,10 @@ from folnet.configuration import FOLNetConfig
 from folnet.decoder_layers import DecoderReasoner, Premises, is_slot
 from folnet.distances import Columns
 from folnet.embeddings import Embeddings
+from folnet.linear import Linear
 from folnet.model import check_text, deduced, diagonal_link, linked_back, optional, segments
 from folnet.pretrained import Pretrained
+from folnet.settings import ModelConfig
 
 
 @struct.dataclass
@@ -150,7 +150,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
         return linked_back(self.diagonal, *states[-1], 0), states, premises
 
 
-def check_config(config: Any) -> None:
+def check_config(config: ModelConfig) -> None:
     """Raises ValueError unless these are settings of a FOLNet, the only model with these decoders."""
     if not isinstance(config, FOLNetConfig):
         raise ValueError(
@@ -159,7 +159,7 @@ def check_config(config: Any) -> None:
 
 
 def base_atoms(
-    embeddings: Any,
+    embeddings: Embeddings,
     input_ids: Int[Array, "B T"],
     types: Int[Array, "B T"],
     mask: Bool[Array, "#B 1 T C"],
@@ -183,7 +183,11 @@ def base_atoms(
 
 
 def step(
-    embeddings: Any, reasoner: Any, diagonal: Any, token: Int[Array, "B"], state: DecodingState
+    embeddings: Embeddings,
+    reasoner: DecoderReasoner,
+    diagonal: Linear | None,
+    token: Int[Array, "B"],
+    state: DecodingState,
 ) -> tuple[Float[Array, "B D1"], DecodingState]:
     """Reads one more token of each text, in its last segment; returns u_L(x) and the new state.
 

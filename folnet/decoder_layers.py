@@ -29,14 +29,14 @@ from folnet.linear import Linear, PairLinear
 class Premises:
     """What a layer reads from tokens for others to conclude from; None for operators that are not used.
 
-    For cjoin it is the kernel before its softmax, which is over the tokens that x may attend to. For trans, A
-    are the tokens read so far and C the columns they relate to.
+    For cjoin it is the kernel before its softmax, which is over the tokens that x may attend to. For trans, Y
+    are the columns that the tokens relate to.
     """
 
     join: Float[Array, "B C H S"] | None = None
     cjoin: Float[Array, "B S H C"] | None = None
     assoc: Float[Array, "B C H S"] | None = None
-    trans: Float[Array, "B D2 A C"] | None = None
+    trans: Float[Array, "B D2 C Y"] | None = None
 
     def combine(self, other: "Premises", **how: Callable[[Array, Array], Array]) -> "Premises":
         """Applies a function per operator to both; None where either is None."""

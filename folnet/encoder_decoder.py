@@ -24,8 +24,6 @@ Axis letters: B batch; I tokens of the input; T tokens of the target; C columns,
 D2 relations.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -36,6 +34,7 @@ from folnet.configuration import FOLNetConfig
 from folnet.decoder import DecodingState, base_atoms, step
 from folnet.decoder_layers import DecoderReasoner
 from folnet.distances import OTHER_TEXT, Columns
+from folnet.embeddings import Embeddings
 from folnet.model import diagonal_link, linked_back
 
 
@@ -63,7 +62,7 @@ class FOLNetTargetDecoder(nn.Module):
 
     def __call__(
         self,
-        embeddings: Any,
+        embeddings: Embeddings,
         encoded: Encoded,
         target_ids: Int[Array, "B T"],
         attention_mask: Bool[Array, "B T"] | None = None,
@@ -93,7 +92,7 @@ class FOLNetTargetDecoder(nn.Module):
         return DecodingState(kept, columns, jnp.int32(inputs), none, none)
 
     def step(
-        self, embeddings: Any, token: Int[Array, "B"], state: DecodingState
+        self, embeddings: Embeddings, token: Int[Array, "B"], state: DecodingState
     ) -> tuple[Float[Array, "B D1"], DecodingState]:
         """Reads one more token of each target; returns u_L(x) and the new state."""
         return step(embeddings, self.reasoner, self.diagonal, token, state)

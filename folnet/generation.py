@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from folnet import masks
 from folnet.model import check_text, optional
@@ -84,7 +84,7 @@ def generate(
     pad_token_id: int,
     eos_token_id: int | None = None,
     token_type_ids: Int[Array, "B T"] | None = None,
-    attention_mask: Array | None = None,
+    attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
     prefix_lengths: Int[Array, "B"] | None = None,
     sampling: Sampling | None = None,
     key: jax.Array | None = None,
@@ -132,7 +132,7 @@ def generate_from(
     pad_token_id: int,
     eos_token_id: int | None = None,
     token_type_ids: Int[Array, "B I"] | None = None,
-    attention_mask: Array | None = None,
+    attention_mask: Bool[Array, "B I"] | Int[Array, "B I"] | None = None,
     sampling: Sampling | None = None,
     key: jax.Array | None = None,
     cache: bool = True,

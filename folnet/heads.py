@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from folnet.affine import activate
 from folnet.configuration import FOLNetConfig
@@ -102,7 +102,7 @@ class _Headed[Output](nn.Module, Pretrained):
         self,
         input_ids: Int[Array, "B T"] | None = None,
         token_type_ids: Int[Array, "B T"] | None = None,
-        attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
         **atoms: Any,
     ) -> Output:
@@ -126,7 +126,7 @@ class _Words[Output](_Headed[Output]):
         self,
         input_ids: Int[Array, "B T"] | None = None,
         token_type_ids: Int[Array, "B T"] | None = None,
-        attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
         *,
         mlm_positions: Int[Array, "B M"] | None = None,
@@ -187,7 +187,7 @@ class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
         self,
         input_ids: Int[Array, "B N T"],
         token_type_ids: Int[Array, "B N T"] | None = None,
-        attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B N T"] | Int[Array, "B N T"] | None = None,
         deterministic: bool = True,
     ) -> MultipleChoiceOutput:
         """Returns logits of the choices; arguments are those of `FOLNet`, each with an axis of choices.

@@ -79,7 +79,7 @@ class Linear(nn.Module):
     def affine(self) -> Affine:
         return Affine(self.weight, self.bias)
 
-    def __call__(self, inputs: Float[Array, "B T I"]) -> Float[Array, "B T O"]:
+    def __call__(self, inputs: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
         return over_features(inputs, self.affine)
 
 

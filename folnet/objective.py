@@ -74,7 +74,9 @@ masked_language_model = cross_entropy
 sentence = cross_entropy
 
 
-def binary_cross_entropy(logits: Float[Array, "B C"], labels: Float[Array, "B C"]) -> Loss:
+def binary_cross_entropy(
+    logits: Float[Array, "B C"], labels: Float[Array, "B C"] | Int[Array, "B C"]
+) -> Loss:
     """Returns the loss of several labels per row, each 0 or 1; raises ValueError if the shapes differ."""
     _same("labels", labels, logits)
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
@@ -84,7 +86,7 @@ def binary_cross_entropy(logits: Float[Array, "B C"], labels: Float[Array, "B C"
     return Loss(losses.sum(), jnp.asarray(losses.size), hit.sum())
 
 
-def squared_error(predictions: Float[Array, "B C"], labels: Float[Array, "B C"]) -> Loss:
+def squared_error(predictions: Float[Array, "B C"], labels: Float[Array, "B C"] | Int[Array, "B C"]) -> Loss:
     """Returns the squared error over all numbers; raises ValueError if the shapes differ."""
     _same("labels", labels, predictions)
     dtype = jnp.promote_types(predictions.dtype, jnp.float32)

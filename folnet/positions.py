@@ -1,6 +1,6 @@
 """Relative positions of tokens: the binary base atoms RelDist of Appendix A.4, and T5's buckets.
 
-Axis letters: B batch; T, X, Y tokens; N rows of a table, or one per offset; D2 its width.
+Axis letters: B batch; T, X, Y tokens; N, M rows of a table or offsets; D2 its width.
 """
 
 from typing import Any
@@ -79,7 +79,7 @@ def t5_atoms(table: Float[Array, "N D2"], length: int, max_distance: int) -> Flo
     return diagonals(rows_of(table, buckets))[None]
 
 
-def t5_buckets(offsets: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
+def t5_buckets(offsets: Int[np.ndarray, "N"], num_buckets: int, max_distance: int) -> Int[np.ndarray, "N"]:
     """Returns buckets of distances y - x (Raffel et al. 2020): single distances first, then growing widths.
 
     Half of a direction's buckets stand for single distances; the others grow by a constant factor up to
@@ -94,7 +94,7 @@ def t5_buckets(offsets: np.ndarray, num_buckets: int, max_distance: int) -> np.n
     `absolute_position` adds, would account for the difference.)
 
     Args:
-      offsets: y - x, any shape.
+      offsets: y - x.
       num_buckets: total number of buckets; half of them are for y > x.
       max_distance: start of the last bucket.
     """
@@ -107,7 +107,7 @@ def t5_buckets(offsets: np.ndarray, num_buckets: int, max_distance: int) -> np.n
     return direction + np.where(distance < exact, distance, np.minimum(far, num_buckets - 1))
 
 
-def rows_of(table: Float[Array, "N D2"], ids: np.ndarray) -> Float[Array, "D2 ids"]:
+def rows_of(table: Float[Array, "N D2"], ids: Int[np.ndarray, "M"]) -> Float[Array, "D2 M"]:
     """Computes table[ids] transposed, exactly, as a product with a one-hot matrix; so is its gradient."""
     chosen = jax.nn.one_hot(ids, len(table), dtype=table.dtype, axis=0)
     return jnp.matmul(table.T, chosen, precision=jax.lax.Precision.HIGHEST)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from folnet.configuration import FOLNetConfig
 from folnet.decoder import DecodingState, FOLNetDecoder, check_config
@@ -59,7 +59,7 @@ class FOLNetForCausalLM(nn.Module, Pretrained):
         self,
         input_ids: Int[Array, "B T"],
         token_type_ids: Int[Array, "B T"] | None = None,
-        attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
         *,
         prefix_lengths: Int[Array, "B"] | None = None,
@@ -107,8 +107,8 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         input_ids: Int[Array, "B I"],
         decoder_input_ids: Int[Array, "B T"],
         token_type_ids: Int[Array, "B I"] | None = None,
-        attention_mask: Array | None = None,
-        decoder_attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B I"] | Int[Array, "B I"] | None = None,
+        decoder_attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
     ) -> Seq2SeqLMOutput:
         """Returns logits of the next word after each token of the target.
@@ -137,7 +137,7 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         self,
         input_ids: Int[Array, "B I"],
         token_type_ids: Int[Array, "B I"] | None = None,
-        attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B I"] | Int[Array, "B I"] | None = None,
         deterministic: bool = True,
     ) -> Encoded:
         """Encodes inputs to what the decoder reads."""
@@ -151,7 +151,7 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         self,
         encoded: Encoded,
         decoder_input_ids: Int[Array, "B T"],
-        decoder_attention_mask: Array | None = None,
+        decoder_attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
     ) -> Seq2SeqLMOutput:
         """Like `__call__`, for inputs that are already encoded."""
@@ -170,7 +170,7 @@ class FOLNetForConditionalGeneration(nn.Module, Pretrained):
         self,
         input_ids: Int[Array, "B I"],
         token_type_ids: Int[Array, "B I"] | None = None,
-        attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B I"] | Int[Array, "B I"] | None = None,
         *,
         capacity: int,
     ) -> DecodingState:

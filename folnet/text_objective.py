@@ -4,7 +4,7 @@ Axis letters: B batch; T tokens; V words.
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from folnet.objective import IGNORED, Loss, cross_entropy, is_real
 
@@ -12,7 +12,7 @@ from folnet.objective import IGNORED, Loss, cross_entropy, is_real
 def next_word(
     logits: Float[Array, "B T V"],
     input_ids: Int[Array, "B T"],
-    attention_mask: Array | None = None,
+    attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
     prefix_lengths: Int[Array, "B"] | None = None,
 ) -> Loss:
     """Returns the cross-entropy of each word given those before it: the loss of `FOLNetForCausalLM`.

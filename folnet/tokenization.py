@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tokenizers
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Bool, Int, Int32, Int64
 
 from folnet.settings import at_least
 from folnet.writing import write_whole
@@ -302,7 +302,7 @@ class WordPieceTokenizer:
             mask[row, :end] = True
         return Inputs(ids, segments, mask)
 
-    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+    def decode(self, ids: Iterable[int] | Int[np.ndarray, "N"], *, skip_special_tokens: bool = True) -> str:
         """Converts ids to text: words separated by spaces, without the original case and accents.
 
         `skip_special_tokens` omits [PAD], [CLS], [SEP] and [MASK]; [UNK] remains, since it stands for a word.

@@ -171,8 +171,8 @@ def add_distractors(
         once.remove(edge)
         people |= 1 << z
         added.append(("supporting", (fact(edge[0], z), fact(z, edge[2]))))
-    others: list[Distractor] = ["irrelevant"] * irrelevant + ["disconnected"] * disconnected
-    for kind in others:
+    counts: list[tuple[Distractor, int]] = [("irrelevant", irrelevant), ("disconnected", disconnected)]
+    for kind in [kind for kind, count in counts for _ in range(count)]:
         free = family.members & ~people
         sides = (free, free)
         if kind == "irrelevant":

@@ -33,7 +33,7 @@ def test_operators_that_cannot_be(operators, message):
     [
         ("vocab_size", 0, "vocab_size: got 0, expected an integer of at least 1"),
         ("hidden_size", 2.0, "hidden_size: got 2.0, expected an integer"),
-        ("num_hidden_layers", True, "num_hidden_layers is True"),
+        ("num_hidden_layers", True, "num_hidden_layers: got True"),
         ("num_hidden_layers", 10**9, "num_hidden_layers: got 1000000000, expected at most 1000"),
         ("hidden_size", 10**20, "hidden_size: got 100000000000000000000, expected an integer below"),
         ("max_distance", 1, "max_distance: got 1, expected an integer of at least 2"),
@@ -56,7 +56,7 @@ def test_operators_that_cannot_be(operators, message):
         ("pretrain_loss", "MLM.SCL", "pretrain_loss: got 'MLM.SCL', expected 'MLM', 'NSP', 'SOP'"),
         ("pretrain_loss", "MLM.MLM", "each at most once"),
         ("dtype", "int32", "dtype: got 'int32', expected the name of a floating-point type"),
-        ("dtype", "float31", "dtype is 'float31'"),
+        ("dtype", "float31", "dtype: got 'float31'"),
     ],
 )
 def test_fields_that_cannot_be(field, value, message):
@@ -97,7 +97,7 @@ def test_unknown_fields_are_all_named():
     """With what there is."""
     with pytest.raises(ValueError, match=r"fields: got 'heads', 'layers', expected only absolute_position"):
         FOLNetConfig.from_dict({"layers": 3, "heads": 2, "vocab_size": 5})
-    with pytest.raises(ValueError, match="fields has 'depth'"):
+    with pytest.raises(ValueError, match="fields: got 'depth'"):
         BASE.replace(depth=3)
 
 

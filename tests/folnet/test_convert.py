@@ -127,7 +127,7 @@ def test_tensors_that_do_not_fit_are_told_at_once():
         convert.from_torch(config, state)
     for line in (
         "folnet.dense.bias: missing, expected (32,)",
-        "folnet.encoder.glob_embd.weight (64, 5) does not belong",
+        "folnet.encoder.glob_embd.weight: got (64, 5), expected no such parameter",
         f"{writer} has shape (4, 8), expected (8, 4)",
         "decoder.weight differs from folnet.encoder.word_embd.weight",
     ):
@@ -144,7 +144,7 @@ def test_tensors_that_do_not_fit_are_told_at_once():
         ({"layers": 3, "depth": 2}, ["layers: unknown", "depth: unknown, expected one of absolute"]),
         (
             {"mixer_ops": {"0": ["join"], "1": ["join", "trans"], "2": ["perm"]}},
-            ["mixer_ops['0'] is ('join',)", "mixer_ops['1'] has 'trans'", "mixer_ops['2'] has 'perm'"],
+            ["mixer_ops['0']: got ('join',)", "mixer_ops['1']: got 'trans'", "mixer_ops['2']: got 'perm'"],
         ),
         ({"predicate_dims": [0, 32]}, ["predicate_dims: got [0, 32], expected three numbers"]),
         ({"predicate_dims": [0, float("inf"), 4]}, ["predicate_dims: got [0, inf, 4], expected integers"]),
@@ -153,7 +153,7 @@ def test_tensors_that_do_not_fit_are_told_at_once():
             {"hidden_act": "swish", "boolean_type": "moe"},
             ["hidden_act: got 'swish', expected 'gelu' or 'relu'", "boolean_type: got 'moe'"],
         ),
-        ({"num_layers": 0}, ["num_hidden_layers is 0"]),
+        ({"num_layers": 0}, ["num_hidden_layers: got 0"]),
     ],
 )
 def test_settings_that_are_not_understood(changes, messages):

@@ -203,7 +203,7 @@ def test_atoms_of_all_layers():
     [
         ({"input_ids": jnp.zeros(3, jnp.int32)}, {}, r"input_ids: got shape \(3,\), expected \[B, T\]"),
         ({"input_ids": jnp.full((1, 3), 19)}, {}, r"input_ids: got 19 at \[0, 0\], expected 0 to 18"),
-        ({"token_type_ids": jnp.full((2, 3), 2)}, {}, r"token_type_ids has 2 at \[0, 0\]"),
+        ({"token_type_ids": jnp.full((2, 3), 2)}, {}, r"token_type_ids: got 2 at \[0, 0\]"),
         ({"token_type_ids": jnp.zeros((2, 4), jnp.int32)}, {}, r"token_type_ids: got shape \(2, 4\)"),
         ({"attention_mask": jnp.ones((1, 3))}, {}, r"attention_mask: got shape \(1, 3\)"),
         ({"prefix_lengths": jnp.asarray([4, 0])}, {}, r"prefix_lengths: got 4 at \[0\], expected 0 to 3"),

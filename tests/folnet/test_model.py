@@ -165,7 +165,7 @@ def test_traced_once_for_a_shape():
 @pytest.mark.parametrize(
     ("arguments", "atoms", "message"),
     [
-        ((), {}, "input_ids and inputs_embeds are both None"),
+        ((), {}, "input_ids, inputs_embeds: got None for both"),
         ((np.zeros(3, int),), {}, r"input_ids: got shape \(3,\), expected \[B, T\]"),
         ((np.zeros((2, 0), int),), {}, r"input_ids: got shape \(2, 0\)"),
         ((np.zeros((2, 3)),), {}, "input_ids: got type float.*, expected integers"),

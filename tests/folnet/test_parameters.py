@@ -24,7 +24,7 @@ def test_all_misfits_are_told_at_once():
     given = {"a": (3, 2), "c": (4,), "d": (5,)}
     assert parameters.misfits(expected, given) == [
         "b: missing, expected (1,)",
-        "d (5,) does not belong",
+        "d: got (5,), expected no such parameter",
         "a: got shape (3, 2), expected (2, 3)",
     ]
     assert parameters.misfits(expected, expected) == []

@@ -111,7 +111,7 @@ def test_misfits_are_told_at_once(saved):
         str(path),
         "predictions.bias: missing, expected (19,)",
         "folnet.pooler.bias: missing, expected (14,)",
-        "folnet.extra (2,) does not belong",
+        "folnet.extra: got (2,), expected no such parameter",
         "folnet.pooler.weight: got shape (3, 14), expected (14, 14)",
     ):
         assert line in str(caught.value)

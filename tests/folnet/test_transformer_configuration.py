@@ -40,7 +40,7 @@ def test_fields_of_the_other_kind_are_refused():
     """A Transformer has no operators, a FOLNet no vectors of pairs."""
     with pytest.raises(ValueError, match="fields: got 'operators', expected only absolute_position"):
         TransformerConfig.from_dict({"operators": "j.a"})
-    with pytest.raises(ValueError, match="fields has 'relation_attention'"):
+    with pytest.raises(ValueError, match="fields: got 'relation_attention'"):
         BASE.replace(relation_attention="bias")
 
 

@@ -301,7 +301,7 @@ def test_grain_in_other_processes():
         ({"process_count": 3}, "batch_size=16 must be a multiple of process_count=3"),
         ({"objective": "mlm"}, "objective must be one of"),
         ({"cut": "end"}, "cut must be one of"),
-        ({"mask_rate": 0.0}, "rate must be in 0"),
+        ({"mask_rate": 0.0}, "rate: got 0.0, expected above 0"),
         ({"predictions": 0}, "places: .*, expected at least 1"),
     ],
 )

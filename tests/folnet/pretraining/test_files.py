@@ -15,6 +15,7 @@ from folnet.pretraining.files import (
     VOCABULARY,
     Manifest,
     PreparedWindows,
+    SplitName,
     decode,
     encode,
     shard_path,
@@ -113,7 +114,7 @@ def test_damaged_records():
     record = encode(Window(np.arange(9, dtype=np.uint16), np.asarray([0, 4], np.uint16), 1, 2))
     for data, message in (
         (record[:5], "5 bytes, expected at least 12"),
-        (record[:-1], "33 bytes, expected those of 9 tokens and 2 sentences"),
+        (record[:-1], "33 bytes, expected 34 for 9 tokens and 2 sentences"),
         (encode(Window(np.arange(9, dtype=np.uint16), np.asarray([], np.uint16), 2, 2)), "window 2 of 2"),
         (encode(Window(np.arange(1, dtype=np.uint16), np.asarray([], np.uint16), 0, 1)), "with 1 tokens"),
     ):
@@ -151,7 +152,10 @@ def test_damaged_directories(prepared):
     with pytest.raises(ValueError, match=r"vocab\.txt: got vocabulary \w+, expected"):
         PreparedWindows(prepared).tokenizer()
 
-    none = {**manifest.splits, "held_out": [{"shard": 0, "windows": 0, "tokens": 0, "documents": 0}]}
+    none: dict[SplitName, list[dict[str, int]]] = {
+        **manifest.splits,
+        "held_out": [{"shard": 0, "windows": 0, "tokens": 0, "documents": 0}],
+    }
     dataclasses.replace(manifest, splits=none).write(prepared)
     with pytest.raises(ValueError, match="got no windows of held_out"):
         PreparedWindows(prepared, "held_out")

@@ -65,7 +65,7 @@ def test_both_releases(tmp_path):
     ("line", "error"),
     [
         ('{"premises": ["a"], "concl', "not JSON"),
-        ("[]", "not an object but list"),
+        ("[]", "got list, expected an object"),
         ('{"premises": ["a"], "label": "True"}', "missing 'conclusion'"),
         (
             '{"premises": ["a", 3], "conclusion": "b", "label": "True"}',
