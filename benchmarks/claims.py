@@ -310,7 +310,7 @@ def lines(results: Path) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Runs the program."""
+    """Writes the lines of all records to the file of claims; returns the exit status."""
     parser = machine.parser(__doc__, results=(Path("results"), "the folder of results"))
     arguments = parser.parse_args()
     try:

@@ -69,7 +69,7 @@ def write_tables(root: Path, out: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Runs the program."""
+    """Runs the comparisons, writes the tables or shows the progress, as the flags say."""
     values = flags.FLAGS
     out, declared = Path(values.out), comparisons()
     if values.tables:

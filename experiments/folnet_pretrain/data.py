@@ -136,8 +136,9 @@ def prepare(
             for shard in _make(job, missing, processes):
                 progress.update(len(job.range(shard)))
         made = list(map(_counts, parts))
-        splits: dict[str, list[dict[str, int]]] = {split: [part[split] for part in made] for split in SPLITS}
-        finished = dataclasses.replace(wanted, splits=splits)
+        finished = dataclasses.replace(
+            wanted, splits={split: [part[split] for part in made] for split in SPLITS}
+        )
         if not any(part["windows"] for part in finished.splits[TRAIN]):
             raise ValueError(f"documents: got no text in {documents.name} to train on, expected some")
         finished.write(root)

@@ -147,8 +147,8 @@ class DataConfig:
             return mathematics.open_source(self.directory)
         return mathematics.Generator(self.train, self.test, self.modules, self.extrapolation, self.seed)
 
-    def test_modules(self, source: mathematics.Source) -> dict[str, tuple[str, ...]]:
-        """The modules that are measured, by test split."""
+    def test_modules(self, source: mathematics.Source) -> dict[mathematics.Split, tuple[str, ...]]:
+        """Returns the modules to evaluate, by test split."""
         found: dict[mathematics.Split, tuple[str, ...]] = {
             mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)
         }
