@@ -51,7 +51,7 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 class NoImplementation(ExceptionGroup, NotImplementedError):
     """No implementation supports a call; `exceptions` has the `NotImplementedError` of each one tried."""
 
-    def derive(self, excs):  # pyrefly: ignore[bad-override]
+    def derive(self, excs: Sequence[Any]) -> "NoImplementation":  # pyrefly: ignore[bad-override]
         """Returns a group of the same class, for `split`, `subgroup` and `except*`."""
         return NoImplementation(self.message, excs)
 
