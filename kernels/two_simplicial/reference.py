@@ -94,8 +94,6 @@ def two_simplicial_attention(
       The attended values, in the type of `value`, and the logarithm of each softmax's denominator. Where
       nothing is allowed both are 0.
 
-    Raises:
-      ValueError: for an unknown logit.
     """
     dtype, accumulation = value.dtype, accumulator(query, key1, key2, value, bilinear)
     query, key1, key2, value, bilinear = (
