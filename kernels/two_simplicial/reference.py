@@ -93,7 +93,6 @@ def two_simplicial_attention(
     Returns:
       The attended values, in the type of `value`, and the logarithm of each softmax's denominator. Where
       nothing is allowed both are 0.
-
     """
     dtype, accumulation = value.dtype, accumulator(query, key1, key2, value, bilinear)
     query, key1, key2, value, bilinear = (
