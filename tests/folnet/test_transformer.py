@@ -302,10 +302,10 @@ def test_too_small_to_be_matched():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"input_ids": jnp.zeros((1, 10), jnp.int32)}, "input_ids has 10 tokens, expected at most"),
-        ({"input_ids": jnp.full((1, 3), 19)}, r"input_ids has 19 at \[0, 0\], expected 0 to 18"),
+        ({"input_ids": jnp.zeros((1, 10), jnp.int32)}, "input_ids: got 10 tokens, expected at most"),
+        ({"input_ids": jnp.full((1, 3), 19)}, r"input_ids: got 19 at \[0, 0\], expected 0 to 18"),
         ({}, "input_ids and inputs_embeds are both None"),
-        ({"input_ids": IDS, "attention_mask": MASK[:, 1:]}, r"attention_mask has shape \(2, 6\)"),
+        ({"input_ids": IDS, "attention_mask": MASK[:, 1:]}, r"attention_mask: got shape \(2, 6\)"),
         ({"input_ids": IDS, "relation_ids": RELATION_IDS}, "relation_ids"),
     ],
 )
