@@ -228,6 +228,7 @@ def _forward(operation, config, choice, arrays, masks):
 
 def _backward(operation, config, choice, saved, cotangent):
     arrays, masks, out, residual = saved
+    cotangent = jax.numpy.asarray(cotangent)  # called eagerly, a vjp passes on NumPy arrays
     gradients = _call("backward", operation, config, choice, (*arrays, *masks, out, residual, cotangent))
     return gradients, None
 
