@@ -1,9 +1,13 @@
 """Dtypes, sizes and padding, shared by the implementations of several operations."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+Size = Any
+"""The size of an axis: an int, or a symbol of `jax.export` in a program for any size."""
 Described = Array | jax.ShapeDtypeStruct | jax.core.ShapedArray
 """Anything with a shape and a dtype: an array, or its description while a program is planned."""
 
@@ -31,7 +35,7 @@ def round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def filled(x: Array, axis: int, size: int, value: float = 0) -> Array:
+def filled(x: Array, axis: int, size: Size, value: float = 0) -> Array:
     """Pads the end of an axis with `value` (False in a mask) up to `size`."""
     if x.shape[axis] == size:
         return x
@@ -39,6 +43,6 @@ def filled(x: Array, axis: int, size: int, value: float = 0) -> Array:
     return jnp.pad(x, widths, constant_values=value)
 
 
-def zeros(like: Array, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
+def zeros(like: Array, shape: tuple[Size, ...], dtype: jnp.dtype) -> Array:
     """Returns zeros that vary over the mesh axes of `like`, as the carry of a loop in `shard_map` must."""
     return jax.lax.full_like(like, 0, dtype, shape)

@@ -11,6 +11,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
+from kernels.arrays import Size
+
 
 def floating(**arrays: Any) -> list[Float[Array, "..."]]:
     """Returns the arguments as arrays of one floating dtype, the widest among them.
@@ -41,7 +43,7 @@ def rank(name: str, x: Shaped[Array, "..."], least: int, axes: str) -> None:
         raise ValueError(f"{name}: got shape {x.shape}, expected {axes} with at least {least} axes")
 
 
-def shape(name: str, x: Shaped[Array, "..."], expected: Sequence[int], axes: str, because: str) -> None:
+def shape(name: str, x: Shaped[Array, "..."], expected: Sequence[Size], axes: str, because: str) -> None:
     """Raises a ValueError if an array's shape is not the one that another argument implies.
 
     Args:
@@ -55,7 +57,7 @@ def shape(name: str, x: Shaped[Array, "..."], expected: Sequence[int], axes: str
         raise ValueError(f"{name}: got shape {x.shape}, expected {axes} = {tuple(expected)} {because}")
 
 
-def mask(x: Any, full: Sequence[int], axes: str, name: str = "mask") -> Bool[Array, "..."] | None:
+def mask(x: Any, full: Sequence[Size], axes: str, name: str = "mask") -> Bool[Array, "..."] | None:
     """Returns a mask with as many axes as `full`, each full or of size 1; None for None.
 
     Raises:
@@ -75,7 +77,7 @@ def mask(x: Any, full: Sequence[int], axes: str, name: str = "mask") -> Bool[Arr
     return x.reshape(spread)
 
 
-def flatten_batch(x: Shaped[Array, "..."], batch: Sequence[int], trailing: int) -> Shaped[Array, "..."]:
+def flatten_batch(x: Shaped[Array, "..."], batch: Sequence[Size], trailing: int) -> Shaped[Array, "..."]:
     """Merges the batch axes, all but the `trailing` last, into one.
 
     The merged axis of a mask that is the same for the whole batch has size 1.

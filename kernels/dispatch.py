@@ -51,7 +51,7 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 class NoImplementation(ExceptionGroup, NotImplementedError):
     """No implementation supports a call; `exceptions` has the `NotImplementedError` of each one tried."""
 
-    def derive(self, excs):  # pyrefly: ignore[bad-override]
+    def derive(self, excs: Sequence[Any]) -> "NoImplementation":  # pyrefly: ignore[bad-override]
         """Returns a group of the same class, for `split`, `subgroup` and `except*`."""
         return NoImplementation(self.message, excs)
 
@@ -228,6 +228,7 @@ def _forward(operation, config, choice, arrays, masks):
 
 def _backward(operation, config, choice, saved, cotangent):
     arrays, masks, out, residual = saved
+    cotangent = jax.numpy.asarray(cotangent)  # called eagerly, a vjp passes on NumPy arrays
     gradients = _call("backward", operation, config, choice, (*arrays, *masks, out, residual, cotangent))
     return gradients, None
 

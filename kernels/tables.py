@@ -21,11 +21,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from kernels.arrays import Size
+
 Direction = Literal["forward", "backward"]
 """The passes of an operation, each a program with block sizes of its own."""
 
-Sizes = Mapping[str, Any]
-"""The sizes of a call by name: ints, or symbols in a function that is exported for any size."""
+Sizes = Mapping[str, Size]
+"""The sizes of a call by name."""
 
 FOLDER = Path(__file__).parent / "tables"
 FARTHEST = 2.0  # a measurement applies to sizes within this factor of its own

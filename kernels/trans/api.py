@@ -1,5 +1,7 @@
 """The trans operator: from two relations a third, through everything that may stand between."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -55,8 +57,14 @@ def trans(
     return out.reshape(*batch, heads, rows, outputs)
 
 
-def checked(kernel_logits, premise, causal, mask):
-    """The static settings, and the arguments as arrays that fit each other."""
+def checked(
+    kernel_logits: Any, premise: Any, causal: Any, mask: Any
+) -> tuple[Config, Float[Array, "*batch H X A"], Float[Array, "*batch H A Y"], Bool[Array, "..."] | None]:
+    """Returns the static settings and the arguments of `trans` as arrays, with all axes in the mask.
+
+    Raises:
+        ValueError: shapes or types that do not fit; it names the argument and what was expected.
+    """
     if not isinstance(causal, bool):
         raise ValueError(f"causal: got {causal!r}, expected True or False (it is compiled in)")
     kernel_logits, premise = checks.floating(kernel_logits=kernel_logits, premise=premise)

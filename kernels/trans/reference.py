@@ -27,8 +27,10 @@ class Config:
     row_offset: int = 0
 
 
-def allowed(config: Config, rows: int, columns: int, mask: Bool[Array, "b h x a"] | None):
-    """Where attention is allowed, [b, h, x, a] with each size full or 1; None if everywhere."""
+def allowed(
+    config: Config, rows: int, columns: int, mask: Bool[Array, "b h #X #A"] | None
+) -> Bool[Array, "b2 h2 #X #A"] | None:
+    """Where attention is allowed, each axis full or of size 1; None if everywhere."""
     if config.causal:
         # An arange a side, compared: [X, A] without a batch, so that it costs almost nothing.
         past = jnp.arange(columns)[None, :] <= jnp.arange(rows)[:, None] + config.row_offset

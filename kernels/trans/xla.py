@@ -129,8 +129,10 @@ def config_of(config: Config, start: int) -> Config:
     return Config(config.causal, config.row_offset + start)
 
 
-def cut(mask: Bool[Array, "b h x a"] | None, start: int, stop: int, first: int, end: int):
-    """The part of a mask at the rows start..stop and the columns first..end; a size of 1 stays."""
+def cut(
+    mask: Bool[Array, "b h x a"] | None, start: int, stop: int, first: int, end: int
+) -> Bool[Array, "b h rows columns"] | None:
+    """The part of a mask at the rows start..stop and the columns first..end; an axis of size 1 stays."""
     if mask is None:
         return None
     rows = slice(start, stop) if mask.shape[2] > 1 else slice(None)
@@ -151,7 +153,13 @@ def _masked(config, logits, mask):
     return jnp.where(where, logits, -jnp.inf)
 
 
-def product(left, right, left_axis, right_axis, dtype):
+def product(
+    left: Float[Array, "B H _ _"],
+    right: Float[Array, "B H _ _"],
+    left_axis: int,
+    right_axis: int,
+    dtype: jax.typing.DTypeLike,
+) -> Float[Array, "B H _ _"]:
     """Products per batch and head over one axis a side, in the narrower of the dtypes, summed in `dtype`."""
     narrow = left.dtype if jnp.finfo(left.dtype).bits < jnp.finfo(right.dtype).bits else right.dtype
     return jax.lax.dot_general(

@@ -2,7 +2,6 @@
 
 import math
 import numbers
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from kernels import checks, dispatch
-from kernels.arrays import accumulator
+from kernels.arrays import Size, accumulator
 from kernels.trilinear import reference
 from kernels.trilinear.reference import Config
 
@@ -76,8 +75,8 @@ def trilinear_attention(
     return out.reshape(*batch, length, heads, features)
 
 
-def _checked_batch(query, key1, key2, value1, value2) -> tuple[Any, ...]:
-    """Returns the batch axes (ints or symbols); raises a ValueError if the shapes do not fit each other."""
+def _checked_batch(query, key1, key2, value1, value2) -> tuple[Size, ...]:
+    """Returns the batch axes; raises a ValueError if the shapes do not fit each other."""
     checks.rank("query", query, 3, "[..., N, H, D]")
     checks.rank("key1", key1, 3, "[..., N, G, D]")
     *batch, length, heads, features = query.shape

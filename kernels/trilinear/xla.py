@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kernels.arrays import accumulator, round_up, zeros
+from kernels.arrays import Size, accumulator, round_up, zeros
 from kernels.softmax import MASKED
 from kernels.trilinear.reference import Config, in_order
 
@@ -335,6 +335,6 @@ def _loop(count: int | Array, body: Callable, state: Any) -> Any:
     return jax.lax.fori_loop(0, count, body, state)
 
 
-def _zeros_like(x: Array, shape: tuple[int, ...]) -> Array:
+def _zeros_like(x: Array, shape: tuple[Size, ...]) -> Array:
     """Zeros to start a loop from, in the type of sums."""
     return zeros(x, shape, accumulator(x.dtype))

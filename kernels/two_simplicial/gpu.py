@@ -16,6 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kernels.arrays import Described
 from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_backward, gpu_forward, gpu_operands
 from kernels.two_simplicial.reference import Config
@@ -26,7 +27,15 @@ MOST_KEYS = 4096
 MOST_FEATURES = 128
 
 
-def unsupported(config: Config, query, key1, key2, value, bilinear, mask=None) -> str | None:
+def unsupported(
+    config: Config,
+    query: Described,
+    key1: Described,
+    key2: Described,
+    value: Described,
+    bilinear: Described,
+    mask: Described | None = None,
+) -> str | None:
     """Why these arguments, of which shapes and dtypes suffice, cannot be computed here, or None."""
     del mask
     arrays = {"query": query, "key1": key1, "key2": key2, "value": value, "bilinear": bilinear}
@@ -106,7 +115,9 @@ def backward(
     return tuple(g.astype(a.dtype) for g, a in zip(gradients, arrays, strict=False))
 
 
-def block_candidates(config: Config, query, key1, *_) -> dict[str, list[dict[str, int]]]:
+def block_candidates(
+    config: Config, query: Described, key1: Described, *_: Any
+) -> dict[str, list[dict[str, int]]]:
     """Block sizes to try when tuning, the default first: "k" keys of a tile, "j" tiles of a pipeline step."""
     del config, query
     keys = key1.shape[1]

@@ -93,9 +93,6 @@ def two_simplicial_attention(
     Returns:
       The attended values, in the type of `value`, and the logarithm of each softmax's denominator. Where
       nothing is allowed both are 0.
-
-    Raises:
-      ValueError: for an unknown logit.
     """
     dtype, accumulation = value.dtype, accumulator(query, key1, key2, value, bilinear)
     query, key1, key2, value, bilinear = (
@@ -115,15 +112,20 @@ def two_simplicial_attention(
     return out.astype(dtype), lse[..., 0, 0]
 
 
-def plain(config: Config, query, key1, key2, value, bilinear, mask=None) -> Float[Array, "B N H F"]:
+def plain(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+    value: Float[Array, "B M H E"],
+    bilinear: Float[Array, "H F E E"],
+    mask: Bool[Array, "#B #N #M #M"] | None = None,
+) -> Float[Array, "B N H F"]:
     """The einsum path that a user would write for equation (10), and what benchmarks compare with.
 
     For each head an array over all triples, and for the backward pass several. Arguments as those of
-    `two_simplicial_attention`. A row in which nothing is allowed gives the mean over all pairs, not 0, as a
-    softmax does.
-
-    Raises:
-      ValueError: for an unknown logit.
+    `two_simplicial_attention`. A row with nothing allowed gives the mean over all pairs, not 0, as a softmax
+    does.
     """
     arrays = query, key1, key2, value, bilinear
     dtype, accumulation = value.dtype, accumulator(*arrays)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from kernels.arrays import divisor, filled, round_up
+from kernels.arrays import Size, divisor, filled, round_up
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Budget:
 
 
 def tiling(
-    batch: int, heads: int, queries: int, keys: int, budget: Budget, blocks: Mapping[str, int] | None = None
+    batch: Size, heads: int, queries: int, keys: int, budget: Budget, blocks: Mapping[str, int] | None = None
 ) -> Tiling:
     """Block sizes for a call: those of `blocks`, and for the rest what the budget allows.
 

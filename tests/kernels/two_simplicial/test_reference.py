@@ -26,7 +26,8 @@ def logit_by_hand(config: Config, a: np.ndarray, b: np.ndarray, c: np.ndarray):
 
 
 def by_hand(config, query, key1, key2, value, bilinear, allowed):
-    """Equation (10), one output vector at a time."""
+    """Equation (10), one output vector at a time, in NumPy."""
+    query, key1, key2, value, bilinear = map(np.asarray, (query, key1, key2, value, bilinear))
     batch, n, heads, _ = query.shape
     m = key1.shape[1]
     out = np.zeros((batch, n, heads, bilinear.shape[1]))
