@@ -51,7 +51,7 @@ class Part:
 
 
 def _speed(split: FileSplit, module: str) -> float:
-    return (EXTRAPOLATION_SPEEDS if split == EXTRAPOLATE else SPEEDS)[module]
+    return float((EXTRAPOLATION_SPEEDS if split == EXTRAPOLATE else SPEEDS)[module])
 
 
 def part_size(split: FileSplit, module: str) -> int:

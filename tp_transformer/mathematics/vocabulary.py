@@ -124,7 +124,7 @@ class Vocabulary:
         ids[(place > 0) & (place < lengths[:, None] - 1)] = body
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int | np.integer]) -> str:
         """Decodes a row of ids [T], from an optional start symbol to the first end or padding symbol.
 
         Raises:
