@@ -49,11 +49,11 @@ bench: setup  ## side-by-side measurements of speed on this machine, into result
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.training --only=boxworld; \
 	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet; \
 	  $(PYTHON) -m benchmarks.kinship; $(PYTHON) -m benchmarks.export; $(PYTHON) -m benchmarks.scaling; \
-	  $(PYTHON) -m benchmarks.peers)
+	  $(PYTHON) -m benchmarks.peers; $(PYTHON) -m benchmarks.claims; \
+	  $(PYTHON) -m experiments.claims --tables)
 
-results: setup  ## train every claim of results/ again, with its seeds and baselines (about an hour and a half)
-	@$(call timed,the claims about learning (about an hour and a half on two cores),\
-	  $(PYTHON) -m benchmarks.learning)
+results: setup  ## run what the claims in results/ rest on (hours; resumes; python -m experiments.claims shows progress)
+	@$(call timed,the claims,$(PYTHON) -m experiments.claims --all; $(PYTHON) -m experiments.claims --tables)
 
 $(AOT)/.ready: constraints.txt constraints-aot.txt .python-version
 	@$(call timed,setting up $(AOT): compilers for TPUs and NVIDIA GPUs (about a minute, 2.5 GB),\

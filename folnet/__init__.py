@@ -1,8 +1,9 @@
-"""FOLNet of Chen (2023): first-order logic as a network, two branches of learned Horn clauses.
+"""FOLNet (Chen 2023): first-order logic as a network, with two branches of learned Horn clauses.
 
-`model` and `heads` are the encoder and what stands on it, `operators` the seven neural logic operators,
-`decoder` and `encoder_decoder` with `text_heads` what writes text, `generation` how; `objective` and
-`text_objective` the losses, `convert` the authors' checkpoints; every model class saves and loads itself.
+`model` is the encoder and `heads` its task heads; `operators` defines the seven neural logic operators.
+`decoder`, `encoder_decoder` and `text_heads` are the models that write text, and `generation` runs them.
+`objective` and `text_objective` hold the losses, and `convert` reads the authors' checkpoints. Every model
+class can save and load itself.
 """
 
 from folnet import convert, kinship, objective, operators, positions, tasks, text_objective

@@ -1,14 +1,16 @@
-"""Clauses whose kernel is the same everywhere: affine maps of predicates, and activations between them.
+"""Clauses with the same kernel for all tokens: affine maps of predicates, and activations between them.
 
-Axis letters: B batch; X, Y tokens; W inputs of an affine map, F its outputs.
+Axis letters: B batch; X, Y tokens; W inputs and F outputs of an affine map.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+Activation = Literal["gelu", "relu", "implication"]
 
 
 class Affine(NamedTuple):
@@ -19,9 +21,9 @@ class Affine(NamedTuple):
 
 
 def over_features(inputs: Float[Array, "*B W"], affine: Affine) -> Float[Array, "*B F"]:
-    """An affine map of the last axis: unary atoms to unary atoms.
+    """Applies an affine map to the last axis: unary atoms to unary atoms.
 
-    All rows are one product, so that the gradient of the weight is a sum over one axis.
+    All rows form a single product, so that the gradient of the weight is a sum over one axis.
     """
     weight, bias = affine
     outputs = inputs.reshape(-1, inputs.shape[-1]) @ weight.astype(inputs.dtype)
@@ -31,11 +33,11 @@ def over_features(inputs: Float[Array, "*B W"], affine: Affine) -> Float[Array, 
 
 
 def over_predicates(inputs: Float[Array, "B W X Y"], affine: Affine) -> Float[Array, "B F X Y"]:
-    """An affine map of the second axis: binary atoms to binary atoms of the same pair.
+    """Applies an affine map to the second axis: binary atoms to binary atoms of the same pair.
 
-    The weight is repeated for each element of the batch. That makes a batched product [F, W] x [W, X Y] whose
-    inputs and outputs lie as they should; without it the output would have its batch inside and be turned
-    around, at up to five times the cost on CPUs.
+    The weight is repeated along the batch, which gives a batched product [F, W] x [W, X Y] with inputs and
+    outputs in their natural layout. Otherwise the batch would be an inner axis of the output, and transposing
+    it costs up to five times as much on CPUs.
     """
     weight, bias = affine
     batch, width, rows, columns = inputs.shape
@@ -49,17 +51,17 @@ def over_predicates(inputs: Float[Array, "B W X Y"], affine: Affine) -> Float[Ar
 
 
 def implication(z: Float[Array, "..."]) -> Float[Array, "..."]:
-    """ln(1 + 2 e^z), equations (9) and (27): from the logit of a clause's body to that of its head."""
+    """Computes ln(1 + 2 e^z), equations (9) and (27): the logit of a clause's head from that of its body."""
     dtype = jnp.promote_types(z.dtype, jnp.float32)
     return jax.nn.softplus(z.astype(dtype) + jnp.log(jnp.asarray(2, dtype))).astype(z.dtype)
 
 
 def gelu(z: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The logit times the normal distribution up to z, exact, in float32 at least.
+    """Computes z Phi(z) exactly, with Phi the normal distribution function, in at least float32.
 
-    By erf, as released. `jax.nn.gelu` takes erfc, whose digits far down the tail z makes no use of, and which
-    takes a quarter longer on CPUs: these are the widest values of the model. For the same reason the
-    derivative is written out: it is made of z alone, while that of the formula's parts would keep them all.
+    It uses erf, as released. `jax.nn.gelu` uses erfc, whose accuracy far down the tail has no effect here and
+    which is a quarter slower on CPUs; these are the widest arrays of the model. For the same reason the
+    derivative is written out: it only keeps z, where differentiating the formula would keep its parts.
     """
     x = z.astype(jnp.promote_types(z.dtype, jnp.float32))
     return _gelu(x).astype(z.dtype)
@@ -72,7 +74,7 @@ def _gelu(x: jax.Array) -> jax.Array:
 
 @_gelu.defjvp
 def _gelu_tangent(primals, tangents):
-    """The derivative is Phi(x) + x phi(x), with Phi the normal distribution and phi its density."""
+    """Computes the derivative Phi(x) + x phi(x), with phi the density of the normal distribution."""
     (x,), (tangent,) = primals, tangents
     density = jnp.exp(-0.5 * jnp.square(x)) * np.asarray(1 / np.sqrt(2 * np.pi), x.dtype)
     return _gelu(x), tangent * (_normal_distribution(x) + x * density)
@@ -82,8 +84,8 @@ def _normal_distribution(x: jax.Array) -> jax.Array:
     return 0.5 * (1 + jax.lax.erf(x * np.asarray(0.5**0.5, x.dtype)))
 
 
-def activate(z: Float[Array, "..."], activation: str) -> Float[Array, "..."]:
-    """An activation by name: "gelu" (exact, by erf), "relu" or "implication"; others raise ValueError."""
+def activate(z: Float[Array, "*S"], activation: Activation) -> Float[Array, "*S"]:
+    """Applies an activation by name ("gelu" is exact, by erf); raises ValueError for other names."""
     match activation:
         case "gelu":
             return gelu(z)
@@ -91,4 +93,6 @@ def activate(z: Float[Array, "..."], activation: str) -> Float[Array, "..."]:
             return jax.nn.relu(z)
         case "implication":
             return implication(z)
-    raise ValueError(f"activation is {activation!r}, expected 'gelu', 'relu' or 'implication'")
+    raise ValueError(
+        f"activation: got {activation!r}, expected one of {', '.join(map(repr, get_args(Activation)))}"
+    )

@@ -1,22 +1,23 @@
-"""The settings of a FOLNet, and those the paper reports on.
+"""The settings of a FOLNet, and the configurations of the paper.
 
 Symbols: D1 properties of a token (unary atoms), D2 relations of a pair (binary atoms), H heads of S features,
-L layers, Delta the distance from which on all are alike.
+L layers, Delta the distance from which all relative positions are equal.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
+from folnet.affine import Activation as PlainActivation
 from folnet.settings import ModelConfig, check_buckets, expect_integer, misfit
 
 UNARY_OPERATORS: Mapping[str, str] = {"j": "join", "m": "mu", "c": "cjoin"}
-"""Letters of the operators whose conclusion is a unary atom (Table 2)."""
+"""Letters of the operators whose conclusions are unary atoms (Table 2)."""
 BINARY_OPERATORS: Mapping[str, str] = {"a": "assoc", "t": "trans", "p": "prod"}
-"""Letters of the operators whose conclusion is a binary atom (Table 2)."""
+"""Letters of the operators whose conclusions are binary atoms (Table 2)."""
 
 RelativePosition = Literal["folnet", "t5", "none"]
-Activation = Literal["gelu", "relu", "implication", "reglu"]
+Activation = Literal[PlainActivation, "reglu"]
 CJoin = Literal["released", "paper"]
 Remat = Literal[
     "none",
@@ -29,56 +30,60 @@ Remat = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class FOLNetConfig(ModelConfig):
-    """What there is to choose about a FOLNet. The defaults are FOLNet Base (Table 8).
+    """Settings of a FOLNet. The defaults are FOLNet Base (Table 8).
 
     Attributes:
-      vocab_size: tokens, V. The released models round 30,522 up to a multiple of eight, 30,528, as their
-        parameter counts say (the paper says 32,768).
+      vocab_size: V, the number of tokens. The released models round 30,522 up to a multiple of eight, 30,528,
+        as their parameter counts imply (the paper says 32,768).
       hidden_size: D1.
       relation_size: D2.
       num_hidden_layers: L.
       num_attention_heads: H.
-      head_size: S; H * S need not be D1.
+      head_size: S; H * S need not equal D1.
       intermediate_size: hidden width of the unary boolean operator.
       relation_intermediate_size: hidden width of the binary boolean operator.
-      operators: the mixers, as Table 3 writes them: letters out of j, m, c (unary conclusions), a dot,
-        letters out of a, t, p (binary conclusions). Their order is that in which results are summed and
-        checkpoints number them. The boolean operators are always there.
+      operators: the mixers, in the notation of Table 3: letters out of j, m, c (unary conclusions), a dot,
+        letters out of a, t, p (binary conclusions). Results are summed, and checkpoints number the mixers, in
+        this order. The boolean operators are always present.
       max_distance: Delta of Appendix A.4.
       relative_position: the binary base atoms. "folnet": the paper's relative positions. "t5": the
-        logarithmic buckets of T5 (Raffel et al. 2020), for row 5 of Table 3; see `positions.t5_buckets` for
-        what of this is ours. "none": zeros.
-      relative_attention_num_buckets: of "t5".
-      relative_attention_max_distance: of "t5": from here on one bucket.
-      absolute_position: whether unary base atoms have a learned absolute position.
-      max_position_embeddings: the longest sequence with absolute positions.
-      type_vocab_size: segments.
-      relation_vocab_size: how many binary predicates may be given with a text besides its positions, as
-        `relation_ids` (Appendix A.4); 0 for none.
-      activation: of the boolean operators. "gelu" (exact), "relu"; "implication", ln(1 + 2 e^z), which is
-        equations (9) and (27); "reglu", relu(W z + b) * (V z + c), an option of the released code.
-      head_activation: of the masked language model's head.
-      cjoin: what cjoin contracts. "released": v(a, x), one softmax over all tokens a. "paper": v(x, a), the
-        softmax over the tokens that x may see. Without a mask of pairs they differ by a transpose.
-      diagonal_link: whether unary atoms are written onto the diagonal of the binary base atoms, and the last
-        diagonal back to the last unary atoms. An option of the released code, off in the paper's models.
-      hidden_dropout_prob: of base atoms and of what the operators of a branch sum up to.
-      attention_probs_dropout_prob: of the kernels of join, cjoin and trans.
-      layer_norm_eps: of all normalisations.
-      initializer_range: standard deviation of matrices and tables; negative for sqrt(2 / (rows + columns)).
-      num_labels: of the classification head; 1 for regression.
-      problem_type: the loss of sequence classification; None: regression with one label, else single label.
-      pretrain_loss: what the heads were pretrained on: "MLM", "NSP", "SOP", with dots between. A record; it
-        says which question the sentence head answers.
-      dtype: name of the type of the computation. Parameters, softmax and sums stay float32 at least.
-      remat: what the backward pass computes again, layer by layer, to save memory: "none"; one of JAX's
-        policies: "nothing_saveable" (only a layer's inputs are kept), "dots_saveable" or
-        "dots_with_no_batch_dims_saveable" (products over tokens are kept, not those over pairs); or
-        "relation_boolean" (all is kept but the hidden values of the binary boolean operator, the widest).
-        What XLA allots a layer of FOLNet Base and a text of 512 tokens in float32, on a CPU: 1,785 MiB with
-        "none", 955 with "relation_boolean", 74 with "dots_with_no_batch_dims_saveable", 56 with
-        "nothing_saveable", besides some 2,200 for the one layer at work.
-      trans_implementation: of `kernels.trans`; None for the fastest proven.
+        logarithmic buckets of T5 (Raffel et al. 2020), for row 5 of Table 3; `positions.t5_buckets` says
+        which details the paper leaves open. "none": zeros.
+      relative_attention_num_buckets: number of buckets for "t5".
+      relative_attention_max_distance: for "t5", the distance from which all share one bucket.
+      absolute_position: whether unary base atoms include a learned absolute position.
+      max_position_embeddings: maximum sequence length with absolute positions.
+      type_vocab_size: number of segments.
+      relation_vocab_size: number of binary predicates that `relation_ids` can give with a text, in addition
+        to its positions (Appendix A.4); 0 for none.
+      activation: activation of the boolean operators: "gelu" (exact); "relu"; "implication", ln(1 + 2 e^z),
+        equations (9) and (27); or "reglu", relu(W z + b) * (V z + c), an option of the released code.
+      head_activation: activation of the masked language modelling head.
+      cjoin: what cjoin contracts. "released": v(a, x), with one softmax over all tokens a. "paper": v(x, a),
+        with a softmax over the tokens that x may attend to. Without a mask of pairs they differ by a
+        transpose.
+      diagonal_link: whether to write unary atoms onto the diagonal of the binary base atoms, and the last
+        diagonal back to the last unary atoms. An option of the released code; the paper's models do not use
+        it.
+      hidden_dropout_prob: dropout rate of the base atoms and of each branch's summed conclusions.
+      attention_probs_dropout_prob: dropout rate of the kernels of join, cjoin and trans.
+      layer_norm_eps: epsilon of all normalizations.
+      initializer_range: standard deviation of matrices and tables; if negative, sqrt(2 / (rows + columns)).
+      num_labels: number of labels of the classification head; 1 for regression.
+      problem_type: the loss of sequence classification. None: regression for one label, single-label
+        classification otherwise.
+      pretrain_loss: the losses the heads were pretrained with: "MLM", "NSP", "SOP", separated by dots. Only a
+        record, which tells users of the sentence head what it predicts.
+      dtype: name of the type to compute in. Parameters, softmax and sums use at least float32.
+      remat: what the backward pass recomputes, layer by layer, to save memory: "none"; one of JAX's policies,
+        "nothing_saveable" (keeps only a layer's inputs), "dots_saveable" or
+        "dots_with_no_batch_dims_saveable" (keeps products over tokens, not those over pairs); or
+        "relation_boolean" (keeps all but the hidden values of the binary boolean operator, the widest array).
+        XLA allocates this much per layer of FOLNet Base for a text of 512 tokens in float32 on a CPU:
+        1,785 MiB with "none", 955 with "relation_boolean", 74 with "dots_with_no_batch_dims_saveable", 56
+        with "nothing_saveable", plus about 2,200 for the one layer being computed.
+      trans_implementation: implementation of `kernels.trans`; None selects the fastest that supports the
+        arguments.
     """
 
     model_type: ClassVar[str] = "folnet"
@@ -108,7 +113,7 @@ class FOLNetConfig(ModelConfig):
     trans_implementation: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError: a field that does not fit, with its value and what was expected."""
+        """Raises ValueError for a field out of range, with its value and what was expected."""
         super().__post_init__()
         expect_integer("max_distance", self.max_distance, 2)
         if self.relative_position == "t5":
@@ -127,7 +132,7 @@ class FOLNetConfig(ModelConfig):
 
     @property
     def num_relative_positions(self) -> int:
-        """Rows of the table of binary base atoms."""
+        """Number of rows in the table of binary base atoms."""
         return {
             "folnet": 2 * self.max_distance + 2,
             "t5": self.relative_attention_num_buckets,
@@ -146,15 +151,15 @@ def _check_operators(operators: object) -> None:
     ):
         if wrong := next((letter for letter in letters if letter not in mine), None):
             if wrong in other:
-                problem = f"{wrong!r} ({other[wrong]}) stands {here} the dot, expected {there} it;"
+                problem = f"{wrong!r} ({other[wrong]}) belongs {there} the dot"
             elif wrong == "b":
-                problem = "'b' (bool) is always there and not written; expected"
+                problem = "'b' (bool) is always present and not written"
             else:
-                problem = f"{wrong!r} is no operator; expected"
+                problem = f"{wrong!r} is not an operator"
             possible = ", ".join(f"{letter!r} ({name})" for letter, name in mine.items())
-            raise ValueError(f"operators is {operators!r}: {problem} {here} the dot only {possible}")
+            raise misfit("operators", operators, f"only {possible} {here} the dot: {problem}")
         if len(set(letters)) != len(letters):
-            raise ValueError(f"operators is {operators!r}, expected each letter once")
+            raise misfit("operators", operators, "each letter once")
     if operators == ".":
         raise misfit("operators", operators, f"at least one operator: {rule}")
 
@@ -182,15 +187,16 @@ _TABLE3: Mapping[int, tuple[str, int, dict[str, Any]]] = {
 
 
 def table3(row: int) -> FOLNetConfig:
-    """The model of row 3 to 15 of Table 3, of FOLNet Base's size; rows 1 and 2 are BERT.
+    """Returns the model of a row of Table 3, from 3 to 15, with the size of FOLNet Base.
 
-    The binary boolean operator is 4 * D2 wide in every row, as the parameter counts say.
+    Rows 1 and 2 are BERT. The hidden width of the binary boolean operator is 4 * D2 in every row, as the
+    parameter counts imply.
 
     Raises:
-      ValueError: another row.
+      ValueError: If there is no such row.
     """
     if row not in _TABLE3:
-        raise ValueError(f"row is {row!r}, expected 3 to 15: rows 1 and 2 of Table 3 are BERT")
+        raise ValueError(f"row: got {row!r}, expected 3 to 15 (rows 1 and 2 of Table 3 are BERT)")
     operators, width, rest = _TABLE3[row]
     return FOLNetConfig(
         operators=operators, relation_size=width, relation_intermediate_size=4 * width, **rest

@@ -1,9 +1,9 @@
-"""The authors' checkpoints to our parameters, and back: a table of names.
+"""Conversion between the authors' checkpoints and our parameters, by a table of names.
 
     config, params = convert.from_torch(their_config, their_state, model=FOLNetForPreTraining)
     their_config, their_state = convert.to_torch(config, params)
 
-A checkpoint is a pair of files, `*.cfg` (JSON) and `*.pt`. Here they are mappings;
+A checkpoint is a pair of files, `*.cfg` (JSON) and `*.pt`, given here as mappings.
 `experiments/folnet_pretrain/convert.py` reads and writes the files.
 """
 
@@ -29,14 +29,14 @@ from folnet.model import FOLNet
 from folnet.settings import ModelConfig
 
 Names = dict[str, tuple[str, bool]]
-"""The authors' name -> ours, and whether the array is to be transposed."""
+"""The authors' name -> our name, and whether to transpose the array."""
 
 DATA_PARALLEL = "module."
-"""What PyTorch's DataParallel puts before every name."""
+"""Prefix that PyTorch's DataParallel puts before every name."""
 TIED = "cls.heads.predictions.decoder.weight"
-"""The word embeddings a second time: here they are one array."""
+"""A second copy of the word embeddings, which are a single array here."""
 UNUSED = ("max_span", "span_dim", "aux_length", "glob_size", "span_size", "unit_size")
-"""Settings that nothing in the released model reads, without operators on global atoms."""
+"""Settings that the released model does not read unless it has operators on global atoms."""
 SETTINGS: Mapping[str, str] = {
     "hidden_dropout_prob": "hidden_dropout_prob",
     "layer_norm_eps": "layer_norm_eps",
@@ -51,7 +51,7 @@ SETTINGS: Mapping[str, str] = {
     "head_size": "head_size",
     "num_classes": "num_labels",
 }
-"""Their settings that are one of ours."""
+"""Their settings that correspond to one of ours."""
 HEADS: Mapping[str, tuple[str, ...]] = {
     "words": ("cls.heads.predictions.",),
     "sentence": ("cls.heads.seq_relationship.",),
@@ -59,14 +59,14 @@ HEADS: Mapping[str, tuple[str, ...]] = {
     "classes": ("classifier.weight", "classifier.bias"),
     "spans": ("classifier.start_logits.", "classifier.end_logits."),
 }
-"""What the names of each head's tensors begin with."""
+"""Prefixes of the names of each head's tensors."""
 OURS = {
     "words": "predictions.bias",
     "sentence": "seq_relationship.weight",
     "classes": "classifier.weight",
     "spans": "start.weight",
 }
-"""A parameter of each head."""
+"""One parameter of each head, which identifies it."""
 WITH_WORDS = (FOLNetForPreTraining, FOLNetForMaskedLM)
 REQUIRED = (
     "vocab_size",
@@ -88,19 +88,19 @@ def from_torch(
     *,
     key: jax.Array | None = None,
 ) -> tuple[FOLNetConfig, dict[str, Any]]:
-    """The settings and float32 parameters of a checkpoint.
+    """Converts a checkpoint to settings and float32 parameters.
 
-    Tensors of heads that this class has not are left out; they are logged, and `left_out` lists them.
+    Tensors of heads that the class lacks are left out and logged; `left_out` lists them.
 
     Args:
-      config: the authors' settings, as their `*.cfg` has them.
-      state_dict: arrays by the authors' names, with or without "module." before each.
-      model: the class of the model.
-      key: draws the parameters of heads that are missing; None: they are an error.
+      config: the authors' settings, from their `*.cfg`.
+      state_dict: arrays by the authors' names, with or without the prefix "module.".
+      model: the model class.
+      key: initializes the parameters of missing heads; None makes missing heads an error.
 
     Raises:
-      ValueError: settings that are not understood; tensors that are missing, do not belong or have another
-        shape. All of them are listed.
+      ValueError: If settings are not understood, or tensors are missing, unexpected or of another shape;
+        lists all of them.
     """
     ours = from_torch_config(config)
     built = model(config=ours)
@@ -116,12 +116,14 @@ def from_torch(
         if name not in drawn
     }
     if foreign := left_out(config, state, model):
-        _logger.info("left out, since %s has no such head: %s", model.__name__, ", ".join(foreign))
+        _logger.info("left out (%s has no such head): %s", model.__name__, ", ".join(foreign))
     given = {name: np.shape(array) for name, array in state.items() if name not in foreign and name != TIED}
     lines = parameters.misfits(want, given)
     words = state.get("folnet.encoder.word_embd.weight")
     if TIED in state and words is not None and not np.array_equal(state[TIED], words):
-        lines.append(f"{TIED} differs from folnet.encoder.word_embd.weight, expected the same: they are tied")
+        lines.append(
+            f"{TIED}: got other values than folnet.encoder.word_embd.weight, expected the same (tied)"
+        )
     parameters.complain("state_dict", built, lines)
     params: dict[str, Any] = {
         name: jnp.asarray(np.transpose(state[theirs]) if transposed else state[theirs], jnp.float32)
@@ -134,17 +136,17 @@ def from_torch(
 
 
 def to_torch(config: ModelConfig, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The inverse of `from_torch`: the authors' settings, and arrays by their names.
+    """Converts settings and parameters to the authors' form; the inverse of `from_torch`.
 
     Args:
       config: the settings.
-      params: of any class of model; which, their names tell.
+      params: parameters of any model class; their names identify it.
 
     Raises:
-      ValueError: settings that the released code has not, or parameters that are no model's; all are listed.
+      ValueError: If the released code lacks a setting or no model has these parameters; lists all mismatches.
     """
     if not isinstance(config, FOLNetConfig):
-        raise ValueError(f"config is a {type(config).__name__}, expected a FOLNetConfig: they have no other")
+        raise ValueError(f"config: got a {type(config).__name__}, expected a FOLNetConfig")
     table = {name: np.asarray(array) for name, array in parameters.flatten(params).items()}
     heads = [head for head, name in OURS.items() if name in table]
     model = _class_with(heads, np.shape(table.get("classifier.weight", ()))[-1:], config.num_labels)
@@ -163,39 +165,39 @@ def to_torch(config: ModelConfig, params: Mapping[str, Any]) -> tuple[dict[str, 
 def left_out(
     config: Mapping[str, Any], state_dict: Mapping[str, np.ndarray], model: type[nn.Module]
 ) -> list[str]:
-    """The authors' names of tensors that `from_torch` leaves out: those of heads that the class has not."""
+    """Returns the authors' names of the tensors of heads not in `model`, which `from_torch` leaves out."""
     mine = {_head(name) for name in _names(from_torch_config(config), model)}
     heads = {name: _head(name) for name in _without_prefix(state_dict)}
     return [name for name, head in heads.items() if head is not None and head not in mine]
 
 
 def class_of(config: Mapping[str, Any], state_dict: Mapping[str, np.ndarray]) -> type[nn.Module]:
-    """The class of model a checkpoint is of, by its tensors; a bare encoder if it has no head."""
+    """Returns the model class of a checkpoint, judged by its tensors; `FOLNet` if it has no head."""
     state = _without_prefix(state_dict)
     scores = np.shape(state.get("classifier.weight", ()))[:1]
     return _class_with({_head(name) for name in state}, scores, config.get("num_classes", 1))
 
 
 def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
-    """Our settings for the authors'; raises ValueError with all that are missing, unknown or do not fit."""
-    wrong = [f"{name} is missing" for name in REQUIRED if name not in config]
+    """Converts the authors' settings; raises ValueError listing all that are missing, unknown or unfit."""
+    wrong = [f"{name}: missing" for name in REQUIRED if name not in config]
     known = sorted(to_torch_config(FOLNetConfig()))
     expected = ", ".join(known)
-    wrong += [f"{name} is not known, expected one of {expected}" for name in config if name not in known]
-    _complain("config does not fit", wrong)
+    wrong += [f"{name}: unknown, expected one of {expected}" for name in config if name not in known]
+    _complain("config: does not fit", wrong)
     fields: dict[str, Any] = {ours: config[theirs] for theirs, ours in SETTINGS.items() if theirs in config}
     fields["attention_probs_dropout_prob"] = config.get("hidden_dropout_prob", 0.1)
     mixers = {str(arity): tuple(names or ()) for arity, names in config["mixer_ops"].items()}
     if mixers.get("0"):
         wrong.append(
-            f"mixer_ops['0'] is {mixers['0']}, expected none: no paper or checkpoint has global atoms"
+            f"mixer_ops['0']: got {mixers['0']}, expected none (no paper or checkpoint has global atoms)"
         )
     sides = []
     for arity, letters in (("1", UNARY_OPERATORS), ("2", BINARY_OPERATORS)):
         known_operators = {name: letter for letter, name in letters.items()}
         side = mixers.get(arity, ())
         wrong += [
-            f"mixer_ops[{arity!r}] has {name!r}, expected some of {', '.join(known_operators)}"
+            f"mixer_ops[{arity!r}]: got {name!r}, expected only {', '.join(known_operators)}"
             for name in side
             if name not in known_operators
         ]
@@ -207,31 +209,32 @@ def from_torch_config(config: Mapping[str, Any]) -> FOLNetConfig:
     ):
         dims = config[theirs]
         if not isinstance(dims, Sequence) or len(dims) != 3:
-            wrong.append(f"{theirs} is {dims!r}, expected three numbers, for atoms of arity 0, 1 and 2")
+            wrong.append(f"{theirs}: got {dims!r}, expected three numbers, for atoms of arity 0, 1 and 2")
             continue
         if not all(isinstance(dim, int | float) and dim == dim // 1 for dim in dims[1:]):  # not inf or nan
-            wrong.append(f"{theirs} is {dims!r}, expected whole numbers")
+            wrong.append(f"{theirs}: got {dims!r}, expected integers")
             continue
         fields |= dict(zip(ours, map(int, dims[1:]), strict=True))
     if "hidden_size" in config and config["hidden_size"] != fields.get("hidden_size"):
         wrong.append(
-            f"hidden_size is {config['hidden_size']}, expected predicate_dims[1], {fields.get('hidden_size')}"
+            f"hidden_size: got {config['hidden_size']}, expected {fields.get('hidden_size')} "
+            "(predicate_dims[1])"
         )
     fields["relative_position"] = "folnet" if config.get("relative_position", True) else "none"
     act, boolean = config.get("hidden_act", "gelu"), config.get("boolean_type", "mlp")
     if act not in ("gelu", "relu"):
-        wrong.append(f"hidden_act is {act!r}, expected 'gelu' or 'relu'")
+        wrong.append(f"hidden_act: got {act!r}, expected 'gelu' or 'relu'")
     if boolean not in ("mlp", "reglu"):
-        wrong.append(f"boolean_type is {boolean!r}, expected 'mlp' or 'reglu'")
+        wrong.append(f"boolean_type: got {boolean!r}, expected 'mlp' or 'reglu'")
     fields |= {"head_activation": act, "activation": "reglu" if boolean == "reglu" else act}
-    # SCL, a contrastive loss, is in no paper's model; a checkpoint that had it besides is as good.
+    # SCL, a contrastive loss, is used by no model of the paper and does not affect the parameters read here.
     losses = [loss for loss in str(config.get("pretrain_loss", "MLM.NSP")).split(".") if loss != "SCL"]
     fields["pretrain_loss"] = ".".join(losses)
-    _complain("config does not fit", wrong)
+    _complain("config: does not fit", wrong)
     try:
         return FOLNetConfig(**fields)
     except ValueError as error:
-        raise ValueError(f"config does not fit:\n  {error}") from error
+        raise ValueError(f"config: does not fit:\n  {error}") from error
 
 
 def _complain(what: str, lines: Sequence[str]) -> None:
@@ -240,7 +243,7 @@ def _complain(what: str, lines: Sequence[str]) -> None:
 
 
 def to_torch_config(config: FOLNetConfig) -> dict[str, Any]:
-    """The authors' settings for ours; raises ValueError with all that the released code has not."""
+    """Converts our settings to the authors'; raises ValueError listing all that the released code lacks."""
     released = {
         "relative_position": ("folnet", "none"),
         "relation_vocab_size": (0,),
@@ -250,11 +253,11 @@ def to_torch_config(config: FOLNetConfig) -> dict[str, Any]:
         "attention_probs_dropout_prob": (config.hidden_dropout_prob,),
     }
     wrong = [
-        f"{name} is {getattr(config, name)!r}, expected {' or '.join(map(repr, possible))}"
+        f"{name}: got {getattr(config, name)!r}, expected {' or '.join(map(repr, possible))}"
         for name, possible in released.items()
         if getattr(config, name) not in possible
     ]
-    _complain("config is none of the released code", wrong)
+    _complain("config: the released code has no such settings", wrong)
     return {
         **{theirs: getattr(config, ours) for theirs, ours in SETTINGS.items()},
         "hidden_act": config.head_activation,
@@ -269,7 +272,7 @@ def to_torch_config(config: FOLNetConfig) -> dict[str, Any]:
     }
 
 
-# Our operator's parts -> the authors', and whether there is a bias. `reader.N` reads the atoms of arity N.
+# Our operator's parts -> the authors', and whether they have a bias. `reader.N` reads the atoms of arity N.
 OPERATORS: Mapping[str, Mapping[str, tuple[str, bool]]] = {
     "join": {"premise": ("reader.1", True), "kernel": ("reader.2", False), "writer": ("writer", True)},
     "mu": {"reader": ("reader.2", False), "writer": ("writer", True)},
@@ -281,7 +284,7 @@ OPERATORS: Mapping[str, Mapping[str, tuple[str, bool]]] = {
 
 
 def _names(config: FOLNetConfig, model: type[nn.Module]) -> Names:
-    """The authors' name of each parameter of a class of model, ours, and whether it is transposed."""
+    """Returns, for each parameter of a model class, the authors' name, ours and whether it is transposed."""
     names: Names = {
         "encoder.word_embd.weight": ("embeddings.word", False),
         "encoder.type_embd.weight": ("embeddings.type", False),
@@ -330,7 +333,7 @@ def _affine(theirs: str, ours: str, bias: bool = True) -> Names:
 
 
 def _head(name: str) -> str | None:
-    """Which head a tensor of theirs is of; None for the encoder's and for what is not known."""
+    """Returns the head a tensor of theirs belongs to; None for the encoder's and for unknown tensors."""
     return next((head for head, prefixes in HEADS.items() if name.startswith(prefixes)), None)
 
 
@@ -339,12 +342,12 @@ def _without_prefix(state_dict: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 
 
 def _class_with(heads: Collection[str | None], scores: tuple[int, ...], num_labels: int) -> type[nn.Module]:
-    """The class of model that has these heads, with so many scores of classes."""
+    """Returns the model class with these heads and this shape of class scores."""
     if "words" in heads:
         return FOLNetForPreTraining if "sentence" in heads else FOLNetForMaskedLM
     if "spans" in heads:
         return FOLNetForQuestionAnswering
     if "classes" not in heads:
         return FOLNet
-    # One score for each of several choices, or a score for each class.
+    # Multiple choice has one score per choice, classification one score per class.
     return FOLNetForMultipleChoice if scores == (1,) and num_labels > 1 else FOLNetForSequenceClassification

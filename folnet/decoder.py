@@ -1,17 +1,16 @@
-"""Decoders: FOLNet from left to right, alone or after an encoder, and token by token.
+"""Decoders: FOLNet from left to right, alone or after an encoder, for whole texts or one token at a time.
 
-Decoder-only (Appendix A.5, Figure 4(a), (b)): `FOLNetDecoder`, causal or with a prefix that sees all of
-itself. What the decoder of an encoder-decoder has in common with it, `encoder_decoder` takes from here.
+`FOLNetDecoder` is the decoder-only model (Appendix A.5, Figure 4(a), (b)), causal or with a prefix whose
+tokens attend to one another. `encoder_decoder` uses the functions here that both kinds of decoders share.
 
-Generation keeps a `DecodingState`: per layer, text and token H S numbers for each of join, cjoin and assoc,
-and per pair of tokens D2 for trans. With M tokens room that is L (3 H S M + D2 M^2) numbers a text: for the
-base model and M = 512 some 215 million, nearly all of them for trans; without it 14 million. A step reads
-all of it once.
+Generation keeps a `DecodingState`. Per layer and text it holds H S numbers per token for each of join, cjoin
+and assoc, and D2 numbers per pair of tokens for trans. With room for M tokens that is L (3 H S M + D2 M^2)
+numbers per text: for the base model and M = 512 about 215 million, nearly all of them for trans; without
+trans 14 million. A step reads all of it once.
 
-Axis letters: B batch; T tokens of a text, C tokens there is room for; D1 properties; D2 relations.
+Axis letters: B batch; T tokens of a text; C columns, for a decoder with an input its tokens and then those of
+the text; D1 properties; D2 relations.
 """
-
-from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -23,13 +22,15 @@ from folnet.configuration import FOLNetConfig
 from folnet.decoder_layers import DecoderReasoner, Premises, is_slot
 from folnet.distances import Columns
 from folnet.embeddings import Embeddings
+from folnet.linear import Linear
 from folnet.model import check_text, deduced, diagonal_link, linked_back, optional, segments
 from folnet.pretrained import Pretrained
+from folnet.settings import ModelConfig
 
 
 @struct.dataclass
 class DecoderOutput:
-    """As `FOLNetOutput`, but without a pooler; relations are 0 where x may not look at y."""
+    """Like `FOLNetOutput`, without a pooler; relations are 0 where x may not attend to y."""
 
     last_hidden_state: Float[Array, "B T D1"]
     relation_hidden_state: Float[Array, "B T C D2"]
@@ -39,15 +40,15 @@ class DecoderOutput:
 
 @struct.dataclass
 class DecodingState:
-    """All that the next token may need to know of those before.
+    """Everything the next token may read from the tokens before it.
 
     Attributes:
       premises: by layer, with room for tokens to come.
-      columns: whose they are.
-      slot: which of the columns the next token has, the same for all texts. Padding after a shorter text
-        stays between it and its next tokens; nobody looks at it.
-      length: of the texts, that is the position of the next token in its own.
-      last_type: the segment of the last token.
+      columns: the tokens that the premises belong to.
+      slot: the next token's column, the same for all texts. Padding after a shorter text stays between the
+        text and its new tokens, and no token attends to it.
+      length: length of each text, which is the position of its next token.
+      last_type: segment of each text's last token.
     """
 
     premises: tuple[Premises, ...]
@@ -58,9 +59,9 @@ class DecodingState:
 
 
 class FOLNetDecoder(nn.Module, Pretrained):
-    """The decoder-only FOLNet. Its parameters are an encoder's but for the pooler.
+    """The decoder-only FOLNet. Its parameters are those of an encoder without the pooler.
 
-    cjoin is the paper's whatever the settings say; distances are plain: see `distances`.
+    It always uses the paper's form of cjoin and plain distances (see `distances`).
     """
 
     config: FOLNetConfig
@@ -81,15 +82,16 @@ class FOLNetDecoder(nn.Module, Pretrained):
         prefix_lengths: Int[Array, "B"] | None = None,
         output_hidden_states: bool = False,
     ) -> DecoderOutput:
-        """Properties and relations deduced of each token from it and those before it.
+        """Deduces the properties and relations of each token from that token and those before it.
 
-        Arguments are those of `FOLNet` and `prefix_lengths`: how many first tokens of a text see one another
-        (Prefix LM); None: none do (Causal LM). A prefix and its target are one text of one segment, so there
-        are distances between them. Nothing at real tokens depends on those where `attention_mask` is false.
+        Arguments are those of `FOLNet`, and `prefix_lengths`: the number of leading tokens of each text that
+        attend to one another (prefix LM); None for none (causal LM). A prefix and its target form one text of
+        one segment, so there are distances between their tokens. Outputs at real tokens do not depend on
+        tokens where `attention_mask` is False.
 
         Raises:
-          ValueError: an argument that does not fit, by its name; ids or lengths out of range, unless they
-            are traced.
+          ValueError: If an argument does not fit, or ids or lengths are out of range (not checked while
+            tracing).
         """
         unary, states, _ = self._deduce(
             input_ids, token_type_ids, attention_mask, prefix_lengths, deterministic
@@ -105,17 +107,17 @@ class FOLNetDecoder(nn.Module, Pretrained):
         prefix_lengths: Int[Array, "B"] | None = None,
         capacity: int,
     ) -> tuple[Float[Array, "B T D1"], DecodingState]:
-        """u_L(x) of texts to continue, in one pass, and the state to continue with.
+        """Reads texts in one pass; returns u_L(x) and the state from which to continue.
 
-        Arguments are those of a call; padding comes after the tokens, and `capacity` is the maximum number of
-        tokens, T and those to come.
+        Arguments are those of `__call__`; padding is at the end, and `capacity` is the maximum number of
+        tokens, including those to come.
 
         Raises:
-          ValueError: as in a call; a capacity of less than T.
+          ValueError: As in `__call__`, or if `capacity` is less than T.
         """
         batch, length = jnp.shape(input_ids)
         if capacity < length:
-            raise ValueError(f"capacity is {capacity}, expected at least the {length} tokens of input_ids")
+            raise ValueError(f"capacity: got {capacity}, expected at least {length}, the length of input_ids")
         unary, _, premises = self._deduce(input_ids, token_type_ids, attention_mask, prefix_lengths, True)
         types = segments(token_type_ids, (batch, length)).astype(jnp.int32)
         real = jnp.ones((batch, length), bool) if attention_mask is None else attention_mask.astype(bool)
@@ -133,7 +135,7 @@ class FOLNetDecoder(nn.Module, Pretrained):
     def step(
         self, token: Int[Array, "B"], state: DecodingState
     ) -> tuple[Float[Array, "B D1"], DecodingState]:
-        """u_L(x) of one more token of each text, of its last segment, and the state with it."""
+        """Reads one more token of each text, in its last segment; returns u_L(x) and the new state."""
         return step(self.embeddings, self.reasoner, self.diagonal, token, state)
 
     def _deduce(self, input_ids, token_type_ids, attention_mask, prefix_lengths, deterministic):
@@ -148,21 +150,26 @@ class FOLNetDecoder(nn.Module, Pretrained):
         return linked_back(self.diagonal, *states[-1], 0), states, premises
 
 
-def check_config(config: Any) -> None:
-    """Raises ValueError: settings of another model, such as a directory may have."""
+def check_config(config: ModelConfig) -> None:
+    """Raises ValueError unless these are settings of a FOLNet, the only model with these decoders."""
     if not isinstance(config, FOLNetConfig):
-        raise ValueError(f"config is {config!r}, expected a FOLNetConfig: only a FOLNet has these decoders")
+        raise ValueError(
+            f"config: got {config!r}, expected a FOLNetConfig (only a FOLNet has these decoders)"
+        )
 
 
 def base_atoms(
-    embeddings: Any,
+    embeddings: Embeddings,
     input_ids: Int[Array, "B T"],
     types: Int[Array, "B T"],
-    mask: Bool[Array, "#B 1 T I+T"],
+    mask: Bool[Array, "#B 1 T C"],
     inputs: int,
     deterministic: bool,
-) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T I+T"]]:
-    """u_0(x), and u_0(x, y) of the tokens y of an input and then of the text itself, 0 outside the mask."""
+) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T C"]]:
+    """Returns u_0(x), and u_0(x, y) for the tokens y of an input and of the text; 0 outside the mask.
+
+    `inputs` is the number of tokens of the input, 0 without one.
+    """
     config = embeddings.config
     batch, length = input_ids.shape
     unary = embeddings.properties(input_ids, types)
@@ -176,11 +183,15 @@ def base_atoms(
 
 
 def step(
-    embeddings: Any, reasoner: Any, diagonal: Any, token: Int[Array, "B"], state: DecodingState
+    embeddings: Embeddings,
+    reasoner: DecoderReasoner,
+    diagonal: Linear | None,
+    token: Int[Array, "B"],
+    state: DecodingState,
 ) -> tuple[Float[Array, "B D1"], DecodingState]:
-    """u_L(x) of one more token of each text, of the segment of the one before, and the state with it.
+    """Reads one more token of each text, in its last segment; returns u_L(x) and the new state.
 
-    `embeddings`, `reasoner` and the link back, `diagonal` (or None), are bound modules.
+    `embeddings`, `reasoner` and `diagonal` (the link back, or None) are bound modules.
     """
     config, columns, types = embeddings.config, state.columns, state.last_type
     own = is_slot(columns.seen.shape[1], state.slot)

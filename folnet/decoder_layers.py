@@ -1,14 +1,15 @@
-"""A step of forward chaining in a decoder, for a whole text at once or for its next token alone.
+"""One step of forward chaining in a decoder, for a whole text at once or for its next token alone.
 
-Whatever a token concludes from others it reads off their premises: properties (join, assoc), kernels (cjoin)
-and relations (trans). These are of the others alone, so they can be kept, and a decoder is a loop that makes
-one token's row of relations from the premises of all before. All else is of the row itself (mu, prod, bool).
+What a token concludes from other tokens depends on their premises: properties (join, assoc), kernels (cjoin)
+and relations (trans). Premises depend only on the tokens they belong to, so they can be cached, and a decoder
+is a loop that computes one token's row of relations from the premises of all tokens before it. The remaining
+operators (mu, prod, bool) only read the row itself.
 
-Appendix A.5 is the same with the premises of an encoder's output before them. So one layer serves a whole
-text, its next token, and both with an input.
+Appendix A.5 does the same with the premises of an encoder's output in front. One layer therefore serves a
+whole text, its next token, and both with an input.
 
-Axis letters: B batch; X tokens that conclude; C tokens they may look at: I of an input, then T of the text;
-D1 properties; D2 relations; H heads, S features of a head.
+Axis letters: B batch; X tokens that conclude; C columns they may attend to: I tokens of an input, then T of
+the text; D1 properties; D2 relations; H heads; S features of a head.
 """
 
 from collections.abc import Callable
@@ -26,28 +27,29 @@ from folnet.linear import Linear, PairLinear
 
 @struct.dataclass
 class Premises:
-    """What a layer reads off tokens for others to conclude from; None where no operator does.
+    """What a layer reads from tokens for others to conclude from; None for operators that are not used.
 
-    The kernel of cjoin is the one before its softmax, which is over the tokens that somebody may look at.
+    For cjoin it is the kernel before its softmax, which is over the tokens that x may attend to. For trans, Y
+    are the columns that the tokens relate to.
     """
 
     join: Float[Array, "B C H S"] | None = None
     cjoin: Float[Array, "B S H C"] | None = None
     assoc: Float[Array, "B C H S"] | None = None
-    trans: Float[Array, "B D2 C C"] | None = None
+    trans: Float[Array, "B D2 C Y"] | None = None
 
     def combine(self, other: "Premises", **how: Callable[[Array, Array], Array]) -> "Premises":
-        """A function of both, by operator; None where there is nothing."""
+        """Applies a function per operator to both; None where either is None."""
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in how}
         return Premises(
             **{name: how[name](*pair) for name, pair in pairs.items() if not any(p is None for p in pair)}
         )
 
     def before(self, new: "Premises") -> "Premises":
-        """Those of an input, then those of the text that looks at it.
+        """Concatenates the premises of an input and those of the text that attends to it.
 
-        An input has no relations to the text, so v(a, y) is 0 there. With it the two-part trans of Appendix
-        A.5 is one sum:
+        An input has no relations to the text, so v(a, y) is 0 there. The two-part trans of Appendix A.5 is
+        then one sum:
 
             u(x, y) = sum_(a in T) K(x, a) v_D(a, y)                                         y in T
             u(x, y) = sum_(a in I) K(x, a) v_E(a, y) + sum_(a in T) K(x, a) v_D(a, y)         y in I
@@ -64,7 +66,7 @@ class Premises:
         return self.combine(new, join=along(1), cjoin=along(3), assoc=along(1), trans=rows)
 
     def with_room(self, capacity: int) -> "Premises":
-        """The same, zeros after them up to so many tokens."""
+        """Pads with zeros to `capacity` tokens."""
 
         def after(array, *axes):
             if array is None:
@@ -76,7 +78,7 @@ class Premises:
         )
 
     def with_token(self, new: "Premises", slot: Int[Array, ""]) -> "Premises":
-        """The same with a token's at its place."""
+        """Writes the premises of one token at its slot."""
 
         def at(axis):
             return lambda kept, own: jax.lax.dynamic_update_slice_in_dim(kept, own, slot, axis=axis)
@@ -87,19 +89,19 @@ class Premises:
 class DecoderLayer(ReasonerLayer):
     """One step of forward chaining in a decoder, with or without an encoder to read.
 
-    Its operators are the encoder's, with their parameters and the paper's cjoin.
+    It has the encoder's operators and parameters, with the paper's form of cjoin.
     """
 
     reads_input: bool = False
 
     def setup(self):
-        """The operators, and for an encoder's output a projection for each premise that A.5 concatenates."""
+        """Creates the operators and, with an encoder, a projection per premise that A.5 concatenates."""
         super().setup()
         if not self.reads_input:
             return
         config = self.config
         width = config.num_attention_heads * config.head_size
-        # As of the decoder's own premises: those of join and assoc have biases, cjoin's and trans' none.
+        # As for the decoder's own premises, join and assoc have biases, cjoin and trans do not.
         for name in {"join", "cjoin", "assoc"}.intersection(config.unary_operators + config.binary_operators):
             linear = Linear(config, config.hidden_size, width, use_bias=name != "cjoin")
             setattr(self, f"{name}_input", linear)
@@ -109,15 +111,15 @@ class DecoderLayer(ReasonerLayer):
     def __call__(
         self,
         unary: Float[Array, "B T D1"],
-        relation: Float[Array, "B D2 T I+T"],
-        mask: Bool[Array, "#B 1 T I+T"],
+        relation: Float[Array, "B D2 T C"],
+        mask: Bool[Array, "#B 1 T C"],
         inputs: Premises | None = None,
         deterministic: bool = True,
-    ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T I+T"], Premises]:
-        """Whole texts: the atoms after one more step, and the premises read on the way.
+    ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T C"], Premises]:
+        """Returns the atoms of whole texts after one more step, and the premises read on the way.
 
-        The relation is 0 outside the mask, which is True where x may look at y. `inputs` are those of the
-        encoder's output, None without one.
+        `mask` is True where x may attend to y, and the relation is 0 elsewhere. `inputs` are the premises of
+        the encoder's output, None without an encoder.
         """
         collect = (lambda new: new) if inputs is None else inputs.before
         return self._deduce((unary, relation), mask, collect, _converse_of_text, deterministic=deterministic)
@@ -130,11 +132,11 @@ class DecoderLayer(ReasonerLayer):
         premises: Premises,
         slot: Int[Array, ""],
     ) -> tuple[Float[Array, "B 1 D1"], Float[Array, "B D2 1 C"], Premises]:
-        """The next token alone: its atoms after one more step, and the premises with its own.
+        """Returns the next token's atoms after one more step, and the premises including its own.
 
-        `premises` are those of all tokens before, with room for this one at `slot`.
+        `premises` are those of all tokens before it, with room for this one at `slot`.
         """
-        # No token before has a relation to this one: r(y, x) is 0 but for r(x, x).
+        # No earlier token has a relation to this one, so r(y, x) is 0 except for r(x, x).
         own = is_slot(relation.shape[3], slot)
         return self._deduce(
             (unary, relation),
@@ -144,7 +146,7 @@ class DecoderLayer(ReasonerLayer):
         )
 
     def read_input(self, unary: Float[Array, "B I D1"], relation: Float[Array, "B D2 I I"]) -> Premises:
-        """The premises of an encoder's output, by linear projections (Appendix A.5)."""
+        """Returns the premises of an encoder's output, by linear projections (Appendix A.5)."""
         return self._premises(
             join=lambda: self.join.read(unary, self.join_input),
             cjoin=lambda: self.cjoin.read(unary, self.cjoin_input),
@@ -158,7 +160,7 @@ class DecoderLayer(ReasonerLayer):
         return Premises(**{name: made() for name, made in read.items() if name in names})
 
     def _deduce(self, atoms, mask, collect, converse, *, deterministic=True):
-        """The two stages of `ReasonerLayer`, with premises and converses from where they are."""
+        """Runs both stages of `ReasonerLayer` with premises from `collect` and converses from `converse`."""
         config, options = self.config, {"mask": mask, "deterministic": deterministic}
         u, r = normalized(config, *atoms)
         query, premise = self.assoc.read(u) if "assoc" in config.binary_operators else (None, None)
@@ -182,10 +184,10 @@ class DecoderLayer(ReasonerLayer):
 
 
 class DecoderReasoner(nn.Module):
-    """L layers of a decoder, with or without an encoder to read, and a normalisation of what they end with.
+    """L layers of a decoder, with or without an encoder to read, followed by a normalization.
 
-    cjoin is the paper's, whatever the settings say: as released it reads v(a, x), how others relate to x,
-    and no token before x relates to it.
+    It always uses the paper's form of cjoin. The released form reads v(a, x), how others relate to x, and no
+    token before x relates to it.
     """
 
     config: FOLNetConfig
@@ -199,14 +201,15 @@ class DecoderReasoner(nn.Module):
     def __call__(
         self,
         unary: Float[Array, "B T D1"],
-        relation: Float[Array, "B D2 T I+T"],
-        mask: Bool[Array, "#B 1 T I+T"],
+        relation: Float[Array, "B D2 T C"],
+        mask: Bool[Array, "#B 1 T C"],
         inputs: tuple[Premises, ...] | None = None,
         deterministic: bool = True,
-    ) -> tuple[list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T I+T"]]], tuple[Premises, ...]]:
-        """Whole texts: atoms before the first layer and after each, the last normalised; premises by layer.
+    ) -> tuple[list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T C"]]], tuple[Premises, ...]]:
+        """Returns the atoms of whole texts before the first layer and after each, and each layer's premises.
 
-        Arguments are those of `DecoderLayer`, with the input's premises by layer.
+        The last atoms are normalized. Arguments are those of `DecoderLayer`, with the input's premises by
+        layer.
         """
         states, premises = [(unary, relation)], []
         for number, layer in enumerate(self.layers):
@@ -225,7 +228,7 @@ class DecoderReasoner(nn.Module):
         premises: tuple[Premises, ...],
         slot: Int[Array, ""],
     ) -> tuple[Float[Array, "B 1 D1"], Float[Array, "B D2 1 C"], tuple[Premises, ...]]:
-        """The next token alone: its last atoms, normalised, and the premises with its own, all by layer."""
+        """Returns the next token's last atoms, normalized, and each layer's premises including its own."""
         grown = []
         for layer, kept in zip(self.layers, premises, strict=True):
             unary, relation, kept = layer.step(unary, relation, mask, kept, slot)
@@ -235,17 +238,17 @@ class DecoderReasoner(nn.Module):
     def read_input(
         self, unary: Float[Array, "B I D1"], relation: Float[Array, "B D2 I I"]
     ) -> tuple[Premises, ...]:
-        """The premises of an encoder's output, by layer."""
+        """Returns each layer's premises of an encoder's output."""
         return tuple(layer.read_input(unary, relation) for layer in self.layers)
 
 
 def is_slot(count: int, slot: Int[Array, ""]) -> Bool[Array, "1 1 1 C"]:
-    """Which of so many tokens is the one at `slot`."""
+    """Returns which of `count` columns is `slot`."""
     return (jnp.arange(count) == slot)[None, None, None]
 
 
-def _converse_of_text(relation: Float[Array, "B D2 T I+T"]) -> Float[Array, "B D2 T I+T"]:
-    """r(y, x) at [x, y]. An input has no relations to the text: for its tokens y there is none, so 0."""
+def _converse_of_text(relation: Float[Array, "B D2 T C"]) -> Float[Array, "B D2 T C"]:
+    """Returns r(y, x) at [x, y]; 0 for the input's tokens y, which have no relations to the text."""
     rows, columns = relation.shape[2:]
     own = relation[..., columns - rows :].swapaxes(2, 3)
     return jnp.pad(own, ((0, 0), (0, 0), (0, 0), (columns - rows, 0)))

@@ -1,15 +1,16 @@
-"""Binary base atoms of decoders: plain distances, of whole texts and of one token to those before it.
+"""Binary base atoms of decoders: plain distances, for whole texts and for one token to those before it.
 
-They are those of `positions`, without the two that single out [CLS]: a decoder's texts have none, they are
-cut anywhere from longer ones, and what its first token is to others is no different from any other's. The
-table is the encoder's, its two rows for [CLS] are not read; so an encoder's parameters can start a decoder.
-A causal model has no use for the rows of later tokens either; within a prefix they are needed.
+They are those of `positions` without the two that single out [CLS]. A decoder's texts have no [CLS]: they are
+cut anywhere from longer texts, so their first token is like any other. The table is the encoder's, whose two
+rows for [CLS] are not read; an encoder's parameters can therefore initialize a decoder. Causal models also
+ignore the rows for later tokens, which a prefix needs.
 
-Between two texts there is no distance. Tokens of an input relate to those of a target as segments do to one
-another: "folnet" has an atom for that (row Delta), "t5" has none, as its attention over the encoder has no
-bias, and the base atoms are 0.
+There is no distance between two texts. Tokens of an input relate to those of a target as segments do to one
+another: "folnet" has an atom for that (row Delta). "t5" has none, as its cross-attention has no bias, and the
+base atoms are 0.
 
-Axis letters: B batch; T tokens of a text, C tokens a single one may look at, N rows of a table, D2 its width.
+Axis letters: B batch; T tokens of a text; C columns, the tokens one token may attend to; N rows of a table;
+D2 its width.
 """
 
 import jax.numpy as jnp
@@ -21,16 +22,19 @@ from folnet import positions
 from folnet.configuration import FOLNetConfig
 
 OTHER_TEXT = -1
-"""The segment of tokens that belong to another text: no token of this one has it."""
+"""Segment of tokens that belong to another text; no token of the text itself has it."""
 
 Table = Float[Array, "N D2"] | None
 
 
 @struct.dataclass
 class Columns:
-    """Tokens that others look at: positions in their texts, and segments, OTHER_TEXT of an encoder's input.
+    """Tokens that others attend to.
 
-    `seen` says whether they can be looked at yet: not room for later ones, nor padding.
+    Attributes:
+      positions: positions in their texts.
+      types: segments; OTHER_TEXT for an encoder's input.
+      seen: whether a column can be attended to: False at padding and at room for later tokens.
     """
 
     positions: Int[Array, "B C"]
@@ -38,8 +42,8 @@ class Columns:
     seen: Bool[Array, "B C"]
 
 
-def offset_ids(config: FOLNetConfig, offsets: np.ndarray) -> np.ndarray:
-    """The number of the base atom for offsets y - x, within a segment; see `positions`."""
+def offset_ids(config: FOLNetConfig, offsets: Int[np.ndarray, "T"]) -> Int[np.ndarray, "T"]:
+    """Returns the number of the base atom for offsets y - x within a segment; see `positions`."""
     if config.relative_position == "t5":
         distance = config.relative_attention_max_distance
         return positions.t5_buckets(offsets, config.relative_attention_num_buckets, distance)
@@ -47,7 +51,7 @@ def offset_ids(config: FOLNetConfig, offsets: np.ndarray) -> np.ndarray:
 
 
 def of_texts(config: FOLNetConfig, table: Table, types: Int[Array, "B T"]) -> Float[Array, "#B D2 T T"]:
-    """Base atoms of all pairs of whole texts, before they are normalised."""
+    """Returns base atoms of all pairs of whole texts, before normalization."""
     length = types.shape[1]
     if table is None:
         return jnp.zeros((1, config.relation_size, length, length))
@@ -61,13 +65,13 @@ def of_texts(config: FOLNetConfig, table: Table, types: Int[Array, "B T"]) -> Fl
 def of_token(
     config: FOLNetConfig, table: Table, position: Int[Array, "B"], types: Int[Array, "B"], columns: Columns
 ) -> Float[Array, "B D2 1 C"]:
-    """Base atoms of one token of each text, at a position of a segment, to others, before normalisation."""
+    """Returns base atoms of one token per text, at a position in a segment, to `columns`; unnormalized."""
     batch, count = columns.positions.shape
     if table is None:
         return jnp.zeros((batch, config.relation_size, 1, count))
     t5 = config.relative_position == "t5"
     reach = config.relative_attention_max_distance if t5 else config.max_distance
-    # From `reach` on all are alike, so a table of these offsets has all there are.
+    # All offsets from `reach` on are alike, so a table of -reach to reach is complete.
     local = positions.rows_of(table, offset_ids(config, np.arange(-reach, reach + 1)))
     offsets = jnp.clip(columns.positions - position[:, None], -reach, reach)
     near = jnp.take(local, offsets + reach, axis=1)  # [D2, B, C]
@@ -79,13 +83,13 @@ def of_token(
 def to_other_text(
     config: FOLNetConfig, table: Table, batch: int, rows: int, count: int
 ) -> Float[Array, "B D2 T C"]:
-    """Base atoms of a text's tokens to those of another, before they are normalised."""
+    """Returns base atoms of a text's tokens to those of another text, before normalization."""
     shape = (batch, config.relation_size, rows, count)
     return jnp.zeros(shape) if table is None else jnp.broadcast_to(_between(config, table), shape)
 
 
 def _between(config: FOLNetConfig, table: Float[Array, "N D2"]) -> Float[Array, "1 D2 1 1"]:
-    """The base atom of tokens of two texts."""
+    """Returns the base atom between tokens of two texts."""
     if config.relative_position == "t5":
         return jnp.zeros((1, config.relation_size, 1, 1), table.dtype)
     return table[config.max_distance][None, :, None, None]

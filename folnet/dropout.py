@@ -1,8 +1,8 @@
-"""Dropout (Srivastava et al. 2014) by sixteen random bits a number.
+"""Dropout (Srivastava et al. 2014) with sixteen random bits per number.
 
-FOLNet drops from every pair of tokens. On CPUs at T = 128 to draw 32 bits for each takes an eighth of a
-training step; sixteen take a fourth of that. The rate is rounded to a multiple of 2^-16, and what is kept is
-scaled by the rate as rounded, so that expectations are exact.
+FOLNet applies dropout to every pair of tokens. On CPUs at T = 128, drawing 32 bits per number takes an eighth
+of a training step; sixteen bits take a quarter of that. The rate is rounded to a multiple of 2^-16, and kept
+numbers are scaled by the rounded rate, so that expectations are exact.
 """
 
 import jax
@@ -14,24 +14,24 @@ LEVELS = 2**16
 
 
 def kept_levels(rate: float) -> int:
-    """How many of 2^16 values mean that a number is kept; a rate that is not in [0, 1) raises ValueError."""
+    """Returns how many of 2^16 values keep a number; raises ValueError unless 0 <= rate < 1."""
     if not 0 <= rate < 1:
-        raise ValueError(f"rate is {rate!r}, expected a number from 0 up to 1")
+        raise ValueError(f"rate: got {rate!r}, expected a number of at least 0 and below 1")
     return max(1, round((1 - rate) * LEVELS))
 
 
 def kept(key: Array, rate: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """True where a number is kept, each by itself."""
+    """Returns True where a number is kept, independently for each."""
     *lead, last = shape if shape else (1,)
     pairs = -(-last // 2)
     words = jax.random.bits(key, (*lead, pairs), jnp.uint32)
     halves = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(*lead, 2 * pairs)[..., :last]
-    # The greatest value that is kept: the number of them would not fit into sixteen bits.
+    # Compares with the greatest kept value, since the number of kept values may not fit in sixteen bits.
     return (halves <= jnp.uint16(kept_levels(rate) - 1)).reshape(shape)
 
 
 def drop(key: Array, rate: float, inputs: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The inputs, some of them 0, the others scaled so that the expectation is the input."""
+    """Sets some inputs to 0 and scales the others so that the expectation is the input."""
     levels = kept_levels(rate)
     if levels == LEVELS:
         return inputs
@@ -40,7 +40,7 @@ def drop(key: Array, rate: float, inputs: Float[Array, "..."]) -> Float[Array, "
 
 
 class Dropout(nn.Module):
-    """`drop` as a module, called as `flax.linen.Dropout` is, with its key "dropout"."""
+    """`drop` as a module, called like `flax.linen.Dropout`, with the RNG named "dropout"."""
 
     rate: float
 

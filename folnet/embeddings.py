@@ -1,6 +1,7 @@
-"""Base atoms: what holds of the tokens and pairs of a text before any deduction (Appendix A.4).
+"""Base atoms: what is known of the tokens and pairs of a text before any deduction (Appendix A.4).
 
-Axis letters: B batch; T tokens; D1 properties; D2 relations; K relations named for a pair.
+Axis letters: B batch; T tokens; D1 properties; D2 relations; K relations given per pair; R all relations that
+can be given; V words; C columns of a decoder's relations.
 """
 
 import functools
@@ -19,7 +20,7 @@ from folnet.linear import Linear, normalize, table
 
 
 class Tables(nn.Module):
-    """The tables of words, segments and absolute positions that all encoders have."""
+    """The tables of words, segments and absolute positions that all encoders share."""
 
     config: Any
 
@@ -37,7 +38,7 @@ class Tables(nn.Module):
         token_type_ids: Int[Array, "B T"],
         start: Int[Array, "B"] | None = None,
     ) -> Float[Array, "B T D1"]:
-        """Unary base atoms before the normalisation, of tokens that stand from `start` on, or from 0."""
+        """Returns unary base atoms before normalization, of tokens at positions from `start` (default 0)."""
         unary = jnp.take(self.type, token_type_ids, axis=0)
         if input_ids is not None:
             unary += jnp.take(self.word, input_ids, axis=0)
@@ -45,12 +46,12 @@ class Tables(nn.Module):
             length = unary.shape[1]
             if start is None:
                 unary += self.position[None, :length]
-            else:  # rows of several lengths each go on where they are
+            else:  # rows of different lengths, each continued at its own position
                 unary += jnp.take(self.position, start[:, None] + jnp.arange(length)[None], axis=0)
         return unary
 
     def logits(self, unary: Float[Array, "B T D1"]) -> Float[Array, "B T V"]:
-        """How much each token is like each word: the table once more, summed in float32 at least."""
+        """Returns logits of words for each token, by the word table; sums in at least float32."""
         flat = unary.reshape(-1, unary.shape[-1])
         product = jnp.matmul(
             flat,
@@ -61,7 +62,7 @@ class Tables(nn.Module):
 
 
 class Embeddings(Tables):
-    """Base atoms as vectors, normalised."""
+    """The base atoms of tokens and pairs, as normalized vectors."""
 
     config: FOLNetConfig
 
@@ -84,15 +85,17 @@ class Embeddings(Tables):
         relation_embeds: Float[Array, "B T T D2"] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]:
-        """u_0(x) and u_0(x, y) in the type of the computation; arguments are those of `FOLNet`."""
+        """Returns u_0(x) and u_0(x, y) in the compute dtype; arguments are those of `FOLNet`."""
         unary = self.properties(input_ids, token_type_ids)
         if inputs_embeds is not None:
             unary += inputs_embeds.astype(unary.dtype)
         relation = self.relations(token_type_ids, relation_ids, relation_embeds)
         return self.finish(unary, self.linked(unary, relation), deterministic)
 
-    def linked(self, unary: Float[Array, "B T D1"], relation: Float[Array, "B D2 T T"]):
-        """Binary base atoms with the unary ones on their diagonal, if there is such a link."""
+    def linked(
+        self, unary: Float[Array, "B T D1"], relation: Float[Array, "#B D2 T T"]
+    ) -> Float[Array, "#B D2 T T"]:
+        """Adds the mapped unary base atoms to the diagonal of the binary ones, if there is such a link."""
         if self.diagonal is None:
             return relation
         linked = self.diagonal(unary).swapaxes(1, 2)[..., None]
@@ -104,7 +107,7 @@ class Embeddings(Tables):
         relation_ids: Int[Array, "B T T *K"] | None = None,
         relation_embeds: Float[Array, "B T T D2"] | None = None,
     ) -> Float[Array, "B D2 T T"]:
-        """Binary base atoms of whole texts before the normalisation."""
+        """Returns binary base atoms of whole texts before normalization."""
         batch, length = token_type_ids.shape
         match self.config.relative_position:
             case "folnet":
@@ -122,8 +125,10 @@ class Embeddings(Tables):
             relation += jnp.moveaxis(relation_embeds.astype(relation.dtype), -1, 1)
         return relation
 
-    def finish(self, unary, relation, deterministic: bool = True):
-        """Normalised, some of it dropped, in the type of the computation."""
+    def finish(
+        self, unary: Float[Array, "B T D1"], relation: Float[Array, "#B D2 T C"], deterministic: bool = True
+    ) -> tuple[Float[Array, "B T D1"], Float[Array, "#B D2 T C"]]:
+        """Normalizes, casts to the compute dtype and applies dropout."""
         eps, dtype = self.config.layer_norm_eps, jnp.dtype(self.config.dtype)
         unary, relation = normalize(unary, eps).astype(dtype), normalize(relation, eps, axis=1).astype(dtype)
         unary = self.dropout(unary, deterministic=deterministic)
@@ -133,9 +138,9 @@ class Embeddings(Tables):
 def relation_counts(
     relation_ids: Int[Array, "B T T *K"], num_relations: int, dtype: Any = jnp.float32
 ) -> Float[Array, "B R T T"]:
-    """How often each relation is named for a pair; -1 is none.
+    """Counts how often each relation is given for a pair; -1 stands for none.
 
-    A product with counts gives sums of a table's rows: several may hold of a pair. So is the gradient one.
+    The product of counts and a table is the sum of the pair's rows, and its gradient is a product too.
     """
     given = jnp.asarray(relation_ids)
     given = given.reshape(*given.shape[:3], -1)

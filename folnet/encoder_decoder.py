@@ -1,29 +1,28 @@
 """The decoder of the encoder-decoder FOLNet (Appendix A.5, Figure 4(c) and (d)); its encoder is `FOLNet`.
 
-The encoder is the one of the main paper. The decoder has atoms of its own: u(x) of the target's tokens x, and
-u(x, y) of the target's tokens x and, for y, the input's tokens and then the target's up to x. Relations go
-from the target to the input only; that one end is of another text is their base atom (`distances`).
+The encoder is that of the main paper. The decoder has its own atoms: u(x) for the target's tokens x, and
+u(x, y) for the target's tokens x and, as y, the input's tokens followed by the target's up to x. Relations
+only go from the target to the input; their base atom says that one end is in another text (`distances`).
 
-What the operators become, with I the input's tokens and T the target's, a and y in both:
+With I the input's tokens, T the target's, and a and y in both, the operators become:
 
 - join, assoc: the premises v(a), v(y) are projections of the encoder's u_L for I, of the decoder's u for T.
-- cjoin: so is the kernel K(a).
-- mu, prod: as before, of the decoder's own u(x, y).
-- trans: in two parts (`Premises.before`), with v(a, y) of the encoder's u_L(a, y) for a and y in I, and of
-  the decoder's u(a, y) for a in T.
-- bool: of u(x, y) and its converse u(y, x). For y in I there is none, since an input has no relations to
-  the target: 0 stands in for it, as for every relation that is masked. The paper does not say.
+- cjoin: likewise for the kernel K(a).
+- mu, prod: unchanged, on the decoder's own u(x, y).
+- trans: in two parts (`Premises.before`), with v(a, y) from the encoder's u_L(a, y) for a and y in I, and
+  from the decoder's u(a, y) for a in T.
+- bool: on u(x, y) and its converse u(y, x). For y in I there is no converse, since an input has no relations
+  to the target, and 0 is used, as for every masked relation. The paper leaves this open.
 
-Kernels are softmaxes over I and T together. For y in T the two-part trans takes the part of the kernel over T
-as it is, which sums to less than 1: the formula has one kernel for both cases.
+Kernels are softmaxes over I and T together. For y in T, the two-part trans uses the part of the kernel over
+T, which sums to less than 1: the formula has one kernel for both cases.
 
-Tables of words, segments, positions and distances are the encoder's, as in T5: what holds of a text by itself
-is the same on both sides.
+The tables of words, segments, positions and distances are shared with the encoder, as in T5: what holds
+within a text is the same on both sides.
 
-Axis letters: B batch; I tokens of the input, T of the target; D1 properties; D2 relations.
+Axis letters: B batch; I tokens of the input; T tokens of the target; C columns, I and then T; D1 properties;
+D2 relations.
 """
-
-from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -35,12 +34,13 @@ from folnet.configuration import FOLNetConfig
 from folnet.decoder import DecodingState, base_atoms, step
 from folnet.decoder_layers import DecoderReasoner
 from folnet.distances import OTHER_TEXT, Columns
+from folnet.embeddings import Embeddings
 from folnet.model import diagonal_link, linked_back
 
 
 @struct.dataclass
 class Encoded:
-    """What a decoder knows of an input: u_L(x), u_L(x, y) of the encoder, and which tokens are real."""
+    """What a decoder reads of an input: the encoder's u_L(x) and u_L(x, y), and which tokens are real."""
 
     unary: Float[Array, "B I D1"]
     relation: Float[Array, "B D2 I I"]
@@ -50,8 +50,8 @@ class Encoded:
 class FOLNetTargetDecoder(nn.Module):
     """The decoder of an encoder-decoder.
 
-    Its methods are given the bound module of base atoms, which is the encoder's, and so are the settings;
-    cjoin is the paper's whatever they say.
+    Its methods take the encoder's bound module of base atoms. Settings are the encoder's, except that it
+    always uses the paper's form of cjoin.
     """
 
     config: FOLNetConfig
@@ -62,13 +62,13 @@ class FOLNetTargetDecoder(nn.Module):
 
     def __call__(
         self,
-        embeddings: Any,
+        embeddings: Embeddings,
         encoded: Encoded,
         target_ids: Int[Array, "B T"],
         attention_mask: Bool[Array, "B T"] | None = None,
         deterministic: bool = True,
-    ) -> tuple[Float[Array, "B T D1"], list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T I+T"]]]]:
-        """u_L(x) of the target, whose tokens are all of segment 0, and the atoms of all layers."""
+    ) -> tuple[Float[Array, "B T D1"], list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T C"]]]]:
+        """Returns u_L(x) of the target, whose tokens all have segment 0, and the atoms of all layers."""
         inputs, length = encoded.real.shape[1], target_ids.shape[1]
         mask = masks.encoder_decoder(length, encoded.real, attention_mask)
         types = jnp.zeros_like(target_ids)
@@ -78,7 +78,7 @@ class FOLNetTargetDecoder(nn.Module):
         return linked_back(self.diagonal, *states[-1], inputs), states
 
     def prefill(self, encoded: Encoded, capacity: int) -> DecodingState:
-        """The state before the first token of a target of at most `capacity`: the input's premises."""
+        """Returns the state before the first token of targets of up to `capacity` tokens."""
         batch, inputs = encoded.real.shape
         read = self.reasoner.read_input(encoded.unary, encoded.relation)
         after = ((0, 0), (0, capacity))
@@ -92,7 +92,7 @@ class FOLNetTargetDecoder(nn.Module):
         return DecodingState(kept, columns, jnp.int32(inputs), none, none)
 
     def step(
-        self, embeddings: Any, token: Int[Array, "B"], state: DecodingState
+        self, embeddings: Embeddings, token: Int[Array, "B"], state: DecodingState
     ) -> tuple[Float[Array, "B D1"], DecodingState]:
-        """u_L(x) of one more token of each target, and the state with it."""
+        """Reads one more token of each target; returns u_L(x) and the new state."""
         return step(embeddings, self.reasoner, self.diagonal, token, state)

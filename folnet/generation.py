@@ -1,14 +1,15 @@
-"""Text, word by word: the most probable next word or a drawn one, with what was read kept from word to word.
+"""Text generation, one word at a time: the most probable next word or a sampled one, with a cache.
 
     out = generate(model, params, prompts, max_new_tokens=40, eos_token_id=3, pad_token_id=0)
     out = generate_from(model, params, inputs, decoder_start_token_id=0, max_new_tokens=40, ...)
     out.sequences, out.lengths
 
-Either is one compiled program: a prompt is read in one pass, then a loop runs until all rows have ended. What
-it keeps is told in `decoder`; `cache=False` keeps nothing and reads all again for each word, for the same
-words (up to rounding, where two words are as probable).
+Each call is one compiled program: it reads the prompt in one pass, then loops until all rows have ended.
+`decoder` describes the cache. `cache=False` reads the whole text again for each word and gives the same words
+(up to rounding, when two words are equally probable).
 
-Axis letters: B batch; T tokens of a prompt, I of an input; M new tokens at most; V words.
+Axis letters: B batch; T tokens of a prompt; I tokens of an input; M maximum number of new tokens; V words; N
+length of a generated sequence, T + M or 1 + M.
 """
 
 import dataclasses
@@ -19,31 +20,36 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from folnet import masks
 from folnet.model import check_text, optional
 
 Step = Callable[[Int[Array, "B"], Any, Int[Array, ""]], tuple[Float[Array, "B V"], Any]]
-"""step(last tokens, state, how many new ones those are the end of) -> (logits after them, state)."""
+"""step(last tokens, state, number of new tokens so far) -> (logits after them, state)."""
 
 
 @struct.dataclass
 class Generated:
-    """The prompt or start token, what was generated, then padding; lengths without it, with an end token."""
+    """Generated texts.
 
-    sequences: Int[Array, "B T+M"]
+    Attributes:
+      sequences: the prompt or start token, the generated tokens, then padding.
+      lengths: number of tokens before the padding, including an end token.
+    """
+
+    sequences: Int[Array, "B N"]
     lengths: Int[Array, "B"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How to draw a word.
+    """How to sample a word.
 
     Attributes:
-      temperature: logits are divided by it; less is nearer to the most probable word.
-      top_k: only so many of the most probable words; None for all.
-      top_p: only the most probable words that together have this probability, one at least.
+      temperature: divides the logits; lower values favor the most probable words.
+      top_k: number of most probable words to sample from; None for all.
+      top_p: samples from the most probable words that together have this probability, at least one.
     """
 
     temperature: float = 1.0
@@ -51,16 +57,16 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError: a number out of range."""
+        """Raises ValueError for a number out of range."""
         if not self.temperature > 0:
-            raise ValueError(f"temperature is {self.temperature}, expected more than 0")
+            raise ValueError(f"temperature: got {self.temperature}, expected more than 0")
         if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k is {self.top_k}, expected None or at least 1")
+            raise ValueError(f"top_k: got {self.top_k}, expected None or at least 1")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}, expected more than 0 and at most 1")
+            raise ValueError(f"top_p: got {self.top_p}, expected more than 0 and at most 1")
 
     def __call__(self, logits: Float[Array, "B V"], key: jax.Array) -> Int[Array, "B"]:
-        """A word of each row."""
+        """Samples one word per row."""
         count = logits.shape[-1] if self.top_k is None else min(self.top_k, logits.shape[-1])
         logits, words = jax.lax.top_k(logits / self.temperature, count)
         probabilities = jax.nn.softmax(logits)
@@ -78,30 +84,31 @@ def generate(
     pad_token_id: int,
     eos_token_id: int | None = None,
     token_type_ids: Int[Array, "B T"] | None = None,
-    attention_mask: Array | None = None,
+    attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
     prefix_lengths: Int[Array, "B"] | None = None,
     sampling: Sampling | None = None,
     key: jax.Array | None = None,
     cache: bool = True,
 ) -> Generated:
-    """Goes on with texts, by a decoder-only model.
+    """Continues texts with a decoder-only model.
 
     Args:
       model: a `FOLNetForCausalLM`.
       params: its parameters.
-      input_ids: the texts' tokens; shorter ones have padding after them.
+      input_ids: tokens of the texts; shorter ones are padded at the end.
       max_new_tokens: M.
-      pad_token_id: what is after a text's end.
-      eos_token_id: ends a text; None: nothing does.
-      token_type_ids: segments; new tokens are of their text's last one.
-      attention_mask: true where a token is real.
-      prefix_lengths: how many first tokens see one another; None: none do. New tokens never do.
-      sampling: how words are drawn; None: the most probable is taken.
-      key: for `sampling`.
-      cache: whether what was read is kept.
+      pad_token_id: token that follows the end of a text.
+      eos_token_id: token that ends a text; None to always generate M tokens.
+      token_type_ids: segments; new tokens take the segment of their text's last token.
+      attention_mask: True at real tokens.
+      prefix_lengths: number of leading tokens that attend to one another; None for none. New tokens never
+        attend to later ones.
+      sampling: how to sample words; None for the most probable word.
+      key: random key, required with `sampling`.
+      cache: whether to keep what was read from earlier tokens.
 
     Raises:
-      ValueError: an argument that does not fit, by its name.
+      ValueError: If an argument does not fit.
     """
     batch, length = check_text(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
@@ -125,18 +132,18 @@ def generate_from(
     pad_token_id: int,
     eos_token_id: int | None = None,
     token_type_ids: Int[Array, "B I"] | None = None,
-    attention_mask: Array | None = None,
+    attention_mask: Bool[Array, "B I"] | Int[Array, "B I"] | None = None,
     sampling: Sampling | None = None,
     key: jax.Array | None = None,
     cache: bool = True,
 ) -> Generated:
-    """Writes a target text for each input text, by an encoder-decoder (`FOLNetForConditionalGeneration`).
+    """Generates a target for each input with an encoder-decoder (`FOLNetForConditionalGeneration`).
 
-    Arguments are those of `generate`, tokens, segments and mask those of the inputs. M is counted without
-    `decoder_start_token_id`, with which targets start.
+    Arguments are those of `generate`; tokens, segments and mask are those of the inputs. Targets start with
+    `decoder_start_token_id`, which does not count towards M.
 
     Raises:
-      ValueError: an argument that does not fit, by its name.
+      ValueError: If an argument does not fit.
     """
     check_text(
         model.config, "input_ids", input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
@@ -161,12 +168,12 @@ def search(
     eos: int | None = None,
     sampling: Sampling | None = None,
 ) -> tuple[Int[Array, "B M"], Int[Array, "B"]]:
-    """The loop of both, for any `step`: new tokens, padding after their end, and how many there are.
+    """Runs the generation loop for any `step`; returns new tokens, padded at the end, and counts per row.
 
-    `logits` are those of the first new tokens, and `state` is what the first step is given.
+    `logits` are those of the first new tokens, and `state` is passed to the first step.
 
     Raises:
-      ValueError: sampling without a key.
+      ValueError: If `sampling` is given without a key.
     """
     _check_key(sampling, key)
 
@@ -180,7 +187,7 @@ def search(
         made = made + ~ended
         return tokens, (ended if eos is None else ended | (chosen == eos)), made
 
-    def goes_on(carry):
+    def unfinished(carry):
         count, _, ended, *_ = carry
         return (count < max_new_tokens) & ~jnp.all(ended)
 
@@ -193,7 +200,7 @@ def search(
     batch = logits.shape[0]
     tokens = jnp.full((batch, max_new_tokens), pad, jnp.int32)
     first = write(tokens, jnp.zeros(batch, bool), jnp.zeros(batch, jnp.int32), logits, jnp.int32(0))
-    _, tokens, _, made, _ = jax.lax.while_loop(goes_on, body, (jnp.int32(1), *first, state))
+    _, tokens, _, made, _ = jax.lax.while_loop(unfinished, body, (jnp.int32(1), *first, state))
     return tokens, made
 
 
@@ -217,7 +224,7 @@ def _generate(
             model, variables, input_ids, types, lengths, prefix_lengths, max_new_tokens
         )
     tokens, made = search(step, state, logits, key, max_new_tokens=max_new_tokens, **options)
-    # A row is its text and then what is new, without the padding that may be between them.
+    # New tokens follow their text directly; padding between them is removed.
     places = jnp.arange(length + max_new_tokens)[None]
     new = jnp.clip(places - lengths[:, None], 0, max_new_tokens - 1)
     new = jnp.take_along_axis(tokens, new, axis=1)
@@ -229,7 +236,7 @@ def _generate(
 
 
 def _reading_all(model, variables, input_ids, token_type_ids, lengths, prefix_lengths, max_new_tokens):
-    """A step that reads all again, the first logits, and the step's state: the text so far."""
+    """Returns a step that reads the whole text again, the first logits, and its state (the text so far)."""
     batch, length = input_ids.shape
     types = jnp.zeros_like(input_ids) if token_type_ids is None else token_type_ids
     last_type = jnp.take_along_axis(types, lengths[:, None] - 1, axis=1)
@@ -278,7 +285,7 @@ def _generate_from(
 
 
 def _lengths(attention_mask: Any, batch: int, length: int) -> Int[Array, "B"]:
-    """How many tokens each row has; on the host, that they are its first ones."""
+    """Returns the number of tokens per row; raises ValueError unless padding is at the end (or is traced)."""
     if attention_mask is None:
         return jnp.full(batch, length, jnp.int32)
     if not isinstance(attention_mask, jax.core.Tracer):
@@ -286,28 +293,28 @@ def _lengths(attention_mask: Any, batch: int, length: int) -> Int[Array, "B"]:
         wrong = (~real[:, 0]) | (real[:, 1:] & ~real[:, :-1]).any(axis=1)
         if wrong.any():
             raise ValueError(
-                f"attention_mask is {real[wrong.argmax()].astype(int).tolist()} at [{wrong.argmax()}], "
-                "expected ones and then zeros: texts to go on from have their padding after them"
+                f"attention_mask: got {real[wrong.argmax()].astype(int).tolist()} at [{wrong.argmax()}], "
+                "expected ones followed by zeros (texts to continue are padded at the end)"
             )
     return jnp.asarray(attention_mask, bool).sum(axis=1)
 
 
 def _check_options(config, length: int, max_new_tokens: int, **words: int | None) -> None:
     if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens is {max_new_tokens!r}, expected an integer of at least 1")
-    # The last new token is not read any more.
+        raise ValueError(f"max_new_tokens: got {max_new_tokens!r}, expected an integer of at least 1")
+    # The model does not read the last new token.
     if config.absolute_position and length + max_new_tokens - 1 > config.max_position_embeddings:
         most = max(config.max_position_embeddings - length + 1, 0)
         raise ValueError(
-            f"max_new_tokens is {max_new_tokens}, expected at most {most} after {length} tokens: there are "
-            f"max_position_embeddings = {config.max_position_embeddings} absolute positions"
+            f"max_new_tokens: got {max_new_tokens}, expected at most {most} after {length} tokens "
+            f"(max_position_embeddings = {config.max_position_embeddings} absolute positions)"
         )
 
     for name, word in words.items():
         if word is not None and not 0 <= word < config.vocab_size:
-            raise ValueError(f"{name} is {word}, expected 0 to {config.vocab_size - 1}: a word")
+            raise ValueError(f"{name}: got {word}, expected 0 to {config.vocab_size - 1}")
 
 
 def _check_key(sampling: Sampling | None, key: jax.Array | None) -> None:
     if sampling is not None and key is None:
-        raise ValueError("key is None, expected a key to draw words with, since sampling is given")
+        raise ValueError("key: got None, expected a key (sampling is given)")

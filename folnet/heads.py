@@ -1,8 +1,8 @@
-"""FOLNets with heads: for pretraining, masked words, classes, choices, spans. `objective` has their losses.
+"""FOLNets with heads for pretraining, masked words, classes, choices and spans; `objective` has their losses.
 
-The encoder under a head is a FOLNet, or with a `TransformerConfig` the Transformer it is compared with.
-All but the span head read the pooled first token or single tokens, as BERT's do, so that a FOLNet stands
-where a Transformer stood (Appendix A.4).
+The encoder below a head is a FOLNet or, given a `TransformerConfig`, the Transformer it is compared with. All
+heads but the span head read the pooled first token or single tokens, as those of BERT do, so that a FOLNet
+can replace a Transformer (Appendix A.4).
 
 Axis letters: B batch; N choices; T tokens; M masked tokens; D1 properties; V vocabulary; C classes.
 """
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from folnet.affine import activate
 from folnet.configuration import FOLNetConfig
@@ -43,38 +43,38 @@ class MaskedLMOutput:
 
 @struct.dataclass
 class SequenceClassifierOutput:
-    """Logits of classes, or the numbers predicted."""
+    """Logits of classes, or predicted numbers for regression."""
 
     logits: Float[Array, "B C"]
 
 
 @struct.dataclass
 class MultipleChoiceOutput:
-    """Logits of choices."""
+    """Logits of the choices of each example."""
 
     logits: Float[Array, "B N"]
 
 
 @struct.dataclass
 class QuestionAnsweringOutput:
-    """Logits of where an answer begins and where it ends."""
+    """Logits of an answer's start and end, for each token."""
 
     start_logits: Float[Array, "B T"]
     end_logits: Float[Array, "B T"]
 
 
 def encoder(config: ModelConfig) -> FOLNet | Transformer:
-    """What heads stand on, in their parameters "folnet"; settings of neither kind raise ValueError."""
+    """Returns the encoder, named "folnet" in parameters; raises ValueError for other kinds of settings."""
     match config:
         case FOLNetConfig():
             return FOLNet(config)
         case TransformerConfig():
             return Transformer(config)
-    raise ValueError(f"config is {config!r}, expected a FOLNetConfig or a TransformerConfig")
+    raise ValueError(f"config: got {config!r}, expected a FOLNetConfig or a TransformerConfig")
 
 
 class PredictionHead(nn.Module):
-    """Words from properties: affine map, activation, normalisation, the embedding's table, a bias."""
+    """Predicts words: affine map, activation, normalization, product with the word table, bias."""
 
     config: ModelConfig
 
@@ -83,30 +83,30 @@ class PredictionHead(nn.Module):
         self.bias = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,))
 
     def __call__(self, unary: Float[Array, "B M D1"], embeddings: Any) -> Float[Array, "B M V"]:
-        """Logits, float32 at least."""
+        """Returns logits in at least float32."""
         hidden = activate(self.transform(unary), self.config.head_activation)
         logits = embeddings.logits(normalize(hidden, self.config.layer_norm_eps))
         return logits + self.bias.astype(logits.dtype)[None, None]
 
 
 class _Headed[Output](nn.Module, Pretrained):
-    """An encoder with something after it."""
+    """An encoder with one or more heads."""
 
     config: ModelConfig
 
     def setup(self):
-        """The encoder, and the heads that a subclass adds."""
+        """Creates the encoder; subclasses add heads."""
         self.folnet = encoder(self.config)
 
     def __call__(
         self,
         input_ids: Int[Array, "B T"] | None = None,
         token_type_ids: Int[Array, "B T"] | None = None,
-        attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
         **atoms: Any,
     ) -> Output:
-        """The output of the heads; arguments are those of `FOLNet`."""
+        """Returns the output of the heads; arguments are those of `FOLNet`."""
         out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
         return self._head(out, deterministic)
 
@@ -126,16 +126,16 @@ class _Words[Output](_Headed[Output]):
         self,
         input_ids: Int[Array, "B T"] | None = None,
         token_type_ids: Int[Array, "B T"] | None = None,
-        attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B T"] | Int[Array, "B T"] | None = None,
         deterministic: bool = True,
         *,
         mlm_positions: Int[Array, "B M"] | None = None,
         **atoms: Any,
     ) -> Output:
-        """Logits of words, and in pretraining of the sentence task.
+        """Returns logits of words and, in pretraining, of the sentence task.
 
-        Arguments are those of `FOLNet`, and `mlm_positions`: the tokens whose words are asked for, None for
-        all. The product with the vocabulary is then theirs alone.
+        Arguments are those of `FOLNet`, and `mlm_positions`: the tokens to predict, None for all. Only these
+        are multiplied with the vocabulary.
         """
         out = self.folnet(input_ids, token_type_ids, attention_mask, deterministic, **atoms)
         logits = self.predictions(at(out.last_hidden_state, mlm_positions), self.folnet.embeddings)
@@ -143,7 +143,7 @@ class _Words[Output](_Headed[Output]):
 
 
 class FOLNetForMaskedLM(_Words[MaskedLMOutput]):
-    """Masked language modelling."""
+    """Masked language modelling, without a sentence task."""
 
     def _output(self, logits, pooled):
         return MaskedLMOutput(logits)
@@ -161,7 +161,7 @@ class FOLNetForPreTraining(_Words[PreTrainingOutput]):
 
 
 class FOLNetForSequenceClassification(_Headed[SequenceClassifierOutput]):
-    """`num_labels` classes or numbers of a whole text, from its first token."""
+    """`num_labels` classes or numbers per text, from its first token."""
 
     def setup(self):
         super().setup()
@@ -174,7 +174,7 @@ class FOLNetForSequenceClassification(_Headed[SequenceClassifierOutput]):
 
 
 class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
-    """Which of several texts, each with one of the choices."""
+    """Choice among several texts, each containing one of the choices."""
 
     dummy_shape: ClassVar[tuple[int, ...]] = (1, 1, 1)
 
@@ -187,18 +187,18 @@ class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
         self,
         input_ids: Int[Array, "B N T"],
         token_type_ids: Int[Array, "B N T"] | None = None,
-        attention_mask: Array | None = None,
+        attention_mask: Bool[Array, "B N T"] | Int[Array, "B N T"] | None = None,
         deterministic: bool = True,
     ) -> MultipleChoiceOutput:
-        """Logits of the choices; arguments are those of `FOLNet`, each with an axis of choices.
+        """Returns logits of the choices; arguments are those of `FOLNet`, each with an axis of choices.
 
         Raises:
-          ValueError: an argument without an axis of choices.
+          ValueError: If an argument lacks the axis of choices.
         """
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask}
         for name, array in given.items():
             if array is not None and jnp.ndim(array) != 3:
-                raise ValueError(f"{name} has shape {jnp.shape(array)}, expected [B, N, T] with N choices")
+                raise ValueError(f"{name}: got shape {jnp.shape(array)}, expected [B, N, T] with N choices")
         batch, choices, length = jnp.shape(input_ids)
         flat: dict[str, Any] = {
             name: None if array is None else array.reshape(batch * choices, length)
@@ -210,9 +210,9 @@ class FOLNetForMultipleChoice(_Headed[MultipleChoiceOutput]):
 
 
 class FOLNetForQuestionAnswering(_Headed[QuestionAnsweringOutput]):
-    """Where in a text the answer begins and ends.
+    """Predicts where in a text the answer starts and ends.
 
-    Padding has logits too, as released: tasks know which tokens an answer may be made of.
+    Padding has logits too, as released; tasks know which tokens an answer may contain.
     """
 
     def setup(self):
@@ -225,11 +225,11 @@ class FOLNetForQuestionAnswering(_Headed[QuestionAnsweringOutput]):
 
 
 def at(unary: Float[Array, "B T D1"], positions: Int[Array, "B M"] | None) -> Float[Array, "B M D1"]:
-    """Properties of the tokens at some positions, None for all; those of another batch raise ValueError."""
+    """Selects tokens by position, None for all; raises ValueError if the batch sizes differ."""
     if positions is None:
         return unary
     if positions.ndim != 2 or positions.shape[0] != unary.shape[0]:
-        raise ValueError(f"mlm_positions has shape {positions.shape}, expected [{unary.shape[0]}, M]")
+        raise ValueError(f"mlm_positions: got shape {positions.shape}, expected [{unary.shape[0]}, M]")
     return jnp.take_along_axis(unary, positions[..., None], axis=1)
 
 

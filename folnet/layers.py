@@ -1,10 +1,12 @@
-"""A step of forward chaining, and L of them: what turns base atoms into properties and relations.
+"""One step of forward chaining, and a stack of L: from base atoms to properties and relations.
 
-Layers follow the released code. Both stages normalise first and add to what came in: the mixers all read the
-same normalised atoms, and a branch's conclusions are summed; then the boolean operators. Binary atoms are
-[B, D2, X, Y] throughout (`operators` says why).
+Layers follow the released code. A layer has two stages, each of which normalizes its inputs and adds its
+results to them. In the first, all mixers read the same normalized atoms and each branch sums their
+conclusions; the second applies the boolean operators. Binary atoms are [B, D2, X, Y] throughout (see
+`operators` for the reason).
 
-Axis letters: B batch; T tokens; D1 properties; D2 relations.
+Axis letters: B batch; T tokens; D1 properties; D2 relations. A decoder's step has its own axes: X tokens that
+conclude, C columns they read.
 """
 
 import functools
@@ -23,8 +25,8 @@ from folnet.modules import MIXERS, Boolean, BooleanPairs
 
 UNARY_AXES = ("batch", "length", "hidden")
 BINARY_AXES = ("batch", "relation", "rows", "columns")
-"""Names of axes for `flax.linen.logical_axis_rules`: without rules they mean nothing, with rules on a mesh
-they say how activations are sharded."""
+"""Axis names for `flax.linen.logical_axis_rules`. On a mesh, such rules shard the activations; without rules
+the names have no effect."""
 
 
 class ReasonerLayer(nn.Module):
@@ -33,7 +35,7 @@ class ReasonerLayer(nn.Module):
     config: FOLNetConfig
 
     def setup(self):
-        """The operators, each under its name in Table 2, and bool under its two."""
+        """Creates each mixer under its name in Table 2, and the two boolean operators."""
         for name in (*self.config.unary_operators, *self.config.binary_operators):
             setattr(self, name, MIXERS[name](self.config))
         self.bool_unary = Boolean(self.config)
@@ -49,16 +51,16 @@ class ReasonerLayer(nn.Module):
         relation_mask: Bool[Array, "#B 1 #T #T"] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]:
-        """The atoms u(x), u(x, y) after one more step.
+        """Returns the atoms u(x), u(x, y) after one more step.
 
         Args:
           unary: u(x).
           relation: u(x, y).
-          mask: True where x may look at a, in every kernel that sums over tokens. With cjoin as released
-            only masks without an axis of x are possible: padding.
-          relation_mask: True where a pair has relations; they are kept at 0 elsewhere. For causal models,
-            where it is the mask too: an atom of a later token must not reach an earlier one through a bias.
-          deterministic: False to drop.
+          mask: True where x may attend to a, in every kernel that sums over tokens. The released form of
+            cjoin only supports masks that do not depend on x (padding).
+          relation_mask: True where a pair has relations; elsewhere they are kept at 0. Causal models pass
+            the same array as `mask`: an atom of a later token must not reach an earlier one through a bias.
+          deterministic: False enables dropout.
         """
         u, r = normalized(self.config, unary, relation)
         options = {"mask": mask, "deterministic": deterministic}
@@ -78,15 +80,24 @@ class ReasonerLayer(nn.Module):
         return self.add((unary, relation), concluded, relation_mask, deterministic)
 
     @nn.nowrap
-    def mixed(self, conclusions: Mapping[str, Callable[[], jax.Array]]) -> tuple[jax.Array | None, ...]:
-        """What the mixers of each branch conclude, summed in their order; None of a branch without any."""
-        return tuple(
+    def mixed(
+        self, conclusions: Mapping[str, Callable[[], jax.Array]]
+    ) -> tuple[jax.Array | None, jax.Array | None]:
+        """Returns each branch's sum of its mixers' conclusions, in order; None if it has no mixers."""
+        unary, relation = (
             functools.reduce(operator.add, [conclusions[name]() for name in names]) if names else None
             for names in (self.config.unary_operators, self.config.binary_operators)
         )
+        return unary, relation
 
-    def add(self, atoms, concluded, relation_mask=None, deterministic=True):
-        """Residual streams with what a stage concluded; None concludes nothing."""
+    def add(
+        self,
+        atoms: tuple[Float[Array, "B X D1"], Float[Array, "B D2 X C"]],
+        concluded: tuple[Float[Array, "B X D1"] | None, Float[Array, "B D2 X C"] | None],
+        relation_mask: Bool[Array, "#B 1 #X #C"] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B X D1"], Float[Array, "B D2 X C"]]:
+        """Adds a stage's conclusions to the residual streams; None stands for no conclusion."""
         unary, relation = (
             old if new is None else old + self.dropout(new, deterministic=deterministic)
             for old, new in zip(atoms, concluded, strict=True)
@@ -99,16 +110,18 @@ class ReasonerLayer(nn.Module):
         )
 
 
-def normalized(config: FOLNetConfig, unary, relation):
-    """Both kinds of atoms, normalised over their predicates."""
+def normalized(
+    config: FOLNetConfig, unary: Float[Array, "B X D1"], relation: Float[Array, "B D2 X C"]
+) -> tuple[Float[Array, "B X D1"], Float[Array, "B D2 X C"]]:
+    """Normalizes both kinds of atoms over their predicates."""
     eps = config.layer_norm_eps
     return normalize(unary, eps), normalize(relation, eps, axis=1)
 
 
 def rematerialized[L: type[nn.Module]](layer: L, remat: str) -> L:
-    """A class of layers that keep for the gradient only what the policy of `remat` says, if it is one.
+    """Wraps a layer class in `nn.remat` with the policy that `remat` names, if it names one.
 
-    The last of five arguments of a call is `deterministic`, which is static.
+    Calls take five arguments; the last, `deterministic`, is static.
     """
     if remat in ("none", "relation_boolean"):
         return layer
@@ -116,7 +129,7 @@ def rematerialized[L: type[nn.Module]](layer: L, remat: str) -> L:
 
 
 class Reasoner(nn.Module):
-    """L layers, "layers_0" on, and a normalisation of what they end with."""
+    """L layers, named "layers_0" and so on, followed by a normalization."""
 
     config: FOLNetConfig
 
@@ -132,7 +145,10 @@ class Reasoner(nn.Module):
         relation_mask: Bool[Array, "#B 1 #T #T"] | None = None,
         deterministic: bool = True,
     ) -> list[tuple[Float[Array, "B T D1"], Float[Array, "B D2 T T"]]]:
-        """Atoms before the first layer and after each, the last normalised; arguments as of the layers."""
+        """Returns the atoms before the first layer and after each, the last ones normalized.
+
+        Arguments are those of `ReasonerLayer`.
+        """
         states = [(unary, relation)]
         for layer in self.layers:
             states.append(layer(*states[-1], mask, relation_mask, deterministic))

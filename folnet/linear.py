@@ -1,6 +1,6 @@
-"""Affine maps of unary and of binary atoms, their initial values, and normalisation.
+"""Affine maps of unary and binary atoms, their initial values, and normalization.
 
-Axis letters: B batch; T, X, Y tokens; I inputs, O outputs.
+Axis letters: B batch; T, X, Y tokens; I inputs; O outputs.
 """
 
 import functools
@@ -18,10 +18,10 @@ from folnet.settings import ModelConfig
 
 
 def normalize(inputs: Float[Array, "..."], eps: float, axis: int = -1) -> Float[Array, "..."]:
-    """LayerNorm without gain and bias, over one axis, its sums in float32 at least.
+    """Applies LayerNorm without gain and bias over one axis; sums in at least float32.
 
-    Zeros stay zeros. The variance is that of differences, not E[x^2] - E[x]^2: with an eps of 1e-12 nothing
-    covers up what would be lost by cancellation.
+    Zeros stay zeros. The variance is the mean squared deviation, not E[x^2] - E[x]^2, because an epsilon of
+    1e-12 would not hide the error of cancellation.
     """
     x = inputs.astype(jnp.promote_types(inputs.dtype, jnp.float32))
     return _normalized(x, eps, axis).astype(inputs.dtype)
@@ -34,7 +34,7 @@ def _normalized(x: jax.Array, eps: float, axis: int) -> jax.Array:
 
 @_normalized.defjvp
 def _normalized_tangent(eps, axis, primals, tangents):
-    """With y the result: (x' - mean(x') - y mean(y x')) / deviation, a third faster than by parts."""
+    """Computes (x' - mean(x') - y mean(y x')) / deviation for the result y; a third faster than by parts."""
     (x,), (tangent,) = primals, tangents
     y, scale = _with_scale(x, eps, axis)
     along = (y * tangent).mean(axis=axis, keepdims=True)
@@ -42,14 +42,14 @@ def _normalized_tangent(eps, axis, primals, tangents):
 
 
 def _with_scale(x: jax.Array, eps: float, axis: int) -> tuple[jax.Array, jax.Array]:
-    """The result, and one over the deviation."""
+    """Returns the result and the reciprocal of the deviation."""
     x = x - x.mean(axis=axis, keepdims=True)
     scale = jax.lax.rsqrt(jnp.square(x).mean(axis=axis, keepdims=True) + eps)
     return x * scale, scale
 
 
 def normal(initializer_range: float) -> Callable[..., Array]:
-    """Draws from N(0, range^2); with a negative range from N(0, 2 / (rows + columns)), as released."""
+    """Returns an initializer from N(0, range^2); if the range is negative, N(0, 2 / (rows + columns))."""
 
     def init(key, shape, dtype=jnp.float32):
         deviation = initializer_range if initializer_range >= 0 else math.sqrt(2 / sum(shape))
@@ -59,12 +59,12 @@ def normal(initializer_range: float) -> Callable[..., Array]:
 
 
 def table(module: Any, name: str, rows: int, width: int) -> Any:
-    """A parameter of a module with a vector for each of so many rows; None without rows."""
+    """Adds a parameter [rows, width] to a module; returns None if `rows` is 0."""
     return module.param(name, normal(module.config.initializer_range), (rows, width)) if rows else None
 
 
 class Linear(nn.Module):
-    """An affine map of a unary atom's properties: a weight [inputs, outputs] and a bias [outputs]."""
+    """An affine map of unary atoms: a weight [inputs, outputs] and a bias [outputs]."""
 
     config: ModelConfig
     inputs: int
@@ -79,12 +79,12 @@ class Linear(nn.Module):
     def affine(self) -> Affine:
         return Affine(self.weight, self.bias)
 
-    def __call__(self, inputs: Float[Array, "B T I"]) -> Float[Array, "B T O"]:
+    def __call__(self, inputs: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
         return over_features(inputs, self.affine)
 
 
 class PairLinear(Linear):
-    """An affine map of a binary atom's relations."""
+    """An affine map of binary atoms, whose predicates are the second axis."""
 
     def __call__(self, inputs: Float[Array, "B I X Y"]) -> Float[Array, "B O X Y"]:
         return over_predicates(inputs, self.affine)

@@ -2,9 +2,10 @@
 
 Chen, Learning Language Representations with Logical Inductive Bias (ICLR 2023): Section 3, Appendix A.
 
-Axis letters: B batch; T tokens; D1 properties; D2 relations; K relations named for a pair.
+Axis letters: B batch; T tokens; D1 properties; D2 relations; K relations given per pair.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -24,14 +25,14 @@ from folnet.settings import ModelConfig
 
 @struct.dataclass
 class FOLNetOutput:
-    """What a FOLNet deduces.
+    """Outputs of an encoder.
 
     Attributes:
       last_hidden_state: u_L(x).
-      pooler_output: tanh of an affine map of the first token's, [CLS].
-      relation_hidden_state: u_L(x, y); None of a Transformer.
-      hidden_states: u_l(x) of the base atoms and after each layer; None unless asked for. The last is
-        normalised, and without the diagonal link.
+      pooler_output: tanh of an affine map of u_L at the first token, [CLS].
+      relation_hidden_state: u_L(x, y); None for a Transformer.
+      hidden_states: u_l(x) of the base atoms and after each layer; None unless requested. The last one is
+        normalized and excludes the diagonal link.
       relation_hidden_states: u_l(x, y), likewise.
     """
 
@@ -65,26 +66,26 @@ class FOLNet(nn.Module, Pretrained):
         relation_embeds: Float[Array, "B T T D2"] | None = None,
         output_hidden_states: bool = False,
     ) -> FOLNetOutput:
-        """Properties and relations deduced from a text.
+        """Deduces properties and relations from a text.
 
-        Whatever else is known of tokens and pairs can be given as base atoms besides the text (Appendix A.4),
-        or instead of it.
+        Other facts about tokens and pairs can be given as base atoms in addition to the text or in place of
+        it (Appendix A.4).
 
         Args:
-          input_ids: tokens; may be left out where `inputs_embeds` are given.
-          token_type_ids: segments, 0 by default. Relative positions tell them apart.
-          attention_mask: true where a token is real. None masks nothing: padding then takes part in every
-            softmax, as in the released models. With a mask, nothing at real tokens depends on the padding.
-          deterministic: False to drop; needs a key "dropout".
-          inputs_embeds: more properties of each token, added to those of `input_ids` before they are
-            normalised.
-          relation_ids: relations of pairs by number, less than `relation_vocab_size`, one or K a pair; -1 for
-            none. Their learned rows are added to the pair's base atoms before they are normalised.
-          relation_embeds: more relations of each pair as vectors, added likewise.
-          output_hidden_states: whether atoms of all layers are given out.
+          input_ids: tokens; optional if `inputs_embeds` is given.
+          token_type_ids: segments, 0 by default. Relative positions distinguish them.
+          attention_mask: True at real tokens. None masks nothing: padding then takes part in every softmax,
+            as in the released models. With a mask, outputs at real tokens do not depend on the padding.
+          deterministic: False enables dropout, which needs an RNG named "dropout".
+          inputs_embeds: additional properties of each token, added to the embeddings of `input_ids` before
+            normalization.
+          relation_ids: relations of pairs by number, below `relation_vocab_size`; one or K per pair, -1 for
+            none. Their learned embeddings are added to the pair's base atoms before normalization.
+          relation_embeds: additional relations of each pair as vectors, added in the same way.
+          output_hidden_states: whether to return the atoms of every layer.
 
         Raises:
-          ValueError: an argument that does not fit, by its name; ids out of range, unless they are traced.
+          ValueError: If a shape or type is wrong, or if ids are out of range (not checked while tracing).
         """
         atoms: dict[str, Any] = {
             "inputs_embeds": inputs_embeds,
@@ -103,20 +104,27 @@ class FOLNet(nn.Module, Pretrained):
 
 
 def diagonal_link(config: FOLNetConfig) -> Linear | None:
-    """The map of the last relations of tokens to themselves to properties, if the settings ask for it."""
+    """Returns the map from relations of tokens to themselves to properties, or None if it is disabled."""
     return Linear(config, config.relation_size, config.hidden_size) if config.diagonal_link else None
 
 
-def linked_back(diagonal: Any, unary, relation, inputs: int) -> Float[Array, "B T D1"]:
-    """The last unary atoms, with the diagonal of the binary ones written to them if there is such a link."""
+def linked_back(
+    diagonal: Linear | None, unary: Float[Array, "B T D1"], relation: Float[Array, "B D2 T C"], inputs: int
+) -> Float[Array, "B T D1"]:
+    """Adds the mapped diagonal of the last binary atoms to the last unary atoms, if there is such a link.
+
+    The first `inputs` of the C columns belong to an input text and are skipped.
+    """
     if diagonal is None:
         return unary
     own = jnp.diagonal(relation[..., inputs:], axis1=2, axis2=3)
     return unary + diagonal(own.swapaxes(1, 2))
 
 
-def deduced(unary, states, output_hidden_states: bool) -> dict[str, Any]:
-    """The fields that outputs have in common, relations last."""
+def deduced(
+    unary: Float[Array, "B T D1"], states: Sequence[Any], output_hidden_states: bool
+) -> dict[str, Any]:
+    """Returns the fields shared by all outputs, with relations as the last axis."""
     every = states if output_hidden_states else []
     return {
         "last_hidden_state": unary,
@@ -133,12 +141,14 @@ def check_inputs(
     *,
     relation_ids: Any = None,
 ) -> None:
-    """Checks on the host that ids of any shape are in range; a compiled function has no values to check.
+    """Checks on the host that ids of any shape are in range.
 
-    Programs call it on what they read, since a compiled model looks up ids that do not exist as nan.
+    Compiled functions cannot check values, and a compiled model returns NaN for ids out of range. Programs
+    therefore call this on the data they read.
 
     Raises:
-      ValueError: ids that are no integers, or out of range: the argument, the first such id, and where it is.
+      ValueError: If ids are not integers or are out of range; names the argument, the first such id and its
+        index.
     """
     check_ids("input_ids", input_ids, config.vocab_size, "vocab_size")
     check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "type_vocab_size")
@@ -146,11 +156,11 @@ def check_inputs(
 
 
 def check_ids(name: str, ids: Any, count: int, what: str, least: int = 0) -> None:
-    """Checks one argument of `check_inputs`; None is fine."""
+    """Checks one argument of `check_inputs`; accepts None and traced values."""
     if ids is None:
         return
     if not jnp.issubdtype(jnp.result_type(ids), jnp.integer):
-        raise ValueError(f"{name} is of type {jnp.result_type(ids)}, expected integers")
+        raise ValueError(f"{name}: got type {jnp.result_type(ids)}, expected integers")
     if isinstance(ids, jax.core.Tracer):
         return
     ids = np.asarray(ids)
@@ -158,38 +168,44 @@ def check_ids(name: str, ids: Any, count: int, what: str, least: int = 0) -> Non
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ValueError(
-            f"{name} has {ids[place]} at {list(place)}, expected {least} to {count - 1}: {what} is {count}"
+            f"{name}: got {ids[place]} at {list(place)}, expected {least} to {count - 1} ({what} is {count})"
         )
 
 
 def check_text(config: ModelConfig, name: str, first: Any, **others: Any) -> tuple[int, int]:
-    """[B, T] of tokens, or of tokens' properties [B, T, D1]; `others` are arguments [B, T], or None.
+    """Checks the shapes of a batch of texts and returns (B, T).
+
+    Args:
+      config: the model's settings.
+      name: name of the first argument.
+      first: tokens [B, T], or properties of tokens [B, T, D1] if `name` is "inputs_embeds".
+      **others: further arguments of shape [B, T], or None.
 
     Raises:
-      ValueError: shapes that do not fit, by the argument's name; ids out of range, unless they are traced; a
-        text longer than the positions.
+      ValueError: If a shape does not match, ids are out of range (not checked while tracing), or the text
+        exceeds the number of absolute positions.
     """
     axes = "[B, T, D1]" if name == "inputs_embeds" else "[B, T]"
     if jnp.ndim(first) != len(axes.split()) or 0 in jnp.shape(first):
-        raise ValueError(f"{name} has shape {jnp.shape(first)}, expected {axes}, none of them 0")
+        raise ValueError(f"{name}: got shape {jnp.shape(first)}, expected {axes} without axes of size 0")
     if name != "inputs_embeds":
         check_ids(name, first, config.vocab_size, "vocab_size")
     batch, length = jnp.shape(first)[:2]
     for other, array in others.items():
-        check_shape(other, array, (batch, length), f" by {name}")
+        check_shape(other, array, (batch, length), f" as in {name}")
     check_inputs(config, None, others.get("token_type_ids"))
     if config.absolute_position and length > config.max_position_embeddings:
         raise ValueError(
-            f"{name} has {length} tokens, expected at most max_position_embeddings = "
-            f"{config.max_position_embeddings}: positions are absolute"
+            f"{name}: got {length} tokens, expected at most max_position_embeddings = "
+            f"{config.max_position_embeddings} (positions are absolute)"
         )
     return batch, length
 
 
 def check_shape(name: str, array: Any, expected: tuple[int, ...], because: str = "") -> None:
-    """Raises ValueError: an argument that is given, of another shape."""
+    """Raises ValueError if `array` is given and its shape differs from `expected`."""
     if array is not None and jnp.shape(array) != expected:
-        raise ValueError(f"{name} has shape {jnp.shape(array)}, expected {expected}{because}")
+        raise ValueError(f"{name}: got shape {jnp.shape(array)}, expected {expected}{because}")
 
 
 def encoder_arguments(
@@ -202,24 +218,25 @@ def encoder_arguments(
     relation_ids: Any = None,
     relation_embeds: Any = None,
 ) -> tuple[jax.Array | None, jax.Array, jax.Array | None]:
-    """Tokens, segments and the mask of what is real [B, 1, 1, T], of the arguments of `FOLNet`.
+    """Returns tokens, segments and the padding mask [B, 1, 1, T] for arguments of `FOLNet`.
 
-    Raises ValueError: an argument that does not fit, by its name; a text longer than the positions.
+    Raises:
+      ValueError: If an argument does not fit, or the text exceeds the number of absolute positions.
     """
     if input_ids is None and inputs_embeds is None:
-        raise ValueError("input_ids and inputs_embeds are both None, expected either, or both to be added")
+        raise ValueError("input_ids, inputs_embeds: got None for both, expected at least one")
     name, first = ("input_ids", input_ids) if input_ids is not None else ("inputs_embeds", inputs_embeds)
     others = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
     batch, length = check_text(config, name, first, **others)
-    check_shape("inputs_embeds", inputs_embeds, (batch, length, config.hidden_size), f" by {name}")
+    check_shape("inputs_embeds", inputs_embeds, (batch, length, config.hidden_size), f" as in {name}")
     pairs = (batch, length, length)
     if relation_ids is not None:
         if not config.relation_vocab_size:
-            raise ValueError("relation_ids are given, expected none: relation_vocab_size is 0")
+            raise ValueError("relation_ids: got an array, expected None (relation_vocab_size is 0)")
         shape = jnp.shape(relation_ids)
         if shape[:3] != pairs or len(shape) not in (3, 4):
             raise ValueError(
-                f"relation_ids has shape {shape}, expected {pairs}, or one more axis of K relations a pair"
+                f"relation_ids: got shape {shape}, expected {pairs} or {pairs} and an axis of K relations"
             )
         check_inputs(config, relation_ids=relation_ids)
     if relation_embeds is not None:
@@ -229,10 +246,10 @@ def encoder_arguments(
 
 
 def optional(array: Any, dtype: Any = None) -> Any:
-    """An argument as an array, None as it is."""
+    """Converts an argument to an array; returns None unchanged."""
     return None if array is None else jnp.asarray(array, dtype)
 
 
 def segments(token_type_ids: Any, shape: tuple[int, int]) -> Int[Array, "B T"]:
-    """The segments of tokens, 0 by default."""
+    """Returns the segments of tokens, zeros by default."""
     return jnp.zeros(shape, jnp.int32) if token_type_ids is None else jnp.asarray(token_type_ids)

@@ -1,17 +1,23 @@
-"""The losses, as sums with their counts: those of several batches, or devices, add up.
+"""Losses as sums with counts, so that the losses of several batches or devices can be added.
 
 Pretraining is masked language modelling plus the sentence task (Appendix A.4); fine-tuning is classification,
-regression or spans. Labels -1 and -100 are ignored: the released code's sign, and Hugging Face's.
+regression or span prediction. Labels -1 and -100 are ignored: the values that the released code and Hugging
+Face use.
 
 Axis letters: B batch; M masked tokens; T tokens; V vocabulary; C classes.
 """
+
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
+from folnet.settings import ProblemType
+
 IGNORED = (-1, -100)
+"""Labels that do not count."""
 
 
 @struct.dataclass
@@ -19,9 +25,9 @@ class Loss:
     """A loss over a batch.
 
     Attributes:
-      sum: of the loss, float32 at least.
-      count: of what it is a sum over; their quotient is the mean.
-      correct: how many had their label's logit greatest; 0 where that makes no sense.
+      sum: sum of the loss over `count` labels, in at least float32; `sum / count` is the mean.
+      count: number of labels.
+      correct: number of labels with the greatest logit; 0 for regression.
     """
 
     sum: Float[Array, ""]
@@ -29,31 +35,32 @@ class Loss:
     correct: Int[Array, ""]
 
     def __add__(self, other: "Loss") -> "Loss":
-        """Of both batches."""
+        """Returns the loss of both batches together."""
         return jax.tree.map(jnp.add, self, other)
 
     @property
     def mean(self) -> Float[Array, ""]:
-        """0 where there is nothing."""
+        """Mean loss per label; 0 if there are no labels."""
         return self.sum / jnp.maximum(self.count, 1)
 
     @property
     def accuracy(self) -> Float[Array, ""]:
-        """0 where there is nothing."""
+        """Share of correct labels; 0 if there are no labels."""
         return self.correct / jnp.maximum(self.count, 1)
 
 
 def cross_entropy(logits: Float[Array, "*B C"], labels: Int[Array, "*B"]) -> Loss:
-    """Of labels given logits, in nats, over all that are not ignored.
+    """Returns the cross-entropy in nats between logits and labels, over all labels that are not ignored.
 
-    It is the masked language model's loss, the sentence task's, and that of single-label classification.
+    It is the loss of the masked language model, of the sentence task and of single-label classification.
 
     Raises:
-      ValueError: shapes that do not fit.
+      ValueError: If the shapes do not match.
     """
     if logits.shape[:-1] != labels.shape:
         raise ValueError(
-            f"labels have shape {labels.shape}, expected logits' {logits.shape} without the last"
+            f"labels: got shape {labels.shape}, expected {logits.shape[:-1]}, the shape of logits without "
+            "its last axis"
         )
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     real = is_real(labels)
@@ -67,8 +74,10 @@ masked_language_model = cross_entropy
 sentence = cross_entropy
 
 
-def binary_cross_entropy(logits: Float[Array, "B C"], labels: Float[Array, "B C"]) -> Loss:
-    """Of several labels a row, each true (1) or not (0), [B, C]; other shapes raise ValueError."""
+def binary_cross_entropy(
+    logits: Float[Array, "B C"], labels: Float[Array, "B C"] | Int[Array, "B C"]
+) -> Loss:
+    """Returns the loss of several labels per row, each 0 or 1; raises ValueError if the shapes differ."""
     _same("labels", labels, logits)
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     labels = labels.astype(logits.dtype)
@@ -77,8 +86,8 @@ def binary_cross_entropy(logits: Float[Array, "B C"], labels: Float[Array, "B C"
     return Loss(losses.sum(), jnp.asarray(losses.size), hit.sum())
 
 
-def squared_error(predictions: Float[Array, "B C"], labels: Float[Array, "B C"]) -> Loss:
-    """Regression, over [B, C] numbers; labels of another shape raise ValueError."""
+def squared_error(predictions: Float[Array, "B C"], labels: Float[Array, "B C"] | Int[Array, "B C"]) -> Loss:
+    """Returns the squared error over all numbers; raises ValueError if the shapes differ."""
     _same("labels", labels, predictions)
     dtype = jnp.promote_types(predictions.dtype, jnp.float32)
     losses = jnp.square(predictions.astype(dtype) - labels.astype(dtype))
@@ -91,12 +100,12 @@ def span(
     start_positions: Int[Array, "B"],
     end_positions: Int[Array, "B"],
 ) -> Loss:
-    """.5 * (start + end): cross-entropy of where an answer begins and ends, over texts.
+    """Returns .5 * (start + end), the cross-entropies of an answer's start and end, over texts.
 
-    A text counts as correct when both are; a position that is ignored must be so for both.
+    A text counts as correct if both are. An ignored position must be ignored for both.
 
     Raises:
-      ValueError: shapes that do not fit.
+      ValueError: If the shapes do not match.
     """
     _same("end_logits", end_logits, start_logits)
     start = cross_entropy(start_logits, start_positions)
@@ -108,18 +117,20 @@ def span(
 
 
 def sequence_classification(
-    logits: Float[Array, "B C"], labels: Array, problem_type: str | None = None
+    logits: Float[Array, "B C"],
+    labels: Int[Array, "B"] | Float[Array, "B"] | Int[Array, "B C"] | Float[Array, "B C"],
+    problem_type: ProblemType | None = None,
 ) -> Loss:
-    """The loss that a problem's type names, as Hugging Face has it.
+    """Returns the loss for a type of problem, as defined by Hugging Face.
 
     Args:
-      logits: of a sequence classification model.
-      labels: integers [B]; floats [B] or [B, C] for regression; 0 and 1, [B, C], for several labels.
-      problem_type: "regression", "single_label_classification", "multi_label_classification"; None: the first
-        with one logit, else the second.
+      logits: output of a sequence classification model.
+      labels: integers [B] for a single label; numbers [B] or [B, C] for regression; 0 or 1 [B, C] for several
+        labels.
+      problem_type: None means "regression" for one logit and "single_label_classification" otherwise.
 
     Raises:
-      ValueError: another type, or shapes that do not fit.
+      ValueError: If the type is unknown or the shapes do not match.
     """
     problem_type = problem_type or ("regression" if logits.shape[-1] == 1 else "single_label_classification")
     match problem_type:
@@ -129,17 +140,15 @@ def sequence_classification(
             return cross_entropy(logits, labels)
         case "multi_label_classification":
             return binary_cross_entropy(logits, labels)
-    raise ValueError(
-        f"problem_type is {problem_type!r}, expected 'regression', 'single_label_classification' or "
-        "'multi_label_classification'"
-    )
+    expected = ", ".join(map(repr, get_args(ProblemType)))
+    raise ValueError(f"problem_type: got {problem_type!r}, expected one of {expected}")
 
 
 def is_real(labels: Int[Array, "*B"]) -> Bool[Array, "*B"]:
-    """Where a label is not one of those to be ignored."""
+    """Returns where labels are not to be ignored."""
     return (labels != IGNORED[0]) & (labels != IGNORED[1])
 
 
 def _same(name: str, array: Array, like: Array) -> None:
     if array.shape != like.shape:
-        raise ValueError(f"{name} has shape {array.shape}, expected {like.shape}")
+        raise ValueError(f"{name}: got shape {array.shape}, expected {like.shape}")

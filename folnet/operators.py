@@ -1,20 +1,21 @@
 """The seven neural logic operators: Chen (2023), Table 2. Each is a Horn clause whose body is learned.
 
-A clause u <- K, v has its kernel K and premise v among the atoms themselves. Its conclusion is the sum of
-v, weighted by K, over what the clause's body has and its head has not: the conjunction of equation (8) in
-logit space. An operator sums over tokens (cjoin, join, mu, trans: the mixers; their kernel is a softmax over
-those tokens) or over predicates (bool, assoc, prod).
+In a clause u <- K, v, the kernel K and the premise v are themselves atoms. The conclusion u is the sum of v
+weighted by K over everything that occurs in the clause's body but not in its head: the conjunction of
+equation (8) in logit space. An operator sums either over tokens (cjoin, join, mu, trans: the mixers, whose
+kernel is a softmax over those tokens) or over predicates (bool, assoc, prod).
 
-Binary atoms have their predicates before the two tokens, [B, H, X, Y]: so the sums over tokens are batched
-matrix products as they stand, and `affine.over_predicates` projects from this layout to this layout.
-Nothing is transposed on the way. Heads of unary atoms are as projections write them, [B, X, H, S].
+Binary atoms have their predicates before the two tokens, [B, H, X, Y]. In this layout the sums over tokens
+are batched matrix products without a transpose, and `affine.over_predicates` keeps the layout. Heads of unary
+atoms are laid out as projections write them, [B, X, H, S].
 
-Numbers of tokens may differ, so a decoder can ask for one row. Masks are True where a kernel may look, with
-the kernel's rank and each size full or 1; a row that may look nowhere gives 0. Kernels before the softmax are
-`kernel_logits`; softmax is float32 at least. `dropout`, a function, is applied to a kernel after its softmax.
+The numbers of tokens X, Y and A may differ, so a decoder can compute a single row. Masks are True where a
+kernel may attend; they have the kernel's rank and each size full or 1. A row that may attend to nothing gives
+0. `kernel_logits` are kernels before the softmax, which is computed in at least float32. `dropout` is a
+function applied to a kernel after its softmax.
 
-Axis letters: B batch; X, Y tokens of the conclusion; A tokens summed over; H heads (B-dim. or R-dim. of
-Table 2), S features of a head; C channels of any kind; W inputs and F outputs of an affine map.
+Axis letters: B batch; X, Y tokens of the conclusion; A tokens summed over; H heads (B-dim. or R-dim. in
+Table 2); S features of a head; C channels of any kind; W inputs and F outputs of an affine map.
 """
 
 from collections.abc import Callable
@@ -23,12 +24,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from folnet.affine import Affine, activate, over_features, over_predicates
-from kernels import checks, masked_softmax
+from folnet.affine import Activation, Affine, activate, over_features, over_predicates
+from kernels import checks, dispatch, masked_softmax
 from kernels import trans as fused_trans
 
 Dropout = Callable[[Float[Array, "..."]], Float[Array, "..."]]
-CJOIN_ROWS = 16  # rows that `cjoin` gives a softmax of their own at a time
+CJOIN_ROWS = 16  # rows for which `cjoin` computes separate softmaxes at a time
 
 
 def softmax_kernel(
@@ -38,12 +39,13 @@ def softmax_kernel(
     dropout: Dropout | None = None,
     dtype: jnp.dtype | None = None,
 ) -> Float[Array, "*B A"]:
-    """Softmax over the last axis in float32 at least; 0 where the mask is False.
+    """Returns the softmax over the last axis, computed in at least float32; 0 where the mask is False.
 
-    A row with nothing allowed gives 0. `dropout` is applied to the result, of the logits' type or of `dtype`.
+    Rows without an allowed entry give 0. `dropout` is applied to the result, which has the logits' dtype
+    unless `dtype` is given.
 
     Raises:
-      ValueError: a mask that is not boolean or does not broadcast.
+      ValueError: If the mask is not boolean or does not broadcast.
     """
     mask = checks.mask(mask, logits.shape, "the kernel's shape")
     wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
@@ -57,16 +59,16 @@ def boolean(
     clause_out: Affine,
     *,
     gate: Affine | None = None,
-    activation: str = "gelu",
+    activation: Activation = "gelu",
     over: Callable[[Float[Array, "..."], Affine], Float[Array, "..."]] = over_features,
 ) -> Float[Array, "..."]:
-    """Row "b" of Table 2, u(x) <- K, v(x): other predicates of the same token or pair.
+    """Row "b" of Table 2, u(x) <- K, v(x): from other predicates of the same token or pair.
 
         u_h(x) = sum_w K_hw v_w(x)
 
-    chained twice with an activation between (see `activate`), the feed-forward layer of a Transformer
-    (Appendix A.3). A `gate` makes the hidden values rectified gates' (ReGLU), without another activation. The
-    premise v is unary, [B, X, W], or with `over=over_predicates` binary, [B, W, X, Y].
+    applied twice with an activation in between (see `activate`), as in the feed-forward layer of a
+    Transformer (Appendix A.3). With a `gate` the hidden values are rectified gates (ReGLU), and `activation`
+    is not used. The premise v is unary, [B, X, W], or with `over=over_predicates` binary, [B, W, X, Y].
     """
     hidden = over(premise, clause_in)
     hidden = activate(hidden, activation) if gate is None else jax.nn.relu(over(premise, gate)) * hidden
@@ -81,19 +83,19 @@ def boolean_pairs(
     clause_skip: Affine,
     *,
     gate: Affine | None = None,
-    activation: str = "gelu",
+    activation: Activation = "gelu",
 ) -> Float[Array, "B F X Y"]:
-    """Row "b" for binary atoms, u(x, y) <- K, v(x, y), v(y, x): relations and their converses.
+    """Row "b" for binary atoms, u(x, y) <- K, v(x, y), v(y, x): from relations and their converses.
 
-    As released: the boolean operator of [v(x, y); v(y, x)], so `clause_in` has 2C inputs, plus an affine map
-    of v(y, x), `clause_skip`. The converse at [x, y] is v(y, x): the premise with its tokens exchanged, or,
-    for some rows only, columns.
+    As released, this is the boolean operator of [v(x, y); v(y, x)], so `clause_in` has 2C inputs, plus an
+    affine map `clause_skip` of v(y, x). The converse holds v(y, x) at [x, y]: the premise with its tokens
+    exchanged or, for some of the rows only, its columns.
 
     Raises:
-      ValueError: a converse of another shape than the premise.
+      ValueError: If the shapes of converse and premise differ.
     """
     if premise.shape != converse.shape:
-        raise ValueError(f"converse has shape {converse.shape}, expected the premise's {premise.shape}")
+        raise ValueError(f"converse: got shape {converse.shape}, expected {premise.shape} as in premise")
     both = jnp.concatenate((premise, converse), axis=1)
     concluded = boolean(both, clause_in, clause_out, gate=gate, activation=activation, over=over_predicates)
     return concluded + over_predicates(converse, clause_skip)
@@ -106,14 +108,14 @@ def join(
     mask: Bool[Array, "#B #H #X #A"] | None = None,
     dropout: Dropout | None = None,
 ) -> Float[Array, "B X H S"]:
-    """Row "j", U <- B x U, u(x) <- K(x, a), v(a): a property of x from one of those it relates to.
+    """Row "j", U <- B x U, u(x) <- K(x, a), v(a): a property of x from properties of tokens it relates to.
 
         u_hs(x) = sum_a K_h(x, a) v_hs(a)                K softmax over a
 
     With a kernel from `assoc` this is self-attention.
 
     Raises:
-      ValueError: shapes that do not fit, by name.
+      ValueError: If the shapes do not match.
     """
     return _mix("bhxa,bahs->bxhs", kernel_logits, premise, mask, dropout)
 
@@ -129,11 +131,11 @@ def mu(
 
         u_hs(x) = sum_a K_h(x, a) v_s(x, a)              K softmax over a
 
-    It is linear in the predicates s of the premise: those of a projection are the projection of those of what
-    is projected, which for H < S is the cheaper order.
+    The operator is linear in the predicates s of the premise, so a projection of the premise can be applied
+    to the result instead, which is cheaper for H < S.
 
     Raises:
-      ValueError: shapes that do not fit, by name.
+      ValueError: If the shapes do not match.
     """
     return _mix("bhxa,bcxa->bxhc", kernel_logits, premise, mask, dropout)
 
@@ -145,18 +147,18 @@ def cjoin(
     mask: Bool[Array, "#B 1 #X #A"] | None = None,
     dropout: Dropout | None = None,
 ) -> Float[Array, "B X S H"]:
-    """Row "c" as the paper has it, U <- U x B, u(x) <- K(a), v(x, a): join with its roles exchanged.
+    """Row "c" in the paper's form, U <- U x B, u(x) <- K(a), v(x, a): join with its roles exchanged.
 
         u_hs(x) = sum_a K_hs(a) v_s(x, a)                K softmax over a
 
-    What the paper calls h is the axis S here, the one shared with the premise, as in the released code.
+    The paper's h is the axis S here, the one shared with the premise, as in the released code.
 
-    The mask is the same for all heads. One with rows of its own gives each x a softmax of its own over the a
-    that it may see: no later token then counts in an earlier one's denominator. These kernels, S H X A
-    numbers, are made some rows at a time, and again for the gradient.
+    The mask is the same for all heads. If it depends on x, each x has its own softmax over the a that it may
+    attend to, so that no later token counts in an earlier one's denominator. These kernels, S H X A numbers,
+    are computed a few rows at a time, and again for the gradient.
 
     Raises:
-      ValueError: shapes that do not fit, by name.
+      ValueError: If the shapes do not match.
     """
     _check("bsha,bsxa", kernel_logits=kernel_logits, premise=premise)
     batch, _, rows, columns = premise.shape
@@ -177,10 +179,10 @@ def cjoin_released(
 
         u_hs(y) = sum_a K_hs(a) v_s(a, y)                K softmax over a
 
-    The mask is True where a counts, for all y alike: what causal models need is in `cjoin`.
+    The mask is True where a counts, the same for all y; causal models need `cjoin`.
 
     Raises:
-      ValueError: shapes that do not fit, by name.
+      ValueError: If the shapes do not match.
     """
     return _mix("bsha,bsay->bysh", kernel_logits, premise, mask, dropout)
 
@@ -193,7 +195,7 @@ def assoc(kernel: Float[Array, "B X H S"], premise: Float[Array, "B Y H S"]) -> 
     These are the scores of self-attention.
 
     Raises:
-      ValueError: shapes that do not fit, by name.
+      ValueError: If the shapes do not match.
     """
     _check("bxhs,byhs", kernel=kernel, premise=premise)
     return jnp.einsum("bxhs,byhs->bhxy", kernel, premise)
@@ -204,10 +206,11 @@ def prod(kernel: Float[Array, "B X H C"], premise: Float[Array, "B C X Y"]) -> F
 
         u_h(x, y) = sum_w K_hw(x) v_w(x, y)
 
-    It is linear in the premise: a projection of the premise can be one of the kernel instead.
+    The operator is linear in the premise, so a projection of the premise can be applied to the kernel
+    instead.
 
     Raises:
-      ValueError: shapes that do not fit, by name.
+      ValueError: If the shapes do not match.
     """
     _check("bxhc,bcxy", kernel=kernel, premise=premise)
     return jnp.einsum("bxhc,bcxy->bhxy", kernel, premise)
@@ -219,18 +222,18 @@ def trans(
     *,
     mask: Bool[Array, "#B #H #X #A"] | None = None,
     dropout: Dropout | None = None,
-    implementation: str | None = None,
+    implementation: dispatch.Implementation = None,
 ) -> Float[Array, "B H X Y"]:
-    """Row "t", B <- B x B, u(x, y) <- K(x, a), v(a, y): what stands between x and y makes them related.
+    """Row "t", B <- B x B, u(x, y) <- K(x, a), v(a, y): relates x and y through the tokens between them.
 
         u_h(x, y) = sum_a K_h(x, a) v_h(a, y)            K softmax over a
 
-    Without dropout it is `kernels.trans`, whose `implementation` may be chosen and which keeps no kernel for
-    the gradient; with dropout the kernel is computed in plain sight.
+    Without dropout it calls `kernels.trans`, which takes `implementation` and keeps no kernel for the
+    gradient. With dropout the kernel is materialized.
 
     Raises:
-      ValueError: shapes that do not fit, by name.
-      NotImplementedError: an implementation asked for that does not support these arguments.
+      ValueError: If the shapes do not match.
+      NotImplementedError: If the chosen implementation does not support these arguments.
     """
     if dropout is None:
         return fused_trans(kernel_logits, premise, mask=mask, implementation=implementation)
@@ -238,16 +241,16 @@ def trans(
 
 
 def _cjoin_by_rows(kernel_logits, premise, mask, dropout):
-    """`cjoin` with a softmax for each row of the mask."""
+    """Computes `cjoin` with a softmax for each row of the mask."""
     batch, size, rows, columns = premise.shape
     step = min(CJOIN_ROWS, rows)
     padding = -rows % step
     mask = jnp.broadcast_to(mask, (mask.shape[0], 1, rows, columns))
-    # Rows that pad see nothing, and are cut off again.
+    # Padding rows attend to nothing and are removed at the end.
     mask = jnp.pad(mask, ((0, 0), (0, 0), (0, padding), (0, 0)))
     premise = jnp.pad(premise, ((0, 0), (0, 0), (0, padding), (0, 0)))
     steps = (rows + padding) // step
-    # What is dropped is dropped for all rows, as where the kernel is the same for them.
+    # Dropout is the same for all rows, as it is where they share a kernel.
     kept = None if dropout is None else dropout(jnp.ones(kernel_logits.shape, premise.dtype))[:, :, :, None]
 
     def some_rows(start):
@@ -264,7 +267,7 @@ def _cjoin_by_rows(kernel_logits, premise, mask, dropout):
 
 
 def _mix(subscripts, kernel_logits, premise, mask, dropout):
-    """The product of a kernel, after its softmax, and a premise."""
+    """Multiplies a kernel, after its softmax, with a premise."""
     _check(subscripts, kernel_logits=kernel_logits, premise=premise)
     kernel = softmax_kernel(kernel_logits, mask, dropout=dropout, dtype=premise.dtype)
     return jnp.einsum(subscripts, kernel, premise)
@@ -276,11 +279,11 @@ def _check(subscripts: str, **arrays: Float[Array, "..."]) -> None:
     for letters, (name, array) in zip(subscripts.split("->")[0].split(","), arrays.items(), strict=True):
         expected = f"[{', '.join(letters.upper())}]"
         if array.ndim != len(letters):
-            raise ValueError(f"{name} has shape {array.shape}, expected {expected}")
+            raise ValueError(f"{name}: got shape {array.shape}, expected {expected}")
         for letter, size in zip(letters, array.shape, strict=True):
             want, whose = sizes.setdefault(letter, (size, name))
             if size != want:
                 raise ValueError(
-                    f"{name} has shape {array.shape}, expected {expected} with {letter.upper()} = {want} "
+                    f"{name}: got shape {array.shape}, expected {expected} with {letter.upper()} = {want} "
                     f"as in {whose} {arrays[whose].shape}"
                 )

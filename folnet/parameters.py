@@ -1,4 +1,4 @@
-"""Parameters as a table of names, and whether a table fits a model."""
+"""Parameters as flat tables of names, and the check that a table fits a model."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,29 +10,29 @@ from flax import linen as nn
 from flax import traverse_util
 
 ENCODER = "folnet."
-"""What the names of an encoder's parameters begin with in a model with a head."""
+"""Prefix of the encoder's parameter names in a model with a head."""
 POOLER = "pooler."
-"""What the names of an encoder's pooler begin with; decoders have none."""
+"""Prefix of the pooler's parameter names within an encoder; decoders have no pooler."""
 
 
 def flatten(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested parameters as "a.b.c" -> array."""
+    """Flattens nested parameters to "a.b.c" -> array."""
     return traverse_util.flatten_dict(dict(params), sep=".")
 
 
 def nest(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `flatten`."""
+    """Nests a flat table of parameters; the inverse of `flatten`."""
     return traverse_util.unflatten_dict(dict(table), sep=".")
 
 
 def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a model's parameters; nothing is computed."""
+    """Returns the names and shapes of a model's parameters without computing them."""
     params = jax.eval_shape(lambda key: _drawn(model, key), jax.random.key(0))
     return {name: leaf.shape for name, leaf in flatten(params).items()}
 
 
 def draw(model: nn.Module, key: jax.Array, names: Iterable[str]) -> dict[str, jax.Array]:
-    """Initial values of some parameters; the others are not computed."""
+    """Returns initial values of the named parameters only."""
     names = list(names)
 
     def chosen(key):
@@ -43,16 +43,20 @@ def draw(model: nn.Module, key: jax.Array, names: Iterable[str]) -> dict[str, ja
 
 
 def is_head(name: str, expected: Iterable[str]) -> bool:
-    """Whether a parameter is one of a head, in a model that has these names."""
+    """Returns whether a parameter belongs to a head, in a model with the names `expected`."""
     return not name.startswith(ENCODER) and any(other.startswith(ENCODER) for other in expected)
 
 
 def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """All that is wrong with names and shapes, a line each."""
-    lines = [f"{name} is missing, expected {shape}" for name, shape in expected.items() if name not in given]
-    lines += [f"{name} {shape} does not belong" for name, shape in given.items() if name not in expected]
+    """Returns one line for each mismatch between expected and given names and shapes."""
+    lines = [f"{name}: missing, expected {shape}" for name, shape in expected.items() if name not in given]
     lines += [
-        f"{name} has shape {shape}, expected {expected[name]}"
+        f"{name}: got {shape}, expected no such parameter"
+        for name, shape in given.items()
+        if name not in expected
+    ]
+    lines += [
+        f"{name}: got shape {shape}, expected {expected[name]}"
         for name, shape in given.items()
         if name in expected and tuple(shape) != tuple(expected[name])
     ]
@@ -60,21 +64,21 @@ def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[i
 
 
 def complain(what: str, model: nn.Module, lines: list[str]) -> None:
-    """Raises ValueError with all lines, if there are any."""
+    """Raises ValueError listing all lines, if there are any."""
     if lines:
-        raise ValueError(f"{what} does not fit {type(model).__name__}:\n  " + "\n  ".join(lines))
+        raise ValueError(f"{what}: does not fit {type(model).__name__}:\n  " + "\n  ".join(lines))
 
 
 def filled(
     model: nn.Module, table: Mapping[str, np.ndarray], what: str, *, key: jax.Array | None = None
 ) -> dict[str, Any]:
-    """A model's parameters, float32, from a table of arrays by our names "a.b.c".
+    """Builds a model's float32 parameters from a table with our names "a.b.c".
 
-    A key draws the parameters of heads that are missing; without one they are an error. `what` is what the
-    error calls the table.
+    A key initializes the parameters of missing heads; without one they are an error. Errors refer to the
+    table as `what`.
 
     Raises:
-      ValueError: what is missing, does not belong or has another shape, all of it at once.
+      ValueError: If arrays are missing, unexpected or of another shape; lists all of them.
     """
     expected = shapes(model)
     drawn = missing_heads(expected, table) if key is not None else []
@@ -87,15 +91,15 @@ def filled(
 
 
 def missing_heads(expected: Mapping[str, Any], given: Iterable[str]) -> list[str]:
-    """Names of a model's head parameters that are not given."""
+    """Returns the names of a model's head parameters that are not given."""
     given = set(given)
     return [name for name in expected if name not in given and is_head(name, expected)]
 
 
 def adapted(table: Mapping[str, Any], expected: Iterable[str]) -> dict[str, Any]:
-    """The parameters of any class of model by the `expected` names of this one.
+    """Renames the parameters of any model class to the names `expected` by another.
 
-    Those of other heads are left out, and so is the pooler, for a class without one.
+    Leaves out the parameters of other heads, and the pooler if the class has none.
     """
     expected = list(expected)
     before = ENCODER if any(name.startswith(ENCODER) for name in expected) else ""

@@ -1,6 +1,6 @@
-"""Where tokens stand to one another: the binary base atoms RelDist of Appendix A.4, and T5's buckets.
+"""Relative positions of tokens: the binary base atoms RelDist of Appendix A.4, and T5's buckets.
 
-Axis letters: B batch, X and Y tokens, N rows of a table, D2 its width.
+Axis letters: B batch; T, X, Y tokens; N, M rows of a table or offsets; D2 its width.
 """
 
 from typing import Any
@@ -18,9 +18,9 @@ def relative_ids(
     column_types: Int[Array, "B Y"],
     max_distance: int,
 ) -> Int[Array, "B X Y"]:
-    """The number of the atom RelDist_d(x, y) that holds of a pair, as the released models number them.
+    """Returns the number of the atom RelDist_d(x, y) that holds for a pair, numbered as in released models.
 
-    With t and tau the positions of x and y, in the order in which the cases are tried:
+    With t and tau the positions of x and y, the first case that applies is taken:
 
         t = tau = 0                  0                     [CLS] to itself
         t = 0                        2 Delta               [CLS] to others
@@ -29,8 +29,8 @@ def relative_ids(
         tau >= t                     min(tau - t, Delta - 1)
         tau < t                      2 Delta + max(tau - t, 1 - Delta)
 
-    So Delta - 1 is at least that far after, and Delta + 1 at least that far before. Padding is of segment 0.
-    Delta is `max_distance`, at least 2; rows and columns are the positions of x and y, from 0.
+    Thus Delta - 1 means at least that far after, and Delta + 1 at least that far before. Padding belongs to
+    segment 0. Delta is `max_distance`, at least 2; `rows` and `columns` are the positions of x and y, from 0.
     """
     t, tau = rows[:, None], columns[None, :]
     near = near_ids(tau - t, max_distance, jnp)
@@ -42,7 +42,7 @@ def relative_ids(
 
 
 def near_ids(offsets: Any, max_distance: int, xp: Any = np) -> Any:
-    """`relative_ids` of offsets tau - t within a segment, by NumPy or JAX."""
+    """Returns `relative_ids` of offsets tau - t within a segment, using NumPy or JAX."""
     last = max_distance - 1
     return xp.where(offsets >= 0, xp.minimum(offsets, last), 2 * max_distance + xp.maximum(offsets, -last))
 
@@ -50,14 +50,14 @@ def near_ids(offsets: Any, max_distance: int, xp: Any = np) -> Any:
 def relative_atoms(
     table: Float[Array, "N D2"], token_type_ids: Int[Array, "B T"], max_distance: int
 ) -> Float[Array, "B D2 T T"]:
-    """`table[relative_ids]` of whole texts, predicates first, without an index a pair.
+    """Computes `table[relative_ids]` of whole texts, predicates first, without an index per pair.
 
-    A gather of all pairs has a gradient that adds B T T rows into a table of 130: slow everywhere, and of
-    another order at every run on GPUs. Distances make bands along diagonals, which a reshape draws; all else
-    is a choice between constants. So the gradient is made of sums.
+    The gradient of a gather over all pairs adds B T T rows into a table of 130, which is slow everywhere and
+    varies from run to run on GPUs. Equal distances lie on diagonals, which a reshape can fill; the remaining
+    cases choose between constants. The gradient then consists of sums.
     """
     length = token_type_ids.shape[1]
-    if not isinstance(length, int):  # any length, under `jax.export`: its reshapes cannot draw diagonals
+    if not isinstance(length, int):  # a symbolic length under `jax.export`, which `diagonals` cannot reshape
         positions = jnp.arange(length)
         every = relative_ids(positions, positions, token_type_ids, token_type_ids, max_distance)
         return jnp.moveaxis(table[every], -1, 1)
@@ -74,50 +74,51 @@ def relative_atoms(
 
 
 def t5_atoms(table: Float[Array, "N D2"], length: int, max_distance: int) -> Float[Array, "1 D2 T T"]:
-    """Binary base atoms by T5's buckets: `table[t5_buckets]`, predicates first."""
+    """Returns binary base atoms by T5's buckets: `table[t5_buckets]`, predicates first."""
     buckets = t5_buckets(np.arange(1 - length, length), len(table), max_distance)
     return diagonals(rows_of(table, buckets))[None]
 
 
-def t5_buckets(offsets: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
-    """Buckets of distances y - x (Raffel et al. 2020): one each when near, then of growing width.
+def t5_buckets(offsets: Int[np.ndarray, "N"], num_buckets: int, max_distance: int) -> Int[np.ndarray, "N"]:
+    """Returns buckets of distances y - x (Raffel et al. 2020): single distances first, then growing widths.
 
-    Half of a direction's buckets are for single distances, the others grow by a constant factor up to
-    max_distance; the last takes all beyond.
+    Half of a direction's buckets stand for single distances; the others grow by a constant factor up to
+    `max_distance`, and the last includes all greater distances.
 
-    Row 5 of Table 3 says only "the relative positional encoding used by T5", and was never released. T5 adds
-    a learned number a bucket and head to the attention scores of every layer. FOLNet has binary atoms where
-    those numbers would go, so here a bucket's row is the binary base atom of the pair, where the paper's own
-    relative positions are too, and reaches all layers by the residual stream. The buckets are T5's; that
-    place for them, their width D2, and that segments and [CLS] make no difference, is ours. (The paper
-    counts 110M parameters for this row and 109M without; this table is 384 of them, so theirs had something
-    more: absolute positions besides, which `absolute_position` adds, would make up the difference.)
+    Row 5 of Table 3 only says "the relative positional encoding used by T5", and no code for it was released.
+    T5 adds a learned scalar per bucket and head to the attention scores of every layer. FOLNet has binary
+    atoms in that place, so here a bucket's row is the pair's binary base atom, like the paper's own relative
+    positions, and reaches all layers through the residual stream. The buckets are T5's; their place, their
+    width D2, and that segments and [CLS] make no difference, are our choices. (The paper counts 110M
+    parameters for this row and 109M without; this table adds only 384. Absolute positions, which
+    `absolute_position` adds, would account for the difference.)
 
     Args:
-      offsets: y - x, any shape.
-      num_buckets: in all, one half of them for y > x.
-      max_distance: where the last bucket begins.
+      offsets: y - x.
+      num_buckets: total number of buckets; half of them are for y > x.
+      max_distance: start of the last bucket.
     """
     num_buckets //= 2
     direction, distance = num_buckets * (offsets > 0), np.abs(offsets)
     exact = num_buckets // 2
-    # Where the logarithm is a whole number a rounded quotient may fall short of it.
+    # Where the logarithm is an integer, a rounded quotient may fall just below it.
     growth = np.log(np.maximum(distance, 1) / exact) / np.log(max_distance / exact) * (num_buckets - exact)
     far = exact + np.floor(growth + 1e-9).astype(int)
     return direction + np.where(distance < exact, distance, np.minimum(far, num_buckets - 1))
 
 
-def rows_of(table: Float[Array, "N D2"], ids: np.ndarray) -> Float[Array, "D2 ids"]:
-    """table[ids], turned; as a product with ones and zeros, exact and with a product for its gradient."""
+def rows_of(table: Float[Array, "N D2"], ids: Int[np.ndarray, "M"]) -> Float[Array, "D2 M"]:
+    """Computes table[ids] transposed, exactly, as a product with a one-hot matrix; so is its gradient."""
     chosen = jax.nn.one_hot(ids, len(table), dtype=table.dtype, axis=0)
     return jnp.matmul(table.T, chosen, precision=jax.lax.Precision.HIGHEST)
 
 
 def diagonals(values: Float[Array, "D2 N"]) -> Float[Array, "D2 T T"]:
-    """The matrices with values[:, T - 1 + y - x] at [x, y], N = 2T - 1: one value along each diagonal.
+    """Returns the matrices with values[:, T - 1 + y - x] at [x, y], N = 2T - 1: one value per diagonal.
 
-    With c the values from the main diagonal on, one more that is never read, and those before it, row x is
-    c moved x to the right. c repeated, and cut into rows that are one shorter than c, is moved so.
+    Let c be the values from the main diagonal on, one value that is never read, and the values before the
+    main diagonal. Row x is c shifted right by x. Repeating c and cutting it into rows one shorter than c
+    gives these shifts.
     """
     channels, count = values.shape
     length = (count + 1) // 2

@@ -1,6 +1,6 @@
-"""Data sets prepared by TensorFlow Datasets, read without TensorFlow.
+"""Readers of data sets prepared by TensorFlow Datasets; TensorFlow itself is not needed.
 
-Its errors are of many classes and name no file; here they are ValueErrors that do.
+The library raises errors of many classes that do not name the file. Here they become ValueErrors that do.
 """
 
 import contextlib
@@ -11,20 +11,22 @@ from typing import Any
 
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """Raises whatever is raised inside as a ValueError with the folder's name."""
+    """Converts any error raised in the block to a ValueError that names the folder."""
     try:
         yield
-    except Exception as error:  # of JSON, protocol buffers, array_record and the library itself
+    except Exception as error:  # from JSON, protocol buffers, array_record or the library itself
         if isinstance(error, ValueError) and str(folder) in str(error):
             raise
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
-        raise ValueError(f"{folder} is damaged, or not prepared by TensorFlow Datasets: {reason}") from error
+        message = f"{folder}: the data set is damaged or was not prepared by TensorFlow Datasets: {reason}"
+        raise ValueError(message) from error
 
 
 def open_split(folder: Path, split: str) -> tuple[Any, list[str]]:
-    """The records of a split, "train" or "train[:1000]", and the names of their features.
+    """Returns the records of a split, such as "train" or "train[:1000]", and the names of their features.
 
-    Raises ValueError: it is damaged, not prepared as array_record, or has no such split.
+    Raises:
+      ValueError: If the data set is damaged, is not in the array_record format, or lacks the split.
     """
     import tensorflow_datasets as tfds
 
@@ -33,10 +35,10 @@ def open_split(folder: Path, split: str) -> tuple[Any, list[str]]:
         kind = builder.info.file_format
     if split.partition("[")[0] not in builder.info.splits:
         have = ", ".join(builder.info.splits) or "none"
-        raise ValueError(f"split must be one of those of {folder} ({have}), got {split!r}")
+        raise ValueError(f"split: got {split!r}, expected one of those of {folder}: {have}")
     if kind is None or kind.value != "array_record":
         raise ValueError(
-            f"{folder} is prepared as {kind and kind.value}, expected array_record "
+            f"{folder}: got the file format {kind and kind.value}, expected array_record "
             "(tfds build ... --file_format=array_record)"
         )
     with reading(folder):

@@ -1,28 +1,31 @@
-"""What there is to choose about any encoder here, and how wrong choices are told.
+"""Settings that all encoders share, and the checks on them.
 
-`configuration.FOLNetConfig` adds what FOLNets have, `transformer_configuration.TransformerConfig` what the
-Transformers have that they are compared with. Heads read no more than what is common to both.
+`configuration.FOLNetConfig` adds the settings of FOLNets, `transformer_configuration.TransformerConfig` those
+of the Transformers they are compared with. Heads read only the shared settings.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import jax.numpy as jnp
 
 HeadActivation = Literal["gelu", "relu"]
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
+C = TypeVar("C", bound="ModelConfig")
+"""The class of some settings. (A type parameter `C: ModelConfig` would be evaluated within that class.)"""
+
 MOST_LAYERS = 1000
-"""Layers are built one by one: with a number out of a damaged file that would never end."""
+"""Layers are built one by one, so a number from a damaged file could take practically forever."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Settings common to FOLNets and Transformers; the subclasses' docstrings say what they mean."""
+    """Settings shared by FOLNets and Transformers; the subclasses document the fields."""
 
     model_type: ClassVar[str]
-    """What config.json calls this kind of model."""
+    """The `model_type` in config.json."""
     positive: ClassVar[tuple[str, ...]] = (
         "vocab_size",
         "hidden_size",
@@ -35,14 +38,14 @@ class ModelConfig:
         "type_vocab_size",
         "num_labels",
     )
-    """Fields that are integers of at least 1."""
+    """Fields that must be integers of at least 1."""
     choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "head_activation": get_args(HeadActivation),
         "problem_type": (None, *get_args(ProblemType)),
     }
-    """Fields that are one of a few."""
+    """Fields with a closed set of values."""
     switches: ClassVar[tuple[str, ...]] = ("absolute_position",)
-    """Fields that are True or False."""
+    """Fields that must be True or False."""
 
     vocab_size: int = 30528
     hidden_size: int = 768
@@ -67,7 +70,7 @@ class ModelConfig:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        """Raises ValueError: a field that does not fit, with its value and what was expected."""
+        """Raises ValueError for a field out of range, with its value and what was expected."""
         for name in self.positive:
             expect_integer(name, getattr(self, name), 1)
         if self.num_hidden_layers > MOST_LAYERS:
@@ -81,7 +84,7 @@ class ModelConfig:
                 raise misfit(name, getattr(self, name), "True or False")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not (is_number(value := getattr(self, name)) and 0 <= value < 1):
-                raise misfit(name, value, "a number from 0 up to 1")
+                raise misfit(name, value, "a number of at least 0 and below 1")
         if not (is_number(self.layer_norm_eps) and self.layer_norm_eps > 0):
             raise misfit("layer_norm_eps", self.layer_norm_eps, "a number above 0")
         if not is_number(self.initializer_range):
@@ -89,37 +92,37 @@ class ModelConfig:
         _check_pretrain_loss(self.pretrain_loss)
         _check_dtype(self.dtype)
 
-    def replace(self, **changes: Any) -> Self:
-        """These settings but for some; unknown or unfit ones raise ValueError."""
-        return type(self).from_dict({**self.to_dict(), **changes})
+    def replace(self: C, **changes: Any) -> C:
+        """Returns a copy with some fields changed; raises ValueError for unknown names and bad values."""
+        return self.from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, as JSON has them."""
+        """Returns all fields in a form that JSON can represent."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Settings with these fields, else defaults; raises ValueError with all that are unknown or unfit."""
+    def from_dict(cls: type[C], fields: Mapping[str, Any]) -> C:
+        """Builds settings from fields and defaults; raises ValueError if any is unknown or unfit."""
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(fields) - known):
             raise ValueError(
-                f"fields has {', '.join(map(repr, unknown))}, expected none but {', '.join(sorted(known))}"
+                f"fields: got {', '.join(map(repr, unknown))}, expected only {', '.join(sorted(known))}"
             )
         return cls(**fields)
 
 
 def misfit(name: str, value: object, expected: str) -> ValueError:
-    """The error of a field that does not fit."""
-    return ValueError(f"{name} is {value!r}, expected {expected}")
+    """Returns the error for a field that does not fit."""
+    return ValueError(f"{name}: got {value!r}, expected {expected}")
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number, which True and False are not."""
+    """Returns whether a value is a number; True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def expect_integer(name: str, value: object, least: int) -> None:
-    """Raises ValueError unless a field is an integer of at least so much, and of no more than 32 bits."""
+    """Raises ValueError unless the field is an integer of at least `least` that fits in 32 bits."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise misfit(name, value, f"an integer of at least {least}")
     if value >= 2**31:
@@ -127,28 +130,28 @@ def expect_integer(name: str, value: object, least: int) -> None:
 
 
 def at_least(least: int, **values: int) -> None:
-    """Raises ValueError: a number that is smaller, by its name."""
+    """Raises ValueError if one of the named values is below `least`."""
     for name, value in values.items():
         if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+            raise misfit(name, value, f"at least {least}")
 
 
 def check_buckets(count: int, distance: int) -> None:
-    """Raises ValueError unless T5's buckets can be made of these; see `positions.t5_buckets`."""
+    """Raises ValueError unless T5's buckets can be built from these; see `positions.t5_buckets`."""
     if count % 4:
         raise misfit(
             "relative_attention_num_buckets",
             count,
-            "a multiple of 4: half of them for either direction, half of those for single distances",
+            "a multiple of 4 (half of the buckets per direction, half of those for single distances)",
         )
     if distance <= count // 4:
-        raise misfit("relative_attention_max_distance", distance, f"more than a fourth of {count} buckets")
+        raise misfit("relative_attention_max_distance", distance, f"more than a quarter of {count} buckets")
 
 
 def _check_pretrain_loss(loss: object) -> None:
     parts = loss.split(".") if isinstance(loss, str) else [""]
     if not set(parts) <= {"MLM", "NSP", "SOP"} or len(set(parts)) != len(parts):
-        raise misfit("pretrain_loss", loss, "'MLM', 'NSP', 'SOP', each at most once, with dots between")
+        raise misfit("pretrain_loss", loss, "'MLM', 'NSP', 'SOP', each at most once, separated by dots")
 
 
 def _check_dtype(name: object) -> None:
@@ -157,4 +160,4 @@ def _check_dtype(name: object) -> None:
     except TypeError:
         floating = False
     if not floating:
-        raise misfit("dtype", name, "the name of a floating type, such as 'float32' or 'bfloat16'")
+        raise misfit("dtype", name, "the name of a floating-point type, such as 'float32' or 'bfloat16'")

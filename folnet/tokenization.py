@@ -1,11 +1,11 @@
-"""Text to word pieces as BERT has them (Devlin et al. 2018), which FOLNet's checkpoints were trained with.
+"""BERT's word pieces (Devlin et al. 2018), with which FOLNet's checkpoints were trained.
 
     tokenizer = WordPieceTokenizer.from_vocabulary("vocab.txt")  # one of BERT's, or
-    tokenizer = WordPieceTokenizer.train(texts, vocab_size=8000)  # one of the text at hand
+    tokenizer = WordPieceTokenizer.train(texts, vocab_size=8000)  # learned from text
     inputs = tokenizer(["Socrates is a man."], ["Socrates is mortal."], length=32)
     model.apply({"params": params}, inputs.input_ids, inputs.token_type_ids, inputs.attention_mask)
 
-Nothing is downloaded: a vocabulary is a text file with a piece on each line, the line's number is its id.
+Nothing is downloaded. A vocabulary is a text file with one piece per line; its id is the line number from 0.
 """
 
 import functools
@@ -19,54 +19,56 @@ from typing import NamedTuple
 
 import numpy as np
 import tokenizers
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Bool, Int, Int32, Int64
 
 from folnet.settings import at_least
 from folnet.writing import write_whole
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-"""What every vocabulary has."""
+"""Tokens that every vocabulary contains."""
 
 CONTINUATION = "##"
-"""Begins a piece that goes on with a word."""
+"""Prefix of a piece that continues a word."""
 
 _SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
-_REPEATED = 4096  # the same word in one string given to the trainer
+_REPEATED = 4096  # repetitions of a word in one string passed to the trainer
 
 
 class Pieces(NamedTuple):
-    """One text, without special tokens. N pieces."""
+    """The pieces of one text without special tokens; N pieces."""
 
     ids: Int32[np.ndarray, "N"]
     offsets: Int64[np.ndarray, "N 2"]
-    """Where a piece begins and ends in the text, in characters: `text[start:end]`."""
+    """Start and end of each piece in the text, in characters: `text[start:end]`."""
 
 
 class Inputs(NamedTuple):
-    """What the model reads: [CLS] first [SEP], or [CLS] first [SEP] second [SEP]. B texts, T tokens."""
+    """Model inputs: [CLS] first [SEP], or [CLS] first [SEP] second [SEP]; B texts, T tokens."""
 
     input_ids: Int32[np.ndarray, "B T"]
     token_type_ids: Int32[np.ndarray, "B T"]
-    """1 in the second segment with the [SEP] behind it, 0 elsewhere, so also in the padding, as released."""
+    """1 in the second segment including its [SEP], 0 elsewhere, also at padding, as released."""
     attention_mask: Bool[np.ndarray, "B T"]
     """True at tokens, False at padding."""
 
 
 class WordPieceTokenizer:
-    """BERT's tokenizer: text is cleaned, lowercased and stripped of accents, cut at spaces and punctuation,
-    and each word is cut from the left into the longest pieces of the vocabulary.
+    """BERT's tokenizer.
+
+    It cleans text, lowercases it and strips accents, splits it at spaces and punctuation, and splits each
+    word from the left into the longest pieces of the vocabulary. V pieces, U of them ordinary.
     """
 
     def __init__(self, vocabulary: Sequence[str], *, lowercase: bool = True, name: str = "vocabulary"):
-        """Takes the pieces in the order of their ids.
+        """Builds a tokenizer from the pieces in the order of their ids.
 
         Args:
             vocabulary: the pieces.
-            lowercase: whether text is lowercased and stripped of accents ("uncased"), as for FOLNet.
-            name: what an error calls the vocabulary.
+            lowercase: whether to lowercase text and strip accents ("uncased"), as for FOLNet.
+            name: name of the vocabulary in errors.
 
         Raises:
-            ValueError: a special token is not there, or a piece is empty, has a space or is there twice.
+            ValueError: If a special token is missing, or a piece is empty, contains a space or is duplicated.
         """
         _check(vocabulary, name)
         self.vocabulary: tuple[str, ...] = tuple(vocabulary)
@@ -79,22 +81,22 @@ class WordPieceTokenizer:
 
     @classmethod
     def from_vocabulary(cls, path: str | os.PathLike[str], *, lowercase: bool = True) -> "WordPieceTokenizer":
-        """Reads a `vocab.txt`: UTF-8, a piece on each line.
+        """Reads a `vocab.txt`: UTF-8, one piece per line.
 
         Raises:
-            ValueError: there is no such file, or it is damaged: the file, the line and what is wrong.
+            ValueError: If the file is missing or damaged; names the file, the line and the problem.
         """
         path = Path(path).expanduser()
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise ValueError(f"path must be a vocabulary file, got {path}: {error.strerror}") from error
+            raise ValueError(f"path: got {path} ({error.strerror}), expected a vocabulary file") from error
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
             raise ValueError(f"{path}, line {line}: not UTF-8 ({error.reason})") from error
-        # Only "\n" ends a line: BERT's own file has other characters that `splitlines` would take for ends.
+        # Only "\n" ends a line: BERT's own file contains other characters at which `splitlines` would split.
         return cls(
             text.replace("\r\n", "\n").removesuffix("\n").split("\n"), lowercase=lowercase, name=str(path)
         )
@@ -102,7 +104,7 @@ class WordPieceTokenizer:
     load = from_vocabulary
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a `vocab.txt`, whole or not at all."""
+        """Writes a `vocab.txt` atomically."""
         write_whole(path, "".join(f"{piece}\n" for piece in self.vocabulary))
 
     @classmethod
@@ -115,22 +117,21 @@ class WordPieceTokenizer:
         max_alphabet: int = 1000,
         lowercase: bool = True,
     ) -> "WordPieceTokenizer":
-        """Makes a vocabulary: the special tokens, the characters of the text, and pieces joined from them,
-        the most frequent pair of neighbours first.
+        """Learns a vocabulary: special tokens, characters of the text, and merged pieces.
 
-        This is how the `tokenizers` library does it; Google has not released the program that chose BERT's
-        own vocabulary by likelihood. The same texts give the same vocabulary, in any process and with any
-        number of threads.
+        The most frequent pair of neighbors is merged first, as in the `tokenizers` library; Google has not
+        released the program that chose BERT's vocabulary by likelihood. The same texts give the same
+        vocabulary, in any process and with any number of threads.
 
         Args:
-            texts: what to learn from; read once.
-            vocab_size: pieces at most, with the special ones; fewer if the text does not have more.
-            min_frequency: a pair that is there less often is not joined.
-            max_alphabet: keeps the most frequent characters; the others become [UNK].
-            lowercase: as above.
+            texts: training text; read once.
+            vocab_size: maximum number of pieces, including special tokens.
+            min_frequency: minimum frequency of a pair to be merged.
+            max_alphabet: number of most frequent characters to keep; others become [UNK].
+            lowercase: see `__init__`.
 
         Raises:
-            ValueError: a number is too small, or the texts have no word.
+            ValueError: If a number is too small or the texts contain no word.
         """
         at_least(1, min_frequency=min_frequency, max_alphabet=max_alphabet)
         words = _count_words(texts, lowercase)
@@ -139,14 +140,14 @@ class WordPieceTokenizer:
             for character in word:
                 counts[character] += count
         if not counts:
-            raise ValueError("texts must have at least one word, got none")
+            raise ValueError("texts: got no word, expected at least one")
         kept = sorted(sorted(counts, key=lambda c: (-counts[c], c))[:max_alphabet])
         continued = {character for word in words for character in word[1:]}
         first = [*SPECIAL_TOKENS, *kept, *(CONTINUATION + c for c in kept if c in continued)]
         if vocab_size < len(first):
             raise ValueError(
-                f"vocab_size must be at least {len(first)} for the special tokens and all characters, "
-                f"got {vocab_size}; or take a smaller max_alphabet"
+                f"vocab_size: got {vocab_size}, expected at least {len(first)} for the special tokens and "
+                "all characters (or a smaller max_alphabet)"
             )
         model = tokenizers.Tokenizer(tokenizers.models.WordPiece({}, unk_token=UNK))
         model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -154,9 +155,8 @@ class WordPieceTokenizer:
             vocab_size=vocab_size,
             min_frequency=min_frequency,
             show_progress=False,
-            # The library would give characters their ids in the order of a hash table, which differs from
-            # process to process, and ids decide between equally frequent pairs. Given as "special" tokens
-            # they have theirs beforehand.
+            # Left to the library, the ids of characters follow a hash table, which differs between processes,
+            # and ids break ties between equally frequent pairs. "Special" tokens have fixed ids.
             special_tokens=first,
             limit_alphabet=len(kept),
             initial_alphabet=kept,
@@ -169,7 +169,7 @@ class WordPieceTokenizer:
         return cls(sorted(ids, key=ids.__getitem__), lowercase=lowercase)
 
     def __reduce__(self):
-        """Sent to another process as its pieces."""
+        """Pickles the pieces, from which another process rebuilds the tokenizer."""
         return functools.partial(type(self), lowercase=self.lowercase), (self.vocabulary,)
 
     def __len__(self) -> int:
@@ -177,30 +177,30 @@ class WordPieceTokenizer:
 
     @property
     def padded_vocab_size(self) -> int:
-        """Rows of the released embedding: the next multiple of 8 above the number of pieces."""
+        """Number of rows in the released embedding: the next multiple of 8 above the number of pieces."""
         return (self.vocab_size // 8 + 1) * 8
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A short name of the vocabulary and of how text is cut: ids of another one mean something else."""
-        told = "\n".join((*self.vocabulary, f"lowercase={self.lowercase}"))
-        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        """A hash of the vocabulary and the casing; ids of tokenizers with different hashes are unrelated."""
+        content = "\n".join((*self.vocabulary, f"lowercase={self.lowercase}"))
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     @functools.cached_property
     def special_ids(self) -> Int32[np.ndarray, "5"]:
-        """The ids of the special tokens."""
+        """The ids of the five special tokens."""
         return np.asarray([self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id], np.int32)
 
     @functools.cached_property
     def starts_word(self) -> Bool[np.ndarray, "V"]:
-        """By id: whether a piece begins a word. Special tokens do."""
+        """For each id, whether the piece begins a word; True for special tokens."""
         return np.asarray(
             [not piece.startswith(CONTINUATION) or piece == CONTINUATION for piece in self.vocabulary]
         )
 
     @functools.cached_property
     def ordinary_ids(self) -> Int32[np.ndarray, "U"]:
-        """The pieces of text: all but the special tokens and BERT's places in reserve, `[unused...]`."""
+        """Ids that occur in text: all but special tokens and BERT's reserved `[unused...]`."""
         special = set(self.special_ids.tolist())
         ordinary = [
             number
@@ -210,21 +210,21 @@ class WordPieceTokenizer:
         return np.asarray(ordinary, np.int32)
 
     def tokenize(self, text: str) -> list[str]:
-        """The pieces of a text, to be looked at."""
+        """Returns the pieces of a text as strings, for inspection."""
         return self._model.encode(text, add_special_tokens=False).tokens
 
     def pieces(self, texts: Sequence[str]) -> list[Pieces]:
-        """Pieces and where they stand, for tasks that answer with a part of the text; [MASK] is text."""
+        """Returns pieces with their offsets, for tasks whose answers are spans; [MASK] is read as text."""
         return [
             Pieces(np.asarray(found.ids, np.int32), np.asarray(found.offsets, np.int64).reshape(-1, 2))
             for found in self._model.encode_batch(list(texts), add_special_tokens=False)
         ]
 
     def ids(self, texts: Sequence[str], *, special_tokens: bool = False) -> list[list[int]]:
-        """The ids of some texts, without [CLS] and [SEP]; faster than `pieces`.
+        """Returns the ids of texts, without [CLS] and [SEP]; faster than `pieces`.
 
-        With `special_tokens`, `[MASK]` and the like in a text mean the special token, as in a sentence to be
-        filled in. In text from elsewhere they should not.
+        With `special_tokens`, `[MASK]` and the like stand for special tokens, as in a sentence to complete.
+        Do not set it for text from elsewhere.
         """
         if not special_tokens:
             plain = self._model.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -247,23 +247,23 @@ class WordPieceTokenizer:
         length: int | None = None,
         special_tokens: bool = False,
     ) -> Inputs:
-        """Texts, or pairs of texts, as the model reads them.
+        """Tokenizes texts or pairs of texts for the model.
 
         Args:
-            first: texts, B of them.
-            second: what stands behind [SEP]; none for single texts.
-            length: tokens with the special ones, T; by default those of the longest. Longer texts are cut
-                at their ends, the longer of a pair first.
+            first: B texts.
+            second: texts that follow [SEP]; None for single texts.
+            length: T, including special tokens; defaults to the longest text. Longer texts are truncated at
+                their ends, the longer of a pair first.
             special_tokens: whether `[MASK]` in a text is the special token; see `ids`.
 
         Raises:
-            ValueError: a single string is given, there are not as many second texts as first ones, or
-                `length` has no room for the special tokens.
+            ValueError: If a single string is given, `first` and `second` differ in number, or `length` is too
+                small for the special tokens.
         """
         if isinstance(first, str) or isinstance(second, str):
-            raise ValueError("first and second must be sequences of strings, got a single string")
+            raise ValueError("first, second: got a single string, expected sequences of strings")
         if second is not None and len(second) != len(first):
-            raise ValueError(f"second must have as many texts as first, got {len(second)} and {len(first)}")
+            raise ValueError(f"second: got {len(second)} texts, expected {len(first)} as in first")
         left = self.ids(first, special_tokens=special_tokens)
         right = None if second is None else self.ids(second, special_tokens=special_tokens)
         if length is None:
@@ -278,16 +278,16 @@ class WordPieceTokenizer:
         *,
         length: int,
     ) -> Inputs:
-        """Ids without special tokens as the model reads them, T = `length` tokens in all.
+        """Adds special tokens and padding to rows of ids; T = `length`.
 
         Raises:
-            ValueError: `length` has no room for the special tokens, or the numbers of rows differ.
+            ValueError: If `length` is too small for the special tokens, or the numbers of rows differ.
         """
         special = 2 if second is None else 3
         if length < special:
-            raise ValueError(f"length must be at least {special} for the special tokens, got {length}")
+            raise ValueError(f"length: got {length}, expected at least {special} for the special tokens")
         if second is not None and len(second) != len(first):
-            raise ValueError(f"second must have as many rows as first, got {len(second)} and {len(first)}")
+            raise ValueError(f"second: got {len(second)} rows, expected {len(first)} as in first")
         ids = np.full((len(first), length), self.pad_id, np.int32)
         segments = np.zeros_like(ids)
         mask = np.zeros(ids.shape, bool)
@@ -302,17 +302,17 @@ class WordPieceTokenizer:
             mask[row, :end] = True
         return Inputs(ids, segments, mask)
 
-    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Text again: words with a space between them; what was uppercase or had accents is so no more.
+    def decode(self, ids: Iterable[int] | Int[np.ndarray, "N"], *, skip_special_tokens: bool = True) -> str:
+        """Converts ids to text: words separated by spaces, without the original case and accents.
 
-        `skip_special_tokens` leaves out [PAD], [CLS], [SEP] and [MASK]; an [UNK] stays, something was there.
+        `skip_special_tokens` omits [PAD], [CLS], [SEP] and [MASK]; [UNK] remains, since it stands for a word.
 
         Raises:
-            ValueError: an id is not in the vocabulary.
+            ValueError: If an id is not in the vocabulary.
         """
         found = [int(number) for number in ids]
         if wrong := [number for number in found if not 0 <= number < self.vocab_size]:
-            raise ValueError(f"ids must be in 0 .. {self.vocab_size - 1}, got {wrong[:5]}")
+            raise ValueError(f"ids: got {wrong[:5]}, expected 0 to {self.vocab_size - 1}")
         if skip_special_tokens:
             left_out = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
             found = [number for number in found if number not in left_out]
@@ -320,9 +320,9 @@ class WordPieceTokenizer:
 
 
 def truncated(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of two segments are kept in a room when the longer one is cut first, one at a time.
+    """Returns how many tokens of two segments to keep, truncating the longer one first, one token at a time.
 
-    Of two equally long ones the second is cut first.
+    If both are equally long, the second is truncated first.
     """
     if first + second <= room:
         return first, second
@@ -334,15 +334,15 @@ def truncated(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _check(vocabulary: Sequence[str], name: str) -> None:
-    """All that can be wrong with a list of pieces, by line."""
+    """Raises ValueError listing, by line, what is wrong with a list of pieces."""
     problems, seen = [], {}
     for line, piece in enumerate(vocabulary, start=1):
         if not piece.strip():
             problems.append(f"line {line} is empty")
         elif piece != "".join(piece.split()):
-            problems.append(f"line {line}, {piece!r}, has a space")
+            problems.append(f"line {line}, {piece!r}, contains a space")
         elif piece in seen:
-            problems.append(f"line {line}, {piece!r}, is also line {seen[piece]}")
+            problems.append(f"line {line}, {piece!r}, duplicates line {seen[piece]}")
         seen.setdefault(piece, line)
     if missing := [token for token in SPECIAL_TOKENS if token not in seen]:
         problems.append(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
@@ -364,7 +364,7 @@ def _model(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
 
 
 def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
-    """How often each word is there."""
+    """Counts the words of texts."""
     normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
     splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
     words: Counter[str] = Counter()
@@ -374,7 +374,7 @@ def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _repeated(words: Iterable[tuple[str, int]]) -> Iterator[str]:
-    """Words as often as they were counted, some thousands in one string: the library takes no counts."""
+    """Yields words as often as counted, thousands per string, since the library does not accept counts."""
     for word, count in words:
         while count > 0:
             yield f"{word} " * min(count, _REPEATED)

@@ -1,10 +1,10 @@
-"""The Transformers that FOLNet is compared with: called like it, with the same heads on them.
+"""The Transformers that FOLNet is compared with; they take the same arguments and the same heads.
 
-By default BERT (Devlin et al. 2019), normalisations after the residual sums. `TransformerConfig` gives it
-T5's relative positions or the relation-aware attention of Shaw et al. (2018); the latter also takes relations
-of pairs, so that a graph can be fed to it as to FOLNet.
+The default is BERT (Devlin et al. 2019), which normalizes after each residual sum. `TransformerConfig` adds
+T5's relative positions or the relation-aware attention of Shaw et al. (2018). The latter also takes relations
+of pairs, so that it can read a graph as FOLNet does.
 
-Axis letters: B batch; T tokens; D1 features; H heads; R relations; V vocabulary.
+Axis letters: B batch; T tokens; D1 features; H heads; R relations; K relations given per pair; V vocabulary.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from folnet.transformer_configuration import TransformerConfig
 
 
 class Normalization(nn.Module):
-    """LayerNorm with gain and bias; sums are float32 at least, the result has the type of the computation."""
+    """LayerNorm with gain and bias; sums in at least float32, the result in the compute dtype."""
 
     config: TransformerConfig
 
@@ -42,7 +42,7 @@ class Normalization(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """Attention, then a feed-forward layer, each with a residual sum that is normalised."""
+    """Attention, then a feed-forward layer, each followed by a residual sum and a normalization."""
 
     config: TransformerConfig
 
@@ -55,8 +55,15 @@ class TransformerLayer(nn.Module):
         self.output_norm = Normalization(config)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def __call__(self, unary, bias=None, counts=None, mask=None, deterministic: bool = True):
-        """Features after the layer; arguments are those of `SelfAttention`."""
+    def __call__(
+        self,
+        unary: Float[Array, "B T D1"],
+        bias: Float[Array, "#B H T T"] | None = None,
+        counts: Float[Array, "B R T T"] | None = None,
+        mask: Bool[Array, "#B 1 #T #T"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B T D1"]:
+        """Returns the features after the layer; arguments are those of `SelfAttention`."""
         taken = self.attention(unary, bias, counts, mask, deterministic)
         unary = self.attention_norm(unary + self.dropout(taken, deterministic=deterministic))
         output = self.output(activate(self.hidden(unary), self.config.activation))
@@ -65,7 +72,7 @@ class TransformerLayer(nn.Module):
 
 
 class TransformerEmbeddings(Tables):
-    """Words, segments and positions as vectors, normalised."""
+    """Embeddings of words, segments and positions, normalized."""
 
     config: TransformerConfig
 
@@ -80,7 +87,7 @@ class TransformerEmbeddings(Tables):
         inputs_embeds: Float[Array, "B T D1"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B T D1"]:
-        """Features of the tokens before the first layer, in the type of the computation."""
+        """Returns the features of tokens before the first layer, in the compute dtype."""
         unary = self.properties(input_ids, token_type_ids)
         if inputs_embeds is not None:
             unary += inputs_embeds.astype(unary.dtype)
@@ -88,7 +95,7 @@ class TransformerEmbeddings(Tables):
 
 
 class Transformer(nn.Module, Pretrained):
-    """The encoder and the pooled first token."""
+    """The encoder, with its pooled first token."""
 
     config: TransformerConfig
 
@@ -115,15 +122,15 @@ class Transformer(nn.Module, Pretrained):
         relation_ids: Int[Array, "B T T *K"] | None = None,
         output_hidden_states: bool = False,
     ) -> FOLNetOutput:
-        """Features of a text's tokens. Arguments are those of `FOLNet` and mean the same.
+        """Computes features of a text's tokens. Arguments mean the same as for `FOLNet`.
 
-        What `relation_ids` do is `relation_attention`'s matter.
+        The setting `relation_attention` determines the effect of `relation_ids`.
 
         Returns:
-          `FOLNetOutput` without relations: a Transformer keeps none.
+          `FOLNetOutput` without relations, which a Transformer does not have.
 
         Raises:
-          ValueError: an argument that does not fit, by its name; ids out of range, unless they are traced.
+          ValueError: If a shape or type is wrong, or if ids are out of range (not checked while tracing).
         """
         atoms = {"inputs_embeds": inputs_embeds, "relation_ids": relation_ids}
         texts = (input_ids, token_type_ids, attention_mask)
@@ -144,7 +151,7 @@ class Transformer(nn.Module, Pretrained):
         )
 
     def _bias(self, length: int, counts: jax.Array | None) -> jax.Array | None:
-        """What is added to the scores of all layers."""
+        """Returns the bias of the attention scores of all layers, None if there is none."""
         bias = None
         if self.distance_bias is not None:
             bias = positions.t5_atoms(self.distance_bias, length, self.config.relative_attention_max_distance)
@@ -155,35 +162,36 @@ class Transformer(nn.Module, Pretrained):
 
 
 def num_parameters(model: nn.Module) -> int:
-    """How many numbers a model learns; nothing is computed."""
+    """Returns a model's number of parameters without computing them."""
     return sum(math.prod(shape) for shape in parameters.shapes(model).values())
 
 
 def matched_to(config: FOLNetConfig, *, multiple_of: int = 1, **changes: Any) -> TransformerConfig:
-    """A Transformer with about as many parameters as a FOLNet, encoder and pooler, by its feed-forward width.
+    """Returns a Transformer whose encoder and pooler have about as many parameters as those of a FOLNet.
 
-    Vocabulary, D1, layers, attention heads and rates are the same; what FOLNet has in operators and relations
-    goes into the feed-forward layers. One unit of width is L (2 D1 + 1) parameters, so the difference is half
-    of that at most, times `multiple_of`: beside FOLNet Base 4,639 wide, 138,388,596 parameters against
-    138,381,952.
+    Vocabulary, D1, layers, attention heads and rates are equal. The width of the feed-forward layers makes up
+    for FOLNet's operators and relations. One unit of width is L (2 D1 + 1) parameters, so the difference is
+    at most half of that times `multiple_of`. For FOLNet Base the width is 4,639, with 138,388,596 parameters
+    against 138,381,952.
 
     Args:
-      config: of the FOLNet.
-      multiple_of: what the width is a multiple of; accelerators are slow with others than of 64 or so.
-      **changes: of the Transformer's settings, such as `relative_position="t5"`, to which the width is then
-        fitted.
+      config: settings of the FOLNet.
+      multiple_of: the width is a multiple of this; accelerators prefer multiples of about 64.
+      **changes: settings of the Transformer to change before the width is chosen, such as
+        `relative_position="t5"`.
 
     Raises:
-      ValueError: settings that do not fit; a FOLNet with fewer parameters than a Transformer of width 1.
+      ValueError: If settings do not fit, or the FOLNet has fewer parameters than the smallest Transformer.
     """
     common = {field.name: getattr(config, field.name) for field in dataclasses.fields(ModelConfig)}
-    del common["absolute_position"]  # which a FOLNet does without, having relations
+    del common["absolute_position"]  # FOLNet needs none, having relations
     least = TransformerConfig.from_dict({**common, **changes, "intermediate_size": multiple_of})
     step = multiple_of * least.num_hidden_layers * (2 * least.hidden_size + 1)
     missing = num_parameters(FOLNet(config)) - num_parameters(Transformer(least))
     steps = 1 + round(missing / step)
     if steps < 1:
         raise ValueError(
-            f"config has {-missing} parameters fewer than a Transformer of width {multiple_of}, expected more"
+            f"config: got {-missing} parameters fewer than a Transformer of width {multiple_of} has, "
+            "expected more"
         )
     return least.replace(intermediate_size=multiple_of * steps)

@@ -1,9 +1,10 @@
-"""Self-attention that may know of pairs of tokens, as T5's and that of Shaw et al. (2018) do.
+"""Self-attention with optional information on pairs of tokens, as in T5 and in Shaw et al. (2018).
 
-FOLNet's operators have all of it in them (Chen 2023, Appendix E): assoc makes attention's scores, join sums
-by them, prod and mu are the two terms that Shaw et al. add.
+FOLNet's operators include all of its parts (Chen 2023, Appendix E): assoc computes the scores of attention,
+join sums by them, and prod and mu are the two terms that Shaw et al. add.
 
-Axis letters: B batch; T, X, Y, A tokens; D1 features; H heads, S features of a head; R relations.
+Axis letters: B batch; T, X, Y, A tokens; D1 features; H heads; S features of a head; R relations; N rows of a
+table.
 """
 
 import functools
@@ -32,12 +33,12 @@ def attention(
     mask: Bool[Array, "#B #H #X #A"] | None = None,
     dropout: operators.Dropout | None = None,
 ) -> Float[Array, "B X H S"]:
-    """Relation-aware self-attention, equations (3) and (4) of Shaw et al. (2018), with a bias besides.
+    """Relation-aware self-attention, equations (3) and (4) of Shaw et al. (2018), with an additional bias.
 
         z_h(x) = sum_a softmax_a(<q_h(x), k_h(a) + k(x, a)> / sqrt(S) + b_h(x, a)) (v_h(a) + v(x, a))
 
-    Without vectors of pairs, k(x, a) = `relation_keys` and v(x, a) = `relation_premise`, and without dropout
-    it is `jax.nn.dot_product_attention`. The mask is True where x may look at a.
+    Here k(x, a) is `relation_keys`, v(x, a) is `relation_premise` and b is `bias`. Without the first two and
+    without dropout this is `jax.nn.dot_product_attention`. The mask is True where x may attend to a.
     """
     if relation_keys is None and dropout is None:
         bias = None if bias is None else bias.astype(query.dtype)
@@ -45,7 +46,7 @@ def attention(
     query = query * query.shape[-1] ** -0.5
     scores = operators.assoc(query, key)
     if relation_keys is not None and relation_keys.shape[0] == 1:
-        # The same for the whole batch: one product for each x.
+        # One table for the whole batch: one product per x.
         scores += jnp.einsum("bxhs,sxa->bhxa", query, relation_keys[0])
     elif relation_keys is not None:
         scores += operators.prod(query, relation_keys)
@@ -66,9 +67,10 @@ def pair_vectors(
     max_distance: int | None,
     counts: Float[Array, "B R T T"] | None,
 ) -> Float[Array, "#B S T T"]:
-    """The vectors of all pairs: those of their clipped distances, and of the relations counted in `counts`.
+    """Returns vectors for all pairs: the sum of those for clipped distances and for relations by `counts`.
 
-    The table has rows of the distances -k to k, with k `max_distance`, then of relations; None without them.
+    The table has rows for the distances -k to k, with k = `max_distance`, unless that is None, then rows for
+    relations.
     """
     vectors = []
     if max_distance is not None:
@@ -81,7 +83,7 @@ def pair_vectors(
 
 
 class SelfAttention(nn.Module):
-    """Attention with its projections, which all have biases, as BERT's do."""
+    """Attention with its projections, all of which have biases, as in BERT."""
 
     config: TransformerConfig
 
@@ -102,7 +104,7 @@ class SelfAttention(nn.Module):
         mask: Bool[Array, "#B 1 #T #T"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B T D1"]:
-        """What each token takes from the others; `counts`: how often each given relation holds of a pair."""
+        """Applies attention; `counts` says how often each given relation holds for a pair."""
         batch, length, _ = unary.shape
         config = self.config
         drops = not deterministic and config.attention_probs_dropout_prob > 0

@@ -1,41 +1,39 @@
 """The settings of the Transformers that FOLNet is compared with.
 
-Symbols: D1 features of a token, H heads of S features, L layers, R relations given with a text.
+Symbols: D1 features per token, H heads of S features, L layers, R relations given with a text.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
-from folnet.settings import ModelConfig, check_buckets, expect_integer
+from folnet.settings import HeadActivation, ModelConfig, check_buckets, expect_integer
 
 RelativePosition = Literal["none", "t5", "shaw"]
 RelationAttention = Literal["shaw", "bias"]
-Activation = Literal["gelu", "relu"]
+Activation = HeadActivation
 Remat = Literal["none", "nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable"]
 
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig(ModelConfig):
-    """What there is to choose about a Transformer. The defaults are BERT base (Devlin et al. 2019).
+    """Settings of a Transformer. The defaults are BERT base (Devlin et al. 2019).
 
     Fields that are not listed mean the same as in `configuration.FOLNetConfig`.
 
     Attributes:
       intermediate_size: hidden width of the feed-forward layers.
-      relative_position: "none"; "t5": a learned number for each head and bucket of distances is added to the
-        attention scores, the same in all layers (Raffel et al. 2020); "shaw": a learned vector for each
-        distance is added to keys, another to values, in each layer its own and the same for all heads
-        (Shaw et al. 2018).
-      max_distance: of "shaw": distances are clipped to it, either way. Shaw's k.
-      relation_vocab_size: how many relations of pairs may be given with a text as `relation_ids`, R; 0 for
-        none.
-      relation_attention: what these do. "shaw": a vector each for keys and for values, as with distances:
-        the relation-aware self-attention that Shaw et al. (2018) define for any labelled graph. "bias": a
-        number for each head, as T5 has for distances.
-      activation: of the feed-forward layers, "gelu" (exact) or "relu".
-      hidden_dropout_prob: of embeddings and of what is added to the residual stream.
-      attention_probs_dropout_prob: of the attention's weights.
+      relative_position: "none"; "t5" adds a learned scalar per head and distance bucket to the attention
+        scores, shared by all layers (Raffel et al. 2020); "shaw" adds one learned vector per distance to the
+        keys and another to the values, separate for each layer and shared by its heads (Shaw et al. 2018).
+      max_distance: for "shaw", distances are clipped to +-max_distance (k in Shaw et al.).
+      relation_vocab_size: R, the number of relations that `relation_ids` can name; 0 for none.
+      relation_attention: how these relations act. "shaw" adds a vector each to keys and values, as for
+        distances: the relation-aware self-attention that Shaw et al. (2018) define for any labelled graph.
+        "bias" adds a scalar per head, as T5 does for distances.
+      activation: activation of the feed-forward layers, "gelu" (exact) or "relu".
+      hidden_dropout_prob: dropout rate of the embeddings and of each addition to the residual stream.
+      attention_probs_dropout_prob: dropout rate of the attention weights.
     """
 
     model_type: ClassVar[str] = "folnet_transformer"
@@ -56,7 +54,7 @@ class TransformerConfig(ModelConfig):
     remat: Remat = "none"
 
     def __post_init__(self) -> None:
-        """Raises ValueError: a field that does not fit, with its value and what was expected."""
+        """Raises ValueError for a field out of range, with its value and what was expected."""
         super().__post_init__()
         expect_integer("max_distance", self.max_distance, 1)
         if self.relative_position == "t5":
@@ -64,7 +62,7 @@ class TransformerConfig(ModelConfig):
 
     @property
     def num_pair_vectors(self) -> int:
-        """Rows of a layer's tables of vectors for pairs: of distances first, then of relations."""
+        """Number of rows in a layer's tables of vectors for pairs: distances first, then relations."""
         distances = 2 * self.max_distance + 1 if self.relative_position == "shaw" else 0
         return distances + (self.relation_vocab_size if self.relation_attention == "shaw" else 0)
 

@@ -11,20 +11,27 @@ leaves: these may be NumPy arrays, shapes, shardings or placeholders.
 import jax
 import jaxtyping
 import pytest
+from beartype import BeartypeConf, beartype
 
 PACKAGES = ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn")
 
 
-def _register_dataclass(nodetype, data_fields, meta_fields):
+_register = jax.tree_util.register_dataclass
+
+
+def _register_dataclass(nodetype, data_fields=None, meta_fields=None, **options):
     """Replaces `jax.tree_util.register_dataclass`, as used by `flax.struct`; skips the constructor."""
+    if data_fields is None or meta_fields is None or nodetype.__module__.split(".")[0] not in PACKAGES:
+        return _register(nodetype, data_fields, meta_fields, **options)
+    data_names, meta_names = tuple(data_fields), tuple(meta_fields)
 
     def flatten_with_keys(x):
-        children = tuple((jax.tree_util.GetAttrKey(name), getattr(x, name)) for name in data_fields)
-        return children, tuple(getattr(x, name) for name in meta_fields)
+        children = tuple((jax.tree_util.GetAttrKey(name), getattr(x, name)) for name in data_names)
+        return children, tuple(getattr(x, name) for name in meta_names)
 
     def unflatten(meta, data):
         x = object.__new__(nodetype)
-        for name, value in zip((*data_fields, *meta_fields), (*data, *meta), strict=True):
+        for name, value in zip((*data_names, *meta_names), (*data, *meta), strict=True):
             object.__setattr__(x, name, value)
         return x
 
@@ -33,7 +40,9 @@ def _register_dataclass(nodetype, data_fields, meta_fields):
 
 
 jax.tree_util.register_dataclass = _register_dataclass  # pyrefly: ignore
-jaxtyping.install_import_hook(PACKAGES, "beartype.beartype")
+# As static type checkers have it (PEP 484), an int may be passed where a float is annotated.
+checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
+jaxtyping.install_import_hook(PACKAGES, "tests.typed.checked")
 
 _exit = pytest.RaisesExc.__exit__
 

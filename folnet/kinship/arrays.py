@@ -1,8 +1,8 @@
 """Kinship problems as arrays: people as tokens, facts as binary base atoms (Appendix A.4 of Chen 2023).
 
-Row 0 of a problem is [CLS], for models that answer from their first token; person p is token 1 + p. A token
-says only that it is a person, and whether the question is about it; who is who stands in `relation_ids`. So
-the model should have no positions: `relative_position="none"`, `absolute_position=False`,
+Token 0 of a problem is [CLS], for models that answer from their first token; person p is token 1 + p. A token
+only says that it is a person and whether the question is about it; `relation_ids` says how people are
+related. The model should therefore have no positions: `relative_position="none"`, `absolute_position=False`,
 `vocab_size=VOCAB_SIZE`, `relation_vocab_size=RELATION_VOCAB_SIZE`.
 
 Axis letters: B batch; T tokens, 1 + people.
@@ -18,27 +18,27 @@ from folnet.kinship.problems import Problem
 from folnet.kinship.rules import NUM_EDGES
 
 PAD, CLS, PERSON, FIRST, SECOND = range(5)
-"""Tokens: nobody; [CLS]; somebody; the person x and the person y of the question "what is y to x?"."""
+"""Tokens: padding; [CLS]; a person; the persons x and y of the question "what is y to x?"."""
 
 VOCAB_SIZE = 5
 
 QUERY = NUM_EDGES
-"""The binary atom that marks the pair (x, y) of the question; the relations of facts are 0 to 13."""
+"""The binary atom that marks the pair (x, y) of the question; facts have the relations 0 to 13."""
 
 RELATION_VOCAB_SIZE = NUM_EDGES + 1
 
 
 class Symbols(NamedTuple):
-    """Problems as a model reads them.
+    """A batch of problems for a model.
 
     Attributes:
-        input_ids: what each token is, a number of `VOCAB_SIZE`.
-        relation_ids: of a fact (x, r, y), r at [1 + x, 1 + y]; `QUERY` at the pair asked about; -1 elsewhere.
-            A fact is entered in its own direction only.
-        attention_mask: true where there is somebody, and at [CLS].
-        query: tokens x and y, to answer from the last binary atom of the pair.
-        labels: classes, places in `TARGETS`.
-        lengths: facts of the chain, k.
+        input_ids: kind of each token, below `VOCAB_SIZE`.
+        relation_ids: r at [1 + x, 1 + y] for a fact (x, r, y), in this direction only; `QUERY` at the pair
+            of the question; -1 elsewhere.
+        attention_mask: True at people and at [CLS].
+        query: tokens x and y, to answer from the pair's last binary atom.
+        labels: classes, as indices in `TARGETS`.
+        lengths: number of facts in the chain, k.
     """
 
     input_ids: Int32[np.ndarray, "B T"]
@@ -50,19 +50,19 @@ class Symbols(NamedTuple):
 
 
 def symbols(problems: Sequence[Problem], *, num_people: int | None = None) -> Symbols:
-    """Problems as arrays, with room for T - 1 = `num_people`, by default as many as the largest has.
+    """Converts problems to arrays with T - 1 = `num_people`, by default the maximum of these problems.
 
     Raises:
-        ValueError: there is no problem, or one with more people, by its place.
+        ValueError: If there are no problems, or one has more people.
     """
     if not problems:
-        raise ValueError("problems is empty, expected at least one")
+        raise ValueError("problems: got none, expected at least one")
     sizes = [problem.num_people for problem in problems]
     num_people = max(sizes) if num_people is None else num_people
     place = next((place for place, size in enumerate(sizes) if size > num_people), None)
     if place is not None:
         raise ValueError(
-            f"num_people is {num_people}, expected at least the {sizes[place]} of problems[{place}]"
+            f"num_people: got {num_people}, expected at least {sizes[place]} (problems[{place}])"
         )
     batch, tokens = len(problems), 1 + num_people
     query = 1 + np.array([problem.query for problem in problems], np.int32)

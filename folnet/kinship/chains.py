@@ -1,7 +1,7 @@
-"""Chains of facts from one person of a family to another, and facts beside them.
+"""Chains of facts from one person of a family to another, and distractors.
 
-A chain starts as the fact that is asked for, (x, y). One fact of it after another is expanded into two, (x,
-z) and (z, y), that a rule composes back and that are true in the family, until there are k. Read backwards
+A chain starts as the fact to ask for, (x, y). Repeatedly, one of its facts is expanded into two, (x, z) and
+(z, y), that a rule composes back and that are true in the family, until there are k facts. In reverse order
 the expansions are a proof. Everyone on a chain is a different person.
 """
 
@@ -12,16 +12,17 @@ from collections.abc import Callable, Set
 import numpy as np
 
 from folnet.kinship.families import Family, People, Tree, listed, pick
+from folnet.kinship.problems import Distractor
 from folnet.kinship.rules import NUM_EDGES, Fact, Pair, Step, conclusions
 
-_AHEAD = 128  # numbers drawn at once: one costs a tenth of what it would cost alone
+_AHEAD = 128  # numbers drawn at a time, at a tenth of the cost per number
 
 Triple = tuple[int, int, int]
-"""A fact as a plain tuple, which is equal to it and made in a third of the time."""
+"""A fact as a plain tuple, which compares equal to it and is created in a third of the time."""
 
 
 def stream(generator: np.random.Generator) -> Callable[[], float]:
-    """Numbers in [0, 1), one a call, the same for the same generator."""
+    """Returns a function that draws a number in [0, 1) per call, determined by the generator."""
     drawn = (generator.random(_AHEAD).tolist() for _ in itertools.repeat(None))
     return itertools.chain.from_iterable(drawn).__next__
 
@@ -30,8 +31,8 @@ def stream(generator: np.random.Generator) -> Callable[[], float]:
 class Chain:
     """A chain under construction; people are numbers of the tree.
 
-    The facts lead from the first person of the question to the second, in order; so do the compositions of
-    the proof, the last of which concludes what was asked for. `people` is who is on it.
+    Facts lead from the question's first person to its second, in order. The last composition of the proof
+    concludes the answer. `people` is the set of everyone on the chain.
     """
 
     facts: list[Fact]
@@ -42,10 +43,10 @@ class Chain:
 def draw_target(
     uniform: Callable[[], float], tree: Tree, family: Family, relation: int, length: int
 ) -> Fact | None:
-    """Two members of a family, the second of them the `relation` of the first; None if it has no such two.
+    """Draws two members of a family, the second being the `relation` of the first; None if there are none.
 
-    Each such two are as likely, but for those among whose kin there are too few people for a chain of the
-    length, whatever the chain: a long chain hardly ever starts with the youngest.
+    All such pairs are equally likely, except those with too few relatives in between for a chain of this
+    length: long chains hardly ever start with the youngest generation.
     """
     kind = relation >> 1
     members, women = family
@@ -56,7 +57,7 @@ def draw_target(
         if not others or not members >> x & 1:
             continue
         room = tree.room[x]
-        while others:  # `listed`, written out: half the time of a problem would be spent here
+        while others:  # `listed` inlined: this loop takes half the time of a problem
             y = (others & -others).bit_length() - 1
             others &= others - 1
             if (room[y] & members).bit_count() > length:
@@ -78,24 +79,23 @@ def expand(
     include: Set[Pair] = frozenset(),
     unique: bool = False,
 ) -> Chain | None:
-    """A chain that composes to `target`.
+    """Draws a chain that composes to `target`.
 
-    At each step the fact to expand is one of those that can be, each as likely; so is the rule among those
-    that apply, and so is the third person among those it allows. No expansion comes from the pairs of
-    relations to `avoid`; one, at a step drawn at random, comes from those to `include`, if there are any. A
-    `unique` chain composes to nothing else.
+    Each step draws a fact among those that can be expanded, a rule among those that apply, and a third person
+    among those it allows, each uniformly. No expansion uses a pair of relations in `avoid`; one, at a random
+    step, uses a pair in `include` if that is not empty. A `unique` chain composes to nothing else.
 
     Returns:
-        The chain; None if one has been begun that cannot be continued, or that may not be.
+        The chain; None if the chain reached a dead end or is not allowed.
     """
     members, women = family
     thirds, kinds = tree.thirds, tree.kinds
-    root: Triple = tuple(target)  # plain ones: most long chains come to nothing
+    root: Triple = tuple(target)  # plain tuples, since most long chains are discarded
     parts: dict[Triple, tuple[Triple, Triple]] = {}
     people = 1 << target.x | 1 << target.y
     free = members & ~people
     step_included = int(uniform() * (length - 1)) if include else -1
-    open_facts = [root]  # what cannot be expanded once cannot be later: who is in the chain stays in it
+    open_facts = [root]  # a fact that cannot be expanded stays so, as people only get added
     for step in range(length - 1):
         included = step == step_included
         untried = open_facts.copy() if included else open_facts
@@ -146,17 +146,17 @@ def add_distractors(
     supporting: int,
     irrelevant: int,
     disconnected: int,
-) -> list[tuple[str, tuple[Fact, ...]]] | None:
-    """True facts of the family that are not needed, each with people who are not in the story yet.
+) -> list[tuple[Distractor, tuple[Fact, ...]]] | None:
+    """Draws true facts of the family that are not needed, each with people who are new to the story.
 
-    So many facts of the chain get a `supporting` way round: two facts over a new person that compose to it.
-    `irrelevant` ones join somebody in the story to somebody new, in either direction: dead ends.
-    `disconnected` ones are of two people who have nothing to do with the others of the story.
+    For each of `supporting` facts of the chain, this adds a detour: two facts over a new person that compose
+    to it. `irrelevant` facts are dead ends that connect somebody in the story to somebody new, in either
+    direction. `disconnected` facts are about two people unrelated to the others in the story.
 
     Returns:
-        Kind and facts, a pair each; None if the family has no room for them.
+        Pairs of kind and facts; None if the family has too few people.
     """
-    added: list[tuple[str, tuple[Fact, ...]]] = []
+    added: list[tuple[Distractor, tuple[Fact, ...]]] = []
     people = chain.people
 
     def fact(x: int, y: int) -> Fact:
@@ -171,12 +171,13 @@ def add_distractors(
         once.remove(edge)
         people |= 1 << z
         added.append(("supporting", (fact(edge[0], z), fact(z, edge[2]))))
-    for kind in ["irrelevant"] * irrelevant + ["disconnected"] * disconnected:
+    counts: list[tuple[Distractor, int]] = [("irrelevant", irrelevant), ("disconnected", disconnected)]
+    for kind in [kind for kind, count in counts for _ in range(count)]:
         free = family.members & ~people
         sides = (free, free)
         if kind == "irrelevant":
             sides = (people, free) if uniform() < 0.5 else (free, people)
-        pair = _told(uniform, tree, *sides)
+        pair = _related(uniform, tree, *sides)
         if pair is None:
             return None
         people |= 1 << pair[0] | 1 << pair[1]
@@ -187,7 +188,7 @@ def add_distractors(
 def _expansion(
     uniform: Callable[[], float], tree: Tree, family: Family, facts: list[Triple], people: People
 ) -> tuple[Triple, int] | None:
-    """One of some facts that can be expanded, and over whom; those tried in vain are taken off the list."""
+    """Returns a fact that can be expanded and a third person; removes facts that cannot from the list."""
     free = family.members & ~people
     while facts:
         place = int(uniform() * len(facts))
@@ -204,7 +205,7 @@ def _expansion(
 def _ways(
     tree: Tree, women: People, x: int, y: int, free: People, avoid: Set[Pair], wanted: Set[Pair] | None
 ) -> list[People]:
-    """Somebody free over whom two facts compose to that of x and y, by each rule that has any."""
+    """Returns, for each rule that applies, the free people over whom two facts compose to that of x and y."""
     ways = []
     for first, second, between in tree.between[x][y]:
         possible = between & free
@@ -218,8 +219,10 @@ def _ways(
     return ways
 
 
-def _told(uniform: Callable[[], float], tree: Tree, starts: People, ends: People) -> tuple[int, int] | None:
-    """Somebody and a relative of whom a story can tell, out of two sets; None if there are no such two."""
+def _related(
+    uniform: Callable[[], float], tree: Tree, starts: People, ends: People
+) -> tuple[int, int] | None:
+    """Draws a person and a relative that a story can mention, from two sets; None if there are none."""
     options = listed(starts)
     while options:
         x = options.pop(int(uniform() * len(options)))

@@ -1,10 +1,10 @@
-"""Random families: generations, marriages, children, and what everyone is to everyone.
+"""Random families: generations, marriages, children, and everyone's relation to everyone.
 
-A family is what is left of one large family tree, the `Tree`, when some marriages are not made and some
-children are not born. So whoever two people of it are, their relation without gender is the same in every
-family and is a table; a family is two sets of people, `members` and `women`. Sets are the bits of an
-integer, and "who could stand between x and y" is one intersection. That is what makes thousands of problems
-a second.
+A family is drawn from one large family tree, the `Tree`, by leaving out some marriages and some children. The
+genderless relation of two people is therefore the same in every family that includes them and can be
+tabulated; a family consists of two sets of people, `members` and `women`. Sets are the bits of an integer, so
+the people who can stand between x and y are one intersection. This makes thousands of problems per second
+possible.
 """
 
 import dataclasses
@@ -18,18 +18,18 @@ from folnet.kinship.rules import KINDS, RULES
 People = int
 """A set of people: bit i for person i."""
 
-_BITS = 53  # of a random number that are random
+_BITS = 53  # random bits in a random number
 
 
 class Family(NamedTuple):
-    """The members of a family, and those of them who are women."""
+    """The members of a family, and the women among them."""
 
     members: People
     women: People
 
 
 class Between(NamedTuple):
-    """The people who can stand between x and y by one rule: kinds of x to them, and of them to y."""
+    """The people who can stand between x and y under one rule; kinds of x to them and of them to y."""
 
     first: int
     second: int
@@ -38,9 +38,10 @@ class Between(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """The largest family: a couple, so many generations of descendants, and everyone's spouse.
+    """The largest family: a couple, `generations` generations of descendants, and everyone's spouse.
 
-    Spouses come from outside, without parents, as in CLUTRR. `children` are those of each couple.
+    Spouses come from outside the family and have no parents, as in CLUTRR. Each couple has `children`
+    children.
     """
 
     generations: int
@@ -48,8 +49,9 @@ class Tree:
 
     @functools.cached_property
     def parents(self) -> tuple[tuple[int, int] | None, ...]:
-        """The two parents of each person; None of those who came from outside. Person i + 1 is the spouse of
-        person i for every even i, and parents stand before their children.
+        """The two parents of each person, None for spouses from outside.
+
+        For every even i, person i + 1 is the spouse of person i. Parents precede their children.
         """
         parents: list[tuple[int, int] | None] = [None, None]
         level = [0]
@@ -64,19 +66,19 @@ class Tree:
 
     @functools.cached_property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
-        """[x][y]: what y is to x in `KINDS`, by parents and marriages, not by rules; -1 without a name."""
+        """[x][y]: what y is to x in `KINDS`, by parents and marriages alone; -1 if it has no name."""
         numbers = {None: -1, **{kind: number for number, kind in enumerate(KINDS)}}
         return tuple(tuple(numbers[self._kind(x, y)] for y in self._everyone) for x in self._everyone)
 
     @functools.cached_property
     def relatives(self) -> tuple[tuple[People, ...], ...]:
-        """[x][kind]: who is that to x."""
+        """[x][kind]: the people who are that to x."""
         return _sets(self.kinds)
 
     @functools.cached_property
     def between(self) -> tuple[tuple[tuple[Between, ...], ...], ...]:
-        """[x][y]: the ways in which a rule derives what y is to x, from true relations to a third person."""
-        towards = _sets(zip(*self.kinds, strict=True))  # [y][kind]: to whom y is that
+        """[x][y]: the ways to derive what y is to x with a rule, from true relations to a third person."""
+        towards = _sets(zip(*self.kinds, strict=True))  # [y][kind]: the people to whom y is that
         rules: dict[int, list[tuple[int, int]]] = {}
         for (first, second), result in RULES.items():
             rules.setdefault(KINDS.index(result), []).append((KINDS.index(first), KINDS.index(second)))
@@ -91,14 +93,15 @@ class Tree:
 
     @functools.cached_property
     def thirds(self) -> tuple[tuple[tuple[People, tuple[People, ...]], ...], ...]:
-        """[x][y]: everybody who can stand between x and y, and those of each way of `between`."""
+        """[x][y]: everybody who can stand between x and y, and the people of each way in `between`."""
         sets = [[tuple(way.people for way in ways) for ways in row] for row in self.between]
         return tuple(tuple((functools.reduce(operator.or_, some, 0), some) for some in row) for row in sets)
 
     @functools.cached_property
     def roomy(self) -> Callable[[int, int], tuple[tuple[int, People], ...]]:
-        """(kind, length): the people who are somebody's x of that kind, and those who are theirs, with room
-        for a chain of that length if the whole tree were there.
+        """(kind, length): people x, each with the people who are that to x and far enough away.
+
+        Far enough means that the complete tree has room for a chain of `length` facts between them.
         """
 
         @functools.cache
@@ -113,7 +116,7 @@ class Tree:
 
     @functools.cached_property
     def room(self) -> tuple[tuple[People, ...], ...]:
-        """[x][y]: x, y, and everybody who can come between them, between them and those, and so on."""
+        """[x][y]: x, y, everybody who can stand between them, and so on recursively."""
         room = [[1 << x | 1 << y for y in self._everyone] for x in self._everyone]
         ways = [
             (x, y, [z for way in some for z in listed(way.people)])
@@ -135,14 +138,14 @@ class Tree:
         return tuple(map(tuple, room))
 
     def relation(self, x: int, y: int, family: Family) -> int:
-        """What y is to x, by number with gender; negative for nothing that has a name here."""
+        """Returns what y is to x, by number with gender; negative if there is no name for it."""
         kind = self.kinds[x][y]
         return -1 if kind < 0 else 2 * kind + (family.women >> y & 1)
 
     def draw(self, uniform: Callable[[], float], marriage: float) -> Family:
-        """A random family, whose couples have between one child and all of the tree's.
+        """Draws a random family, whose couples have from one to `children` children.
 
-        `uniform` gives numbers in [0, 1), one a call; `marriage` is how often a child marries.
+        `uniform` returns a number in [0, 1) per call; `marriage` is the probability that a child marries.
         """
         members, couples, offspring, children = 3, [0], self.offspring, self.children
         for _ in range(self.generations):
@@ -166,7 +169,7 @@ class Tree:
 
     @functools.cached_property
     def offspring(self) -> tuple[tuple[int, ...], ...]:
-        """The children of each person."""
+        """The children of each person, as numbers."""
         return tuple(
             tuple(child for child in self._everyone if person in (self.parents[child] or ()))
             for person in self._everyone
@@ -174,7 +177,7 @@ class Tree:
 
     @functools.cached_property
     def _descendants(self) -> People:
-        """Everyone but those who came from outside: even numbers."""
+        """Everyone but the spouses from outside: even numbers."""
         return sum(1 << person for person in self._everyone if person % 2 == 0)
 
     @property
@@ -182,7 +185,7 @@ class Tree:
         return range(len(self.parents))
 
     def _kind(self, x: int, y: int) -> str | None:
-        """What y is to x."""
+        """Returns what y is to x."""
         parents = self.parents
 
         def siblings(a: int, b: int) -> bool:
@@ -205,7 +208,7 @@ class Tree:
 
 
 def _sets(kinds: Iterable[Sequence[int]]) -> tuple[tuple[People, ...], ...]:
-    """[row][kind]: the places of a row that have a kind."""
+    """[row][kind]: the indices of a row's entries of that kind."""
     table = []
     for row in kinds:
         sets = [0] * len(KINDS)
@@ -218,19 +221,19 @@ def _sets(kinds: Iterable[Sequence[int]]) -> tuple[tuple[People, ...], ...]:
 
 @functools.cache
 def tree(generations: int, children: int) -> Tree:
-    """A tree, whose tables are made once."""
+    """Returns a tree; cached, so its tables are computed once."""
     return Tree(generations, children)
 
 
 def pick(people: People, chance: float) -> int:
-    """One of some people, each as likely; `chance` in [0, 1) says which."""
+    """Picks one of some people uniformly, given a random number `chance` in [0, 1)."""
     for _ in range(int(chance * people.bit_count())):
         people &= people - 1
     return (people & -people).bit_length() - 1
 
 
 def listed(people: People) -> list[int]:
-    """The people of a set, by number."""
+    """Returns the people of a set, by number."""
     found = []
     while people:
         found.append((people & -people).bit_length() - 1)

@@ -1,12 +1,11 @@
 """Relatives, and which two relations compose to a third (the setting of CLUTRR, Sinha et al. 2019).
 
 A fact (x, r, y) says that y is the r of x: (Kim, son, Lee) is "Lee is the son of Kim". Composition follows
-a path: (x, r, z) and (z, s, y) give (x, compose(r, s), y). A relation carries the gender of y alone, so the
-gender of a conclusion is that of its second premise.
+a path: (x, r, z) and (z, s, y) give (x, compose(r, s), y). A relation carries the gender of y only, so a
+conclusion has the gender of its second premise.
 
-The rules are those of CLUTRR. They are rules of thumb and not theorems: "child, then grandparent, is
-parent" is wrong for a parent-in-law. What is true in a family is defined in `families`, by parents
-and marriages alone.
+The rules are those of CLUTRR. They are rules of thumb, not theorems: "child, then grandparent, is parent" is
+wrong for a parent-in-law. `families` defines what is true in a family, by parents and marriages alone.
 """
 
 import functools
@@ -28,18 +27,18 @@ _RELATIVES = {
 }
 
 KINDS = tuple(_RELATIVES)
-"""Relations without gender. The first seven may stand in a story; all but "spouse" may be asked for."""
+"""Relations without gender. The first seven may occur in a story; all but "spouse" can be asked for."""
 
 RELATIONS = tuple(itertools.chain(*_RELATIVES.values()))
 """Relations by number: 2 * kind + 1 if y is a woman."""
 
 NUM_EDGES = 14
-"""Relations that may stand in a story: the first so many, those that some rule has as a premise."""
+"""Number of relations that may occur in a story, which come first: those that are premises of some rule."""
 
 EDGES = RELATIONS[:NUM_EDGES]
 
 TARGETS = tuple(number for number, name in enumerate(RELATIONS) if name not in ("husband", "wife"))
-"""Relations that may be asked for, by number: all conclusions of rules. The place in here is the class."""
+"""Numbers of the relations that can be asked for: all conclusions of rules. The index is the class."""
 
 TARGET_NAMES = tuple(RELATIONS[number] for number in TARGETS)
 """Names of the classes."""
@@ -62,14 +61,14 @@ RULES: Mapping[tuple[str, str], str] = {
     ("sibling", "parent"): "parent",
     ("grandchild", "sibling"): "grandchild",
 }
-"""Composition without gender: the relation of x to z, of z to y, and so of x to y."""
+"""Composition without gender: relation of x to z, relation of z to y -> relation of x to y."""
 
 Pair = tuple[int, int]
 """Two relations by number, in the order of composition."""
 
 
 class Fact(NamedTuple):
-    """y is the `relation` of x, all by number."""
+    """The statement that y is the `relation` of x, all by number."""
 
     x: int
     relation: int
@@ -77,7 +76,7 @@ class Fact(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One composition of a proof: what is known of x and z, of z and y, and what follows of x and y."""
+    """One composition of a proof: what is known of x and z, and of z and y, and what follows of x and y."""
 
     first: Fact
     second: Fact
@@ -85,54 +84,54 @@ class Step(NamedTuple):
 
 
 def _gendered() -> dict[Pair, int]:
-    """The rules with gender: 64 pairs, less a son's husband and a daughter's wife, who do not occur."""
+    """Returns the rules with gender: 64 pairs minus a son's husband and a daughter's wife."""
     pairs = {}
     for (first, second), result in RULES.items():
         a, b, c = (2 * KINDS.index(kind) for kind in (first, second, result))
         for z in (0, 1):
             for y in (0, 1):
-                # A spouse is of the other gender, as in CLUTRR; the first premise says whose spouse it is.
+                # As in CLUTRR, a spouse is of the other gender; the first premise gives the gender of z.
                 if second != "spouse" or z != y:
                     pairs[a + z, b + y] = c + y
     return pairs
 
 
 COMPOSITIONS: Mapping[Pair, int] = _gendered()
-"""The 62 pairs that compose, and to what."""
+"""The 62 pairs of relations that compose, and their results."""
 
 
 def number(name: str) -> int:
-    """A relation's number by its name; raises ValueError if there is no such relation."""
+    """Returns a relation's number; raises ValueError if there is no such relation."""
     if name not in RELATIONS:
-        raise ValueError(f"relation is {name!r}, expected one of {', '.join(RELATIONS)}")
+        raise ValueError(f"relation: got {name!r}, expected one of {', '.join(RELATIONS)}")
     return RELATIONS.index(name)
 
 
 def compose(first: str, second: str) -> str | None:
-    """What two relations compose to, None where no rule says; raises ValueError for unknown names."""
+    """Returns what two relations compose to, None without a rule; raises ValueError for unknown names."""
     result = COMPOSITIONS.get((number(first), number(second)))
     return None if result is None else RELATIONS[result]
 
 
 class Deduction(NamedTuple):
-    """All that follows from some facts.
+    """Everything that follows from some facts.
 
-    `facts` are those given and those concluded, as (x, relation, y). `used` has the pairs of relations that
-    were composed on the way: those of every two facts or conclusions that meet and that a rule composes.
+    `facts` contains the given facts and all conclusions, as (x, relation, y). `used` contains the pairs of
+    relations composed on the way: those of every two adjacent facts or conclusions that a rule composes.
     """
 
     facts: Set[tuple[int, int, int]]
     used: Set[Pair]
 
     def between(self, x: int, y: int) -> list[int]:
-        """What y is to x: relations by number, sorted."""
+        """Returns what y is to x: relations by number, sorted."""
         return [relation for relation in range(len(RELATIONS)) if (x, relation, y) in self.facts]
 
 
 def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset()) -> Deduction:
-    """Composes until nothing new follows.
+    """Composes facts until nothing new follows.
 
-    Every two facts that meet are looked at once, when the later of them comes up. Nobody is their own
+    Every two adjacent facts are considered once, when the later of them is processed. No one is their own
     relative, and pairs in `without` are not composed.
     """
     queue = list(dict.fromkeys(facts))
@@ -140,7 +139,7 @@ def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset
     used: set[Pair] = set()
     after: dict[int, list[tuple[int, int]]] = {}
     before: dict[int, list[tuple[int, int]]] = {}
-    for x, relation, y in queue:  # grows on the way
+    for x, relation, y in queue:  # the loop appends to it
         meeting = [((relation, following), x, z) for following, z in after.get(y, ())]
         meeting += [((preceding, relation), w, y) for preceding, w in before.get(x, ())]
         for pair, start, end in meeting:
@@ -157,13 +156,13 @@ def deduce(facts: Iterable[tuple[int, int, int]], without: Set[Pair] = frozenset
 
 
 def conclusions(chain: Sequence[int]) -> list[int]:
-    """What a chain of relations composes to, in any order of composition; sorted.
+    """Returns what a chain of relations composes to, in any order of composition; sorted.
 
-    The same as `deduce` finds between its ends if everyone on it is a different person and nothing else is
-    known, in a fraction of the time.
+    This is what `deduce` finds between the chain's ends if everyone on it is a different person and nothing
+    else is known, in a fraction of the time.
     """
     length = len(chain)
-    after: list[list[tuple[int, int]]] = [[] for _ in chain]  # [start]: ends, and what composes up to there
+    after: list[list[tuple[int, int]]] = [[] for _ in chain]  # [start]: each end, and the relations up to it
     for start in range(length - 1, -1, -1):
         found = [0] * (length + 1)  # [end]: a set of relations, as bits
         found[start + 1] = 1 << chain[start]
@@ -178,7 +177,7 @@ def conclusions(chain: Sequence[int]) -> list[int]:
 
 @functools.cache
 def _composed(firsts: int, seconds: int) -> int:
-    """All that one of some relations and one of others compose to; sets as bits."""
+    """Returns all compositions of a relation in one set and a relation in another; sets as bits."""
     found = 0
     for (first, second), result in COMPOSITIONS.items():
         if firsts >> first & 1 and seconds >> second & 1:

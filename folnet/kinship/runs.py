@@ -1,8 +1,8 @@
-"""Chains that have given relations in a row, for tests of chains held out.
+"""Chains with given consecutive relations, for tests of held-out chains.
 
-One in thousands of chains has a given run of relations, too few to wait for. So a chain that is shorter is
-drawn, and a fact of it that the run composes to is replaced by the run: people of the family who are one
-another's as it says.
+Only one chain in thousands contains a given run of relations, so rejection sampling is too slow. Instead, a
+shorter chain is drawn, and a fact that the run composes to is replaced by the run, over people of the family
+who are related in this way.
 """
 
 import functools
@@ -14,16 +14,16 @@ from folnet.kinship.families import Family, People, Tree, listed
 from folnet.kinship.rules import COMPOSITIONS, KINDS, Fact, Step
 
 Run = tuple[int, ...]
-"""Relations of a chain, by number."""
+"""Relations of consecutive facts, by number."""
 
 Composed = tuple[int, int, int]
-"""One composition of a run: the facts of it from the first number to the third, in two parts that the
-second parts."""
+"""(start, middle, end) of one composition in a run: the facts from start to middle with those from middle to
+end."""
 
 
 @functools.cache
 def bracketings(run: Run) -> dict[int, tuple[Composed, ...]]:
-    """What a run of at least one relation composes to, each with the compositions of one way to it."""
+    """Returns what a run of at least one relation composes to, with one sequence of compositions for each."""
     found: dict[tuple[int, int], dict[int, tuple[Composed, ...]]] = {
         (place, place + 1): {relation: ()} for place, relation in enumerate(run)
     }
@@ -41,8 +41,9 @@ def bracketings(run: Run) -> dict[int, tuple[Composed, ...]]:
 
 
 def possible(run: Run) -> bool:
-    """Whether a family may have such a chain, as far as two facts in a row say: a spouse's spouse is
-    oneself, and a spouse is of the other gender.
+    """Returns whether a family may contain such a chain, judging by every two consecutive facts.
+
+    A spouse's spouse is oneself, and a spouse is of the other gender.
     """
     return not any(
         KINDS[second // 2] == "spouse" and (KINDS[first // 2] == "spouse" or first % 2 == second % 2)
@@ -52,7 +53,7 @@ def possible(run: Run) -> bool:
 
 @functools.cache
 def by_length(runs: frozenset[Run]) -> dict[int, dict[int, list[Run]]]:
-    """[length][relation]: the runs that compose to it."""
+    """Returns [length][relation]: the runs of that length that compose to that relation."""
     found: dict[int, dict[int, list[Run]]] = {}
     for run in sorted(runs):
         for relation in bracketings(run):
@@ -68,13 +69,12 @@ def expand_with_run(
     length: int,
     runs: frozenset[Run],
 ) -> Chain | None:
-    """A chain of so many facts that composes to `target` and has one of some runs of relations in it.
+    """Draws a chain of `length` facts that composes to `target` and contains one of `runs`.
 
-    First the length of a run is drawn, each as likely, then one that fits.
+    The length of the run is drawn first, uniformly, then one of the runs that fit.
 
     Returns:
-        The chain, in which all that the proof concludes is true; None if this family, or the run drawn, has
-        none.
+        The chain, whose proof only has true conclusions; None if this family or the drawn run has none.
     """
     lengths = [size for size in by_length(runs) if size <= length]
     if not lengths:
@@ -103,7 +103,7 @@ def expand_with_run(
     for start, middle, end in bracketings(run)[replaced.relation]:
         step = Step(fact(start, middle), fact(middle, end), fact(start, end))
         if COMPOSITIONS.get((step.first.relation, step.second.relation)) != step.conclusion.relation:
-            return None  # a rule of thumb that is wrong here
+            return None  # the rule of thumb is wrong here
         steps.append(step)
     facts = [fact(start, start + 1) for start in range(len(run))]
     people = chain.people
@@ -121,7 +121,7 @@ def _path(
     run: Run,
     people: People,
 ) -> tuple[int, ...] | None:
-    """A path carried on to `end`, by the relations of a run, over people not taken; None if there is none."""
+    """Extends a path to `end` by the relations of a run, over people not yet taken; None if impossible."""
     relation = run[len(path) - 1]
     if len(path) == len(run):
         return (*path, end) if tree.relation(path[-1], end, family) == relation else None

@@ -1,15 +1,14 @@
-"""Which compositions a training set never shows, so that a test can ask for them.
+"""Held-out compositions: what a training set never shows, so that a test can ask for it.
 
-Two things can be held out. A *pair* of relations: it occurs in a problem if the pair is composed anywhere
-on the way to everything that follows from the story, in whatever order. A *chain* of relations: it occurs
-in a problem if the facts on the way from the question's first person to its second have these relations, in
-a row, anywhere.
+Two things can be held out. A *pair* of relations occurs in a problem if it is composed anywhere on the way to
+everything that follows from the story, in any order. A *chain* of relations occurs in a problem if
+consecutive facts on the path from the question's first person to its second have these relations.
 """
 
 import dataclasses
 import functools
 from collections.abc import Iterable, Set
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from folnet.kinship.rules import (
 from folnet.kinship.runs import Run, bracketings, by_length, possible
 
 Part = Literal["all", "seen", "held_out"]
-"""Which problems: whatever comes; those that show nothing held out; those that ask for something held out."""
+"""All problems; those that show nothing held out; those that require something held out."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,30 +35,30 @@ class HeldOut:
     """What training never shows, by names of relations.
 
     Attributes:
-        pairs: such as ("son", "sister"): z is the son of x and y the sister of z.
-        chains: two relations or more, such as ("husband", "son", "sister").
+        pairs: for instance ("son", "sister"): z is the son of x and y the sister of z.
+        chains: two or more relations, such as ("husband", "son", "sister").
     """
 
     pairs: frozenset[tuple[str, str]] = frozenset()
     chains: frozenset[tuple[str, ...]] = frozenset()
 
     def __post_init__(self) -> None:
-        """Raises ValueError: a pair that no rule composes, a chain that says nothing; by name."""
+        """Raises ValueError for a pair that no rule composes or an impossible chain."""
         for name in ("pairs", "chains"):
             given = getattr(self, name)
             if isinstance(given, str) or not all(isinstance(run, tuple) for run in given):
                 raise ValueError(
-                    f"held_out.{name} is {given!r}, expected a set of tuples of names of relations"
+                    f"held_out.{name}: got {given!r}, expected a set of tuples of names of relations"
                 )
             object.__setattr__(self, name, frozenset(given))
         for pair in sorted(self.pairs):
             if len(pair) != 2 or tuple(map(number, pair)) not in COMPOSITIONS:
-                raise ValueError(f"held_out.pairs has {pair}, expected two relations that a rule composes")
+                raise ValueError(f"held_out.pairs: got {pair}, expected two relations that a rule composes")
         for chain in sorted(self.chains):
             run = tuple(map(number, chain))
             if len(run) < 2 or max(run) >= NUM_EDGES or not bracketings(run) or not possible(run):
                 raise ValueError(
-                    f"held_out.chains has {chain}, expected two relations or more that may stand in "
+                    f"held_out.chains: got {chain}, expected two or more relations that may occur in "
                     "stories, that the rules compose and that a family may have"
                 )
 
@@ -75,7 +74,7 @@ class HeldOut:
         return frozenset(tuple(map(number, chain)) for chain in self.chains)
 
     def has_chain(self, relations: Run) -> bool:
-        """Whether one of the chains is somewhere in a row of relations."""
+        """Returns whether one of the chains occurs in a sequence of relations."""
         return any(
             relations[start : start + size] in self.chain_numbers
             for size in self._sizes
@@ -87,14 +86,15 @@ class HeldOut:
         return frozenset(map(len, self.chains))
 
     @classmethod
-    def draw_pairs(cls, seed: int, count: int) -> Self:
-        """So many random pairs, 1 to 44: every relation is still concluded from some other pair.
+    def draw_pairs(cls, seed: int, count: int) -> "HeldOut":
+        """Draws 1 to 44 random pairs, such that every relation can still be concluded from another pair.
 
-        Raises ValueError for another count.
+        Raises:
+            ValueError: If `count` is out of range.
         """
         most = len(COMPOSITIONS) - len(TARGETS)
         if not 1 <= count <= most:
-            raise ValueError(f"count is {count}, expected 1 to {most}: every conclusion keeps one pair")
+            raise ValueError(f"count: got {count}, expected 1 to {most} (every conclusion keeps one pair)")
         pairs = sorted(COMPOSITIONS)
         left = {result: list(COMPOSITIONS.values()).count(result) for result in TARGETS}
         chosen: list[Pair] = []
@@ -106,15 +106,16 @@ class HeldOut:
         return cls(pairs=frozenset((RELATIONS[a], RELATIONS[b]) for a, b in chosen))
 
     @classmethod
-    def draw_chains(cls, seed: int, length: int, fraction: float) -> Self:
-        """A random fraction, in (0, 1), of all chains of 2 to 4 relations, as CLUTRR keeps some for its test.
+    def draw_chains(cls, seed: int, length: int, fraction: float) -> "HeldOut":
+        """Draws a fraction in (0, 1) of all chains of 2 to 4 relations, as CLUTRR does for its test set.
 
-        Raises ValueError for another fraction or length.
+        Raises:
+            ValueError: If `length` or `fraction` is out of range.
         """
         if not 2 <= length <= 4:
-            raise ValueError(f"length is {length}, expected 2 to 4")
+            raise ValueError(f"length: got {length}, expected 2 to 4")
         if not 0 < fraction < 1:
-            raise ValueError(f"fraction is {fraction}, expected above 0 and below 1")
+            raise ValueError(f"fraction: got {fraction}, expected above 0 and below 1")
         every = all_chains(length)
         order = np.random.default_rng(seed).permutation(len(every))
         chosen = order[: max(1, round(fraction * len(every)))]
@@ -122,16 +123,16 @@ class HeldOut:
 
 
 NOTHING = HeldOut()
-"""Nothing is held out."""
+"""A `HeldOut` without pairs and chains."""
 
 
 def relations_of(problem: Problem) -> Run:
-    """The relations on the way from the question's first person to its second, by number."""
+    """Returns the relations on the path from the question's first person to its second, by number."""
     return tuple(fact.relation for fact in problem.chain)
 
 
 def occurs(problem: Problem, held_out: HeldOut, deduction: Deduction | None = None) -> bool:
-    """Whether anything held out occurs in a problem; `deduction` is what follows from its facts, if known."""
+    """Returns whether anything held out occurs in a problem; `deduction`, if known, is all that follows."""
     if held_out.pairs:
         deduction = deduction or deduce(problem.facts)
         if not deduction.used.isdisjoint(held_out.pair_numbers):
@@ -140,7 +141,7 @@ def occurs(problem: Problem, held_out: HeldOut, deduction: Deduction | None = No
 
 
 def needs(problem: Problem, held_out: HeldOut) -> bool:
-    """Whether a problem asks for what is held out: without the pairs no answer follows, or a chain occurs."""
+    """Returns whether a problem requires what is held out: a pair for its answer, or a chain in its path."""
     if held_out.pairs:
         left = deduce(problem.facts, without=held_out.pair_numbers)
         if Fact(problem.query[0], problem.answer, problem.query[1]) not in left.facts:
@@ -149,37 +150,41 @@ def needs(problem: Problem, held_out: HeldOut) -> bool:
 
 
 def compositions(problem: Problem) -> set[tuple[str, str]]:
-    """Every pair that is composed on the way to all that follows from a problem's facts, by names."""
+    """Returns all pairs composed on the way to everything that follows from a problem's facts, by names."""
     return {(RELATIONS[a], RELATIONS[b]) for a, b in deduce(problem.facts).used}
 
 
 def check_disjoint(train: Iterable[Problem], test: Iterable[Problem], held_out: HeldOut) -> None:
-    """Checks that training shows nothing of what is held out, and that every test problem asks for it.
+    """Checks that training shows nothing held out and that every test problem requires it.
 
-    Raises ValueError, with the first problem for which that is not so.
+    Raises:
+        ValueError: For the first problem that violates this.
     """
     if not held_out:
-        raise ValueError("held_out is empty, expected pairs or chains")
-    sides = (("train", "shows", train, True, occurs), ("test", "can do without", test, False, needs))
+        raise ValueError("held_out: got nothing, expected pairs or chains")
+    sides = (
+        ("train", "without anything", train, True, occurs),
+        ("test", "that requires something", test, False, needs),
+    )
     for name, verb, problems, wrong, look in sides:
         for place, problem in enumerate(problems):
             if look(problem, held_out) is wrong:
                 chain = ", ".join(RELATIONS[relation] for relation in relations_of(problem))
-                raise ValueError(f"{name}[{place}] {verb} what is held out: {chain}")
+                raise ValueError(f"{name}[{place}]: got {chain}, expected a problem {verb} held out")
 
 
 @functools.cache
 def all_chains(length: int) -> tuple[Run, ...]:
-    """Every chain of at least two relations that a family may have and the rules compose to exactly one.
+    """Returns every chain of two or more relations that a family may have and that composes to exactly one.
 
-    There are 62 of two, 356 of three and 2,392 of four. Not all can be had: a child's father's father is no
-    father, whatever the rules say, and three brothers in a row need a family of four children.
+    There are 62 of two, 356 of three and 2,392 of four. Not all of them occur: a child's father's father is
+    not a father, whatever the rules say, and three brothers in a row need a family with four children.
     """
     runs: dict[int, set[Run]] = {1: {(relation,) for relation in range(NUM_EDGES)}}
     expand: dict[int, list[Pair]] = {}
     for pair, result in COMPOSITIONS.items():
         expand.setdefault(result, []).append(pair)
-    for size in range(2, length + 1):  # a run of `size` is one of a relation less, with a relation made two
+    for size in range(2, length + 1):  # a run of `size` is a shorter run with one relation expanded into two
         shorter = runs[size - 1] | ({(target,) for target in TARGETS} if size == 2 else set())
         runs[size] = {
             (*run[:place], *pair, *run[place + 1 :])
@@ -191,7 +196,7 @@ def all_chains(length: int) -> tuple[Run, ...]:
 
 
 def reachable(length: int, avoid: Set[Pair] = frozenset(), include: Set[Pair] = frozenset()) -> list[int]:
-    """Relations, sorted, of some chain that has no pair to avoid and one to include, if there are any."""
+    """Returns the targets of chains that avoid some pairs and include at least one of others (if any)."""
     plain: list[set[int]] = [set(), set(range(NUM_EDGES))]
     marked: list[set[int]] = [set(), set()]
     for size in range(2, length + 1):
@@ -212,10 +217,10 @@ def reachable(length: int, avoid: Set[Pair] = frozenset(), include: Set[Pair] = 
 
 @functools.cache
 def targets(held_out: HeldOut, part: Part, length: int) -> tuple[int, ...]:
-    """Relations that a part's problems of a length may ask for, as far as the rules alone say; sorted."""
+    """Returns the relations a part's problems of a length may ask for, judging by the rules alone; sorted."""
     if part == "seen":
         found = set(reachable(length, avoid=held_out.pair_numbers))
-        if held_out.chains and length <= 3:  # few enough to list; of more facts some are always left
+        if held_out.chains and length <= 3:  # few enough to enumerate; longer chains always leave some
             left = [run for run in all_chains(length) if not held_out.has_chain(run)]
             found &= {result for run in left for result in bracketings(run)}
         return tuple(sorted(found))
@@ -224,6 +229,6 @@ def targets(held_out: HeldOut, part: Part, length: int) -> tuple[int, ...]:
     if part == "held_out" and not held_out.pairs:
         runs = by_length(held_out.chain_numbers)
         shorter = {result for size in runs if size < length for result in runs[size]}
-        if not any(result < NUM_EDGES for result in shorter):  # only a whole chain can be one held out
+        if not any(result < NUM_EDGES for result in shorter):  # only an entire chain can be held out
             return tuple(sorted(runs.get(length, ())))
     return tuple(reachable(length))

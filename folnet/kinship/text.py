@@ -1,7 +1,7 @@
 """Kinship problems as text: stories, questions, answers and proofs.
 
-Templates and names are our own. No name says a gender and no sentence has a pronoun, so the relations are
-all that is told. A fact (x, r, y) is told as "y is the r of x", in one of several ways.
+Templates and names are our own. Names have no gender and sentences no pronouns, so a story conveys nothing
+but the relations. A fact (x, r, y) becomes a paraphrase of "y is the r of x".
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ TEMPLATES = tuple(
     )
     for relation, name in enumerate(RELATIONS[:NUM_EDGES])
 )
-"""[relation]: sentences with places for {x} and {y}."""
+"""[relation]: sentences with placeholders {x} and {y}."""
 
 _OTHER = "How is related to? and so the of."  # questions and proofs
 
@@ -94,12 +94,12 @@ WORDS = tuple(
         }
     )
 )
-"""Everything that stories, questions, answers and proofs are made of, in lower case: a vocabulary without its
-special tokens, in which each word is one piece."""
+"""All words of stories, questions, answers and proofs, in lower case: a vocabulary without special tokens, in
+which every word is one piece."""
 
 
 class Sentence(NamedTuple):
-    """One fact in words, and its place among the problem's facts."""
+    """One fact in words, and its index among the problem's facts."""
 
     text: str
     fact: int
@@ -107,7 +107,7 @@ class Sentence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """A problem as text: the people's names, all different, and the sentences in the order of the story."""
+    """A problem as text: the people's names, all different, and the sentences in story order."""
 
     problem: Problem
     names: tuple[str, ...]
@@ -115,27 +115,27 @@ class Story:
 
     @property
     def text(self) -> str:
-        """The facts: the first text for `WordPieceTokenizer`."""
+        """The sentences of the facts: the first text for `WordPieceTokenizer`."""
         return " ".join(sentence.text for sentence in self.sentences)
 
     @property
     def question(self) -> str:
-        """What is asked: the second text for `WordPieceTokenizer`."""
+        """The question: the second text for `WordPieceTokenizer`."""
         return question(self.problem, self.names)
 
     @property
     def answer(self) -> str:
-        """The relation in words."""
+        """Name of the relation that answers the question."""
         return self.problem.answer_name
 
     @property
     def proof(self) -> str:
-        """How the answer follows, a sentence for each composition."""
+        """The proof of the answer, one sentence per composition."""
         return explain(self.problem, self.names)
 
 
 def tell(problem: Problem, generator: np.random.Generator, *, shuffle: bool = True) -> Story:
-    """A problem as text; the generator draws names, wording and, to shuffle the facts, their order."""
+    """Writes a problem as text; the generator draws names, wording and (with `shuffle`) the facts' order."""
     count = len(problem.facts)
     keys = generator.random(len(NAMES) + 2 * count).tolist()
     wording, order = keys[len(NAMES) : -count], keys[-count:]
@@ -152,19 +152,19 @@ def tell(problem: Problem, generator: np.random.Generator, *, shuffle: bool = Tr
 
 
 def question(problem: Problem, names: tuple[str, ...]) -> str:
-    """What is asked: who y is to x, for the query (x, y)."""
+    """Returns the question "how is y related to x?" for the query (x, y)."""
     x, y = problem.query
     return f"How is {names[y]} related to {names[x]}?"
 
 
 def answer_sentence(problem: Problem, names: tuple[str, ...]) -> str:
-    """The answer as a sentence."""
+    """Returns the answer as a sentence."""
     x, y = problem.query
     return f"{_said(Fact(x, problem.answer, y), names)}."
 
 
 def explain(problem: Problem, names: tuple[str, ...]) -> str:
-    """The proof in words, a sentence for each composition."""
+    """Returns the proof in words, one sentence per composition."""
     return " ".join(
         f"{_said(first, names)} and {_said(second, names)}, so {_said(conclusion, names)}."
         for first, second, conclusion in problem.proof

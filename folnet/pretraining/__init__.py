@@ -1,4 +1,4 @@
-"""Pretraining data: documents to batches of masked examples, with or without a question about two segments.
+"""Pretraining data: from documents to batches of masked examples, optionally with a task on two segments.
 
 ```python
 from folnet import pretraining
@@ -9,17 +9,17 @@ tokenizer = WordPieceTokenizer.train((document.text for document in documents), 
 text = pretraining.prepare(documents, tokenizer, length=128, held_out=0.15)
 
 train = pretraining.PretrainingBatches(text.train, tokenizer, batch_size=32, objective="sop")
-batch = train(0)  # the batch of any step, at once
-ahead = iter(train.dataset())  # or with Grain, working ahead
+batch = train(0)  # the batch of any step
+ahead = iter(train.dataset())  # or with Grain, prefetching
 once = {"dynamic": False, "shuffle": False, "repeat": False}
 test = pretraining.PretrainingBatches(text.held_out, tokenizer, batch_size=32, **once)
-line = pretraining.unigram_entropy(pretraining.label_counts(train))  # nats; a model must get below it
+baseline = pretraining.unigram_entropy(pretraining.label_counts(train))  # nats; a model should be below
 ```
 
-What does not fit into memory is prepared once by `python -m experiments.folnet_pretrain.data` and read with
-`PreparedWindows`. The files in their order: `documents` (what a document is, sentences, the held-out part),
-`python`, `sources`, `records` and `tfds` (where documents come from), `windows` (runs of tokens), `files`
-(windows on disk), `pairs` and `masks` (what is drawn), `batches`, `entropy`.
+Text that does not fit into memory is prepared once by `python -m experiments.folnet_pretrain.data` and read
+with `PreparedWindows`. The modules, from the bottom up: `documents` (documents, sentences, the held-out
+part), `python`, `sources`, `records` and `tfds` (sources of documents), `windows` (runs of tokens), `files`
+(windows on disk), `pairs` and `masks` (random choices), `batches`, `entropy`.
 """
 
 from folnet.pretraining.batches import PretrainingBatch, PretrainingBatches
@@ -27,10 +27,19 @@ from folnet.pretraining.documents import Document, Documents, Listed, is_held_ou
 from folnet.pretraining.entropy import label_counts, unigram_cross_entropy, unigram_entropy
 from folnet.pretraining.files import Manifest, PreparedWindows, write_windows
 from folnet.pretraining.masks import Masked, Masking, max_predictions
-from folnet.pretraining.pairs import CUTS, NO_LABEL, OBJECTIVES
+from folnet.pretraining.pairs import CUTS, NO_LABEL, OBJECTIVES, Cut, Objective
 from folnet.pretraining.python import language_reference
 from folnet.pretraining.sources import PYTHON, ArrayRecordTexts, TextFiles, open_documents
-from folnet.pretraining.windows import PACKINGS, MemoryWindows, Split, Window, Windows, make_windows, prepare
+from folnet.pretraining.windows import (
+    PACKINGS,
+    MemoryWindows,
+    Packing,
+    Split,
+    Window,
+    Windows,
+    make_windows,
+    prepare,
+)
 
 __all__ = [
     "CUTS",
@@ -39,6 +48,7 @@ __all__ = [
     "PACKINGS",
     "PYTHON",
     "ArrayRecordTexts",
+    "Cut",
     "Document",
     "Documents",
     "Listed",
@@ -46,6 +56,8 @@ __all__ = [
     "Masked",
     "Masking",
     "MemoryWindows",
+    "Objective",
+    "Packing",
     "PreparedWindows",
     "PretrainingBatch",
     "PretrainingBatches",

@@ -1,8 +1,8 @@
 """Documents to learn from, and which of them are held out.
 
-A source is a sequence of documents; any of them can be read at once, so that several processes can share the
-work, each with its own range. A line of a document is a paragraph or less: a sentence never goes on in the
-next line. Sources that read text wrapped at some column undo that.
+A source is a sequence of documents with random access, so several processes can share the work, each with its
+own range. A line of a document is at most a paragraph, so sentences never span lines. Sources that read
+wrapped text unwrap it.
 """
 
 import abc
@@ -13,45 +13,44 @@ from typing import NamedTuple, overload
 
 
 class Document(NamedTuple):
-    """A text, with a name for errors."""
+    """A text, with a name for error messages."""
 
     name: str
     text: str
 
 
 class Documents(Sequence[Document], abc.ABC):
-    """A source: documents that can be read in any order, and sent to another process."""
+    """A source: documents with random access that can be sent to another process."""
 
     name: str
-    """What the source is called in records and errors."""
+    """Name of the source in records and error messages."""
 
     @abc.abstractmethod
-    def __len__(self) -> int:
-        """Number of documents."""
+    def __len__(self) -> int: ...
 
     @abc.abstractmethod
     def _at(self, index: int) -> Document:
-        """The document at an index within range; raises ValueError, with the place, if it is damaged."""
+        """Returns the document at a valid index; raises ValueError with its place if it is damaged."""
 
     @overload
     def __getitem__(self, index: int) -> Document: ...
     @overload
     def __getitem__(self, index: slice) -> list[Document]: ...
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        """A document, or a list of some; raises IndexError if there is none, ValueError if it is damaged."""
+        """Returns a document or a list of them; raises IndexError if out of range, ValueError if damaged."""
         if isinstance(index, slice):
             return [self._at(place) for place in range(*index.indices(len(self)))]
         place = index + len(self) if index < 0 else index
         if not 0 <= place < len(self):
-            raise IndexError(f"index must be in 0 .. {len(self) - 1}, got {index}")
+            raise IndexError(f"index: got {index}, expected 0 to {len(self) - 1}")
         return self._at(place)
 
 
 class Listed(Documents):
-    """Documents in memory."""
+    """A source of documents held in memory."""
 
     def __init__(self, documents: Iterable[tuple[str, str]], name: str = "documents in memory"):
-        """Takes pairs of a name and a text."""
+        """Takes pairs of name and text."""
         self.name = name
         self._documents = [Document(*document) for document in documents]
 
@@ -63,10 +62,10 @@ class Listed(Documents):
 
 
 def is_held_out(text: str, fraction: float, *, salt: str = "") -> bool:
-    """Whether a document is one of the fraction, 0 to 1, kept from training: by its text and a salt alone.
+    """Returns whether a document belongs to the fraction (0 to 1) that is held out from training.
 
-    So the answer does not depend on where it stands, on the other documents, or on the machine; and two
-    copies of a text, be they wrapped differently, are never on both sides.
+    This depends only on its text and the salt: not on its position, other documents or the machine. Copies of
+    a text, even if wrapped differently, are on the same side.
     """
     words = " ".join(text.split()).encode("utf-8", "surrogatepass")
     person = hashlib.blake2b(salt.encode(), digest_size=16).digest()
@@ -78,13 +77,13 @@ _BLANK = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 def unwrap(text: str) -> str:
-    """Puts each paragraph of wrapped text on one line; paragraphs end at blank lines."""
+    """Joins the lines of each paragraph of wrapped text; paragraphs end at blank lines."""
     paragraphs = _BLANK.split(text.replace("\r\n", "\n"))
     return "\n".join(joined for paragraph in paragraphs if (joined := " ".join(paragraph.split())))
 
 
-# A sentence ends in a mark, perhaps with closing quotes or brackets, before a space and what can begin
-# another.
+# A sentence ends with a mark, possibly followed by closing quotes or brackets, before a space and the
+# beginning of another sentence.
 _END = re.compile(r"""[.!?…]+["'”’)\]]*(?=\s+["'“‘(\[]*[A-Z0-9À-ÖØ-Þ])|[。！？](?=\S)""")
 _ABBREVIATION = re.compile(
     "mr|mrs|ms|dr|prof|rev|hon|st|sr|jr|gen|col|capt|lt|sgt|gov|sen|rep|pres|vs|cf|ca|no|nos|vol|vols|ch|pp|p|fig|"
@@ -94,10 +93,10 @@ _ABBREVIATION = re.compile(
 
 
 def sentences(text: str) -> list[str]:
-    """Cuts a document into sentences: at the ends of lines, and behind `.`, `!` and `?` before a capital.
+    """Splits a document into sentences: at line ends, and after `.`, `!` and `?` before a capital.
 
-    Not behind an initial ("J. Chen") or the usual English abbreviations. This is a rule of thumb, as BERT's
-    was; an end that it misses makes one longer segment of two sentences, which does no harm.
+    It does not split after initials ("J. Chen") and common English abbreviations. Like BERT's, this is a
+    heuristic; a missed end merges two sentences into a longer segment, which does no harm.
     """
     found = []
     for line in text.splitlines():

@@ -1,7 +1,7 @@
-"""Masked language modelling: which tokens are to be predicted, and what is seen in their place.
+"""Masked language modelling: which tokens to predict, and what replaces them.
 
-As in BERT (Devlin et al. 2018) and FOLNet as released: 15 % of the tokens, of which 80 % are replaced by
-[MASK], 10 % by any other piece, and 10 % are left as they are.
+As in BERT (Devlin et al. 2018) and the released FOLNet, 15 % of the tokens are predicted. Of these, 80 % are
+replaced by [MASK] and 10 % by a random piece; 10 % are left unchanged.
 """
 
 import dataclasses
@@ -14,44 +14,45 @@ from folnet.settings import at_least
 from folnet.tokenization import WordPieceTokenizer
 
 MASKED, KEPT = 0.8, 0.1
-"""Of the tokens to be predicted: how many become [MASK], and how many stay; the others become any piece."""
+"""Fractions of the predicted tokens that become [MASK] and that stay; the others become a random piece."""
 
 
 def max_predictions(length: int) -> int:
-    """Places for predictions in an example of T tokens: 20 of 128 as released, and in proportion elsewhere.
+    """Returns the number of places for predictions in an example of T tokens, in proportion to 20 of 128.
 
-    The nearest whole number to 20 T / 128, at least 1. It is a bound, not an aim: 15 % of 125 tokens are 19.
+    It is 20 T / 128 rounded, at least 1; 20 of 128 are the released setting. This is a maximum, not a target:
+    15 % of 125 tokens are 19.
     """
     return max(1, round(20 * length / 128))
 
 
 class Masked(NamedTuple):
-    """What is seen and what is asked. B examples, T tokens, P places for predictions."""
+    """Masked examples and their labels. B examples, T tokens, P places for predictions."""
 
     input_ids: Int32[np.ndarray, "B T"]
     positions: Int32[np.ndarray, "B P"]
-    """Where predictions are asked for, from left to right; 0 in places that are not needed."""
+    """Positions to predict, from left to right; 0 in unused places."""
     labels: Int32[np.ndarray, "B P"]
-    """What stood there; -1 in places that are not needed."""
+    """The original tokens there; -1 in unused places."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """How tokens are chosen."""
+    """Settings of the masking, called with examples to mask."""
 
     rate: float = 0.15
-    """Part of the tokens that is to be predicted."""
+    """Fraction of the tokens to predict."""
 
     places: int = 20
-    """Predictions an example at most, P."""
+    """Maximum number of predictions per example, P."""
 
     whole_words: bool = False
-    """Whether a word is masked with all its pieces or not at all; each piece then has its own of the three
-    fates, as in BERT's later checkpoints. A word that would bring more than 15 % is passed over."""
+    """Whether to mask all pieces of a word or none. Each piece is then replaced independently, as in BERT's
+    later checkpoints. Words that would exceed the number of predictions are skipped."""
 
     def __post_init__(self):
         if not 0 < self.rate <= 1:
-            raise ValueError(f"rate must be in 0 .. 1 and above 0, got {self.rate}")
+            raise ValueError(f"rate: got {self.rate}, expected above 0 and at most 1")
         at_least(1, places=self.places)
 
     def __call__(
@@ -63,13 +64,13 @@ class Masking:
         """Masks examples.
 
         Of n tokens that are not special, round(rate * n) are chosen, at least one and at most `places`.
-        Unlike the release, [UNK] is never one of them, and what replaces a token is always a piece of text:
-        neither a special token nor one of the vocabulary's places in reserve.
+        Unlike in the released code, [UNK] is never chosen, and tokens are only replaced by [MASK] or pieces
+        of text, never by other special or reserved tokens.
 
         Args:
             ids: the examples, with special tokens.
-            draws: numbers evenly from 0 to 1: for the order in which tokens are chosen, their fates, and what
-                replaces them.
+            draws: uniform numbers in [0, 1) that decide the order in which tokens are chosen, what happens to
+                them, and their replacements.
             tokenizer: knows which ids are special and which begin a word.
         """
         rows, length = ids.shape
@@ -104,10 +105,9 @@ class Masking:
         order: Float64[np.ndarray, "B T"],
         tokenizer: WordPieceTokenizer,
     ) -> Bool[np.ndarray, "B T"]:
-        """Takes units (tokens or words) in a random order, passing over those that are too long for what is
-        left.
+        """Takes units (tokens or words) in random order, skipping those too long for the remaining number.
 
-        All examples go through their units side by side, so that the loop is one over places, not examples.
+        All examples are processed in parallel, so the loop is over positions, not examples.
         """
         rows, length = ids.shape
         begins = np.ones_like(maskable)
@@ -116,7 +116,7 @@ class Masking:
         first = np.maximum.accumulate(np.where(begins, np.arange(length), 0), axis=1)  # of the token's unit
         unit = first + np.arange(rows)[:, None] * length
         sizes = np.bincount(unit.ravel(), minlength=rows * length).reshape(rows, length)
-        candidates = np.where(begins & maskable, order, 2.0)  # above every draw: last in order
+        candidates = np.where(begins & maskable, order, 2.0)  # above every draw, so last in order
         sequence = np.argsort(candidates, axis=1)
         sizes = np.take_along_axis(sizes, sequence, axis=1)
         valid = np.take_along_axis(begins & maskable, sequence, axis=1)

@@ -1,14 +1,14 @@
-"""The reference of the Python language: half a million characters of English that every Python brings along.
+"""The reference of the Python language: half a million characters of English included with every Python.
 
-`pydoc_data.topics` is what `help("assert")` shows: the sections of the language reference as plain text. It
-is enough to see a small model learn, and needs no download. The text depends on the version of Python.
+`pydoc_data.topics`, which `help("assert")` displays, contains the sections of the language reference as plain
+text. It suffices to see a small model learn, and needs no download. The text depends on the Python version.
 """
 
 import re
 
 from folnet.pretraining.documents import Listed
 
-_RULE = re.compile(r"^\W*$|^[\s=*~^\"'+|.:-]+$")  # an underline, a table's border, a line without a word
+_RULE = re.compile(r"^\W*$|^[\s=*~^\"'+|.:-]+$")  # an underline, a table's border, a line without words
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(?=[^\s*])([^*\n]*[^\s*])\1(?![\w*])")
 _BULLET = re.compile(r"^(?:[*\u2022-]|\d+\.|\([a-z0-9]\))\s+")
 _HYPHEN = re.compile(r"[a-z]-$")
@@ -16,24 +16,23 @@ _CODE = re.compile(r"^(?:>>>|\.\.\.)(?:\s|$)|::=")
 
 
 def language_reference() -> Listed:
-    """The topics of the language reference as documents, by their names.
+    """Returns the topics of the language reference as documents, sorted by name.
 
-    What would teach a model nothing but layout is taken away: underlines of headings, borders of tables,
-    bullets, the stars of emphasis; paragraphs wrapped at column 72 become one line. Code, grammar and tables
-    keep their lines. Quotes stay: they mark code in the text.
+    Layout is removed: underlines of headings, borders of tables, bullets and emphasis. Paragraphs wrapped at
+    column 72 become one line; code, grammar and tables keep their lines. Quotes are kept, since they mark
+    code in the text.
 
-    Topics repeat each other (one on special names has the one on attribute access whole). Of paragraphs that
-    are there more than once only the first is kept, in the shorter topics before the longer ones, so that
-    what is held out is not also learned.
+    Topics repeat each other (the one on special names contains the one on attribute access). Only the first
+    copy of a repeated paragraph is kept, in the shorter topic, so that held-out text is not also learned.
 
     Raises:
-        ValueError: this Python came without it.
+        ValueError: If this Python does not include it.
     """
     try:
         from pydoc_data import topics
     except ImportError as error:
         raise ValueError(
-            "this Python came without pydoc_data, the language reference: give a folder of text instead"
+            "pydoc_data: missing in this Python, expected the language reference (use a folder of text)"
         ) from error
 
     seen: set[str] = set()
@@ -49,18 +48,16 @@ def language_reference() -> Listed:
     return Listed(sorted(documents), "the Python language reference")
 
 
-_SHORT = 40  # characters; a shorter line, "For example:", may come again
+_SHORT = 40  # characters; shorter lines, such as "For example:", may repeat
 
 
 def without_layout(text: str) -> list[str]:
-    """The paragraphs of a topic, a line each, and its lines of code, grammar and tables."""
+    """Returns the paragraphs of a topic, one per line, and its lines of code, grammar and tables."""
     return [line for block in re.split(r"\n[^\S\n]*\n", text) for line in _lines(block)]
 
 
 def _lines(block: str) -> list[str]:
-    """The lines of a block between blank lines: one, if it is a paragraph; its own, if it is code or a
-    table.
-    """
+    """Returns the lines of a block between blank lines: one for a paragraph, several for code or a table."""
     raw = [line.rstrip() for line in block.split("\n")]
     wordy = [line for line in raw if line.strip() and not _RULE.match(line)]
     if not wordy:
@@ -76,11 +73,11 @@ def _lines(block: str) -> list[str]:
         words = _BULLET.sub("", line.lstrip())
         if item or not result:
             result.append(words)
-        else:  # "built-" and "in" are one word
+        else:  # "built-" and "in" are parts of one word
             result[-1] += words if _HYPHEN.search(result[-1]) else " " + words
     return [_plain(line) for line in result]
 
 
 def _plain(line: str) -> str:
-    """A line of prose without stars of emphasis and runs of spaces."""
+    """Removes emphasis and repeated spaces from a line of prose."""
     return " ".join(_EMPHASIS.sub(r"\2", line).split())

@@ -1,4 +1,4 @@
-"""array_record files: read in any order, written whole or not at all."""
+"""array_record files: random access, and atomic writes."""
 
 import bisect
 import functools
@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 _KINDS = ("array_record", "arrayrecord")
-_OPTIONS = "group_size:8"  # compressed together; read as fast as alone, and a third smaller
+_OPTIONS = "group_size:8"  # records compressed together: as fast to read as one by one, and a third smaller
 
 
 def is_record_file(path: Path) -> bool:
-    """Whether a name is one of an array_record file, as in `name.array_record-00001-of-00004`."""
+    """Returns whether a name is that of an array_record file, such as `name.array_record-00001-of-00004`."""
     return any(kind in path.name for kind in _KINDS)
 
 
 def record_files(folder: Path, prefix: str = "") -> list[Path]:
-    """The array_record files of a folder, by name."""
+    """Returns the array_record files of a folder, sorted by name."""
     return sorted(
         file
         for file in folder.glob(f"{prefix}*")
@@ -28,28 +28,28 @@ def record_files(folder: Path, prefix: str = "") -> list[Path]:
 
 
 class Records:
-    """The records of some array_record files, one file after the other.
+    """The records of several array_record files, concatenated.
 
-    The readers belong to a process: what is sent to another one opens its own.
+    Readers belong to a process; after pickling, another process opens its own.
     """
 
     def __init__(self, files: Sequence[Path]):
-        """Counts the records; raises ValueError if a file is missing or no array_record file."""
+        """Counts the records; raises ValueError if a file is missing or not an array_record file."""
         self.files = [Path(file) for file in files]
         self.sizes: list[int] = [self._reader(number).num_records() for number in range(len(self.files))]
-        """Records of each file."""
+        """Number of records in each file."""
         self._ends: list[int] = np.cumsum(self.sizes).tolist()
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def where(self, index: int) -> str:
-        """The file and record of an index, for errors."""
+        """Returns the file and record of an index, for error messages."""
         number, place = self._place(index)
         return f"{self.files[number]}, record {place}"
 
     def read(self, indices: Sequence[int]) -> list[bytes]:
-        """Some records; raises ValueError if one cannot be read."""
+        """Reads some records; raises ValueError if one cannot be read."""
         of_file: dict[int, list[int]] = {}
         places = [self._place(index) for index in indices]
         for number, place in places:
@@ -76,23 +76,23 @@ class Records:
 
             file = self.files[number]
             if not file.is_file():
-                raise ValueError(f"{file}: there is no such file")
+                raise ValueError(f"{file}: got no such file, expected an array_record file")
             try:
                 reader = array_record_module.ArrayRecordReader(str(file))
             except (RuntimeError, ValueError) as error:
                 raise ValueError(f"{file}: not an array_record file, or damaged ({error})") from error
-            if not reader.ok():  # says nothing else about a file that was cut short
+            if not reader.ok():  # the only sign that a file is truncated
                 raise ValueError(f"{file}: not an array_record file, or damaged (it has no footer)")
             self._readers[number] = reader
         return self._readers[number]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the open files."""
+        """Excludes the open files."""
         return {key: value for key, value in self.__dict__.items() if key != "_readers"}
 
 
 def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int:
-    """Writes a file, there only when it is whole; returns how many records, without any there is none."""
+    """Writes a file atomically and returns its number of records; without records it writes no file."""
     from array_record.python import array_record_module
 
     path = Path(path)

@@ -1,4 +1,4 @@
-"""Documents in files: text, array_record, and what lies at a place on disk."""
+"""Documents in files: plain text, array_record, or whichever of these a path contains."""
 
 import bisect
 import os
@@ -11,38 +11,38 @@ from folnet.pretraining.python import language_reference
 from folnet.pretraining.records import Records, is_record_file, record_files
 
 PYTHON = "python"
-"""Says "the language reference" where a path is expected."""
+"""Name of the language reference, accepted in place of a path."""
 
 
 class TextFiles(Documents):
-    """UTF-8 text: a document is a file, or what stands between blank lines of a file.
+    """UTF-8 text, with one document per file or per block between blank lines.
 
-    Files with a document each may be wrapped at some column, as books are. With blank lines between
-    documents a line is a paragraph or a sentence, as in the files that BERT's own programs read.
+    Files with one document each may be wrapped, as books are. In files with blank lines between documents, a
+    line is a paragraph or a sentence, as in the input of BERT's own programs.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, blank_lines: bool = False):
-        """Finds the documents; reads the files once only if they have several.
+        """Finds the documents; reads the files once if `blank_lines` is set.
 
         Args:
-            path: a file, or a folder in which all files `*.txt` count, those of subfolders too.
-            blank_lines: whether blank lines stand between documents; otherwise a file is one, and blank lines
-                stand between its paragraphs.
+            path: a file, or a folder whose files `*.txt` are read, including those in subfolders.
+            blank_lines: whether blank lines separate documents; otherwise each file is a document, and blank
+                lines separate paragraphs.
 
         Raises:
-            ValueError: nothing is there.
+            ValueError: If there are no such files, or they are empty.
         """
         path = Path(path).expanduser()
         self.files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
         if not self.files or not self.files[0].is_file():
-            raise ValueError(f"path must be a text file or a folder with files *.txt, got {path}")
+            raise ValueError(f"path: got {path}, expected a text file or a folder with files *.txt")
         self.name = str(path)
         self._blank_lines = blank_lines
         self._spans = [_spans(file) for file in self.files] if blank_lines else None
         counts = [1] * len(self.files) if self._spans is None else [len(spans) for spans in self._spans]
         self._ends = np.cumsum(counts).tolist()
         if not len(self):
-            raise ValueError(f"path must have some text, {path} is empty")
+            raise ValueError(f"path: got {path}, which is empty, expected some text")
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -58,7 +58,7 @@ class TextFiles(Documents):
 
 
 def _spans(file: Path) -> np.ndarray:
-    """Where the documents of a file begin and end, in bytes [N, 2]; a large file is not taken into memory."""
+    """Returns the bounds of a file's documents in bytes, [N, 2], reading it line by line."""
     spans, position, inside = [], 0, False
     with open(file, "rb") as lines:
         for line in lines:
@@ -86,14 +86,14 @@ def _text(file: Path, start: int, end: int | None) -> str:
 
 
 class ArrayRecordTexts(Documents):
-    """array_record files with a text in each record, as UTF-8."""
+    """array_record files with one UTF-8 text per record."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Finds a file, or those of a folder; raises ValueError if none is there, or one is damaged."""
+        """Opens a file or those of a folder; raises ValueError if there are none or one is damaged."""
         path = Path(path).expanduser()
         self.files = record_files(path) if path.is_dir() else [path]
         if not self.files:
-            raise ValueError(f"path must be an array_record file or a folder with some, got {path}")
+            raise ValueError(f"path: got {path}, expected an array_record file or a folder with some")
         self.name = str(path)
         self._records = Records(self.files)
 
@@ -116,19 +116,19 @@ def open_documents(
     feature: str = "text",
     blank_lines: bool | None = None,
 ) -> Documents:
-    """The documents at a place, by what lies there.
+    """Opens the documents at a path, choosing the reader by its contents.
 
     Args:
-        source: `python` (the language reference); a folder that TensorFlow Datasets has prepared, such as
+        source: `python` (the language reference); a folder prepared by TensorFlow Datasets, such as
             `tensorflow_datasets/wikipedia/20230601.en/1.0.0`; a folder with array_record files, or one of
-            them; a folder with files `*.txt`; or one file.
-        split: of a prepared data set.
-        feature: of a prepared data set, which one is the text.
-        blank_lines: whether blank lines of text files stand between documents; by default so if it is one
+            them; a folder with files `*.txt`; or a single text file.
+        split: split of a prepared data set.
+        feature: name of the text in a prepared data set.
+        blank_lines: whether blank lines separate the documents of text files; by default True for a single
             file.
 
     Raises:
-        ValueError: it is nothing of that.
+        ValueError: If the path contains none of these.
     """
     if source == PYTHON:
         return language_reference()
@@ -141,7 +141,7 @@ def open_documents(
         if versions := [*path.glob("*/dataset_info.json"), *path.glob("*/*/dataset_info.json")]:
             listed = ", ".join(sorted(str(version.parent.relative_to(path)) for version in versions)[:5])
             raise ValueError(
-                f"source must be one version of a prepared data set, got {path}, which has {listed}"
+                f"source: got {path}, which has {listed}, expected one version of a prepared data set"
             )
         if record_files(path):
             return ArrayRecordTexts(path)
@@ -149,5 +149,5 @@ def open_documents(
     if path.is_file() and is_record_file(path):
         return ArrayRecordTexts(path)
     if not path.is_file():
-        raise ValueError(f"source must be {PYTHON!r}, a folder or a file, got {path}: nothing is there")
+        raise ValueError(f"source: got {path}, which does not exist, expected {PYTHON!r}, a folder or a file")
     return TextFiles(path, blank_lines=blank_lines is None or blank_lines)

@@ -1,4 +1,4 @@
-"""Documents of a data set prepared by TensorFlow Datasets, such as `wikipedia`, read without TensorFlow."""
+"""Documents from a data set prepared by TensorFlow Datasets, such as `wikipedia`, read without TensorFlow."""
 
 import os
 from pathlib import Path
@@ -8,30 +8,33 @@ from folnet.pretraining.documents import Document, Documents
 
 
 class TFDSDocuments(Documents):
-    """One split of a prepared data set that has a text in each example.
+    """One split of a prepared data set with a text in each example.
 
     Prepare it once, where TensorFlow is installed: `tfds build wikipedia/20230601.en
     --file_format=array_record`.
     """
 
     def __init__(self, directory: str | os.PathLike[str], split: str = "train", feature: str = "text"):
-        """Opens a split, "train" or "train[:1000]", of the version in a folder with `dataset_info.json`.
+        """Opens a split, such as "train" or "train[:1000]", of the version in a folder.
 
-        `feature` is the name of the text; a feature `title`, if there is one, names the document.
+        The folder contains `dataset_info.json`.
+
+        `feature` names the text; a feature `title`, if present, names the document in errors.
 
         Raises:
-            ValueError: it is damaged, not prepared as array_record, or has no such split or no such text.
+            ValueError: If the data set is damaged, is not in the array_record format, or lacks the split or
+                the feature.
         """
         self._directory, self._feature = Path(directory).expanduser(), feature
         self.name = f"{self._directory}, {split}"
         if not (self._directory / "dataset_info.json").is_file():
             raise ValueError(
-                f"directory must have dataset_info.json of a prepared data set, got {self._directory}"
+                f"directory: got {self._directory}, expected a prepared data set with dataset_info.json"
             )
         self._records, features = open_split(self._directory, split)
         if feature not in features:
             have = ", ".join(features) or "none"
-            raise ValueError(f"feature must be one of those of {self._directory} ({have}), got {feature!r}")
+            raise ValueError(f"feature: got {feature!r}, expected one of those of {self._directory}: {have}")
 
     def __len__(self) -> int:
         return len(self._records)
@@ -42,11 +45,11 @@ class TFDSDocuments(Documents):
             record = self._records[index]
         data = record[self._feature]
         if not isinstance(data, bytes):
-            raise ValueError(f"{where}: {self._feature} is not a text but {type(data).__name__}")
+            raise ValueError(f"{where}: got {type(data).__name__} for {self._feature}, expected a text")
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{where}: {self._feature} is not UTF-8 ({error})") from error
+            raise ValueError(f"{where}: {self._feature}: not UTF-8 ({error})") from error
         title = record.get("title", b"")
         if isinstance(title, bytes) and title:
             where += f" ({title.decode('utf-8', 'replace')})"

@@ -1,14 +1,14 @@
-"""Documents to windows: runs of tokens that fill an example, before anything random is done to them.
+"""Windows over documents: runs of tokens that fill an example, before anything random is applied.
 
-A window is what is prepared once. Where it is cut in two, what follows it, whether the halves are swapped and
-which tokens are masked is drawn when it is used, anew in each epoch.
+Windows are prepared once. Where to split a window, what follows it, whether to swap its halves and which
+tokens to mask is drawn when it is used, anew in each epoch.
 """
 
 import abc
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Bool, UInt16
@@ -16,67 +16,68 @@ from jaxtyping import Bool, UInt16
 from folnet.pretraining.documents import Document, is_held_out, sentences
 from folnet.tokenization import WordPieceTokenizer
 
-PACKINGS = ("document", "sentences", "corpus")
+Packing = Literal["document", "sentences", "corpus"]
 """How windows are filled.
 
-- `document`: full windows of one document; a sentence that does not fit goes on in the next one; only a
+- `document`: full windows of one document; a sentence that does not fit continues in the next window. Only a
   document's last window is shorter.
-- `sentences`: whole sentences of one document, as many as fit; the rest will be padding. Only a sentence
-  longer than a window is cut.
-- `corpus`: documents run on one after the other, [SEP] between them, and every window is full: no padding.
+- `sentences`: as many whole sentences of one document as fit; the rest becomes padding. Only a sentence
+  longer than a window is split.
+- `corpus`: documents are concatenated, separated by [SEP], and every window is full, without padding.
 """
 
-SPECIAL = 3
-"""Special tokens of an example, for which a window leaves room: [CLS] and two [SEP]."""
+PACKINGS: tuple[Packing, ...] = get_args(Packing)
 
-_SENTENCES = 1024  # tokenized at once: a document may be a library
+SPECIAL = 3
+"""Number of special tokens in an example for which a window leaves room: [CLS] and two [SEP]."""
+
+_SENTENCES = 1024  # sentences tokenized at a time, since a document may be huge
 
 MAX_VOCABULARY = 2**16
-"""Windows keep ids in two bytes."""
+"""Windows store ids in two bytes."""
 
 
 class Window(NamedTuple):
-    """Consecutive tokens. N of them, S sentences begin among them."""
+    """N consecutive tokens, among which S sentences begin."""
 
     tokens: UInt16[np.ndarray, "N"]
-    """Ids; without special tokens, but for the [SEP] between documents and [UNK]."""
+    """Ids, without special tokens other than [UNK] and, between documents, [SEP]."""
 
     starts: UInt16[np.ndarray, "S"]
-    """Where sentences begin; the first need not be 0."""
+    """Indices at which sentences begin; the first need not be 0."""
 
     place: int
-    """Which of its document's windows it is; they stand one after the other."""
+    """Index among its document's windows, which are stored consecutively."""
 
     count: int
-    """How many windows its document has; 0 if it may have parts of several documents."""
+    """Number of windows of its document; 0 if it may contain parts of several documents."""
 
 
 class Windows(abc.ABC):
-    """Windows that can be read in any order."""
+    """A sequence of windows with random access."""
 
     room: int
-    """Tokens of the longest possible one."""
+    """Maximum number of tokens in a window."""
 
     packing: str
-    """How they were filled; one of `PACKINGS`."""
+    """How the windows were filled, one of `PACKINGS` (from a file, so not checked)."""
 
     vocabulary: str
-    """The `fingerprint` of the tokenizer that made the tokens."""
+    """The `fingerprint` of the tokenizer that produced the tokens."""
 
     @abc.abstractmethod
-    def __len__(self) -> int:
-        """Number of windows."""
+    def __len__(self) -> int: ...
 
     @abc.abstractmethod
     def take(self, indices: Sequence[int]) -> list[Window]:
-        """Some of them; raises ValueError if one is damaged: the file, the record and what is wrong."""
+        """Reads some windows; raises ValueError with file, record and problem if one is damaged."""
 
 
 class MemoryWindows(Windows):
-    """Windows in memory, in a few arrays."""
+    """Windows in memory, stored in a few arrays."""
 
-    def __init__(self, windows: Iterable[Window], *, room: int, packing: str, vocabulary: str):
-        """Takes them, all of a document together and in their order."""
+    def __init__(self, windows: Iterable[Window], *, room: int, packing: Packing, vocabulary: str):
+        """Takes windows in order, those of each document together."""
         self.room, self.packing, self.vocabulary = room, packing, vocabulary
         tokens, starts, places = [np.zeros(0, np.uint16)], [np.zeros(0, np.uint16)], []
         for window in windows:
@@ -93,7 +94,7 @@ class MemoryWindows(Windows):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all windows."""
+        """Number of tokens in all windows."""
         return len(self._tokens)
 
     def take(self, indices: Sequence[int]) -> list[Window]:
@@ -107,17 +108,17 @@ class MemoryWindows(Windows):
 
 
 def check_packing(packing: str, length: int, short_fraction: float, vocab_size: int) -> None:
-    """Raises ValueError, with what was expected, for wrong arguments of `make_windows`."""
+    """Raises ValueError for wrong arguments of `make_windows`."""
     if packing not in PACKINGS:
-        raise ValueError(f"packing must be one of {', '.join(PACKINGS)}, got {packing!r}")
+        raise ValueError(f"packing: got {packing!r}, expected one of {', '.join(map(repr, PACKINGS))}")
     if not SPECIAL + 2 <= length < 2**16:
-        raise ValueError(f"length must be in {SPECIAL + 2} .. {2**16 - 1} tokens, got {length}")
+        raise ValueError(f"length: got {length}, expected {SPECIAL + 2} to {2**16 - 1} tokens")
     if not 0 <= short_fraction <= 1:
-        raise ValueError(f"short_fraction must be in 0 .. 1, got {short_fraction}")
+        raise ValueError(f"short_fraction: got {short_fraction}, expected 0 to 1")
     if short_fraction and packing == "corpus":
-        raise ValueError("short_fraction must be 0 where packing is 'corpus', whose windows are all full")
+        raise ValueError(f"short_fraction: got {short_fraction}, expected 0 (packing 'corpus' fills windows)")
     if vocab_size > MAX_VOCABULARY:
-        raise ValueError(f"tokenizer must have at most {MAX_VOCABULARY} pieces, got {vocab_size}")
+        raise ValueError(f"tokenizer: got {vocab_size} pieces, expected at most {MAX_VOCABULARY}")
 
 
 def make_windows(
@@ -125,26 +126,26 @@ def make_windows(
     tokenizer: WordPieceTokenizer,
     *,
     length: int = 128,
-    packing: str = "document",
+    packing: Packing = "document",
     short_fraction: float = 0.0,
     seed: int = 0,
 ) -> Iterator[Window]:
-    """Cuts documents into windows.
+    """Splits documents into windows.
 
     Args:
         documents: the texts.
-        tokenizer: makes tokens of them.
-        length: tokens of an example with its special tokens, T; a window has at most T - 3.
-        packing: see `PACKINGS`.
-        short_fraction: of the windows, how many are made shorter, of a length drawn evenly, as BERT's are in
-            one case of ten; a function of the seed and the text.
-        seed: of those.
+        tokenizer: tokenizes them.
+        length: T, the number of tokens in an example with its special tokens; a window has at most T - 3.
+        packing: see `Packing`.
+        short_fraction: fraction of windows with a shorter, uniformly drawn length (one in ten for BERT); a
+            function of the seed and the text.
+        seed: seed of these lengths.
 
     Yields:
-        The windows, all of a document together. A rest of a single token is dropped.
+        The windows, those of each document together. A remainder of a single token is dropped.
 
     Raises:
-        ValueError: an argument is wrong.
+        ValueError: If an argument is wrong.
     """
     check_packing(packing, length, short_fraction, tokenizer.vocab_size)
     room = length - SPECIAL
@@ -175,7 +176,7 @@ def make_windows(
 def tokenize_document(
     text: str, tokenizer: WordPieceTokenizer
 ) -> tuple[UInt16[np.ndarray, "N"], Bool[np.ndarray, "N"]]:
-    """A document's tokens, and whether a sentence begins at each."""
+    """Returns a document's tokens, and whether a sentence begins at each."""
     tokens, sizes = [np.zeros(0, np.uint16)], [0]
     for part in itertools.batched(sentences(text), _SENTENCES):
         rows = [row for row in tokenizer.ids(part) if row]
@@ -188,7 +189,7 @@ def tokenize_document(
 
 
 def _running_on(documents: Iterable[Document], tokenizer: WordPieceTokenizer, room: int) -> Iterator[Window]:
-    """Full windows across documents; the last may be shorter."""
+    """Yields full windows across documents; the last may be shorter."""
     separator = np.asarray([tokenizer.sep_id], np.uint16), np.zeros(1, bool)
     tokens, begins = np.zeros(0, np.uint16), np.zeros(0, bool)
     for document in documents:
@@ -211,7 +212,7 @@ def _starts(begins: Bool[np.ndarray, "N"]) -> UInt16[np.ndarray, "S"]:
 
 
 class Split(NamedTuple):
-    """Windows to learn from, and windows of other documents to measure with."""
+    """Windows to train on, and windows of other documents to measure with."""
 
     train: MemoryWindows
     held_out: MemoryWindows
@@ -222,21 +223,21 @@ def prepare(
     tokenizer: WordPieceTokenizer,
     *,
     length: int = 128,
-    packing: str = "document",
+    packing: Packing = "document",
     short_fraction: float = 0.0,
     held_out: float = 0.05,
     seed: int = 0,
 ) -> Split:
-    """Makes windows of documents in memory, for what fits there (a million tokens take two megabytes).
+    """Makes windows of documents in memory (a million tokens take two megabytes).
 
-    `held_out` is how many of the documents are kept from training (see `is_held_out`); the other arguments
+    `held_out` is the fraction of documents to hold out from training (see `is_held_out`); the other arguments
     are those of `make_windows`.
 
     Raises:
-        ValueError: an argument is wrong, or no document is left to train on.
+        ValueError: If an argument is wrong, or no document is left to train on.
     """
     if not 0 <= held_out < 1:
-        raise ValueError(f"held_out must be a fraction in 0 .. 1, got {held_out}")
+        raise ValueError(f"held_out: got {held_out}, expected at least 0 and below 1")
     parts: tuple[list[Document], list[Document]] = ([], [])
     for document in documents:
         parts[is_held_out(document.text, held_out)].append(document)
@@ -244,5 +245,5 @@ def prepare(
     kept = {"room": length - SPECIAL, "packing": packing, "vocabulary": tokenizer.fingerprint}
     made = [MemoryWindows(make_windows(part, tokenizer, **how), **kept) for part in parts]
     if not len(made[0]):
-        raise ValueError(f"documents must have some text to train on, got {len(parts[0])} documents for that")
+        raise ValueError(f"documents: got {len(parts[0])} to train on, without text; expected some text")
     return Split(*made)

@@ -1,15 +1,15 @@
 """The tasks of the paper's evaluation: GLUE, SQuAD 2.0, FOLIO, CLUTRR (Section 4, Appendices B and C).
 
     task = tasks.TASKS["rte"]
-    task.check("data", ["train", "validation"])     # what is missing and how to get it
+    task.check("data", ["train", "validation"])     # reports missing files and how to get them
     train = task.examples("data", "train")
     features = task.features(train, tokenizer)       # arrays of fixed shape, T as in Table 9
 
-Each reads its data set's own files from a directory and, where TensorFlow Datasets has it (GLUE, SQuAD 2.0),
-a prepared copy. Nothing is downloaded; `task.download` says how.
+Each task reads its data set's own files from a directory or, where TensorFlow Datasets provides it (GLUE,
+SQuAD 2.0), a prepared copy. Nothing is downloaded; `task.download` gives the commands.
 
-`interface` is what they share, `glue`, `folio`, `clutrr` and `squad` read the files,
-`metrics` and `squad_metrics` score, `prompts` asks a language model without any training.
+`interface` is common to all tasks; `glue`, `folio`, `clutrr` and `squad` read the files; `metrics` and
+`squad_metrics` compute scores; `prompts` evaluates a language model without training.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ from folnet.tasks.squad_features import SpanFeatures
 from folnet.tasks.squad_questions import Gold, Question
 
 SEQUENCE_TASKS: Mapping[str, SequenceTask] = {task.name: task for task in (*GLUE, FOLIO, *CLUTRR)}
-"""Those that put one or two texts into a class or give them a number, by name."""
+"""Tasks that classify one or two texts or predict a number for them, by name."""
 
 TASKS: Mapping[str, Task[Any, Any]] = {**SEQUENCE_TASKS, SQUAD.name: SQUAD}
-"""All of them, by name."""
+"""All tasks, by name."""
 
 __all__ = [
     "CLUTRR",
@@ -70,7 +70,7 @@ __all__ = [
 
 
 def open_task(name: str) -> Task[Any, Any]:
-    """A task by its name; raises ValueError if there is no such task: which there are."""
+    """Returns a task by its name; raises ValueError listing the names if there is no such task."""
     if name not in TASKS:
-        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {name!r}")
+        raise ValueError(f"task: got {name!r}, expected one of {', '.join(map(repr, TASKS))}")
     return TASKS[name]

@@ -1,16 +1,17 @@
-"""CLUTRR (Sinha et al. 2019): who is whom to whom in a family, from a story (Appendix C, Figure 5).
+"""CLUTRR (Sinha et al. 2019): how two people in a family are related, from a story (Appendix C, Figure 5).
 
-Trained on chains of 2 and 3 relations, or of 2, 3 and 4, and tested on 2 to 10; the story and the question
-are a pair of sequences, and names are words like others.
+Models are trained on chains of 2 and 3 relations, or of 2, 3 and 4, and tested on 2 to 10. Story and question
+are a pair of sequences, and names are ordinary words.
 
-The data is published twice: by its authors as `1.2,1.3_train.csv` and `1.2_test.csv` to `1.10_test.csv`,
-without a validation split, and in the form of Hugging Face's copy, `train.csv`, `validation.csv` and
-`test.csv`, whose `target` is a number and whose training rows are the authors', parted. It is CC BY-NC.
+The data is published in two forms. The authors' has `1.2,1.3_train.csv` and `1.2_test.csv` to
+`1.10_test.csv`, without a validation split. Hugging Face's copy has `train.csv`, `validation.csv` and
+`test.csv`; its `target` is a number, and its training and validation rows are the authors' training rows. The
+license is CC BY-NC.
 
-Neither has a question in words (the column `text_query` is empty). The paper does not say what it took; the
-program that was released with it takes both columns as they are, with brackets around the story's names and
-a query such as ('Jason', 'Lewis'): that is `released`. Otherwise brackets are taken off, and `question`,
-which is ours, is asked.
+Neither has a question in words (the column `text_query` is empty), and the paper does not say which it used.
+The program released with the paper uses both columns unchanged, with brackets around the story's names and a
+query such as ('Jason', 'Lewis'); `released` does the same. Otherwise brackets are removed and our own
+`question` is asked.
 """
 
 import ast
@@ -48,10 +49,10 @@ RELATIONS = (
     "wife",
     "sister-in-law",
 )
-"""By their numbers in Hugging Face's copy."""
+"""Relations, in the order of their numbers in Hugging Face's copy."""
 
 TEST_LENGTHS = range(2, 11)
-"""Relations in a test chain."""
+"""Numbers of relations in test chains."""
 
 _TASK = re.compile(r"task_\d+\.(\d+)")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
@@ -61,21 +62,21 @@ _ORIGINAL = "https://drive.google.com/file/d/1SEq_e1IVCDDzsBIBhoUQ5pOVH5kxRoZF/v
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClutrrTask(SequenceTask):
-    """One of the two settings of Figure 5."""
+    """One of the two settings in Figure 5."""
 
     lengths: tuple[int, ...]
-    """Relations in the chains trained on."""
+    """Numbers of relations in the training chains."""
     folder: str
-    """Of Hugging Face's copy."""
+    """Folder of Hugging Face's copy."""
     original: str
-    """Of the authors' archive."""
+    """Folder in the authors' archive."""
     question: str = "How is {second} related to {first}?"
-    """The second sequence. The answer to (Jason, Lewis) is grandson if Lewis is Jason's grandson."""
+    """The second sequence. The answer for (Jason, Lewis) is grandson if Lewis is Jason's grandson."""
     released: bool = False
-    """Whether story and query stay as they stand in the file."""
+    """Whether to use story and query exactly as in the file."""
 
     def find(self, directory: Path, split: str) -> tuple[Path, ...] | None:
-        """The file of a split; the authors' test split is nine of them."""
+        """Returns the files of a split: one, or nine for the authors' test split."""
         for folder in (directory / self.folder, directory / self.original, directory):
             if (path := folder / f"{split}.csv").is_file():
                 return (path,)
@@ -85,7 +86,7 @@ class ClutrrTask(SequenceTask):
         return None
 
     def _originals(self, split: str) -> list[str]:
-        """The authors' names of a split's files."""
+        """Returns the authors' names for a split's files."""
         match split:
             case "train":
                 return [",".join(f"1.{length}" for length in self.lengths) + "_train.csv"]
@@ -94,38 +95,38 @@ class ClutrrTask(SequenceTask):
         return []
 
     def looked_for(self, split: str) -> str:
-        """Both names."""
+        """Returns the names of the split's files in both forms."""
         names = [f"{self.folder}/{split}.csv"]
         if originals := self._originals(split):
             names.append(f"{self.original}/{originals[0]}" + (" ..." if len(originals) > 1 else ""))
         return " or ".join(names)
 
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
-        """Reads a split; see `SequenceTask`. An example's group is "k=..", the relations in its chain."""
+        """Reads a split; see `SequenceTask`. An example's group is "k=..", the number of relations."""
         paths = self.place(directory, split)
         lengths = TEST_LENGTHS if split == "test" else self.lengths
         rows = [row for path in paths for row in self._rows(path, lengths)]
         if not rows:
-            raise damaged(paths[0], 1, "there is no row")
-        # The authors' files each count their rows from 0.
+            raise damaged(paths[0], 1, "got no rows, expected at least one")
+        # Each of the authors' files numbers its rows from 0.
         return Examples([row._replace(index=str(place)) for place, row in enumerate(rows)])
 
     def _rows(self, path: Path, lengths: Sequence[int]) -> Iterator[Example]:
-        # Here quotes do quote, and a quoted story may have a line end in it.
+        # These files use quotes, and a quoted story may contain a line break.
         reader = csv.DictReader(io.StringIO(text_of(path), newline=""), strict=True)
         header = reader.fieldnames or ()
         answer = "target_text" if "target_text" in header else "target"
         if missing := [name for name in ("story", "query", answer, "task_name") if name not in header]:
-            raise damaged(path, 1, f"the header is {list(header)}, expected one with {', '.join(missing)}")
+            raise damaged(path, 1, f"got the header {list(header)}, expected one with {', '.join(missing)}")
         line = 1
         try:
             while True:
-                # A row may have several lines; named is the one that it begins with.
+                # A row may span several lines; errors name its first line.
                 line = reader.line_num + 1
                 if (row := next(reader, None)) is None:
                     return
                 if None in row or None in row.values():
-                    raise damaged(path, line, f"not {len(header)} columns as in the header")
+                    raise damaged(path, line, f"got another number of columns, expected {len(header)}")
                 yield self._example(path, line, row, row[answer], lengths)
         except csv.Error as error:
             raise damaged(path, line, f"not CSV ({error})") from error
@@ -134,17 +135,21 @@ class ClutrrTask(SequenceTask):
         self, path: Path, line: int, row: Mapping[str, str], relation: str, lengths: Sequence[int]
     ) -> Example:
         if relation not in RELATIONS:
-            raise damaged(path, line, f"the relation is {relation!r}, expected one of {', '.join(RELATIONS)}")
+            raise damaged(
+                path, line, f"got the relation {relation!r}, expected one of {', '.join(RELATIONS)}"
+            )
         if (names := _names(row["query"])) is None:
-            raise damaged(path, line, f"the query is {row['query']!r}, expected ('name', 'name')")
+            raise damaged(path, line, f"got the query {row['query']!r}, expected ('name', 'name')")
         if (task := _TASK.fullmatch(row["task_name"].strip())) is None:
-            raise damaged(path, line, f"the task is {row['task_name']!r}, expected task_1.2 or the like")
+            raise damaged(path, line, f"got the task {row['task_name']!r}, expected task_1.2 or similar")
         if int(task[1]) not in lengths:
             wanted = ", ".join(map(str, lengths))
-            raise damaged(path, line, f"a chain of {task[1]} relations, expected {wanted} for {self.name}")
+            raise damaged(
+                path, line, f"got a chain of {task[1]} relations, expected {wanted} for {self.name}"
+            )
         story = _BRACKETS.sub(r"\1", row["story"]).strip()
         if not story:
-            raise damaged(path, line, "the story is empty")
+            raise damaged(path, line, "empty story")
         question = self.question.format(first=names[0], second=names[1])
         if self.released:
             story, question = row["story"].strip(), row["query"].strip()
@@ -152,7 +157,7 @@ class ClutrrTask(SequenceTask):
 
 
 def _names(query: str) -> tuple[str, str] | None:
-    """The two names of a query, which is written as Python writes a tuple of them."""
+    """Returns the two names of a query, which is written as a Python tuple; None if it is malformed."""
     try:
         found = ast.literal_eval(query.strip())
     except (SyntaxError, ValueError):
@@ -170,7 +175,7 @@ def _clutrr(name: str, lengths: tuple[int, ...], folder: str, original: str) -> 
         splits=("train", "validation", "test"),
         classes=RELATIONS,
         metrics=("accuracy",),
-        # The paper does not say; the longest test story has 197 words and signs.
+        # The paper does not give it; the longest test story has 197 words and punctuation marks.
         max_length=256,
         download=f"mkdir -p {folder} && cd {folder} && curl -L --remote-name-all {files} "
         f"(CC BY-NC 4.0); or {original}/ of the authors' archive, {_ORIGINAL}",
@@ -184,4 +189,4 @@ CLUTRR: tuple[ClutrrTask, ...] = (
     _clutrr("clutrr23", (2, 3), "gen_train23_test2to10", "data_089907f8"),
     _clutrr("clutrr234", (2, 3, 4), "gen_train234_test2to10", "data_db9b8f04"),
 )
-"""The two halves of Figure 5."""
+"""The two settings of Figure 5."""

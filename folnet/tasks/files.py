@@ -1,4 +1,4 @@
-"""Files of tasks: lines with numbers, errors that name both, predictions written whole or not at all."""
+"""Files of tasks: numbered lines, errors that name file and line, and predictions written atomically."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,12 @@ HEADER = ("index", "prediction")
 
 
 def damaged(path: Path, line: int, problem: str) -> ValueError:
-    """The error for a row that cannot be read."""
+    """Returns the error for a row that cannot be read."""
     return ValueError(f"{path}, line {line}: {problem}")
 
 
 def text_of(path: Path) -> str:
-    """The text of a file without a byte order mark; raises ValueError, with the line, if it is not UTF-8."""
+    """Returns a file's text without a byte order mark; raises ValueError with the line if it is not UTF-8."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -32,10 +32,10 @@ def text_of(path: Path) -> str:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a file; line n is at place n - 1; raises as `text_of` does.
+    """Returns the lines of a file, line n at index n - 1; raises like `text_of`.
 
-    Only a line feed ends a line: sentences of these data sets have characters, such as U+0085 or U+2028,
-    that `str.splitlines` would take for ends.
+    Only a line feed ends a line: sentences of these data sets contain characters such as U+0085 or U+2028, at
+    which `str.splitlines` would split.
     """
     lines = text_of(path).split("\n")
     if not lines[-1]:
@@ -44,38 +44,38 @@ def lines_of(path: Path) -> list[str]:
 
 
 class Table(NamedTuple):
-    """A table whose columns are separated by tabs."""
+    """A table with tab-separated columns."""
 
     names: list[str]
-    """Of the columns."""
+    """Names of the columns."""
     rows: list[tuple[int, list[str]]]
-    """Line number and fields of each; they may be more or fewer than the names."""
+    """Line number and fields of each row; the number of fields may differ from that of the names."""
 
 
 def tab_separated(path: Path, names: Sequence[str] | None = None) -> Table:
-    """Reads a table, with the columns' names if its first line does not have them; raises as `text_of` does.
+    """Reads a table; `names` are the columns' if the first line is not a header. Raises like `text_of`.
 
-    A quote is a character like any other.
+    Quotes are ordinary characters.
     """
     rows = [(number, line.split("\t")) for number, line in enumerate(lines_of(path), start=1)]
     return Table(rows[0][1], rows[1:]) if names is None else Table(list(names), rows)
 
 
 def write_predictions(path: str | os.PathLike[str], rows: Iterable[tuple[str, str]]) -> Path:
-    """Writes a table of predictions as GLUE's server reads it: `index` and `prediction`, a tab between."""
+    """Writes predictions in the format of GLUE's server: `index` and `prediction`, separated by a tab."""
     return write_whole(path, "".join("\t".join(row) + "\n" for row in (HEADER, *rows)))
 
 
 def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads such a table again; raises ValueError, with the line, if it is none or an index is repeated."""
+    """Reads such a table; raises ValueError with the line if it is malformed or repeats an index."""
     path, found = Path(path).expanduser(), {}
     table = tab_separated(path)
     if tuple(table.names) != HEADER:
-        raise damaged(path, 1, f"the header is {table.names}, expected {list(HEADER)}")
+        raise damaged(path, 1, f"got the header {table.names}, expected {list(HEADER)}")
     for number, fields in table.rows:
         if len(fields) != len(HEADER):
-            raise damaged(path, number, f"{len(fields)} fields, expected {len(HEADER)}")
+            raise damaged(path, number, f"got {len(fields)} fields, expected {len(HEADER)}")
         if fields[0] in found:
-            raise damaged(path, number, f"index {fields[0]} is there twice")
+            raise damaged(path, number, f"duplicate index {fields[0]}")
         found[fields[0]] = fields[1]
     return found

@@ -1,9 +1,9 @@
-"""FOLIO (Han et al. 2022): does a conclusion follow from premises? True, False or Unknown.
+"""FOLIO (Han et al. 2022): whether a conclusion follows from premises: True, False or Unknown.
 
-As in Appendix B.1 the premises are one sequence and the conclusion is the other, at 512 tokens. There are two
-releases: v0.0, which the paper used (1,004 and 204 examples; a test set is not published), with the premises
-as a list, and v2, with the premises in one string, a line each. The third class is Unknown in one file of
-v0.0 and Uncertain in the others.
+As in Appendix B.1, the premises are one sequence and the conclusion the other, with 512 tokens. There are two
+releases. v0.0, which the paper used (1,004 and 204 examples, no published test set), has the premises as a
+list; v2 has them in a string, one per line. The third class is called Unknown in one file of v0.0 and
+Uncertain in the others.
 """
 
 import dataclasses
@@ -25,20 +25,20 @@ _RAW = "https://raw.githubusercontent.com/Yale-LILY/FOLIO/main/data/v0.0"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FolioTask(SequenceTask):
-    """The natural-language half of it; the formulas are not read."""
+    """The natural-language part of FOLIO; the formulas are not read."""
 
     def find(self, directory: Path, split: str) -> Path | None:
-        """The file of a split: v0.0 before v2, as is or in the folders of a clone."""
+        """Returns the file of a split: v0.0 before v2, in the directory or in the folders of a clone."""
         folders = ("", "FOLIO", "data/v0.0", "FOLIO/data/v0.0")
         paths = (directory / folder / name for folder in folders for name in _FILES[split])
         return next((path for path in paths if path.is_file()), None)
 
     def looked_for(self, split: str) -> str:
-        """The file's two names."""
+        """Returns the two possible names of the file."""
         return " or ".join(_FILES[split])
 
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
-        """Reads a split; see `SequenceTask`. Blank premises, which v0.0 has some of, are left out."""
+        """Reads a split; see `SequenceTask`. Blank premises, which occur in v0.0, are left out."""
         path = self.place(directory, split)
         rows = [
             self._example(path, number, line) for number, line in enumerate(lines_of(path), start=1) if line
@@ -51,22 +51,23 @@ class FolioTask(SequenceTask):
         except json.JSONDecodeError as error:
             raise damaged(path, number, f"not JSON ({error})") from error
         if not isinstance(record, dict):
-            raise damaged(path, number, f"not an object but {type(record).__name__}")
+            raise damaged(path, number, f"got {type(record).__name__}, expected an object")
         if missing := [name for name in ("premises", "conclusion", "label") if name not in record]:
-            raise damaged(path, number, f"there is no {missing[0]!r}")
+            raise damaged(path, number, f"missing {missing[0]!r}")
         premises = record["premises"]
         premises = premises.split("\n") if isinstance(premises, str) else premises
         texts = [*premises, record["conclusion"]] if isinstance(premises, list) else [None]
         if not all(isinstance(text, str) for text in texts):
             raise damaged(
-                path, number, "premises must be a list of texts or a text, and the conclusion a text"
+                path, number, "expected premises as a list of texts or a text, and the conclusion as a text"
             )
         premises = [premise.strip() for premise in premises if premise.strip()]
         conclusion = record["conclusion"].strip()
         if not premises or not conclusion:
-            raise damaged(path, number, "there is no premise" if conclusion else "the conclusion is empty")
+            raise damaged(path, number, "no premises" if conclusion else "empty conclusion")
         if record["label"] not in _LABELS:
-            raise damaged(path, number, f"the label is {record['label']!r}, expected {' or '.join(_LABELS)}")
+            label = record["label"]
+            raise damaged(path, number, f"got the label {label!r}, expected {' or '.join(_LABELS)}")
         return Example("", " ".join(premises), conclusion, _LABELS[record["label"]])
 
 

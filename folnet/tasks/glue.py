@@ -1,12 +1,12 @@
-"""The eight GLUE tasks of the paper (Table 6; WNLI is left out there), read from their published files.
+"""The eight GLUE tasks of the paper (Table 6, which omits WNLI), read from their published files.
 
-A directory has a folder for each task, as the archives at https://dl.fbaipublicfiles.com/glue/data/ unpack
-(`CoLA/`, `SST-2/`, `MRPC/`, `QQP/`, `STS-B/`, `MNLI/`, `QNLI/`, `RTE/`). A task's own folder will do too, and
-so will TensorFlow Datasets' `glue`. MRPC is not among those archives: its three files are read as others
-publish them (`msr_paraphrase_train.txt`, `msr_paraphrase_test.txt`, `mrpc_dev_ids.tsv`), or as the tables
-that GLUE's download script makes of them.
+A directory contains one folder per task, as unpacked from the archives at
+https://dl.fbaipublicfiles.com/glue/data/ (`CoLA/`, `SST-2/`, `MRPC/`, `QQP/`, `STS-B/`, `MNLI/`, `QNLI/`,
+`RTE/`). A task's own folder and TensorFlow Datasets' `glue` also work. MRPC is not among those archives. Its
+three files are read as published elsewhere (`msr_paraphrase_train.txt`, `msr_paraphrase_test.txt`,
+`mrpc_dev_ids.tsv`), or as the tables that GLUE's download script creates from them.
 
-A quote in these tables is a character, not a way of quoting; CoLA's have no header, but for the test's.
+Quotes in these tables are ordinary characters. CoLA's tables have no header, except for the test split.
 """
 
 import dataclasses
@@ -32,41 +32,41 @@ _MRPC_TEST = "msr_paraphrase_test.txt"
 _MRPC_DEV_IDS = "mrpc_dev_ids.tsv"
 _SENTEVAL = "https://dl.fbaipublicfiles.com/senteval/senteval_data"
 
-_TOLERATED = 10  # misshapen rows that may be left out; or one in a thousand, if that is more
+_TOLERATED = 10  # malformed rows that may be skipped, or one in a thousand if that is more
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueTask(SequenceTask):
-    """One of the tasks."""
+    """One of the GLUE tasks, with the layout of its tables."""
 
     folder: str
-    """In the directory; also the name of its submission."""
+    """Folder in the directory; also the name of the submission file."""
     columns: tuple[str, ...]
-    """The columns of its one or two texts."""
+    """Names of the columns with its one or two texts."""
     label_column: str = "label"
     in_files: tuple[str, ...] = ()
-    """How the files write the classes, in our order; by default by their names."""
+    """Names of the classes in files, in our order; `classes` if empty."""
     headerless: bool = False
-    """Whether train and dev have no header."""
+    """Whether the tables of train and dev have no header."""
     misshapen: bool = False
-    """Whether rows of train and dev with another number of columns are left out, as all do who read them."""
+    """Whether to skip rows of train and dev with a wrong number of columns, as is customary for this task."""
     tfds_columns: tuple[str, ...] = ()
-    """What TFDS calls the texts, if it calls them something else."""
+    """Names of the texts in TFDS, if different."""
 
     @property
     def files(self) -> Mapping[str, str]:
-        """The table of each split."""
+        """The file name of each split's table."""
         return _MNLI_SPLITS if self.name == "mnli" else _SPLITS
 
     @property
     def labels_in_files(self) -> tuple[str, ...]:
-        """How files and submissions write the classes."""
+        """Names of the classes in files and submissions."""
         return self.in_files or self.classes
 
     def submission(self, split: str) -> str:
-        """GLUE's name of the file of a test split, else the task's and the split's.
+        """Returns the file name of a split's predictions: GLUE's for a test split.
 
-        The server wants all tables in one archive, and two that are not made here: WNLI.tsv and AX.tsv.
+        The server expects all tables in one archive, with two that are not made here: WNLI.tsv and AX.tsv.
         """
         if split.startswith("test"):
             ending = {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "")
@@ -74,10 +74,10 @@ class GlueTask(SequenceTask):
         return f"{self.folder}_{split}.tsv"
 
     def find(self, directory: Path, split: str) -> Path | None:
-        """The table of a split; or the folder of MRPC's own files, or of a prepared copy."""
+        """Returns a split's table, or the folder with MRPC's own files or a copy prepared by TFDS."""
         folders = [directory / self.folder]
-        # The tables of all tasks are called the same, so the directory itself is not looked into if it has
-        # the task's folder or is another task's.
+        # All tasks use the same file names, so the directory itself is not searched if it contains the task's
+        # folder or belongs to another task.
         if not folders[0].is_dir() and directory.name not in _FOLDERS - {self.folder}:
             folders.append(directory)
         for folder in folders:
@@ -89,7 +89,7 @@ class GlueTask(SequenceTask):
         return task_tfds.prepared(directory, f"glue/{self.name}")
 
     def looked_for(self, split: str) -> str:
-        """The table; MRPC's own files."""
+        """Returns the name of the table; for MRPC also of its own files."""
         table = f"{self.folder}/{self.files[split]}"
         if self.name != "mrpc":
             return table
@@ -97,7 +97,7 @@ class GlueTask(SequenceTask):
         return f"{table} or {self.folder}/{own}"
 
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
-        """Reads a split; see `SequenceTask`. Labels of test splits are not published: None."""
+        """Reads a split; see `SequenceTask`. Labels of test splits are not published and are None."""
         path = self.place(directory, split)
         if path.is_file():
             found = self._from_table(path, split)
@@ -106,79 +106,79 @@ class GlueTask(SequenceTask):
         else:
             found = Examples(list(self._from_msr(path, split)))
         if not found:
-            raise ValueError(f"{path}: there is no row of {split}")
+            raise ValueError(f"{path}: got no rows of {split}, expected at least one")
         return found
 
     def _from_table(self, path: Path, split: str) -> Examples:
-        """The rows of a table."""
+        """Reads the rows of a table."""
         test = split.startswith("test")
         header, rows = tab_separated(path, _COLA_COLUMNS if self.headerless and not test else None)
-        # Labels of a test table are not those of the benchmark, if it has any.
+        # If a test table has labels, they are not those of the benchmark.
         wanted = self.columns if test else (*self.columns, self.label_column)
         if missing := [name for name in wanted if name not in header]:
-            raise damaged(path, 1, f"the header is {header}, expected one with {', '.join(missing)}")
+            raise damaged(path, 1, f"got the header {header}, expected one with {', '.join(missing)}")
         texts = [header.index(name) for name in self.columns]
         label_at = None if test else header.index(self.label_column)
         index_at = next((header.index(name) for name in ("index", "id") if test and name in header), None)
         found, skipped = [], []
         for place, (number, fields) in enumerate(rows):
             if len(fields) != len(header):
-                problem = damaged(path, number, f"{len(fields)} columns, expected {len(header)}")
+                problem = damaged(path, number, f"got {len(fields)} columns, expected {len(header)}")
                 if not self.misshapen or test:
                     raise problem
                 skipped.append(str(problem))
                 continue
             label = None if label_at is None else self._label(path, number, fields[label_at])
-            # A few questions of QQP are empty, so one text of a pair may be.
+            # Some questions of QQP are empty, so one text of a pair may be empty.
             if not any(fields[at].strip() for at in texts):
-                raise damaged(path, number, f"{' and '.join(self.columns)} are empty")
+                raise damaged(path, number, f"empty {' and '.join(self.columns)}")
             index = str(place) if index_at is None else fields[index_at]
             second = fields[texts[1]] if len(texts) > 1 else None
             found.append(Example(index, fields[texts[0]], second, label))
         if len(skipped) > max(_TOLERATED, len(rows) // 1000):
             raise ValueError(
-                f"{skipped[0]}; {len(skipped)} of {len(rows)} rows are like that, so the file is damaged"
+                f"{skipped[0]} ({len(skipped)} of {len(rows)} rows are malformed, so the file is damaged)"
             )
         return Examples(found, skipped)
 
     def _from_msr(self, folder: Path, split: str) -> Iterator[Example]:
-        """MRPC from its own files: dev is what a list of pairs of ids says, the rest is for training.
+        """Reads MRPC from its own files: a list of id pairs defines dev, the rest is for training.
 
-        The test file has labels; they are left out, as GLUE does.
+        The test file's labels are ignored, as in GLUE.
         """
         path = folder / (_MRPC_TEST if split == "test" else _MRPC_TRAIN)
         ids = set()
         if split != "test":
             for number, fields in tab_separated(folder / _MRPC_DEV_IDS, ("#1 ID", "#2 ID")).rows:
                 if len(fields) != 2:
-                    raise damaged(folder / _MRPC_DEV_IDS, number, f"{len(fields)} columns, expected 2")
+                    raise damaged(folder / _MRPC_DEV_IDS, number, f"got {len(fields)} columns, expected 2")
                 ids.add(tuple(fields))
         header, rows = tab_separated(path)
         expected = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
         if header != expected:
-            raise damaged(path, 1, f"the header is {header}, expected {expected}")
+            raise damaged(path, 1, f"got the header {header}, expected {expected}")
         for number, fields in rows:
             if len(fields) != len(header):
-                raise damaged(path, number, f"{len(fields)} columns, expected {len(header)}")
+                raise damaged(path, number, f"got {len(fields)} columns, expected {len(header)}")
             label = self._label(path, number, fields[0])
             if split == "test" or ((fields[1], fields[2]) in ids) == (split == "validation"):
                 yield Example(str(number - 2), fields[3], fields[4], None if split == "test" else label)
 
     def _label(self, path: Path, number: int, text: str) -> int | float:
         if (label := self.parsed(text)) is None:
-            raise damaged(path, number, f"the label is {text!r}, expected {self.expected}")
+            raise damaged(path, number, f"got the label {text!r}, expected {self.expected}")
         return label
 
     def _from_tfds(self, folder: Path, split: str) -> Examples:
-        """A prepared copy, in the order of the published files."""
+        """Reads a prepared copy, in the order of the published files."""
         names = self.tfds_columns or self.columns
         found = []
         for where, record in task_tfds.records(folder, split):
             if missing := [name for name in (*names, "label", "idx") if name not in record]:
-                raise ValueError(f"{where}: there is no {missing[0]}")
+                raise ValueError(f"{where}: missing {missing[0]}")
             label = None if split.startswith("test") else record["label"]
             if label is not None and self.bounds is None and not 0 <= label < len(self.classes):
-                raise ValueError(f"{where}: the label is {label}, expected 0 .. {len(self.classes) - 1}")
+                raise ValueError(f"{where}: got the label {label}, expected 0 to {len(self.classes) - 1}")
             texts = [record[name] for name in names]
             second = texts[1] if len(texts) > 1 else None
             found.append((record["idx"], Example(str(record["idx"]), texts[0], second, label)))
@@ -200,7 +200,7 @@ def _glue(
         get = (
             f"mkdir -p MRPC && cd MRPC && curl -LO {_SENTEVAL}/{_MRPC_TRAIN} "
             f"-LO {_SENTEVAL}/{_MRPC_TEST}, and "
-            f"{_MRPC_DEV_IDS} beside them (its address is _MRPC_DEV_IDS in tensorflow_datasets/text/glue.py)"
+            f"{_MRPC_DEV_IDS} in the same folder (see _MRPC_DEV_IDS in tensorflow_datasets/text/glue.py)"
         )
     return GlueTask(
         name=name,
@@ -265,7 +265,7 @@ GLUE: tuple[GlueTask, ...] = (
     ),
     _glue("rte", "RTE", classes=_ENTAILMENT),
 )
-"""In the order of Table 3. Classes are numbered as TFDS does."""
+"""The tasks in the order of Table 3. Classes are numbered as in TFDS."""
 
 _FOLDERS = {task.folder for task in GLUE}
 

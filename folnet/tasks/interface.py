@@ -1,4 +1,4 @@
-"""What all tasks have in common, and what those have that put one or two texts into a class.
+"""What all tasks share, and the base class of tasks that classify one or two texts.
 
     task = tasks.TASKS["rte"]
     task.check("data", ["train", "validation"])            # before anything is compiled
@@ -25,32 +25,32 @@ from folnet.tasks import metrics as task_metrics
 from folnet.tokenization import WordPieceTokenizer
 
 NO_LABEL = -1
-"""The label of an example whose label is not published; losses ignore it. Of numbers it is NaN."""
+"""Label of an example whose label is not published; losses ignore it. For regression it is NaN."""
 
-_CHUNK = 4096  # examples cut into tokens at once
+_CHUNK = 4096  # examples tokenized at a time
 
 
 class Example(NamedTuple):
-    """One or two texts."""
+    """One or two texts, with an optional label."""
 
     index: str
-    """Its name in the benchmark: what a submission calls it."""
+    """Identifier used in submissions to the benchmark."""
     first: str
     second: str | None = None
-    """What stands behind [SEP]; None for a single text."""
+    """Text that follows [SEP]; None for a single text."""
     label: int | float | None = None
-    """The number of the class, or the number to be predicted; None if it is not published."""
+    """Number of the class, or the target of regression; None if not published."""
     group: str = ""
-    """A part of the split that is also scored alone, such as CLUTRR's clause length."""
+    """A part of the split that is also scored separately, such as CLUTRR's chain length."""
 
 
 class Examples(Sequence[Example]):
-    """Examples of a split."""
+    """The examples of a split, as a sequence."""
 
     def __init__(self, rows: Sequence[Example], skipped: Sequence[str] = ()):
         self._rows = tuple(rows)
         self.skipped: tuple[str, ...] = tuple(skipped)
-        """Rows that are left out, as by all who read these files: file, line and what is wrong."""
+        """Rows that are left out, as is customary for these files: file, line and problem."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -62,19 +62,19 @@ class Examples(Sequence[Example]):
     def __getitem__(self, index: slice) -> "Examples": ...
 
     def __getitem__(self, index: int | slice) -> "Example | Examples":
-        """One, or some of them; rows left out stay with the whole."""
+        """Returns one example or a slice of them; a slice has no `skipped` rows."""
         return Examples(self._rows[index]) if isinstance(index, slice) else self._rows[index]
 
 
 class Features(NamedTuple):
-    """Examples as the model reads them."""
+    """Examples in the form the model reads."""
 
     input_ids: Int32[np.ndarray, "N T"]
     token_type_ids: Int32[np.ndarray, "N T"]
     attention_mask: Bool[np.ndarray, "N T"]
-    """True at tokens. The released models are not given it: there padding takes part."""
+    """True at tokens. The released models do not use it: there, padding takes part."""
     label: Int32[np.ndarray, "N"] | Float[np.ndarray, "N"]
-    """int32 classes, or float32 numbers."""
+    """int32 classes, or float32 targets of regression."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,66 +82,69 @@ class Task[E, F](abc.ABC):
     """A data set with its files, metrics and format of predictions: examples E, features F."""
 
     name: str
-    """How it is called on a command line."""
+    """Name on a command line."""
     splits: tuple[str, ...]
     """Published parts: train, validation, test."""
     metrics: tuple[str, ...]
-    """What is reported; the first is that of Tables 3 and 4. All are fractions, not percents."""
+    """Metrics to report; the first is that of Tables 3 and 4. All are fractions, not percentages."""
     max_length: int
-    """Tokens, as in Table 9."""
+    """Maximum number of tokens, from Table 9."""
     download: str
-    """How to get the files."""
+    """Command or instructions to get the files."""
     classes: tuple[str, ...] = ()
-    """Names of the classes by number; none if it is no classification."""
+    """Names of the classes by number; empty unless the task is a classification."""
 
     @abc.abstractmethod
     def find(self, directory: Path, split: str) -> Any:
-        """Where a split is, None if nowhere."""
+        """Returns where a split is, None if it was not found."""
 
     @abc.abstractmethod
     def looked_for(self, split: str) -> str:
-        """What `find` looks for, to be told to those who have not got it."""
+        """Returns what `find` looks for, for error messages."""
 
     @abc.abstractmethod
     def examples(self, directory: str | os.PathLike[str], split: str) -> Sequence[E]:
-        """Reads a split; raises ValueError if it is missing or damaged: the file and the line."""
+        """Reads a split; raises ValueError with file and line if it is missing or damaged."""
 
     @abc.abstractmethod
     def features(
         self, examples: Sequence[E], tokenizer: WordPieceTokenizer, max_length: int | None = None
     ) -> F:
-        """Arrays of fixed shape for the model, of T = `max_length` tokens, by default the paper's."""
+        """Returns model inputs of fixed shape, T = `max_length` tokens (by default the paper's)."""
 
     def place(self, directory: str | os.PathLike[str], split: str) -> Any:
-        """Where a split is; raises ValueError as `check` does."""
+        """Returns where a split is; raises ValueError like `check`."""
         self.check(directory, [split])
         return self.find(Path(directory).expanduser(), split)
 
     def check(self, directory: str | os.PathLike[str], splits: Sequence[str] | None = None) -> None:
-        """Looks whether the files of some splits, by default of all, are there, and reads none of them.
+        """Checks that the files of some splits (by default all) exist, without reading them.
 
         Raises:
-            ValueError: there is no such split, or one is not there: what is missing and how to get it.
+            ValueError: If there is no such split, or files are missing; names them and how to get them.
         """
         wanted = self.splits if splits is None else splits
         if unknown := [split for split in wanted if split not in self.splits]:
             raise ValueError(
-                f"split must be one of {', '.join(self.splits)} for {self.name}, got {unknown[0]!r}"
+                f"split: got {unknown[0]!r}, expected one of {', '.join(map(repr, self.splits))} "
+                f"for {self.name}"
             )
         directory = Path(directory).expanduser()
         missing = [split for split in wanted if self.find(directory, split) is None]
         if missing:
             what = "; ".join(f"{split}: {self.looked_for(split)}" for split in missing)
-            state = "lacks" if directory.is_dir() else "does not exist; it lacks"
-            raise ValueError(f"directory {directory} {state} {self.name}'s {what}. Get it: {self.download}")
+            state = "" if directory.is_dir() else " (no such directory)"
+            raise ValueError(
+                f"directory: got {directory}{state}, expected {self.name}'s {what}. Get it: {self.download}"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceTask(Task[Example, Features]):
-    """A task that puts a text, or a pair, into a class or gives it a number."""
+    """A task that classifies a text or a pair of texts, or predicts a number for it."""
 
     bounds: tuple[float, float] | None = None
-    """Of the number to be predicted; None if it is a class."""
+    """Range of the number to predict; None for a classification."""
 
     @abc.abstractmethod
     def examples(self, directory: str | os.PathLike[str], split: str) -> Examples:
@@ -150,15 +153,15 @@ class SequenceTask(Task[Example, Features]):
     def features(
         self, examples: Sequence[Example], tokenizer: WordPieceTokenizer, max_length: int | None = None
     ) -> Features:
-        """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]; the longer of a pair is cut first.
+        """Returns [CLS] first [SEP] or [CLS] first [SEP] second [SEP]; the longer text is truncated first.
 
         Raises:
-            ValueError: some examples are pairs and some are not, or T has no room for the special tokens.
+            ValueError: If only some examples are pairs, or T is too small for the special tokens.
         """
         length = self.max_length if max_length is None else max_length
         pairs = {example.second is not None for example in examples}
         if len(pairs) > 1:
-            raise ValueError("examples must all be single texts or all be pairs, got both")
+            raise ValueError("examples: got both single texts and pairs, expected only one of them")
         ids = np.full((len(examples), length), tokenizer.pad_id, np.int32)
         segments, mask = np.zeros_like(ids), np.zeros(ids.shape, bool)
         for start in range(0, len(examples), _CHUNK):
@@ -171,41 +174,42 @@ class SequenceTask(Task[Example, Features]):
         return Features(ids, segments, mask, self.labels(examples))
 
     def labels(self, examples: Sequence[Example]) -> Int32[np.ndarray, "N"] | Float[np.ndarray, "N"]:
-        """Labels as the losses want them; `NO_LABEL` or NaN where they are not published."""
+        """Returns labels as the losses expect them; `NO_LABEL` or NaN where they are not published."""
         dtype, none = (np.int32, NO_LABEL) if self.classes else (np.float32, np.nan)
         return np.asarray([none if e.label is None else e.label for e in examples], dtype)
 
     def predict(self, logits: Float[np.ndarray, "N C"]) -> np.ndarray:
-        """Predictions [N] from a model's logits: the class of the greatest, or the number as it is.
+        """Computes predictions [N] from logits: the class with the greatest, or the number itself.
 
-        A number may be out of its bounds: cut off there, numbers would become equal in rank.
+        Numbers are not clipped to their bounds, as that would create ties in rank correlations.
 
         Raises:
-            ValueError: the logits are of another number of classes, or not finite.
+            ValueError: If the number of classes does not match, or logits are not finite.
         """
         logits = np.asarray(logits)
         count = len(self.classes) or 1
         if logits.ndim != 2 or logits.shape[1] != count:
-            raise ValueError(f"logits have shape {logits.shape}, expected [N, {count}] for {self.name}")
+            raise ValueError(f"logits: got shape {logits.shape}, expected [N, {count}] for {self.name}")
         if not np.isfinite(logits).all():
-            raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]} for {self.name}")
+            wrong = logits[~np.isfinite(logits)][0]
+            raise ValueError(f"logits: got {wrong}, expected finite numbers for {self.name}")
         if self.bounds is not None:
             return logits[:, 0].astype(np.float32)
         return np.argmax(logits, axis=1).astype(np.int32)
 
     def score(self, examples: Sequence[Example], predictions: np.ndarray) -> dict[str, float]:
-        """The task's metrics over examples with labels, as fractions, and `metric/group` of the first.
+        """Returns the task's metrics over labelled examples, and the first metric by group (`metric/group`).
 
         Raises:
-            ValueError: there are no examples, one has no label, or the lengths differ.
+            ValueError: If there are no examples, one has no label, or the lengths differ.
         """
         if not examples or len(examples) != len(predictions):
             raise ValueError(
-                f"predictions must be as many as examples, got {len(predictions)} and {len(examples)}"
+                f"predictions: got {len(predictions)}, expected one for each of {len(examples)} examples"
             )
         if hidden := [example.index for example in examples if example.label is None]:
             raise ValueError(
-                f"examples must have labels to be scored, {len(hidden)} have none ({hidden[0]} ...)"
+                f"examples: got {len(hidden)} without label ({hidden[0]} ...), expected labels to score"
             )
         labels, predictions = self.labels(examples), np.asarray(predictions)
         scores = {name: task_metrics.METRICS[name](labels, predictions) for name in self.metrics}
@@ -222,14 +226,14 @@ class SequenceTask(Task[Example, Features]):
         examples: Sequence[Example],
         predictions: np.ndarray,
     ) -> Path:
-        """Writes predictions, in order of `examples`, to a file as the benchmark wants it submitted.
+        """Writes predictions, in order of `examples`, to a file in the benchmark's submission format.
 
         Raises:
-            ValueError: the lengths differ, or a class is not one of the task's.
+            ValueError: If the lengths differ, or a class is not one of the task's.
         """
         if len(examples) != len(predictions):
             raise ValueError(
-                f"predictions must be as many as examples, got {len(predictions)} and {len(examples)}"
+                f"predictions: got {len(predictions)}, expected one for each of {len(examples)} examples"
             )
         rows = ((e.index, self.written(p)) for e, p in zip(examples, predictions, strict=True))
         return task_files.write_predictions(Path(directory) / self.submission(split), rows)
@@ -237,52 +241,52 @@ class SequenceTask(Task[Example, Features]):
     def read_predictions(
         self, path: str | os.PathLike[str], examples: Sequence[Example]
     ) -> Int32[np.ndarray, "N"] | Float[np.ndarray, "N"]:
-        """Reads predictions again, in order of `examples`.
+        """Reads such predictions, in order of `examples`.
 
         Raises:
-            ValueError: the file is damaged, one is missing, or one is no class of the task.
+            ValueError: If the file is damaged, or a prediction is missing or not one of the task's classes.
         """
         table = task_files.read_predictions(path)
         if missing := [example.index for example in examples if example.index not in table]:
             raise ValueError(
-                f"{path}: {len(missing)} predictions are missing, the first of index {missing[0]}"
+                f"{path}: {len(missing)} predictions are missing, the first for index {missing[0]}"
             )
         found = [self.parsed(table[example.index]) for example in examples]
         if None in found:
             wrong = examples[found.index(None)].index
             raise ValueError(
-                f"{path}: the prediction of index {wrong} is {table[wrong]!r}, expected {self.expected}"
+                f"{path}: got the prediction {table[wrong]!r} for index {wrong}, expected {self.expected}"
             )
         return np.asarray(found, np.int32 if self.classes else np.float32)
 
     def submission(self, split: str) -> str:
-        """The name of the file of a split's predictions."""
+        """Returns the file name of a split's predictions."""
         return f"{self.name}_{split}.tsv"
 
     @property
     def labels_in_files(self) -> tuple[str, ...]:
-        """How files and submissions write the classes, by number."""
+        """Names of the classes in files and submissions, by number."""
         return self.classes
 
     @property
     def expected(self) -> str:
-        """What a label may be, for errors."""
+        """Description of valid labels, for error messages."""
         if self.bounds is not None:
             return f"a number from {self.bounds[0]:g} to {self.bounds[1]:g}"
         return " or ".join(self.labels_in_files)
 
     def written(self, prediction: int | float | np.generic) -> str:
-        """How a submission writes a class, or a number within its bounds; other classes raise ValueError."""
+        """Formats a class, or a number clipped to its bounds; raises ValueError for other classes."""
         if self.bounds is not None:
             return f"{float(np.clip(prediction, *self.bounds)):.5f}"
         if not 0 <= int(prediction) < len(self.classes):
             raise ValueError(
-                f"predictions must be 0 .. {len(self.classes) - 1} for {self.name}, got {prediction}"
+                f"predictions: got {prediction}, expected 0 to {len(self.classes) - 1} for {self.name}"
             )
         return self.labels_in_files[int(prediction)]
 
     def parsed(self, label: str) -> int | float | None:
-        """A label as files write it; None if it is none."""
+        """Parses a label as written in files; returns None if it is invalid."""
         if self.bounds is None:
             return self.labels_in_files.index(label) if label in self.labels_in_files else None
         try:

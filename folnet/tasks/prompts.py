@@ -1,4 +1,4 @@
-"""GLUE without training (Table 10): a language model fills a masked word in, and words mean classes.
+"""GLUE without training (Table 10): a language model fills in a masked word, and words stand for classes.
 
     prompt = PROMPTS["sst2"]                            # "{first} It was [MASK]." with terrible and great
     features = prompt_features(prompt, examples, tokenizer, length=128)
@@ -6,9 +6,9 @@
     logits = class_logits(out.prediction_logits[:, 0], label_ids(prompt, tokenizer))      # [N, C]
     task.score(examples, predict(task, logits))
 
-The paper takes "the same method and prompt templates" as Gao et al. (2021), "Making Pre-trained Language
-Models Better Few-shot Learners": their manual prompts, Table 1 there, with the details of their program. The
-number of STS-B is told by two words too, which stand for its bounds.
+The paper uses "the same method and prompt templates" as Gao et al. (2021), "Making Pre-trained Language
+Models Better Few-shot Learners": their manual prompts (Table 1), with the details of their program. STS-B's
+number is predicted with two words, which stand for its bounds.
 
 N examples, T tokens, C classes (2 for a number), V pieces.
 """
@@ -28,11 +28,11 @@ GAO = "Gao, Fisch, Chen (ACL 2021), Table 1 (manual templates and label words)"
 
 _FIELDS: Mapping[str, tuple[int, Callable[[str], str]]] = {
     "{first}": (0, lambda text: text),
-    # Without its last character, which in most examples is a full stop or a question mark, and always, as in
-    # the program of Gao et al.: the template has a sign of its own there.
+    # Always drops the last character, which in most examples is a full stop or a question mark, as in the
+    # program of Gao et al.: the template has its own punctuation there.
     "{first-}": (0, lambda text: text[:-1]),
     "{second}": (1, lambda text: text),
-    # Goes on with the sentence, so does not begin with a capital; only cased vocabularies see it.
+    # Continues the sentence, so it starts in lower case; only cased vocabularies are affected.
     "{second~}": (1, lambda text: text[:1].lower() + text[1:]),
 }
 _PART = re.compile("(" + "|".join(map(re.escape, _FIELDS)) + ")")
@@ -40,13 +40,13 @@ _PART = re.compile("(" + "|".join(map(re.escape, _FIELDS)) + ")")
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
-    """A sentence to be filled in.
+    """A sentence to fill in.
 
     Attributes:
-        template: with `[MASK]` once, `{first}` and, for pairs, `{second}`; `{first-}` is the first text
+        template: contains `[MASK]` once, `{first}` and, for pairs, `{second}`; `{first-}` is the first text
             without its last character, `{second~}` the second with its first letter in lower case.
-        words: the masked word of each class, by number; for a number two: its least and its greatest.
-        source: where they are from.
+        words: the masked word of each class, by number; for a number, those of its minimum and maximum.
+        source: origin of template and words.
     """
 
     template: str
@@ -54,20 +54,20 @@ class Prompt:
     source: str = GAO
 
     def __post_init__(self):
-        """Raises ValueError: a template without one mask and the first text, or braces that mean nothing."""
+        """Raises ValueError for a template without one mask and the first text, or with unknown fields."""
         parts = _PART.split(self.template)
         plain = "".join(parts[::2])
         whole = any(part.startswith("{first") for part in parts) and not {*"{}"} & {*plain}
         if plain.count(MASK) != 1 or not whole:
             raise ValueError(
-                f"template must have {MASK} once, the first text, and of fields only {', '.join(_FIELDS)}; "
-                f"got {self.template!r}"
+                f"template: got {self.template!r}, expected {MASK} once, the first text, and only the fields "
+                f"{', '.join(_FIELDS)}"
             )
         if len(set(self.words)) != len(self.words) or len(self.words) < 2:
-            raise ValueError(f"words must be different and at least two, got {self.words}")
+            raise ValueError(f"words: got {self.words}, expected at least two, all different")
 
     def parts(self, example: Example) -> list[tuple[int | None, str]]:
-        """The prompt for an example in order: a text and its number (0, 1), or None if the template's."""
+        """Returns the parts of an example's prompt: each text and its number (None for the template's)."""
         found: list[tuple[int | None, str]] = []
         for part in _PART.split(self.template):
             if part not in _FIELDS:
@@ -76,12 +76,14 @@ class Prompt:
             number, change = _FIELDS[part]
             text = example.second if number else example.first
             if text is None:
-                raise ValueError(f"example {example.index} has no second text for {self.template!r}")
+                raise ValueError(
+                    f"example {example.index}: got no second text, expected one for {self.template!r}"
+                )
             found.append((number, change(text)))
         return [part for part in found if part[1]]
 
     def fill(self, example: Example) -> str:
-        """The prompt for an example, to be read."""
+        """Returns an example's prompt as a string."""
         return "".join(text for _, text in self.parts(example))
 
 
@@ -97,34 +99,34 @@ PROMPTS: Mapping[str, Prompt] = {
     "mrpc": Prompt(_SIMILARITY, ("No", "Yes")),
     "rte": Prompt(_INFERENCE, ("Yes", "No")),
 }
-"""By the task's name; words in the order of its classes. An uncased vocabulary makes them lower case."""
+"""Prompts by task name, with words in the order of its classes. Uncased vocabularies lowercase them."""
 
 
 class PromptFeatures(NamedTuple):
-    """Prompts as the model reads them, one segment each."""
+    """Prompts in the form the model reads, one segment each."""
 
     input_ids: Int32[np.ndarray, "N T"]
     token_type_ids: Int32[np.ndarray, "N T"]
     attention_mask: Bool[np.ndarray, "N T"]
     mask_position: Int32[np.ndarray, "N"]
-    """Where [MASK] is."""
+    """Position of [MASK]."""
 
 
 def prompt_features(
     prompt: Prompt, examples: Sequence[Example], tokenizer: WordPieceTokenizer, length: int = 128
 ) -> PromptFeatures:
-    """[CLS] prompt [SEP].
+    """Tokenizes prompts to [CLS] prompt [SEP].
 
-    Where it is too long the texts are cut at their ends, the longer first, and never the template: Gao et al.
-    cut the end of the whole, which may lose the mask.
+    If a prompt is too long, its texts are truncated at their ends, the longer first, and never the template.
+    Gao et al. truncate the end of the whole prompt, which may remove the mask.
 
     Raises:
-        ValueError: T has no room for the template, or a pair is needed and there is none.
+        ValueError: If T is too small for the template, or an example lacks a second text.
     """
     rows, positions = [], []
     for example in examples:
         parts = prompt.parts(example)
-        # What looks like a special token in an example is text; in the template it is meant.
+        # Text in an example that looks like a special token stays text; in the template it is special.
         ids = [tokenizer.ids([text], special_tokens=number is None)[0] for number, text in parts]
         sizes = {
             number: len(part) for (number, _), part in zip(parts, ids, strict=True) if number is not None
@@ -132,7 +134,7 @@ def prompt_features(
         fixed = sum(len(part) for part in ids) - sum(sizes.values()) + 2
         if length < fixed:
             raise ValueError(
-                f"length must be at least {fixed} for the template {prompt.template!r}, got {length}"
+                f"length: got {length}, expected at least {fixed} for the template {prompt.template!r}"
             )
         keep = dict(enumerate(truncated(sizes.get(0, 0), sizes.get(1, 0), length - fixed)))
         row: list[int] = []
@@ -145,49 +147,50 @@ def prompt_features(
 
 
 def label_ids(prompt: Prompt, tokenizer: WordPieceTokenizer) -> Int32[np.ndarray, "C"]:
-    """The pieces of the words that mean the classes.
+    """Returns the ids of the words that stand for the classes.
 
     Raises:
-        ValueError: a word is not one piece of the vocabulary, so that one mask cannot be it; or two are the
-            same piece.
+        ValueError: If a word is not a single piece of the vocabulary, or two words are the same piece.
     """
     found = tokenizer.ids(prompt.words)
     pieces = zip(prompt.words, found, strict=True)
     if wrong := [word for word, ids in pieces if len(ids) != 1 or ids[0] == tokenizer.unk_id]:
-        raise ValueError(f"words must each be one piece of the vocabulary, got others: {', '.join(wrong)}")
+        raise ValueError(f"words: got {', '.join(wrong)}, expected words of one piece each")
     ids = np.asarray([row[0] for row in found], np.int32)
     if len(set(ids.tolist())) != len(ids):
-        raise ValueError(f"words must be different pieces, {prompt.words} are not")
+        raise ValueError(f"words: got {prompt.words}, expected different pieces")
     return ids
 
 
 def class_logits(
     mask_logits: Float[np.ndarray, "N V"], ids: Int32[np.ndarray, "C"]
 ) -> Float[np.ndarray, "N C"]:
-    """Logits of the classes, those of their words at the mask; shapes that do not fit raise ValueError."""
+    """Returns the classes' logits, those of their words at the mask; raises ValueError for bad shapes."""
     mask_logits, ids = np.asarray(mask_logits, np.float32), np.asarray(ids)
     fits = mask_logits.ndim == 2 and ids.ndim == 1
     if not fits or (ids.size and not 0 <= ids.min() <= ids.max() < mask_logits.shape[1]):
         raise ValueError(
-            f"mask_logits have shape {mask_logits.shape}, expected [N, V] with V above all of {ids}"
+            f"mask_logits: got shape {mask_logits.shape}, expected [N, V] with V above all of {ids}"
         )
     return mask_logits[:, ids]
 
 
 def predict(task: SequenceTask, logits: Float[np.ndarray, "N C"]) -> np.ndarray:
-    """Predictions [N] from logits of words: the class of the greatest; for a number, the mean of its bounds
-    weighed with the two words' probabilities among each other.
+    """Computes predictions [N] from logits of words.
+
+    The prediction is the class with the greatest logit or, for a number, the mean of its bounds weighted by
+    the probabilities of the two words relative to each other.
 
     Raises:
-        ValueError: there are not as many words as the task has classes, or two for a number.
+        ValueError: If the number of words differs from that of the task's classes (two for a number).
     """
     logits = np.asarray(logits, np.float32)
     wanted = len(task.classes) or 2
     if logits.ndim != 2 or logits.shape[1] != wanted:
-        raise ValueError(f"logits have shape {logits.shape}, expected [N, {wanted}] for {task.name}")
+        raise ValueError(f"logits: got shape {logits.shape}, expected [N, {wanted}] for {task.name}")
     if task.bounds is None:
         return np.argmax(logits, axis=1).astype(np.int32)
     low, high = task.bounds
-    # The logistic function of the difference by tanh, which does not overflow.
+    # The logistic function of the difference, computed with tanh, which does not overflow.
     greatest = 0.5 * (1 + np.tanh(0.5 * (logits[:, 1] - logits[:, 0])))
     return (low + (high - low) * greatest).astype(np.float32)

@@ -1,4 +1,4 @@
-"""SQuAD 2.0 (Rajpurkar et al. 2018): which words of a paragraph answer a question, if any do.
+"""SQuAD 2.0 (Rajpurkar et al. 2018): which words of a paragraph answer a question, if any.
 
     task = tasks.TASKS["squad2"]
     questions = task.examples("data", "validation")
@@ -7,8 +7,8 @@
     answers = task.answers(questions, features, start_logits, end_logits)
     task.score(questions, answers)                                    # {"exact": ..., "f1": ..., ...}
 
-`squad_features` cuts the windows, `squad_answers` decides between spans and no answer,
-`squad_metrics` compares with what people answered.
+`squad_features` splits paragraphs into windows, `squad_answers` decides between spans and no answer, and
+`squad_metrics` compares answers with those of people.
 """
 
 import dataclasses
@@ -40,42 +40,42 @@ _TFDS = "squad/v2.0"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadTask(Task[Question, SpanFeatures]):
-    """The task; the test set is not published."""
+    """The task; its test set is not published."""
 
     stride: int = STRIDE
     query_length: int = QUERY_LENGTH
 
     def find(self, directory: Path, split: str) -> Path | None:
-        """The file of a split, or the folder of a prepared copy."""
+        """Returns the file of a split, or the folder of a copy prepared by TFDS."""
         for folder in (directory, directory / "squad", directory / "SQuAD"):
             if (path := folder / _FILES[split]).is_file():
                 return path
         return task_tfds.prepared(directory, _TFDS)
 
     def looked_for(self, split: str) -> str:
-        """The file."""
+        """Returns the name of the split's file."""
         return _FILES[split]
 
     def examples(self, directory: str | os.PathLike[str], split: str) -> tuple[Question, ...]:
         """Reads a split.
 
         Raises:
-            ValueError: it is not there or damaged: the file, and the line if it is no JSON, otherwise the
+            ValueError: If the file is missing or damaged; names the file, and the line (invalid JSON) or the
                 question's id.
         """
         path = self.place(directory, split)
         questions = tuple(_prepared(path, split) if path.is_dir() else _published(path))
         twice = [index for index, count in Counter(q.index for q in questions).items() if count > 1]
         if twice:
-            raise ValueError(f"{path}: question {twice[0]} is there twice")
+            raise ValueError(f"{path}: duplicate question {twice[0]}")
         if not questions:
-            raise ValueError(f"{path}: there is no question")
+            raise ValueError(f"{path}: got no questions, expected at least one")
         return questions
 
     def features(
         self, examples: Sequence[Question], tokenizer: WordPieceTokenizer, max_length: int | None = None
     ) -> SpanFeatures:
-        """Windows over the paragraphs; see `span_features`."""
+        """Returns windows over the paragraphs; see `span_features`."""
         length = self.max_length if max_length is None else max_length
         return span_features(
             examples, tokenizer, length=length, stride=self.stride, query_length=self.query_length
@@ -90,12 +90,14 @@ class SquadTask(Task[Question, SpanFeatures]):
         *,
         threshold: float = 0.0,
     ) -> list[Answer]:
-        """The answer to every question from the logits of all windows; see `squad_answers.answers`."""
+        """Returns the answer to every question from the logits of all windows; see `squad_answers`."""
         return find_answers(examples, features, start_logits, end_logits, threshold=threshold)
 
     def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
-        """`exact` and `f1` at the answers' threshold and by kind of question (see `evaluate`), and what they
-        would be at the best threshold of these questions: `f1/best`, `f1/best_threshold`.
+        """Returns `exact` and `f1` at the answers' threshold, in total and by kind of question.
+
+        See `evaluate`. `f1/best` and `f1/best_threshold` (and likewise for `exact`) are the values at the
+        best threshold for these questions.
         """
         found = evaluate(examples, {answer.index: answer.text for answer in answers})
         spans = {answer.index: answer.at(np.inf).text for answer in answers}
@@ -108,11 +110,13 @@ class SquadTask(Task[Question, SpanFeatures]):
     def write_predictions(
         self, directory: str | os.PathLike[str], split: str, answers: Sequence[Answer]
     ) -> Path:
-        """Writes what the benchmark's script reads: a JSON object of answers by question id, "" for none; and
-        beside it the null odds, which that script takes for its search for the best threshold.
+        """Writes the files that the benchmark's script reads.
+
+        These are a JSON object of answers by question id, "" for no answer, and another of null odds, from
+        which the script finds the best threshold.
 
         Returns:
-            The file of answers.
+            The path of the file of answers.
         """
         directory = Path(directory)
         odds = {answer.index: answer.null_odds for answer in answers}
@@ -124,10 +128,10 @@ class SquadTask(Task[Question, SpanFeatures]):
 
 
 def read_predictions(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads a file of answers; raises ValueError if it is not an object of texts."""
+    """Reads a file of answers; raises ValueError unless it is an object of texts."""
     found = _json(Path(path).expanduser())
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        raise ValueError(f"{path}: expected an object of answers by question id")
+        raise ValueError(f"{path}: got other content, expected an object of answers by question id")
     return found
 
 
@@ -136,11 +140,11 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise damaged(path, error.lineno, f"not JSON ({error.msg}); the file seems to be cut off") from error
+        raise damaged(path, error.lineno, f"not JSON ({error.msg}); the file may be truncated") from error
 
 
 def _published(path: Path) -> Iterator[Question]:
-    """The questions of a file as published: articles have paragraphs, paragraphs have questions."""
+    """Yields the questions of a published file: articles contain paragraphs, paragraphs contain questions."""
     for a, article in enumerate(_list(_json(path), "data", f"{path}")):
         title = str(article.get("title", "")) if isinstance(article, dict) else ""
         for p, paragraph in enumerate(_list(article, "paragraphs", f"{path}, article {a}")):
@@ -159,7 +163,7 @@ def _published(path: Path) -> Iterator[Question]:
 
 
 def _prepared(folder: Path, split: str) -> Iterator[Question]:
-    """Those of a prepared copy, by their ids: TFDS's order is not that of the file."""
+    """Returns the questions of a prepared copy, sorted by id: TFDS's order differs from the file's."""
     found = []
     for where, record in task_tfds.records(folder, split):
         answers = record.get("answers", {})
@@ -173,33 +177,34 @@ def _prepared(folder: Path, split: str) -> Iterator[Question]:
 
 
 def _checked(question: Question, impossible: Any, where: str) -> Question:
-    """Checks that the answers are in the paragraph where they are said to be."""
+    """Checks that each answer occurs in the paragraph at its stated position."""
     if not isinstance(impossible, bool):
         raise ValueError(
-            f"{where}: is_impossible is {impossible!r}, expected true or false (is this SQuAD 1.1?)"
+            f"{where}: got is_impossible {impossible!r}, expected true or false (is this SQuAD 1.1?)"
         )
     if impossible == question.answerable:
         raise ValueError(
-            f"{where}: is_impossible is {impossible}, but there are {len(question.golds)} answers"
+            f"{where}: got is_impossible {impossible} with {len(question.golds)} answers, expected answers "
+            "exactly if it is false"
         )
     context = question.context
     for text, start in question.golds:
         if not isinstance(start, int) or not text.strip() or context[start : start + len(text)] != text:
-            raise ValueError(f"{where}: the answer {text!r} does not stand at {start!r} in the context")
+            raise ValueError(f"{where}: got the answer {text!r}, expected it in the context at {start!r}")
     return question
 
 
 def _list(owner: Any, name: str, where: str) -> Sequence[Any]:
     found = owner.get(name) if isinstance(owner, Mapping) else None
     if not isinstance(found, list):
-        raise ValueError(f"{where}: there is no list {name!r}")
+        raise ValueError(f"{where}: got no list {name!r}, expected one")
     return found
 
 
 def _text(owner: Any, name: str, where: str) -> str:
     found = owner.get(name) if isinstance(owner, Mapping) else None
     if not isinstance(found, str):
-        raise ValueError(f"{where}: there is no text {name!r}")
+        raise ValueError(f"{where}: got no text {name!r}, expected one")
     return found
 
 

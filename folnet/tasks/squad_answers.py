@@ -1,10 +1,11 @@
-"""From logits to an answer: the best span of all windows, or none (BERT's procedure for SQuAD 2.0).
+"""From logits to an answer: the best span of all windows, or no answer (BERT's procedure for SQuAD 2.0).
 
-A span's score is start + end of its tokens' logits; that of no answer is start[0] + end[0], the least over
-the windows, since one window that sees an answer is enough. No answer is given if it is better than the best
-span by more than a threshold, which is found on the validation split (`squad_metrics.best_threshold`).
+The score of a span is the sum of the logits of its start and end. The score of no answer is start[0] +
+end[0], minimized over windows, since one window with an answer is enough. "No answer" is predicted if its
+score exceeds that of the best span by more than a threshold, chosen on the validation split
+(`squad_metrics.best_threshold`).
 
-W windows, T tokens.
+W windows, T tokens; F tokens that may start a span, P tokens of the paragraph.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,37 +19,37 @@ from folnet.tasks.squad_features import SpanFeatures
 from folnet.tasks.squad_questions import Question
 
 BEST = 20
-"""Starts and ends that are combined in a window, and answers that are kept."""
+"""Number of starts and ends combined in a window, and of answers kept."""
 
 LONGEST = 30
-"""Tokens of an answer."""
+"""Maximum number of tokens in an answer."""
 
 NO_SPAN = float(np.finfo(np.float32).max)
-"""Null odds of a question whose paragraph has no span at all; not infinite, for JSON."""
+"""Null odds of a question whose paragraph has no span; finite, for JSON."""
 
 
 class Candidate(NamedTuple):
-    """A possible answer."""
+    """A possible answer with its score."""
 
     text: str
-    """"" for none."""
+    """"" for no answer."""
     score: float
 
 
 class Answer(NamedTuple):
-    """The answer to a question."""
+    """The answer to a question, and its alternatives."""
 
     index: str
-    """The question's id."""
+    """Id of the question."""
     text: str
-    """Characters of the paragraph as they stand there; "" for no answer."""
+    """Text copied from the paragraph; "" for no answer."""
     null_odds: float
-    """The score of no answer less that of the best span."""
+    """The score of no answer minus that of the best span."""
     candidates: tuple[Candidate, ...]
-    """The best, different in text and no answer among them."""
+    """The best candidates, with different texts, including no answer."""
 
     def at(self, threshold: float) -> "Answer":
-        """With another threshold."""
+        """Returns the answer under another threshold."""
         best = next((candidate.text for candidate in self.candidates if candidate.text), "")
         return self._replace(text="" if self.null_odds > threshold else best)
 
@@ -63,39 +64,40 @@ def answers(
     longest: int = LONGEST,
     threshold: float = 0.0,
 ) -> list[Answer]:
-    """The answer to every question.
+    """Returns the answer to every question.
 
     Args:
-        questions: that the features were made of.
+        questions: the questions the features were made from.
         features: all their windows.
-        start_logits: of the model, for the windows in order.
+        start_logits: the model's logits for the windows, in order.
         end_logits: likewise.
-        best: how many starts and ends of a window are combined; only tokens of the paragraph count.
-        longest: tokens of an answer.
-        threshold: how much better no answer must be than the best span.
+        best: number of starts and ends to combine per window; only tokens of the paragraph count.
+        longest: maximum number of tokens in an answer.
+        threshold: how much the score of no answer must exceed that of the best span.
 
     Raises:
-        ValueError: a number is too small, the logits are not of these windows, or a question has no window.
+        ValueError: If a number is too small, the logits do not match the windows, or a question has no
+            window.
     """
     at_least(1, best=best, longest=longest)
     shape = features.input_ids.shape
-    # float64: sums of two float32 logits are then exact, and ties are those of the logits.
+    # In float64, sums of two float32 logits are exact, so ties only occur between equal logits.
     starts, ends = (np.asarray(logits, np.float64) for logits in (start_logits, end_logits))
     for name, logits in (("start_logits", starts), ("end_logits", ends)):
         if logits.shape != shape:
-            raise ValueError(f"{name} has shape {logits.shape}, expected {shape} as the features")
+            raise ValueError(f"{name}: got shape {logits.shape}, expected {shape} as in features")
         if not np.isfinite(logits).all():
-            raise ValueError(f"{name} must be finite, got {logits[~np.isfinite(logits)][0]}")
+            raise ValueError(f"{name}: got {logits[~np.isfinite(logits)][0]}, expected finite numbers")
     windows: list[list[int]] = [[] for _ in questions]
     for window, number in enumerate(features.question.tolist()):
         if number >= len(questions):
-            raise ValueError(f"questions are {len(questions)}, but the features have question {number}")
+            raise ValueError(f"questions: got {len(questions)}, expected question {number} of the features")
         windows[number].append(window)
     allowed = features.best()
     found = []
     for number, question in enumerate(questions):
         if not windows[number]:
-            raise ValueError(f"features have no window of question {question.index}")
+            raise ValueError(f"features: got no window for question {question.index}, expected one")
         null = min(float(starts[window, 0] + ends[window, 0]) for window in windows[number])
         spans = [
             (score, window, start, end)
@@ -109,7 +111,7 @@ def answers(
                 longest,
             )
         ]
-        spans.sort(key=lambda span: -span[0])  # stable: of equal ones the first
+        spans.sort(key=lambda span: -span[0])  # stable: the first of equal spans wins
         texts: dict[str, float] = {}
         for score, window, start, end in spans:
             if len(texts) == best:
@@ -132,9 +134,9 @@ def _spans(
     best: int,
     longest: int,
 ) -> Iterator[tuple[float, int, int]]:
-    """Score, first and last token of the spans made of the best starts and the best ends of a window.
+    """Yields score, first and last token of the spans between the best starts and ends of a window.
 
-    A start must have its best window in this one, so that a span counts once; its end need not.
+    A start must have its best context in this window, so that each span counts once; its end need not.
     """
     begin = first[np.argsort(-starts[first], kind="stable")[:best]]
     finish = last[np.argsort(-ends[last], kind="stable")[:best]]

@@ -1,8 +1,8 @@
-"""Windows of SQuAD paragraphs: [CLS] question [SEP] part of the paragraph [SEP], as BERT's are cut.
+"""Windows over SQuAD paragraphs, as for BERT: [CLS] question [SEP] part of the paragraph [SEP].
 
-A paragraph too long for one window has several, the next beginning `stride` tokens after the one before. A
-window that has not got the whole answer is labelled with [CLS], as one without an answer is. A token that is
-in several windows is answered by the one where it has most context on its shorter side.
+A paragraph too long for one window gets several, each starting `stride` tokens after the previous one. A
+window that does not contain the complete answer is labelled with [CLS], like one without an answer. A token
+in several windows is answered in the one where the smaller of its left and right contexts is largest.
 
 W windows, T tokens, N questions, P pieces of a paragraph.
 """
@@ -19,35 +19,35 @@ from folnet.tasks.squad_questions import Gold, Question
 from folnet.tokenization import WordPieceTokenizer
 
 STRIDE = 128
-"""Tokens from the beginning of a window to that of the next."""
+"""Default number of tokens from the start of a window to the start of the next."""
 
 QUERY_LENGTH = 64
-"""Tokens of a question; longer ones are cut."""
+"""Default maximum number of tokens in a question; longer ones are truncated."""
 
 
 class SpanFeatures(NamedTuple):
-    """Windows as the model reads them, and where they are from."""
+    """Windows in the form the model reads, and their origins."""
 
     input_ids: Int32[np.ndarray, "W T"]
     token_type_ids: Int32[np.ndarray, "W T"]
     attention_mask: Bool[np.ndarray, "W T"]
     start_positions: Int32[np.ndarray, "W"]
-    """The token at which the first answer begins; 0, [CLS], if this window has not got it whole."""
+    """The first token of the first answer; 0, [CLS], if the window does not contain all of it."""
     end_positions: Int32[np.ndarray, "W"]
-    """The token with which it ends."""
+    """The last token of that answer, or 0."""
     question: Int32[np.ndarray, "W"]
-    """The place of the question."""
+    """Index of the question."""
     column: Int32[np.ndarray, "W"]
-    """Where the paragraph begins in the window."""
+    """Token at which the paragraph starts in the window."""
     first: Int32[np.ndarray, "W"]
-    """Which piece of the paragraph stands there."""
+    """Index of the first piece of the paragraph in the window."""
     count: Int32[np.ndarray, "W"]
-    """How many pieces of it the window has."""
+    """Number of pieces of the paragraph in the window."""
     offsets: tuple[Int64[np.ndarray, "P 2"], ...]
-    """For each question: where its paragraph's pieces begin and end, in characters."""
+    """For each question, start and end of its paragraph's pieces, in characters."""
 
     def best(self) -> Bool[np.ndarray, "W T"]:
-        """Which tokens may be answered here: pieces of the paragraph that have their best window in this."""
+        """Returns which tokens may be answered in each window: those with their best context in it."""
         best = np.zeros(self.input_ids.shape, bool)
         bounds = np.flatnonzero(np.diff(self.question, prepend=-1, append=-1))
         for begin, end in itertools.pairwise(bounds.tolist()):
@@ -57,7 +57,7 @@ class SpanFeatures(NamedTuple):
             for row, window in enumerate(windows):
                 first, count = int(self.first[window]), int(self.count[window])
                 place = np.arange(count)
-                # The context on the shorter side; BERT's tie-break: the longer window, then the earlier.
+                # The smaller context; BERT breaks ties by the longer window, then the earlier one.
                 scores[row, first : first + count] = np.minimum(place, count - 1 - place) + 0.01 * count
             chosen = np.argmax(scores, axis=0)
             for row, window in enumerate(windows):
@@ -74,19 +74,21 @@ def span_features(
     stride: int = STRIDE,
     query_length: int = QUERY_LENGTH,
 ) -> SpanFeatures:
-    """Cuts questions, of at most `query_length` tokens, and paragraphs into windows of T = `length` tokens.
+    """Splits questions and paragraphs into windows of T = `length` tokens.
 
-    A paragraph that several questions are about is cut once; `stride` is the tokens from window to window.
+    Questions are truncated to `query_length` tokens. Windows start `stride` tokens apart. A paragraph shared
+    by several questions is tokenized once.
 
     Raises:
-        ValueError: a number is too small, or the stride leaves tokens out between windows.
+        ValueError: If a number is too small, or the stride would skip tokens between windows.
     """
     at_least(1, stride=stride, query_length=query_length)
-    # The longest question leaves this much to the paragraph; a longer step would leave tokens out.
+    # With the longest question this many tokens of the paragraph fit; a larger stride would skip tokens.
     if (least := length - query_length - 3) < stride:
         raise ValueError(
-            f"length must be at least query_length + stride + 3 = {query_length + stride + 3}, got {length}: "
-            f"a window has room for {max(least, 0)} tokens of the paragraph and the next is {stride} further"
+            f"length: got {length}, expected at least query_length + stride + 3 = "
+            f"{query_length + stride + 3} (a window has room for {max(least, 0)} tokens of the paragraph, "
+            f"and the next starts {stride} later)"
         )
     contexts = list(dict.fromkeys(question.context for question in questions))
     pieces = dict(zip(contexts, tokenizer.pieces(contexts), strict=True))
@@ -112,7 +114,7 @@ def span_features(
 
 
 def piece_span(offsets: Int64[np.ndarray, "P 2"], gold: Gold) -> tuple[int, int] | None:
-    """The first and last piece of an answer without its spaces at the ends; None if it was cleaned away."""
+    """Returns the first and last piece of an answer without outer spaces; None if no piece is left of it."""
     start = gold.start + len(gold.text) - len(gold.text.lstrip())
     end = gold.start + len(gold.text.rstrip())
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))
@@ -121,6 +123,6 @@ def piece_span(offsets: Int64[np.ndarray, "P 2"], gold: Gold) -> tuple[int, int]
 
 
 def _starts(pieces: int, room: int, stride: int) -> range:
-    """Where windows begin: as many as it takes to reach the end, one at least."""
+    """Returns the starts of as many windows as it takes to reach the end, at least one."""
     behind = max(0, pieces - room)
     return range(0, behind + stride if behind else 1, stride)

@@ -1,8 +1,8 @@
-"""Exact match and F1 of SQuAD 2.0, as the benchmark's own script defines them (evaluate-v2.0.py).
+"""Exact match and F1 of SQuAD 2.0, as defined by the benchmark's script (evaluate-v2.0.py).
 
 Answers are compared in lower case, without ASCII punctuation, without the articles a, an and the, and with
-single spaces. F1 is that of the bags of words. Of several gold answers the best counts; if there is none, or
-none that is more than articles and punctuation, "" is the gold answer. All numbers are fractions.
+single spaces. F1 compares bags of words. The best of several gold answers counts; if there is none, or none
+with more than articles and punctuation, the gold answer is "". All numbers are fractions.
 """
 
 import re
@@ -20,27 +20,28 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Threshold(NamedTuple):
-    """A threshold for null odds and what it gives: the answer is kept if the odds are not above it."""
+    """A threshold for null odds: the answer is kept if the odds do not exceed it."""
 
     value: float
     score: float
-    """The mean of the metric."""
+    """Mean of the metric at this threshold."""
 
 
 def normalize(text: str) -> str:
-    """Lower case, then no punctuation, then no articles, then single spaces: in this order, so "the." goes
-    and "a-n" becomes an article.
+    """Lowercases, removes punctuation, removes articles and merges spaces, in this order.
+
+    So "the." is removed and "a-n" becomes an article.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def exact(gold: str, prediction: str) -> float:
-    """1 if both are the same after `normalize`, else 0."""
+    """Returns 1 if both are equal after `normalize`, else 0."""
     return float(normalize(gold) == normalize(prediction))
 
 
 def f1(gold: str, prediction: str) -> float:
-    """The harmonic mean of precision and recall of words; where one has none, whether both have none."""
+    """Returns the harmonic mean of the words' precision and recall; if either is empty, whether both are."""
     wanted, got = normalize(gold).split(), normalize(prediction).split()
     if not wanted or not got:
         return float(wanted == got)
@@ -49,30 +50,31 @@ def f1(gold: str, prediction: str) -> float:
 
 
 METRICS: Mapping[str, Callable[[str, str], float]] = {"exact": exact, "f1": f1}
-"""By name; each takes a gold answer and a prediction."""
+"""Metrics by name; each takes a gold answer and a prediction."""
 
 
 def gold_texts(question: Question) -> list[str]:
-    """What counts as right."""
+    """Returns the texts that count as correct."""
     return [gold.text for gold in question.golds if normalize(gold.text)] or [""]
 
 
 def scores(
     questions: Sequence[Question], predictions: Mapping[str, str], metric: str = "f1"
 ) -> dict[str, float]:
-    """A metric for every question, by id.
+    """Returns a metric for every question, by id.
 
     Raises:
-        ValueError: no such metric, no question, or one without a prediction (the benchmark's script leaves
-            such a question out of the mean, which makes a lost answer better than a wrong one).
+        ValueError: If the metric is unknown, there are no questions, or one has no prediction. (The
+            benchmark's script excludes such a question from the mean, which favors a lost answer over a
+            wrong one.)
     """
     if metric not in METRICS:
-        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+        raise ValueError(f"metric: got {metric!r}, expected one of {', '.join(map(repr, METRICS))}")
     if not questions:
-        raise ValueError("questions must not be empty")
+        raise ValueError("questions: got none, expected at least one")
     if missing := [question.index for question in questions if question.index not in predictions]:
         raise ValueError(
-            f"predictions must have all questions, {len(missing)} are missing, first {missing[0]}"
+            f"predictions: got none for {len(missing)} questions (first {missing[0]}), expected one for each"
         )
     return {
         question.index: max(
@@ -83,9 +85,9 @@ def scores(
 
 
 def evaluate(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Mean `exact` and `f1`: of all, of those with an answer (`/answerable`), of others (`/unanswerable`).
+    """Returns the means of `exact` and `f1`: of all questions, of `/answerable` and of `/unanswerable` ones.
 
-    Predictions are texts by question id, "" for no answer. Raises as `scores` does.
+    Predictions are texts by question id, "" for no answer. Raises like `scores`.
     """
     found: dict[str, float] = {}
     for metric in METRICS:
@@ -103,32 +105,34 @@ def best_threshold(
     null_odds: Mapping[str, float],
     metric: str = "f1",
 ) -> Threshold:
-    """The threshold that makes the mean greatest: a question with higher null odds counts as not answered.
+    """Returns the threshold with the greatest mean; questions with higher null odds count as unanswered.
 
-    The benchmark's script goes through the questions one by one and begins at 0; this looks only behind the
-    last of equal odds and begins below all of them, so that what it promises is what the threshold gives. It
-    is the same where the script's odds are different probabilities above 0.
+    The benchmark's script considers a threshold after every question and starts at 0. This considers one only
+    after the last of several equal odds, and starts below all odds, so that the returned score is what the
+    threshold achieves. Both agree where the script's odds are distinct probabilities above 0.
 
-    Predictions are the best span of each, not "" because of some threshold already; `null_odds` is how much
-    better no answer is.
+    Predictions must be the best span of each question, not "" because of an earlier threshold; `null_odds` is
+    the score of no answer minus that of the span.
 
     Returns:
-        The least of the best: just below all odds if it is best never to answer.
+        The least of the best thresholds; it is just below all odds if never answering is best.
 
     Raises:
-        ValueError: as for `scores`; or odds are missing.
+        ValueError: As for `scores`, or if odds are missing.
     """
     if missing := [question.index for question in questions if question.index not in null_odds]:
-        raise ValueError(f"null_odds must have all questions, {len(missing)} are missing, first {missing[0]}")
+        raise ValueError(
+            f"null_odds: got none for {len(missing)} questions (first {missing[0]}), expected one for each"
+        )
     answered = scores(questions, predictions, metric)
     order = sorted(questions, key=lambda question: null_odds[question.index])
     odds = np.asarray([null_odds[question.index] for question in order], np.float64)
-    # By "" the unanswerable are right; so a question's answer adds what it scores less that.
+    # Unanswerable questions score with "", so an answer gains its score minus theirs.
     silent = {question.index: float(gold_texts(question) == [""]) for question in order}
     gains = np.cumsum([answered[question.index] - silent[question.index] for question in order])
     ends = np.flatnonzero(np.append(odds[1:] != odds[:-1], True))
     totals = np.concatenate([[0.0], gains[ends]])
-    # Sums of thirds are not exact; of totals that are equal but for that the first is meant.
+    # Sums of fractions such as thirds are inexact; among totals equal up to rounding the first is chosen.
     best = int(np.flatnonzero(totals >= totals.max() - 1e-9)[0])
     value = float(odds[ends[best - 1]]) if best else float(np.nextafter(odds[0], -np.inf))
     return Threshold(value, (sum(silent.values()) + float(totals[best])) / len(order))

@@ -1,29 +1,29 @@
-"""A question of SQuAD 2.0."""
+"""Questions and answers of SQuAD 2.0."""
 
 from typing import NamedTuple
 
 
 class Gold(NamedTuple):
-    """What a person answered."""
+    """An answer given by a person."""
 
     text: str
     start: int
-    """The character of the context at which it begins."""
+    """Position of its first character in the context."""
 
 
 class Question(NamedTuple):
-    """A question about a paragraph."""
+    """A question about a paragraph, with its answers."""
 
     index: str
-    """Its id."""
+    """Id of the question in the data set."""
     question: str
     context: str
     golds: tuple[Gold, ...]
-    """None if the paragraph has no answer; several in the validation split, and some of them equal."""
+    """Empty if the paragraph has no answer; several, possibly equal, in the validation split."""
     title: str = ""
-    """Of the article."""
+    """Title of the article."""
 
     @property
     def answerable(self) -> bool:
-        """Whether the paragraph has an answer."""
+        """Whether the paragraph contains an answer."""
         return bool(self.golds)

@@ -1,4 +1,4 @@
-"""Data sets prepared by TensorFlow Datasets, read without TensorFlow."""
+"""Tasks' data sets prepared by TensorFlow Datasets, read without TensorFlow."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,9 +13,9 @@ _CHUNK = 4096  # records read at once
 
 
 def prepared(directory: Path, name: str) -> Path | None:
-    """The folder with dataset_info.json of the newest prepared version of a data set; None if there is none.
+    """Returns the folder of the newest prepared version of a data set (with dataset_info.json), or None.
 
-    The directory is TFDS's data folder or the data set's folder in it, and the name such as "glue/rte".
+    `directory` is TFDS's data folder or the data set's folder in it; `name` is, for instance, "glue/rte".
     """
     dataset, _, config = name.partition("/")
     for folder in (directory / dataset / config, directory / config):
@@ -28,17 +28,18 @@ def prepared(directory: Path, name: str) -> Path | None:
 
 
 def command(name: str) -> str:
-    """How to prepare it."""
+    """Returns the shell command that prepares the data set."""
     return f"tfds build {name} --file_format=array_record"
 
 
 def records(folder: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """All records of a split, each with its name for errors; texts are decoded.
+    """Yields all records of a split with their names for error messages; texts are decoded.
 
-    They come in TFDS's order, which is not that of the published files.
+    Records come in TFDS's order, which differs from that of the published files.
 
     Raises:
-        ValueError: it is damaged, not prepared as array_record, has no such split, or a text is not UTF-8.
+        ValueError: If the data set is damaged, is not in the array_record format, lacks the split, or
+            contains a text that is not UTF-8.
     """
     source, _ = open_split(folder, split)
     for start in range(0, len(source), _CHUNK):
@@ -51,12 +52,12 @@ def records(folder: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _plain(value: Any, where: str) -> Any:
-    """Texts as `str`, numbers as Python's, sequences as lists."""
+    """Converts texts to `str`, numbers to Python's and sequences to lists."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{where} is not UTF-8 ({error.reason})") from error
+            raise ValueError(f"{where}: not UTF-8 ({error.reason})") from error
     if isinstance(value, Mapping):
         return {key: _plain(item, where) for key, item in value.items()}
     if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim):

@@ -1,26 +1,22 @@
 """trans in plain JAX: runs on any platform and under any partitioning, and is the fast path on CPUs.
 
-Without a causal mask a softmax and a product are all there is to it, and XLA fuses one into the other (on
-CPUs completely). What is written here beside them: the softmax is not kept for the backward pass, only the
-log of its denominator; and with a causal mask the rows are cut into a few tiles, each of which stops at its
-own last column, so that close to half of the work is not done at all.
+Without a causal mask this is a softmax and a product, and XLA fuses one into the other (on CPUs completely).
+Two things are added: the backward pass gets the log of the softmax's denominator instead of the softmax, and
+with a causal mask the rows are cut into a few tiles, each of which stops at its own last column, which saves
+almost half of the work.
 
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kernels.arrays import accumulator, filled
 from kernels.trans.reference import Config, allowed
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
 
 # With n tiles (n + 1) / 2n of the products remain: beyond eight there is little left to gain, and every tile
 # is a few more operations for the compiler. Below 128 rows the copies of slices cost more than they save.

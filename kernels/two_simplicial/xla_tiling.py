@@ -3,19 +3,14 @@
 Axis letters: B batch, H heads, N queries, M keys; the others are blocks and what is in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from kernels.arrays import divisor, filled, round_up
-
-if TYPE_CHECKING:
-    from jaxtyping import Array
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The registry: every experiment is found by what its runs leave."""
+"""The registry finds the experiment of every run."""
 
 import dataclasses
 import json
@@ -30,5 +30,5 @@ def test_a_run_from_before_names_were_recorded_is_found(name, tmp_path):
 
 def test_a_run_of_an_unknown_experiment_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"experiment": "chess", "seed": 0}')
-    with pytest.raises(ValueError, match=f"matches no known experiment; expected one of .*{NAMES[0]}"):
+    with pytest.raises(ValueError, match=f"matches no known experiment, expected one of .*{NAMES[0]}"):
         registry.experiment_of(tmp_path)

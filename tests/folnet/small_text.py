@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from folnet.pretraining.documents import Listed
-from folnet.pretraining.windows import Split, prepare
+from folnet.pretraining.windows import Packing, Split, prepare
 from folnet.tokenization import CONTINUATION, SPECIAL_TOKENS, WordPieceTokenizer
 
 LENGTHS = (400, 37, 230, 118, 5, 700, 61, 333, 129, 250)
@@ -43,7 +43,7 @@ def corpus() -> tuple[Listed, WordPieceTokenizer, dict[int, tuple[int, int]], li
 
 @functools.cache
 def split(
-    length: int = 32, packing: str = "document", short_fraction: float = 0.0, held_out: float = 0.0
+    length: int = 32, packing: Packing = "document", short_fraction: float = 0.0, held_out: float = 0.0
 ) -> Split:
     """Its windows."""
     documents, tokenizer, *_ = corpus()

@@ -11,13 +11,13 @@ from tests.folnet import small
 @pytest.mark.parametrize(
     ("operators", "message"),
     [
-        ("ja", "operators is 'ja', expected letters out of 'jmc', a dot"),
-        ("j.a.t", "operators is 'j.a.t', expected letters out of"),
-        (3, "operators is 3, expected letters"),
-        ("t.a", r"'t' \(trans\) stands before the dot, expected after it; before the dot only 'j' \(join\)"),
-        ("j.am", r"'m' \(mu\) stands after the dot, expected before it; after the dot only 'a' \(assoc\)"),
+        ("ja", "operators: got 'ja', expected letters out of 'jmc', a dot"),
+        ("j.a.t", "operators: got 'j.a.t', expected letters out of"),
+        (3, "operators: got 3, expected letters"),
+        ("t.a", r"expected only 'j' \(join\).* before the dot: 't' \(trans\) belongs after the dot"),
+        ("j.am", r"expected only 'a' \(assoc\).* after the dot: 'm' \(mu\) belongs before the dot"),
         ("jb.a", r"'b' \(bool\) is always there and not written"),
-        ("j.ax", "'x' is no operator; expected after the dot only"),
+        ("j.ax", "after the dot: 'x' is not an operator"),
         ("jj.a", "expected each letter once"),
         (".", "expected at least one operator"),
     ],
@@ -31,32 +31,32 @@ def test_operators_that_cannot_be(operators, message):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("vocab_size", 0, "vocab_size is 0, expected an integer of at least 1"),
-        ("hidden_size", 2.0, "hidden_size is 2.0, expected an integer"),
-        ("num_hidden_layers", True, "num_hidden_layers is True"),
-        ("num_hidden_layers", 10**9, "num_hidden_layers is 1000000000, expected at most 1000"),
-        ("hidden_size", 10**20, "hidden_size is 100000000000000000000, expected an integer below"),
-        ("max_distance", 1, "max_distance is 1, expected an integer of at least 2"),
-        ("relation_vocab_size", -1, "relation_vocab_size is -1, expected an integer of at least 0"),
+        ("vocab_size", 0, "vocab_size: got 0, expected an integer of at least 1"),
+        ("hidden_size", 2.0, "hidden_size: got 2.0, expected an integer"),
+        ("num_hidden_layers", True, "num_hidden_layers: got True"),
+        ("num_hidden_layers", 10**9, "num_hidden_layers: got 1000000000, expected at most 1000"),
+        ("hidden_size", 10**20, "hidden_size: got 100000000000000000000, expected an integer below"),
+        ("max_distance", 1, "max_distance: got 1, expected an integer of at least 2"),
+        ("relation_vocab_size", -1, "relation_vocab_size: got -1, expected an integer of at least 0"),
         (
             "relative_position",
             "rotary",
-            "relative_position is 'rotary', expected one of 'folnet', 't5', 'none'",
+            "relative_position: got 'rotary', expected one of 'folnet', 't5', 'none'",
         ),
-        ("activation", "swish", "activation is 'swish', expected one of 'gelu'"),
-        ("head_activation", "reglu", "head_activation is 'reglu', expected one of 'gelu', 'relu'"),
+        ("activation", "swish", "activation: got 'swish', expected one of 'gelu'"),
+        ("head_activation", "reglu", "head_activation: got 'reglu', expected one of 'gelu', 'relu'"),
         ("cjoin", "both", "cjoin is 'both'"),
-        ("remat", "all", "remat is 'all', expected one of 'none'"),
+        ("remat", "all", "remat: got 'all', expected one of 'none'"),
         ("problem_type", "ranking", "problem_type is 'ranking'"),
-        ("diagonal_link", 1, "diagonal_link is 1, expected True or False"),
-        ("hidden_dropout_prob", 1, "hidden_dropout_prob is 1, expected a number from 0 up to 1"),
+        ("diagonal_link", 1, "diagonal_link: got 1, expected True or False"),
+        ("hidden_dropout_prob", 1, "hidden_dropout_prob: got 1, expected a number of at least 0 and below 1"),
         ("attention_probs_dropout_prob", -0.1, "attention_probs_dropout_prob is -0.1"),
-        ("layer_norm_eps", 0, "layer_norm_eps is 0, expected a number above 0"),
-        ("initializer_range", "small", "initializer_range is 'small', expected a number"),
-        ("pretrain_loss", "MLM.SCL", "pretrain_loss is 'MLM.SCL', expected 'MLM', 'NSP', 'SOP'"),
+        ("layer_norm_eps", 0, "layer_norm_eps: got 0, expected a number above 0"),
+        ("initializer_range", "small", "initializer_range: got 'small', expected a number"),
+        ("pretrain_loss", "MLM.SCL", "pretrain_loss: got 'MLM.SCL', expected 'MLM', 'NSP', 'SOP'"),
         ("pretrain_loss", "MLM.MLM", "each at most once"),
-        ("dtype", "int32", "dtype is 'int32', expected the name of a floating type"),
-        ("dtype", "float31", "dtype is 'float31'"),
+        ("dtype", "int32", "dtype: got 'int32', expected the name of a floating-point type"),
+        ("dtype", "float31", "dtype: got 'float31'"),
     ],
 )
 def test_fields_that_cannot_be(field, value, message):
@@ -67,7 +67,7 @@ def test_fields_that_cannot_be(field, value, message):
 
 @pytest.mark.parametrize(
     ("count", "distance", "message"),
-    [(30, 128, "num_buckets is 30, expected a multiple of 4"), (32, 8, "max_distance is 8, expected more")],
+    [(30, 128, "num_buckets: got 30, expected a multiple of 4"), (32, 8, "max_distance: got 8, expected")],
 )
 def test_buckets_that_cannot_be(count, distance, message):
     """Only where there are buckets."""
@@ -95,11 +95,9 @@ def test_there_and_back_through_json():
 
 def test_unknown_fields_are_all_named():
     """With what there is."""
-    with pytest.raises(
-        ValueError, match=r"fields has 'heads', 'layers', expected none but absolute_position"
-    ):
+    with pytest.raises(ValueError, match=r"fields: got 'heads', 'layers', expected only absolute_position"):
         FOLNetConfig.from_dict({"layers": 3, "heads": 2, "vocab_size": 5})
-    with pytest.raises(ValueError, match="fields has 'depth'"):
+    with pytest.raises(ValueError, match="fields: got 'depth'"):
         BASE.replace(depth=3)
 
 

@@ -106,7 +106,7 @@ def test_a_head_that_is_missing_is_drawn_with_a_key_only():
     """Fine-tuning begins with a pretrained encoder."""
     config, state = small.recorded(NAME)["config"], small.recorded_state(NAME)
     with pytest.raises(
-        ValueError, match=r"(?s)classifier.bias is missing.*classifier.weight is missing, expected \(3, 32\)"
+        ValueError, match=r"(?s)classifier.bias: missing.*classifier.weight: missing, expected \(3, 32\)"
     ):
         convert.from_torch(config, state, model=FOLNetForSequenceClassification)
     key = jax.random.key(0)
@@ -123,44 +123,44 @@ def test_tensors_that_do_not_fit_are_told_at_once():
     writer = "folnet.reasoner.layers.1.deducers.0.operators.2.0.writer.weight"
     state[writer] = state[writer].T
     state["cls.heads.predictions.decoder.weight"] = state["cls.heads.predictions.decoder.weight"] + 1
-    with pytest.raises(ValueError, match="state_dict does not fit FOLNetForPreTraining") as caught:
+    with pytest.raises(ValueError, match="state_dict: does not fit FOLNetForPreTraining") as caught:
         convert.from_torch(config, state)
     for line in (
-        "folnet.dense.bias is missing, expected (32,)",
-        "folnet.encoder.glob_embd.weight (64, 5) does not belong",
+        "folnet.dense.bias: missing, expected (32,)",
+        "folnet.encoder.glob_embd.weight: got (64, 5), expected no such parameter",
         f"{writer} has shape (4, 8), expected (8, 4)",
         "decoder.weight differs from folnet.encoder.word_embd.weight",
     ):
         assert line in str(caught.value)
     # A key draws heads, never an encoder.
-    with pytest.raises(ValueError, match=r"folnet\.dense\.bias is missing"):
+    with pytest.raises(ValueError, match=r"folnet\.dense\.bias: missing"):
         convert.from_torch(config, state, key=jax.random.key(0))
 
 
 @pytest.mark.parametrize(
     ("changes", "messages"),
     [
-        ({"num_heads": None, "head_size": None}, ["num_heads is missing", "head_size is missing"]),
-        ({"layers": 3, "depth": 2}, ["layers is not known", "depth is not known, expected one of absolute"]),
+        ({"num_heads": None, "head_size": None}, ["num_heads: missing", "head_size: missing"]),
+        ({"layers": 3, "depth": 2}, ["layers: unknown", "depth: unknown, expected one of absolute"]),
         (
             {"mixer_ops": {"0": ["join"], "1": ["join", "trans"], "2": ["perm"]}},
-            ["mixer_ops['0'] is ('join',)", "mixer_ops['1'] has 'trans'", "mixer_ops['2'] has 'perm'"],
+            ["mixer_ops['0']: got ('join',)", "mixer_ops['1']: got 'trans'", "mixer_ops['2']: got 'perm'"],
         ),
-        ({"predicate_dims": [0, 32]}, ["predicate_dims is [0, 32], expected three numbers"]),
-        ({"predicate_dims": [0, float("inf"), 4]}, ["predicate_dims is [0, inf, 4], expected whole numbers"]),
-        ({"hidden_size": 33}, ["hidden_size is 33, expected predicate_dims[1], 32"]),
+        ({"predicate_dims": [0, 32]}, ["predicate_dims: got [0, 32], expected three numbers"]),
+        ({"predicate_dims": [0, float("inf"), 4]}, ["predicate_dims: got [0, inf, 4], expected integers"]),
+        ({"hidden_size": 33}, ["hidden_size: got 33, expected 32 (predicate_dims[1])"]),
         (
             {"hidden_act": "swish", "boolean_type": "moe"},
-            ["hidden_act is 'swish', expected 'gelu' or 'relu'", "boolean_type is 'moe'"],
+            ["hidden_act: got 'swish', expected 'gelu' or 'relu'", "boolean_type: got 'moe'"],
         ),
-        ({"num_layers": 0}, ["num_hidden_layers is 0"]),
+        ({"num_layers": 0}, ["num_hidden_layers: got 0"]),
     ],
 )
 def test_settings_that_are_not_understood(changes, messages):
     """All of them are told."""
     config = {**small.recorded(NAME)["config"], **changes}
     config = {key: value for key, value in config.items() if value is not None}
-    with pytest.raises(ValueError, match="config does not fit") as caught:
+    with pytest.raises(ValueError, match="config: does not fit") as caught:
         convert.from_torch_config(config)
     assert all(message in str(caught.value) for message in messages), str(caught.value)
 
@@ -181,7 +181,7 @@ def test_settings_that_the_released_code_has_not():
     config = small.config(
         relative_position="t5", activation="implication", cjoin="paper", attention_probs_dropout_prob=0.0
     )
-    with pytest.raises(ValueError, match="config is none of the released code") as caught:
+    with pytest.raises(ValueError, match="config: the released code has no such settings") as caught:
         convert.to_torch(config, small.draw(FOLNet(config)))
     for name in ("relative_position", "activation", "cjoin", "attention_probs_dropout_prob"):
         assert f"{name} is " in str(caught.value)
@@ -190,7 +190,7 @@ def test_settings_that_the_released_code_has_not():
 def test_a_transformer_is_none_of_theirs():
     """Though it may stand under the same heads."""
     config = TransformerConfig()
-    with pytest.raises(ValueError, match="config is a TransformerConfig, expected a FOLNetConfig"):
+    with pytest.raises(ValueError, match="config: got a TransformerConfig, expected a FOLNetConfig"):
         convert.to_torch(config, {})
 
 
@@ -199,5 +199,5 @@ def test_parameters_of_no_model():
     config = small.config(operators="j.a")
     params = small.draw(FOLNet(config))
     del params["pooler"]
-    with pytest.raises(ValueError, match=r"pooler\.weight is missing"):
+    with pytest.raises(ValueError, match=r"pooler\.weight: missing"):
         convert.to_torch(config, params)

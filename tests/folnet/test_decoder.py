@@ -201,12 +201,12 @@ def test_atoms_of_all_layers():
 @pytest.mark.parametrize(
     ("given", "fields", "message"),
     [
-        ({"input_ids": jnp.zeros(3, jnp.int32)}, {}, r"input_ids has shape \(3,\), expected \[B, T\]"),
-        ({"input_ids": jnp.full((1, 3), 19)}, {}, r"input_ids has 19 at \[0, 0\], expected 0 to 18"),
-        ({"token_type_ids": jnp.full((2, 3), 2)}, {}, r"token_type_ids has 2 at \[0, 0\]"),
-        ({"token_type_ids": jnp.zeros((2, 4), jnp.int32)}, {}, r"token_type_ids has shape \(2, 4\)"),
-        ({"attention_mask": jnp.ones((1, 3))}, {}, r"attention_mask has shape \(1, 3\)"),
-        ({"prefix_lengths": jnp.asarray([4, 0])}, {}, r"prefix_lengths has 4 at \[0\], expected 0 to 3"),
+        ({"input_ids": jnp.zeros(3, jnp.int32)}, {}, r"input_ids: got shape \(3,\), expected \[B, T\]"),
+        ({"input_ids": jnp.full((1, 3), 19)}, {}, r"input_ids: got 19 at \[0, 0\], expected 0 to 18"),
+        ({"token_type_ids": jnp.full((2, 3), 2)}, {}, r"token_type_ids: got 2 at \[0, 0\]"),
+        ({"token_type_ids": jnp.zeros((2, 4), jnp.int32)}, {}, r"token_type_ids: got shape \(2, 4\)"),
+        ({"attention_mask": jnp.ones((1, 3))}, {}, r"attention_mask: got shape \(1, 3\)"),
+        ({"prefix_lengths": jnp.asarray([4, 0])}, {}, r"prefix_lengths: got 4 at \[0\], expected 0 to 3"),
         ({}, {"absolute_position": True, "max_position_embeddings": 2}, "3 tokens, expected at most"),
     ],
 )
@@ -221,7 +221,7 @@ def test_bad_input(given, fields, message):
 def test_a_state_without_room():
     """Fewer places than tokens."""
     model = FOLNetDecoder(small.config())
-    with pytest.raises(ValueError, match="capacity is 2, expected at least the 3 tokens"):
+    with pytest.raises(ValueError, match="capacity: got 2, expected at least 3, the length"):
         model.init(jax.random.key(0), jnp.zeros((1, 3), jnp.int32), capacity=2, method="prefill")
 
 

@@ -47,7 +47,7 @@ def test_rates_at_the_ends():
     np.testing.assert_array_equal(drop(jax.random.key(0), 1e-6, jnp.arange(5.0)), jnp.arange(5.0))
     assert kept_levels(1 - 1e-6) == 1
     for rate in (1.0, -0.1):
-        with pytest.raises(ValueError, match=f"rate is {rate}, expected a number from 0 up to 1"):
+        with pytest.raises(ValueError, match=f"rate: got {rate}, expected a number of at least 0 and"):
             kept_levels(rate)
 
 

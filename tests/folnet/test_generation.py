@@ -230,10 +230,10 @@ def test_each_word_is_drawn_anew():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"temperature": 0.0}, "temperature is 0.0, expected more than 0"),
-        ({"top_k": 0}, "top_k is 0, expected None or at least 1"),
-        ({"top_p": 0.0}, "top_p is 0.0"),
-        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"temperature": 0.0}, "temperature: got 0.0, expected more than 0"),
+        ({"top_k": 0}, "top_k: got 0, expected None or at least 1"),
+        ({"top_p": 0.0}, "top_p: got 0.0"),
+        ({"top_p": 1.5}, "top_p: got 1.5"),
     ],
 )
 def test_bad_sampling(given, message):
@@ -245,20 +245,20 @@ def test_bad_sampling(given, message):
 @pytest.mark.parametrize(
     ("given", "fields", "message"),
     [
-        ({"max_new_tokens": 0}, {}, "max_new_tokens is 0, expected an integer of at least 1"),
+        ({"max_new_tokens": 0}, {}, "max_new_tokens: got 0, expected an integer of at least 1"),
         (
             {"max_new_tokens": 8},
             {"absolute_position": True, "max_position_embeddings": 9},
-            "max_new_tokens is 8, expected at most 7 after 3 tokens",
+            "max_new_tokens: got 8, expected at most 7 after 3 tokens",
         ),
-        ({"eos_token_id": 19}, {}, "eos_token_id is 19, expected 0 to 18"),
-        ({"pad_token_id": -1}, {}, "pad_token_id is -1"),
+        ({"eos_token_id": 19}, {}, "eos_token_id: got 19, expected 0 to 18"),
+        ({"pad_token_id": -1}, {}, "pad_token_id: got -1"),
         ({"attention_mask": [[0, 1, 1], [1, 1, 1]]}, {}, r"attention_mask is \[0, 1, 1\] at \[0\]"),
         ({"attention_mask": [[1, 1, 1], [1, 0, 1]]}, {}, r"attention_mask is \[1, 0, 1\] at \[1\]"),
-        ({"attention_mask": [[1, 1], [1, 1]]}, {}, r"attention_mask has shape \(2, 2\)"),
-        ({"token_type_ids": [[0, 0, 0], [0, 1, 2]]}, {}, r"token_type_ids has 2 at \[1, 2\]"),
-        ({"prefix_lengths": [1, 4]}, {}, r"prefix_lengths has 4 at \[1\], expected 0 to 3"),
-        ({"sampling": Sampling()}, {}, "key is None"),
+        ({"attention_mask": [[1, 1], [1, 1]]}, {}, r"attention_mask: got shape \(2, 2\)"),
+        ({"token_type_ids": [[0, 0, 0], [0, 1, 2]]}, {}, r"token_type_ids: got 2 at \[1, 2\]"),
+        ({"prefix_lengths": [1, 4]}, {}, r"prefix_lengths: got 4 at \[1\], expected 0 to 3"),
+        ({"sampling": Sampling()}, {}, "key: got None"),
     ],
 )
 def test_bad_prompts(given, fields, message):
@@ -276,11 +276,11 @@ def test_bad_prompts(given, fields, message):
         (
             {"max_new_tokens": 10},
             {"absolute_position": True, "max_position_embeddings": 9},
-            "max_new_tokens is 10, expected at most 9 after 1 token",
+            "max_new_tokens: got 10, expected at most 9 after 1 token",
         ),
-        ({"decoder_start_token_id": 19}, {}, "decoder_start_token_id is 19, expected 0 to 18"),
-        ({"attention_mask": jnp.ones((2, 2))}, {}, r"attention_mask has shape \(2, 2\)"),
-        ({"sampling": Sampling()}, {}, "key is None"),
+        ({"decoder_start_token_id": 19}, {}, "decoder_start_token_id: got 19, expected 0 to 18"),
+        ({"attention_mask": jnp.ones((2, 2))}, {}, r"attention_mask: got shape \(2, 2\)"),
+        ({"sampling": Sampling()}, {}, "key: got None"),
     ],
 )
 def test_bad_inputs(given, fields, message):

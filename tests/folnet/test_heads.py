@@ -126,7 +126,7 @@ def test_words_at_positions_are_those_of_all():
     some, every = run(params, mine)
     want = np.take_along_axis(np.asarray(every), np.asarray(positions)[..., None], axis=1)
     np.testing.assert_allclose(some, want, atol=1e-5)
-    with pytest.raises(ValueError, match=r"mlm_positions has shape \(1, 2\), expected \[2, M\]"):
+    with pytest.raises(ValueError, match=r"mlm_positions: got shape \(1, 2\), expected \[2, M\]"):
         small.apply(model, params, IDS, TYPES, mlm_positions=positions[:1])
 
 
@@ -165,7 +165,7 @@ def test_choices_are_texts_of_their_own():
     logits, one = run(params)
     assert logits.shape == (2, 3)
     np.testing.assert_allclose(logits[:, 1], one[:, 0], atol=1e-5)
-    with pytest.raises(ValueError, match=r"token_type_ids has shape \(2, 7\), expected \[B, N, T\]"):
+    with pytest.raises(ValueError, match=r"token_type_ids: got shape \(2, 7\), expected \[B, N, T\]"):
         small.apply(model, params, ids, TYPES)
 
 

@@ -98,17 +98,17 @@ def test_the_type_of_a_problem():
     got = objective.sequence_classification(logits, labels)
     assert float(got.sum) == float(objective.cross_entropy(logits, labels).sum)
     assert int(got.count) == 3
-    with pytest.raises(ValueError, match="problem_type is 'ranking', expected 'regression'"):
-        objective.sequence_classification(logits, labels, "ranking")
+    with pytest.raises(ValueError, match="problem_type: got 'ranking', expected one of 'regression'"):
+        objective.sequence_classification(logits, labels, "ranking")  # pyrefly: ignore
 
 
 def test_shapes_that_do_not_fit():
     """Named, with both shapes."""
-    with pytest.raises(ValueError, match=r"labels have shape \(3,\), expected logits' \(4, 5\)"):
+    with pytest.raises(ValueError, match=r"labels: got shape \(3,\), expected \(4,\)"):
         objective.cross_entropy(jnp.zeros((4, 5)), jnp.zeros(3, jnp.int32))
-    with pytest.raises(ValueError, match=r"labels has shape \(4, 2\), expected \(4, 1\)"):
+    with pytest.raises(ValueError, match=r"labels: got shape \(4, 2\), expected \(4, 1\)"):
         objective.squared_error(jnp.zeros((4, 1)), jnp.zeros((4, 2)))
-    with pytest.raises(ValueError, match=r"end_logits has shape \(4, 2\), expected \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"end_logits: got shape \(4, 2\), expected \(4, 3\)"):
         objective.span(jnp.zeros((4, 3)), jnp.zeros((4, 2)), *(jnp.zeros(4, jnp.int32),) * 2)
-    with pytest.raises(ValueError, match=r"labels has shape \(4, 2\)"):
+    with pytest.raises(ValueError, match=r"labels: got shape \(4, 2\)"):
         objective.binary_cross_entropy(jnp.zeros((4, 1)), jnp.zeros((4, 2)))

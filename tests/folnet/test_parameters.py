@@ -23,9 +23,9 @@ def test_all_misfits_are_told_at_once():
     expected = {"a": (2, 3), "b": (1,), "c": (4,)}
     given = {"a": (3, 2), "c": (4,), "d": (5,)}
     assert parameters.misfits(expected, given) == [
-        "b is missing, expected (1,)",
-        "d (5,) does not belong",
-        "a has shape (3, 2), expected (2, 3)",
+        "b: missing, expected (1,)",
+        "d: got (5,), expected no such parameter",
+        "a: got shape (3, 2), expected (2, 3)",
     ]
     assert parameters.misfits(expected, expected) == []
 
@@ -36,7 +36,7 @@ def test_heads_that_are_missing_are_drawn_with_a_key_only():
     table = {name: np.asarray(leaf) for name, leaf in parameters.flatten(small.draw(model)).items()}
     encoder = {name: leaf for name, leaf in table.items() if name.startswith("folnet.")}
     with pytest.raises(
-        ValueError, match=r"(?s)a table does not fit FOLNetForSequence.*classifier.weight is miss"
+        ValueError, match=r"(?s)a table: does not fit FOLNetForSequence.*classifier.weight: miss"
     ):
         parameters.filled(model, encoder, "a table")
     params = parameters.filled(model, encoder, "a table", key=jax.random.key(0))
@@ -44,7 +44,7 @@ def test_heads_that_are_missing_are_drawn_with_a_key_only():
     assert not params["classifier"]["bias"].any()
     np.testing.assert_array_equal(params["folnet"]["pooler"]["weight"], table["folnet.pooler.weight"])
     del encoder["folnet.pooler.bias"]
-    with pytest.raises(ValueError, match=r"folnet.pooler.bias is missing, expected \(14,\)$"):
+    with pytest.raises(ValueError, match=r"folnet.pooler.bias: missing, expected \(14,\)$"):
         parameters.filled(model, encoder, "a table", key=jax.random.key(0))
 
 

@@ -79,7 +79,7 @@ def test_the_gradient_needs_no_scatter():
 @pytest.mark.parametrize("length", [1, 2, 6])
 def test_diagonals(length):
     """Value y - x at [x, y]."""
-    values = np.arange(2 * (2 * length - 1)).reshape(2, -1)
+    values = np.arange(2 * (2 * length - 1), dtype=np.float32).reshape(2, -1)
     got = positions.diagonals(jnp.asarray(values))
     for x, y in np.ndindex(length, length):
         np.testing.assert_array_equal(got[:, x, y], values[:, length - 1 + y - x])

@@ -11,7 +11,7 @@ from folnet.prepared import reading
     "error", [RuntimeError("a hash\nis wrong"), ValueError("Expecting value"), KeyError("x")]
 )
 def test_whatever_it_is_the_folder_is_named(error):
-    message = r"^data/wikipedia/1\.0\.0 is damaged, or not prepared by .*: (a hash|Expecting value|'x')$"
+    message = r"^data/wikipedia/1\.0\.0: the data set is damaged or .*: (a hash|Expecting value|'x')$"
     with pytest.raises(ValueError, match=message), reading(Path("data/wikipedia/1.0.0")):
         raise error
 

@@ -61,7 +61,7 @@ def test_what_is_written(saved):
 def test_another_class_takes_the_encoder(saved):
     """Its own head is drawn with a key, and an error without; other settings can be given."""
     directory, params = saved
-    with pytest.raises(ValueError, match=r"model.safetensors does not fit FOLNetForSequence.*\n  classifier"):
+    with pytest.raises(ValueError, match=r"model.safetensors: does not fit FOLNetFor.*\n  classifier"):
         FOLNetForSequenceClassification.from_pretrained(directory)
     model, found = FOLNetForSequenceClassification.from_pretrained(
         directory, key=jax.random.key(0), num_labels=3, dtype="bfloat16"
@@ -91,7 +91,7 @@ def test_parameters_of_another_model_are_not_written(tmp_path):
     params = small.draw(FOLNet(CONFIG))
     del params["pooler"]["bias"]
     params["more"] = params["pooler"]["weight"]
-    with pytest.raises(ValueError, match=r"(?s)pooler.bias is missing.*more \(14, 14\) does not belong"):
+    with pytest.raises(ValueError, match=r"(?s)pooler.bias: missing.*more: got \(14, 14\), expected no such"):
         FOLNet(CONFIG).save_pretrained(tmp_path / "model", params)
     assert not (tmp_path / "model").exists()
 
@@ -109,10 +109,10 @@ def test_misfits_are_told_at_once(saved):
         FOLNetForPreTraining.from_pretrained(directory)
     for line in (
         str(path),
-        "predictions.bias is missing, expected (19,)",
-        "folnet.pooler.bias is missing, expected (14,)",
-        "folnet.extra (2,) does not belong",
-        "folnet.pooler.weight has shape (3, 14), expected (14, 14)",
+        "predictions.bias: missing, expected (19,)",
+        "folnet.pooler.bias: missing, expected (14,)",
+        "folnet.extra: got (2,), expected no such parameter",
+        "folnet.pooler.weight: got shape (3, 14), expected (14, 14)",
     ):
         assert line in str(caught.value)
 
@@ -140,15 +140,15 @@ def empty_list(path):
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("config.json", lambda path: path.unlink(), "it is not there"),
-        ("config.json", truncate, "it is damaged"),
-        ("config.json", scribble, "it is damaged"),
-        ("config.json", empty_list, r"model_type is \[\], expected 'folnet'"),
-        ("config.json", not_ours, "model_type is 'bert', expected 'folnet'"),
-        ("config.json", unknown, "fields has 'layers', expected none but"),
-        ("model.safetensors", lambda path: path.unlink(), "it is not there"),
-        ("model.safetensors", truncate, "it is damaged"),
-        ("model.safetensors", scribble, "it is damaged"),
+        ("config.json", lambda path: path.unlink(), "got no such file"),
+        ("config.json", truncate, "got a damaged file"),
+        ("config.json", scribble, "got a damaged file"),
+        ("config.json", empty_list, r"got model_type \[\], expected 'folnet'"),
+        ("config.json", not_ours, "got model_type 'bert', expected 'folnet'"),
+        ("config.json", unknown, "fields: got 'layers', expected only"),
+        ("model.safetensors", lambda path: path.unlink(), "got no such file"),
+        ("model.safetensors", truncate, "got a damaged file"),
+        ("model.safetensors", scribble, "got a damaged file"),
     ],
 )
 def test_files_that_are_missing_or_damaged(saved, name, damage, message):

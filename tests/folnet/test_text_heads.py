@@ -76,11 +76,11 @@ def test_cjoin_as_released_makes_no_difference():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"decoder_input_ids": jnp.zeros((3, 2), jnp.int32)}, r"decoder_input_ids has shape \(3, 2\)"),
-        ({"decoder_input_ids": jnp.full((2, 2), 19)}, r"decoder_input_ids has 19 at \[0, 0\]"),
-        ({"decoder_attention_mask": jnp.ones((2, 3))}, r"decoder_attention_mask has shape \(2, 3\)"),
-        ({"input_ids": jnp.zeros(3, jnp.int32)}, r"input_ids has shape \(3,\)"),
-        ({"decoder_input_ids": jnp.zeros((2, 5), jnp.int32)}, "decoder_input_ids has 5 tokens"),
+        ({"decoder_input_ids": jnp.zeros((3, 2), jnp.int32)}, r"decoder_input_ids: got shape \(3, 2\)"),
+        ({"decoder_input_ids": jnp.full((2, 2), 19)}, r"decoder_input_ids: got 19 at \[0, 0\]"),
+        ({"decoder_attention_mask": jnp.ones((2, 3))}, r"decoder_attention_mask: got shape \(2, 3\)"),
+        ({"input_ids": jnp.zeros(3, jnp.int32)}, r"input_ids: got shape \(3,\)"),
+        ({"decoder_input_ids": jnp.zeros((2, 5), jnp.int32)}, "decoder_input_ids: got 5 tokens"),
     ],
 )
 def test_bad_input(given, message):

@@ -51,5 +51,5 @@ def test_targets():
 
 def test_bad_shapes():
     """Tokens of another batch."""
-    with pytest.raises(ValueError, match=r"input_ids has shape \(2, 4\), expected logits' \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"input_ids: got shape \(2, 4\), expected \(3, 4\) as in logits"):
         text_objective.next_word(jnp.asarray(LOGITS), jnp.asarray(IDS[:2]))

@@ -164,11 +164,11 @@ def test_a_trained_vocabulary():
     rare = WordPieceTokenizer.train(["aaaa bb c"], 20, max_alphabet=2)
     assert rare.tokenize("c") == ["[UNK]"]
     assert set(rare.vocabulary) >= {"a", "b"}
-    with pytest.raises(ValueError, match=r"vocab_size must be at least 11 .* got 10"):
+    with pytest.raises(ValueError, match=r"vocab_size: got 10, expected at least 11 .*"):
         WordPieceTokenizer.train(["abab abab ab", "abc"], 10)
-    with pytest.raises(ValueError, match="texts must have at least one word"):
+    with pytest.raises(ValueError, match="texts: got no word"):
         WordPieceTokenizer.train(["  ", ""], 100)
-    with pytest.raises(ValueError, match="min_frequency must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="min_frequency: got 0, expected at least 1"):
         WordPieceTokenizer.train(["a"], 100, min_frequency=0)
 
 
@@ -249,9 +249,7 @@ def test_decoding(tokenizer):
     shown = tokenizer.decode(inputs.input_ids[0], skip_special_tokens=False)
     assert shown.startswith("[CLS] hello, and the man [SEP] he walks [SEP] [PAD]")
     assert tokenizer.decode([tokenizer.unk_id, tokenizer.mask_id]) == "[UNK]"
-    with pytest.raises(
-        ValueError, match=rf"ids must be in 0 \.\. {len(tokenizer) - 1}, got .{len(tokenizer)}."
-    ):
+    with pytest.raises(ValueError, match=rf"ids: got .{len(tokenizer)}., expected 0 to {len(tokenizer) - 1}"):
         tokenizer.decode([1, len(tokenizer)])
 
 
@@ -273,7 +271,7 @@ def test_lines_end_only_where_lines_end(tmp_path):
     (tmp_path / "vocab.txt").write_bytes("\r\n".join([*SPECIAL_TOKENS, "a\x1cb", "ok", ""]).encode())
     # \x1c is a line end for `splitlines`, and white space for `split`: the file is refused for that, in its
     # line.
-    with pytest.raises(ValueError, match=r"vocab.txt: line 6, 'a\\x1cb', has a space"):
+    with pytest.raises(ValueError, match=r"vocab.txt: line 6, 'a\\x1cb', contains a space"):
         WordPieceTokenizer.load(tmp_path / "vocab.txt")
     (tmp_path / "vocab.txt").write_bytes("\r\n".join([*SPECIAL_TOKENS, "ok", ""]).encode())
     assert WordPieceTokenizer.load(tmp_path / "vocab.txt").vocabulary == (*SPECIAL_TOKENS, "ok")
@@ -284,9 +282,9 @@ def test_lines_end_only_where_lines_end(tmp_path):
     [
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"vocab.txt: \[MASK\] is missing"),
         (b"[PAD]\na\n", r"\[UNK\], \[CLS\], \[SEP\], \[MASK\] are missing"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", r"vocab.txt: line 8, 'a', is also line 6"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", r"vocab.txt: line 8, 'a', duplicates line 6"),
         (b"[PAD]\n[UNK]\n\n[CLS]\n[SEP]\n[MASK]\n", r"vocab.txt: line 3 is empty"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na b\n", r"vocab.txt: line 6, 'a b', has a space"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na b\n", r"vocab.txt: line 6, 'a b', contains a space"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\xff\n", r"vocab.txt, line 6: not UTF-8"),
         (b"", "line 1 is empty"),
     ],
@@ -300,13 +298,13 @@ def test_damaged_vocabularies(tmp_path, data, message):
 
 def test_bad_arguments(tokenizer, tmp_path):
     """By name."""
-    with pytest.raises(ValueError, match=r"path must be a vocabulary file, got .*nothing.txt: No such file"):
+    with pytest.raises(ValueError, match=r"path: got .*nothing.txt \(No such file.*\), expected a voc"):
         WordPieceTokenizer.from_vocabulary(tmp_path / "nothing.txt")
     with pytest.raises(ValueError, match="got a single string"):
         tokenizer("the man")
-    with pytest.raises(ValueError, match="second must have as many texts as first, got 1 and 2"):
+    with pytest.raises(ValueError, match="second: got 1 texts, expected 2 as in first"):
         tokenizer(["a", "b"], ["c"])
-    with pytest.raises(ValueError, match="length must be at least 3 for the special tokens, got 2"):
+    with pytest.raises(ValueError, match="length: got 2, expected at least 3 for the special tokens"):
         tokenizer(["a"], ["c"], length=2)
-    with pytest.raises(ValueError, match="second must have as many rows as first, got 0 and 1"):
+    with pytest.raises(ValueError, match="second: got 0 rows, expected 1 as in first"):
         tokenizer.assemble([[7]], [], length=9)

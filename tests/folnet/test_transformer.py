@@ -119,7 +119,7 @@ def numpy_model(name, params, text, length):
     for x in range(length):
         for y in range(length):
             if config.relative_position == "t5":
-                bucket = t5_buckets(np.asarray(y - x), 8, 5)
+                (bucket,) = t5_buckets(np.asarray([y - x]), 8, 5)
                 bias[:, x, y] += p["distance_bias"][bucket]
             for layer in range(config.num_hidden_layers):
                 tables = p[f"layers_{layer}"]["attention"]
@@ -302,10 +302,10 @@ def test_too_small_to_be_matched():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"input_ids": jnp.zeros((1, 10), jnp.int32)}, "input_ids has 10 tokens, expected at most"),
-        ({"input_ids": jnp.full((1, 3), 19)}, r"input_ids has 19 at \[0, 0\], expected 0 to 18"),
-        ({}, "input_ids and inputs_embeds are both None"),
-        ({"input_ids": IDS, "attention_mask": MASK[:, 1:]}, r"attention_mask has shape \(2, 6\)"),
+        ({"input_ids": jnp.zeros((1, 10), jnp.int32)}, "input_ids: got 10 tokens, expected at most"),
+        ({"input_ids": jnp.full((1, 3), 19)}, r"input_ids: got 19 at \[0, 0\], expected 0 to 18"),
+        ({}, "input_ids, inputs_embeds: got None for both"),
+        ({"input_ids": IDS, "attention_mask": MASK[:, 1:]}, r"attention_mask: got shape \(2, 6\)"),
         ({"input_ids": IDS, "relation_ids": RELATION_IDS}, "relation_ids"),
     ],
 )

@@ -12,21 +12,21 @@ from folnet.transformer_configuration import BERT_BASE, TransformerConfig
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"max_distance": 0}, "max_distance is 0, expected an integer of at least 1"),
-        ({"hidden_size": 0}, "hidden_size is 0, expected an integer of at least 1"),
-        ({"relation_vocab_size": -1}, "relation_vocab_size is -1, expected an integer of at least 0"),
+        ({"max_distance": 0}, "max_distance: got 0, expected an integer of at least 1"),
+        ({"hidden_size": 0}, "hidden_size: got 0, expected an integer of at least 1"),
+        ({"relation_vocab_size": -1}, "relation_vocab_size: got -1, expected an integer of at least 0"),
         (
             {"relative_position": "folnet"},
-            "relative_position is 'folnet', expected one of 'none', 't5', 'shaw'",
+            "relative_position: got 'folnet', expected one of 'none', 't5', 'shaw'",
         ),
-        ({"relation_attention": "t5"}, "relation_attention is 't5', expected one of 'shaw', 'bias'"),
-        ({"activation": "reglu"}, "activation is 'reglu', expected one of 'gelu', 'relu'"),
-        ({"remat": "relation_boolean"}, "remat is 'relation_boolean', expected one of 'none'"),
-        ({"absolute_position": 1}, "absolute_position is 1, expected True or False"),
-        ({"dtype": "int8"}, "dtype is 'int8', expected the name of a floating type"),
+        ({"relation_attention": "t5"}, "relation_attention: got 't5', expected one of 'shaw', 'bias'"),
+        ({"activation": "reglu"}, "activation: got 'reglu', expected one of 'gelu', 'relu'"),
+        ({"remat": "relation_boolean"}, "remat: got 'relation_boolean', expected one of 'none'"),
+        ({"absolute_position": 1}, "absolute_position: got 1, expected True or False"),
+        ({"dtype": "int8"}, "dtype: got 'int8', expected the name of a floating-point type"),
         (
             {"relative_position": "t5", "relative_attention_num_buckets": 6},
-            "relative_attention_num_buckets is 6, expected a multiple of 4",
+            "relative_attention_num_buckets: got 6, expected a multiple of 4",
         ),
     ],
 )
@@ -38,9 +38,9 @@ def test_fields_that_cannot_be(fields, message):
 
 def test_fields_of_the_other_kind_are_refused():
     """A Transformer has no operators, a FOLNet no vectors of pairs."""
-    with pytest.raises(ValueError, match="fields has 'operators', expected none but absolute_position"):
+    with pytest.raises(ValueError, match="fields: got 'operators', expected only absolute_position"):
         TransformerConfig.from_dict({"operators": "j.a"})
-    with pytest.raises(ValueError, match="fields has 'relation_attention'"):
+    with pytest.raises(ValueError, match="fields: got 'relation_attention'"):
         BASE.replace(relation_attention="bias")
 
 

@@ -310,15 +310,15 @@ X, MASK = (2, 5, WIDTH), np.ones((2, 5, 4), bool)
         (two(), (5,), None, {}, "inputs: got shape (5,)"),
         (OneSimplicialAttention(), X, (2, 4, 9), {}, "context: got shape (2, 4, 9), expected [..., M, V]"),
         (two(), X, (3, 4, WIDTH), {}, "batch and V of inputs (2, 5, 10)"),
-        (two(), X, (2, 4, WIDTH), {"context_mask": np.ones(5, bool)}, "context_mask has shape (5,)"),
-        (two(), X, (2, 4, WIDTH), {"mask": MASK}, "mask has shape (2, 5, 4), which does not broadcast"),
+        (two(), X, (2, 4, WIDTH), {"context_mask": np.ones(5, bool)}, "context_mask: got shape (5,)"),
+        (two(), X, (2, 4, WIDTH), {"mask": MASK}, "mask: got shape (2, 5, 4), expected one"),
         (two(), X, (2, 4, WIDTH), {"mask": np.ones((5, 4, 4))}, "expected bool: True where"),
         (
             OneSimplicialAttention(),
             X,
             None,
             {"mask": MASK},
-            "mask has shape (2, 5, 4), which does not broadcast to [..., N, M] = (2, 5, 5)",
+            "mask: got shape (2, 5, 4), expected one that broadcasts to [..., N, M] = (2, 5, 5)",
         ),
     ],
 )

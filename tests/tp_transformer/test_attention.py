@@ -251,9 +251,9 @@ def test_what_is_refused():
         ((x[0, 0],), {}, "inputs_q: got shape"),
         ((x, x[:1]), {}, r"inputs_k: got shape \(1, 3, 8\), expected leading axes \(2,\)"),
         ((x, x, x[:, :2]), {}, r"inputs_v: got shape \(2, 2, 8\), expected leading axes \(2, 3\)"),
-        ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask has shape \(3, 4\)"),
-        ((x,), {"mask": jnp.ones((2, 1, 3, 3))}, "mask has type float32, expected bool"),
-        ((x,), {"mask": jnp.ones((2, 1, 3, 4), bool)}, r"broadcast to \[\*B, H, T, S\] = \(2, 2, 3, 3\)"),
+        ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask: got shape \(3, 4\)"),
+        ((x,), {"mask": jnp.ones((2, 1, 3, 3))}, "mask: got dtype float32, expected bool"),
+        ((x,), {"mask": jnp.ones((2, 1, 3, 4), bool)}, r"broadcasts to \[\*B, H, T, S\] = \(2, 2, 3, 3\)"),
     )
     for arguments, options, message in refused:
         with pytest.raises(ValueError, match=message):

@@ -68,7 +68,7 @@ def test_compose(first, second, result):
 
 def test_unknown_relations_are_named():
     """A cousin has no name here."""
-    with pytest.raises(ValueError, match="relation is 'cousin', expected one of son, daughter"):
+    with pytest.raises(ValueError, match="relation: got 'cousin', expected one of son, daughter"):
         compose("cousin", "son")
 
 

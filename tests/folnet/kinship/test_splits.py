@@ -94,11 +94,12 @@ def test_the_wrong_side_is_named(problems):
     apart = [problem for problem in problems if not occurs(problem, held)]
     check_disjoint(apart, problems[1:2], held)
     chain = ", ".join(words(problems[1]))
-    with pytest.raises(ValueError, match=re.escape(f"train[1] shows what is held out: {chain}")):
+    shown = re.escape(f"train[1]: got {chain}, expected a problem without anything")
+    with pytest.raises(ValueError, match=shown):
         check_disjoint([apart[0], problems[1]], [], held)
-    with pytest.raises(ValueError, match=re.escape("test[0] can do without what is held out: ")):
+    with pytest.raises(ValueError, match=re.escape("test[0]: got ")):
         check_disjoint(apart, apart, held)
-    with pytest.raises(ValueError, match="held_out is empty, expected pairs or chains"):
+    with pytest.raises(ValueError, match="held_out: got nothing, expected pairs or chains"):
         check_disjoint(apart, apart, HeldOut())
 
 
@@ -172,27 +173,27 @@ def test_drawn_chains_are_some_of_all():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: HeldOut(frozenset({("uncle", "son")})), "held_out.pairs has ('uncle', 'son'), expected two"),
-        (lambda: LOOSE(frozenset({("son",)})), "held_out.pairs has ('son',), expected two relations"),
-        (lambda: HeldOut(frozenset({("son", "cousin")})), "relation is 'cousin', expected one of"),
-        (lambda: LOOSE("son"), "held_out.pairs is 'son', expected a set of tuples"),
+        (lambda: HeldOut(frozenset({("uncle", "son")})), "held_out.pairs: got ('uncle', 'son'), expected"),
+        (lambda: LOOSE(frozenset({("son",)})), "held_out.pairs: got ('son',), expected two relations"),
+        (lambda: HeldOut(frozenset({("son", "cousin")})), "relation: got 'cousin', expected one of"),
+        (lambda: LOOSE("son"), "held_out.pairs: got 'son', expected a set of tuples"),
         (
             lambda: LOOSE(frozenset({"son"})),
-            "held_out.pairs is frozenset({'son'}), expected a set of tuples",
+            "held_out.pairs: got frozenset({'son'}), expected a set of tuples",
         ),
         (
             lambda: HeldOut(chains=frozenset({("son",)})),
-            "held_out.chains has ('son',), expected two relations",
+            "held_out.chains: got ('son',), expected two relations",
         ),
         (
             lambda: HeldOut(chains=frozenset({("wife", "wife", "son")})),
-            "expected two relations or more that may",
+            "expected two or more relations that may",
         ),
         (lambda: HeldOut(chains=frozenset({("niece", "son")})), "held_out.chains has ('niece', 'son')"),
         (lambda: HeldOut(chains=frozenset({("son", "father")})), "held_out.chains has ('son', 'father')"),
-        (lambda: HeldOut.draw_pairs(0, 45), "count is 45, expected 1 to 44"),
-        (lambda: HeldOut.draw_chains(0, 5, 0.1), "length is 5, expected 2 to 4"),
-        (lambda: HeldOut.draw_chains(0, 3, 1.0), "fraction is 1.0, expected above 0 and below 1"),
+        (lambda: HeldOut.draw_pairs(0, 45), "count: got 45, expected 1 to 44"),
+        (lambda: HeldOut.draw_chains(0, 5, 0.1), "length: got 5, expected 2 to 4"),
+        (lambda: HeldOut.draw_chains(0, 3, 1.0), "fraction: got 1.0, expected above 0 and below 1"),
     ],
 )
 def test_bad_sets_are_named(make, message):

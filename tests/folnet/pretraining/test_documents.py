@@ -59,5 +59,5 @@ def test_documents_are_a_sequence():
     assert [document.text for document in listed] == ["one", "two", "three"]
     assert listed[-1] == ("c", "three")
     assert listed[1:] == [("b", "two"), ("c", "three")]
-    with pytest.raises(IndexError, match=r"index must be in 0 \.\. 2, got 3"):
+    with pytest.raises(IndexError, match=r"index: got 3, expected 0 to 2"):
         listed[3]

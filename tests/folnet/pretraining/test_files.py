@@ -15,6 +15,7 @@ from folnet.pretraining.files import (
     VOCABULARY,
     Manifest,
     PreparedWindows,
+    SplitName,
     decode,
     encode,
     shard_path,
@@ -113,7 +114,7 @@ def test_damaged_records():
     record = encode(Window(np.arange(9, dtype=np.uint16), np.asarray([0, 4], np.uint16), 1, 2))
     for data, message in (
         (record[:5], "5 bytes, expected at least 12"),
-        (record[:-1], "33 bytes, expected those of 9 tokens and 2 sentences"),
+        (record[:-1], "33 bytes, expected 34 for 9 tokens and 2 sentences"),
         (encode(Window(np.arange(9, dtype=np.uint16), np.asarray([], np.uint16), 2, 2)), "window 2 of 2"),
         (encode(Window(np.arange(1, dtype=np.uint16), np.asarray([], np.uint16), 0, 1)), "with 1 tokens"),
     ):
@@ -131,32 +132,35 @@ def test_damaged_directories(prepared):
     count = manifest.splits["train"][0]["windows"]
 
     write_records(first, [b"short"] * count)
-    with pytest.raises(ValueError, match=r"train-00000\.array_record, record 3: damaged \(5 bytes, expected"):
+    with pytest.raises(ValueError, match=r"train-00000\.array_record, record 3: damaged \(got 5 bytes"):
         PreparedWindows(prepared).take([3])
     write_records(first, [b"short"])
-    with pytest.raises(ValueError, match=rf"train-00000\.array_record: 1 windows, expected {count}"):
+    with pytest.raises(ValueError, match=rf"train-00000\.array_record: got 1 windows, expected {count}"):
         PreparedWindows(prepared)
     first.write_bytes(good[: len(good) // 2])
     with pytest.raises(ValueError, match=r"train-00000\.array_record: not an array_record file, or damaged"):
         PreparedWindows(prepared)
     first.unlink()
-    with pytest.raises(ValueError, match=r"train-00000\.array_record: there is no such file"):
+    with pytest.raises(ValueError, match=r"train-00000\.array_record: got no such file"):
         PreparedWindows(prepared)
     first.write_bytes(good)
 
-    with pytest.raises(ValueError, match="split must be one of train, held_out, got 'test'"):
-        PreparedWindows(prepared, "test")
+    with pytest.raises(ValueError, match="split: got 'test', expected one of 'train', 'held_out'"):
+        PreparedWindows(prepared, "test")  # pyrefly: ignore
     lines = (prepared / VOCABULARY).read_text(encoding="utf-8").splitlines()
     (prepared / VOCABULARY).write_text("\n".join(lines[:-1]), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"vocab\.txt: vocabulary \w+, expected"):
+    with pytest.raises(ValueError, match=r"vocab\.txt: got vocabulary \w+, expected"):
         PreparedWindows(prepared).tokenizer()
 
-    none = {**manifest.splits, "held_out": [{"shard": 0, "windows": 0, "tokens": 0, "documents": 0}]}
+    none: dict[SplitName, list[dict[str, int]]] = {
+        **manifest.splits,
+        "held_out": [{"shard": 0, "windows": 0, "tokens": 0, "documents": 0}],
+    }
     dataclasses.replace(manifest, splits=none).write(prepared)
-    with pytest.raises(ValueError, match="has no windows of held_out"):
+    with pytest.raises(ValueError, match="got no windows of held_out"):
         PreparedWindows(prepared, "held_out")
     dataclasses.replace(manifest, splits={}).write(prepared)
-    with pytest.raises(ValueError, match="its preparation is not finished"):
+    with pytest.raises(ValueError, match="got an unfinished preparation"):
         PreparedWindows(prepared)
     values = json.loads((prepared / MANIFEST).read_text(encoding="utf-8"))
     for text, message in (
@@ -170,5 +174,5 @@ def test_damaged_directories(prepared):
         with pytest.raises(ValueError, match=rf"pretraining\.json: {message}"):
             PreparedWindows(prepared)
     (prepared / MANIFEST).unlink()
-    with pytest.raises(ValueError, match=r"directory must hold prepared windows, .*pretraining\.json"):
+    with pytest.raises(ValueError, match=r"directory: got .*pretraining\.json .*, expected prepared windows"):
         PreparedWindows(prepared)

@@ -23,7 +23,7 @@ def test_the_example_of_its_text_runs():
     (code,) = re.findall(r"```python\n(.*?)```", pretraining.__doc__, re.DOTALL)
     names: dict = {}
     exec(code, names)
-    batch, train, test, line = (names[name] for name in ("batch", "train", "test", "line"))
+    batch, train, test, line = (names[name] for name in ("batch", "train", "test", "baseline"))
     assert batch.input_ids.shape == (32, 128)
     assert batch.mlm_positions.shape == (32, 20)
     assert all(map(np.array_equal, next(names["ahead"]), batch))

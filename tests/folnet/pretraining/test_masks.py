@@ -189,7 +189,7 @@ def test_nothing_to_mask(tokenizer):
 def test_bad_numbers():
     """By name."""
     for rate in (0.0, 1.5, -1.0):
-        with pytest.raises(ValueError, match=r"rate must be in 0 \.\. 1 and above 0"):
+        with pytest.raises(ValueError, match=r"rate: got .* expected above 0 and at most 1"):
             Masking(rate)
-    with pytest.raises(ValueError, match="places must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="places: got 0, expected at least 1"):
         Masking(places=0)

@@ -78,16 +78,16 @@ def test_a_segment_begins_with_a_sentence_and_has_the_size():
 def test_what_an_objective_needs():
     """By name."""
     windows = split(32).train
-    with pytest.raises(ValueError, match="objective must be one of sop, nsp, pair, single, got 'mlm'"):
+    with pytest.raises(ValueError, match="objective: got 'mlm', expected one of 'sop', 'nsp', 'pair'"):
         check_objective("mlm", "middle", windows)
-    with pytest.raises(ValueError, match="cut must be one of middle, sentence, got 'end'"):
+    with pytest.raises(ValueError, match="cut: got 'end', expected one of 'middle', 'sentence'"):
         check_objective("sop", "end", windows)
     for packing in ("sentences", "corpus"):
-        with pytest.raises(ValueError, match=f"needs windows with packing='document', got '{packing}'"):
+        with pytest.raises(ValueError, match=f"windows: got packing '{packing}', expected 'document'"):
             check_objective("nsp", "sentence", split(32, packing).train)
         check_objective("sop", "middle", split(32, packing).train)
     alone = MemoryWindows(
         [window(9, (), place, 3) for place in range(3)], room=9, packing="document", vocabulary=""
     )
-    with pytest.raises(ValueError, match="at least two documents, got those of one"):
+    with pytest.raises(ValueError, match="got those of one document, expected at least two"):
         check_objective("nsp", "sentence", alone)

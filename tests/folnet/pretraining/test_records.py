@@ -54,7 +54,7 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
 def test_damage(files):
     """Missing, something else, cut short, changed: with the file's name."""
     good = files[2].read_bytes()
-    with pytest.raises(ValueError, match=r"nothing\.array_record: there is no such file"):
+    with pytest.raises(ValueError, match=r"nothing\.array_record: got no such file"):
         Records([files[0].parent / "nothing.array_record"])
     for content in (b"", b"not records at all" * 100, good[: len(good) // 2]):
         files[2].write_bytes(content)

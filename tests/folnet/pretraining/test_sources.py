@@ -58,12 +58,12 @@ def test_opened_by_what_lies_there(tmp_path):
     write_records(path, [b"x", b"y", b"z"])
     assert len(open_documents(path)) == len(open_documents(tmp_path / "records")) == 3
     assert open_documents("python").name == "the Python language reference"
-    with pytest.raises(ValueError, match=r"source must be 'python', a folder or a file, got .*nowhere"):
+    with pytest.raises(ValueError, match=r"source: got .*nowhere, which does not exist, expected 'python'"):
         open_documents(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"path must be a text file or a folder with files .*empty"):
+    with pytest.raises(ValueError, match=r"path: got .*empty, expected a text file or a folder"):
         open_documents(tmp_path / "empty")
-    with pytest.raises(ValueError, match=r"path must be an array_record file or a folder with some, .*empty"):
+    with pytest.raises(ValueError, match=r"path: got .*empty, expected an array_record file"):
         ArrayRecordTexts(tmp_path / "empty")
 
 
@@ -74,7 +74,7 @@ def test_damaged_text_is_named_by_file_and_line(tmp_path):
         with pytest.raises(ValueError, match=r"bad\.txt, line 4: not UTF-8"):
             TextFiles(tmp_path, blank_lines=blank_lines)[index]
     (tmp_path / "bad.txt").write_bytes(b" \n\n")
-    with pytest.raises(ValueError, match=r"path must have some text, .*bad\.txt is empty"):
+    with pytest.raises(ValueError, match=r"path: got .*bad\.txt, which is empty, expected some text"):
         TextFiles(tmp_path / "bad.txt", blank_lines=True)
     write_records(tmp_path / "bad.array_record", [b"fine", b"b\xffd"])
     with pytest.raises(ValueError, match=r"bad\.array_record, record 1: not UTF-8 .* at byte 1"):

@@ -57,20 +57,20 @@ def test_articles(prepared):
 
 def test_what_it_does_not_have(prepared, tmp_path):
     """Splits, features, formats and folders, by name."""
-    with pytest.raises(ValueError, match=r"split must be one of those of .* \(train\), got 'test'"):
+    with pytest.raises(ValueError, match=r"split: got 'test', expected one of those of .*: train"):
         TFDSDocuments(prepared, "test")
-    with pytest.raises(ValueError, match=r"feature must be one of those of .*title.*, got 'body'"):
+    with pytest.raises(ValueError, match=r"feature: got 'body', expected one of those of .*title.*"):
         open_documents(prepared, feature="body")
-    with pytest.raises(ValueError, match=r"train, record 0: number is not a text but int"):
+    with pytest.raises(ValueError, match=r"train, record 0: got int for number, expected a text"):
         TFDSDocuments(prepared, feature="number")[0]
-    with pytest.raises(ValueError, match=r"directory must have dataset_info\.json"):
+    with pytest.raises(ValueError, match=r"directory: got .* expected .* dataset_info\.json"):
         TFDSDocuments(tmp_path)
     for folder, there in ((prepared.parent, r"1\.0\.0"), (prepared.parents[1], r"20230601\.en/1\.0\.0")):
-        with pytest.raises(ValueError, match=f"source must be one version .* which has {there}"):
+        with pytest.raises(ValueError, match=f"source: got .* which has {there}, expected one version"):
             open_documents(folder)
     copy = tmp_path / "wikipedia" / "20230601.en" / "1.0.0"
     shutil.copytree(prepared, copy)
     info = json.loads((copy / "dataset_info.json").read_text())
     (copy / "dataset_info.json").write_text(json.dumps({**info, "fileFormat": "tfrecord"}))
-    with pytest.raises(ValueError, match="is prepared as tfrecord, expected array_record"):
+    with pytest.raises(ValueError, match="got the file format tfrecord, expected array_record"):
         open_documents(copy)

@@ -58,7 +58,7 @@ def test_the_copy(tmp_path):
     small_tasks.write(tmp_path / "train.csv", csv(COPY, copy_row(0, query='"(""O\'Neil"", \'Jo\')"')))
     assert LONG.examples(tmp_path, "train")[0].second == "How is Jo related to O'Neil?"
     small_tasks.write(tmp_path / "train.csv", csv(COPY))
-    with pytest.raises(ValueError, match=r"train\.csv, line 1: there is no row"):
+    with pytest.raises(ValueError, match=r"train\.csv, line 1: got no rows"):
         LONG.examples(tmp_path, "train")
     SHORT.check(tmp_path / "gen_train23_test2to10")
     examples = SHORT.examples(tmp_path, "test")
@@ -96,15 +96,15 @@ def test_the_authors_files(tmp_path):
     assert {example.label for example in test} == {RELATIONS.index("aunt")}
     assert LONG.examples(folder, "train")[0].label == RELATIONS.index("wife")
     with pytest.raises(
-        ValueError, match=r"lacks clutrr234's validation: gen_train234_test2to10/validation\.csv\. Get"
+        ValueError, match=r"expected clutrr234's validation: gen_train234_test2to10/validation\.csv\. Get"
     ):
         LONG.check(tmp_path)
     (folder / "1.7_test.csv").unlink()
     with pytest.raises(
-        ValueError, match=r"lacks clutrr234's test: .*data_db9b8f04/1\.2_test\.csv \.\.\.\. Get it"
+        ValueError, match=r"expected clutrr234's test: .*data_db9b8f04/1\.2_test\.csv \.\.\.\. Get it"
     ):
         LONG.check(tmp_path, ["test"])
-    with pytest.raises(ValueError, match=r"lacks clutrr23's train: .*1\.2,1\.3_train\.csv"):
+    with pytest.raises(ValueError, match=r"expected clutrr23's train: .*1\.2,1\.3_train\.csv"):
         SHORT.check(tmp_path, ["train"])
 
 
@@ -114,14 +114,14 @@ def test_the_authors_files(tmp_path):
         (
             COPY.replace("story,", "text,", 1),
             copy_row(1),
-            r"line 1: the header is .* expected one with story",
+            r"line 1: got the header .* expected one with story",
         ),
-        (COPY, copy_row(1, "cousin"), "line 5: the relation is 'cousin', expected one of aunt"),
-        (COPY, copy_row(1, query="Jason"), r"line 5: the query is 'Jason', expected \('name', 'name'\)"),
+        (COPY, copy_row(1, "cousin"), "line 5: got the relation 'cousin', expected one of aunt"),
+        (COPY, copy_row(1, query="Jason"), r"line 5: got the query 'Jason', expected \('name', 'name'\)"),
         (COPY, copy_row(1, query="\"('Jason', 'Lewis', 'Scott')\""), "line 5: the query is"),
-        (COPY, copy_row(1, k=4), "line 5: a chain of 4 relations, expected 2, 3 for clutrr23"),
+        (COPY, copy_row(1, k=4), "line 5: got a chain of 4 relations, expected 2, 3 for clutrr23"),
         (COPY, copy_row(1, k="x"), r"line 5: the task is 'task_1\.x'"),
-        (COPY, copy_row(1, story="[]"), "line 5: the story is empty"),
+        (COPY, copy_row(1, story="[]"), "line 5: empty story"),
         (COPY, "1,id1,[Jason] sat.", "line 5: not 13 columns"),
         (COPY, copy_row(1) + ",more", "line 5: not 13 columns"),
         (COPY, '1,id1,"[Jason] sat.', "line 5: not CSV"),

@@ -45,10 +45,10 @@ def test_predictions_are_written_whole_or_not_at_all(tmp_path):
     [
         (
             "id\tprediction\n",
-            r"line 1: the header is \['id', 'prediction'\], expected \['index', 'prediction'\]",
+            r"line 1: got the header \['id', 'prediction'\], expected \['index', 'prediction'\]",
         ),
-        ("index\tprediction\n0\n", "line 2: 1 fields, expected 2"),
-        ("index\tprediction\n0\ta\n0\tb\n", "line 3: index 0 is there twice"),
+        ("index\tprediction\n0\n", "line 2: got 1 fields, expected 2"),
+        ("index\tprediction\n0\ta\n0\tb\n", "line 3: duplicate index 0"),
     ],
 )
 def test_damaged_predictions(tmp_path, text, error):

@@ -65,19 +65,19 @@ def test_both_releases(tmp_path):
     ("line", "error"),
     [
         ('{"premises": ["a"], "concl', "not JSON"),
-        ("[]", "not an object but list"),
-        ('{"premises": ["a"], "label": "True"}', "there is no 'conclusion'"),
+        ("[]", "got list, expected an object"),
+        ('{"premises": ["a"], "label": "True"}', "missing 'conclusion'"),
         (
             '{"premises": ["a", 3], "conclusion": "b", "label": "True"}',
-            "premises must be a list of texts or a text",
+            "expected premises as a list of texts or a text",
         ),
-        ('{"premises": 3, "conclusion": "b", "label": "True"}', "premises must be"),
+        ('{"premises": 3, "conclusion": "b", "label": "True"}', "expected premises as"),
         ('{"premises": ["a"], "conclusion": null, "label": "True"}', "and the conclusion a text"),
-        ('{"premises": [" "], "conclusion": "b", "label": "True"}', "there is no premise"),
-        ('{"premises": ["a"], "conclusion": " ", "label": "True"}', "the conclusion is empty"),
+        ('{"premises": [" "], "conclusion": "b", "label": "True"}', "no premises"),
+        ('{"premises": ["a"], "conclusion": " ", "label": "True"}', "empty conclusion"),
         (
             '{"premises": ["a"], "conclusion": "b", "label": true}',
-            "the label is True, expected True or False or Unk",
+            "got the label True, expected True or False or Unk",
         ),
     ],
 )
@@ -95,5 +95,5 @@ def test_what_is_missing(tmp_path):
         ValueError, match=r"folio-validation\.jsonl or folio_v2_validation\.jsonl\. Get it: curl.*Yale"
     ):
         FOLIO.check(tmp_path)
-    with pytest.raises(ValueError, match="split must be one of train, validation for folio, got 'test'"):
+    with pytest.raises(ValueError, match="split: got 'test', expected one of 'train', 'validation' for f"):
         FOLIO.examples(tmp_path, "test")

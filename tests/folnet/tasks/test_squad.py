@@ -76,18 +76,18 @@ HERE = "article 0 (Café), paragraph 0, question q1"
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("{}", "there is no list 'data'"),
-        ('{"data": []}', "there is no question"),
+        ("{}", "got no list 'data'"),
+        ('{"data": []}', "got no questions"),
         ('{"data": [\n{"title": "a"', "line 2: not JSON"),
-        (change(("data", 1, "paragraphs"), None), "article 1: there is no list 'paragraphs'"),
-        (change((*QA[:4], "context"), 3), "article 0 (Café), paragraph 0: there is no text 'context'"),
-        (change((*QA, "id"), None), "article 0 (Café), paragraph 0, question 1: there is no text 'id'"),
-        (change((*QA, "question"), None), f"{HERE}: there is no text 'question'"),
-        (change((*QA, "is_impossible"), None), f"{HERE}: is_impossible is None, expected true or false"),
+        (change(("data", 1, "paragraphs"), None), "article 1: got no list 'paragraphs'"),
+        (change((*QA[:4], "context"), 3), "article 0 (Café), paragraph 0: got no text 'context'"),
+        (change((*QA, "id"), None), "article 0 (Café), paragraph 0, question 1: got no text 'id'"),
+        (change((*QA, "question"), None), f"{HERE}: got no text 'question'"),
+        (change((*QA, "is_impossible"), None), f"{HERE}: got is_impossible None, expected true or false"),
         (change((*QA, "is_impossible"), True), f"{HERE}: is_impossible is True, but there are 2 answers"),
         (change((*QA, "answers", 1, "answer_start"), 3), f"{HERE}: the answer 'dog' does not stand at 3"),
         (change((*QA, "answers", 0, "text"), " "), f"{HERE}: the answer ' ' does not stand at"),
-        (change((*QA, "id"), "q0"), "question q0 is there twice"),
+        (change((*QA, "id"), "q0"), "duplicate question q0"),
     ],
 )
 def test_damage_is_named(tmp_path, text, error):
@@ -101,7 +101,7 @@ def test_damage_is_named(tmp_path, text, error):
 def test_what_is_missing_and_what_is_no_prediction(tmp_path):
     """With addresses."""
     with pytest.raises(
-        ValueError, match=r"lacks squad2's train: train-v2\.0\.json.*curl .*dev-v2\.0\.json; or tfds"
+        ValueError, match=r"expected squad2's train: train-v2\.0\.json.*curl .*dev-v2\.0\.json; or tfds"
     ):
         SQUAD.check(tmp_path)
     path = small_tasks.write(tmp_path / "answers.json", '{"q0": 1}')

@@ -116,15 +116,15 @@ def test_what_does_not_fit(features):
     questions, windows = features
     zeros = np.zeros(windows.input_ids.shape)
     for name in ("best", "longest"):
-        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        with pytest.raises(ValueError, match=f"{name}: got 0, expected at least 1"):
             answers(questions, windows, zeros, zeros, **{name: 0})
-    with pytest.raises(ValueError, match=r"end_logits has shape \(2, 20\), expected"):
+    with pytest.raises(ValueError, match=r"end_logits: got shape \(2, 20\), expected"):
         answers(questions, windows, zeros, zeros[:2])
-    with pytest.raises(ValueError, match="start_logits must be finite, got nan"):
+    with pytest.raises(ValueError, match="start_logits: got nan, expected finite numbers"):
         answers(questions, windows, zeros + np.nan, zeros)
-    with pytest.raises(ValueError, match="features have no window of question 3"):
+    with pytest.raises(ValueError, match="features: got no window for question"):
         answers([*questions, Question("3", "?", "dog", ())], windows, zeros, zeros)
-    with pytest.raises(ValueError, match="questions are 2, but the features have question 2"):
+    with pytest.raises(ValueError, match="questions: got 2, expected question 2 of the features"):
         answers(questions[:2], windows, zeros, zeros)
 
 

@@ -168,10 +168,10 @@ def test_paragraphs_are_cut_once(tokenizer):
 def test_what_does_not_fit(tokenizer):
     """Numbers that are too small, by name."""
     for name in ("stride", "query_length"):
-        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        with pytest.raises(ValueError, match=f"{name}: got 0, expected at least 1"):
             span_features([], tokenizer, length=384, **{name: 0})
     with pytest.raises(
-        ValueError, match=r"length must be at least query_length \+ stride \+ 3 = 195, got 128"
+        ValueError, match=r"length: got 128, expected at least query_length \+ stride \+ 3 = 195"
     ):
         span_features([], tokenizer, length=128)
     empty = span_features([], tokenizer, length=384)

@@ -133,13 +133,13 @@ def test_the_best_threshold_of_the_benchmarks_own_script(case):
 
 def test_what_cannot_be_scored():
     """Missing answers and odds, unknown metrics, no questions."""
-    with pytest.raises(ValueError, match="3 are missing, first none"):
+    with pytest.raises(ValueError, match="got none for 3 questions \\(first none\\)"):
         metrics.evaluate(QUESTIONS, {"several": ""})
-    with pytest.raises(ValueError, match="must not be empty"):
+    with pytest.raises(ValueError, match="questions: got none"):
         metrics.evaluate([], {})
-    with pytest.raises(ValueError, match="metric must be one of exact, f1, got 'em'"):
+    with pytest.raises(ValueError, match="metric: got 'em', expected one of 'exact', 'f1'"):
         metrics.scores(QUESTIONS, {}, "em")
-    with pytest.raises(ValueError, match="null_odds must have all questions, 4 are missing"):
+    with pytest.raises(ValueError, match="null_odds: got none for 4 questions"):
         metrics.best_threshold(QUESTIONS, {}, {})
 
 

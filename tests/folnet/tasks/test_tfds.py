@@ -57,10 +57,10 @@ def test_records(folder):
 
 def test_what_cannot_be_read(folder):
     """By record, or by split."""
-    with pytest.raises(ValueError, match=r"test, record 0: text is not UTF-8"):
+    with pytest.raises(ValueError, match=r"test, record 0: text: not UTF-8"):
         list(task_tfds.records(folder, "test"))
-    have = re.escape(str(folder)) + r" \((train, test|test, train)\)"
-    with pytest.raises(ValueError, match=f"split must be one of those of {have}, got 'validation'"):
+    have = re.escape(str(folder)) + r": (train, test|test, train)"
+    with pytest.raises(ValueError, match=f"split: got 'validation', expected one of those of {have}"):
         list(task_tfds.records(folder, "validation"))
 
 
