@@ -108,10 +108,11 @@ class Embedding(nn.Module):
 class FeedForward(nn.Module):
     """W_g relu(W_f x + b_f) + b_g, equation (7).
 
-    hidden: d_f.
-    dropout_rate: dropout rate of the hidden layer.
-    dtype: dtype of the products; None promotes inputs and parameters.
-    param_dtype: dtype of the parameters.
+    Attributes:
+      hidden: d_f.
+      dropout_rate: dropout rate of the hidden layer.
+      dtype: dtype of the products; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters.
     """
 
     hidden: int
