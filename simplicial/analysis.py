@@ -168,8 +168,7 @@ def virtual_maps(
 
 
 def pair_maps(block: BlockAttention) -> Float[Array, "*B H2 P N"]:
-    """Returns the 2-simplicial attention of every standard entity (columns) to pairs of virtual entities
-    (rows).
+    """Returns the 2-simplicial attention of standard entities (columns) to pairs of virtual ones (rows).
 
     Rows are the pairs (j, k) in lexicographic order (`pair_labels`); columns sum to 1. The paper's Figure 7
     shows the second block.

@@ -33,8 +33,8 @@ except ImportError as error:
         "simplicial.gymnasium_adapters needs gymnasium: pip install 'gymnasium>=1.1'"
     ) from error
 
-# Gymnasium annotates `Env.spec` with a name that it imports for type checkers only; `typing.get_type_hints` of
-# our classes looks it up in these modules.
+# Gymnasium annotates `Env.spec` with a name that it imports for type checkers only; `typing.get_type_hints`
+# of our classes looks it up in these modules.
 for _module in (gymnasium.core, gymnasium.vector.vector_env):
     if not hasattr(_module, "EnvSpec"):
         setattr(_module, "EnvSpec", gymnasium.envs.registration.EnvSpec)  # noqa: B010 -- not a known attribute

@@ -165,8 +165,7 @@ class Learner:
 
 
 def cut(trajectories: rollout.Trajectories, updates: int) -> rollout.Trajectories:
-    """Cuts leaves [G, environments / G, T, ...] into [U, B, T, ...], taking equally from every group for
-    each.
+    """Cuts leaves [G, environments / G, T, ...] into [U, B, T, ...], each with equally many of every group.
 
     Raises:
         ValueError: `updates` does not divide the number of environments in a group.
@@ -213,8 +212,7 @@ def program(
 
 
 def shardings(mesh: Mesh, *, seeds: bool = False) -> LearnerState:
-    """Returns shardings of a state on a mesh of one axis: groups of environments are spread, the rest is
-    copied.
+    """Returns shardings of a state on a mesh of one axis: groups are spread, the rest is copied.
 
     Each part is a prefix, one sharding for all leaves below it, as accepted by `jax.device_put` and the
     `out_shardings` of `jax.jit`.

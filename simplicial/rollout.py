@@ -91,8 +91,7 @@ class Actors:
 
 @struct.dataclass
 class Trajectories:
-    """T consecutive steps in each of B environments; B comes first so that batches are cut along the first
-    axis.
+    """T consecutive steps in each of B environments, batch-major so that batches are cut along axis 0.
 
     Observations precede their actions. Logits are those of the behaviour policy, from which the action was
     sampled. The other fields are as in `Step`. After the end of an episode, the next observation belongs to

@@ -165,7 +165,7 @@ class MultiHeadAttention(nn.Module):
         inputs_k: Float[Array, "*B S J"] | None = None,
         inputs_v: Float[Array, "*B S K"] | None = None,
         *,
-        mask: Bool[Array, "*#B #H #T #S"] | None = None,
+        mask: Bool[Array, "..."] | None = None,
         is_causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "*B T O"]:
@@ -175,7 +175,8 @@ class MultiHeadAttention(nn.Module):
           inputs_q: inputs of queries and, if any, roles.
           inputs_k: inputs of keys; None for `inputs_q`.
           inputs_v: inputs of values; None for `inputs_k`.
-          mask: True where query t may attend to key s. A query with no allowed key retrieves 0.
+          mask: True where query t may attend to key s; broadcasts to [*B, H, T, S]. A query with no allowed
+            key retrieves 0.
           is_causal: whether to also restrict query t to keys s <= t.
           deterministic: False to apply dropout, which needs an RNG named "dropout".
 
@@ -212,7 +213,7 @@ class MultiHeadAttention(nn.Module):
         keys: Float[Array, "*B S H D"],
         values: Float[Array, "*B S H D"],
         *,
-        mask: Bool[Array, "*#B #H #T #S"] | None = None,
+        mask: Bool[Array, "..."] | None = None,
         is_causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "*B T O"]:

@@ -79,7 +79,11 @@ class Embedding(nn.Module):
         self.dropout = nn.Dropout(self.dropout_rate)
 
     def __call__(
-        self, tokens: Int[Array, "B T"], positions: Float[Array, "#T I"], *, deterministic: bool = True
+        self,
+        tokens: Int[Array, "B T"],
+        positions: Float[Array | np.ndarray, "#T I"],
+        *,
+        deterministic: bool = True,
     ) -> Float[Array, "B T I"]:
         """Computes z_t,0 of symbols at positions whose sinusoids are given."""
         # Full precision: by default a TPU or GPU would round a float32 table to fewer bits.
@@ -104,10 +108,11 @@ class Embedding(nn.Module):
 class FeedForward(nn.Module):
     """W_g relu(W_f x + b_f) + b_g, equation (7).
 
-    hidden: d_f.
-    dropout_rate: dropout rate of the hidden layer.
-    dtype: dtype of the products; None promotes inputs and parameters.
-    param_dtype: dtype of the parameters.
+    Attributes:
+      hidden: d_f.
+      dropout_rate: dropout rate of the hidden layer.
+      dtype: dtype of the products; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters.
     """
 
     hidden: int

@@ -169,7 +169,7 @@ def test_most_frequent_answers():
 )
 def test_shapes_are_checked(call):
     """Errors state both shapes."""
-    with pytest.raises(ValueError, match=r"got \(.*\) and \(.*\)"):
+    with pytest.raises(ValueError, match=r"got shapes? \(.*\(.*\)"):
         call()
 
 

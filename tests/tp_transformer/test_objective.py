@@ -54,7 +54,7 @@ def test_parts_add_up():
 def test_padding_has_no_gradient():
     """Logits at padding do not affect the loss."""
     logits, labels = example()
-    grad = quickly(jax.grad(lambda x: objective.next_symbol_sums(x, labels).loss))(
+    grad = quickly(jax.grad(lambda x: objective.next_symbol_sums(x, jnp.asarray(labels)).loss))(
         jnp.asarray(logits, jnp.float32)
     )
     np.testing.assert_array_equal(grad[labels == 0], 0)
@@ -64,7 +64,7 @@ def test_padding_has_no_gradient():
 def test_half_precision_is_summed_in_float32():
     """Also checks another padding symbol."""
     logits, labels = example()
-    sums = objective.next_symbol_sums(jnp.asarray(logits, jnp.bfloat16), labels, pad=3)
+    sums = objective.next_symbol_sums(jnp.asarray(logits, jnp.bfloat16), jnp.asarray(labels), pad=3)
     assert sums.loss.dtype == jnp.float32
     assert int(sums.symbols) == np.sum(labels != 3)
 

@@ -146,5 +146,5 @@ def check_modules(split: Split, modules: Sequence[str] | None) -> tuple[str, ...
         if module not in known:
             raise unknown(f"modules of {split}", module, known)
     if not modules:
-        raise ValueError("modules: got none, expected at least one")
+        raise ValueError("modules: got none, expected at least one module")
     return tuple(dict.fromkeys(modules))

@@ -139,8 +139,7 @@ class BatchOrder:
         return int(self._ends[-1])
 
     def batch(self, step: int) -> tuple[int, Int64[np.ndarray, "B"]]:
-        """Returns the bucket of a step's batch, with steps counted over all epochs, and its questions'
-        indices.
+        """Returns the bucket and the questions' indices of a step's batch; steps count over all epochs.
 
         In an incomplete batch, unused rows have index -1.
         """

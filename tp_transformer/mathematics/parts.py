@@ -51,12 +51,11 @@ class Part:
 
 
 def _speed(split: FileSplit, module: str) -> float:
-    return (EXTRAPOLATION_SPEEDS if split == EXTRAPOLATE else SPEEDS)[module]
+    return float((EXTRAPOLATION_SPEEDS if split == EXTRAPOLATE else SPEEDS)[module])
 
 
 def part_size(split: FileSplit, module: str) -> int:
-    """Returns the number of questions in a part: a power of two that takes at most a minute, from 32 to
-    65,536.
+    """Returns the size of a part: a power of two that takes at most a minute, from 32 to 65,536.
 
     The size determines which questions a seed gives, so changing `SPEEDS` changes data sets.
     """

@@ -192,8 +192,7 @@ def _import_once() -> types.ModuleType:
 
 
 def import_generator() -> types.ModuleType:
-    """Returns the package's `modules.modules`, repaired; the first call imports it, which takes a second or
-    two.
+    """Returns the package's `modules.modules`, repaired; the first call takes a second or two.
 
     Raises:
         ImportError: the package is missing, has another version, or was already imported unrepaired.
@@ -205,9 +204,9 @@ def import_generator() -> types.ModuleType:
 def size_and_probability(random_variable: Any, event: Any) -> tuple[int, Any]:
     """Replaces enumeration in the probability modules: letters drawn from a bag without replacement.
 
-    The event takes c_a of the m_a letters a, k of n letters in total. In a given order there are prod_a
-    m_a^c_a ways to take them with replacement and prod_a m_a! / (m_a - c_a)! ways without, out of n! / (n -
-    k)! ways to take any k letters. If the order is free, there are k! / prod_a c_a! orders.
+    The event takes c_a of the m_a letters a, k of n letters in total. In a given order there are
+    prod_a m_a^c_a ways to take them with replacement and prod_a m_a! / (m_a - c_a)! ways without, out of
+    n! / (n - k)! ways to take any k letters. If the order is free, there are k! / prod_a c_a! orders.
 
     Args:
         random_variable: the package's `FiniteProductRandomVariable` of k equal draws from the bag.

@@ -232,7 +232,7 @@ class Generator:
             chosen = check_modules(split, getattr(self, field)) if getattr(self, field) else ()
             object.__setattr__(self, field, tuple(name for name in modules_of(split) if name in chosen))
         if not self.names and not self.extrapolation:
-            raise ValueError("names, extrapolation: got no module, expected at least one")
+            raise ValueError("names, extrapolation: got none, expected at least one module")
 
     def modules(self, split: Split) -> tuple[str, ...]:
         """Returns the modules of the set in a split."""

@@ -60,8 +60,7 @@ class Vocabulary:
 
     @classmethod
     def released(cls) -> "Vocabulary":
-        """Returns the 73 symbols of the authors' weights: an unused unknown symbol (0), then padding (1),
-        etc.
+        """Returns the 73 symbols of the authors' weights; id 0 is an unused unknown symbol, 1 is padding.
 
         The authors let torchtext number the symbols. It puts unknown, padding, start and end first, followed
         by the characters by frequency; since their list contains every character once, the characters are in
@@ -124,7 +123,7 @@ class Vocabulary:
         ids[(place > 0) & (place < lengths[:, None] - 1)] = body
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int | np.integer]) -> str:
         """Decodes a row of ids [T], from an optional start symbol to the first end or padding symbol.
 
         Raises:

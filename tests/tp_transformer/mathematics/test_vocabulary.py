@@ -73,7 +73,7 @@ def test_decoding_stops_at_the_first_end_or_padding():
         (lambda: DEFAULT.encode_batch(["123"], 4), "length: got 4, expected at least 5"),
         (lambda: DEFAULT.decode([START, 72]), "72 at position 1, expected 0 to 71"),
         (lambda: Vocabulary("aba"), r"got \['a'\] more than once"),
-        (lambda: Vocabulary("a\n"), "without line breaks"),
+        (lambda: Vocabulary("a\n"), "no line breaks"),
         (lambda: Vocabulary("ab", pad=1, start=1), "three different ids"),
         (lambda: Vocabulary("ab", end=3), "below first=3"),
     ],
