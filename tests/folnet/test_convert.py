@@ -87,7 +87,7 @@ def test_the_file_of_several_devices():
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
 
 
-def test_other_heads_are_left_out_and_told(caplog):
+def test_other_heads_are_left_out_and_reported(caplog):
     """Loading a pretrained model's encoder leaves out its word and sentence heads."""
     config, state = small.recorded(NAME)["config"], small.recorded_state(NAME)
     state["sch.dense.weight"] = np.zeros((32, 32), np.float32)
@@ -115,7 +115,7 @@ def test_a_head_that_is_missing_is_drawn_with_a_key_only():
     assert 0.01 < float(params["classifier"]["weight"].std()) < 0.03
 
 
-def test_tensors_that_do_not_fit_are_told_at_once():
+def test_tensors_that_do_not_fit_are_reported_at_once():
     """By the authors' names and shapes."""
     config, state = small.recorded(NAME)["config"], small.recorded_state(NAME)
     del state["folnet.dense.bias"]

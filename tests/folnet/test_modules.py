@@ -106,7 +106,7 @@ NAMES = (*modules.MIXERS, "Boolean", "BooleanPairs")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_as_released(name):
-    """With all biases."""
+    """Each operator, with all of its biases."""
     module, params, table = drawn(name, CONFIG.replace(activation="relu"))
     got = np.asarray(run(module, params, name))
     want = released(name, table)

@@ -18,7 +18,7 @@ def test_there_and_back():
     assert parameters.nest(parameters.flatten(tree)) == tree
 
 
-def test_all_misfits_are_told_at_once():
+def test_all_misfits_are_reported_at_once():
     """One line for each."""
     expected = {"a": (2, 3), "b": (1,), "c": (4,)}
     given = {"a": (3, 2), "c": (4,), "d": (5,)}

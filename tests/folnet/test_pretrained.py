@@ -96,7 +96,7 @@ def test_parameters_of_another_model_are_not_written(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_misfits_are_told_at_once(saved):
+def test_misfits_are_reported_at_once(saved):
     """The error names the file."""
     directory, _ = saved
     path = directory / "model.safetensors"

@@ -12,7 +12,7 @@ TREE = tree(3, 3)
 
 
 def families(count: int, marriage: float = 0.8) -> list[Family]:
-    """Draws several families."""
+    """Draws families with one generator."""
     uniform = stream(np.random.default_rng(1))
     return [TREE.draw(uniform, marriage) for _ in range(count)]
 

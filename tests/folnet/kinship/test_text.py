@@ -46,7 +46,7 @@ def read(sentence: str) -> tuple[str, str, str]:
 
 @pytest.fixture(scope="module")
 def stories() -> list[kinship.Story]:
-    """Draws several stories."""
+    """Writes the stories of the first problems."""
     return [SOURCE.story(index) for index in range(COUNT)]
 
 
@@ -109,16 +109,16 @@ def test_sentences_say_no_gender_but_by_relations():
 
 
 def test_all_wordings_come_up(stories):
-    """For each relation."""
+    """Each of the fourteen relations has all its templates."""
     assert len(TEMPLATES) == 14
-    facts = collections.defaultdict(set)
+    wordings = collections.defaultdict(set)
     for story in stories:
         for sentence in story.sentences:
             text = sentence.text
             x, relation, y = story.problem.facts[sentence.fact]
             text = re.sub(rf"\b{story.names[x]}\b", "{x}", text)
-            facts[relation].add(re.sub(rf"\b{story.names[y]}\b", "{y}", text))
-    assert all(facts[relation] == set(TEMPLATES[relation]) for relation in range(14))
+            wordings[relation].add(re.sub(rf"\b{story.names[y]}\b", "{y}", text))
+    assert all(wordings[relation] == set(TEMPLATES[relation]) for relation in range(14))
 
 
 def test_order_is_the_facts_unless_shuffled(stories):

@@ -260,7 +260,7 @@ def test_dynamic_and_static():
         assert np.mean(changed) > 0.9 if dynamic else not any(changed)
 
 
-def test_grain_goes_on_where_it_was():
+def test_grain_resumes_where_it_was():
     """The dataset yields the batches of consecutive steps, and an iterator's position can be saved."""
     made = batches(16)
     dataset = made.dataset()

@@ -69,7 +69,7 @@ at some column.
 """
 
 
-def test_layout_is_told_from_text():
+def test_layout_is_distinguished_from_text():
     """Headings, emphasis, wrapped paragraphs, grammar, lists, code and tables."""
     assert without_layout(TOPIC) == [
         'The "walk" statement',

@@ -56,7 +56,7 @@ def test_normalize(text, expected):
     ],
 )
 def test_one_answer(gold, prediction, exact, f1):
-    """Computed by hand."""
+    """The expected values are computed by hand."""
     assert metrics.exact(gold, prediction) == exact
     assert metrics.f1(gold, prediction) == pytest.approx(f1)
     assert metrics.f1(prediction, gold) == pytest.approx(f1)
