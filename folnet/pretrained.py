@@ -74,7 +74,7 @@ class Pretrained:
           ValueError: If a file is missing or damaged, with its name; or if parameters do not fit, all listed.
         """
         config, architecture = read_config(directory)
-        make: Any = cls  # a dataclass, which `nn.Module` itself is not
+        make: Any = cls  # `nn.Module` itself takes no settings
         model = make(config.replace(**changes))
         path = Path(directory) / WEIGHTS_FILE
         try:

@@ -34,7 +34,7 @@ grand: sibling -> grand
 
 
 def rules() -> list[tuple[str, str, str]]:
-    """Every rule in words with gender: (first, second, conclusion)."""
+    """Returns every rule in words, with gender: (first, second, conclusion)."""
     found = []
     for line in TABLE.strip().splitlines():
         first, rest = line.split(": ")
@@ -48,7 +48,7 @@ def rules() -> list[tuple[str, str, str]]:
 
 
 def closure(facts: Sequence[Sequence[tuple[int, int, int]]], num_people: int) -> np.ndarray:
-    """Bits [20, B, P]: bit y at [r, b, x] if y is the r of x by the facts of problem b."""
+    """Returns bits [20, B, P]: bit y at [r, b, x] is set if y is the r of x by the facts of problem b."""
     number = {name: place for place, name in enumerate(kinship.RELATIONS)}
     numbered = [(number[a], number[b], number[c]) for a, b, c in rules()]
     known = np.zeros((len(number), len(facts), num_people), np.int64)
@@ -71,7 +71,7 @@ def closure(facts: Sequence[Sequence[tuple[int, int, int]]], num_people: int) ->
 
 
 def answers(problems: Sequence[kinship.Problem]) -> list[set[str]]:
-    """All that follows about the two people each problem asks about."""
+    """Returns everything that follows about the two people of each question."""
     known = closure([problem.facts for problem in problems], max(p.num_people for p in problems))
     return [
         {

@@ -1,4 +1,4 @@
-"""Recorded models of the authors' code, and small ones with every parameter drawn at random."""
+"""Recorded models of the authors' code, and small models with random parameters."""
 
 import functools
 import json
@@ -29,19 +29,19 @@ SIZES: dict[str, Any] = {
 
 
 def config(**fields: Any) -> FOLNetConfig:
-    """Settings of small sizes."""
+    """Returns settings with small sizes."""
     return FOLNetConfig(**{**SIZES, **fields})
 
 
 @functools.cache
 def recorded(name: str) -> dict[str, Any]:
-    """Input, weights and output of the authors' code, by name; "config" as a dictionary."""
+    """Returns input, weights and output of the authors' code by name, and "config" as a dictionary."""
     with np.load(DATA / f"{name}.npz") as archive:
         return {**archive, "config": json.loads(str(archive["config"]))}
 
 
 def recorded_state(name: str, head: str = "pretraining") -> dict[str, np.ndarray]:
-    """The state dict of a recorded model; the encoder's part of it with another head."""
+    """Returns the state dict of a recorded model, or its encoder's part with another head."""
     arrays = recorded(name)
     state = {k.removeprefix("pretraining/"): v for k, v in arrays.items() if k.startswith("pretraining/")}
     if head == "pretraining":
@@ -51,13 +51,13 @@ def recorded_state(name: str, head: str = "pretraining") -> dict[str, np.ndarray
 
 
 def recorded_model(name: str, model: Any, head: str = "pretraining") -> tuple[Any, dict[str, Any]]:
-    """A recorded model, converted."""
+    """Returns a recorded model, converted."""
     settings, params = convert.from_torch(recorded(name)["config"], recorded_state(name, head), model=model)
     return model(settings), params
 
 
 def recorded_inputs(name: str) -> tuple[jax.Array, jax.Array]:
-    """Tokens and segments."""
+    """Returns tokens and segments of a recorded batch."""
     arrays = recorded(name)
     ids, types = (arrays[f"input/{key}"] for key in ("token_ids", "segment_ids"))
     return jnp.asarray(ids, jnp.int32), jnp.asarray(types, jnp.int32)
@@ -65,7 +65,7 @@ def recorded_inputs(name: str) -> tuple[jax.Array, jax.Array]:
 
 @functools.cache
 def recorded_outputs(name: str) -> dict[str, Any]:
-    """What a recorded encoder and its heads give here, compiled together: the encoder is compiled once."""
+    """Returns our outputs for a recorded encoder and its heads, compiled together."""
     models = {
         head: recorded_model(name, model, "pretraining" if head == "encoder" else head)
         for head, model in (
@@ -88,12 +88,12 @@ def recorded_outputs(name: str) -> dict[str, Any]:
 
 
 def apply(model: Any, params: Any, *arguments: Any, **options: Any) -> Any:
-    """What a model makes of its arguments."""
+    """Applies a model to its arguments."""
     return model.apply({"params": params}, *arguments, **options)
 
 
 def draw(model: Any, seed: int = 0, scale: float = 0.4) -> dict[str, Any]:
-    """Parameters from N(0, scale^2), biases too: nothing is 0, so that a missing term shows."""
+    """Draws all parameters, including biases, from N(0, scale^2), so that a missing term shows."""
     rng = np.random.default_rng(seed)
     return parameters.nest(
         {
@@ -104,7 +104,7 @@ def draw(model: Any, seed: int = 0, scale: float = 0.4) -> dict[str, Any]:
 
 
 def tokens(batch: int = 2, length: int = 7, seed: int = 0) -> tuple[jax.Array, jax.Array]:
-    """Token ids, and segments: some first, the others second."""
+    """Returns token ids and segments, first zeros and then ones."""
     rng = np.random.default_rng(seed)
     ids = rng.integers(0, SIZES["vocab_size"], (batch, length))
     types = (np.arange(length)[None] >= rng.integers(2, length, (batch, 1))).astype(np.int32)
@@ -112,16 +112,16 @@ def tokens(batch: int = 2, length: int = 7, seed: int = 0) -> tuple[jax.Array, j
 
 
 def key(seed: int = 0) -> jax.Array:
-    """A key whose draws compile in no time; the default kind unrolls into long programs."""
+    """Returns a key of a kind that compiles quickly; the default kind unrolls into long programs."""
     return jax.random.key(seed, impl="rbg")
 
 
 def quickly(function: Any, **options: Any) -> Any:
-    """The compiled function; compiling is most of what these tests do, so without optimisation."""
+    """Compiles a function without optimization, since compilation takes most of the tests' time."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0}, **options)
 
 
 def draw_like(tree: Any, seed: int = 0, scale: float = 0.4) -> Any:
-    """A tree of arrays of these shapes from N(0, scale^2)."""
+    """Returns a tree of arrays with the given shapes from N(0, scale^2)."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: jnp.asarray(scale * rng.normal(size=leaf.shape), jnp.float32), tree)

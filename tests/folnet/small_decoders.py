@@ -1,4 +1,4 @@
-"""Small text-to-text models with parameters at random, and their methods compiled."""
+"""Small text-to-text models with random parameters, and their compiled methods."""
 
 import functools
 from typing import Any
@@ -30,21 +30,21 @@ SUBSETS = tuple(
 
 @functools.cache
 def causal(operators: str = "jmc.atp", **fields: Any) -> tuple[Any, dict[str, Any]]:
-    """A decoder-only model."""
+    """Returns a decoder-only model with parameters."""
     model = FOLNetForCausalLM(small.config(operators=operators, **fields))
     return model, small.draw(model)
 
 
 @functools.cache
 def conditional(operators: str = "jmc.atp", **fields: Any) -> tuple[Any, dict[str, Any]]:
-    """An encoder-decoder."""
+    """Returns an encoder-decoder with parameters."""
     model = FOLNetForConditionalGeneration(small.config(operators=operators, **fields))
     return model, small.draw(model, seed=1)
 
 
 @functools.cache
 def method(model: Any, name: str = "__call__", **options: Any) -> Any:
-    """A method, compiled: of parameters, arrays and arrays by name."""
+    """Returns a compiled method of parameters, arrays and named arrays."""
     return small.quickly(
         lambda params, *args, **arrays: model.apply(
             {"params": params}, *args, method=name, **options, **arrays
@@ -53,10 +53,10 @@ def method(model: Any, name: str = "__call__", **options: Any) -> Any:
 
 
 def words(batch: int, length: int, seed: int = 0) -> Any:
-    """Tokens at random."""
+    """Returns random token ids."""
     return jnp.asarray(np.random.default_rng(seed).integers(0, VOCAB, (batch, length)), jnp.int32)
 
 
 def first(lengths: Any, length: int) -> Any:
-    """An attention mask: so many real tokens a row, then padding."""
+    """Returns an attention mask with the given number of real tokens per row, then padding."""
     return jnp.arange(length)[None] < jnp.asarray(lengths)[:, None]

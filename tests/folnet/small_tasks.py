@@ -1,4 +1,4 @@
-"""Small files in the published formats of the tasks, oddities and all."""
+"""Small files in the published formats of the tasks, including their irregularities."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ WORDS = """
 
 
 def tokenizer(lowercase: bool = True) -> WordPieceTokenizer:
-    """Some words whole, everything else by letters; all of ASCII's signs, and some others."""
+    """Makes a vocabulary of some words, all letters, ASCII punctuation and a few other characters."""
     letters = [chr(code) for code in range(33, 127) if lowercase is False or not chr(code).isupper()]
     letters += ["ß", "中", "文", "’", "—"]
     pieces = [*SPECIAL_TOKENS, *WORDS.split(), *letters, *(f"##{c}" for c in letters if c.isalnum())]
@@ -22,14 +22,14 @@ def tokenizer(lowercase: bool = True) -> WordPieceTokenizer:
 
 
 def write(path: Path, text: str) -> Path:
-    """Writes a file with its folder, bytes as given."""
+    """Writes the bytes of a file, creating its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode("utf-8"))
     return path
 
 
 def tsv(*rows: str) -> str:
-    """Rows written with " | " between their columns."""
+    """Formats rows given with " | " between their columns."""
     return "".join("\t".join(field.strip(" ") for field in row.split("|")) + "\n" for row in rows)
 
 
@@ -42,7 +42,7 @@ MRPC_HEADER = "Quality|#1 ID|#2 ID|#1 String|#2 String"
 
 
 def glue(root: Path) -> Path:
-    """All eight tasks, with all splits."""
+    """Writes all eight tasks with all splits."""
     mnli = '{}|1|1n|fiction|( p )|( h )|(ROOT p)|(ROOT h)|The man sat.|A man was on "it".{}'
     write(
         root / "MNLI/train.tsv", tsv(MNLI_HEADER + "|label1|gold_label", mnli.format(0, "|neutral|neutral"))
@@ -108,12 +108,12 @@ CONTEXT = (
 
 
 def answer(text: str) -> dict[str, Any]:
-    """A gold answer: the text where it stands, for the last time if it is there more than once."""
+    """Returns a gold answer at the last occurrence of its text."""
     return {"text": text, "answer_start": CONTEXT.rindex(text)}
 
 
 def squad(impossible: bool = True) -> dict[str, Any]:
-    """A file of SQuAD 2.0: several gold answers, none, plausible ones, signs outside of ASCII."""
+    """Returns a SQuAD 2.0 file with several gold answers, none, plausible answers and other alphabets."""
     asked = [
         ("q0", "Where was it?", ["Zürich", "in Zürich", "Zürich"]),
         ("q1", "What sat?", ["SISTER’S   dog", "dog"]),
@@ -164,7 +164,7 @@ def squad(impossible: bool = True) -> dict[str, Any]:
 
 
 def write_squad(root: Path) -> Path:
-    """Both splits."""
+    """Writes both splits of SQuAD 2.0."""
     for name in ("train", "dev"):
         write(root / f"{name}-v2.0.json", json.dumps(squad(), ensure_ascii=name == "train"))
     return root

@@ -1,4 +1,4 @@
-"""A small text in which every token occurs once, so that a token says where it is from."""
+"""A small text in which every token occurs once, so that a token identifies its position."""
 
 import functools
 
@@ -13,16 +13,15 @@ LENGTHS = (400, 37, 230, 118, 5, 700, 61, 333, 129, 250)
 
 
 def piece(document: int, place: int) -> str:
-    """The text of a token; no token but a shorter number's begins as another does."""
+    """Returns the text of a token; no token is a prefix of another except for shorter numbers."""
     return f"d{document}t{place}"
 
 
 @functools.cache
 def corpus() -> tuple[Listed, WordPieceTokenizer, dict[int, tuple[int, int]], list[list[int]]]:
-    """The documents, their tokenizer, document and place of each id, and where sentences begin in each
-    document.
+    """Returns documents, tokenizer, document and place of each id, and the starts of sentences by document.
 
-    A third of the tokens go on with a word.
+    A third of the tokens continue a word.
     """
     rng = np.random.default_rng(0)
     vocabulary, documents, where, begins = list(SPECIAL_TOKENS), [], {}, []
@@ -45,7 +44,7 @@ def corpus() -> tuple[Listed, WordPieceTokenizer, dict[int, tuple[int, int]], li
 def split(
     length: int = 32, packing: Packing = "document", short_fraction: float = 0.0, held_out: float = 0.0
 ) -> Split:
-    """Its windows."""
+    """Returns the windows of both parts of the corpus."""
     documents, tokenizer, *_ = corpus()
     return prepare(
         documents,

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.mark.parametrize("biased", [True, False])
 def test_maps_of_the_last_and_of_the_second_axis(biased):
-    """One by one, in plain Python."""
+    """Compared with plain Python."""
     weight, bias = RNG.normal(size=(3, 5)), RNG.normal(size=5)
     affine = Affine(jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32) if biased else None)
     pairs = RNG.normal(size=(2, 3, 4, 6))
@@ -28,7 +28,7 @@ def test_maps_of_the_last_and_of_the_second_axis(biased):
 
 
 def test_the_type_of_the_inputs_is_kept():
-    """Parameters are cast to the computation's type, not the other way round."""
+    """Parameters are cast to the compute dtype, not the inputs to theirs."""
     affine = Affine(jnp.ones((3, 5)), jnp.ones(5))
     assert over_predicates(jnp.ones((1, 3, 2, 2), jnp.bfloat16), affine).dtype == jnp.bfloat16
     assert over_features(jnp.ones((1, 3), jnp.bfloat16), affine).dtype == jnp.bfloat16
@@ -36,7 +36,7 @@ def test_the_type_of_the_inputs_is_kept():
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_gelu_is_exact(dtype):
-    """By the normal distribution of Python's math."""
+    """Compared with the normal distribution of Python's math module."""
     z = jnp.linspace(-6, 6, 97).astype(dtype)
     want = [float(x) * 0.5 * math.erfc(-float(x) / math.sqrt(2)) for x in z]
     # 1 + erf is exact to half a unit of 1, which z up to 6 multiplies.
@@ -60,7 +60,7 @@ def test_derivative_of_gelu(dtype):
 
 
 def test_implication_is_modus_ponens():
-    """Equation (24): the head is true if the body is, and in half the cases if it is not."""
+    """Equation (24): the head is true if the body is, and in half the cases otherwise."""
     z = jnp.linspace(-30, 30, 41)
     body = 1 / (1 + np.exp(-np.asarray(z, np.float64)))
     head = jax.nn.sigmoid(implication(z))
@@ -73,7 +73,7 @@ def test_implication_is_modus_ponens():
 
 
 def test_other_activations():
-    """One more by name, and none that is not there."""
+    """One more activation by name, and an unknown name."""
     np.testing.assert_array_equal(activate(jnp.asarray([-1.0, 2.0]), "relu"), [0, 2])
     with pytest.raises(ValueError, match="activation: got 'tanh', expected one of 'gelu', 'relu', 'impl"):
         activate(jnp.zeros(3), "tanh")  # pyrefly: ignore

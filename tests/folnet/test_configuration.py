@@ -1,4 +1,4 @@
-"""Settings: what is refused, what the paper has, there and back."""
+"""Settings: validation, the paper's values, serialization."""
 
 import json
 
@@ -23,7 +23,7 @@ from tests.folnet import small
     ],
 )
 def test_operators_that_cannot_be(operators, message):
-    """What is wrong, and what is possible there."""
+    """The error says what is wrong and what is possible."""
     with pytest.raises(ValueError, match=message):
         FOLNetConfig(operators=operators)
 
@@ -60,7 +60,7 @@ def test_operators_that_cannot_be(operators, message):
     ],
 )
 def test_fields_that_cannot_be(field, value, message):
-    """Name, value and expectation."""
+    """The error gives name, value and expectation."""
     with pytest.raises(ValueError, match=message):
         FOLNetConfig(**{field: value})
 
@@ -70,7 +70,7 @@ def test_fields_that_cannot_be(field, value, message):
     [(30, 128, "num_buckets: got 30, expected a multiple of 4"), (32, 8, "max_distance: got 8, expected")],
 )
 def test_buckets_that_cannot_be(count, distance, message):
-    """Only where there are buckets."""
+    """Only checked where buckets are used."""
     fields = {"relative_attention_num_buckets": count, "relative_attention_max_distance": distance}
     FOLNetConfig(**fields)
     with pytest.raises(ValueError, match=message):
@@ -78,14 +78,14 @@ def test_buckets_that_cannot_be(count, distance, message):
 
 
 def test_the_order_of_operators_is_kept():
-    """It is that of sums and of names in checkpoints."""
+    """It is the order of sums and of names in checkpoints."""
     assert FOLNetConfig(operators="cjm.pa").unary_operators == ("cjoin", "join", "mu")
     assert FOLNetConfig(operators="cjm.pa").binary_operators == ("prod", "assoc")
     assert FOLNetConfig(operators="j.").binary_operators == ()
 
 
 def test_there_and_back_through_json():
-    """All fields, of settings that are nowhere the defaults."""
+    """All fields, with settings that differ from the defaults."""
     config = small.config(
         operators="mj.tp", relative_position="t5", activation="implication", dtype="bfloat16"
     )
@@ -94,7 +94,7 @@ def test_there_and_back_through_json():
 
 
 def test_unknown_fields_are_all_named():
-    """With what there is."""
+    """The error lists the known fields."""
     with pytest.raises(ValueError, match=r"fields: got 'heads', 'layers', expected only absolute_position"):
         FOLNetConfig.from_dict({"layers": 3, "heads": 2, "vocab_size": 5})
     with pytest.raises(ValueError, match="fields: got 'depth'"):

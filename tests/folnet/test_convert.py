@@ -1,4 +1,4 @@
-"""Checkpoints of the authors: names, settings, and back; all that does not fit is told at once."""
+"""The authors' checkpoints: names and settings in both directions, and complete reports of mismatches."""
 
 import logging
 
@@ -19,7 +19,7 @@ UNUSED = {"max_span", "span_dim", "aux_length", "glob_size", "span_size", "unit_
 
 @pytest.mark.parametrize("name", small.RECORDED)
 def test_there_and_back(name):
-    """A recorded checkpoint comes back from our parameters: every number, every setting that is read."""
+    """A recorded checkpoint is recovered from our parameters: every number and every setting that is read."""
     config, state = small.recorded(name)["config"], small.recorded_state(name)
     ours, params = convert.from_torch(config, state)
     again, back = convert.to_torch(ours, params)
@@ -46,7 +46,7 @@ CLASSES = (
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_back_and_there(cls):
-    """Our parameters come back, of every class, with every option the released code has."""
+    """Our parameters are recovered, for every class and every option of the released code."""
     config = small.config(
         operators="cm.pta",
         absolute_position=True,
@@ -65,7 +65,7 @@ def test_back_and_there(cls):
 
 
 def test_names_of_options():
-    """Those of the released code's diagonal link and ReGLU, which no recorded model has."""
+    """Names in the released code of the diagonal link and ReGLU, which no recorded model has."""
     config = small.config(operators="j.a", diagonal_link=True, activation="reglu")
     theirs, state = convert.to_torch(config, small.draw(FOLNet(config)))
     for name, shape in {
@@ -79,7 +79,7 @@ def test_names_of_options():
 
 
 def test_the_file_of_several_devices():
-    """Names with "module." before each, half precision."""
+    """Names have the prefix "module.", and numbers half precision."""
     state = {f"module.{k}": v.astype(jnp.bfloat16) for k, v in small.recorded_state(NAME).items()}
     _, params = convert.from_torch(small.recorded(NAME)["config"], state)
     want = small.recorded_state(NAME)["folnet.dense.weight"].astype(jnp.bfloat16).astype(np.float32).T
@@ -87,8 +87,8 @@ def test_the_file_of_several_devices():
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
 
 
-def test_other_heads_are_left_out_and_told(caplog):
-    """The encoder of a pretrained model; its word and sentence heads have no place."""
+def test_other_heads_are_left_out_and_reported(caplog):
+    """Loading a pretrained model's encoder leaves out its word and sentence heads."""
     config, state = small.recorded(NAME)["config"], small.recorded_state(NAME)
     state["sch.dense.weight"] = np.zeros((32, 32), np.float32)
     with caplog.at_level(logging.INFO, logger="folnet.convert"):
@@ -103,7 +103,7 @@ def test_other_heads_are_left_out_and_told(caplog):
 
 
 def test_a_head_that_is_missing_is_drawn_with_a_key_only():
-    """Fine-tuning begins with a pretrained encoder."""
+    """Fine-tuning starts from a pretrained encoder."""
     config, state = small.recorded(NAME)["config"], small.recorded_state(NAME)
     with pytest.raises(
         ValueError, match=r"(?s)classifier.bias: missing.*classifier.weight: missing, expected \(3, 32\)"
@@ -115,7 +115,7 @@ def test_a_head_that_is_missing_is_drawn_with_a_key_only():
     assert 0.01 < float(params["classifier"]["weight"].std()) < 0.03
 
 
-def test_tensors_that_do_not_fit_are_told_at_once():
+def test_tensors_that_do_not_fit_are_reported_at_once():
     """By the authors' names and shapes."""
     config, state = small.recorded(NAME)["config"], small.recorded_state(NAME)
     del state["folnet.dense.bias"]
@@ -157,7 +157,7 @@ def test_tensors_that_do_not_fit_are_told_at_once():
     ],
 )
 def test_settings_that_are_not_understood(changes, messages):
-    """All of them are told."""
+    """The error lists all of them."""
     config = {**small.recorded(NAME)["config"], **changes}
     config = {key: value for key, value in config.items() if value is not None}
     with pytest.raises(ValueError, match="config: does not fit") as caught:
@@ -166,7 +166,7 @@ def test_settings_that_are_not_understood(changes, messages):
 
 
 def test_settings_may_be_left_out_or_counted():
-    """The released code has defaults too; keys of mixers may be numbers, as before they were JSON."""
+    """The released code has defaults too; keys of mixers may be integers, as they were before JSON."""
     config = dict(small.recorded(NAME)["config"])
     want = convert.from_torch_config(config)
     for name in ("diag_link", "relative_position", "absolute_position", "boolean_type", *UNUSED):
@@ -177,7 +177,7 @@ def test_settings_may_be_left_out_or_counted():
 
 
 def test_settings_that_the_released_code_has_not():
-    """All of them are told."""
+    """The error lists all of them."""
     config = small.config(
         relative_position="t5", activation="implication", cjoin="paper", attention_probs_dropout_prob=0.0
     )
@@ -188,14 +188,14 @@ def test_settings_that_the_released_code_has_not():
 
 
 def test_a_transformer_is_none_of_theirs():
-    """Though it may stand under the same heads."""
+    """Although heads accept it."""
     config = TransformerConfig()
     with pytest.raises(ValueError, match="config: got a TransformerConfig, expected a FOLNetConfig"):
         convert.to_torch(config, {})
 
 
 def test_parameters_of_no_model():
-    """Told by our names."""
+    """The error uses our names."""
     config = small.config(operators="j.a")
     params = small.draw(FOLNet(config))
     del params["pooler"]

@@ -1,4 +1,4 @@
-"""Decoder-only: nothing depends on what comes after it, and the next token alone is as in the whole text."""
+"""The decoder-only model is causal, and decoding one token at a time equals reading the whole text."""
 
 from typing import Any
 
@@ -25,9 +25,9 @@ def sees(prefix):
 
 
 def changes(model, params):
-    """How much each token's changing changes properties [prefix, t, x] and relations [prefix, t, x, y].
+    """Returns how much changing each token changes properties [prefix, t, x] and relations [prefix, t, x, y].
 
-    All in one batch: for each prefix a text, and that text with one token changed.
+    The batch has, for each prefix, a text and that text with one token changed.
     """
     text = words(1, LENGTH)
     changed = (text + 7 * jnp.eye(LENGTH, dtype=jnp.int32)) % VOCAB
@@ -44,7 +44,7 @@ def changes(model, params):
 
 
 def depends(operators):
-    """Whether properties of a token depend on other tokens, with these operators in two layers."""
+    """Returns whether a token's properties depend on other tokens, with these operators in two layers."""
     unary, binary = operators.split(".")
     return bool(set(unary) & {"j", "c"}) or ("m" in unary and "a" in binary)
 
@@ -66,26 +66,26 @@ def check_causality(operators, **fields):
 
 @pytest.mark.parametrize("operators", [*ALONE, "m.at", "jmc.atp"])
 def test_causality(operators):
-    """Changing a token changes nothing that may not see it, and all that may; zeros stay outside the mask."""
+    """Changing a token affects exactly the tokens that may attend to it; relations stay 0 elsewhere."""
     check_causality(operators, num_hidden_layers=1 if operators in ALONE else 2)
 
 
 @pytest.mark.slow
 def test_causality_of_other_settings():
-    """An activation that is not 0 at 0, another kind of distances, and the diagonal links."""
+    """With an activation that is not 0 at 0, other distances, and the diagonal links."""
     check_causality("jmc.atp", activation="implication", **OTHER)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operators", SUBSETS)
 def test_causality_of_all_subsets(operators):
-    """The same for every model there is."""
+    """For every subset of operators."""
     check_causality(operators, num_hidden_layers=2)
 
 
 @pytest.mark.slow
 def test_gradients_have_the_pattern_of_the_mask():
-    """What a token's properties make of atoms that it may not see is exactly 0; finite everywhere."""
+    """The gradient of a token's properties is exactly 0 at atoms it may not attend to; all are finite."""
     config = small.config(num_hidden_layers=2)
     length, width = 4, config.hidden_size
     rng = np.random.default_rng(0)
@@ -111,7 +111,7 @@ def test_gradients_have_the_pattern_of_the_mask():
 
 
 def check_steps(operators, **fields):
-    """Texts of several lengths: read in one pass up to there, and on token by token, as in the whole."""
+    """Compares reading a prefix at once and continuing token by token with reading the whole text."""
     model, params = causal(operators, **fields)
     text = words(3, LENGTH + 3, seed=2)
     types = jnp.asarray(np.random.default_rng(3).integers(0, 2, text.shape), jnp.int32)
@@ -128,14 +128,14 @@ def check_steps(operators, **fields):
 
 
 def test_token_by_token():
-    """The state keeps all that later tokens need."""
+    """The state contains all that later tokens need."""
     check_steps("jmc.atp")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operators", SUBSETS)
 def test_token_by_token_of_all_subsets(operators):
-    """The same for every model there is, without base atoms of distance."""
+    """For every subset of operators, without relative positions."""
     check_steps(operators, num_hidden_layers=2, relative_position="none")
 
 
@@ -146,7 +146,7 @@ def test_token_by_token_with_other_base_atoms():
 
 
 def test_padding_is_not_seen_and_no_token_is_the_first():
-    """With padding before or after it, whatever that is, a text is what it is alone."""
+    """With any padding before or after it, a text gives the same results as alone."""
     model, params = causal()
     run, text = method(model), jnp.tile(words(1, 4, seed=5), (2, 1))
     prefixes = jnp.asarray([3, 0])
@@ -168,7 +168,7 @@ def test_padding_is_not_seen_and_no_token_is_the_first():
 
 @pytest.mark.slow
 def test_dropout_and_remat():
-    """Dropping is of the key; what is computed again for the gradient is the same."""
+    """Dropout is a function of the key; rematerialization does not change gradients."""
     text = words(2, 4)
     gradients = []
     for remat in ("none", "nothing_saveable"):
@@ -187,7 +187,7 @@ def test_dropout_and_remat():
 
 
 def test_atoms_of_all_layers():
-    """On request; the last are the output, relations are 0 outside the mask in every layer."""
+    """On request; the last are the output, and relations are 0 outside the mask in every layer."""
     model: Any = FOLNetDecoder(small.config(operators=".a"))
     out = method(model, output_hidden_states=True)(small.draw(model), words(2, 4))
     assert len(out.hidden_states) == len(out.relation_hidden_states) == 1 + model.config.num_hidden_layers
@@ -211,7 +211,7 @@ def test_atoms_of_all_layers():
     ],
 )
 def test_bad_input(given, fields, message):
-    """Refused by name before anything is computed."""
+    """Refused with the argument's name before anything is computed."""
     model = FOLNetDecoder(small.config(**fields))
     arguments: Any = {"input_ids": jnp.zeros((2, 3), jnp.int32), **given}
     with pytest.raises(ValueError, match=message):
@@ -219,14 +219,14 @@ def test_bad_input(given, fields, message):
 
 
 def test_a_state_without_room():
-    """Fewer places than tokens."""
+    """A capacity below the number of tokens."""
     model = FOLNetDecoder(small.config())
     with pytest.raises(ValueError, match="capacity: got 2, expected at least 3, the length"):
         model.init(jax.random.key(0), jnp.zeros((1, 3), jnp.int32), capacity=2, method="prefill")
 
 
 def test_a_transformer_is_no_decoder():
-    """Settings of the encoder that FOLNets are compared with."""
+    """Its settings are refused."""
     cls: Any = FOLNetDecoder
     with pytest.raises(ValueError, match="expected a FOLNetConfig"):
         cls(TransformerConfig()).init(jax.random.key(0), jnp.zeros((1, 3), jnp.int32))

@@ -1,4 +1,4 @@
-"""Premises: an input's before a text's, room for more, one more token."""
+"""Premises: concatenation with an input's, padding, and adding a token."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ RNG = np.random.default_rng(0)
 
 
 def premises(tokens: int, columns: int | None = None) -> Any:
-    """Of some tokens, at random."""
+    """Returns random premises of some tokens."""
     shapes = ((2, tokens, 3, 4), (2, 4, 3, tokens), (2, tokens, 3, 4), (2, 5, tokens, columns or tokens))
     return Premises(*(jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in shapes))
 
 
 def test_an_input_before_a_text():
-    """With 0 for the relations that it has not, one sum is the two parts of Appendix A.5."""
+    """With 0 for missing relations, a single sum equals the two parts of Appendix A.5."""
     inputs, text = premises(3), premises(2, 5)
     both: Any = inputs.before(text)
     np.testing.assert_array_equal(both.join, np.concatenate((inputs.join, text.join), 1))
@@ -35,7 +35,7 @@ def test_an_input_before_a_text():
 
 
 def test_room_and_one_more_token():
-    """A token at its place after the others is as if it had been there; what no operator reads stays None."""
+    """Adding a token equals reading it with the others; unused premises stay None."""
     whole = premises(3)
     start = Premises(whole.join[:, :2], whole.cjoin[..., :2], whole.assoc[:, :2], whole.trans[:, :, :2, :2])
     token = Premises(whole.join[:, 2:], whole.cjoin[..., 2:], whole.assoc[:, 2:], whole.trans[:, :, 2:])
@@ -55,5 +55,5 @@ def test_room_and_one_more_token():
 
 
 def test_slots():
-    """One token of many."""
+    """A mask with one True entry."""
     np.testing.assert_array_equal(is_slot(4, jnp.int32(2))[0, 0, 0], [False, False, True, False])

@@ -1,4 +1,4 @@
-"""Base atoms of decoders: numbers of distances, whole texts, single tokens, other texts."""
+"""Base atoms of decoders: ids of distances, whole texts, single tokens, other texts."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ KINDS = {"folnet": {}, "t5": OTHER, "none": {"relative_position": "none"}}
 
 
 def configured(kind: str) -> tuple[Any, Any]:
-    """Settings, a table whose rows differ, and its rows for offsets -9..9 by the definitions."""
+    """Returns settings, a table with distinct rows, and its rows for offsets -9..9 by the definitions."""
     config = small.config(**KINDS[kind])
     count = config.num_relative_positions
     if not count:
@@ -27,7 +27,7 @@ def configured(kind: str) -> tuple[Any, Any]:
 
 
 def test_distances_are_the_encoders_without_cls():
-    """`positions.relative_ids` two tokens on, where nothing is the first token."""
+    """They equal `positions.relative_ids` shifted by two tokens, so that none is the first."""
     config = small.config()
     places = jnp.arange(2, 2 + LENGTH)
     want = positions.relative_ids(places, places, TYPES[1:], TYPES[1:], config.max_distance)[0]
@@ -38,7 +38,7 @@ def test_distances_are_the_encoders_without_cls():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_texts(kind):
-    """A row of the table for each pair; between segments the one of other texts, but not with T5's."""
+    """One row of the table per pair; between segments the one for other texts, except with T5's."""
     config, table = configured(kind)
     found = distances.of_texts(config, table, TYPES)
     found = np.broadcast_to(found, (2, config.relation_size, LENGTH, LENGTH))
@@ -54,7 +54,7 @@ def test_whole_texts(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_token_has_its_row_of_the_whole(kind):
-    """Also when the columns before it belong to another text, and beyond the last distance."""
+    """Also if earlier columns belong to another text, and beyond the last distance."""
     config, table = configured(kind)
     whole = distances.of_texts(config, table, TYPES)
     across = distances.to_other_text(config, table, 2, LENGTH, 2)

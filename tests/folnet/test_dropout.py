@@ -1,4 +1,4 @@
-"""Dropout: as much as the rate says, each number by itself, expectations exact."""
+"""Dropout: rates, independence and exact expectations."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from folnet.dropout import LEVELS, Dropout, drop, kept, kept_levels
 
 @pytest.mark.parametrize("rate", [0.1, 2**-10])
 def test_as_many_as_the_rate_says(rate):
-    """Within five deviations, everywhere alike and for neighbours, who share a word, independently."""
+    """Within five standard deviations everywhere, and independent for neighbors, which share a word."""
     rows, columns = 400, 501
     mask = np.asarray(kept(jax.random.key(3), rate, (rows, columns)))
     assert mask.dtype == bool
@@ -26,7 +26,7 @@ def test_as_many_as_the_rate_says(rate):
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (2, 2, 4), (0, 3)])
 def test_any_shape(shape):
-    """A scalar, odd and even lengths, nothing at all; another key draws otherwise."""
+    """Scalars, odd and even lengths, empty arrays; other keys give other results."""
     inputs = jnp.ones(shape)
     outputs = drop(jax.random.key(0), 0.5, inputs)
     assert outputs.shape == shape
@@ -43,7 +43,7 @@ def test_expectations_are_exact():
 
 
 def test_rates_at_the_ends():
-    """A rate of less than half a level drops nothing, one near 1 keeps one level, 1 is none."""
+    """A rate below half a level drops nothing, one near 1 keeps one level, and 1 is refused."""
     np.testing.assert_array_equal(drop(jax.random.key(0), 1e-6, jnp.arange(5.0)), jnp.arange(5.0))
     assert kept_levels(1 - 1e-6) == 1
     for rate in (1.0, -0.1):
@@ -52,7 +52,7 @@ def test_rates_at_the_ends():
 
 
 def test_gradients_are_dropped_alike():
-    """What is 0 has no gradient, what is kept has the scale."""
+    """Dropped numbers have no gradient, kept ones have the scale."""
     inputs = jnp.linspace(1, 2, 50)
     outputs, gradient = jax.value_and_grad(lambda x: drop(jax.random.key(1), 0.3, x).sum())(inputs)
     np.testing.assert_allclose(gradient, drop(jax.random.key(1), 0.3, jnp.ones(50)))
@@ -60,7 +60,7 @@ def test_gradients_are_dropped_alike():
 
 
 def test_module():
-    """Nothing happens, and no key is needed, when deterministic or at rate 0; each call draws anew."""
+    """If deterministic or at rate 0 it does nothing and needs no key; otherwise each call draws anew."""
     inputs = jnp.ones((4, 8))
     np.testing.assert_array_equal(Dropout(0.5).apply({}, inputs, deterministic=True), inputs)
     np.testing.assert_array_equal(Dropout(0.0).apply({}, inputs, deterministic=False), inputs)

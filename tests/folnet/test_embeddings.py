@@ -1,4 +1,4 @@
-"""Base atoms: what is added, where it goes, and in which type."""
+"""Base atoms: what is added, where, and in which dtype."""
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +14,19 @@ LENGTH = IDS.shape[1]
 
 
 def normalized(x):
-    """float64, over the last axis."""
+    """Normalizes over the last axis in float64."""
     x = np.asarray(x, np.float64)
     x = x - x.mean(axis=-1, keepdims=True)
     return x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + 1e-12)
 
 
 def shapes(module):
-    """Of its parameters."""
+    """Returns the shapes of a module's parameters."""
     return jax.eval_shape(lambda key: module.init(key, IDS, TYPES), jax.random.key(0))["params"]
 
 
 def run(config, **atoms):
-    """Atoms, and the tables."""
+    """Returns atoms and tables."""
     module = Embeddings(config)
     ids = atoms.pop("input_ids", IDS)
     params = small.draw_like(shapes(module), scale=1)
@@ -49,7 +49,7 @@ def test_words_types_and_relative_positions():
 
 
 def test_absolute_positions_alone():
-    """No binary base atoms: zeros, also after the normalisation."""
+    """Binary base atoms are zeros, also after normalization."""
     unary, relation, params = run(small.config(relative_position="none", absolute_position=True))
     assert set(params) == {"word", "type", "position"}
     assert params["position"].shape[0] == 512
@@ -59,7 +59,7 @@ def test_absolute_positions_alone():
 
 
 def test_buckets():
-    """T5's, for each text alike."""
+    """T5's, the same for each text."""
     config = small.config(
         relative_position="t5", relative_attention_num_buckets=8, relative_attention_max_distance=5
     )
@@ -71,7 +71,7 @@ def test_buckets():
 
 @pytest.mark.parametrize("several", [True, False])
 def test_relations_by_number(several):
-    """One or several a pair, -1 for none, added to the positions'."""
+    """One or several per pair, -1 for none, added to the relative positions."""
     config = small.config(relation_vocab_size=4)
     ids = np.random.default_rng(0).integers(-1, 4, (2, LENGTH, LENGTH, 3))
     ids[0, 0, 0] = -1
@@ -84,7 +84,7 @@ def test_relations_by_number(several):
 
 
 def test_atoms_as_vectors():
-    """Both kinds are added before the normalisation; properties can stand for the words."""
+    """Both kinds are added before normalization; properties can replace the words."""
     config = small.config()
     rng = np.random.default_rng(0)
     more = rng.normal(size=(2, LENGTH, config.hidden_size)).astype(np.float32)
@@ -98,7 +98,7 @@ def test_atoms_as_vectors():
 
 
 def test_the_diagonal_link():
-    """A token's properties before the normalisation, on its pair with itself."""
+    """A token's properties before normalization are added to its pair with itself."""
     config = small.config(diagonal_link=True)
     _, relation, params = run(config)
     linked = (params["word"][IDS] + params["type"][TYPES]) @ params["diagonal"]["weight"]
@@ -109,7 +109,7 @@ def test_the_diagonal_link():
 
 
 def test_the_type_of_the_computation_and_dropout():
-    """bfloat16 after the normalisation; some of both kinds dropped."""
+    """bfloat16 after normalization; both kinds have dropout."""
     module = Embeddings(small.config(dtype="bfloat16", hidden_dropout_prob=0.5))
     params = small.draw_like(shapes(module))
 

@@ -1,4 +1,4 @@
-"""The encoder-decoder against Appendix A.5 written as loops; its own token by token; padding of inputs."""
+"""The encoder-decoder compared with loops over Appendix A.5, with itself token by token, and with padding."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ REAL = first([4, 2], 4)
 
 
 class Loops:
-    """One text, in loops over tokens and heads, float64: what the decoder's operators are by the formulas."""
+    """The decoder for one text, in float64 loops over tokens and heads that follow the formulas."""
 
     def __init__(self, params: Any, layer: int, seen: np.ndarray, own: int):
         table = parameters.flatten(params["decoder"]["reasoner"][f"layers_{layer}"])
@@ -26,20 +26,20 @@ class Loops:
         self.seen, self.own, self.inputs = seen, own, seen.shape[1] - own
 
     def map(self, name: str, x: np.ndarray) -> np.ndarray:
-        """An affine map, by its name."""
+        """Applies a named affine map."""
         return x @ self.weights[f"{name}.weight"] + self.weights.get(f"{name}.bias", 0.0)
 
     def kernel(self, x: int, logits: Any) -> dict[int, float]:
-        """Softmax over all a that x may look at, in input and target together."""
+        """Computes the softmax over all a that x may attend to, in input and target together."""
         powers = {a: math.exp(logits(a)) for a in np.flatnonzero(self.seen[x]).tolist()}
         return {a: power / sum(powers.values()) for a, power in powers.items()}
 
     def pairs(self):
-        """All (x, y) that have relations."""
+        """Lists all (x, y) that have relations."""
         return [(int(x), int(y)) for x, y in np.argwhere(self.seen)]
 
     def read(self, name: str, part: slice, u: np.ndarray, encoder_u: np.ndarray) -> np.ndarray:
-        """The encoder's u_L by a projection for it, then the decoder's u by the operator's own."""
+        """Projects the encoder's u_L by its projection, then the decoder's u by the operator's own."""
         inputs = self.map(f"{name}_input", encoder_u)
         own = {"join": "join.premise", "cjoin": "cjoin.kernel", "assoc": "assoc.reader"}[name]
         return np.concatenate((inputs, self.map(own, u)[:, part]))
@@ -83,7 +83,7 @@ class Loops:
         return out
 
     def trans(self, r, encoder_r):
-        """The two cases of A.5, as they stand there."""
+        """Computes the two cases of A.5 as written there."""
         weight, n = self.weights["trans.reader.weight"], self.inputs
         decoder_v, encoder_v = r @ weight[:, D2:], self.map("trans_input", encoder_r)
         out = np.zeros((*self.seen.shape, D2))
@@ -123,7 +123,7 @@ def norm(x):
 
 
 def decoded(params, target, real, encoder_u, encoder_r, layers):
-    """u_L, u_L of pairs and logits of a target."""
+    """Returns u_L(x), u_L(x, y) and logits of a target."""
     inputs, length = len(real), len(target)
     seen = np.zeros((length, inputs + length), bool)
     for x, c in np.ndindex(*seen.shape):
@@ -146,7 +146,7 @@ def decoded(params, target, real, encoder_u, encoder_r, layers):
 
 
 def test_the_appendix_in_loops():
-    """Two layers of all operators, an input with padding and one without."""
+    """Two layers with all operators, for inputs with and without padding."""
     model, params = conditional(num_hidden_layers=2)
     out = method(model)(params, SOURCES, TARGETS, None, REAL)
     for b in range(2):
@@ -168,7 +168,7 @@ def test_the_appendix_in_loops():
 
 
 def test_padding_of_the_input_is_not_seen():
-    """Whatever it is; and the input is."""
+    """Whatever its content; real tokens are read."""
     model, params = conditional()
     run = method(model)
     out = run(params, SOURCES, TARGETS, None, REAL)
@@ -199,14 +199,14 @@ def check_steps(operators, **fields):
 
 
 def test_token_by_token():
-    """The state keeps all that later tokens need, of input and target."""
+    """The state contains all that later tokens need from input and target."""
     check_steps("jmc.atp")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operators", SUBSETS[1::3])
 def test_token_by_token_of_many_subsets(operators):
-    """The same with fewer operators and other base atoms."""
+    """With fewer operators and other base atoms."""
     check_steps(operators, num_hidden_layers=2, **OTHER)
 
 

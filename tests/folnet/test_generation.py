@@ -1,4 +1,4 @@
-"""Generation: the loop, drawing, ends and padding, texts of several lengths, what is kept or not."""
+"""Generation: the loop, sampling, end tokens, padding, prompts of different lengths, the cache."""
 
 import itertools
 from typing import Any
@@ -16,7 +16,7 @@ EOS, PAD = 2, 0
 
 
 def counting(vocab, ends):
-    """A step of no model: the word after w is w + 1, but a row's end after so many."""
+    """Returns a step without a model: w is followed by w + 1, and each row ends after a given number."""
 
     def step(last, state, count):
         word = jnp.where(count >= ends - 1, EOS, last + 1)
@@ -27,7 +27,7 @@ def counting(vocab, ends):
 
 @pytest.mark.parametrize("ends", [(1, 3, 4), (2, 2, 3), (9, 9, 9)])
 def test_rows_end_by_themselves(ends):
-    """An end token is kept, padding follows it, and the loop takes no step that no row needs."""
+    """An end token is kept and padding follows; the loop stops when no row needs another step."""
     ends = np.asarray(ends)
     starts = np.asarray([5, 7, 9])
     logits = jax.nn.one_hot(np.where(ends == 1, EOS, starts), 19)
@@ -47,7 +47,7 @@ def test_rows_end_by_themselves(ends):
 
 
 def test_without_an_end_token_nothing_ends():
-    """Not even padding, which is a word like others then."""
+    """The padding token is then an ordinary word."""
     step, logits = counting(19, jnp.asarray([2, 3])), jax.nn.one_hot(jnp.asarray([5, 0]), 19)
     tokens, made = generation.search(step, jnp.int32(0), logits, max_new_tokens=4, pad=PAD)
     np.testing.assert_array_equal(tokens, [[5, EOS, EOS, EOS], [0, 1, EOS, EOS]])
@@ -55,7 +55,7 @@ def test_without_an_end_token_nothing_ends():
 
 
 def greedy(logits_after, rows, new):
-    """By the definition, in lists: the most probable word after each row, again and again."""
+    """Generates by the definition: repeatedly appends the most probable word to each row."""
     rows = [list(map(int, row)) for row in rows]
     longest = max(map(len, rows)) + new
     for _ in range(new):
@@ -67,7 +67,7 @@ def greedy(logits_after, rows, new):
 
 
 def check_rows(found, rows, new, eos=None):
-    """Rows as they should be, but only up to their first end token; then padding."""
+    """Checks rows up to their first end token, and padding after it."""
     for b, row in enumerate(rows):
         start = len(row) - new
         stop = start + row[start:].index(eos) + 1 if eos in row[start:] else len(row)
@@ -77,7 +77,7 @@ def check_rows(found, rows, new, eos=None):
 
 
 def check_prompts(model, params, lengths, prefixes, caches):
-    """Words after prompts of several lengths."""
+    """Checks words generated after prompts of several lengths."""
     text, new = words(3, 5, seed=4), 4
     whole = method(model)
     rows = greedy(
@@ -103,21 +103,21 @@ def check_prompts(model, params, lengths, prefixes, caches):
 
 
 def test_prompts_go_on():
-    """Token for token, with an end in between and prompts of several lengths, some of them prefixes."""
+    """Token by token, with an end token and prompts of several lengths, some of them prefixes."""
     check_prompts(*causal(), np.asarray([5, 2, 3]), jnp.asarray([4, 2, 0]), [True])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operators", SUBSETS[2::8])
 def test_prompts_of_many_models_go_on(operators):
-    """The same with fewer operators and other base atoms, and with nothing kept."""
+    """With fewer operators and other base atoms, and without a cache."""
     model, params = causal(operators, num_hidden_layers=2, **OTHER)
     check_prompts(model, params, np.asarray([5, 2, 3]), None, [True, False])
 
 
 @pytest.mark.parametrize("cache", [True, False])
 def test_new_words_are_of_their_texts_last_segment(cache):
-    """As if they had been given with it."""
+    """As if they had been part of the prompt."""
     model, params = causal("j.")
     text, types = words(2, 3), jnp.asarray([[0, 0, 1], [0, 1, 0]])
     run = small.quickly(
@@ -138,7 +138,7 @@ def test_new_words_are_of_their_texts_last_segment(cache):
 
 
 def check_targets(model, params, caches, lengths=(4, 2)):
-    """Words of targets, after a start token."""
+    """Checks words of targets after a start token."""
     text, real, new = words(2, 4, seed=8), first(lengths, 4), 2
     whole = method(model)
     rows = greedy(lambda target: whole(params, text, target, None, real).logits, [[1], [1]], new)
@@ -158,20 +158,20 @@ def check_targets(model, params, caches, lengths=(4, 2)):
 
 
 def test_targets_are_written():
-    """An encoder-decoder's, token for token."""
+    """With an encoder-decoder, token by token."""
     check_targets(*conditional(), [True])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operators", SUBSETS[2::8])
 def test_targets_of_many_models_are_written(operators):
-    """The same with fewer operators and other base atoms, and with nothing kept."""
+    """With fewer operators and other base atoms, and without a cache."""
     check_targets(*conditional(operators, num_hidden_layers=2, **OTHER), [True, False])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_other_types(dtype):
-    """The loop's state keeps its types, and they are the computation's."""
+    """The loop's state keeps its dtypes, which are those of the computation."""
     inputs, options = words(2, 3), {"max_new_tokens": 3, "pad_token_id": PAD}
     model, params = causal(dtype=dtype, **OTHER)
     prefill = lambda p: model.apply({"params": p}, inputs, capacity=5, method="prefill")  # noqa: E731
@@ -186,7 +186,7 @@ def test_other_types(dtype):
 
 
 def test_drawing_is_as_probable_as_the_model_says():
-    """Frequencies against the softmax at a temperature, and within the words that top_k and top_p leave."""
+    """Compares frequencies with the softmax at a temperature, among the words allowed by top_k and top_p."""
     logits = np.asarray([2.0, -1.0, 1.5, 0.0, 1.0, -3.0])
     count = 20000
     keys = jax.random.split(jax.random.key(0), count)
@@ -210,7 +210,7 @@ def test_drawing_is_as_probable_as_the_model_says():
 
 
 def test_each_word_is_drawn_anew():
-    """By a key of its own in each step and row; one word to choose from is the most probable."""
+    """Each step and row has its own key; a choice among one word is the most probable word."""
     logits = jnp.zeros((2, 19))
 
     def run(key, top_k=None):
@@ -262,7 +262,7 @@ def test_bad_sampling(given, message):
     ],
 )
 def test_bad_prompts(given, fields, message):
-    """Refused by name before anything is computed; no parameters are looked at."""
+    """Refused with the argument's name before anything is computed; parameters are not read."""
     model, _ = causal(**fields)
     given = {k: jnp.asarray(v) if isinstance(v, list) else v for k, v in given.items()}
     options: dict[str, Any] = {"max_new_tokens": 2, "pad_token_id": PAD, **given}
@@ -284,7 +284,7 @@ def test_bad_prompts(given, fields, message):
     ],
 )
 def test_bad_inputs(given, fields, message):
-    """Of an encoder-decoder."""
+    """Inputs of an encoder-decoder."""
     model, _ = conditional(**fields)
     options: dict[str, Any] = {"max_new_tokens": 2, "pad_token_id": PAD, "decoder_start_token_id": 1, **given}
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""Heads against the authors' recorded outputs; shapes, parameters, and what they read."""
+"""Heads compared with the authors' recorded outputs; shapes, parameters, and inputs."""
 
 import math
 
@@ -16,7 +16,7 @@ IDS, TYPES = small.tokens()
 
 @pytest.mark.parametrize("name", small.RECORDED)
 def test_recorded_logits(name):
-    """Words at the masked positions, the sentence task, classes, spans."""
+    """Words at the masked positions, the sentence task, classes and spans."""
     out, want = small.recorded_outputs(name), small.recorded(name)
     for got, key in (
         (out["pretraining"].prediction_logits, "mlm_logits"),
@@ -39,7 +39,7 @@ def test_the_recorded_loss(name):
 
 
 def counted(config, whole=False):
-    """Parameters of the encoder, and with both heads of pretraining: of one layer for each."""
+    """Counts the parameters of a one-layer encoder, alone and with both pretraining heads."""
     built = config if whole else config.replace(num_hidden_layers=1)
     times = config.num_hidden_layers // built.num_hidden_layers
     encoder = heads = 0
@@ -68,30 +68,30 @@ COUNTS = {
 
 @pytest.mark.parametrize("row", COUNTS)
 def test_parameters_of_table_3(row):
-    """To the parameter."""
+    """The counts are exact."""
     assert counted(table3(row)) == COUNTS[row]
 
 
 def test_parameters_of_row_5():
-    """Whose positions were never released: ours are 32 buckets of the width of a relation."""
+    """Its positions were not released; ours are 32 buckets with the width of a relation."""
     relative = 130 * 12
     assert counted(table3(5)) == tuple(count - relative + 32 * 12 for count in COUNTS[4])
 
 
 def test_parameters_of_large():
-    """To the parameter."""
+    """The counts are exact."""
     assert counted(LARGE) == (437_251_712, 438_333_890)
 
 
 @pytest.mark.slow
 def test_parameters_of_all_layers():
-    """No layer is another's."""
+    """Layers share no parameters."""
     assert counted(table3(13), whole=True) == COUNTS[13]
     assert counted(LARGE, whole=True) == counted(LARGE)
 
 
 def test_parameters_of_each_operator():
-    """Of a layer of FOLNet Base."""
+    """For one layer of FOLNet Base."""
     shapes = parameters.shapes(folnet.FOLNet(table3(13).replace(num_hidden_layers=1)))
     counts: dict[str, int] = {}
     for name, shape in shapes.items():
@@ -111,7 +111,7 @@ def test_parameters_of_each_operator():
 
 
 def test_words_at_positions_are_those_of_all():
-    """Two classes of model, one head of words."""
+    """Both model classes have the same word head."""
     model = FOLNetForPreTraining(small.config(operators="j.a"))
     params = small.draw(model)
     words = folnet.FOLNetForMaskedLM(model.config)
@@ -141,7 +141,7 @@ def test_words_at_positions_are_those_of_all():
     ],
 )
 def test_logits_are_float32(cls):
-    """Of a computation in bfloat16 too: a loss is what they are for."""
+    """Also when computing in bfloat16, since they are for losses."""
     model = cls(small.config(dtype="bfloat16"))
     ids = jax.ShapeDtypeStruct((2, 3, 5) if cls is folnet.FOLNetForMultipleChoice else (2, 5), jnp.int32)
     out = jax.eval_shape(lambda key, ids: model.init_with_output(key, ids)[0], jax.random.key(0), ids)
@@ -171,7 +171,7 @@ def test_choices_are_texts_of_their_own():
 
 @pytest.mark.slow
 def test_the_pooled_token_is_dropped_in_training():
-    """Before the classifier, as released: one text, several logits."""
+    """Dropout precedes the classifier, as released: one text gives several logits."""
     model = folnet.FOLNetForSequenceClassification(
         small.config(operators="j.a", attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.5)
     )

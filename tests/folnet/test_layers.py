@@ -1,4 +1,4 @@
-"""A layer's two stages, masks of pairs, what is computed again for gradients, names of axes."""
+"""A layer's two stages, masks of pairs, rematerialization, and names of axes."""
 
 import functools
 from typing import get_args
@@ -22,7 +22,7 @@ R = jnp.asarray(RNG.normal(size=(2, small.SIZES["relation_size"], LENGTH, LENGTH
 
 @functools.cache
 def layer(**fields):
-    """A layer and its parameters."""
+    """Returns a layer and its parameters."""
     module = ReasonerLayer(small.config(**fields))
     shapes = jax.eval_shape(lambda key: module.init(key, U, R), jax.random.key(0))["params"]
     return module, small.draw_like(shapes)
@@ -34,7 +34,7 @@ def normalized(x, axis):
 
 
 def test_two_stages():
-    """Mixers all on the same normalised atoms, added; then the boolean operators on those, added."""
+    """All mixers read the same normalized atoms, then the boolean operators those of the sum."""
     module, params = layer()
 
     @small.quickly
@@ -53,7 +53,7 @@ def test_two_stages():
 
 @pytest.mark.parametrize("operators", ["j.", ".t"])
 def test_a_branch_without_mixers(operators):
-    """It has its boolean operator alone, and no parameters of others."""
+    """It only has its boolean operator, and no other parameters."""
     module, params = layer(operators=operators)
     assert set(params) == {"bool_unary", "bool_binary", "join" if operators == "j." else "trans"}
 
@@ -75,7 +75,7 @@ CAUSAL = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))[None, None]
 
 @functools.cache
 def reasoner(**fields):
-    """Layers and their parameters."""
+    """Returns layers and their parameters."""
     module = Reasoner(small.config(**fields))
     shapes = jax.eval_shape(lambda key: module.init(key, U, R), jax.random.key(0))["params"]
     return module, small.draw_like(shapes)
@@ -85,7 +85,7 @@ def reasoner(**fields):
     "operators", [pytest.param(name, marks=pytest.mark.slow) for name in ("j.a", "m.t", "c.p")] + ["jmc.atp"]
 )
 def test_nothing_comes_from_later_tokens(operators):
-    """With a causal mask of kernels and of pairs: all that is about tokens before a change stays, exactly."""
+    """With a causal mask of kernels and pairs, earlier tokens are unchanged to the bit."""
     module, params = reasoner(operators=operators, cjoin="paper", num_hidden_layers=2)
 
     @small.quickly
@@ -104,7 +104,7 @@ def test_nothing_comes_from_later_tokens(operators):
 
 @pytest.mark.slow
 def test_pairs_without_relations_have_finite_gradients():
-    """Where all is 0 the normalisation's slope is a million: masks keep it from multiplying."""
+    """Where all atoms are 0, the slope of normalization is a million; masks keep it from multiplying."""
     module, params = reasoner(operators="m.p", num_hidden_layers=2)
 
     @small.quickly
@@ -119,7 +119,7 @@ def test_pairs_without_relations_have_finite_gradients():
 
 @functools.cache
 def gradients(remat):
-    """Of all parameters of a layer with dropout, and how many parts of it are computed again."""
+    """Returns gradients for a layer with dropout, and how many of its parts are recomputed."""
     module, params = reasoner(remat=remat, operators="c.t")
 
     def loss(params):
@@ -139,7 +139,7 @@ POLICIES = get_args(configuration.Remat)[1:]
     [pytest.param(name, marks=pytest.mark.slow) for name in POLICIES],
 )
 def test_what_is_computed_again_is_the_same(remat):
-    """Names of parameters, and gradients with dropout; and in each layer something is computed again."""
+    """Names of parameters, and gradients with dropout; each layer recomputes something."""
     params, want, none = gradients("none")
     same, got, again = gradients(remat)
     chex.assert_trees_all_equal(same, params)
@@ -149,7 +149,7 @@ def test_what_is_computed_again_is_the_same(remat):
 
 
 def test_names_of_axes():
-    """Rules on a mesh shard rows of pairs and the batch; without rules nothing is asked for."""
+    """On a mesh, rules shard rows of pairs and the batch; without rules names have no effect."""
     module, params = layer(operators="j.a")
     mesh = jax.make_mesh((1, 1), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 

@@ -1,4 +1,4 @@
-"""Normalisation, affine modules and their initial values."""
+"""Normalization, affine modules and their initial values."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from tests.folnet import small
 
 @pytest.mark.parametrize("axis", [1, -1])
 def test_normalize(axis):
-    """Mean 0 and variance 1, of numbers whose squares would lose it; zeros stay."""
+    """Mean 0 and variance 1 for numbers whose squares would lose precision; zeros stay zeros."""
     x = 300 + np.random.default_rng(0).normal(size=(2, 5, 3, 4)).astype(np.float32)
     exact = x.astype(np.float64)
     exact -= exact.mean(axis=axis, keepdims=True)
@@ -21,7 +21,7 @@ def test_normalize(axis):
 
 
 def test_normalize_in_bfloat16():
-    """Sums are float32: a thousand numbers."""
+    """Sums over a thousand numbers are in float32."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 1000)), jnp.bfloat16)
     got = normalize(x, 1e-12)
     assert got.dtype == jnp.bfloat16
@@ -33,7 +33,7 @@ def test_normalize_in_bfloat16():
 
 @pytest.mark.parametrize("axis", [1, -1])
 def test_derivatives_of_normalize(axis):
-    """Differences in float64, along a line; forward and reverse mode are of one map."""
+    """Compared with differences in float64 along a line; forward and reverse mode agree."""
     rng = np.random.default_rng(1)
     x, line, out = (rng.normal(size=(2, 5, 3)) for _ in range(3))
 
@@ -52,7 +52,7 @@ def test_derivatives_of_normalize(axis):
 
 
 def test_initial_values():
-    """N(0, .02^2), or by the shape as the released code has it for a negative range."""
+    """N(0, .02^2), or by the shape for a negative range, as released."""
     draw = normal(0.02)(jax.random.key(0), (300, 400))
     assert abs(float(draw.std()) / 0.02 - 1) < 0.01
     assert abs(float(draw.mean())) < 3e-4

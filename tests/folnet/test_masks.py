@@ -1,4 +1,4 @@
-"""Masks against their definition pair by pair, and lengths that are not those of a prefix."""
+"""Masks compared with their definition pair by pair, and invalid prefix lengths."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from tests.folnet.small_decoders import first
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_decoder_masks_by_definition(padded):
-    """Figure 4(b), a pair at a time: earlier tokens, or both in the prefix; never padding."""
+    """Figure 4(b), pair by pair: earlier tokens, or both in the prefix; never padding."""
     lengths, prefixes, length = [5, 3, 4], [0, 2, 4], 5
     real = first(lengths, length) if padded else None
     for given in (None, jnp.asarray(prefixes)):
@@ -24,13 +24,13 @@ def test_decoder_masks_by_definition(padded):
 
 
 def test_a_prefix_of_none_or_one_is_causal():
-    """There is nothing in it that comes later."""
+    """No token of the prefix attends to a later one."""
     mask = np.asarray(masks.prefix(jnp.asarray([0, 1]), 4))
     np.testing.assert_array_equal(mask, np.broadcast_to(masks.decoder(4), mask.shape))
 
 
 def test_the_prefix_does_not_see_the_target():
-    """As the figure draws it, for a prefix of two in four."""
+    """As in the figure, for a prefix of two tokens in four."""
     want = [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
     np.testing.assert_array_equal(masks.prefix(jnp.asarray([2]), 4)[0, 0], np.asarray(want, bool))
 
@@ -58,13 +58,13 @@ def test_encoder_decoder_mask_by_definition(padded):
     ],
 )
 def test_what_is_no_prefix(lengths, real, message):
-    """Longer than the text, or negative, or no lengths at all."""
+    """Longer than the text, negative, or not integers."""
     with pytest.raises(ValueError, match=message):
         masks.check_prefix_lengths(jnp.asarray(lengths), 2, 4, None if real is None else jnp.asarray(real))
 
 
 def test_prefixes_that_fit():
-    """All of a text, none of it, and what is traced pass."""
+    """A whole text, none of it, and traced lengths are accepted."""
     masks.check_prefix_lengths(None, 2, 4)
     masks.check_prefix_lengths(jnp.asarray([0, 4]), 2, 4)
     masks.check_prefix_lengths(jnp.asarray([0, 2]), 2, 4, first([1, 2], 4))

@@ -1,4 +1,4 @@
-"""The encoder against the authors' recorded outputs; masks, other types, more atoms, bad input."""
+"""The encoder compared with the authors' recorded outputs; masks, dtypes, additional atoms, bad input."""
 
 import functools
 from typing import Any
@@ -18,14 +18,14 @@ LENGTH = IDS.shape[1]
 
 @functools.cache
 def drawn(**fields) -> Any:
-    """A small model with parameters at random."""
+    """Returns a small model with random parameters."""
     model = FOLNet(small.config(**fields))
     return model, small.draw(model)
 
 
 @functools.cache
 def applied(model: Any, **options):
-    """The model, compiled."""
+    """Applies the compiled model."""
     return small.quickly(lambda params, *args, **atoms: small.apply(model, params, *args, **options, **atoms))
 
 
@@ -43,7 +43,7 @@ REAL = np.asarray([[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]])
 
 @pytest.mark.parametrize("cjoin", ["released", pytest.param("paper", marks=pytest.mark.slow)])
 def test_padding_with_a_mask_and_without(cjoin):
-    """With a mask real tokens and their pairs do not see the padding; without one they do, as released."""
+    """With a mask, real tokens and their pairs ignore the padding; without one they do not, as released."""
     model, params = drawn(cjoin=cjoin, num_hidden_layers=2)
     run = applied(model)
     other = IDS.at[0, 5:].set((IDS[0, 5:] + 7) % 19)
@@ -73,7 +73,7 @@ def test_a_shorter_text_is_a_masked_longer_one():
 
 
 def test_bfloat16():
-    """Near float32, in its own type, with parameters in float32; with every operator."""
+    """Close to float32, in its own dtype, with float32 parameters and every operator."""
     name = "folnet_full"
     model, params = small.recorded_model(name, FOLNet)
     half: Any = FOLNet(model.config.replace(dtype="bfloat16"))
@@ -88,7 +88,7 @@ def test_bfloat16():
 
 
 def test_hidden_states():
-    """Base atoms, each layer, the end; nothing unless asked for."""
+    """Base atoms, each layer and the end; None unless requested."""
     model, params = drawn(operators="j.t", num_hidden_layers=2)
     out = applied(model, output_hidden_states=True)(params, IDS, TYPES)
     assert len(out.hidden_states) == len(out.relation_hidden_states) == 3
@@ -101,7 +101,7 @@ def test_hidden_states():
 
 
 def test_the_diagonal_link():
-    """The last properties get an affine map of the last relation of a token to itself."""
+    """An affine map of each token's last relation to itself is added to its last properties."""
     model, params = drawn(diagonal_link=True, operators="j.a")
     out = applied(model, output_hidden_states=True)(params, IDS, TYPES)
     own = np.asarray(out.relation_hidden_state)[:, np.arange(LENGTH), np.arange(LENGTH)]
@@ -112,7 +112,7 @@ def test_the_diagonal_link():
 
 @pytest.mark.slow
 def test_other_options_run_and_matter():
-    """T5's positions, ReGLU, the implication's activation: each another function of the same text."""
+    """T5's positions, ReGLU and the implication activation each compute another function."""
     results = []
     for fields in (
         {"relative_position": "t5", "relative_attention_num_buckets": 8},
@@ -127,7 +127,7 @@ def test_other_options_run_and_matter():
 
 
 def test_a_relation_that_is_given_is_read():
-    """A symbolic graph: what is said of a pair changes what is concluded of its tokens."""
+    """In a symbolic graph, a pair's relation changes the conclusions about its tokens."""
     model, params = drawn(operators="j.a", relation_vocab_size=3)
     none = jnp.full((2, LENGTH, LENGTH), -1)
     run = applied(model)
@@ -142,7 +142,7 @@ def test_a_relation_that_is_given_is_read():
 
 @pytest.mark.slow
 def test_dropout_needs_a_key_and_is_its_function():
-    """Off by default."""
+    """It is disabled by default."""
     model, params = drawn(operators="jc.t")
 
     @small.quickly
@@ -155,7 +155,7 @@ def test_dropout_needs_a_key_and_is_its_function():
 
 
 def test_traced_once_for_a_shape():
-    """Other ids make no other program."""
+    """Other ids do not retrace."""
     model, params = drawn(operators="j.a")
     run = jax.jit(chex.assert_max_traces(lambda ids, types: small.apply(model, params, ids, types), 1))
     run(IDS, TYPES)
@@ -207,20 +207,20 @@ def test_traced_once_for_a_shape():
     ],
 )
 def test_bad_input(arguments, atoms, message):
-    """The argument by name, before anything is computed."""
+    """The error names the argument, before anything is computed."""
     model = FOLNet(small.config(relation_vocab_size=4, absolute_position=True, max_position_embeddings=8))
     with pytest.raises(ValueError, match=message):
         model.apply({"params": {}}, *arguments, **atoms)
 
 
 def test_relations_by_number_need_a_table():
-    """Which the settings must have asked for."""
+    """The settings must provide it."""
     with pytest.raises(ValueError, match="relation_ids: got an array, expected None"):
         FOLNet(small.config()).apply({"params": {}}, IDS, relation_ids=np.full((2, LENGTH, LENGTH), -1))
 
 
 def test_ids_are_checked_on_the_host_only():
-    """Inside a compiled function there are no values; an id that does not exist then shows as nan."""
+    """Compiled functions have no values to check; ids out of range then give NaN."""
     config = small.config(operators="j.a")
     with pytest.raises(ValueError, match=r"input_ids: got 19 at \[1, 0\]"):
         check_inputs(config, np.asarray([[0], [19]]))

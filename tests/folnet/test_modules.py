@@ -1,7 +1,7 @@
-"""Operators with their projections against the released code's, in its layout: predicates last, float64.
+"""Operators with their projections compared with the released code's layout and order, in float64.
 
-The released order of things is kept here: pairs are projected, then summed over; what `modules` does in
-another order must come out the same.
+The released code has predicates last and projects pairs before summing; `modules` uses another order and must
+give the same results.
 """
 
 import functools
@@ -29,7 +29,7 @@ def softmax(z, axis):
 
 
 def drawn(name, config=CONFIG):
-    """A module, its parameters, and these as float64."""
+    """Returns a module, its parameters, and these in float64."""
     module = modules.MIXERS[name](config) if name in modules.MIXERS else getattr(modules, name)(config)
     shapes = jax.eval_shape(lambda key: module.init(key, *arguments(name)), jax.random.key(0))["params"]
     rng = np.random.default_rng(3)
@@ -39,7 +39,7 @@ def drawn(name, config=CONFIG):
 
 
 def arguments(name, rows=slice(None)) -> Any:
-    """Atoms of some tokens x, and of all that is summed over."""
+    """Returns atoms of some tokens x, and of all tokens summed over."""
     u, r = jnp.asarray(U, jnp.float32), jnp.asarray(np.moveaxis(R, -1, 1), jnp.float32)
     return {
         "join": (r[:, :, rows], u),
@@ -54,7 +54,7 @@ def arguments(name, rows=slice(None)) -> Any:
 
 
 def run(module, params, name, rows=slice(None)):
-    """The module's conclusion about some rows, compiled."""
+    """Returns the module's conclusions about some rows, compiled."""
     return small.quickly(functools.partial(small.apply, module))(params, *arguments(name, rows))
 
 
@@ -63,7 +63,10 @@ def heads(features):
 
 
 def released(name, p):
-    """The notes' table, row by row; unary [B, T, D1], binary [B, T, T, D2]."""
+    """Computes the released operators by the notes' table.
+
+    Unary atoms are [B, T, D1], binary atoms [B, T, T, D2].
+    """
 
     def write(conclusion):
         flat = conclusion.reshape(BATCH, LENGTH, -1) if name in ("join", "mu", "cjoin") else conclusion
@@ -103,7 +106,7 @@ NAMES = (*modules.MIXERS, "Boolean", "BooleanPairs")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_as_released(name):
-    """Each with all its biases."""
+    """Each operator, with all of its biases."""
     module, params, table = drawn(name, CONFIG.replace(activation="relu"))
     got = np.asarray(run(module, params, name))
     want = released(name, table)
@@ -112,7 +115,7 @@ def test_as_released(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_some_rows_are_those_of_all(name):
-    """Conclusions about two tokens, from all others: what a decoder asks for."""
+    """Conclusions about two tokens from all tokens, as a decoder computes them."""
     module, params, _ = drawn(name, CONFIG.replace(cjoin="paper"))
     rows = slice(1, 3)
     some, every = run(module, params, name, rows), run(module, params, name)
@@ -120,7 +123,7 @@ def test_some_rows_are_those_of_all(name):
 
 
 def test_the_paper_s_cjoin_is_the_released_one_of_the_converse():
-    """v(x, a) for v(a, x)."""
+    """v(x, a) in place of v(a, x)."""
     module, params, table = drawn("cjoin", CONFIG.replace(cjoin="paper"))
     r, u = arguments("cjoin")
     got = small.apply(module, params, r.swapaxes(2, 3), u)
@@ -129,7 +132,7 @@ def test_the_paper_s_cjoin_is_the_released_one_of_the_converse():
 
 @pytest.mark.parametrize("name", ["Boolean", "BooleanPairs"])
 def test_reglu(name):
-    """relu(gate) times the other map, no activation besides."""
+    """relu(gate) times the other map, without another activation."""
     module, params, table = drawn(name, CONFIG.replace(activation="reglu"))
     inputs = U if name == "Boolean" else np.concatenate((R, R.swapaxes(1, 2)), axis=-1)
     gate, direct = (inputs @ table[f"{k}.weight"] + table[f"{k}.bias"] for k in ("gate", "clause_in"))
@@ -142,7 +145,7 @@ def test_reglu(name):
 
 @pytest.mark.parametrize("name", ["join", "cjoin", "trans"])
 def test_kernels_drop(name):
-    """With a key, to another value each time; the mean over keys is the value without."""
+    """Each key gives another value; their mean is the value without dropout."""
     module, params, _ = drawn(name, CONFIG.replace(attention_probs_dropout_prob=0.5))
 
     @jax.jit
@@ -158,6 +161,6 @@ def test_kernels_drop(name):
 
 
 def test_mu_does_not_drop():
-    """It takes no key and has no such argument, as released."""
+    """It takes no key and no such argument, as released."""
     with pytest.raises(TypeError, match="deterministic"):
         small.apply(drawn("mu")[0], drawn("mu")[1], *arguments("mu"), deterministic=False)

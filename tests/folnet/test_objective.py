@@ -1,4 +1,4 @@
-"""Losses against float64 NumPy, sums that add up, labels to be ignored, shapes that do not fit."""
+"""Losses compared with float64 NumPy; sums that add up, ignored labels, bad shapes."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def log_softmax(z):
 
 
 def test_cross_entropy():
-    """Of real labels only; both signs for those that are not."""
+    """Only real labels count; both ignored values are ignored."""
     got = objective.cross_entropy(jnp.asarray(LOGITS, jnp.float32), jnp.asarray(LABELS))
     logs, real = log_softmax(LOGITS), LABELS >= 0
     want = sum(-logs[i, j, LABELS[i, j]] for i, j in np.ndindex(LABELS.shape) if real[i, j])
@@ -30,7 +30,7 @@ def test_cross_entropy():
 
 
 def test_batches_add_up():
-    """Sums of parts are those of the whole, also where a part has no label at all."""
+    """Sums of parts equal those of the whole, also if a part has no labels."""
     logits, labels = jnp.asarray(LOGITS, jnp.float32), jnp.asarray(LABELS)
     parts = [objective.cross_entropy(logits[i : i + 1], labels[i : i + 1]) for i in range(4)]
     total = parts[0] + parts[1] + parts[2] + parts[3]
@@ -40,7 +40,7 @@ def test_batches_add_up():
 
 
 def test_ignored_labels_have_no_gradient():
-    """And nothing is nan."""
+    """No gradient is NaN."""
     labels = jnp.asarray(LABELS)
     grad = jax.grad(lambda z: objective.cross_entropy(z, labels).sum)(jnp.asarray(LOGITS, jnp.float32))
     probabilities = np.exp(log_softmax(LOGITS))
@@ -49,14 +49,14 @@ def test_ignored_labels_have_no_gradient():
 
 
 def test_half_precision_is_summed_in_float32():
-    """A thousand small losses."""
+    """The sum of a thousand small losses."""
     logits = jnp.zeros((1000, 3), jnp.bfloat16)
     got = objective.cross_entropy(logits, jnp.zeros(1000, jnp.int32))
     np.testing.assert_allclose(got.sum, 1000 * np.log(3), rtol=1e-5)
 
 
 def test_spans():
-    """Half of the sum of both ends, over texts."""
+    """Half the sum of both ends, over texts."""
     start, end = RNG.normal(size=(2, 3, 6))
     first, last = np.asarray([0, 5, 2]), np.asarray([1, 5, 4])
     start[1, 5] = end[1, 5] = 9  # one text has both right
@@ -71,7 +71,7 @@ def test_spans():
 
 
 def test_regression():
-    """Squared errors of one number a text, given as [B] or [B, 1]."""
+    """Squared errors of one number per text, with labels [B] or [B, 1]."""
     predictions, labels = RNG.normal(size=(4, 1)), RNG.normal(size=4)
     for given in (labels, labels[:, None]):
         got = objective.sequence_classification(
@@ -82,7 +82,7 @@ def test_regression():
 
 
 def test_several_labels():
-    """Each by itself."""
+    """Each label is a separate binary problem."""
     logits, labels = RNG.normal(size=(4, 3)), RNG.integers(0, 2, (4, 3))
     got = objective.sequence_classification(
         jnp.asarray(logits, jnp.float32), jnp.asarray(labels), "multi_label_classification"
@@ -93,7 +93,7 @@ def test_several_labels():
 
 
 def test_the_type_of_a_problem():
-    """By the number of logits, unless named."""
+    """Inferred from the number of logits unless given."""
     logits, labels = jnp.asarray(LOGITS[:, 0], jnp.float32), jnp.asarray([1, 2, 3, -1])
     got = objective.sequence_classification(logits, labels)
     assert float(got.sum) == float(objective.cross_entropy(logits, labels).sum)
@@ -103,7 +103,7 @@ def test_the_type_of_a_problem():
 
 
 def test_shapes_that_do_not_fit():
-    """Named, with both shapes."""
+    """The error gives both shapes."""
     with pytest.raises(ValueError, match=r"labels: got shape \(3,\), expected \(4,\)"):
         objective.cross_entropy(jnp.zeros((4, 5)), jnp.zeros(3, jnp.int32))
     with pytest.raises(ValueError, match=r"labels: got shape \(4, 2\), expected \(4, 1\)"):

@@ -1,4 +1,4 @@
-"""The operators against Table 2 read literally: loops over heads, features and tokens in float64."""
+"""The operators compared with Table 2: loops over heads, features and tokens in float64."""
 
 from typing import Any
 
@@ -25,12 +25,12 @@ def single(*arrays) -> Any:
 
 
 def call(operator, *arrays, **options):
-    """An operator compiled: one program, not one for each operation in it."""
+    """Compiles and applies an operator, as one program instead of one per operation."""
     return small.quickly(lambda *given: operator(*given, **options))(*single(*arrays))
 
 
 def softmax(row, allowed=None):
-    """Of a vector; over what is allowed only, all 0 where nothing is."""
+    """Computes the softmax of a vector over allowed entries, all 0 if there are none."""
     allowed = np.ones(len(row), bool) if allowed is None else allowed
     if not allowed.any():
         return np.zeros(len(row))
@@ -39,7 +39,7 @@ def softmax(row, allowed=None):
 
 
 def at(mask, *index):
-    """A row of a broadcast mask."""
+    """Returns a row of a broadcast mask."""
     return mask[tuple(i if n > 1 else 0 for i, n in zip(index, mask.shape[:-1], strict=True))]
 
 
@@ -82,7 +82,7 @@ def test_mu(kind):
 
 
 def literal_cjoin(k, v, mask):
-    """u_hs(x) = sum_a K_hs(a) v_s(x, a), the softmax over the a that x may see."""
+    """Computes u_hs(x) = sum_a K_hs(a) v_s(x, a), with the softmax over the a that x may attend to."""
     rows = v.shape[2]
     want = np.zeros((B, rows, S, H))
     for b, x, s, h in np.ndindex(want.shape):
@@ -93,14 +93,14 @@ def literal_cjoin(k, v, mask):
 
 @pytest.mark.parametrize("kind", ["none", "padding", "rows"])
 def test_cjoin(kind):
-    """The paper's, with one softmax for all rows or one for each."""
+    """The paper's form, with one softmax for all rows or one for each."""
     k, v, mask = draw(B, S, H, A), draw(B, S, X, A), MASKS[kind]
     given = None if kind == "none" else jnp.asarray(mask)
     close(call(operators.cjoin, k, v, mask=given), literal_cjoin(k, v, mask))
 
 
 def test_cjoin_in_several_blocks_of_rows(monkeypatch):
-    """Blocks that do not divide the rows: the values and the gradients of one block."""
+    """With blocks that do not divide the rows, values and gradients equal those of a single block."""
     k, v = single(draw(B, S, H, A), draw(B, S, X, A))
     mask, weight = jnp.asarray(ROWS), jnp.asarray(draw(B, X, S, H), jnp.float32)
 
@@ -116,7 +116,7 @@ def test_cjoin_in_several_blocks_of_rows(monkeypatch):
 
 
 def test_cjoin_drops_the_same_for_all_rows():
-    """With a softmax a row, too: the clause that is dropped is a token's."""
+    """Also with a softmax per row: dropout removes a token's clause."""
     ones = single(np.zeros((1, S, H, A)), np.ones((1, S, X, A)))
     key = small.key()
 
@@ -131,7 +131,7 @@ def test_cjoin_drops_the_same_for_all_rows():
 
 @pytest.mark.parametrize("kind", ["none", "padding"])
 def test_cjoin_as_released(kind):
-    """u_hs(y) = sum_a K_hs(a) v_s(a, y): the paper's of the converse relation."""
+    """u_hs(y) = sum_a K_hs(a) v_s(a, y): the paper's form on the converse relation."""
     k, v, mask = draw(B, S, H, A), draw(B, S, A, Y), MASKS[kind]
     given = None if kind == "none" else jnp.asarray(mask)
     want = literal_cjoin(k, v.swapaxes(2, 3), mask)
@@ -159,7 +159,7 @@ def test_prod():
 @pytest.mark.parametrize("in_sight", [True, False])
 @pytest.mark.parametrize("kind", MASKS)
 def test_trans(kind, in_sight):
-    """u_h(x, y) = sum_a K_h(x, a) v_h(a, y), by the kernel or, as with dropout, in sight."""
+    """u_h(x, y) = sum_a K_h(x, a) v_h(a, y), by the kernel or, as with dropout, explicitly."""
     k, v, mask = draw(B, H, X, A), draw(B, H, A, Y), MASKS[kind]
     want = np.zeros((B, H, X, Y))
     for b, h, x, y in np.ndindex(want.shape):
@@ -172,7 +172,7 @@ def test_trans(kind, in_sight):
 
 @pytest.mark.parametrize("gated", [True, False])
 def test_bool(gated):
-    """u_h(x) = sum_w K_hw v_w(x), twice, with relu or a gate between; tokens and pairs."""
+    """u_h(x) = sum_w K_hw v_w(x), twice, with relu or a gate in between; for tokens and pairs."""
     first, second, gate = (
         (draw(C, 4), draw(4)),
         (draw(4, 5), draw(5)),
@@ -199,7 +199,7 @@ def test_bool(gated):
 
 
 def test_bool_of_pairs():
-    """Both directions in, and the converse past the activation."""
+    """Both directions are inputs, and the converse bypasses the activation."""
     v, w = draw(B, C, X, Y), draw(B, C, X, Y)
     first, second, skip = (draw(2 * C, 4), draw(4)), (draw(4, 5), draw(5)), (draw(C, 5), draw(5))
     want = np.zeros((B, 5, X, Y))
@@ -220,7 +220,7 @@ def test_softmax_is_float32_of_what_is_not():
 
 
 def test_masked_rows_have_no_gradient():
-    """Nor has what is masked; and nothing is nan."""
+    """Masked entries have none either, and nothing is NaN."""
     logits = jnp.asarray(draw(2, 4), jnp.float32)
     mask = jnp.asarray([[True, False, True, False], [False] * 4])
     grad = jax.grad(lambda z: (operators.softmax_kernel(z, mask) ** 2).sum())(logits)
@@ -250,7 +250,7 @@ def test_shapes_that_do_not_fit(operator, first, second, message):
 
 @pytest.mark.parametrize("mask", [jnp.ones((B, 1, X, A)), jnp.ones((B, 1, X, Y), bool)])
 def test_masks_that_do_not_fit(mask):
-    """Of another type or size."""
+    """Masks of another dtype or size."""
     for operator, kernel, premise in (
         (operators.join, (B, H, X, A), (B, A, H, S)),
         (operators.cjoin, (B, S, H, A), (B, S, X, A)),

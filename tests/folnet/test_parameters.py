@@ -1,4 +1,4 @@
-"""Tables of parameters: what is missing or does not belong, heads drawn, encoders with other heads."""
+"""Tables of parameters: mismatches, initialized heads, encoders with other heads."""
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,14 @@ CONFIG = small.config(operators="j.a")
 
 
 def test_there_and_back():
-    """Nested, and by name."""
+    """Nested and by name."""
     tree = {"a": {"b": {"c": 1}, "d": 2}, "e": 3}
     assert parameters.flatten(tree) == {"a.b.c": 1, "a.d": 2, "e": 3}
     assert parameters.nest(parameters.flatten(tree)) == tree
 
 
-def test_all_misfits_are_told_at_once():
-    """A line each."""
+def test_all_misfits_are_reported_at_once():
+    """One line for each."""
     expected = {"a": (2, 3), "b": (1,), "c": (4,)}
     given = {"a": (3, 2), "c": (4,), "d": (5,)}
     assert parameters.misfits(expected, given) == [
@@ -31,7 +31,7 @@ def test_all_misfits_are_told_at_once():
 
 
 def test_heads_that_are_missing_are_drawn_with_a_key_only():
-    """The encoder never is."""
+    """The encoder's parameters are never initialized."""
     model = FOLNetForSequenceClassification(CONFIG)
     table = {name: np.asarray(leaf) for name, leaf in parameters.flatten(small.draw(model)).items()}
     encoder = {name: leaf for name, leaf in table.items() if name.startswith("folnet.")}
@@ -49,7 +49,7 @@ def test_heads_that_are_missing_are_drawn_with_a_key_only():
 
 
 def test_parameters_become_float32():
-    """Of whatever type they were saved in."""
+    """Whatever dtype they were saved in."""
     model = FOLNet(CONFIG)
     half = {
         name: np.asarray(leaf, jnp.bfloat16) for name, leaf in parameters.flatten(small.draw(model)).items()
@@ -59,7 +59,7 @@ def test_parameters_become_float32():
 
 
 def test_an_encoder_is_found_in_every_class():
-    """With or without a prefix; heads of others are left out."""
+    """With or without a prefix; other heads are left out."""
     pretraining = parameters.shapes(FOLNetForPreTraining(CONFIG))
     bare = parameters.shapes(FOLNet(CONFIG))
     classes = parameters.shapes(FOLNetForSequenceClassification(CONFIG))

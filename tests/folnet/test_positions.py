@@ -1,4 +1,4 @@
-"""Relative positions against the paper's formula and T5's rule read literally."""
+"""Relative positions compared with the paper's formula and T5's rule."""
 
 import math
 
@@ -14,7 +14,7 @@ TYPES = np.asarray([[0, 0, 0, 0, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1, 1, 1, 1], [0
 
 
 def distance(t, tau, types, delta):
-    """dist_Delta of Appendix A.4, with names for its special distances."""
+    """Computes dist_Delta of Appendix A.4, with names for its special distances."""
     if t == 0 and tau == 0:
         return 0
     if t == 0:
@@ -28,7 +28,7 @@ def distance(t, tau, types, delta):
 
 @pytest.mark.parametrize("delta", DELTAS)
 def test_ids_number_the_paper_s_distances(delta):
-    """Each distance has one id and each id is one distance; all ids are rows of the table."""
+    """Distances and ids correspond one to one, and all ids are rows of the table."""
     length = TYPES.shape[1]
     at = jnp.arange(length)
     ids = np.asarray(positions.relative_ids(at, at, jnp.asarray(TYPES), jnp.asarray(TYPES), delta))
@@ -40,7 +40,7 @@ def test_ids_number_the_paper_s_distances(delta):
 
 
 def test_ids_of_some_rows():
-    """A decoder's: row 5 and what is before it, and after the text has gone on."""
+    """As for a decoder: row 5 and earlier columns, and again for a longer text."""
     at, types = jnp.arange(9), jnp.asarray(TYPES)
     whole = positions.relative_ids(at, at, types, types, 4)
     row = positions.relative_ids(at[5:6], at[:6], types[:, 5:6], types[:, :6], 4)
@@ -49,7 +49,7 @@ def test_ids_of_some_rows():
 
 @pytest.mark.parametrize("delta", DELTAS)
 def test_atoms_are_rows_of_the_table(delta):
-    """The way by bands is the way by ids, in values and in gradients."""
+    """Values and gradients are the same by bands and by ids."""
     rng = np.random.default_rng(0)
     table = jnp.asarray(rng.normal(size=(2 * delta + 2, 3)), jnp.float32)
     at, types = jnp.arange(9), jnp.asarray(TYPES)
@@ -68,7 +68,7 @@ def test_atoms_are_rows_of_the_table(delta):
 
 
 def test_the_gradient_needs_no_scatter():
-    """Which is what the bands are for."""
+    """The bands serve this purpose."""
     types = jnp.zeros((2, 9), jnp.int32)
     grad = jax.grad(lambda table: (positions.relative_atoms(table, types, 4) ** 2).sum())
     text = str(jax.make_jaxpr(grad)(jnp.ones((10, 3))))
@@ -78,7 +78,7 @@ def test_the_gradient_needs_no_scatter():
 
 @pytest.mark.parametrize("length", [1, 2, 6])
 def test_diagonals(length):
-    """Value y - x at [x, y]."""
+    """The value for y - x is at [x, y]."""
     values = np.arange(2 * (2 * length - 1), dtype=np.float32).reshape(2, -1)
     got = positions.diagonals(jnp.asarray(values))
     for x, y in np.ndindex(length, length):
@@ -86,7 +86,7 @@ def test_diagonals(length):
 
 
 def t5_bucket(offset, num_buckets, max_distance):
-    """Raffel et al. (2020), Section 2.1 and their code, one distance at a time."""
+    """Computes the bucket of one distance, by Raffel et al. (2020), Section 2.1, and their code."""
     num_buckets //= 2
     bucket = num_buckets if offset > 0 else 0
     distance = abs(offset)
@@ -102,7 +102,7 @@ def t5_bucket(offset, num_buckets, max_distance):
 
 @pytest.mark.parametrize(("count", "distance"), [(32, 128), (8, 20), (12, 1000)])
 def test_buckets(count, distance):
-    """All distances up to well beyond the last bucket's begin."""
+    """All distances up to well beyond the start of the last bucket."""
     offsets = np.arange(-2 * distance, 2 * distance + 1)
     got = positions.t5_buckets(offsets, count, distance)
     np.testing.assert_array_equal(got, [t5_bucket(int(o), count, distance) for o in offsets])
@@ -119,7 +119,7 @@ def test_buckets_by_hand():
 
 
 def test_atoms_of_buckets():
-    """Rows by distance, whatever the text."""
+    """Rows by distance, the same for all texts."""
     table = jnp.arange(16.0).reshape(8, 2)
     atoms = positions.t5_atoms(table, 5, 20)
     for x, y in np.ndindex(5, 5):

@@ -1,4 +1,4 @@
-"""Errors while a prepared data set is read."""
+"""Errors while reading a prepared data set."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Models in a directory: there and back, to another class, and files that are missing or damaged."""
+"""Models in a directory: saving and loading, into another class too, and missing or damaged files."""
 
 import json
 
@@ -25,7 +25,7 @@ CLASSES = (
 
 @pytest.fixture
 def saved(tmp_path):
-    """A directory with a model for pretraining, and its parameters."""
+    """Saves a model for pretraining; returns the directory and the parameters."""
     model = FOLNetForPreTraining(CONFIG)
     params = small.draw(model)
     model.save_pretrained(tmp_path / "model", params)
@@ -34,7 +34,7 @@ def saved(tmp_path):
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_there_and_back(cls, tmp_path):
-    """Settings and every number, of each class; nothing else is left in the directory."""
+    """Settings and every number, for each class; the directory has no other files."""
     model = cls(CONFIG.replace(num_labels=3, relation_vocab_size=2))
     params = small.draw(model)
     model.save_pretrained(tmp_path / "new" / "model", params)
@@ -48,7 +48,7 @@ def test_there_and_back(cls, tmp_path):
 
 
 def test_what_is_written(saved):
-    """Names as Hugging Face has them, and parameters by their path."""
+    """Names are those of Hugging Face, parameters named by their path."""
     directory, params = saved
     described = json.loads((directory / "config.json").read_text())
     assert (described["model_type"], described["architectures"]) == ("folnet", ["FOLNetForPreTraining"])
@@ -59,7 +59,7 @@ def test_what_is_written(saved):
 
 
 def test_another_class_takes_the_encoder(saved):
-    """Its own head is drawn with a key, and an error without; other settings can be given."""
+    """Its own head is initialized with a key and an error without one; settings can be changed."""
     directory, params = saved
     with pytest.raises(ValueError, match=r"model.safetensors: does not fit FOLNetFor.*\n  classifier"):
         FOLNetForSequenceClassification.from_pretrained(directory)
@@ -73,7 +73,7 @@ def test_another_class_takes_the_encoder(saved):
 
 
 def test_a_save_over_another_is_whole(saved, monkeypatch):
-    """If the disk fails, what was there is there, and no half of a file."""
+    """If the disk fails, the previous files remain, and no partial one."""
     directory, params = saved
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
 
@@ -87,7 +87,7 @@ def test_a_save_over_another_is_whole(saved, monkeypatch):
 
 
 def test_parameters_of_another_model_are_not_written(tmp_path):
-    """All misfits are told, and there is no directory."""
+    """All mismatches are reported, and no directory is created."""
     params = small.draw(FOLNet(CONFIG))
     del params["pooler"]["bias"]
     params["more"] = params["pooler"]["weight"]
@@ -96,8 +96,8 @@ def test_parameters_of_another_model_are_not_written(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_misfits_are_told_at_once(saved):
-    """With the file's name."""
+def test_misfits_are_reported_at_once(saved):
+    """The error names the file."""
     directory, _ = saved
     path = directory / "model.safetensors"
     arrays = safetensors.numpy.load_file(path)
@@ -152,7 +152,7 @@ def empty_list(path):
     ],
 )
 def test_files_that_are_missing_or_damaged(saved, name, damage, message):
-    """The file is named."""
+    """The error names the file."""
     directory, _ = saved
     damage(directory / name)
     with pytest.raises(ValueError, match=rf"(?s){name}.*{message}"):

@@ -1,4 +1,4 @@
-"""Models that write text: their logits, their files, what they learn and what they cannot know."""
+"""Models that generate text: logits, files, what they learn, and what they cannot know."""
 
 import functools
 import math
@@ -24,7 +24,7 @@ from tests.folnet.small_decoders import causal, conditional, method, words
 
 
 def test_logits_are_by_the_table_of_words():
-    """Nothing is between, and there is no other table."""
+    """There is nothing in between and no other table."""
     model, params = causal()
     out = method(model)(params, words(2, 4))
     table = params["folnet"]["embeddings"]["word"]
@@ -39,7 +39,7 @@ def test_logits_are_by_the_table_of_words():
 
 @pytest.mark.parametrize("build", [causal, conditional])
 def test_saved_and_loaded(build, tmp_path):
-    """As they were."""
+    """The loaded parameters are equal."""
     model, params = build()
     model.save_pretrained(tmp_path, params)
     loaded, again = type(model).from_pretrained(tmp_path)
@@ -48,7 +48,7 @@ def test_saved_and_loaded(build, tmp_path):
 
 
 def test_an_encoder_starts_them(tmp_path):
-    """A causal model takes an encoder without its pooler; an encoder-decoder all, and draws its decoder."""
+    """A causal model takes an encoder without its pooler; an encoder-decoder takes all and adds a decoder."""
     encoder = FOLNetForMaskedLM(small.config(operators="j."))
     params = small.draw(encoder)
     encoder.save_pretrained(tmp_path / "headed", params)
@@ -66,7 +66,7 @@ def test_an_encoder_starts_them(tmp_path):
 
 
 def test_cjoin_as_released_makes_no_difference():
-    """Decoders have the paper's, whatever the settings say."""
+    """Decoders use the paper's form, whatever the settings say."""
     model, params = causal()
     other, _ = causal(cjoin="paper")
     out, want = (method(m)(params, words(2, 4)).logits for m in (model, other))
@@ -84,7 +84,7 @@ def test_cjoin_as_released_makes_no_difference():
     ],
 )
 def test_bad_input(given, message):
-    """Refused by name before anything is computed."""
+    """Refused with the argument's name before anything is computed."""
     config = small.config(absolute_position=True, max_position_embeddings=4)
     zeros: Any = {name: jnp.zeros((2, 2), jnp.int32) for name in ("input_ids", "decoder_input_ids")}
     with pytest.raises(ValueError, match=message):
@@ -96,13 +96,13 @@ LENGTH, VOCAB, BATCH = 8, 12, 32
 
 
 def drawn(key, copies):
-    """Texts: random words, and in copies the second half is the first again."""
+    """Draws texts of random words; in copies the second half repeats the first."""
     words_ = jax.random.randint(key, (BATCH, LENGTH), 0, VOCAB)
     return jnp.where(copies, jnp.tile(words_[:, : LENGTH // 2], (1, 2)), words_)
 
 
 def trained(model: Any, loss_of: Any, copies: bool, steps: int) -> np.ndarray:
-    """The mean loss of each step on texts never seen before."""
+    """Returns the mean loss of each step, always on new texts."""
     optimizer = optax.adam(optax.linear_schedule(4e-3, 4e-4, steps))
     params = parameters.nest(parameters.draw(model, jax.random.key(0), parameters.shapes(model)))
 
@@ -119,20 +119,20 @@ def trained(model: Any, loss_of: Any, copies: bool, steps: int) -> np.ndarray:
 
 
 def causal_loss(model, params, text):
-    """Of the second half given the first."""
+    """Computes the loss of the second half given the first."""
     out = model.apply({"params": params}, text)
     return text_objective.next_word(out.logits, text, None, jnp.full(BATCH, LENGTH // 2)).mean
 
 
 def prefix_loss(model, params, text):
-    """Of the second half given the first, as a prefix."""
+    """Computes the loss of the second half given the first as a prefix."""
     prefix = jnp.full(BATCH, LENGTH // 2)
     out = model.apply({"params": params}, text, prefix_lengths=prefix)
     return text_objective.next_word(out.logits, text, None, prefix).mean
 
 
 def conditional_loss(model, params, text):
-    """Of the second half as the target of the first."""
+    """Computes the loss of the second half as the target of the first."""
     source, labels = text[:, : LENGTH // 2], text[:, LENGTH // 2 :]
     read = text_objective.shift_right(labels, decoder_start_token_id=0, pad_token_id=0)
     return text_objective.target(model.apply({"params": params}, source, read).logits, labels).mean
@@ -142,7 +142,7 @@ def conditional_loss(model, params, text):
 @pytest.mark.parametrize("copies", [True, False])
 @pytest.mark.parametrize("kind", ["causal", "prefix", "conditional"])
 def test_copies_are_learned_and_random_words_stay_at_chance(kind, copies):
-    """Nearly no loss on copies; on random words not less than the logarithm of their number."""
+    """The loss is near 0 on copies and at least the logarithm of the number of words on random ones."""
     cls = FOLNetForConditionalGeneration if kind == "conditional" else FOLNetForCausalLM
     config = small.config(
         vocab_size=VOCAB,

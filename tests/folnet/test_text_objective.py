@@ -1,4 +1,4 @@
-"""Losses of the next word against loops, and what a decoder reads."""
+"""Losses of the next word compared with loops, and a decoder's inputs."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +15,7 @@ IDS = RNG.integers(0, 7, (3, 4))
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("prefixes", [None, [0, 2, 3]])
 def test_next_words_in_loops(padded, prefixes):
-    """Each real word but the first and those of the prefix, by the logits one token before."""
+    """Every real word but the first and those of the prefix, by the logits one token earlier."""
     lengths = [4, 3, 4] if padded else [4, 4, 4]
     total, count, correct = 0.0, 0, 0
     for b in range(3):
@@ -36,7 +36,7 @@ def test_next_words_in_loops(padded, prefixes):
 
 
 def test_targets():
-    """What a decoder reads for labels, and that their loss is at the same places."""
+    """A decoder's inputs for labels, and the loss at the same positions."""
     labels = jnp.asarray([[5, 6, 2, -100], [3, 2, -100, -100]])
     read = text_objective.shift_right(labels, decoder_start_token_id=1, pad_token_id=0)
     np.testing.assert_array_equal(read, [[1, 5, 6, 2], [1, 3, 2, 0]])
@@ -50,6 +50,6 @@ def test_targets():
 
 
 def test_bad_shapes():
-    """Tokens of another batch."""
+    """Tokens of another batch size."""
     with pytest.raises(ValueError, match=r"input_ids: got shape \(2, 4\), expected \(3, 4\) as in logits"):
         text_objective.next_word(jnp.asarray(LOGITS), jnp.asarray(IDS[:2]))

@@ -1,4 +1,4 @@
-"""WordPiece against its definition in plain Python, and what can be wrong with a vocabulary."""
+"""WordPiece compared with its definition in plain Python, and invalid vocabularies."""
 
 import itertools
 import pickle
@@ -29,7 +29,7 @@ def tokenizer():
 
 
 def plain_words(text: str, lowercase: bool = True) -> list[str]:
-    """Words and punctuation marks as BERT's paper and documentation define them."""
+    """Splits a text into words and punctuation marks, as BERT's paper and documentation define them."""
     cleaned = ""
     for c in text:
         category = unicodedata.category(c)
@@ -60,7 +60,7 @@ def plain_words(text: str, lowercase: bool = True) -> list[str]:
 
 
 def plain(text: str, vocabulary: set[str], lowercase: bool) -> list[str]:
-    """Pieces as BERT's paper and documentation define them."""
+    """Splits a text into pieces, as BERT's paper and documentation define them."""
     pieces = []
     for word in plain_words(text, lowercase):
         found, start = [], 0
@@ -78,7 +78,7 @@ def plain(text: str, vocabulary: set[str], lowercase: bool) -> list[str]:
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_pieces_are_those_of_the_definition(tokenizer, lowercase):
-    """Greedy from the left, word by word; for texts it was trained on and for others."""
+    """Greedy from the left, word by word; for training texts and others."""
     tokenizer = WordPieceTokenizer(tokenizer.vocabulary, lowercase=lowercase)
     rng = np.random.default_rng(0)
     letters = np.asarray(list("aehlnorstu  .,-'ABÉ世☃\t"))
@@ -112,8 +112,9 @@ def test_offsets_are_characters_of_the_text(tokenizer):
 
 
 def joined(texts, vocab_size: int) -> list[str]:
-    """The vocabulary by its definition: the most frequent pair of neighbours is joined, again and again; of
-    equally frequent ones that whose pieces were there first.
+    """Learns a vocabulary by its definition, repeatedly merging the most frequent pair of neighbors.
+
+    Among equally frequent pairs it takes the one whose pieces were added first.
     """
     counts = Counter(word for text in texts for word in plain_words(text))
     letters = sorted({c for word in counts for c in word})
@@ -142,9 +143,9 @@ def joined(texts, vocab_size: int) -> list[str]:
 
 
 def test_training_joins_the_most_frequent_pairs():
-    """Against the definition in plain Python, piece by piece; the same in each order of the texts.
+    """Compared with the definition in plain Python, piece by piece, for any order of the texts.
 
-    The library alone gives another vocabulary each time, since its hash tables are seeded anew.
+    The library alone gives a different vocabulary each time, since its hash tables have random seeds.
     """
     texts = [topics["assert"], topics["pass"], topics["break"]]
     expected = joined(texts, 220)
@@ -154,9 +155,9 @@ def test_training_joins_the_most_frequent_pairs():
 
 
 def test_a_trained_vocabulary():
-    """Special tokens, then characters, then pieces; the most frequent pair is joined first."""
+    """Special tokens, then characters, then pieces; the most frequent pair is merged first."""
     trained = WordPieceTokenizer.train(["abab abab ab", "abc"], 12)
-    #  a: begins words; b, c go on with them; then a + ##b is the most frequent pair (8 times).
+    #  a: begins words; b, c continue them; then a + ##b is the most frequent pair (8 times).
     assert trained.vocabulary[:5] == SPECIAL_TOKENS
     assert trained.vocabulary[5:11] == ("a", "b", "c", "##a", "##b", "##c")
     assert trained.vocabulary[11] == "ab"
@@ -173,7 +174,7 @@ def test_a_trained_vocabulary():
 
 
 def test_attributes(tokenizer):
-    """Ids by their names, word beginnings, the padded size."""
+    """Ids by name, starts of words, and the padded size."""
     for name in ("pad", "unk", "cls", "sep", "mask"):
         assert tokenizer.vocabulary[getattr(tokenizer, f"{name}_id")] == f"[{name.upper()}]"
     expected = [not piece.startswith("##") for piece in tokenizer.vocabulary]
@@ -211,7 +212,7 @@ def test_pairs_as_the_model_reads_them(tokenizer):
 
 
 def test_masks_in_a_text_are_special_only_when_asked_for(tokenizer):
-    """A document that talks of [MASK] must not have masks."""
+    """A document about [MASK] must not contain masks."""
     text = f"the {MASK} walks{MASK}."
     assert tokenizer.mask_id not in tokenizer.ids([text])[0]
     (found,) = tokenizer.ids([text], special_tokens=True)
@@ -221,7 +222,7 @@ def test_masks_in_a_text_are_special_only_when_asked_for(tokenizer):
 
 
 def test_the_longer_one_is_cut_first():
-    """Against taking away one token after the other."""
+    """Compared with removing one token at a time."""
     for first, second, room in itertools.product(range(12), range(12), range(14)):
         a, b = first, second
         while a + b > room:
@@ -233,7 +234,7 @@ def test_the_longer_one_is_cut_first():
 
 
 def test_cut_texts_keep_their_beginnings(tokenizer):
-    """And the shape is the one asked for."""
+    """The shape is the requested one."""
     inputs = tokenizer(["the man walks the man walks"], ["he"], length=8)
     pieces = tokenizer.tokenize("the man walks the man walks")
     kept = 8 - 3 - len(tokenizer.tokenize("he"))
@@ -243,7 +244,7 @@ def test_cut_texts_keep_their_beginnings(tokenizer):
 
 
 def test_decoding(tokenizer):
-    """Words again, without what is not text."""
+    """Ids become words, without special tokens."""
     inputs = tokenizer(["Hello, and the man"], ["he walks"], length=30)
     assert tokenizer.decode(inputs.input_ids[0]) == "hello, and the man he walks"
     shown = tokenizer.decode(inputs.input_ids[0], skip_special_tokens=False)
@@ -254,7 +255,7 @@ def test_decoding(tokenizer):
 
 
 def test_saved_read_and_sent_to_another_process(tokenizer, tmp_path):
-    """The same pieces, and a fingerprint that tells vocabularies apart."""
+    """The pieces are the same, and fingerprints distinguish vocabularies."""
     tokenizer.save(tmp_path / "vocab.txt")
     cased = WordPieceTokenizer.load(tmp_path / "vocab.txt", lowercase=False)
     for other in (WordPieceTokenizer.load(tmp_path / "vocab.txt"), pickle.loads(pickle.dumps(tokenizer))):
@@ -267,7 +268,7 @@ def test_saved_read_and_sent_to_another_process(tokenizer, tmp_path):
 
 
 def test_lines_end_only_where_lines_end(tmp_path):
-    """BERT's file has pieces that Python's `splitlines` would cut; Windows' line ends are understood."""
+    """BERT's file has pieces that `splitlines` would split; Windows line ends are understood."""
     (tmp_path / "vocab.txt").write_bytes("\r\n".join([*SPECIAL_TOKENS, "a\x1cb", "ok", ""]).encode())
     # \x1c is a line end for `splitlines`, and white space for `split`: the file is refused for that, in its
     # line.
@@ -290,14 +291,14 @@ def test_lines_end_only_where_lines_end(tmp_path):
     ],
 )
 def test_damaged_vocabularies(tmp_path, data, message):
-    """The file, the line, what is wrong."""
+    """The error gives the file, the line and the problem."""
     (tmp_path / "vocab.txt").write_bytes(data)
     with pytest.raises(ValueError, match=message):
         WordPieceTokenizer.from_vocabulary(tmp_path / "vocab.txt")
 
 
 def test_bad_arguments(tokenizer, tmp_path):
-    """By name."""
+    """The error names the argument."""
     with pytest.raises(ValueError, match=r"path: got .*nothing.txt \(No such file.*\), expected a voc"):
         WordPieceTokenizer.from_vocabulary(tmp_path / "nothing.txt")
     with pytest.raises(ValueError, match="got a single string"):

@@ -1,4 +1,4 @@
-"""The Transformers beside FOLNet: their formulas in float64 NumPy, BERT's parameter count, heads on them."""
+"""The Transformers compared with FOLNet: formulas in float64 NumPy, BERT's parameter count, heads."""
 
 import functools
 import math
@@ -48,19 +48,19 @@ RELATION_IDS = np.random.default_rng(5).integers(-1, RELATIONS, (BATCH, LENGTH, 
 
 @functools.cache
 def model(**fields: Any) -> tuple[Transformer, dict[str, Any]]:
-    """A small one with every parameter drawn."""
+    """Returns a small model with random parameters."""
     transformer = Transformer(TransformerConfig(**{**SIZES, **fields}))
     return transformer, small.draw(transformer)
 
 
 def given(transformer: Transformer) -> dict[str, Any]:
-    """The relations of pairs, for a model that takes them."""
+    """Returns relations of pairs for a model that takes them."""
     return {"relation_ids": jnp.asarray(RELATION_IDS)} if transformer.config.relation_vocab_size else {}
 
 
 @functools.cache
 def ran(name: str) -> tuple[Any, dict[str, Any]]:
-    """What a variant gives with a mask, and its parameters."""
+    """Returns a variant's outputs with a mask, and its parameters."""
     transformer, params = model(**VARIANTS[name])
     apply = small.quickly(
         functools.partial(transformer.apply, output_hidden_states=True, **given(transformer))
@@ -74,7 +74,7 @@ def test_as_many_parameters_as_bert():
 
 
 def numpy_layer(p, u, config, bias, keys, values):
-    """A layer of BERT for one text, loops over heads: attention and feed-forward, each sum normalised."""
+    """Computes a layer of BERT for one text, in loops over heads."""
 
     def affine(x, q):
         return x @ q["weight"] + q["bias"]
@@ -104,7 +104,7 @@ def numpy_layer(p, u, config, bias, keys, values):
 
 
 def numpy_model(name, params, text, length):
-    """The last features and the pooled token of one text without its padding."""
+    """Computes the last features and the pooled token of one text without its padding."""
     config = TransformerConfig(**{**SIZES, **VARIANTS[name]})
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     e = p["embeddings"]
@@ -146,7 +146,7 @@ def numpy_model(name, params, text, length):
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("t5", "shaw"))) for name in VARIANTS]
 )
 def test_it_is_its_formulas(name):
-    """Every variant, in float64; a text with padding as the shorter text without."""
+    """Every variant in float64; a text with padding equals the shorter text without it."""
     out, params = ran(name)
     assert out.relation_hidden_state is None
     assert len(out.hidden_states) == SIZES["num_hidden_layers"] + 1
@@ -157,7 +157,7 @@ def test_it_is_its_formulas(name):
 
 
 def test_without_positions_tokens_have_no_order():
-    """With relations alone, a permutation of tokens and relations permutes the features: it is a graph's."""
+    """With relations alone, permuting tokens and relations permutes the features, as in a graph."""
     transformer, params = model(relation_vocab_size=RELATIONS, absolute_position=False)
     order = np.random.default_rng(1).permutation(LENGTH)
     apply = small.quickly(transformer.apply)
@@ -176,7 +176,7 @@ def test_without_positions_tokens_have_no_order():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["shaw", "bias"])
 def test_no_relation_is_no_relation(kind):
-    """-1 throughout is as if none were given, exactly."""
+    """-1 everywhere equals no relations, exactly."""
     transformer, params = model(relation_vocab_size=RELATIONS, relation_attention=kind)
     apply = small.quickly(transformer.apply)
     none = jnp.full((BATCH, LENGTH, LENGTH), -1)
@@ -185,7 +185,7 @@ def test_no_relation_is_no_relation(kind):
 
 
 def test_dropout_drops_what_the_rates_say():
-    """Each rate for itself changes the outcome, and with both at 0 nothing needs a key."""
+    """Each rate changes the output; with both at 0 no key is needed."""
     transformer, params = model(num_hidden_layers=1)
 
     def features(hidden, kernels, key):
@@ -203,7 +203,7 @@ def test_dropout_drops_what_the_rates_say():
 
 @pytest.mark.slow
 def test_gradients_computed_again_are_the_same():
-    """With a policy of `jax.checkpoint`, under the same names; and none of them is 0 or not finite."""
+    """With a policy of `jax.checkpoint` and the same names; all gradients are finite and nonzero."""
 
     def gradients(remat):
         transformer, params = model(**VARIANTS["relations"], num_hidden_layers=1)
@@ -225,7 +225,7 @@ def test_gradients_computed_again_are_the_same():
 
 @pytest.mark.slow
 def test_half_precision_is_near():
-    """bfloat16 features near float32's; parameters are float32 in both."""
+    """bfloat16 features are near float32's; parameters are float32 in both."""
     transformer, params = model(**VARIANTS["relations"])
     half = Transformer(transformer.config.replace(dtype="bfloat16"))
     run = small.quickly(functools.partial(half.apply, **given(transformer)))
@@ -239,7 +239,7 @@ def test_half_precision_is_near():
 
 @pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.slow), "relations"])
 def test_heads_stand_on_it(name, tmp_path):
-    """Saved and read by its own settings; a head is put on the encoder of another."""
+    """They are saved and loaded with its settings; a head fits another model's encoder."""
     transformer, _ = model(**VARIANTS[name])
     pretraining = FOLNetForPreTraining(transformer.config)
     params = small.draw(pretraining)
@@ -259,7 +259,7 @@ def test_heads_stand_on_it(name, tmp_path):
 
 
 def test_an_encoder_is_of_either_kind():
-    """By the settings' class."""
+    """The class of the settings decides."""
     assert isinstance(encoder(BASE), FOLNet)
     assert isinstance(encoder(BERT_BASE), Transformer)
     with pytest.raises(ValueError, match="expected a FOLNetConfig or a TransformerConfig"):
@@ -270,7 +270,7 @@ def test_an_encoder_is_of_either_kind():
     ("changes", "multiple_of"), [({}, 1), ({"relative_position": "t5", "absolute_position": False}, 8)]
 )
 def test_matched_in_parameters(changes, multiple_of):
-    """No other width is nearer, and what is not the width's is FOLNet's."""
+    """No other width is closer, and all other settings are FOLNet's."""
     sizes = {"intermediate_size": 80, "max_position_embeddings": 9}
     config = small.config(vocab_size=23, num_labels=3, dtype="bfloat16", **sizes)
     found = matched_to(config, multiple_of=multiple_of, **changes)
@@ -285,7 +285,7 @@ def test_matched_in_parameters(changes, multiple_of):
 
 @pytest.mark.slow
 def test_matched_to_base():
-    """The figures of `matched_to`'s docstring."""
+    """The numbers in the docstring of `matched_to`."""
     found = matched_to(BASE)
     assert found.intermediate_size == 4639
     assert num_parameters(Transformer(found)) == 138_388_596
@@ -293,7 +293,7 @@ def test_matched_to_base():
 
 
 def test_too_small_to_be_matched():
-    """A FOLNet that has fewer than a Transformer without a feed-forward layer."""
+    """A FOLNet with fewer parameters than a Transformer without a feed-forward layer."""
     config = small.config(operators="j.a", intermediate_size=1, relation_intermediate_size=1)
     with pytest.raises(ValueError, match=r"config has \d+ parameters fewer than a Transformer of width 1"):
         matched_to(config)
@@ -310,7 +310,7 @@ def test_too_small_to_be_matched():
     ],
 )
 def test_arguments_that_do_not_fit(arguments, message):
-    """Told as FOLNet tells them."""
+    """Errors are the same as FOLNet's."""
     transformer, params = model()
     with pytest.raises(ValueError, match=message):
         transformer.apply({"params": params}, **arguments)

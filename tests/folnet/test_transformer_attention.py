@@ -1,4 +1,4 @@
-"""Attention against loops over the formula of Shaw et al. (2018), in float64."""
+"""Attention compared with loops over the formula of Shaw et al. (2018), in float64."""
 
 import functools
 
@@ -24,7 +24,7 @@ MASK = np.arange(LENGTH)[None, None, None, :] < np.asarray([LENGTH, 3])[:, None,
 
 
 def looped(bias=None, keys=None, values=None, mask=None, kernel_weights=None):
-    """z_h(x) one number after another; `kernel_weights` multiply the softmax, as dropout does."""
+    """Computes z_h(x) one number at a time; `kernel_weights` multiply the softmax, as dropout does."""
     out = np.zeros((BATCH, LENGTH, HEADS, SIZE))
     for b in range(BATCH):
         for h in range(HEADS):
@@ -60,7 +60,7 @@ WEIGHTS = 2.0 * (normal(BATCH, HEADS, LENGTH, LENGTH, seed=9) > 0)
     ("batch", "mask", "dropped"), [(1, None, False), (1, MASK, True), (2, MASK, False), (2, None, True)]
 )
 def test_attention_is_its_formula(batch, mask, dropped):
-    """With vectors of pairs, the same for the whole batch or not, a bias, padding, and weights dropped."""
+    """With vectors of pairs (shared by the batch or not), a bias, padding and dropped weights."""
     keys, values = (normal(batch, SIZE, LENGTH, LENGTH, seed=seed) for seed in (3, 4))
     given = {"bias": BIAS, "relation_keys": keys, "relation_premise": values}
     given = {name: jnp.asarray(array, jnp.float32) for name, array in given.items()}
@@ -73,7 +73,7 @@ def test_attention_is_its_formula(batch, mask, dropped):
 @pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize(("mask", "bias"), [(None, BIAS), (MASK, None), (MASK, BIAS)])
 def test_both_ways_of_plain_attention_are_its_formula(mask, dropped, bias):
-    """Without vectors of pairs it is the library's attention, or where some is dropped the explicit one."""
+    """Without vectors of pairs it is the library's attention or, with dropout, the explicit one."""
     args = [jnp.asarray(array, jnp.float32) for array in (QUERY, KEY, VALUE)]
     ours = compiled(dropped)(
         *args,
@@ -86,7 +86,7 @@ def test_both_ways_of_plain_attention_are_its_formula(mask, dropped, bias):
 
 
 def test_vectors_of_pairs():
-    """The row of the clipped distance, and those of as many relations as a pair has."""
+    """The row of the clipped distance plus those of all relations of a pair."""
     table = normal(2 * DISTANCE + 1 + RELATIONS, SIZE)
     counts = np.random.default_rng(0).integers(0, 3, (BATCH, RELATIONS, LENGTH, LENGTH))
     expected = np.zeros((BATCH, SIZE, LENGTH, LENGTH))

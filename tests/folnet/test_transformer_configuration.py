@@ -1,4 +1,4 @@
-"""Settings of Transformers: BERT base by default, wrong ones told by name."""
+"""Settings of Transformers: BERT base by default, and validation."""
 
 import dataclasses
 
@@ -31,13 +31,13 @@ from folnet.transformer_configuration import BERT_BASE, TransformerConfig
     ],
 )
 def test_fields_that_cannot_be(fields, message):
-    """Name, value and expectation."""
+    """The error gives name, value and expectation."""
     with pytest.raises(ValueError, match=message):
         TransformerConfig(**fields)
 
 
 def test_fields_of_the_other_kind_are_refused():
-    """A Transformer has no operators, a FOLNet no vectors of pairs."""
+    """Transformers have no operators, FOLNets no vectors of pairs."""
     with pytest.raises(ValueError, match="fields: got 'operators', expected only absolute_position"):
         TransformerConfig.from_dict({"operators": "j.a"})
     with pytest.raises(ValueError, match="fields: got 'relation_attention'"):
@@ -45,7 +45,7 @@ def test_fields_of_the_other_kind_are_refused():
 
 
 def test_there_and_back():
-    """All fields, and what is common to both kinds, are in the dictionary."""
+    """The dictionary has all fields, shared ones included."""
     config = TransformerConfig(relative_position="shaw", relation_vocab_size=3)
     assert TransformerConfig.from_dict(config.to_dict()) == config
     common = {field.name for field in dataclasses.fields(ModelConfig)}
@@ -64,5 +64,5 @@ def test_there_and_back():
     ],
 )
 def test_rows_of_the_tables_of_pairs(fields, rows):
-    """One for each clipped distance either way and 0, one for each relation."""
+    """One for each clipped distance in both directions and 0, and one for each relation."""
     assert BERT_BASE.replace(**fields).num_pair_vectors == rows

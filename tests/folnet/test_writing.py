@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writes of text and bytes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from folnet.writing import write_whole
 
 
 def test_text_and_bytes(tmp_path):
-    """In a folder that is made; the path is returned."""
+    """Missing folders are created; the path is returned."""
     path = write_whole(tmp_path / "new" / "a.txt", "\u00e9\r\n")
     assert path == tmp_path / "new" / "a.txt"
     assert path.read_bytes() == b"\xc3\xa9\r\n"
@@ -14,7 +14,7 @@ def test_text_and_bytes(tmp_path):
 
 
 def test_what_was_there_stays_if_writing_fails(tmp_path):
-    """And nothing else is left."""
+    """No other file is left."""
     path = write_whole(tmp_path / "a.txt", "old")
     with pytest.raises(UnicodeEncodeError):
         write_whole(path, "\ud800")

@@ -1,4 +1,4 @@
-"""Arrays say what the problems say, and are what the model takes."""
+"""Kinship problems as arrays: they encode the problems, and models accept them."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ ARRAYS = symbols(PROBLEMS, num_people=9)
 
 
 def test_problems_can_be_read_back():
-    """Facts, question, people and class, from the arrays alone."""
+    """Facts, question, people and class are recovered from the arrays alone."""
     assert ARRAYS.input_ids.shape == (40, 10)
     for row, problem in enumerate(PROBLEMS):
         pairs = np.argwhere(ARRAYS.relation_ids[row] >= 0)
@@ -44,13 +44,12 @@ def test_problems_can_be_read_back():
 
 
 def test_room_is_made_for_the_largest():
-    """Unless it is given."""
     assert symbols(PROBLEMS).input_ids.shape[1] == 1 + max(problem.num_people for problem in PROBLEMS)
     assert symbols(PROBLEMS[:1], num_people=30).relation_ids.shape == (1, 31, 31)
 
 
 def test_what_does_not_fit_is_named():
-    """By its place."""
+    """The error names the index of the problem."""
     place = next(i for i, problem in enumerate(PROBLEMS) if problem.num_people > 4)
     with pytest.raises(ValueError, match=rf"num_people: got 4, expected at least \d \(problems\[{place}\]\)"):
         symbols(PROBLEMS, num_people=4)
@@ -59,7 +58,7 @@ def test_what_does_not_fit_is_named():
 
 
 def test_the_model_takes_them():
-    """As its ids and binary base atoms, all in range."""
+    """Ids and binary base atoms are in the model's range."""
     config = FOLNetConfig(
         vocab_size=VOCAB_SIZE,
         relation_vocab_size=RELATION_VOCAB_SIZE,

@@ -1,4 +1,4 @@
-"""Chains are true in their family and expanded by the rules; what is to be avoided or included is."""
+"""Chains: true in their family, expanded by the rules, with the given pairs avoided or included."""
 
 import collections
 
@@ -14,7 +14,7 @@ TREE = tree(3, 3)
 
 @pytest.fixture(scope="module")
 def chains() -> list[tuple[Family, Fact, Chain]]:
-    """Some, of six facts."""
+    """Draws chains of six facts."""
     uniform = stream(np.random.default_rng(2))
     found = []
     while len(found) < 150:
@@ -27,14 +27,14 @@ def chains() -> list[tuple[Family, Fact, Chain]]:
 
 
 def test_stream_is_the_generators_numbers():
-    """In order within blocks, and without end."""
+    """Numbers keep their order across blocks, without end."""
     uniform = stream(np.random.default_rng(3))
     numbers = [uniform() for _ in range(300)]
     assert numbers == np.random.default_rng(3).random(300).tolist()
 
 
 def test_chains_are_true_in_their_family(chains):
-    """All facts, and the proof's conclusions too."""
+    """All facts and all conclusions of the proof are true."""
     for family, target, chain in chains:
         assert len(chain.facts) == 6
         for fact in (*chain.facts, *(step.conclusion for step in chain.proof)):
@@ -48,18 +48,18 @@ def test_chains_are_true_in_their_family(chains):
 
 
 def test_any_fact_may_be_expanded(chains):
-    """First, last and inner ones: proofs of all shapes."""
+    """The first, last and inner facts are expanded, so proofs have all shapes."""
     shapes = collections.Counter()
     for _, target, chain in chains:
         last = chain.proof[-1]
         assert target == last.conclusion
-        told = last.first in chain.facts, last.second in chain.facts
-        shapes[{(True, False): "left", (False, True): "right"}.get(told, "both")] += 1
+        stated = last.first in chain.facts, last.second in chain.facts
+        shapes[{(True, False): "left", (False, True): "right"}.get(stated, "both")] += 1
     assert min(shapes[side] for side in ("left", "right", "both")) > 5
 
 
 def test_targets_are_what_was_asked_for_and_have_room():
-    """Each two alike; for a long chain only those with kin enough."""
+    """All pairs are equally likely; for long chains only those with enough relatives."""
     uniform = stream(np.random.default_rng(4))
     family = TREE.draw(uniform, 1.0)
     members = listed(family.members)
@@ -83,7 +83,7 @@ def test_targets_are_what_was_asked_for_and_have_room():
 
 
 def test_pairs_are_avoided_and_included():
-    """In every step, and in one at least."""
+    """Avoided in every step, included in at least one."""
     uniform = stream(np.random.default_rng(5))
     avoid = {pair for pair in COMPOSITIONS if pair[0] == number("son")}
     include = {(number("daughter"), number("sister")), (number("wife"), number("son"))}
@@ -104,7 +104,7 @@ def test_pairs_are_avoided_and_included():
 
 
 def test_a_family_without_room_says_so():
-    """No chain of four among a couple and a child, and no fact about others."""
+    """A couple with one child has no chain of four facts and no facts about others."""
     family = Family(0b111, 0b010)
     uniform = stream(np.random.default_rng(6))
     target = Fact(0, number("son"), 2)
@@ -120,7 +120,7 @@ def test_a_family_without_room_says_so():
 
 
 def test_distractors_are_true_and_dead_ends_go_both_ways(chains):
-    """To somebody new, and from somebody new."""
+    """Dead ends connect to a new person in either direction."""
     uniform = stream(np.random.default_rng(7))
     ways = collections.Counter()
     for family, _, chain in chains:
@@ -133,7 +133,7 @@ def test_distractors_are_true_and_dead_ends_go_both_ways(chains):
 
 
 def test_unique_chains_compose_to_nothing_else():
-    """And nothing but that differs: those that are ambiguous are left out, the others are the same."""
+    """Ambiguous chains are left out, and the others are unchanged."""
     found = collections.Counter()
     for seed in range(240):
         drawn = []

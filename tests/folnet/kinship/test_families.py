@@ -1,4 +1,4 @@
-"""Families have true relations: by definition in each family drawn, and closed under the rules."""
+"""Families: every relation is true by definition, and the rules derive all of them."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ TREE = tree(3, 3)
 
 
 def families(count: int, marriage: float = 0.8) -> list[Family]:
-    """Some."""
+    """Draws families with one generator."""
     uniform = stream(np.random.default_rng(1))
     return [TREE.draw(uniform, marriage) for _ in range(count)]
 
 
-def told(family: Family) -> set[tuple[int, str, int]]:
-    """Every relation of a family, by name."""
+def stated(family: Family) -> set[tuple[int, str, int]]:
+    """Returns all relations of a family, by name."""
     people = listed(family.members)
     return {
         (x, RELATIONS[relation], y)
@@ -29,9 +29,9 @@ def told(family: Family) -> set[tuple[int, str, int]]:
 
 
 def test_relations_are_what_the_words_mean():
-    """Parents and marriages are read from the relations; all others follow by the words' definitions."""
+    """Parents and marriages are read from the relations; the definitions of the words give all others."""
     for family in families(12):
-        relations = told(family)
+        relations = stated(family)
         people = listed(family.members)
 
         def those(*names: str, among: set = relations) -> set[tuple[int, int]]:
@@ -66,17 +66,17 @@ def test_relations_are_what_the_words_mean():
 
 
 def test_a_family_is_closed_under_the_rules():
-    """From parents, children and marriages alone the rules derive every other relation there is.
+    """From parents, children and marriages the rules derive every other relation.
 
-    They derive more than is true: the rule "child, then grandparent, is parent" also says it of
-    parents-in-law. So chains take third persons from true relations.
+    They also derive false ones: by "child, then grandparent, is parent", a parent-in-law is a parent. Chains
+    therefore take third persons from true relations.
     """
     some = families(6)
     plain = ("son", "daughter", "father", "mother", "husband", "wife")
     wrong = set()
     for family in some:
         people = {person: place for place, person in enumerate(listed(family.members))}
-        facts = [(people[x], RELATIONS.index(name), people[y]) for x, name, y in told(family)]
+        facts = [(people[x], RELATIONS.index(name), people[y]) for x, name, y in stated(family)]
         base = [fact for fact in facts if RELATIONS[fact[1]] in plain]
         known = kinship_solver.closure([base], len(people))
         derived = {
@@ -93,7 +93,7 @@ def test_a_family_is_closed_under_the_rules():
 
 
 def test_between_is_every_third_person_a_rule_allows():
-    """By trying everybody."""
+    """Compares with trying every person."""
     small = tree(2, 2)
     everyone = range(len(small.parents))
     for x in everyone:
@@ -110,7 +110,7 @@ def test_between_is_every_third_person_a_rule_allows():
 
 
 def test_room_is_everybody_who_can_ever_come_between():
-    """Found by walking: pairs of pairs, each looked at once."""
+    """Compares with a search over pairs of pairs."""
     small = tree(2, 2)
     for x in range(len(small.parents)):
         for y in range(len(small.parents)):
@@ -128,7 +128,7 @@ def test_room_is_everybody_who_can_ever_come_between():
 
 
 def test_families_differ_in_children_marriages_and_genders():
-    """Couples have one to three children, evenly; so many marry as asked; half are women."""
+    """Couples have one to three children, uniformly; the marriage rate is as requested; half are women."""
     some = families(800)
     children, married, women, born = [], 0, 0, 0
     for family in some:
@@ -153,14 +153,13 @@ def test_families_differ_in_children_marriages_and_genders():
 
 
 def test_a_marriage_rate_of_one_marries_everybody():
-    """Everyone has a spouse then."""
     for family in families(5, marriage=1.0):
         assert all(person ^ 1 in listed(family.members) for person in listed(family.members))
 
 
 @pytest.mark.parametrize("people", [1, 0b1011000, 1 << 79 | 1])
 def test_pick_reaches_everybody_alike(people):
-    """The n-th n-th part of [0, 1) is the n-th person."""
+    """Each person is picked from an equal part of [0, 1)."""
     expected = [bit for bit in range(80) if people >> bit & 1]
     assert listed(people) == expected
     size = len(expected)
@@ -168,7 +167,7 @@ def test_pick_reaches_everybody_alike(people):
 
 
 def test_thirds_are_the_people_between():
-    """Those of each way, and all of them."""
+    """The people of each way, and their union."""
     for x, y in ((0, 2), (2, 3), (3, 30), (40, 0), (5, 60)):
         anybody, sets = TREE.thirds[x][y]
         assert list(sets) == [way.people for way in TREE.between[x][y]]
@@ -176,7 +175,7 @@ def test_thirds_are_the_people_between():
 
 
 def test_the_roomy_have_room_in_the_whole_tree():
-    """Of every kind and some lengths: neither more people nor fewer, in order."""
+    """For every kind and several lengths: the same people in the same order."""
     for kind in range(len(KINDS)):
         for length in (2, 7, 10):
             wanted = {

@@ -1,4 +1,4 @@
-"""Kinship problems have one answer and it is the stated one, whatever they were asked to be."""
+"""Kinship problems: each has exactly one answer, the stated one, under all settings."""
 
 import collections
 import dataclasses
@@ -24,12 +24,12 @@ SETS = {"plain": (PLAIN, 5000), "noisy": (NOISY, 2000), "seen": (SEEN, 1500), "h
 
 @pytest.fixture(scope="module")
 def drawn() -> dict[str, list[kinship.Problem]]:
-    """10,000 problems."""
+    """Draws 10,000 problems with each setting."""
     return {name: source.draw(range(count)) for name, (source, count) in SETS.items()}
 
 
 def test_ten_thousand_problems_have_the_stated_answer_and_no_other(drawn):
-    """By a solver that knows only the facts, distractors among them, and the rules."""
+    """Checked by a solver that only has the facts, including distractors, and the rules."""
     problems = list(itertools.chain.from_iterable(drawn.values()))
     assert len(problems) == 10_000
     for problem, found in zip(problems, kinship_solver.answers(problems), strict=True):
@@ -47,7 +47,7 @@ def test_distractors_are_not_needed(drawn):
 
 
 def test_the_chain_leads_from_the_one_to_the_other(drawn):
-    """Over different people, by relations that a story may tell."""
+    """It visits different people, by relations that may occur in a story."""
     for problem in itertools.chain.from_iterable(drawn.values()):
         path = [problem.chain[0].x, *(fact.y for fact in problem.chain)]
         assert all(fact.x == before for fact, before in zip(problem.chain, path, strict=False))
@@ -62,7 +62,7 @@ def test_the_chain_leads_from_the_one_to_the_other(drawn):
 
 
 def test_proofs_start_from_facts_and_end_in_the_answer(drawn):
-    """Each step has premises that are known, composes them by a rule, and uses each once."""
+    """Each step composes known premises by a rule, and uses each premise once."""
     table = {(first, second): result for first, second, result in kinship_solver.rules()}
     for problem in itertools.chain.from_iterable(drawn.values()):
         known = collections.Counter(problem.chain)
@@ -79,7 +79,7 @@ def test_proofs_start_from_facts_and_end_in_the_answer(drawn):
 
 
 def test_distractors_are_of_their_kinds(drawn):
-    """A way round composes to its fact; a dead end has one new person; the others touch nothing."""
+    """A detour composes to its fact; a dead end has one new person; other facts are disconnected."""
     for problem in drawn["noisy"]:
         expected = {"chain": problem.length, "supporting": 2, "irrelevant": 2, "disconnected": 1}
         assert collections.Counter(problem.kinds) == expected
@@ -102,7 +102,7 @@ def test_distractors_are_of_their_kinds(drawn):
 
 
 def test_every_class_occurs_about_evenly(drawn):
-    """Of eighteen, at every length; dead ends point in and out."""
+    """All eighteen occur at every length; dead ends point in both directions."""
     counts = collections.Counter(problem.label for problem in drawn["plain"])
     assert set(counts) == set(range(18))
     even = 5000 / 18
@@ -111,19 +111,19 @@ def test_every_class_occurs_about_evenly(drawn):
         some = [problem for problem in drawn["plain"] if problem.length == length]
         assert abs(len(some) - 5000 / 9) < 5 * np.sqrt(5000 / 9)
         assert len({problem.label for problem in some}) == 18
-    told = {fact.relation for problem in drawn["plain"] for fact in problem.facts}
-    assert told == set(range(14))
+    stated = {fact.relation for problem in drawn["plain"] for fact in problem.facts}
+    assert stated == set(range(14))
 
 
 def test_people_are_numbered_at_random(drawn):
-    """Who is asked about cannot be told from the number."""
+    """A person's number does not reveal whether the question is about that person."""
     firsts = collections.Counter(p.query[0] for p in drawn["plain"] if p.length == 3)
     total = sum(firsts.values())
     assert all(abs(firsts[i] - total / 4) < 5 * np.sqrt(total / 4) for i in range(4))
 
 
 def test_what_is_held_out_never_occurs_in_training_and_is_always_asked_for(drawn):
-    """By the package's own check, and by the steps of every proof."""
+    """Checked by the package's own function and by the steps of every proof."""
     kinship.check_disjoint(drawn["seen"], drawn["held out"], HELD)
     pairs = set(HELD.pairs)
     assert not any(kinship.compositions(problem) & pairs for problem in drawn["seen"])
@@ -140,7 +140,7 @@ def test_what_is_held_out_never_occurs_in_training_and_is_always_asked_for(drawn
 
 
 def test_chains_held_out():
-    """Test chains of three are none of training's."""
+    """Test chains of three facts do not occur in training."""
     held = kinship.HeldOut.draw_chains(seed=1, length=3, fraction=0.2)
     train = kinship.Kinship(lengths=(2, 3, 4), held_out=held, part="seen").draw(range(300))
     test = kinship.Kinship(lengths=(3,), held_out=held, part="held_out").draw(range(100))
@@ -153,7 +153,7 @@ def test_chains_held_out():
 
 
 def test_a_problem_is_a_function_of_seed_and_index():
-    """At once and in any order; other numbers give others."""
+    """Access is random and in any order; other seeds and indices give other problems."""
     again = kinship.Kinship(seed=5, lengths=tuple(range(2, 11)))
     assert again[917] == PLAIN[917]
     assert again.draw([3, 2, 2**32 - 1]) == [PLAIN[3], PLAIN[2], PLAIN[2**32 - 1]]
@@ -165,7 +165,10 @@ def test_a_problem_is_a_function_of_seed_and_index():
 
 
 def test_problems_of_a_number_stay_what_they_are():
-    """Recorded: results name their data by settings, seed and index, so what these mean must not drift."""
+    """Recorded problems.
+
+    Results identify their data by settings, seed and index, so these must keep their meaning.
+    """
     story = kinship.Kinship(seed=0, lengths=(3,)).story(0)
     assert story.text == (
         "Hayden is Shawn's daughter. Hayden's brother is Robin. "
@@ -178,7 +181,7 @@ def test_problems_of_a_number_stay_what_they_are():
 
 
 def test_settings_bound_the_people():
-    """The most there can be are there, and never more."""
+    """The maximum is reached and never exceeded."""
     assert NOISY.max_people == 7 + 1 + 2 + 2
     sizes = [problem.num_people for problem in NOISY.draw(range(60))]
     assert max(sizes) == NOISY.max_people
@@ -226,13 +229,13 @@ def test_settings_bound_the_people():
     ],
 )
 def test_bad_settings_are_named(settings, message):
-    """With the value and what was expected."""
+    """The error gives the value and what was expected."""
     with pytest.raises(ValueError, match=re.escape(message)):
         kinship.Kinship(**settings)
 
 
 def test_bad_indices_and_settings_no_family_has_are_named():
-    """Rather than searched for ever."""
+    """The search for a problem ends with an error."""
     with pytest.raises(ValueError, match=re.escape("index: got -1, expected an integer")):
         PLAIN[-1]
     crowded = kinship.Kinship(lengths=(10,), generations=2, children=2, disconnected=8)

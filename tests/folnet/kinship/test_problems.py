@@ -1,4 +1,4 @@
-"""A problem says what it is in words."""
+"""The properties of a problem."""
 
 import dataclasses
 
@@ -20,13 +20,13 @@ PROBLEM = Problem(
 
 
 def test_the_chain_is_what_the_proof_needs():
-    """The first facts, one more than there are compositions."""
+    """The chain is the first facts, one more than there are compositions."""
     assert (PROBLEM.length, PROBLEM.chain) == (2, CHAIN)
     assert PROBLEM.kinds[2] in DISTRACTORS
 
 
 def test_the_label_is_the_answers_class():
-    """Of eighteen; a husband is none of them."""
+    """There are eighteen classes; husband is not one of them."""
     assert PROBLEM.answer_name == "uncle"
     assert TARGET_NAMES[PROBLEM.label] == "uncle"
     labels = [dataclasses.replace(PROBLEM, answer=target).label for target in TARGETS]

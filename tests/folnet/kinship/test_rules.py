@@ -1,4 +1,4 @@
-"""The rules are CLUTRR's, and deducing is applying them to a fixed point."""
+"""The rules are those of CLUTRR, and deduction applies them to a fixed point."""
 
 import collections
 import re
@@ -23,12 +23,12 @@ from tests.folnet import kinship_solver
 
 
 def facts(*words: tuple[int, str, int]) -> list[Fact]:
-    """Facts with relations by name."""
+    """Returns facts with relations by name."""
     return [Fact(x, number(name), y) for x, name, y in words]
 
 
 def test_the_rules_are_the_published_ones():
-    """Every one of the table in CLUTRR's words and no other: 16 without gender, 62 with."""
+    """Exactly the table in CLUTRR's words: 16 rules without gender, 62 with."""
     published = set(kinship_solver.rules())
     ours = {(RELATIONS[a], RELATIONS[b], RELATIONS[c]) for (a, b), c in COMPOSITIONS.items()}
     assert ours == published
@@ -36,7 +36,7 @@ def test_the_rules_are_the_published_ones():
 
 
 def test_relations_are_fourteen_to_tell_and_eighteen_to_ask_for():
-    """The premises of rules, and their conclusions."""
+    """Stories use the premises of rules, questions their conclusions."""
     premises = {relation for pair in COMPOSITIONS for relation in pair}
     assert {RELATIONS[relation] for relation in premises} == set(EDGES)
     assert {RELATIONS[relation] for relation in COMPOSITIONS.values()} == set(TARGET_NAMES)
@@ -44,7 +44,7 @@ def test_relations_are_fourteen_to_tell_and_eighteen_to_ask_for():
 
 
 def test_the_gender_of_a_conclusion_is_that_of_its_second_premise():
-    """Odd numbers are women, by the words."""
+    """Odd numbers are women, as the words say."""
     women = re.compile("daughter|mother|wife|sister|aunt|niece")
     assert all(bool(women.search(name)) == bool(place % 2) for place, name in enumerate(RELATIONS))
     assert all(pair[1] % 2 == result % 2 for pair, result in COMPOSITIONS.items())
@@ -62,18 +62,17 @@ def test_the_gender_of_a_conclusion_is_that_of_its_second_premise():
     ],
 )
 def test_compose(first, second, result):
-    """By name."""
     assert compose(first, second) == result
 
 
 def test_unknown_relations_are_named():
-    """A cousin has no name here."""
+    """There is no number for "cousin"."""
     with pytest.raises(ValueError, match="relation: got 'cousin', expected one of son, daughter"):
         compose("cousin", "son")
 
 
 def test_a_grandmother_of_a_wifes_son_is_a_mother_or_a_mother_in_law():
-    """The order of composition decides, so both follow."""
+    """Both follow, since the result depends on the order of composition."""
     found = deduce(facts((0, "wife", 1), (1, "son", 2), (2, "grandmother", 3)))
     assert [RELATIONS[r] for r in found.between(0, 3)] == ["mother", "mother-in-law"]
     pairs = {(RELATIONS[a], RELATIONS[b]) for a, b in found.used}
@@ -81,7 +80,7 @@ def test_a_grandmother_of_a_wifes_son_is_a_mother_or_a_mother_in_law():
 
 
 def test_without_a_pair_what_needs_it_does_not_follow():
-    """And it is not counted as used."""
+    """Nor is the pair counted as used."""
     chain = facts((0, "wife", 1), (1, "son", 2), (2, "grandmother", 3))
     found = deduce(chain, without={(number("wife"), number("son"))})
     assert [RELATIONS[r] for r in found.between(0, 3)] == ["mother-in-law"]
@@ -89,14 +88,14 @@ def test_without_a_pair_what_needs_it_does_not_follow():
 
 
 def test_nobody_is_their_own_relative():
-    """A circle of facts: a father's son is a brother, unless he is oneself."""
+    """In a cycle of facts, a father's son is a brother unless it is the person itself."""
     found = deduce(facts((0, "father", 1), (1, "son", 0), (1, "son", 2)))
     assert not any(x == y for x, _, y in found.facts)
     assert [RELATIONS[r] for r in found.between(0, 2)] == ["brother"]
 
 
 def test_deduction_is_the_closure():
-    """On random graphs, circles and contradictions among them, all that the solver finds and nothing else."""
+    """On random graphs with cycles and contradictions it equals what the solver finds."""
     generator = np.random.default_rng(0)
     graphs = []
     for _ in range(150):
@@ -135,7 +134,7 @@ def test_kinds_and_relations_agree():
 
 
 def test_conclusions_of_a_chain_are_what_is_deduced_between_its_ends():
-    """Of random rows of relations: most compose to nothing, some to one, some to several."""
+    """For random chains: most compose to nothing, some to one relation, some to several."""
     generator, counts = np.random.default_rng(5), collections.Counter()
     starts = sorted(COMPOSITIONS)
     for _ in range(600):
@@ -144,9 +143,9 @@ def test_conclusions_of_a_chain_are_what_is_deduced_between_its_ends():
             place = int(generator.integers(len(chain)))
             pairs = [pair for pair in starts if COMPOSITIONS[pair] == chain[place]] or [(0, 1)]
             chain[place : place + 1] = pairs[generator.integers(len(pairs))]
-        told = [Fact(x, relation, x + 1) for x, relation in enumerate(chain)]
+        stated = [Fact(x, relation, x + 1) for x, relation in enumerate(chain)]
         found = conclusions(chain)
-        assert found == deduce(told).between(0, len(chain))
+        assert found == deduce(stated).between(0, len(chain))
         counts[len(found)] += 1
     assert min(counts[0], counts[1], counts[2]) > 5
     assert conclusions([3]) == [3]

@@ -1,4 +1,4 @@
-"""A chain with a given run in it is a chain like others: true, different people, a proof."""
+"""Chains with a given run of relations have the properties of all chains."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ TREE = tree(3, 3)
 
 
 def run_of(*names: str) -> tuple[int, ...]:
-    """Relations by number."""
+    """Returns relations by number."""
     return tuple(map(number, names))
 
 
 def test_bracketings_compose():
-    """Each list of compositions leads from the run to its relation, over parts that are there by then."""
+    """Each list of compositions leads from the run to its relation, over parts derived earlier."""
     for run, conclusions in (
         (run_of("husband", "son", "sister"), {"daughter"}),
         (run_of("wife", "son", "grandmother"), {"mother", "mother-in-law"}),
@@ -36,7 +36,7 @@ def test_bracketings_compose():
 
 
 def test_spouses_of_spouses_and_of_the_same_gender_are_impossible():
-    """Of which CLUTRR has none; the first person's gender is free."""
+    """CLUTRR has no such chains; the gender of the first person is free."""
     assert possible(run_of("wife", "son", "wife"))
     assert possible(run_of("sister", "husband"))
     for names in (
@@ -49,7 +49,7 @@ def test_spouses_of_spouses_and_of_the_same_gender_are_impossible():
 
 
 def test_runs_are_found_by_length_and_conclusion():
-    """One that is ambiguous under both."""
+    """An ambiguous run is listed under each of its conclusions."""
     ambiguous = run_of("wife", "son", "grandmother")
     runs = frozenset({ambiguous, run_of("son", "son"), run_of("uncle", "son")})
     assert by_length(runs) == {
@@ -66,7 +66,7 @@ def test_runs_are_found_by_length_and_conclusion():
     [(("husband", "son", "sister"), 3), (("husband", "son", "sister"), 5), (("sister", "mother"), 4)],
 )
 def test_chains_have_the_run(run, length):
-    """And are true in their family, proof and all."""
+    """The facts and conclusions are true in their family."""
     uniform = stream(np.random.default_rng(length))
     wanted = run_of(*run)
     found = 0
@@ -100,7 +100,7 @@ def test_chains_have_the_run(run, length):
 
 
 def test_longer_runs_than_the_chain_have_none():
-    """There is nothing to replace."""
+    """There is no fact to replace."""
     uniform = stream(np.random.default_rng(0))
     family = TREE.draw(uniform, 1.0)
     target = draw_target(uniform, TREE, family, number("son"), 2)

@@ -1,4 +1,4 @@
-"""What is held out occurs where it should and nowhere else, by other ways of counting."""
+"""What is held out occurs exactly where it should, counted in independent ways."""
 
 import functools
 import itertools
@@ -29,7 +29,10 @@ SOURCE = kinship.Kinship(seed=3, lengths=(2, 3, 4, 5))
 
 @functools.cache
 def proofs(run: tuple[str, ...]) -> frozenset[tuple[str, frozenset[tuple[str, str]]]]:
-    """Every way of composing a chain, by trying all places of the last composition: conclusion and pairs."""
+    """Returns conclusion and pairs for every way of composing a chain.
+
+    All places of the last composition are tried.
+    """
     if len(run) == 1:
         return frozenset({(run[0], frozenset())})
     return frozenset(
@@ -42,18 +45,18 @@ def proofs(run: tuple[str, ...]) -> frozenset[tuple[str, frozenset[tuple[str, st
 
 
 def words(problem: kinship.Problem) -> tuple[str, ...]:
-    """A problem's chain."""
+    """Returns the names of a chain's relations."""
     return tuple(EDGES[fact.relation] for fact in problem.chain)
 
 
 @pytest.fixture(scope="module")
 def problems() -> list[kinship.Problem]:
-    """Without distractors."""
+    """Draws problems without distractors."""
     return SOURCE.draw(range(300))
 
 
 def test_compositions_are_those_of_every_part_of_the_chain(problems):
-    """All pairs that some part of it composes, whether they help or not."""
+    """They include all pairs that some part of the chain composes, needed or not."""
     for problem in problems:
         run = words(problem)
         parts = [run[i:j] for i in range(len(run)) for j in range(i + 2, len(run) + 1)]
@@ -63,7 +66,7 @@ def test_compositions_are_those_of_every_part_of_the_chain(problems):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_needing_a_pair_is_having_no_proof_without(problems, seed):
-    """Every proof, by listing them all."""
+    """Compared with a list of all proofs."""
     held = HeldOut.draw_pairs(seed, 10)
     sides = [0, 0, 0]
     for problem in problems:
@@ -76,7 +79,7 @@ def test_needing_a_pair_is_having_no_proof_without(problems, seed):
 
 
 def test_a_chain_occurs_in_a_row(problems):
-    """At the beginning, in the middle, at the end; not with something between."""
+    """At the start, in the middle or at the end, but not with a gap."""
     for problem in problems[:100]:
         run = words(problem)
         for chain in ({run}, {run[-2:]}, {run[:2]}):
@@ -89,7 +92,7 @@ def test_a_chain_occurs_in_a_row(problems):
 
 
 def test_the_wrong_side_is_named(problems):
-    """The place and the chain."""
+    """The error names the problem and its chain."""
     held = HeldOut(chains=frozenset({words(problems[1])}))
     apart = [problem for problem in problems if not occurs(problem, held)]
     check_disjoint(apart, problems[1:2], held)
@@ -104,7 +107,7 @@ def test_the_wrong_side_is_named(problems):
 
 
 def test_all_chains_are_all():
-    """Of 14^2 and 14^3, those that compose to one relation; no spouse's spouse, no man's husband."""
+    """Of 14^2 and 14^3 sequences, those that compose to one relation, without spouses of spouses."""
     women = {name for names in kinship_solver.WORDS.values() for name in names[1:]}
     wrong = {
         (first, second)
@@ -124,7 +127,7 @@ def test_all_chains_are_all():
 
 
 def test_every_problems_chain_is_one_of_all(problems):
-    """Of those that are short enough to list."""
+    """For chains short enough to enumerate."""
     for problem in problems:
         if problem.length < 5:
             assert relations_of(problem) in all_chains(problem.length)
@@ -132,7 +135,7 @@ def test_every_problems_chain_is_one_of_all(problems):
 
 @pytest.mark.parametrize("length", [2, 3, 4])
 def test_reachable_relations_are_those_of_chains(length):
-    """Of all chains, those composed without the pairs, or with one of them."""
+    """Over all chains, those composed without the avoided pairs or with an included one."""
     pairs = {pair for pair, result in COMPOSITIONS.items() if result in (number("uncle"), number("son"))}
     kept = {pair for pair in pairs if pair != (number("son"), number("brother"))}
     if length < 4:
@@ -151,7 +154,7 @@ def test_reachable_relations_are_those_of_chains(length):
 
 
 def test_drawn_pairs_leave_every_conclusion_one():
-    """At most 44 of 62; the same for the same seed."""
+    """At most 44 of 62 are drawn; the same seed gives the same pairs."""
     for count in (1, 20, 44):
         held = HeldOut.draw_pairs(4, count)
         assert len(held.pairs) == count
@@ -161,7 +164,7 @@ def test_drawn_pairs_leave_every_conclusion_one():
 
 
 def test_drawn_chains_are_some_of_all():
-    """So many of them; the same for the same seed."""
+    """The fraction is as requested; the same seed gives the same chains."""
     held = HeldOut.draw_chains(2, 3, 0.25)
     assert len(held.chains) == round(0.25 * len(all_chains(3)))
     assert held.chain_numbers <= set(all_chains(3))
@@ -197,13 +200,13 @@ def test_drawn_chains_are_some_of_all():
     ],
 )
 def test_bad_sets_are_named(make, message):
-    """With what was expected."""
+    """The error says what was expected."""
     with pytest.raises(ValueError, match=re.escape(message)):
         make()
 
 
 def test_both_pairs_and_chains_may_be_held_out():
-    """Training shows neither; a test asks for one of them, now this now that."""
+    """Training shows neither; each test problem requires one of them, and both kinds occur."""
     held = HeldOut(HeldOut.draw_pairs(6, 6).pairs, HeldOut.draw_chains(6, 3, 0.1).chains)
     train = kinship.Kinship(lengths=(2, 3), held_out=held, part="seen").draw(range(100))
     test = kinship.Kinship(seed=1, lengths=(2, 3), held_out=held, part="held_out").draw(range(100))

@@ -1,4 +1,4 @@
-"""Stories say what the problems say: a reader who knows only English gets the graph back."""
+"""Stories express their problems: reading the English sentences recovers the graph."""
 
 import collections
 import re
@@ -38,7 +38,7 @@ READINGS = (  # what English says about who is whose, in the reader's own words
 
 
 def read(sentence: str) -> tuple[str, str, str]:
-    """(x, r, y): y is the r of x. A sentence is understood in one way only."""
+    """Parses a sentence to (x, r, y), y being the r of x; it must have a single reading."""
     found = [match for reading in READINGS if (match := re.fullmatch(reading + r"\.", sentence))]
     assert len(found) == 1, sentence
     return found[0]["x"], found[0]["r"], found[0]["y"]
@@ -46,19 +46,19 @@ def read(sentence: str) -> tuple[str, str, str]:
 
 @pytest.fixture(scope="module")
 def stories() -> list[kinship.Story]:
-    """Some."""
+    """Writes the stories of the first problems."""
     return [SOURCE.story(index) for index in range(COUNT)]
 
 
 def test_stories_are_read_back(stories):
-    """Every sentence is its fact, every fact is told once, the question asks about the two in their order."""
+    """Every sentence expresses its fact, every fact occurs once. The question names both people in order."""
     for story in stories:
         problem, names = story.problem, story.names
         sentences = re.findall(r"[^.]+\.", story.text)
         read_back = [read(sentence.strip()) for sentence in sentences]
-        told = [(names[x], kinship.RELATIONS[relation], names[y]) for x, relation, y in problem.facts]
-        assert sorted(read_back) == sorted(told)
-        assert [told[sentence.fact] for sentence in story.sentences] == read_back
+        facts = [(names[x], kinship.RELATIONS[relation], names[y]) for x, relation, y in problem.facts]
+        assert sorted(read_back) == sorted(facts)
+        assert [facts[sentence.fact] for sentence in story.sentences] == read_back
         asked = re.fullmatch(r"How is (\w+) related to (\w+)\?", story.question)
         assert asked
         y, x = asked.groups()
@@ -69,7 +69,7 @@ def test_stories_are_read_back(stories):
 
 
 def test_a_story_read_back_has_the_stated_answer(stories):
-    """From the text alone: read, solved, and the answer found."""
+    """Found by parsing and solving the text alone."""
     graphs, queries = [], []
     for story in stories:
         facts = [read(sentence.strip()) for sentence in re.findall(r"[^.]+\.", story.text)]
@@ -84,7 +84,7 @@ def test_a_story_read_back_has_the_stated_answer(stories):
 
 
 def test_names_are_different_people(stories):
-    """In a story each name is one person; all names come up."""
+    """Each name in a story is one person; all names occur."""
     for story in stories:
         assert len(set(story.names)) == len(story.names) == story.problem.num_people
     assert {name for story in stories for name in story.names} == set(NAMES)
@@ -96,7 +96,7 @@ def test_names_are_different_people(stories):
 
 
 def test_sentences_say_no_gender_but_by_relations():
-    """No pronoun, no name that is another word, and both people in every template."""
+    """There are no pronouns, names are not other words, and every template mentions both people."""
     words = set()
     for options in TEMPLATES:
         assert len(options) == len(set(options)) == 8
@@ -109,20 +109,20 @@ def test_sentences_say_no_gender_but_by_relations():
 
 
 def test_all_wordings_come_up(stories):
-    """Of every relation."""
+    """Each of the fourteen relations has all its templates."""
     assert len(TEMPLATES) == 14
-    told = collections.defaultdict(set)
+    wordings = collections.defaultdict(set)
     for story in stories:
         for sentence in story.sentences:
             text = sentence.text
             x, relation, y = story.problem.facts[sentence.fact]
             text = re.sub(rf"\b{story.names[x]}\b", "{x}", text)
-            told[relation].add(re.sub(rf"\b{story.names[y]}\b", "{y}", text))
-    assert all(told[relation] == set(TEMPLATES[relation]) for relation in range(14))
+            wordings[relation].add(re.sub(rf"\b{story.names[y]}\b", "{y}", text))
+    assert all(wordings[relation] == set(TEMPLATES[relation]) for relation in range(14))
 
 
 def test_order_is_the_facts_unless_shuffled(stories):
-    """The same sentences, and as a rule in another order."""
+    """Shuffling keeps the sentences and usually changes their order."""
     moved = 0
     for index in range(60):
         plain = SOURCE.story(index, shuffle=False)
@@ -134,7 +134,7 @@ def test_order_is_the_facts_unless_shuffled(stories):
 
 
 def test_wording_does_not_depend_on_anything_else():
-    """One problem told with two generators has other names; with the same ones the same."""
+    """Two generators give a problem other names; equal generators give the same."""
     problem = SOURCE[0]
     first, again, other = (tell(problem, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert first == again
@@ -143,7 +143,7 @@ def test_wording_does_not_depend_on_anything_else():
 
 
 def test_proofs_are_read_back(stories):
-    """Each sentence composes what is told or concluded before; the last concludes the answer."""
+    """Each sentence composes facts given or concluded before; the last concludes the answer."""
     part = r"(\w+) is the ([a-z-]+) of (\w+)"
     for story in stories:
         known = {read(sentence.text) for sentence in story.sentences}
@@ -161,12 +161,12 @@ def test_proofs_are_read_back(stories):
 
 
 def split(text: str) -> list[str]:
-    """Words and signs."""
+    """Splits a text into words and punctuation."""
     return re.findall(r"\w+|[^\w\s]", text)
 
 
 def test_stories_and_questions_go_through_the_tokenizer(stories):
-    """As pairs of texts, and proofs too: each word is a piece and comes back, and no piece is left over."""
+    """In stories, questions and proofs each word is one piece, and all pieces are used."""
     texts = [story.text for story in stories]
     questions = [story.question for story in stories]
     tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS])

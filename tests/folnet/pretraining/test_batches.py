@@ -1,4 +1,4 @@
-"""Batches against the text, step by step, on one host and on several."""
+"""Batches compared with the text, step by step, on one host and on several."""
 
 import itertools
 import pickle
@@ -28,7 +28,7 @@ def equal(first: PretrainingBatch, second: PretrainingBatch) -> bool:
 
 
 def unmasked(batch):
-    """The ids before they were masked."""
+    """Restores the ids before masking."""
     ids = batch.input_ids.copy()
     rows, places = np.nonzero(batch.mlm_labels >= 0)
     ids[rows, batch.mlm_positions[rows, places]] = batch.mlm_labels[rows, places]
@@ -36,7 +36,7 @@ def unmasked(batch):
 
 
 def segments(batch):
-    """Document and place of the tokens of both segments, row by row, with their marks checked."""
+    """Returns document and place of the tokens in both segments, after checking the special tokens."""
     tokenizer, where = corpus()[1], corpus()[2]
     for ids, types, mask in zip(unmasked(batch), batch.token_type_ids, batch.attention_mask, strict=True):
         size = int(mask.sum())
@@ -53,12 +53,12 @@ def segments(batch):
 
 
 def follows(tokens):
-    """Whether tokens stand one after the other in one document."""
+    """Returns whether tokens are consecutive in one document."""
     return all(b == (a[0], a[1] + 1) for a, b in itertools.pairwise(tokens))
 
 
 def test_shapes_are_fixed():
-    """And types, whatever the objective."""
+    """So are the dtypes, whatever the objective."""
     for objective in ("sop", "nsp", "pair", "single"):
         batch = batches(8, objective=objective)(3)
         assert [array.shape for array in batch] == [(8, 32)] * 3 + [(8, 5)] * 2 + [(8,)]
@@ -69,7 +69,7 @@ def test_shapes_are_fixed():
 @pytest.mark.parametrize("packing", ["document", "sentences"])
 @pytest.mark.parametrize("cut", ["middle", "sentence"])
 def test_sentence_order(packing, cut):
-    """Two halves of a window, in the order that the label says; both labels equally often."""
+    """Two halves of a window, in the order given by the label; both labels are equally likely."""
     found, begins = [], corpus()[3]
     made = batches(32, packing=packing, objective="sop", cut=cut)
     at_sentence = []
@@ -96,8 +96,9 @@ def test_sentence_order(packing, cut):
 
 
 def test_next_sentence():
-    """The label says whether the second segment follows; one that does not is of another document, begins
-    with a sentence and is as long as the one it stands for.
+    """The label says whether the second segment follows.
+
+    Otherwise it is from another document, begins with a sentence and has the same length.
     """
     made, begins = batches(32, objective="nsp"), corpus()[3]
     found, sizes, elsewhere = [], [], 0
@@ -124,7 +125,7 @@ def test_next_sentence():
 
 
 def test_pairs_and_single_segments_have_no_label():
-    """But the text is there, in order and whole."""
+    """The text is complete and in order."""
     for objective in ("pair", "single"):
         made = batches(16, objective=objective)
         batch = made(0)
@@ -137,7 +138,7 @@ def test_pairs_and_single_segments_have_no_label():
 
 
 def test_full_windows_across_documents():
-    """A separator between documents is neither masked nor padded."""
+    """Documents are separated by a token that is neither masked nor padding."""
     made = batches(16, packing="corpus", objective="sop")
     tokenizer, separated = corpus()[1], 0
     for step in range(len(made)):
@@ -151,7 +152,7 @@ def test_full_windows_across_documents():
 
 
 def test_no_special_token_is_masked():
-    """For all objectives, with words masked whole or not; the rate is 15 %."""
+    """For all objectives, with and without whole words; the rate is 15 %."""
     tokenizer = corpus()[1]
     for objective in ("sop", "nsp", "single"):
         for whole_words in (False, True):
@@ -164,7 +165,7 @@ def test_no_special_token_is_masked():
 
 
 def test_each_window_once_an_epoch():
-    """In another order in each epoch, whatever the batch size; a batch may reach into the next epoch."""
+    """Epochs have different orders, whatever the batch size; a batch may span two epochs."""
     windows = split(LENGTH).train
     for batch_size in (9, 16, 200):
         made = batches(batch_size)
@@ -185,7 +186,7 @@ def test_each_window_once_an_epoch():
 @pytest.mark.parametrize("process_count", [1, 2, 3])
 @pytest.mark.parametrize("repeat", [True, False])
 def test_hosts_share_each_batch(process_count, repeat):
-    """Their rows together are the batch of one host; each window is with one of them, once."""
+    """Their rows together are the batch of one host, and each window is used once."""
     whole = batches(18, repeat=repeat, objective="nsp")
     parts = [
         batches(18, repeat=repeat, objective="nsp", process_index=index, process_count=process_count)
@@ -202,7 +203,7 @@ def test_hosts_share_each_batch(process_count, repeat):
 
 
 def test_one_epoch():
-    """Every window once; what is left of the last batch is empty, and no step follows."""
+    """Every window is used once; the rest of the last batch is empty, and there are no further steps."""
     made = batches(64, repeat=False, shuffle=False)
     rows = sum(int(batch.attention_mask.any(axis=1).sum()) for batch in made)
     assert rows == len(made.windows)
@@ -218,7 +219,7 @@ def test_one_epoch():
 
 
 def test_a_batch_depends_on_its_step_alone():
-    """Not on what was asked before, on this object, or on the process; and the seed changes it."""
+    """It does not depend on earlier calls, the object or the process, and it changes with the seed."""
     made = batches(16, objective="nsp")
     expected = [made(step) for step in range(30)]
     fresh = batches(16, objective="nsp")
@@ -233,7 +234,7 @@ def test_a_batch_depends_on_its_step_alone():
 
 
 def test_an_example_does_not_depend_on_its_batch():
-    """The same window in the same epoch is the same example, whatever stands beside it."""
+    """A window in an epoch gives the same example in any batch."""
     large, small = batches(60), batches(7)
     rows = {}
     for made in (large, small):
@@ -247,7 +248,7 @@ def test_an_example_does_not_depend_on_its_batch():
 
 
 def test_dynamic_and_static():
-    """Drawn anew in each epoch, or as in the first for ever."""
+    """Drawn anew in each epoch, or the same in all."""
     for dynamic in (True, False):
         made = batches(len(split(LENGTH).train), shuffle=False, dynamic=dynamic)
         first, second = made(0), made(1)
@@ -259,8 +260,8 @@ def test_dynamic_and_static():
         assert np.mean(changed) > 0.9 if dynamic else not any(changed)
 
 
-def test_grain_goes_on_where_it_was():
-    """The dataset gives the batches of the steps, and an iterator's position can be kept."""
+def test_grain_resumes_where_it_was():
+    """The dataset yields the batches of consecutive steps, and an iterator's position can be saved."""
     made = batches(16)
     dataset = made.dataset()
     assert isinstance(dataset, grain.IterDataset)
@@ -284,7 +285,7 @@ def test_grain_goes_on_where_it_was():
 
 @pytest.mark.slow
 def test_grain_in_other_processes():
-    """The batches are the same. Grain reads absl's flags there, which a program has parsed."""
+    """The batches are the same. Grain reads absl's flags, which the program has parsed."""
     flags.FLAGS(["test"])
     made = batches(16, objective="nsp")
     for step, batch in enumerate(made.dataset(6, workers=2)):
@@ -306,13 +307,13 @@ def test_grain_in_other_processes():
     ],
 )
 def test_bad_arguments(arguments, message):
-    """By name."""
+    """The error names the argument."""
     with pytest.raises(ValueError, match=message):
         batches(**arguments)
 
 
 def test_windows_and_tokenizer_must_belong_together():
-    """And there must be some."""
+    """Neither may be empty."""
     tokenizer = corpus()[1]
     other = WordPieceTokenizer([*SPECIAL_TOKENS, "a"])
     with pytest.raises(ValueError, match=r"tokenizer: got vocabulary \w+, expected \w+, the one of the"):

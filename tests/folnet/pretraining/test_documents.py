@@ -22,7 +22,7 @@ from folnet.pretraining.documents import Documents, Listed, is_held_out, sentenc
     ],
 )
 def test_sentences(text, expected):
-    """At the ends of lines, and behind marks that end a sentence."""
+    """Split at line ends and after the marks that end a sentence."""
     found = sentences(text)
     if isinstance(expected, int):
         assert len(found) == expected, found
@@ -33,13 +33,16 @@ def test_sentences(text, expected):
 
 
 def test_unwrap():
-    """A paragraph is a line; blank lines stand between paragraphs, whatever white space is in them."""
+    """A paragraph becomes a line; paragraphs are separated by blank lines, possibly with white space."""
     assert unwrap("a b\n  c\r\nd\n \t\n\n\ne\nf\n") == "a b c d\ne f"
     assert unwrap("\n\n") == ""
 
 
 def test_held_out_is_a_fair_and_fixed_choice():
-    """Of the text alone; the fraction within four standard deviations; nested in larger fractions."""
+    """Membership depends on the text alone.
+
+    The fraction is within four standard deviations, and larger fractions include smaller ones.
+    """
     texts = [f"text {number}" for number in range(4000)]
     for fraction in (0.0, 0.05, 0.5, 1.0):
         share = np.mean([is_held_out(text, fraction) for text in texts])
@@ -53,7 +56,7 @@ def test_held_out_is_a_fair_and_fixed_choice():
 
 
 def test_documents_are_a_sequence():
-    """Like a list; what is out of range is said."""
+    """They behave like a list; an index out of range is an error."""
     listed = Listed([("a", "one"), ("b", "two"), ("c", "three")])
     assert isinstance(listed, Documents)
     assert [document.text for document in listed] == ["one", "two", "three"]

@@ -1,4 +1,4 @@
-"""The line a model must get below."""
+"""The baseline for pretrained models."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from folnet.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 @pytest.fixture(scope="module")
 def made():
-    """A text whose words are drawn with chances 1/2, 1/4, 1/8, ..., and its batches."""
+    """Makes a text whose words have probabilities 1/2, 1/4, 1/8, ..., and its batches."""
     rng = np.random.default_rng(0)
     words = np.minimum(rng.geometric(0.5, 20_000), 8)
     texts = [" ".join(f"w{number}" for number in part) for part in np.split(words, 40)]
@@ -25,7 +25,7 @@ def made():
 
 
 def test_counts_are_those_of_the_labels(made):
-    """Piece by piece."""
+    """Counted piece by piece."""
     batches, _ = made
     expected = np.zeros(batches.tokenizer.vocab_size, int)
     for step in range(3):
@@ -37,7 +37,7 @@ def test_counts_are_those_of_the_labels(made):
 
 
 def test_masks_ask_for_what_the_text_has(made):
-    """The labels' distribution is that of the text, so their entropy is near the source's."""
+    """Labels are distributed like the text, so their entropy is close to the source's."""
     batches, words = made
     counts = label_counts(batches, 60)
     assert counts.sum() > 20_000
@@ -46,7 +46,7 @@ def test_masks_ask_for_what_the_text_has(made):
 
 
 def test_entropy_is_the_best_constant_answer():
-    """Against the loss that an optimiser finds for logits that see nothing."""
+    """Compared with the loss of logits optimized without input."""
     counts = np.asarray([5, 0, 1, 30, 4])
 
     def loss(logits):
@@ -59,7 +59,7 @@ def test_entropy_is_the_best_constant_answer():
 
 
 def test_on_other_text_it_is_more():
-    """Gibbs' inequality; equal where the chances are; smoothed by adding to the counts."""
+    """Gibbs' inequality, with equality for equal frequencies; smoothing adds to the counts."""
     rng = np.random.default_rng(0)
     learned, measured = rng.integers(0, 9, (2, 50))
     assert unigram_cross_entropy(learned, measured) > unigram_entropy(measured)
@@ -71,7 +71,7 @@ def test_on_other_text_it_is_more():
 
 
 def test_bad_arguments():
-    """By name."""
+    """The error names the argument."""
     with pytest.raises(ValueError, match="counts: got no predictions"):
         unigram_entropy(np.zeros(3, int))
     with pytest.raises(ValueError, match=r"got shapes \(3,\) and \(4,\), expected the same shape"):

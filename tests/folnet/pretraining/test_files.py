@@ -1,4 +1,4 @@
-"""Windows on disk: what is written is read, and damage is found."""
+"""Windows on disk: they can be read back, and damage is detected."""
 
 import dataclasses
 import json
@@ -30,7 +30,7 @@ LENGTH = 32
 
 @pytest.fixture
 def prepared(tmp_path):
-    """A directory as the program makes it: the training windows in two files, cut between documents."""
+    """Makes a directory like the program's: training windows in two files, split between documents."""
     parts = dict(zip(SPLITS, split(LENGTH, held_out=0.4), strict=True))
     tokenizer = corpus()[1]
     made = {}
@@ -69,7 +69,7 @@ def same(first, second):
 
 
 def test_records_are_windows():
-    """All ids and numbers that there can be."""
+    """With the smallest and largest ids and numbers."""
     for window in (
         Window(np.asarray([0, 65535], np.uint16), np.asarray([], np.uint16), 0, 0),
         Window(np.arange(125, dtype=np.uint16), np.asarray([0, 124], np.uint16), 2**32 - 2, 2**32 - 1),
@@ -79,7 +79,7 @@ def test_records_are_windows():
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_what_was_written_is_read(prepared, name):
-    """In the same order over several files, in any order, and in another process."""
+    """In the same order across files, in any order, and in another process."""
     expected = split(LENGTH, held_out=0.4)[SPLITS.index(name)]
     windows = pickle.loads(pickle.dumps(PreparedWindows(prepared, name)))
     assert len(windows) == len(expected)
@@ -90,7 +90,7 @@ def test_what_was_written_is_read(prepared, name):
 
 
 def test_batches_are_those_of_memory(prepared):
-    """Bit by bit; with the tokenizer that lies beside the windows."""
+    """They are bitwise equal; the tokenizer is that in the directory."""
     windows = PreparedWindows(prepared)
     files = PretrainingBatches(windows, windows.tokenizer(), 16, objective="nsp")
     memory = PretrainingBatches(split(LENGTH, held_out=0.4).train, corpus()[1], 16, objective="nsp")
@@ -99,7 +99,7 @@ def test_batches_are_those_of_memory(prepared):
 
 
 def test_several_threads_read_at_once(prepared):
-    """As Grain's do."""
+    """Grain's threads do so."""
     windows = PreparedWindows(prepared)
     rng = np.random.default_rng(0)
     wanted = [rng.integers(0, len(windows), 8).tolist() for _ in range(200)]
@@ -110,7 +110,7 @@ def test_several_threads_read_at_once(prepared):
 
 
 def test_damaged_records():
-    """Told by what they should have been."""
+    """The error says what was expected."""
     record = encode(Window(np.arange(9, dtype=np.uint16), np.asarray([0, 4], np.uint16), 1, 2))
     for data, message in (
         (record[:5], "5 bytes, expected at least 12"),
@@ -125,7 +125,7 @@ def test_damaged_records():
 
 
 def test_damaged_directories(prepared):
-    """Every file that can be missing, wrong or of something else, by its name."""
+    """Every file that may be missing, damaged or of another kind is named."""
     manifest = Manifest.read(prepared)
     first = shard_path(prepared, "train", 0)
     good = first.read_bytes()

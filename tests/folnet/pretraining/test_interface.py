@@ -1,4 +1,4 @@
-"""The public face, used as its own text says."""
+"""The package's public names and the example in its docstring."""
 
 import re
 
@@ -8,7 +8,7 @@ from folnet import pretraining
 
 
 def test_every_name_is_there():
-    """Those listed, and no other."""
+    """They are exactly those listed."""
     assert list(pretraining.__all__) == sorted(pretraining.__all__, key=_ruff_order)
     for name in pretraining.__all__:
         assert hasattr(pretraining, name), name
@@ -19,7 +19,7 @@ def _ruff_order(name):
 
 
 def test_the_example_of_its_text_runs():
-    """And gives what its comments promise."""
+    """Its results are as its comments say."""
     (code,) = re.findall(r"```python\n(.*?)```", pretraining.__doc__, re.DOTALL)
     names: dict = {}
     exec(code, names)

@@ -1,4 +1,4 @@
-"""The statistics of masks, and what they must never do."""
+"""Masks: their statistics and their invariants."""
 
 import numpy as np
 import pytest
@@ -13,14 +13,14 @@ LEAST_P = 1e-4  # of a test of a true hypothesis; the draws are fixed, so it hol
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    """300 pieces, a third of which go on with a word, and two places in reserve."""
+    """Makes 300 pieces, a third of which continue a word, and two reserved ones."""
     pieces = [("##" if number % 3 == 2 else "") + f"p{number}" for number in range(300)]
     return WordPieceTokenizer([*SPECIAL_TOKENS, "[unused0]", "[unused1]", *pieces])
 
 
 @pytest.fixture(scope="module")
 def examples(tokenizer):
-    """[CLS] n pieces, an [UNK] now and then [SEP] padding: of all lengths."""
+    """Makes examples of all lengths: [CLS], pieces with an occasional [UNK], [SEP], padding."""
     rng = np.random.default_rng(0)
     ids = np.full((ROWS, LENGTH), tokenizer.pad_id, np.int32)
     ids[:, 0] = tokenizer.cls_id
@@ -41,13 +41,13 @@ def masked(request, tokenizer, examples):
 
 
 def chosen_tokens(result):
-    """Row, position and label of all predictions."""
+    """Returns row, position and label of all predictions."""
     rows, places = np.nonzero(result.labels >= 0)
     return rows, result.positions[rows, places], result.labels[rows, places]
 
 
 def test_labels_are_the_text(masked, examples):
-    """A label is what stood at its position; elsewhere nothing changed; positions rise."""
+    """A label is the original token at its position; other tokens are unchanged; positions increase."""
     _, result, _ = masked
     rows, positions, labels = chosen_tokens(result)
     np.testing.assert_array_equal(labels, examples[rows, positions])
@@ -66,7 +66,7 @@ def test_labels_are_the_text(masked, examples):
 
 
 def test_no_special_token_is_asked_for_or_put_in(masked, tokenizer, examples):
-    """Nor a place in reserve."""
+    """Nor a reserved one."""
     _, result, _ = masked
     rows, positions, labels = chosen_tokens(result)
     assert not np.isin(labels, tokenizer.special_ids).any()
@@ -75,7 +75,7 @@ def test_no_special_token_is_asked_for_or_put_in(masked, tokenizer, examples):
 
 
 def test_how_many(masked, tokenizer, examples):
-    """round(15 %) of each example's pieces, at least one; with whole words no more than that."""
+    """round(15 %) of each example's pieces, at least one; with whole words at most that."""
     masking, result, _ = masked
     pieces = (~np.isin(examples, tokenizer.special_ids)).sum(axis=1)
     wanted = np.where(pieces > 0, np.maximum(1, [round(0.15 * n) for n in pieces]), 0)
@@ -89,7 +89,7 @@ def test_how_many(masked, tokenizer, examples):
 
 
 def test_80_10_10(masked, tokenizer):
-    """The three fates, by a chi-squared test; a random piece may be the same one by chance."""
+    """A chi-squared test of the three cases; a random piece may equal the original."""
     _, result, _ = masked
     rows, positions, labels = chosen_tokens(result)
     seen = result.input_ids[rows, positions]
@@ -105,7 +105,7 @@ def test_80_10_10(masked, tokenizer):
 
 
 def test_what_replaces_a_token_is_any_piece(tokenizer):
-    """From the first to the last, and the fates change at 0.8 and 0.9."""
+    """All pieces occur, and the cases are separated at 0.8 and 0.9."""
     ids = np.full((1, 4), tokenizer.ordinary_ids[7], np.int32)
     below = np.nextafter([0.8, 0.9, 1.0], 0)
     ordinary = tokenizer.ordinary_ids
@@ -121,7 +121,7 @@ def test_what_replaces_a_token_is_any_piece(tokenizer):
 
 
 def test_every_position_has_the_same_chance(tokenizer):
-    """By a chi-squared test over the positions of equal examples without words of several pieces."""
+    """A chi-squared test over the positions of equal examples without multi-piece words."""
     ids = np.full((4000, 30), tokenizer.ordinary_ids[0], np.int32)
     ids[:, [0, 14, 29]] = tokenizer.sep_id
     draws = np.random.default_rng(2).random((4000, 3, 30))
@@ -135,7 +135,7 @@ def test_every_position_has_the_same_chance(tokenizer):
 
 
 def words_of(row, tokenizer):
-    """Lists of the positions of each word, in plain Python."""
+    """Lists the positions of each word, in plain Python."""
     words, special = [], set(tokenizer.special_ids.tolist())
     for position, number in enumerate(row.tolist()):
         if number in special:
@@ -148,7 +148,7 @@ def words_of(row, tokenizer):
 
 
 def test_whole_words_against_plain_python(tokenizer, examples):
-    """Words in the order of their first piece's draw; one that brings too many is passed over."""
+    """Words are taken in the order of their first piece's draw; words that exceed the number are skipped."""
     draws = np.random.default_rng(3).random((300, 3, LENGTH))
     result = Masking(0.15, 20, True)(examples[:300], draws, tokenizer)
     several = 0
@@ -167,7 +167,7 @@ def test_whole_words_against_plain_python(tokenizer, examples):
 
 
 def test_places_are_a_bound(tokenizer):
-    """20 of 128 as released, in proportion elsewhere; a higher rate is cut off there."""
+    """20 of 128 as released, and in proportion; a higher rate is limited."""
     assert [max_predictions(length) for length in (128, 512, 64, 32, 5)] == [20, 80, 10, 5, 1]
     ids = np.full((5, 12), tokenizer.ordinary_ids[0], np.int32)
     draws = np.random.default_rng(0).random((5, 3, 12))
@@ -178,7 +178,7 @@ def test_places_are_a_bound(tokenizer):
 
 
 def test_nothing_to_mask(tokenizer):
-    """An example of special tokens alone, and no example at all."""
+    """An example of special tokens only, and an empty batch."""
     ids = np.full((2, 6), tokenizer.pad_id, np.int32)
     result = Masking()(ids, np.zeros((2, 3, 6)), tokenizer)
     np.testing.assert_array_equal(result.input_ids, ids)
@@ -187,7 +187,7 @@ def test_nothing_to_mask(tokenizer):
 
 
 def test_bad_numbers():
-    """By name."""
+    """The error names the argument."""
     for rate in (0.0, 1.5, -1.0):
         with pytest.raises(ValueError, match=r"rate: got .* expected above 0 and at most 1"):
             Masking(rate)

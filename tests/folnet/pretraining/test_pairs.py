@@ -1,4 +1,4 @@
-"""Where windows are cut, and what stands in for a second segment."""
+"""Where windows are cut, and how second segments are replaced."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def window(size, starts=(), place=0, count=1):
 
 @pytest.mark.parametrize("size", [124, 125])
 def test_the_released_cut(size):
-    """N // 2 - 1, and Geometric(0.2) more or less with even chances: by chi-squared tests."""
+    """Chi-squared tests of n // 2 - 1 plus or minus Geometric(0.2)."""
     rng = np.random.default_rng(0)
     shifts = np.asarray([cut_in_the_middle(size, rng) for _ in range(8000)]) - (size // 2 - 1)
     assert 0 not in shifts
@@ -37,13 +37,13 @@ def test_the_released_cut(size):
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_both_halves_have_a_token(size):
-    """Also of the smallest windows, where the release lets one be empty."""
+    """Including the smallest windows, where the released code may leave a half empty."""
     rng = np.random.default_rng(0)
     assert {cut_in_the_middle(size, rng) for _ in range(200)} == set(range(1, size))
 
 
 def test_cuts_between_sentences():
-    """Each inner beginning equally likely; the middle if there is none."""
+    """Each inner start of a sentence is equally likely; without any, the cut is near the middle."""
     rng = np.random.default_rng(0)
     found = [cut(window(20, (0, 3, 9, 17)), "sentence", rng) for _ in range(3000)]
     assert set(found) == {3, 9, 17}
@@ -53,7 +53,7 @@ def test_cuts_between_sentences():
 
 
 def test_another_document_is_any_other_window():
-    """Each window outside the document equally likely, none inside; for a document at either end too."""
+    """Each window outside the document is equally likely, also for documents at either end."""
     rng = np.random.default_rng(0)
     for first, count in ((0, 3), (4, 2), (7, 3)):
         for place in range(count):
@@ -66,7 +66,7 @@ def test_another_document_is_any_other_window():
 
 
 def test_a_segment_begins_with_a_sentence_and_has_the_size():
-    """If some sentence has enough behind it; otherwise the size comes first."""
+    """If enough tokens follow some sentence; otherwise the size takes precedence."""
     rng = np.random.default_rng(0)
     tokens = np.arange(30)
     found = {tuple(segment_of(tokens, np.asarray([2, 11, 20, 29]), 10, rng)) for _ in range(100)}
@@ -76,7 +76,7 @@ def test_a_segment_begins_with_a_sentence_and_has_the_size():
 
 
 def test_what_an_objective_needs():
-    """By name."""
+    """The error names the argument."""
     windows = split(32).train
     with pytest.raises(ValueError, match="objective: got 'mlm', expected one of 'sop', 'nsp', 'pair'"):
         check_objective("mlm", "middle", windows)

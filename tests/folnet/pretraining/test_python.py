@@ -17,7 +17,7 @@ def documents():
 
 
 def test_the_text_is_there(documents):
-    """Most topics, most of their words, and nothing that is not in them."""
+    """It has most topics and most of their words, and no other words."""
     assert len(documents) > 60
     assert len({document.name for document in documents}) == len(documents)
     whole = Counter(re.findall(r"\w+", " ".join(topics.topics.values())))
@@ -28,7 +28,7 @@ def test_the_text_is_there(documents):
 
 
 def test_no_layout_is_left(documents):
-    """No underlines, borders, bullets or wrapped lines."""
+    """There are no underlines, borders, bullets or wrapped lines."""
     text = "\n".join(document.text for document in documents)
     lines = text.split("\n")
     assert not [line for line in lines if not re.search(r"\w", line)]
@@ -69,7 +69,7 @@ at some column.
 """
 
 
-def test_layout_is_told_from_text():
+def test_layout_is_distinguished_from_text():
     """Headings, emphasis, wrapped paragraphs, grammar, lists, code and tables."""
     assert without_layout(TOPIC) == [
         'The "walk" statement',
@@ -88,7 +88,7 @@ def test_layout_is_told_from_text():
 
 
 def test_topics_do_not_repeat_each_other(documents):
-    """Of paragraphs, none is in two documents, so none is both held out and learned."""
+    """No paragraph occurs in two documents, so none is both held out and learned."""
     seen = Counter(line for document in documents for line in document.text.split("\n") if len(line) >= 40)
     assert max(seen.values()) == 1
     repeated = Counter(
@@ -101,14 +101,14 @@ def test_topics_do_not_repeat_each_other(documents):
 
 
 def test_a_part_can_be_held_out(documents):
-    """At 15 % of the topics there is enough to measure with."""
+    """With 15 % of the topics there is enough text to measure on."""
     total = sum(len(document.text) for document in documents)
     held = sum(len(document.text) for document in documents if is_held_out(document.text, 0.15))
     assert 0.02 < held / total < 0.4
 
 
 def test_a_python_without_it(monkeypatch):
-    """Some distributions leave it out."""
+    """Some distributions lack it."""
     monkeypatch.setitem(sys.modules, "pydoc_data", None)
     with pytest.raises(ValueError, match="pydoc_data: missing in this Python"):
         language_reference()

@@ -1,4 +1,4 @@
-"""array_record files: any order, whole or not there, damage found."""
+"""array_record files: random access, atomic writes, detection of damage."""
 
 import pickle
 
@@ -16,7 +16,7 @@ def files(tmp_path):
 
 
 def test_records_in_any_order(files):
-    """Over several files, one of them asked for twice."""
+    """Across several files, with one record requested twice."""
     records = pickle.loads(pickle.dumps(Records(files)))
     assert len(records) == 36
     assert records.sizes == [10, 1, 25]
@@ -29,7 +29,7 @@ def test_records_in_any_order(files):
 
 
 def test_files_of_a_folder(files):
-    """By name; neither what is being written nor other files."""
+    """Sorted by name, without temporary and other files."""
     folder = files[0].parent
     (folder / ".r-9.array_record.1.tmp").write_bytes(b"")
     (folder / "other.txt").write_bytes(b"")
@@ -39,7 +39,7 @@ def test_files_of_a_folder(files):
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path):
-    """What breaks off leaves nothing; neither does what has nothing."""
+    """An interrupted write leaves no file; neither does one without records."""
 
     def records():
         yield b"one"
@@ -52,7 +52,7 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
 
 
 def test_damage(files):
-    """Missing, something else, cut short, changed: with the file's name."""
+    """Missing, of another kind, truncated or changed files are named."""
     good = files[2].read_bytes()
     with pytest.raises(ValueError, match=r"nothing\.array_record: got no such file"):
         Records([files[0].parent / "nothing.array_record"])

@@ -9,7 +9,7 @@ from folnet.pretraining.sources import ArrayRecordTexts, TextFiles, open_documen
 
 
 def test_a_file_is_a_document(tmp_path):
-    """In the order of names, with subfolders; paragraphs are unwrapped; a byte order mark is not text."""
+    """Sorted by name, including subfolders; paragraphs are unwrapped; a byte order mark is removed."""
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "two.txt").write_bytes("zwei\nWörter\r\n\r\nund mehr".encode("utf-8-sig"))
     (tmp_path / "a.txt").write_text("one", encoding="utf-8")
@@ -23,8 +23,10 @@ def test_a_file_is_a_document(tmp_path):
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("end", ["", "\n", "\n\n\n"])
 def test_blank_lines_between_documents(tmp_path, newline, end):
-    """Lines stay lines; any number of blank lines, with white space in them, also at both ends of the
-    file.
+    """Lines are kept.
+
+    Documents are separated by any number of blank lines, which may contain white space and occur at both ends
+    of a file.
     """
     text = f"\n \nA first. Line\nsecond líne\n\t \n\n\nB\n\nC one\nC two{end}"
     (tmp_path / "x.txt").write_bytes(text.replace("\n", newline).encode())
@@ -37,7 +39,7 @@ def test_blank_lines_between_documents(tmp_path, newline, end):
 
 
 def test_array_records(tmp_path):
-    """A text a record, over several files; readers are opened anew in another process."""
+    """One text per record, across several files; another process opens new readers."""
     texts = [f"text {number}\nof ☃" for number in range(23)]
     write_records(tmp_path / "t.array_record-00000-of-00002", (text.encode() for text in texts[:20]))
     write_records(tmp_path / "t.array_record-00001-of-00002", (text.encode() for text in texts[20:]))
@@ -47,7 +49,7 @@ def test_array_records(tmp_path):
 
 
 def test_opened_by_what_lies_there(tmp_path):
-    """And said if nothing does."""
+    """Without any documents there is an error."""
     (tmp_path / "one.txt").write_text("a\n\nb", encoding="utf-8")
     assert len(open_documents(tmp_path)) == 1
     assert len(open_documents(tmp_path, blank_lines=True)) == 2
@@ -68,7 +70,7 @@ def test_opened_by_what_lies_there(tmp_path):
 
 
 def test_damaged_text_is_named_by_file_and_line(tmp_path):
-    """When it is read, with or without blank lines between documents."""
+    """On reading, with and without blank lines between documents."""
     (tmp_path / "bad.txt").write_bytes(b"one\n\ntwo\nthr\xffee\n")
     for blank_lines, index in ((False, 0), (True, 1)):
         with pytest.raises(ValueError, match=r"bad\.txt, line 4: not UTF-8"):

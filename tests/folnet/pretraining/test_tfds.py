@@ -17,7 +17,7 @@ ARTICLES = [(f"Title {number}", f"Article {number} is ☃.\n\nIt has two paragra
 with tfds.core.registered.skip_registration():
 
     class Wikipedia(tfds.core.GeneratorBasedBuilder):
-        """The features of TFDS's own `wikipedia`."""
+        """The features of TFDS's `wikipedia`."""
 
         BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="20230601.en", version="1.0.0")]  # noqa: RUF012
         url_infos = {}  # noqa: RUF012 -- nothing is downloaded
@@ -43,7 +43,7 @@ def prepared(tmp_path_factory):
 
 
 def test_articles(prepared):
-    """All of them, with their titles; another process opens them again; a part of a split is one too."""
+    """All of them with their titles; another process can open them, and so can a part of a split."""
     documents = pickle.loads(pickle.dumps(open_documents(prepared)))
     assert isinstance(documents, TFDSDocuments)
     assert sorted(document.text for document in documents) == sorted(text for _, text in ARTICLES)
@@ -56,7 +56,7 @@ def test_articles(prepared):
 
 
 def test_what_it_does_not_have(prepared, tmp_path):
-    """Splits, features, formats and folders, by name."""
+    """Unknown splits, features, formats and folders are named."""
     with pytest.raises(ValueError, match=r"split: got 'test', expected one of those of .*: train"):
         TFDSDocuments(prepared, "test")
     with pytest.raises(ValueError, match=r"feature: got 'body', expected one of those of .*title.*"):

@@ -1,4 +1,4 @@
-"""Windows against the text they are of."""
+"""Windows compared with the text they come from."""
 
 import itertools
 from typing import Any
@@ -13,7 +13,7 @@ from tests.folnet.small_text import LENGTHS, corpus, split
 
 
 def places(tokens) -> list[Any]:
-    """Document and place of each token."""
+    """Returns document and place of each token."""
     where = corpus()[2]
     return [where.get(int(token)) for token in tokens]
 
@@ -23,7 +23,7 @@ def take_all(windows):
 
 
 def test_tokens_of_a_document():
-    """All of them, in their order, with the beginnings of sentences."""
+    """All tokens in order, with the starts of sentences."""
     documents, tokenizer, _, begins = corpus()
     for number, document in enumerate(documents):
         tokens, starts = tokenize_document(document.text, tokenizer)
@@ -34,7 +34,10 @@ def test_tokens_of_a_document():
 @pytest.mark.parametrize("packing", ["document", "sentences"])
 @pytest.mark.parametrize("length", [8, 32, 128])
 def test_windows_go_through_each_document(packing, length):
-    """Every token once and in order, but for a rest of one; place and count are right; sentences too."""
+    """Every token occurs once and in order, except a remainder of one.
+
+    Place, count and sentences are right.
+    """
     begins = corpus()[3]
     windows = split(length, packing).train
     assert isinstance(windows, Windows)
@@ -69,7 +72,7 @@ def test_windows_go_through_each_document(packing, length):
 
 
 def test_a_document_of_any_length():
-    """Sentences are tokenized some at a time; what comes out does not show it."""
+    """Tokenizing sentences in chunks does not affect the result."""
     tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b", "##b"])
     text = "\n".join(["a bb", "", "\t", "b"] * 700)
     tokens, begins = tokenize_document(text, tokenizer)
@@ -78,7 +81,7 @@ def test_a_document_of_any_length():
 
 
 def test_documents_run_on():
-    """Full windows but the last; a separator between documents and nowhere else."""
+    """All windows but the last are full; a separator occurs between documents and nowhere else."""
     tokenizer = corpus()[1]
     windows = take_all(split(32, "corpus").train)
     assert {len(window.tokens) for window in windows[:-1]} == {29}
@@ -95,7 +98,7 @@ def test_documents_run_on():
 
 
 def test_short_windows_are_a_function_of_seed_and_text():
-    """About as many as asked for, the same for a document wherever it stands, and no token is lost."""
+    """Their fraction is as requested, they depend on the document's text only, and no token is lost."""
     documents, tokenizer, *_ = corpus()
 
     def made(chosen, seed):
@@ -113,7 +116,7 @@ def test_short_windows_are_a_function_of_seed_and_text():
 
 
 def test_held_out_documents_are_kept_apart():
-    """No token on both sides, and the sides are those of the texts' hash."""
+    """No token is on both sides, and the texts' hashes determine the sides."""
     documents = corpus()[0]
     train, held_out = split(32, held_out=0.4)
     sides = [{places(w.tokens)[0][0] for w in take_all(part)} for part in (train, held_out)]
@@ -126,7 +129,7 @@ def test_held_out_documents_are_kept_apart():
 
 
 def test_texts_without_text():
-    """Empty documents, and ones of a single token, have no window."""
+    """Empty documents and those of a single token have no window."""
     tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, "a"])
     documents = [Document("x", ""), Document("y", " \n"), Document("z", "a"), Document("v", "a a\n\na")]
     (window,) = make_windows(documents, tokenizer, length=8)
@@ -150,13 +153,13 @@ def test_texts_without_text():
     ],
 )
 def test_bad_arguments(arguments, message):
-    """By name, before anything is read."""
+    """The error names the argument, before anything is read."""
     with pytest.raises(ValueError, match=message):
         prepare(iter([Document("x", "text")]), corpus()[1], **arguments)
 
 
 def test_vocabularies_that_are_too_large():
-    """Ids have two bytes."""
+    """Ids are stored in two bytes."""
     large = WordPieceTokenizer([*SPECIAL_TOKENS, *map(str, range(2**16))])
     with pytest.raises(ValueError, match="tokenizer: got 65541 pieces, expected at most 65536"):
         prepare([Document("x", "1 2 3")], large)

@@ -1,4 +1,4 @@
-"""CLUTRR's files in both forms, accuracy by length, and damage."""
+"""CLUTRR's files in both forms, accuracy by length, and damaged files."""
 
 import dataclasses
 
@@ -25,13 +25,13 @@ EDGES = '"[(0, 1), (1, 2)]","[\'grandson\', \'brother\']","(0, 2)"'
 
 
 def copy_row(number, relation="grandson", k=2, story=STORY, query="\"('Jason', 'Lewis')\""):
-    """A row of Hugging Face's copy."""
+    """Returns a row of Hugging Face's copy."""
     label = RELATIONS.index(relation) if relation in RELATIONS else 0
     return f"{number},id{number},{story},{query},{label},{relation},{story},[],x-y,task_1.{k},{EDGES}"
 
 
 def original_row(number, relation="grandson", k=2):
-    """A row of the authors' files: `target` is the relation, `text_query` is empty."""
+    """Returns a row of the authors' files: `target` is the relation, `text_query` is empty."""
     story = "[Jason] sat. [Lewis] ran."
     query = "\"('Jason', 'Lewis')\""
     edges = f"{EDGES},Jason:male,,{{}},test"
@@ -39,12 +39,12 @@ def original_row(number, relation="grandson", k=2):
 
 
 def csv(header, *rows):
-    """A file's text."""
+    """Formats rows as the text of a CSV file."""
     return "\n".join([header, *rows, ""])
 
 
 def test_the_copy(tmp_path):
-    """Brackets are taken off; the query is asked in words; the group is the length."""
+    """Brackets are removed, the query becomes a question, and the group is the length."""
     rows = [copy_row(0), copy_row(1, "mother-in-law", 3, "[Jason] sat.")]
     for split in SHORT.splits:
         small_tasks.write(tmp_path / "gen_train23_test2to10" / f"{split}.csv", csv(COPY, *rows))
@@ -72,7 +72,7 @@ def test_the_copy(tmp_path):
 
 
 def test_texts_as_the_released_program_takes_them(tmp_path):
-    """As they stand in the file, brackets and all."""
+    """Exactly as in the file, including brackets."""
     small_tasks.write(tmp_path / "train.csv", csv(COPY, copy_row(0)))
     (example,) = dataclasses.replace(SHORT, released=True).examples(tmp_path, "train")
     story = '[Scott] is the brother of [Lewis], and [Jason] said "my\n[Lewis]\'s father is a man".'
@@ -83,7 +83,7 @@ def test_texts_as_the_released_program_takes_them(tmp_path):
 
 
 def test_the_authors_files(tmp_path):
-    """Nine files are one test split, numbered through; there is no validation split."""
+    """Nine files form one test split with consecutive indices; there is no validation split."""
     folder = tmp_path / "data_db9b8f04"
     for k in TEST_LENGTHS:
         small_tasks.write(
@@ -128,7 +128,7 @@ def test_the_authors_files(tmp_path):
     ],
 )
 def test_damage_is_named_by_file_and_line(tmp_path, header, row, error):
-    """The first example has three lines, for it has its story twice; so the second begins at line 5."""
+    """The first example spans three lines because of its story, so the second begins at line 5."""
     path = small_tasks.write(tmp_path / "train.csv", csv(header, copy_row(0, story='"[Jason]\nsat."'), row))
     with pytest.raises(ValueError, match=error) as raised:
         SHORT.examples(tmp_path, "train")

@@ -1,4 +1,4 @@
-"""Lines with their numbers, tables of predictions."""
+"""Numbered lines and tables of predictions."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from folnet.tasks import files as task_files
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path):
-    """Other characters that Unicode calls line ends are text; a byte order mark and carriage returns go."""
+    """Other Unicode line ends are kept as text; a byte order mark and carriage returns are removed."""
     path = tmp_path / "a.tsv"
     path.write_bytes("\ufeffa\tb\r\nc\x85d\u2028\x0be\tf\rg\n".encode())
     assert task_files.lines_of(path) == ["a\tb", "c\x85d\u2028\x0be\tf\rg"]
@@ -17,7 +17,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    """By name."""
+    """The error names the file."""
     with pytest.raises(ValueError, match=r"none\.tsv: No such file"):
         task_files.text_of(tmp_path / "none.tsv")
     (tmp_path / "empty.tsv").write_text(" \n")
@@ -26,7 +26,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_predictions_are_written_whole_or_not_at_all(tmp_path):
-    """What was there stays if writing breaks off, and nothing else is left."""
+    """An interrupted write leaves the previous file and no other."""
     path = task_files.write_predictions(tmp_path / "new" / "RTE.tsv", [("0", "entailment"), ("1", "x")])
     assert path.read_bytes() == b"index\tprediction\n0\tentailment\n1\tx\n"
 
@@ -52,7 +52,7 @@ def test_predictions_are_written_whole_or_not_at_all(tmp_path):
     ],
 )
 def test_damaged_predictions(tmp_path, text, error):
-    """By line."""
+    """The error names the line."""
     path = tmp_path / "RTE.tsv"
     path.write_text(text)
     with pytest.raises(ValueError, match=error):

@@ -1,4 +1,4 @@
-"""FOLIO's two releases, and damage."""
+"""FOLIO's two releases, and damaged files."""
 
 import json
 
@@ -37,12 +37,12 @@ V2 = [
 
 
 def lines(records):
-    """JSON lines, as they are published."""
+    """Returns JSON lines as published."""
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def test_both_releases(tmp_path):
-    """Premises joined by spaces, then the conclusion, three classes; v0.0 is taken if both are there."""
+    """Premises are joined by spaces, the conclusion follows, with three classes; v0.0 is preferred."""
     small_tasks.write(tmp_path / "folio_v2_train.jsonl", lines(V2))
     assert list(FOLIO.examples(tmp_path, "train")) == [
         Example("0", "A dog is red. All red play.", "It is.", 2)
@@ -82,7 +82,7 @@ def test_both_releases(tmp_path):
     ],
 )
 def test_damage_is_named_by_file_and_line(tmp_path, line, error):
-    """Whatever is wrong."""
+    """All kinds of damage."""
     path = small_tasks.write(tmp_path / "folio-train.jsonl", lines(TRAIN[:1]) + line + "\n")
     with pytest.raises(ValueError, match=f"line 2: .*{error}") as raised:
         FOLIO.examples(tmp_path, "train")
@@ -90,7 +90,7 @@ def test_damage_is_named_by_file_and_line(tmp_path, line, error):
 
 
 def test_what_is_missing(tmp_path):
-    """With the address; there is no test split."""
+    """The error gives the address; there is no test split."""
     with pytest.raises(
         ValueError, match=r"folio-validation\.jsonl or folio_v2_validation\.jsonl\. Get it: curl.*Yale"
     ):

@@ -1,4 +1,4 @@
-"""GLUE's files as they are published: layouts, oddities, damage, a prepared copy, submissions."""
+"""GLUE's published files: layouts, irregularities, damage, a prepared copy, submissions."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def root(tmp_path_factory):
 
 
 def test_every_task_reads_every_split(root):
-    """All files are there, labels where they are published and only there; test rows keep their index."""
+    """All files are found, labels are present exactly where published, and test rows keep their index."""
     for task in GLUE:
         task.check(root)
         for split in task.splits:
@@ -60,16 +60,16 @@ def test_every_task_reads_every_split(root):
     ],
 )
 def test_rows(root, name, split, place, expected):
-    """Quotes, spaces at the end and characters that some take for line ends are text."""
+    """Quotes, trailing spaces and characters that some take for line ends are text."""
     assert TASKS[name].examples(root, split)[place] == expected
 
 
 def test_a_row_of_qqp_that_a_line_end_has_cut(root, tmp_path):
-    """Both halves are left out and told; an empty question is not damage; a test row may not be left out."""
+    """Both halves are skipped and reported; empty questions are valid; test rows may not be skipped."""
     examples = TASKS["qqp"].examples(root, "train")
     assert [example.label for example in examples] == [0, 1]
     assert examples[1].first == ""
-    assert [re.sub(r".*(?=line)", "", told) for told in examples.skipped] == [
+    assert [re.sub(r".*(?=line)", "", stated) for stated in examples.skipped] == [
         "line 3: got 4 columns, expected 6",
         "line 4: got 3 columns, expected 6",
     ]
@@ -131,7 +131,7 @@ def test_a_row_of_qqp_that_a_line_end_has_cut(root, tmp_path):
     ],
 )
 def test_damage_is_named_by_file_and_line(tmp_path, name, file, text, error):
-    """Whatever is wrong."""
+    """All kinds of damage."""
     path = small_tasks.write(tmp_path / file, text)
     with pytest.raises(ValueError, match=error) as raised:
         TASKS[name].examples(tmp_path, "train")
@@ -139,7 +139,7 @@ def test_damage_is_named_by_file_and_line(tmp_path, name, file, text, error):
 
 
 def test_bytes_that_are_no_text(tmp_path):
-    """The line that has them."""
+    """The error names their line."""
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA/train.tsv").write_bytes(b"gj04\t1\t\tGood.\ngj04\t1\t\tGo\xff.\n")
     with pytest.raises(ValueError, match=r"train\.tsv, line 2: not UTF-8"):
@@ -147,7 +147,7 @@ def test_bytes_that_are_no_text(tmp_path):
 
 
 def test_what_is_missing_and_how_to_get_it(root, tmp_path):
-    """All splits at once, with the command; nothing is read for it."""
+    """All splits at once, with the command, without reading any file."""
     with pytest.raises(
         ValueError, match=r"/nowhere \(no such.*RTE/train\.tsv.*RTE/dev\.tsv.*RTE\.zip.*tfds build"
     ):
@@ -167,7 +167,7 @@ def test_what_is_missing_and_how_to_get_it(root, tmp_path):
 
 
 def test_mrpc_from_its_own_files(root, tmp_path):
-    """Training and validation are parted by the list of ids; the test file's labels are left out."""
+    """The list of ids separates training and validation; the test file's labels are left out."""
     rows = ["1|10|11|A dog.|The dog.", "0|12|13|A cat.|A man.", '1|14|15|He "ran.|She ran.']
     header = "\ufeff" + small_tasks.tsv(small_tasks.MRPC_HEADER)
     small_tasks.write(tmp_path / "MRPC/msr_paraphrase_train.txt", header + small_tasks.tsv(*rows))
@@ -207,7 +207,7 @@ SUBMITTED = {
 
 @pytest.mark.parametrize("name", SUBMITTED)
 def test_submissions(root, tmp_path, name):
-    """Names, header and labels are those that GLUE's server wants, and can be read again in any order."""
+    """Names, header and labels are those of GLUE's server, and files can be read back in any order."""
     task = TASKS[name]
     file, written, predictions = SUBMITTED[name]
     split = "test_matched" if name == "mnli" else "test"
@@ -225,7 +225,7 @@ def test_submissions(root, tmp_path, name):
 
 
 def test_columns_of_the_tables():
-    """Every column has a task, a split of it and a metric it has; Table 9's small tasks are four of them."""
+    """Every column has a task with the split and metric; Table 9's small tasks are four of them."""
     assert tuple(COLUMNS) == GLUE_COLUMNS
     for column, (name, split) in COLUMNS.items():
         assert split in TASKS[name].splits
@@ -236,7 +236,7 @@ def test_columns_of_the_tables():
 with tfds.core.registered.skip_registration():
 
     class Glue(tfds.core.GeneratorBasedBuilder):
-        """The features of TFDS's own `glue/rte`, `glue/stsb` and `glue/mnli`."""
+        """The features of TFDS's `glue/rte`, `glue/stsb` and `glue/mnli`."""
 
         BUILDER_CONFIGS = [  # noqa: RUF012
             tfds.core.BuilderConfig(name=name, version="2.0.0") for name in ("rte", "stsb", "mnli")
@@ -277,7 +277,7 @@ def prepared(tmp_path_factory):
 
 
 def test_a_prepared_copy(prepared, tmp_path):
-    """In the order of the files, with the same labels, without TensorFlow; TFDS's folder or `glue` in it."""
+    """In the order of the files and with the same labels, from TFDS's folder or its `glue`."""
     for name in ("rte", "stsb", "mnli"):
         for split in TASKS[name].splits:
             examples = TASKS[name].examples(prepared, split)

@@ -1,4 +1,4 @@
-"""What all tasks share: features of fixed shape, predictions, scores, files of predictions."""
+"""What all tasks share: features of fixed shape, predictions, scores, and files of predictions."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def tokenizer():
 
 
 def test_features(tokenizer):
-    """Every row is [CLS] first [SEP] second [SEP], cut where it is too long, and padding."""
+    """Every row is [CLS] first [SEP] second [SEP], truncated if too long, then padding."""
     length = 20
     features = RTE.features(PAIRS, tokenizer, length)
     assert {array.shape for array in features[:3]} == {(3, length)}
@@ -52,7 +52,7 @@ def test_features(tokenizer):
 
 
 def test_features_of_single_texts_and_numbers(tokenizer, monkeypatch):
-    """One segment; numbers are float32, NaN where they are not published; chunks change nothing."""
+    """There is one segment; numbers are float32, NaN where not published; chunks do not matter."""
     singles = [Example(str(i), "The dog " * i, None, i % 2) for i in range(1, 8)]
     whole = COLA.features(singles, tokenizer, 16)
     assert not whole.token_type_ids.any()
@@ -71,7 +71,7 @@ def test_features_of_single_texts_and_numbers(tokenizer, monkeypatch):
 
 
 def test_examples_are_a_sequence():
-    """With what was left out beside them."""
+    """The skipped rows stay with the whole."""
     assert len(PAIRS) == 3
     assert list(PAIRS)[1] is PAIRS[1]
     assert isinstance(PAIRS[:2], Examples)
@@ -80,7 +80,7 @@ def test_examples_are_a_sequence():
 
 
 def test_predictions_and_scores():
-    """The greatest logit, or the number as it is; a group is scored alone too."""
+    """The class with the greatest logit, or the number itself; groups are scored separately too."""
     np.testing.assert_array_equal(RTE.predict(np.asarray([[0.1, 0.2], [3, -1]])), [1, 0])
     np.testing.assert_array_equal(
         STSB.predict(np.asarray([[-1.0], [2.5], [9]])), np.asarray([-1, 2.5, 9], np.float32)
@@ -107,7 +107,7 @@ def test_predictions_and_scores():
 
 
 def test_predictions_that_are_none(tmp_path):
-    """Classes that do not exist, and files that do not fit."""
+    """Unknown classes, and files that do not match."""
     with pytest.raises(ValueError, match=r"got 2, expected 0 to 1 for rte"):
         RTE.write_predictions(tmp_path, "test", PAIRS, np.asarray([0, 1, 2]))
     with pytest.raises(ValueError, match="got 1, expected one for each of 3"):

@@ -1,4 +1,4 @@
-"""Metrics against definitions written out and scikit-learn's own; averages against the paper's tables."""
+"""Metrics compared with their definitions and scikit-learn; averages compared with the paper's tables."""
 
 import math
 import sys
@@ -37,14 +37,14 @@ TABLE_10 = """
 
 
 def rows(table):
-    """Columns by name, and the printed average."""
+    """Returns columns by name, and the printed average."""
     for line in table.strip().splitlines():
         *numbers, average = map(float, line.split())
         yield dict(zip(GLUE_COLUMNS, numbers, strict=True)), average
 
 
 def test_the_averages_are_the_papers():
-    """Table 3 averages eight tasks, Table 10 nine columns; all that is printed has one digit."""
+    """Table 3 averages eight tasks, Table 10 nine columns; all printed numbers have one decimal."""
     exact = 0
     for columns, printed in rows(TABLE_3):
         average = task_metrics.glue_average(columns)
@@ -71,7 +71,7 @@ LABELS, GUESSES = [1, 1, 1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 1, 0, 0, 0, 0, 1]
 
 
 def test_by_hand():
-    """3 hits, 1 miss, 2 false alarms, 4 right rejections; ranks with ties."""
+    """With 3 hits, 1 miss, 2 false alarms and 4 correct rejections; ranks with ties."""
     assert METRICS["accuracy"](LABELS, GUESSES) == pytest.approx(0.7)
     assert METRICS["f1"](LABELS, GUESSES) == pytest.approx(2 * 3 / (2 * 3 + 1 + 2))
     assert METRICS["matthews"](LABELS, GUESSES) == pytest.approx((3 * 4 - 1 * 2) / math.sqrt(4 * 5 * 5 * 6))
@@ -91,7 +91,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, ma
 @settings(max_examples=60, deadline=None)
 @given(PAIRS)
 def test_against_the_definitions(pairs):
-    """Counted, for any classes, also if a side has only one."""
+    """By counting, for any classes, including constant labels."""
     labels, guesses = (np.asarray(side) for side in zip(*pairs, strict=True))
     hit, miss, false, right = (
         sum(pair == wanted for pair in pairs) for wanted in ((1, 1), (1, 0), (0, 1), (0, 0))
@@ -105,7 +105,7 @@ def test_against_the_definitions(pairs):
 
 
 def test_against_scikit_learn():
-    """On many examples of three classes, and correlations in float32."""
+    """On many examples of three classes, with correlations in float32."""
     rng = np.random.default_rng(0)
     labels, guesses = rng.integers(0, 3, (2, 500))
     assert METRICS["accuracy"](labels, guesses) == sklearn.metrics.accuracy_score(labels, guesses)
@@ -117,7 +117,7 @@ def test_against_scikit_learn():
 
 
 def test_what_is_not_defined():
-    """A constant side has no correlation: 0, as Matthews', and no warning."""
+    """The correlation with a constant is 0, as for Matthews', without a warning."""
     for name in ("pearson", "spearman"):
         assert METRICS[name]([1.0, 2.0, 3.0], [2.5, 2.5, 2.5]) == 0.0
         assert METRICS[name]([2.0], [3.0]) == 0.0
@@ -130,14 +130,14 @@ def test_what_is_not_defined():
 
 
 def test_medians():
-    """Of five seeds the third."""
+    """Of five values, the third."""
     assert task_metrics.median_over_seeds([0.1, 0.9, 0.5, 0.7, 0.2]) == 0.5
     with pytest.raises(ValueError, match="values: got none"):
         task_metrics.median_over_seeds([])
 
 
 def test_without_scikit_learn(monkeypatch):
-    """The extra is named; correlations do not need it."""
+    """The error names the extra; correlations do not need it."""
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
     with pytest.raises(ImportError, match="install the extra `metrics`"):

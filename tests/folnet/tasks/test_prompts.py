@@ -1,4 +1,4 @@
-"""Prompts: filled as Gao et al. do, cut without losing the mask, words to classes."""
+"""Prompts: filled in as by Gao et al., truncated without losing the mask, and classes from words."""
 
 import itertools
 
@@ -31,14 +31,14 @@ def tokenizer(request):
 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_every_task_has_its_prompt(name):
-    """As in Table 1 of Gao et al.; a word a class, two for a number."""
+    """As in Table 1 of Gao et al., with one word per class, two for a number."""
     assert PROMPTS[name].fill(PAIR) == FILLED[name]
     assert len(PROMPTS[name].words) == (len(tasks.SEQUENCE_TASKS[name].classes) or 2)
     assert PROMPTS.keys() == {task.name for task in tasks.GLUE}
 
 
 def test_words_stand_for_their_classes():
-    """By names, not by numbers."""
+    """By name, not by number."""
     meant = {
         name: dict(zip(tasks.SEQUENCE_TASKS[name].classes, PROMPTS[name].words, strict=False))
         for name in PROMPTS
@@ -55,8 +55,9 @@ def test_words_stand_for_their_classes():
 @pytest.mark.parametrize("name", ["mnli", "mrpc", "sst2"])
 @pytest.mark.parametrize("length", [24, 17, 13])
 def test_features(name, length):
-    """The template is whole, its mask where it is said to be; a mask in an example is text; texts are cut at
-    their ends, the longer first.
+    """The template is complete and its mask is at the stated position.
+
+    A mask in an example is text. Texts are truncated at their ends, the longer first.
     """
     tokenizer, prompt = small_tasks.tokenizer(), PROMPTS[name]
     examples = [PAIR, Example("1", "a dog " * 30, "it sat", 1), Example("2", "a dog.", "it sat " * 30, 1)]
@@ -83,7 +84,7 @@ def test_features(name, length):
 
 
 def test_the_prompt_is_one_text(tokenizer):
-    """Cut in parts or as a whole, the pieces are the same."""
+    """Tokenized in parts or as a whole, the pieces are the same."""
     example = PAIR._replace(second="The dog ran.")
     for prompt in PROMPTS.values():
         features = prompt_features(prompt, [example], tokenizer, 64)
@@ -92,7 +93,7 @@ def test_the_prompt_is_one_text(tokenizer):
 
 
 def test_words_are_single_pieces(tokenizer):
-    """By name if they are not; capitals only matter to a cased vocabulary."""
+    """Other words are named; capitals only matter to a cased vocabulary."""
     ids = label_ids(PROMPTS["sst2"], tokenizer)
     assert [tokenizer.vocabulary[number] for number in ids] == ["terrible", "great"]
     if tokenizer.lowercase:
@@ -108,7 +109,7 @@ def test_words_are_single_pieces(tokenizer):
 
 
 def test_from_logits_at_the_mask_to_predictions():
-    """The greatest word; for a number where it lies between two words' probabilities."""
+    """The class of the greatest word; for a number, the mean weighted by both words' probabilities."""
     rng = np.random.default_rng(0)
     logits, ids = rng.normal(size=(5, 40)).astype(np.float32), np.asarray([7, 3, 20], np.int32)
     found = class_logits(logits, ids)
@@ -139,13 +140,13 @@ def test_from_logits_at_the_mask_to_predictions():
     ],
 )
 def test_prompts_that_are_none(template, words, error):
-    """Said where they are made."""
+    """Invalid prompts are refused when created."""
     with pytest.raises(ValueError, match=error):
         Prompt(template, words)
 
 
 def test_examples_that_do_not_fit():
-    """No second text, no room for the template."""
+    """A missing second text, and a length too small for the template."""
     tokenizer = small_tasks.tokenizer()
     with pytest.raises(ValueError, match="example 3: got no second text"):
         prompt_features(PROMPTS["rte"], [Example("3", "A dog.")], tokenizer)

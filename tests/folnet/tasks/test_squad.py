@@ -1,4 +1,4 @@
-"""SQuAD 2.0's files: published and prepared, damage, submissions, and the way from logits to the score."""
+"""SQuAD 2.0's published and prepared files, damage, submissions, and the path from logits to scores."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def root(tmp_path_factory):
 
 
 def test_questions(root):
-    """As they stand in the file: gold answers with their places, none where plausible ones are."""
+    """As in the file: gold answers with positions, none where only plausible answers exist."""
     for split in SQUAD.splits:
         questions = SQUAD.examples(root, split)
         assert [question.index for question in questions] == [f"q{i}" for i in range(9)]
@@ -32,7 +32,7 @@ def test_questions(root):
 
 
 def test_from_logits_to_the_score(root, tmp_path):
-    """Logits that say the labels give every answer and a perfect score; written answers can be read again."""
+    """Logits made from the labels give every answer and a perfect score; written answers can be read back."""
     questions = SQUAD.examples(root, "validation")
     features = SQUAD.features(questions, small_tasks.tokenizer())
     assert features.input_ids.shape == (9, 384)
@@ -56,7 +56,7 @@ def test_from_logits_to_the_score(root, tmp_path):
 
 
 def change(path, value):
-    """The file with one thing in it changed."""
+    """Returns the file with one item changed."""
     contents = small_tasks.squad()
     *way, last = path
     place = contents
@@ -91,7 +91,7 @@ HERE = "article 0 (Café), paragraph 0, question q1"
     ],
 )
 def test_damage_is_named(tmp_path, text, error):
-    """The file, and the question, or the line if it is no JSON at all."""
+    """The file and the question are named, or the line of invalid JSON."""
     path = small_tasks.write(tmp_path / "dev-v2.0.json", text)
     with pytest.raises(ValueError, match=re.escape(error)) as raised:
         SQUAD.examples(tmp_path, "validation")
@@ -99,7 +99,7 @@ def test_damage_is_named(tmp_path, text, error):
 
 
 def test_what_is_missing_and_what_is_no_prediction(tmp_path):
-    """With addresses."""
+    """The error gives the addresses."""
     with pytest.raises(
         ValueError, match=r"expected squad2's train: train-v2\.0\.json.*curl .*dev-v2\.0\.json; or tfds"
     ):
@@ -112,7 +112,7 @@ def test_what_is_missing_and_what_is_no_prediction(tmp_path):
 with tfds.core.registered.skip_registration():
 
     class Squad(tfds.core.GeneratorBasedBuilder):
-        """The features of TFDS's own `squad/v2.0`."""
+        """The features of TFDS's `squad/v2.0`."""
 
         BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="v2.0", version="3.0.0")]  # noqa: RUF012
         url_infos = {}  # noqa: RUF012 -- nothing is downloaded

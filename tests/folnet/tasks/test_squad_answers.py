@@ -1,4 +1,4 @@
-"""From logits to answers: against trying every span, thresholds, windows, and ties."""
+"""From logits to answers, compared with trying every span: thresholds, windows and ties."""
 
 import itertools
 
@@ -15,7 +15,7 @@ LENGTH = 20
 
 @pytest.fixture(scope="module")
 def features():
-    """Two questions about a paragraph of several windows, one about a short one."""
+    """Returns features of two questions about a paragraph of several windows and one about a short one."""
     context = " ".join(small_tasks.WORDS.split())
     asked = [Question("0", "Who?", context, ()), Question("1", "dog dog dog dog dog", context, ())]
     asked.append(Question("2", "Who?", "The dog sat.", ()))
@@ -23,7 +23,7 @@ def features():
 
 
 def spans(questions, features: SpanFeatures, starts, ends, longest):
-    """Every span that may be an answer, the definition: question, score, text."""
+    """Yields every possible answer by the definition: question, score, text."""
     best = features.best()
     for window, token in np.argwhere(best).tolist():
         number = int(features.question[window])
@@ -37,7 +37,7 @@ def spans(questions, features: SpanFeatures, starts, ends, longest):
 
 @pytest.mark.parametrize("longest", [1, 4, 30])
 def test_the_best_of_all_spans(features, longest):
-    """With as many starts and ends as tokens nothing is passed over; the odds are those of the definition."""
+    """With as many starts and ends as tokens, none is skipped; the odds follow the definition."""
     questions, windows = features
     rng = np.random.default_rng(longest)
     starts, ends = rng.normal(size=(2, *windows.input_ids.shape))
@@ -61,7 +61,7 @@ def test_the_best_of_all_spans(features, longest):
 
 
 def test_only_the_best_starts_and_ends_are_combined(features):
-    """With one of each: a span, or none if the end is before the start or too far from it."""
+    """With one of each there is one span, or none if the end is before the start or too far from it."""
     questions, windows = features
     start, end = np.zeros((2, *windows.input_ids.shape))
     row = int(np.flatnonzero(windows.question == 2)[0])
@@ -84,7 +84,7 @@ def test_only_the_best_starts_and_ends_are_combined(features):
 
 
 def test_no_answer_is_the_least_of_the_windows(features):
-    """One window that sees an answer is enough; no answer must be better by more than the threshold."""
+    """One window that contains an answer suffices; no answer must be better by more than the threshold."""
     questions, windows = features
     start, end = np.zeros((2, *windows.input_ids.shape))
     rows = np.flatnonzero(windows.question == 0)
@@ -96,7 +96,7 @@ def test_no_answer_is_the_least_of_the_windows(features):
 
 
 def test_a_span_that_begins_where_another_window_knows_more(features):
-    """Its start counts in one window only; its end may be of the part that the next window knows better."""
+    """A start counts in one window only; its end may have a better context in the next window."""
     questions, windows = features
     best = windows.best()
     row = int(np.flatnonzero(windows.question == 0)[0])
@@ -112,7 +112,7 @@ def test_a_span_that_begins_where_another_window_knows_more(features):
 
 
 def test_what_does_not_fit(features):
-    """Numbers, shapes, values, questions without a window."""
+    """Numbers, shapes, values, and questions without a window."""
     questions, windows = features
     zeros = np.zeros(windows.input_ids.shape)
     for name in ("best", "longest"):
@@ -129,7 +129,7 @@ def test_what_does_not_fit(features):
 
 
 def test_another_threshold():
-    """Chooses between the best span and nothing again."""
+    """It chooses again between the best span and no answer."""
     answer = Answer("0", "", 1.5, (Candidate("", 3.0), Candidate("dog", 1.5), Candidate("cat", 1.0)))
     assert [answer.at(threshold).text for threshold in (1.4, 1.5, 2.0)] == ["", "dog", "dog"]
     assert Answer("0", "", NO_SPAN, (Candidate("", 3.0),)).at(np.inf).text == ""

@@ -1,4 +1,4 @@
-"""Windows: every token is in one, every answer is found again, labels say where."""
+"""Windows contain every token, and labels locate every answer."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ def tokenizer():
 
 
 def questions(context, asked, golds):
-    """About one paragraph."""
+    """Returns questions about one paragraph."""
     return [Question(str(i), asked, context, (gold,) if gold else ()) for i, gold in enumerate(golds)]
 
 
 def piece_of(features: SpanFeatures, window: int, token: int) -> int:
-    """Which piece of the paragraph stands at a token."""
+    """Returns the index of the paragraph's piece at a token."""
     return token - int(features.column[window]) + int(features.first[window])
 
 
@@ -44,7 +44,7 @@ ANSWERS = [
 @pytest.mark.parametrize("text", ANSWERS)
 @pytest.mark.parametrize("around", ["", " ", "  "])
 def test_every_answer_is_found_again(tokenizer, text, around):
-    """Through accents, signs outside of ASCII, double spaces, capitals; spaces around it do not count."""
+    """With accents, non-ASCII characters, double spaces and capitals; outer spaces do not count."""
     context = small_tasks.CONTEXT.replace(text, around + text + around, 1)
     start = context.index(around + text + around)
     gold = Gold(around + text + around, start)
@@ -58,7 +58,7 @@ def test_every_answer_is_found_again(tokenizer, text, around):
 
 
 def test_answers_that_no_piece_begins_with(tokenizer):
-    """The pieces that have a part of it are taken whole; cleaned-away characters are in none."""
+    """All pieces that overlap the answer are included; removed characters are in none."""
     (pieces,) = tokenizer.pieces(["dog \u200b\x00 cat"])
     assert piece_span(pieces.offsets, Gold("o", 1)) == (0, 0)
     assert piece_span(pieces.offsets, Gold("og \u200b\x00 c", 1)) == (0, 1)
@@ -74,8 +74,9 @@ def test_answers_that_no_piece_begins_with(tokenizer):
     seed=st.integers(0, 9),
 )
 def test_windows_cover_everything(tokenizer, pieces, length, stride, asked, seed):
-    """Every piece is in a window and has its best in exactly one, the one with most context; windows are as
-    many as needed; the answer is labelled wherever it is whole and nowhere else.
+    """Every piece is in a window and answered in exactly one, with the most context.
+
+    There are as many windows as needed, and an answer is labelled exactly in those that contain all of it.
     """
     rng = np.random.default_rng(seed)
     words = rng.choice(small_tasks.WORDS.split(), pieces).tolist()
@@ -122,8 +123,9 @@ def test_windows_cover_everything(tokenizer, pieces, length, stride, asked, seed
 
 
 def assert_best_windows(features: SpanFeatures, number: int, pieces: int) -> None:
-    """Every piece has its best in one window: by the definition of BERT's, the lesser context of both sides
-    and a hundredth of the window, the first of equal ones.
+    """Checks BERT's definition of the best window.
+
+    It maximizes the smaller context plus a hundredth of the window's length; the first of equal windows wins.
     """
     best = features.best()
     rows = np.flatnonzero(features.question == number).tolist()
@@ -138,14 +140,14 @@ def assert_best_windows(features: SpanFeatures, number: int, pieces: int) -> Non
 
 
 def test_the_best_windows_of_long_paragraphs(tokenizer):
-    """At the paper's length the last window may be so short that its length decides."""
+    """At the paper's length the last window may be so short that the tie-break decides."""
     for pieces in (381, 500, 511, 640):
         items = questions(" ".join(["dog"] * pieces), "dog", [None])
         assert_best_windows(span_features(items, tokenizer, length=384), 0, pieces)
 
 
 def test_an_answer_across_two_windows(tokenizer):
-    """If no window has it whole all are labelled with [CLS]."""
+    """If no window contains all of it, all are labelled with [CLS]."""
     words = ["dog"] * 20
     gold = Gold(" ".join(words[2:14]), len("dog dog "))
     features = span_features(
@@ -157,7 +159,7 @@ def test_an_answer_across_two_windows(tokenizer):
 
 
 def test_paragraphs_are_cut_once(tokenizer):
-    """Questions about one share its offsets; the paper's numbers are the defaults."""
+    """Questions about one paragraph share its offsets; the defaults are the paper's numbers."""
     items = questions("The dog sat. " * 200, "Who? " * 100, [None, None])
     features = span_features(items, tokenizer, length=384)
     assert features.offsets[0] is features.offsets[1]
@@ -166,7 +168,7 @@ def test_paragraphs_are_cut_once(tokenizer):
 
 
 def test_what_does_not_fit(tokenizer):
-    """Numbers that are too small, by name."""
+    """Numbers that are too small are named."""
     for name in ("stride", "query_length"):
         with pytest.raises(ValueError, match=f"{name}: got 0, expected at least 1"):
             span_features([], tokenizer, length=384, **{name: 0})

@@ -1,4 +1,4 @@
-"""Exact match and F1 on the cases that the benchmark's definition turns on, and the best threshold."""
+"""Exact match and F1 on the difficult cases of the benchmark's definition, and the best threshold."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from folnet.tasks.squad_questions import Gold, Question
 
 
 def question(index, *golds):
-    """About nothing in particular."""
+    """Returns a question with some gold answers."""
     return Question(index, "?", " ".join(golds), tuple(Gold(text, 0) for text in golds))
 
 
@@ -56,7 +56,7 @@ def test_normalize(text, expected):
     ],
 )
 def test_one_answer(gold, prediction, exact, f1):
-    """By hand."""
+    """The expected values are computed by hand."""
     assert metrics.exact(gold, prediction) == exact
     assert metrics.f1(gold, prediction) == pytest.approx(f1)
     assert metrics.f1(prediction, gold) == pytest.approx(f1)
@@ -71,7 +71,7 @@ QUESTIONS = [
 
 
 def test_gold_answers():
-    """Of several the best counts; those of which nothing is left do not, and without any it is ""."""
+    """The best of several counts; those that normalize to nothing do not, and without any it is ""."""
     assert metrics.gold_texts(QUESTIONS[0]) == ["cat", "the red cat", "dog sat"]
     assert [metrics.gold_texts(q) for q in QUESTIONS[1:]] == [[""], ["cat"], [""]]
     predictions = {"several": "red cat", "none": "", "articles": "", "only articles": ""}
@@ -106,8 +106,10 @@ RECORDED = json.loads((Path(__file__).parent / "data" / "squad_script.json").rea
 
 
 def test_the_benchmarks_own_script():
-    """What evaluate-v2.0.py gave for 150 sets of gold answers and a prediction: articles within words, signs
-    in and outside of ASCII, spaces of all kinds, several golds and none.
+    """Results of evaluate-v2.0.py for 150 sets of gold answers and a prediction.
+
+    They have articles within words, ASCII and other punctuation, all kinds of spaces, several gold answers
+    and none.
     """
     assert len(RECORDED["answers"]) == 150
     for golds, prediction, exact, f1 in RECORDED["answers"]:
@@ -118,7 +120,7 @@ def test_the_benchmarks_own_script():
 
 @pytest.mark.parametrize("case", RECORDED["thresholds"])
 def test_the_best_threshold_of_the_benchmarks_own_script(case):
-    """Where odds are different probabilities; the script says 0 where never answering is best."""
+    """Where odds are distinct probabilities; the script returns 0 where never answering is best."""
     asked = [question(str(i), *golds) for i, golds in enumerate(case["golds"])]
     spans = {str(i): text for i, text in enumerate(case["predictions"])}
     odds = {str(i): number for i, number in enumerate(case["odds"])}
@@ -157,7 +159,7 @@ CASES = st.lists(
 @settings(max_examples=80, deadline=None)
 @given(CASES, st.sampled_from(["exact", "f1"]))
 def test_the_best_threshold_is_the_best(cases, metric):
-    """Against trying all of them, ties of odds among them; it gives what it promises, and is the least."""
+    """Compared with trying all of them, including tied odds; its score is as stated, and it is the least."""
     asked = [question(str(i), *([gold] if gold else [])) for i, (gold, _, _) in enumerate(cases)]
     spans = {str(i): span for i, (_, span, _) in enumerate(cases)}
     odds = {str(i): float(number) for i, (_, _, number) in enumerate(cases)}
@@ -177,7 +179,7 @@ def test_the_best_threshold_is_the_best(cases, metric):
 
 
 def test_the_best_threshold_by_hand():
-    """As the benchmark's script has it where odds are different probabilities."""
+    """Equal to the benchmark's script where odds are distinct probabilities."""
     asked = [question("0", "cat"), question("1"), question("2", "dog"), question("3")]
     spans = {"0": "cat", "1": "cat", "2": "dog", "3": "cat"}
     odds = {"0": 0.1, "1": 0.2, "2": 0.3, "3": 0.9}

@@ -1,4 +1,4 @@
-"""All tasks have one interface."""
+"""The interface that all tasks share."""
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from tests.folnet import small, small_tasks
 
 
 def test_names():
-    """Every task by its name, and what is asked for that is none."""
+    """Every task is found by its name, and other names are refused."""
     assert " ".join(tasks.TASKS) == "mnli qqp qnli sst2 cola stsb mrpc rte folio clutrr23 clutrr234 squad2"
     assert all(task.name == name for name, task in tasks.TASKS.items())
     assert tasks.open_task("rte") is tasks.TASKS["rte"]
@@ -21,7 +21,7 @@ def test_names():
 
 @pytest.mark.parametrize("task", tasks.TASKS.values(), ids=tasks.TASKS)
 def test_what_every_task_says(task):
-    """Length as in the paper, splits to train and choose on, how to get it; before anything else is done."""
+    """Lengths as in the paper, splits to train and validate on, and how to get the files."""
     assert task.max_length == {"squad2": 384, "folio": 512}.get(
         task.name, 256 if "clutrr" in task.name else 128
     )
@@ -36,7 +36,7 @@ def test_what_every_task_says(task):
 
 
 def test_what_glue_gives_is_what_the_losses_take(tmp_path):
-    """Labels of training are classes of the model or numbers; hidden ones are ignored."""
+    """Training labels are the model's classes or numbers; hidden labels are ignored."""
     small_tasks.glue(tmp_path)
     tokenizer = small_tasks.tokenizer()
     sequence_loss, cross_entropy = (
@@ -57,7 +57,7 @@ def test_what_glue_gives_is_what_the_losses_take(tmp_path):
 
 @pytest.mark.slow
 def test_from_files_through_models_to_scores(tmp_path):
-    """Features fit the heads and the heads' outputs fit the scores, for a class, a span and a masked word."""
+    """Features fit the heads, and their outputs fit the scores, for a class, a span and a masked word."""
     small_tasks.glue(tmp_path)
     small_tasks.write_squad(tmp_path)
     tokenizer = small_tasks.tokenizer()

@@ -1,4 +1,4 @@
-"""Prepared copies: where they are, which version, what cannot be read. The tasks' tests read whole ones."""
+"""Prepared copies: location, version and errors. The tests of tasks read complete ones."""
 
 import re
 
@@ -11,7 +11,7 @@ from folnet.tasks import tfds as task_tfds
 with tfds.core.registered.skip_registration():
 
     class Things(tfds.core.GeneratorBasedBuilder):
-        """Features of every kind, and a text that is none in one split."""
+        """Features of every kind, with a text that is not UTF-8 in one split."""
 
         VERSION = tfds.core.Version("1.0.0")
         url_infos = {}  # noqa: RUF012 -- nothing is downloaded
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 
 
 def test_records(folder):
-    """Python's own types, whatever is in what."""
+    """Values become Python's types, also when nested."""
     ((where, record),) = task_tfds.records(folder, "train")
     assert where == f"{folder}, train, record 0"
     assert record == {
@@ -56,7 +56,7 @@ def test_records(folder):
 
 
 def test_what_cannot_be_read(folder):
-    """By record, or by split."""
+    """The error names the record or the split."""
     with pytest.raises(ValueError, match=r"test, record 0: text: not UTF-8"):
         list(task_tfds.records(folder, "test"))
     have = re.escape(str(folder)) + r": (train, test|test, train)"
@@ -65,7 +65,7 @@ def test_what_cannot_be_read(folder):
 
 
 def test_the_newest_version_is_taken(tmp_path):
-    """By number, not by letter; TFDS's folder or the data set's; unfinished ones have no description."""
+    """Versions compare as numbers, in TFDS's folder or the data set's; unfinished ones are ignored."""
     for version, done in (("2.9.0", True), ("2.10.0", True), ("3.0.0", False)):
         path = tmp_path / "glue" / "rte" / version
         path.mkdir(parents=True)
