@@ -310,7 +310,6 @@ def test_a_cell_of_llrnn_fits():
         (LSTM(4, 0), (INPUTS,), "num_layers: got 0, expected at least 1"),
         (LSTM(4, unroll=0), (INPUTS,), "unroll: got 0, expected at least 1"),
         (RecurrentEncoder(CELLS["full"], hidden=0), (INPUTS,), "hidden: got 0, expected at least 1"),
-        (RecurrentEncoder(CELLS["full"], norm=""), (INPUTS,), "norm: got '', expected one of 'pre', 'post'"),
         (RecurrentEncoder(FullMatrixCell(0)), (INPUTS,), "features: got 0, expected at least 1"),
         (
             RecurrentEncoder(FullMatrixCell(2, 0.5)),
@@ -345,6 +344,12 @@ def test_a_cell_of_llrnn_fits():
 def test_refusals(model, arguments, message):
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(model.init, jax.random.key(0), *arguments)
+
+
+def test_an_unknown_norm_is_refused():
+    model = RecurrentEncoder(CELLS["full"]).copy(norm="mid")
+    with pytest.raises(ValueError, match="norm: got 'mid', expected one of 'pre', 'post'"):
+        jax.eval_shape(model.init, jax.random.key(0), INPUTS)
 
 
 def test_an_lstm_without_features_is_refused():
