@@ -1,12 +1,12 @@
 """Baselines that several claims share.
 
 An encoder takes embedded inputs [B, N, D] and returns states [B, N, D]; a mask [B, N] is False at padding.
-Embeddings and read-outs are left to the task. Widths are chosen by `matched`, so that models that are compared
-have the same number of parameters.
+Embeddings and read-outs are left to the task. `matched` finds the width that gives a model a number of
+parameters.
 
 | model | inputs | source |
 |---|---|---|
-| `Transformer` | sets; sequences with `positions` or `causal` | Vaswani et al. 2017, Xiong et al. 2020, Su et al. 2021 |
+| `Transformer` | sets; sequences with `positions` or `causal` | Vaswani et al. 2017, Su et al. 2021 |
 | `LoopedTransformer` | as above; more loops at test time | Yang et al. 2024, Giannou et al. 2023 |
 | `RelationAwareTransformer` | graphs: nodes, and a relation per pair [B, N, N] | Shaw et al. 2018 |
 | `EdgeTransformer` | graphs: edges [B, N, N, D], as from `EdgeEmbedding` | Bergen et al. 2021 |
@@ -17,8 +17,8 @@ have the same number of parameters.
 | `RecurrentEncoder(DeltaProductCell(..), hidden=..)` | sequences | Siems et al. 2025 |
 | `RecurrentEncoder(ContentNTMCell(..))` | sequences | Graves et al. 2014 |
 
-The cells are `flax.linen.RNNCellBase`s and work in `flax.linen.RNN` as well; `RecurrentEncoder` takes any such
-cell, those of `llrnn` too.
+The cells are `flax.linen.RNNCellBase`s and also work in `flax.linen.RNN`; `RecurrentEncoder` takes any such
+cell, including those of `llrnn`.
 """
 
 from experiments.baselines.edge_transformer import EdgeEmbedding, EdgeTransformer

@@ -1,6 +1,7 @@
 """Widths at which two models have the same number of parameters."""
 
 import bisect
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,13 +40,17 @@ def matched(
     """
     if not candidates:
         raise ValueError("candidates: got none, expected at least one width")
-    above = bisect.bisect_left(candidates, target, key=lambda width: count(make(width), *inputs))
+
+    @functools.cache
+    def size(width: int) -> int:
+        return count(make(width), *inputs)
+
+    above = bisect.bisect_left(candidates, target, key=size)
     near = [candidates[i] for i in (above - 1, above) if 0 <= i < len(candidates)]
-    counts = {width: count(make(width), *inputs) for width in near}
-    best = min(near, key=lambda width: abs(counts[width] - target))
-    if abs(counts[best] - target) > tolerance * target:
+    best = min(near, key=lambda width: abs(size(width) - target))
+    if abs(size(best) - target) > tolerance * target:
         raise ValueError(
             f"target: got {target} parameters, expected a number within {tolerance:.1%} of a candidate's; "
-            f"the nearest is {counts[best]} at width {best}"
+            f"the nearest is {size(best)} at width {best}"
         )
     return best

@@ -3,7 +3,7 @@
 Axis letters: B batch, N positions, D features, F features of the cell's output.
 """
 
-from typing import cast, get_args
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -129,7 +129,7 @@ class RecurrentEncoder(nn.Module):
             return stack(inputs, mask)
         states = inputs
         for i in range(self.num_layers):
-            cell = cast(nn.RNNCellBase, self.cell.copy(name=f"cell_{i}"))
+            cell = self.cell.copy(name=f"cell_{i}")
             states = run_cell(cell, states, mask, self.unroll)
         return nn.Dense(inputs.shape[-1], name="output", **types)(states)
 

@@ -5,6 +5,7 @@ Axis letters: B batch, N nodes, R relations, D features, F output features of a 
 
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float, Int
 
@@ -68,7 +69,7 @@ class RelationalConvolution(nn.Module):
         count = num_relations if self.num_bases is None else self.num_bases
         init = nn.initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=(0,))
         weights = self.param("bases", init, (count, states.shape[-1], self.features), self.param_dtype)
-        states, edges, weights = nn.dtypes.promote_dtype(states, edges, weights, dtype=self.dtype)
+        states, edges, weights = promote_dtype(states, edges, weights, dtype=self.dtype)
         if self.num_bases is not None:
             # A row has length 1 on average, so that W_r starts at the scale of the bases.
             init, shape = nn.initializers.normal(count**-0.5), (num_relations, count)

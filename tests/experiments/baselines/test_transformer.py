@@ -174,7 +174,7 @@ def test_half_precision():
 )
 def test_refusals(fields, arguments, message):
     arguments = tuple(map(jnp.asarray, arguments))
-    model = Transformer(**{"num_layers": 1, "num_heads": H, "hidden": 4, **fields})
+    model = Transformer(num_layers=1, num_heads=H, hidden=4).copy(**fields)
     with pytest.raises(ValueError, match=message):
         model.init(jax.random.key(0), *arguments)
 
