@@ -32,8 +32,9 @@ test: setup  ## the tests (about 15 minutes on two cores)
 test-slow: setup  ## the tests that take more than a minute each
 	@$(call timed,the slow tests,$(PYTHON) -m pytest -m slow)
 
+# At most three cases of each parametrized test, spread evenly: all of them would take several minutes more.
 typed: setup  ## the tests of kernels and papers again, with the annotations of every call checked
-	@$(call timed,annotations checked at run time,$(PYTHON) -m pytest -n 2 -p tests.typed -m 'not slow' \
+	@$(call timed,annotations checked at run time,$(PYTHON) -m pytest -n 2 -p tests.typed --cases=3 -m 'not slow' \
 	  tests/kernels tests/simplicial tests/tp_transformer tests/folnet tests/llrnn)
 
 lint: setup  ## style (ruff) and types (pyrefly)
