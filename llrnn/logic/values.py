@@ -257,7 +257,7 @@ def matrix(function: Callable[[Value], Value], dimension: int) -> Float[Array, "
     return jax.vmap(function, out_axes=-1)(basis(dimension))
 
 
-def _from_matrix(entries: Array, a: Type, b: Type) -> LinearMap:
+def _from_matrix(entries: Float[Array | np.ndarray, "m n"], a: Type, b: Type) -> LinearMap:
     return LinearMap(a, b, lambda x: unflatten(entries @ flatten(x, a), b))
 
 

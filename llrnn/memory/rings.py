@@ -199,9 +199,9 @@ def write(
     memory: Float[Array, "*B V N"],
     address: Float[Array, "*B N"],
     add: Float[Array, "*B V"],
-    erase: Float[Array, "*B V"] | None = None,
+    erase: Float[Array, "*B #V"] | None = None,
 ) -> Float[Array, "*B V N"]:
-    """Computes M + w (x) add, or M - M * (w (x) erase) + w (x) add.
+    """Computes M + w (x) add, or M - M * (w (x) erase) + w (x) add; `erase` may be one number per memory.
 
     The address gates the erasure, as in Graves et al., equations 3-4, and in the authors' experiments; the
     later draft's (1 - e) o M would erase every location at every step.

@@ -131,7 +131,7 @@ def test_collected_twice_it_changes_nothing(folder, collected, tmp_path):
 
 
 BAD = {
-    "got machine and versions ('cpu', 'Another'": ("kernels_a", {**WHERE, "chip": "Another", "rows": []}),
+    "got machine and versions ('gpu', 'Another'": ("kernels_a", {**WHERE, "chip": "Another", "rows": []}),
     "got machine and versions": ("training_llrnn", {**THERE, "versions": {"jax": "0.11"}, "rows": []}),
     "json: Expecting": ("checks_a", '{"rows": ['),
     "got list, expected an object": ("training_folnet_pretrain", "[]"),
