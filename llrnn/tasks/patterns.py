@@ -131,7 +131,7 @@ class PatternTask(TapeTask):
         return emitted(self.pattern, length)
 
     def _draw(self, key: PRNGKeyArray, batch_size: int, length: Length, max_length: int, size: int) -> Drawn:
-        content = jax.random.randint(key, (batch_size, max_length), 0, NUM_CONTENTS)
+        content = jax.random.randint(key, (batch_size, max_length), 0, NUM_CONTENTS, dtype=jnp.int32)
         positions, count = _walk(jnp.array(self.pattern), len(self.pattern), length, size)
         return content, content[:, positions], jnp.broadcast_to(count, (batch_size,))
 
@@ -165,9 +165,9 @@ class MultiplePatternTask(TapeTask):
 
     def _draw(self, key: PRNGKeyArray, batch_size: int, length: Length, max_length: int, size: int) -> Drawn:
         content_key, divider_key = jax.random.split(key)
-        content = jax.random.randint(content_key, (batch_size, max_length), 0, NUM_CONTENTS)
+        content = jax.random.randint(content_key, (batch_size, max_length), 0, NUM_CONTENTS, dtype=jnp.int32)
         if self.force_divider:
-            forced = jax.random.randint(divider_key, (batch_size,), 0, length)
+            forced = jax.random.randint(divider_key, (batch_size,), 0, length, dtype=jnp.int32)
             content = jnp.where(jnp.arange(max_length)[None] == forced[:, None], DIVIDER, content)
         answer, count = jax.vmap(functools.partial(self._answer, length=length, size=size))(content)
         return content, answer, count
@@ -240,7 +240,7 @@ class VariablePatternTask(TapeTask):
     def _draw(self, key: PRNGKeyArray, batch_size: int, length: Length, max_length: int, size: int) -> Drawn:
         pattern_key, content_key = jax.random.split(key)
         pattern, period = self._draw_patterns(pattern_key, batch_size)
-        content = jax.random.randint(content_key, (batch_size, max_length), 0, NUM_CONTENTS)
+        content = jax.random.randint(content_key, (batch_size, max_length), 0, NUM_CONTENTS, dtype=jnp.int32)
         index = jnp.arange(max_length)[None]
         written = jnp.pad(pattern % NUM_CONTENTS, ((0, 0), (0, max_length - self.max_pattern)))
         content = jnp.where(index < period[:, None], written, content)
@@ -273,7 +273,7 @@ class ListedPatternTask(VariablePatternTask):
 
     def _draw_patterns(self, key: PRNGKeyArray, batch_size: int) -> DrawnPatterns:
         padded = jnp.array([p + (0,) * (self.max_pattern - len(p)) for p in self.patterns])
-        choice = jax.random.randint(key, (batch_size,), 0, len(self.patterns))
+        choice = jax.random.randint(key, (batch_size,), 0, len(self.patterns), dtype=jnp.int32)
         return padded[choice], jnp.array([len(p) for p in self.patterns])[choice]
 
 
@@ -311,14 +311,14 @@ class RandomPatternTask(VariablePatternTask):
 
     def _draw_patterns(self, key: PRNGKeyArray, batch_size: int) -> DrawnPatterns:
         period_key, key = jax.random.split(key)
-        period = jax.random.randint(period_key, (batch_size,), 1, self.max_pattern + 1)
+        period = jax.random.randint(period_key, (batch_size,), 1, self.max_pattern + 1, dtype=jnp.int32)
         used = jnp.arange(self.max_pattern)[None] < period[:, None]
         low, high = self.step_range
 
         def redraw(carry):
             key, pattern = carry
             key, draw_key = jax.random.split(key)
-            steps = jax.random.randint(draw_key, pattern.shape, low, high + 1)
+            steps = jax.random.randint(draw_key, pattern.shape, low, high + 1, dtype=jnp.int32)
             keep = jnp.sum(pattern, axis=1, keepdims=True) > 0
             return key, jnp.where(keep, pattern, jnp.where(used, steps, 0))
 
