@@ -1,5 +1,6 @@
 """Tests of the claims of this repository: declarations, lines, pages, and the program over all rooms."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments import claims as program
+from experiments.folnet_pretrain.parts import TRANSFORMER
 from experiments.runtime import claim_tables, claiming, claims
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +20,15 @@ DECLARED = program.comparisons()
 def test_every_declared_comparison_is_fair(name):
     """It passes the checks of the runner."""
     DECLARED[name][0].check()
+
+
+def test_declared_baselines_are_the_matched_ones():
+    """The declarations state sizes that matching computes, since an import must not trace models."""
+    ours, baseline = (model.config for model in DECLARED["folnet.pretraining"][0].models)
+    assert dataclasses.replace(ours, baseline=TRANSFORMER).for_baseline() == baseline
+    ours, baseline = (model.config for model in DECLARED["mathematics.quick"][0].models)
+    matched = dataclasses.replace(ours.model, name="transformer").matched(ours.model.parameters())
+    assert baseline == dataclasses.replace(ours, model=matched)
 
 
 def test_ids_are_unique():
