@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,11 +25,11 @@ def test_every_declared_comparison_is_fair(name):
 
 def test_declared_baselines_are_the_matched_ones():
     """The declarations state sizes that matching computes, since an import must not trace models."""
-    ours, baseline = (model.config for model in DECLARED["folnet.pretraining"][0].models)
-    assert dataclasses.replace(ours, baseline=TRANSFORMER).for_baseline() == baseline
-    ours, baseline = (model.config for model in DECLARED["mathematics.quick"][0].models)
-    matched = dataclasses.replace(ours.model, name="transformer").matched(ours.model.parameters())
-    assert baseline == dataclasses.replace(ours, model=matched)
+    one: tuple[Any, ...] = tuple(model.config for model in DECLARED["folnet.pretraining"][0].models)
+    assert dataclasses.replace(one[0], baseline=TRANSFORMER).for_baseline() == one[1]
+    two: tuple[Any, ...] = tuple(model.config for model in DECLARED["mathematics.quick"][0].models)
+    matched = dataclasses.replace(two[0].model, name="transformer").matched(two[0].model.parameters())
+    assert two[1] == dataclasses.replace(two[0], model=matched)
 
 
 def test_ids_are_unique():
