@@ -28,7 +28,14 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 _FOLNET = dataclasses.replace(get_config("quick").resolved(), schedule_steps=STEPS)
-_TRANSFORMER = _FOLNET.for_baseline()
+# As `_FOLNET.for_baseline()`, which traces models and so initializes the backend: an import must not.
+_TRANSFORMER = dataclasses.replace(
+    _FOLNET,
+    model=_FOLNET.model.as_transformer(intermediate_size=389),
+    baseline=NONE,
+    baseline_lr=0.0,
+    lr=_FOLNET.baseline_lr,
+)
 _LONGER = equal_time(STEPS, FOLNET_SECONDS, TRANSFORMER_SECONDS, multiple_of=50)
 
 QUICK = Comparison(

@@ -1,13 +1,16 @@
 """Tests of the claims of this repository: declarations, lines, pages, and the program over all rooms."""
 
+import dataclasses
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments import claims as program
+from experiments.folnet_pretrain.parts import TRANSFORMER
 from experiments.runtime import claim_tables, claiming, claims
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +21,15 @@ DECLARED = program.comparisons()
 def test_every_declared_comparison_is_fair(name):
     """It passes the checks of the runner."""
     DECLARED[name][0].check()
+
+
+def test_declared_baselines_are_the_matched_ones():
+    """The declarations state sizes that matching computes, since an import must not trace models."""
+    one: tuple[Any, ...] = tuple(model.config for model in DECLARED["folnet.pretraining"][0].models)
+    assert dataclasses.replace(one[0], baseline=TRANSFORMER).for_baseline() == one[1]
+    two: tuple[Any, ...] = tuple(model.config for model in DECLARED["mathematics.quick"][0].models)
+    matched = dataclasses.replace(two[0].model, name="transformer").matched(two[0].model.parameters())
+    assert two[1] == dataclasses.replace(two[0], model=matched)
 
 
 def test_ids_are_unique():
