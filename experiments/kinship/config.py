@@ -253,8 +253,8 @@ def quick() -> Config:
 def ablation() -> Config:
     """`quick` for 150 seconds per model and with more test problems; results/kinship has three seeds.
 
-    `python -m benchmarks.learning --only=kinship` runs it model by model and seed by seed. A run takes about
-    three minutes on two CPU cores, including compilation and evaluation.
+    A run takes about three minutes on two CPU cores, including compilation and evaluation. The comparison
+    `kinship.operators` of `experiments.claims` has its sizes, with fixed numbers of steps.
     """
     config = quick()
     data = dataclasses.replace(config.data, test_problems=500)
@@ -265,9 +265,7 @@ def accelerator() -> Config:
     """All four families for ten minutes each on one accelerator, trained on chains of 2 and 3 facts.
 
     We have not run it. For five seeds, use
-    `for seed in 0 1 2 3 4; do ... --config.seed=$seed --workdir=runs/kinship-$seed; done`, or
-    `python -m benchmarks.learning --only=kinship --presets=accelerator --seeds=5
-    --variants=jmc.atp,j.at,relation_aware,bert,t5`. The metric, chosen before any run, is the mean accuracy
+    `for seed in 0 1 2 3 4; do ... --config.seed=$seed --workdir=runs/kinship-$seed; done`. The metric, chosen before any run, is the mean accuracy
     over k = 4 to 10 at the last step. BERT and T5 cannot take relations between pairs, so they read the graph
     as tokens.
     """

@@ -11,7 +11,7 @@ from experiments.kinship.config import Config
 from experiments.kinship.train import main
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "kinship" / "learning.jsonl"
-"""The published record, written by `benchmarks.learning`."""
+"""The published record, of runs from before `experiments.claims`."""
 
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:

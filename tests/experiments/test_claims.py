@@ -197,5 +197,6 @@ import runpy
     lines = claims.read(tmp_path / "results")
     assert [line["id"] for line in lines] == ["llrnn.copy.at20", "llrnn.copy.at40"]
     assert (tmp_path / "results" / "llrnn" / "copy.png").stat().st_size > 5000
-    kinds = [json.loads(text)["kind"] for text in (tmp_path / "results/claims/llrnn.copy.jsonl").open()]
+    record = (tmp_path / "results" / "claims" / "llrnn.copy.jsonl").read_text()
+    kinds = [json.loads(text)["kind"] for text in record.splitlines()]
     assert kinds == ["declaration"] + ["reported"] * 6

@@ -241,3 +241,16 @@ def test_train_lengths_are_the_authors():
 def test_refuses_what_is_no_task(name, options, message):
     with pytest.raises(ValueError, match=message):
         tasks.make(name, **options)
+
+
+@pytest.mark.parametrize("name", ["copy", *VARIABLE])
+def test_drawing_does_not_depend_on_64_bits(name):
+    """The same key gives the same tokens with 64-bit JAX, of the same type."""
+    task = tasks.make(name)
+    drawn = []
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            batch = task.sample(jax.random.key(0), 3, 6, max_length=8)
+            drawn.append((batch.tokens.dtype, np.asarray(batch.tokens)))
+    assert drawn[0][0] == drawn[1][0]
+    np.testing.assert_array_equal(drawn[0][1], drawn[1][1])
