@@ -265,9 +265,9 @@ def accelerator() -> Config:
     """All four families for ten minutes each on one accelerator, trained on chains of 2 and 3 facts.
 
     We have not run it. For five seeds, use
-    `for seed in 0 1 2 3 4; do ... --config.seed=$seed --workdir=runs/kinship-$seed; done`. The metric, chosen before any run, is the mean accuracy
-    over k = 4 to 10 at the last step. BERT and T5 cannot take relations between pairs, so they read the graph
-    as tokens.
+    `for seed in 0 1 2 3 4; do ... --config.seed=$seed --workdir=runs/kinship-$seed; done`. The metric, chosen
+    before any run, is the mean accuracy over k = 4 to 10 at the last step. BERT and T5 cannot take relations
+    between pairs, so they read the graph as tokens.
     """
     return Config(
         baselines=("j.at", parts.RELATION_AWARE, parts.BERT, parts.T5),
