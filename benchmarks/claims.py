@@ -258,17 +258,34 @@ def export(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def scaling(record: Record) -> Iterator[dict[str, Any]]:
-    """Yields the lines of what a step costs besides its work on several devices."""
+    """Yields the lines of what a step costs besides its work, and of the efficiency of real steps."""
+    alone = {
+        (row["case"], row["parallel"]): row["step_seconds"] for row in record["rows"] if row["devices"] == 1
+    }
     for row in record["rows"]:
+        parallel, devices = row["parallel"], row["devices"]
+        where = f"on {devices} fake CPU devices"
         if row["case"] == "nothing":
+            overhead = row["overhead_seconds"]
             yield line(
                 record,
-                f"scaling.{row['parallel']}.devices_{row['devices']}",
-                f"{row['parallel']} on {row['devices']} fake CPU devices costs at most 2 ms per step",
-                "seconds per step of an empty step",
-                row["overhead_seconds"],
-                target=record["target_overhead_seconds"],
+                f"scaling.{parallel}.devices_{devices}",
+                f"{parallel}: at most 2 ms per step besides its work {where}",
+                "milliseconds per step of a model with almost no computation",
+                {
+                    key: [1e3 * block for block in value] if key == "blocks" else 1e3 * value
+                    for key, value in overhead.items()
+                },
+                target=1e3 * record["target_overhead_seconds"],
                 higher_is_better=False,
+            )
+        elif devices > 1:
+            yield line(
+                record,
+                f"scaling.{row['case']}.{parallel}.devices_{devices}",
+                f"{parallel}: a step of {row['case']} {where} of the same two cores",
+                "step time on one device, times the devices, over the step time on all of them",
+                [devices * alone[row["case"], parallel] / row["step_seconds"]],
             )
 
 

@@ -42,6 +42,8 @@ def spread(entry: Mapping[str, Any], level: float) -> str:
 
 def _blocks(entry: Mapping[str, Any]) -> str:
     values = sorted(entry["per_seed"])
+    if len(values) == 1:
+        return number(values[0])
     middle = len(values) // 2
     median = values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
     return f"{number(median)} ({number(values[0])} to {number(values[-1])})"

@@ -74,7 +74,7 @@ def test_rows_in_the_order_of_patterns():
     [
         ("holds", ["no hypothesis", "**no**", "yes"]),
         ("mean", ["0.625 (-0.963 to 2.21)", "1", "0.001"]),
-        ("blocks", ["0.625 (0.5 to 0.75)", "1 (1 to 1)", "0.001 (0.001 to 0.001)"]),
+        ("blocks", ["0.625 (0.5 to 0.75)", "1", "0.001"]),
         ("baseline_means", ["other0: 0.25", "", ""]),
         ("parameters", ["1,234; 99", "1,234", "1,234"]),
         ("steps", ["5 to 7"] * 3),
@@ -109,9 +109,9 @@ def test_claims_that_differ_in_a_part_share_a_row():
     assert rows(claim_tables.table(lines, ["s.*"], columns)) == [
         ["", "@forward", "with gradients", "@forward.other.big"],
         ["---"] * 4,
-        ["s.one.forward.other is good", "3 (2 to 4)", "1 (1 to 1)", "-"],
-        ["s.two.forward.other is good", "5 (5 to 5)", "-", "-"],
-        ["s.two.forward.other.big is good", "-", "-", "6 (6 to 6)"],
+        ["s.one.forward.other is good", "3 (2 to 4)", "1", "-"],
+        ["s.two.forward.other is good", "5", "-", "-"],
+        ["s.two.forward.other.big is good", "-", "-", "6"],
     ]
 
 
