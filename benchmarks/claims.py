@@ -123,13 +123,13 @@ def kernels(record: Record) -> Iterator[dict[str, Any]]:
             found = faster(
                 record,
                 name,
-                f"{row['operation']}, {row['case']}",
+                f"{row['operation']}, {row['case']} ({direction})",
                 other,
                 speedup,
                 seconds=ours["blocks"],
                 other_seconds=paths[other]["blocks"],
             )
-            found["claim"] += f", {direction}, with {memory[0]:.0f} instead of {memory[1]:.0f} MB"
+            found["claim"] += f", with {memory[0]:.0f} instead of {memory[1]:.0f} MB"
             yield found
 
 

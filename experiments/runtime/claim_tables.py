@@ -26,7 +26,10 @@ def number(value: float) -> str:
     """Returns a number as tables show it: three digits that count, and whole numbers with commas."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    text = f"{value:.3g}"
+    return text if float(text) != round(value) else f"{value:.5g}"  # .99996 is not 1
 
 
 def spread(entry: Mapping[str, Any], level: float) -> str:
