@@ -1,7 +1,8 @@
 """Sequence tasks: the authors' own, group tasks, and the usual length-generalisation tasks.
 
 `make(name)` returns a task, `task.sample(key, batch_size, length)` a batch, `task.encode(batch.tokens)` the
-inputs of a network, and `error_per_symbol(logits, batch)` counts its errors. `NAMES` lists the tasks.
+inputs of a network, and `error_per_symbol(logits, batch)` counts its errors. `NAMES` lists the tasks. To add
+one, subclass `Task` in `groups`, `patterns`, `chomsky` or a module of your own and list it in the module's `TASKS`.
 """
 
 import dataclasses
