@@ -2,7 +2,7 @@
 
 `make(name)` returns a task, `task.sample(key, batch_size, length)` a batch, `task.encode(batch.tokens)` the
 inputs of a network, and `error_per_symbol(logits, batch)` counts its errors. `NAMES` lists the tasks. To add
-one, subclass `Task` in `groups`, `patterns`, `chomsky` or a module of your own and list it in the module's `TASKS`.
+one, subclass `Task` in `groups`, `patterns`, `chomsky` or a new module and list it in the module's `TASKS`.
 """
 
 import dataclasses
