@@ -165,7 +165,7 @@ def test_damaged_directories(prepared):
     values = json.loads((prepared / MANIFEST).read_text(encoding="utf-8"))
     for text, message in (
         ("{", "not JSON"),
-        (json.dumps({**values, "extra": 1}), "expected the fields documents, "),
+        (json.dumps({**values, "extra": 1}), "got other fields, expected documents, "),
         ("[]", "expected the fields"),
         (json.dumps({**values, "length": "16"}), r"damaged \(TypeError\(\"length is '16'"),
         (json.dumps({**values, "splits": {"train": [], "held_out": [{}]}}), "damaged \\(KeyError"),
