@@ -79,7 +79,7 @@ def test_steps_follow_from_examples():
         ({"task": "squad2", "length": 194}, "length=194 must be at least query_length"),
         ({"stride": 3}, "stride=3 is for task=squad2"),
         ({"model.hidden_size": 8}, "model.hidden_size=8 is for a model from scratch"),
-        ({"checkpoint": "", "model.operators": "a.j"}, "model.operators is 'a.j'"),
+        ({"checkpoint": "", "model.operators": "a.j"}, "model.operators: got 'a.j'"),
         ({"checkpoint": "", "model.absolute_position": True, "length": 600}, "length=600 must be at most"),
         ({"keep_checkpoints": 1}, "keep_checkpoints=1 must be at least 2"),
         ({"lr": "x"}, "lr='x' must be of type float"),

@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_one_line(checkpoint, tmp_path):
         assert "\n" not in line
         return line
 
-    assert "expected the settings of a FOLNet, but it is not there" in told()
+    assert "got no such file, expected the settings of a FOLNet" in told()
     target.write_text(settings)
     assert "model.safetensors should have the parameters of a model, but there is none" in told()
     (tmp_path / pretrained.WEIGHTS_FILE).write_bytes(b"not one")

@@ -70,7 +70,7 @@ def test_the_papers_models_can_be_traced(preset, count):
             lambda source: with_data(source, directory="none/here"),
             r"python -m experiments\.folnet_pretrain\.data .*--out=none/here",
         ),
-        (lambda source: with_data(source.with_name("other.txt")), "nothing is there"),
+        (lambda source: with_data(source.with_name("other.txt")), "which does not exist"),
         (lambda source: with_data(source, new_vocabulary=20), "vocab_size: got 20, expected at least"),
         (lambda source: with_model(source, vocab_size=40), "model.vocab_size=40 must be at least the"),
     ],
