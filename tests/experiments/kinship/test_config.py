@@ -51,7 +51,7 @@ def test_the_presets_of_an_accelerator_are_valid(preset):
         (small(match="j.a", model="jmc.atp"), "match gives"),
         (small(match="j.", model="bert"), "model='bert': config: got"),
         (with_data(train_lengths=(1, 2)), "data.train_lengths=(1, 2), with the rest of data: lengths: got 1"),
-        (with_data(test_lengths=(3, 11)), "data.test_lengths=(3, 11), with the rest of data: lengths: got 11"),
+        (with_data(test_lengths=(3, 11)), "data.test_lengths=(3, 11), with the rest of data: lengths: got"),
         (with_data(train_lengths=(3, 2)), "data.train_lengths=(3, 2) must be some lengths, growing"),
         (with_data(train_lengths=()), "data.train_lengths=() must be some lengths, growing"),
         (with_data(form="speech"), "data.form='speech' is not one of graph, text"),

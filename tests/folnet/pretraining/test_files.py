@@ -166,8 +166,8 @@ def test_damaged_directories(prepared):
     for text, message in (
         ("{", "not JSON"),
         (json.dumps({**values, "extra": 1}), "got other fields, expected documents, "),
-        ("[]", "expected the fields"),
-        (json.dumps({**values, "length": "16"}), r"damaged \(TypeError\(\"length is '16'"),
+        ("[]", "got other fields"),
+        (json.dumps({**values, "length": "16"}), r"damaged \(TypeError\(\"length: got '16'"),
         (json.dumps({**values, "splits": {"train": [], "held_out": [{}]}}), "damaged \\(KeyError"),
     ):
         (prepared / MANIFEST).write_text(text, encoding="utf-8")
