@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_one_line(checkpoint, tmp_path):
     assert "does not fit its config.json: folnet.embeddings" in line
     assert line.endswith(" more")
     target.write_text(settings.replace('"model_type": "folnet"', '"model_type": "bert"'))
-    assert "model_type is 'bert'" in told()
+    assert "got model_type 'bert'" in told()
     target.write_text(settings)
     assert "model.dtype is 'int8'" in told(dtype="int8")
     target.write_text(settings.replace('"absolute_position": false', '"absolute_position": true'))
