@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_one_line(checkpoint, tmp_path):
     target.write_text(settings.replace('"model_type": "folnet"', '"model_type": "bert"'))
     assert "got model_type 'bert'" in told()
     target.write_text(settings)
-    assert "model.dtype is 'int8'" in told(dtype="int8")
+    assert "model.dtype: got 'int8'" in told(dtype="int8")
     target.write_text(settings.replace('"absolute_position": false', '"absolute_position": true'))
     config = small(tmp_path, length=17)
     assert "length=17 must be at most the checkpoint's 16 absolute positions" in model.misfits(config)[0]

@@ -203,14 +203,14 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"fine\n\nnot \xff fine\n")
     (tmp_path / "vocab.txt").write_text("[PAD]\na\n", encoding="utf-8")
     for flags, message in (
-        (("--source=nowhere", "--new_vocabulary=50"), "nowhere: nothing is there"),
+        (("--source=nowhere", "--new_vocabulary=50"), "nowhere, which does not exist"),
         ((f"--source={tmp_path / 'bad.txt'}",), "vocabulary must be a file, or new_vocabulary a number"),
         (
             ("--source=python", f"--vocabulary={tmp_path / 'vocab.txt'}"),
             "[UNK], [CLS], [SEP], [MASK] are missing",
         ),
         ((f"--source={tmp_path / 'bad.txt'}", "--new_vocabulary=50"), "bad.txt, line 3: not UTF-8"),
-        (("--source=python", "--new_vocabulary=500", "--length=2"), "length must be in 5"),
+        (("--source=python", "--new_vocabulary=500", "--length=2"), "length: got 2, expected 5"),
     ):
         result = run(f"--out={tmp_path / 'out'}", "--processes=1", "--quiet", *flags)
         assert result.returncode == 2

@@ -92,7 +92,7 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
     ]  # fmt: skip
     for flags, told in (
         ([], "the text: data.directory=data/16gb holds no prepared text. Make it: python -m"),
-        (["--config.model.operators=jx.a"], "'x' is no operator"),
+        (["--config.model.operators=jx.a"], "'x' is not an operator"),
         (["--config.model.width=3"], "config has no field model.width"),
     ):
         done = subprocess.run(

@@ -146,7 +146,7 @@ def test_mistakes_are_told_in_one_line_before_anything_is_written(tmp_path):
     command += ["--config=quick", "--config.model=jq.at"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("error: model='jq.at': operators is 'jq.at'")
+    assert done.stderr.strip().splitlines()[-1].startswith("error: model='jq.at': operators: got 'jq.at'")
     assert not (tmp_path / "run").exists()
 
 
