@@ -32,8 +32,9 @@ test: setup  ## the tests (about 15 minutes on two cores)
 test-slow: setup  ## the tests that take more than a minute each
 	@$(call timed,the slow tests,$(PYTHON) -m pytest -m slow)
 
+# At most three cases of each parametrized test, spread evenly: all of them would take several minutes more.
 typed: setup  ## the tests of kernels and papers again, with the annotations of every call checked
-	@$(call timed,annotations checked at run time,$(PYTHON) -m pytest -n 2 -p tests.typed -m 'not slow' \
+	@$(call timed,annotations checked at run time,$(PYTHON) -m pytest -n 2 -p tests.typed --cases=3 -m 'not slow' \
 	  tests/kernels tests/simplicial tests/tp_transformer tests/folnet tests/llrnn)
 
 lint: setup  ## style (ruff) and types (pyrefly)
@@ -49,11 +50,11 @@ bench: setup  ## side-by-side measurements of speed on this machine, into result
 	  $(PYTHON) -m benchmarks.boxworld; $(PYTHON) -m benchmarks.training --only=boxworld; \
 	  $(PYTHON) -m benchmarks.tp_transformer; $(PYTHON) -m benchmarks.folnet; \
 	  $(PYTHON) -m benchmarks.kinship; $(PYTHON) -m benchmarks.export; $(PYTHON) -m benchmarks.scaling; \
-	  $(PYTHON) -m benchmarks.peers)
+	  $(PYTHON) -m benchmarks.peers; $(PYTHON) -m benchmarks.claims; \
+	  $(PYTHON) -m experiments.claims --tables)
 
-results: setup  ## train every claim of results/ again, with its seeds and baselines (about an hour and a half)
-	@$(call timed,the claims about learning (about an hour and a half on two cores),\
-	  $(PYTHON) -m benchmarks.learning)
+results: setup  ## run what the claims in results/ rest on (hours; resumes; python -m experiments.claims shows progress)
+	@$(call timed,the claims,$(PYTHON) -m experiments.claims --all; $(PYTHON) -m experiments.claims --tables)
 
 $(AOT)/.ready: constraints.txt constraints-aot.txt .python-version
 	@$(call timed,setting up $(AOT): compilers for TPUs and NVIDIA GPUs (about a minute, 2.5 GB),\

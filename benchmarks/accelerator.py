@@ -1,23 +1,22 @@
-"""Everything that needs an accelerator, in one call and within a budget of seconds, the most valuable first.
+"""Runs all measurements that need an accelerator within a budget of seconds, the most valuable first.
 
     python -m benchmarks.accelerator --budget=540 --out=accelerator --runs=runs/accelerator
 
 1. device and versions;
-2. values and gradients of every kernel there against float64 (`benchmarks.kernel_checks`);
-3. their speed against the plain path (`benchmarks.kernels`);
+2. values and gradients of every kernel, compared with float64 (`benchmarks.kernel_checks`);
+3. speed of the kernels, compared with the plain path (`benchmarks.kernels`);
 4. throughput, utilisation and peak memory of each paper's training step (`benchmarks.training`): both agents
    in BoxWorld, FOLNet Base, the TP-Transformer, kinship, linear logic RNNs;
 5. block sizes (`benchmarks.tune_kernels`);
-6. the long runs, continued from `--runs` or `results/`: BoxWorld and kinship (`benchmarks.bursts`), ten
-   modules of mathematics (`benchmarks.learning`, questions in `--data`).
+6. the long runs of BoxWorld, continued from `--runs` or `results/` (`benchmarks.bursts`).
 
-Each part runs in a process of its own, an operation at a time, so that a kernel that hangs or takes its
-process down loses only its own rows. A part has its share of the seconds that are left; what it leaves over
-goes to those after it. Its records are whole whenever it is ended; a long run saves before. What lacks a
-package, data or time is told as such. A table comes last on standard output and is in `summary.txt`.
-`python -m benchmarks.collect FOLDER` then carries the folder into `results/` and into the tables of
-`kernels/`. Parts 1 to 3 and 5 need nothing but this repository and JAX (0.11 or later), the others also
-packages of `pyproject.toml`, but none that only draws or logs.
+Each part runs in a process of its own, one operation at a time, so that a kernel that hangs or crashes the
+process loses only its own rows. A part gets its share of the remaining seconds; seconds that it does not use
+go to later parts. Records are complete whenever a part is stopped; a long run saves first. A part without its
+packages or enough time is reported as not started. A table is printed at the end and saved as `summary.txt`.
+`python -m benchmarks.collect FOLDER` then copies the records into `results/` and the tables of `kernels/`.
+Parts 1 to 3 and 5 need only this repository and JAX (0.11 or later), the others also packages of
+`pyproject.toml`, except those for figures and logging.
 """
 
 import contextlib
@@ -36,42 +35,33 @@ from typing import NoReturn
 from benchmarks import accelerator_summary, machine
 
 OPERATIONS = ("two_simplicial_attention", "trans", "trilinear_attention")
-KERNELS = ("jax", "numpy")
-TRAINING = (*KERNELS, "absl", "chex", "flax", "jaxtyping", "optax", "orbax", "safetensors", "scipy")
+KERNELS = ("jax", "jaxtyping", "numpy")
+TRAINING = (*KERNELS, "absl", "chex", "flax", "optax", "orbax", "safetensors", "scipy")
 FOLNET = (*TRAINING, "tokenizers")
-MODULES = "tp_transformer-uniform,tp_transformer-xavier,transformer-uniform,transformer-xavier"
-"""What is compared on ten modules of mathematics."""
-LEAST = 12.0  # seconds under which a process is not worth starting
-GRACE = 10.0  # between being asked to end and being ended
-SUMMARY = 1.0  # seconds kept for the table
+LEAST = 12.0  # minimum seconds for starting a process
+GRACE = 10.0  # seconds between the request to stop and the kill
+SUMMARY = 1.0  # seconds reserved for the table
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Something to be done in a process of its own."""
+    """A measurement in a process of its own."""
 
-    name: str  # in the table
-    share: float  # of the seconds, against the shares of the other parts that remain
-    command: Callable[[float], list[str]]  # from the seconds it has to the module and its flags
-    needs: tuple[str, ...] = TRAINING  # packages
-    least: float = LEAST  # seconds under which it is not begun
-    grace: float = 0.0  # seconds it needs to save when it is asked to end
-    data: tuple[Path, str] | None = None  # a directory that must be there, and what to do if it is not
+    name: str  # the name in the table
+    share: float  # the share of the remaining seconds, relative to the other parts that remain
+    command: Callable[[float], list[str]]  # maps the seconds of the part to the module and its flags
+    needs: tuple[str, ...] = TRAINING  # required packages
+    least: float = LEAST  # minimum seconds for starting the part
+    grace: float = 0.0  # seconds for saving after the request to stop
 
     def missing(self) -> str:
-        """Why it cannot run here; "" if it can."""
+        """Returns why the part cannot run on this machine; "" if it can."""
         absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
-        if absent:
-            return f"needs {', '.join(absent)}"
-        if self.data is not None and not self.data[0].is_dir():
-            return f"needs {self.data[0]} ({self.data[1]})"
-        return ""
+        return f"needs {', '.join(absent)}" if absent else ""
 
 
-def parts(out: Path, runs: Path, data: Path) -> list[Part]:
-    """All parts, the most valuable first, with folders for records, for long runs and of mathematics
-    questions.
-    """
+def parts(out: Path, runs: Path) -> list[Part]:
+    """Returns all parts, the most valuable first, with folders for records and for long runs."""
 
     def checks(operation: str) -> Callable[[float], list[str]]:
         file = out / f"checks_{operation}.json"
@@ -85,7 +75,7 @@ def parts(out: Path, runs: Path, data: Path) -> list[Part]:
         flags = [f"--only={experiment}", f"--out={out / f'training_{experiment}.json'}"]
 
         def command(seconds: float) -> list[str]:
-            # A case that is begun at half of the time, compiled and measured, should end within it.
+            # A case that starts within the first half should be compiled and measured in time.
             return ["benchmarks.training", *flags, f"--budget={seconds / 2}"]
 
         return Part(f"training {experiment}", share, command, needs)
@@ -93,11 +83,8 @@ def parts(out: Path, runs: Path, data: Path) -> list[Part]:
     def long(*command: str) -> Callable[[float], list[str]]:
         return lambda seconds: [*command, f"--seconds={seconds - GRACE - LEAST / 2}"]
 
-    drawn = "python -m experiments.mathematics.data draws them"
     tune = ["benchmarks.tune_kernels", f"--folder={out / 'tables'}"]
     bursts = ("benchmarks.bursts", f"--runs={runs}", f"--out={out}")
-    modules = ("benchmarks.learning", "--only=mathematics", "--presets=modules", f"--variants={MODULES}")
-    modules = (*modules, f"--data={data}", f"--workdir={runs}", f"--out={out}")
     return [
         *(Part(f"checks {name}", 5, checks(name), KERNELS) for name in OPERATIONS),
         *(Part(f"kernels {name}", 6, speed(name), KERNELS) for name in OPERATIONS),
@@ -107,29 +94,27 @@ def parts(out: Path, runs: Path, data: Path) -> list[Part]:
         training("kinship", 4, FOLNET),
         training("llrnn", 4),
         Part("block sizes", 5, lambda seconds: [*tune, f"--budget={seconds - LEAST / 2}"], KERNELS),
-        # These compile, measure and save beside training; kinship also draws its problems.
-        Part("boxworld", 16, long(*bursts, "--only=boxworld"), FOLNET, least=100.0, grace=GRACE),
-        Part("mathematics", 7, long(*modules), least=60.0, grace=GRACE, data=(data, drawn)),
-        Part("kinship", 7, long(*bursts, "--only=kinship"), FOLNET, least=90.0, grace=GRACE),
+        # Besides training, this part compiles, evaluates and saves.
+        Part("boxworld", 30, long(*bursts), FOLNET, least=100.0, grace=GRACE),
     ]
 
 
 class Budget:
-    """What is left of the seconds."""
+    """The remaining seconds of a measurement."""
 
     def __init__(self, seconds: float) -> None:
-        """Starts the clock."""
+        """Starts the clock, with `SUMMARY` seconds reserved."""
         self.end = time.monotonic() + seconds - SUMMARY
 
     def left(self) -> float:
-        """Seconds."""
+        """Returns the remaining seconds."""
         return self.end - time.monotonic()
 
     def of(self, part: Part, others: list[Part]) -> float:
-        """Seconds for a part: its share of what is left, but enough to do something if there is time.
+        """Returns the seconds for a part: its share of the remaining time, but at least its minimum.
 
-        Of the others that can run, those that would not get what they need are left out, the last ones
-        first; should more be left than was thought, they are in again.
+        Other parts that would get less than their minimum do not count, starting from the last; a later call
+        counts them again if more time remains than expected.
         """
         left, others = self.left(), list(others)
         while True:
@@ -141,9 +126,10 @@ class Budget:
 
 
 def run(command: list[str], seconds: float, log: Path, grace: float = 0.0) -> str:
-    """Runs one part, its output added to the log, and says how it ended.
+    """Runs one part, appends its output to the log, and returns how it ended.
 
-    After so many seconds it is ended with all that it started; `grace` seconds before, it is asked to end.
+    After `seconds` the part is killed with all its child processes; `grace` seconds earlier it is asked to
+    stop.
     """
     start = time.monotonic()
     with log.open("a", encoding="utf-8") as file:
@@ -153,7 +139,7 @@ def run(command: list[str], seconds: float, log: Path, grace: float = 0.0) -> st
             [sys.executable, "-m", *command],
             stdout=file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that what it starts ends with it
+            start_new_session=True,  # so that its child processes can be killed with it
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         try:
@@ -172,9 +158,9 @@ def _wait(process: subprocess.Popen, seconds: float, grace: float) -> str:
         _signal(process, signal.SIGTERM)
     try:
         process.wait(grace)
-        return "asked to end when its time was over"
+        return "stopped when its time was over"
     except subprocess.TimeoutExpired:
-        return "ended when its time was over"
+        return "killed when its time was over"
 
 
 def _signal(process: subprocess.Popen, number: int) -> None:
@@ -183,7 +169,7 @@ def _signal(process: subprocess.Popen, number: int) -> None:
 
 
 def run_all(budget: Budget, chosen: list[Part], out: Path) -> dict[str, str]:
-    """Runs the parts and tells how each ended, by name; `parts.json` says so all along."""
+    """Runs the parts and returns how each ended, by name; `parts.json` is updated after every part."""
     reasons = {part.name: part.missing() for part in chosen}
     able = [part for part in chosen if not reasons[part.name]]
     ended: dict[str, str] = {}
@@ -207,29 +193,28 @@ def _end(number: int, frame: object) -> NoReturn:
 
 
 def main() -> int:
-    """The program."""
+    """Runs the program and returns its exit status."""
     parser = machine.parser(
         __doc__,
-        budget=(0.0, "seconds in all"),
+        budget=(0.0, "total seconds"),
         out=(Path("accelerator"), "a new or empty folder"),
-        runs=("", "where long runs are kept and continued (default: OUT/runs)"),
-        data=(Path("data/chosen"), "questions of the preset `modules`"),
-        only=("", "only parts whose name has one of these, between commas"),
+        runs=("", "folder of the long runs, which are continued (default: OUT/runs)"),
+        only=("", "only parts whose name contains one of these texts, separated by commas"),
     )
     arguments = parser.parse_args()
     out = arguments.out
     if not arguments.budget >= LEAST:
-        parser.error(f"--budget={arguments.budget}: expected at least {LEAST:.0f} seconds")
+        parser.error(f"--budget: got {arguments.budget}, expected at least {LEAST:.0f} seconds")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        parser.error(f"--out={out} is not an empty folder; choose another")
-    everything = parts(out, Path(arguments.runs or out / "runs"), arguments.data)
+        parser.error(f"--out: got {out}, expected a new or empty folder")
+    everything = parts(out, Path(arguments.runs or out / "runs"))
     words = arguments.only.split(",")
     chosen = [part for part in everything if any(word in part.name for word in words)]
     if not chosen:
         names = ", ".join(part.name for part in everything)
-        parser.error(f"--only={arguments.only} names no part of: {names}")
+        parser.error(f"--only: got {arguments.only!r}, expected text in one of {names}")
     budget = Budget(arguments.budget)
-    signal.signal(signal.SIGTERM, _end)  # the part under way is then ended too
+    signal.signal(signal.SIGTERM, _end)  # also kills the current part
     out.mkdir(parents=True, exist_ok=True)
     here = run(["benchmarks.machine", f"--out={out / 'machine.json'}"], budget.left(), out / "log.txt")
     print((out / "log.txt").read_text(encoding="utf-8").split("\n", 2)[-1], f"({here})", flush=True)

@@ -1,4 +1,4 @@
-"""The table at the end of `benchmarks.accelerator`, from the records in its folder."""
+"""The summary that `benchmarks.accelerator` prints, from the records in its folder."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ RATE = "_per_second"
 
 
 def lines(out: Path, ended: Mapping[str, str]) -> list[str]:
-    """A line for each part, wrong check, measured program and long run in a folder."""
+    """Returns a line for each part, wrong check, measured program and long run in a folder."""
     found = [f"{name:40} {how}" for name, how in ended.items()]
     machine = _read(out / "machine.json")
     if machine:
@@ -33,18 +33,20 @@ def lines(out: Path, ended: Mapping[str, str]) -> list[str]:
 
 
 def training(row: Mapping[str, Any]) -> str:
-    """A row of a training step in a line."""
+    """Returns a row of a training step as a line of text."""
     name, rate, used, memory, authors = cells(row)
-    told = [f"{rate:>24}"]
-    told += [f"{used:>5} % of the matrix rate"] if used else []
-    told += [f"{memory:>6} GiB"] if memory else []
-    told += [f"{authors}x the authors'"] if authors else []
-    return f"{name[:56]:56} {', '.join(told)}".rstrip()
+    parts = [f"{rate:>24}"]
+    parts += [f"{used:>5} % of the matrix rate"] if used else []
+    parts += [f"{memory:>6} GiB"] if memory else []
+    parts += [f"{authors}x the authors'"] if authors else []
+    return f"{name[:56]:56} {', '.join(parts)}".rstrip()
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    """A row of a training step: name, rate (or why there is none), percent of the matrix rate, GiB, ratio to
-    the authors' rate; "" for what it has not.
+    """Returns the cells of a row of a training step; a missing value is "".
+
+    They are the name, the rate (or why there is none), percent of the matrix rate, GiB, and the ratio to the
+    authors' rate.
     """
     name = row.get("name", row.get("case", ""))
     if "failed" in row:
@@ -64,17 +66,17 @@ def cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
 
 
 def markdown(record: Mapping[str, Any], title: str) -> str:
-    """A record of training steps as a table, with where, when and by which command."""
+    """Returns a record of training steps as a Markdown page, with machine, date and command."""
     devices, versions = record["devices"], record["versions"]
     commit = record.get("commit") or "unknown"
     where = f"{devices['kind']}, jax {versions['jax']}, {record['date']}, commit {commit}"
-    head = ("step", "rate", "% of the rate of matrix products", "peak memory, GiB", "times the authors' rate")
+    head = ("step", "rate", "% of the matrix rate", "peak memory, GiB", "multiple of the authors' rate")
     table = machine.markdown(head, map(cells, record["rows"]))
     return f"# {title}\n\n{where}: `{record.get('command', '')}`\n\n{table}"
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A record; nothing where there is none, or half of one."""
+    """Reads a record; {} if it does not exist or is incomplete."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -83,15 +85,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _long_runs(out: Path) -> list[str]:
     found = []
-    packed = (*out.glob("boxworld/*/metrics.jsonl"), *out.glob("kinship/unfinished/*/metrics.jsonl"))
-    for record in sorted(packed):
+    for record in sorted(out.glob("boxworld/*/metrics.jsonl")):
         *_, text = ("{}", *record.read_text(encoding="utf-8").splitlines())
         last = json.loads(text)
-        shown = ("frames", "solved", "step", "eval/metric", "train_seconds")
-        told = ", ".join(f"{name} {last[name]:.4g}" for name in shown if last.get(name) is not None)
-        found.append(f"{record.parent.relative_to(out)}: {told}")
-    for record in (out / "mathematics" / "learning.jsonl", out / "kinship" / "learning.jsonl"):
-        if record.exists():
-            count = len(record.read_text(encoding="utf-8").splitlines())
-            found.append(f"{record.parent.relative_to(out)}: {count} runs finished")
+        shown = ("frames", "solved", "train_seconds")
+        values = ", ".join(f"{name} {last[name]:.4g}" for name in shown if last.get(name) is not None)
+        found.append(f"{record.parent.relative_to(out)}: {values}")
     return found

@@ -1,13 +1,13 @@
-"""Steps a second of BoxWorld: a random policy with pictures, against plain Python and a naive auto-reset.
+"""Measures BoxWorld steps per second with a random policy, against plain Python and a naive auto-reset.
 
     python -m benchmarks.boxworld --out=results/boxworld/environment_speed.json
 
-The environments run as they do in training: batches of 4,096, episodes without end from a pool, everything
-inside one scan, every picture made and read (summed for each environment, so that none can be left out).
-Beside it, in blocks that take turns on the same machine: the steps without pictures; one board drawn for
-every environment at every step, as libraries with a built-in auto-reset do; and an episode at a time in
-plain Python with its pictures, the model that the tests compare with. `core_ns` is the processor time that
-a step took on all cores together: on a busy machine it says more than the clock.
+The environments run as in training: batches of 4,096, restarting from a pool of boards, everything inside one
+scan. Every picture is rendered and summed, so that the compiler cannot drop it. It is compared, in
+alternating blocks on the same machine, with the same steps without pictures; with drawing a board for every
+environment at every step, as libraries with a built-in auto-reset do; and with one episode at a time in plain
+Python with pictures, the implementation used in the tests. `core_ns` is the processor time per step, summed
+over all cores; on a busy machine it is more reliable than wall-clock time.
 """
 
 import functools
@@ -31,12 +31,12 @@ CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
 
 
 def endless(config: boxworld.BoxWorldConfig, batch: int, steps: int, *, pictures: bool) -> Callable[[], Any]:
-    """A rollout of the random policy that goes on where the last one stopped; a pool drawn for each."""
+    """Returns a rollout of the random policy that continues where it stopped, with a new pool each call."""
 
     @jax.jit
     def rollout(states, key):
         for_pool, key = jax.random.split(key)
-        # A random episode takes hundreds of steps: half a board each is plenty for a hundred.
+        # A random episode takes hundreds of steps, so half a board per environment is enough for 100 steps.
         boards = boxworld.pool(for_pool, max(batch // 2, 1), config)
 
         def act(carry, key):
@@ -52,11 +52,11 @@ def endless(config: boxworld.BoxWorldConfig, batch: int, steps: int, *, pictures
         (states, boards, total), _ = jax.lax.scan(act, start, jax.random.split(key, steps))
         return states, total, boards.repeated
 
-    return _going_on(rollout, config, batch)
+    return _continuing(rollout, config, batch)
 
 
 def resetting(config: boxworld.BoxWorldConfig, batch: int, steps: int) -> Callable[[], Any]:
-    """The same with pictures, where every environment draws a board at every step."""
+    """Returns the same rollout with pictures, drawing a board for every environment at every step."""
 
     @jax.jit
     def rollout(states, key):
@@ -79,10 +79,10 @@ def resetting(config: boxworld.BoxWorldConfig, batch: int, steps: int) -> Callab
         (states, total), _ = jax.lax.scan(act, start, jax.random.split(key, steps))
         return states, total, jnp.int32(0)
 
-    return _going_on(rollout, config, batch)
+    return _continuing(rollout, config, batch)
 
 
-def _going_on(rollout, config, batch) -> Callable[[], Any]:
+def _continuing(rollout, config, batch) -> Callable[[], Any]:
     states = jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(0), batch, config)
     carry = [states, 0]
 
@@ -90,14 +90,14 @@ def _going_on(rollout, config, batch) -> Callable[[], Any]:
         states, total, repeated = rollout(carry[0], jax.random.key(carry[1]))
         carry[:] = states, carry[1] + 1
         if repeated:
-            raise RuntimeError(f"the pool ran out: {repeated} boards were given twice")
+            raise RuntimeError(f"pool: too small, {repeated} boards were used twice")
         return total
 
     return run
 
 
 def plainly(name: str, steps: int) -> Callable[[], Any]:
-    """One episode after another in plain Python, a picture a step."""
+    """Returns a rollout of consecutive episodes in plain Python, rendering a picture per step."""
     draw = random.Random(0)
     make = getattr(plain_boxworld, f"{name}_board")
 
@@ -120,7 +120,7 @@ def plainly(name: str, steps: int) -> Callable[[], Any]:
 
 
 def measure(name: str, batch: int, steps: int, blocks: int, block_seconds: float) -> dict[str, Any]:
-    """All variants of one environment: steps a second by the clock, processor nanoseconds a step."""
+    """Measures steps per second and processor nanoseconds per step for all variants of one environment."""
     config = CONFIGS[name]
     plain_steps = 2000
     variants = {
@@ -139,7 +139,7 @@ def measure(name: str, batch: int, steps: int, blocks: int, block_seconds: float
         return result
 
     for run, _ in variants.values():
-        jax.block_until_ready(run())  # compilation is not counted
+        jax.block_until_ready(run())  # compiles
     times = timing.alternate(
         {variant: functools.partial(counted, variant, run) for variant, (run, _) in variants.items()},
         blocks=blocks,
@@ -159,11 +159,11 @@ def measure(name: str, batch: int, steps: int, blocks: int, block_seconds: float
     return {"environment": name, "batch": batch, "steps": steps, "rates": rows, "times_faster_than": ratios}
 
 
-def told(row: dict[str, Any]) -> str:
-    """A row in lines."""
+def format_row(row: dict[str, Any]) -> str:
+    """Formats a row as one line per variant and per ratio."""
     name, lines = row["environment"], []
     for variant, rate in row["rates"].items():
-        core = f"{rate['core_ns']:8.0f} core ns a step"
+        core = f"{rate['core_ns']:8.0f} core ns per step"
         lines.append(f"{name:9} {variant:22} {rate['steps_per_second']['median']:12,.0f} steps/s {core}")
     for variant, ratio in row["times_faster_than"].items():
         lines.append(f"{name:9} {ratio['median']:.0f} times as fast as {variant}")
@@ -171,17 +171,17 @@ def told(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     given = flags.FLAGS
     sizes = given.batch, given.steps, given.blocks, given.block_seconds
     rows = (measure(name, *sizes) for name in CONFIGS)
-    launching.record(rows, told, given.out, "python -m benchmarks.boxworld")
+    launching.record(rows, format_row, given.out, "python -m benchmarks.boxworld")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("out", OUT, "where the record is written; empty: nowhere")
-    flags.DEFINE_integer("batch", BATCH, "environments side by side", lower_bound=1)
-    flags.DEFINE_integer("steps", STEPS, "steps of a rollout", lower_bound=1)
-    flags.DEFINE_integer("blocks", 7, "blocks of each variant", lower_bound=1)
-    flags.DEFINE_float("block_seconds", 0.5, "about how long a block is", lower_bound=0.01)
+    flags.DEFINE_string("out", OUT, "output file; empty to write none")
+    flags.DEFINE_integer("batch", BATCH, "number of parallel environments", lower_bound=1)
+    flags.DEFINE_integer("steps", STEPS, "steps per rollout", lower_bound=1)
+    flags.DEFINE_integer("blocks", 7, "timing blocks per variant", lower_bound=1)
+    flags.DEFINE_float("block_seconds", 0.5, "approximate seconds per block", lower_bound=0.01)
     launching.run(main)

@@ -1,30 +1,27 @@
-"""Carries what `benchmarks.accelerator` measured into `results/`, and into the tables that `kernels/` reads.
+"""Copies the measurements of `benchmarks.accelerator` into `results/` and the tables that `kernels/` reads.
 
     python -m benchmarks.collect accelerator
 
-- `results/kernels/CHIP.json`, and in `kernels/tables/CHIP.json` block sizes and which kernel is the default:
-  a hand-written one where every check of its operation and type held on that chip and it was faster than the
-  blockwise path, forward and with gradients, in every block of the measurement;
-- `results/PAPER/training_CHIP.json`, and a table beside it: training steps of each paper;
-- `results/boxworld/AGENT`, `results/mathematics/modules` and `results/kinship`: the long runs, with their
-  tables and pictures drawn again.
+- `results/kernels/CHIP.json`: checks and speeds of the kernels;
+- `kernels/tables/CHIP.json`: block sizes and default kernels; a hand-written kernel is the default if every
+  check of its operation and dtype held on the chip and it was faster than the blockwise path, forward and
+  with gradients, in every block of the measurement;
+- `results/PAPER/training_CHIP.json` and `.md`: training steps of each paper;
+- `results/boxworld/AGENT`: the long runs.
 
-All of the folder is read and checked before anything is written. What is there already stays where it is
-further or has more rows measured; collected twice, a folder changes nothing.
+The whole folder is read and checked before anything is written. Existing results with more steps or more
+measured rows are kept. Collecting a folder twice has no further effect.
 """
 
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import accelerator_summary, launching, machine, measured, proven, records
+from benchmarks import accelerator_summary, launching, machine, measured, proven
 from benchmarks import training as steps
 from benchmarks import tune_kernels as tuning
-from benchmarks.bursts import UNFINISHED
-from benchmarks.learning import kinship, mathematics
 from experiments import weights
 from experiments.runtime import CheckpointError, metrics, packing, params_sha256, releasing
 from experiments.runtime.checkpoints import Restored
@@ -32,13 +29,13 @@ from kernels import tables
 
 
 def kernels(found: measured.Measured, results: Path, folder: Path) -> Iterator[str]:
-    """Records of kernels, and the chip's table; says what was done."""
+    """Writes the records of the kernels and the chip's table; yields a line for each file."""
     if found.checks and found.speeds:
         file = results / "kernels" / f"{found.chip}.json"
         there = {row["operation"] for row in _there(file).get("rows", [])}
         lost = sorted(there - {row["operation"] for row in found.speeds})
         if lost:
-            yield f"{file}: kept, since this folder has no speed of {', '.join(lost)}"
+            yield f"{file}: kept, since this folder has no speeds of {', '.join(lost)}"
         else:
             command = {"command": "python -m benchmarks.accelerator"}
             machine.write(file, found.machine | command | {"checks": found.checks, "rows": found.speeds})
@@ -49,7 +46,7 @@ def kernels(found: measured.Measured, results: Path, folder: Path) -> Iterator[s
             yield f"{path}: {len(lines)} shapes default to a hand-written kernel"
     elif found.checks or found.speeds:
         yield (
-            f"kernels: not collected, {len(found.checks)} checks and {len(found.speeds)} rows of speed; "
+            f"kernels: not collected, got {len(found.checks)} checks and {len(found.speeds)} rows of speeds, "
             "expected some of each"
         )
     if found.blocks:
@@ -58,46 +55,46 @@ def kernels(found: measured.Measured, results: Path, folder: Path) -> Iterator[s
 
 
 def training(found: measured.Measured, results: Path) -> Iterator[str]:
-    """Records of training steps, each with a table."""
+    """Writes the records of training steps, each with a table; yields a line for each file."""
     for name, record in found.training.items():
         folder = launching.chosen(steps, [name])[name].folder
         file = results / folder / f"training_{found.chip}.json"
         new, old = measured.rows_measured(record), measured.rows_measured({"rows": [], **_there(file)})
         if new < old:
-            yield f"{file}: kept, with {old} rows measured; this folder has {new}"
+            yield f"{file}: kept, with {old} measured rows; this folder has {new}"
         elif new:
             machine.write(file, record)
             title = f"Training steps: {name}"
             machine.write_text(file.with_suffix(".md"), accelerator_summary.markdown(record, title))
-            yield f"{file}: {new} rows measured of {len(record['rows'])}"
+            yield f"{file}: {new} measured rows of {len(record['rows'])}"
 
 
 def _there(file: Path) -> dict[str, Any]:
-    """A record of results; nothing if there is none."""
+    """Reads a record in the results; {} if it does not exist."""
     return measured.read_object(file) if file.exists() else {}
 
 
 def check_packed(folder: Path) -> Restored:
-    """The state of a packed run, whose record and summary are whole.
+    """Checks a packed run with its record and summary, and returns its state.
 
     Raises:
-        ValueError: something of it is damaged; it names the folder or the file.
+        ValueError: a part of it is damaged; the message names the folder or the file.
     """
     try:
         restored = packing.read_state(folder, weights.abstract_state(folder))
         metrics.read(folder / "metrics.jsonl")
         summary = _there(folder / "summary.json")
     except (CheckpointError, OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder} is damaged: {error}") from error
+        raise ValueError(f"{folder}: damaged packed run: {error}") from error
     if summary.get("step") == restored.step:
-        told, is_now = summary.get("params_sha256"), params_sha256(restored.state.params)
-        if told != is_now:
-            raise ValueError(f"{folder} is damaged: its parameters have SHA-256 {is_now}, expected {told}")
+        expected, got = summary.get("params_sha256"), params_sha256(restored.state.params)
+        if got != expected:
+            raise ValueError(f"{folder}: got parameters with SHA-256 {got}, expected {expected}")
     return restored
 
 
 def put(folder: Path, step: int, target: Path) -> str:
-    """Replaces a packed run by one that was checked and is as far or further; says what was done."""
+    """Replaces a packed run by a checked one that has at least as many steps; returns what was done."""
     if releasing.is_released(target):
         there = packing.read_state(target, weights.abstract_state(target)).step
         if there > step:
@@ -113,72 +110,26 @@ def put(folder: Path, step: int, target: Path) -> str:
     return f"{target}: step {step}"
 
 
-def finished_runs(room: records.Room, lines: Sequence[records.Line], out: Path) -> Iterator[str]:
-    """Lines of finished runs in the place of those of the same run, and their table and pictures."""
-    if lines:
-        merged = room.merged(records.read(out), lines)
-        records.write(out, merged)
-        room.draw(merged, out)
-        yield f"{out / records.RECORD}: {len(lines)} runs of this folder, {len(merged)} in all"
-
-
-def long_runs(found: measured.Measured, results: Path, steps: Mapping[Path, int]) -> Iterator[str]:
-    """The long runs, and their tables and pictures; says what was done. `steps`: how far packed runs are."""
-    for agent, folder in found.agents.items():
-        yield put(folder, steps[folder], results / "boxworld" / agent)
-    yield from finished_runs(mathematics.ROOM, found.mathematics, results / "mathematics" / "modules")
-    out = results / kinship.ROOM.folder
-    yield from finished_runs(kinship.ROOM, found.kinship, out)
-    done = {kinship.ROOM.name(line) for line in records.read(out)}
-    for name, folder in found.unfinished.items():
-        if name not in done:
-            target = out / UNFINISHED / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            yield put(folder, steps[folder], target)
-    for path in sorted((out / UNFINISHED).glob("*")):
-        if path.name in done:
-            shutil.rmtree(path)
-            yield f"{path}: removed, since it is finished"
-
-
-def check_lines(folder: Path, found: measured.Measured) -> None:
-    """Makes the tables and pictures of the lines of runs, somewhere else, so that what they lack shows.
-
-    Raises:
-        ValueError: something is not as a run leaves it; it names the file.
-    """
-    runs = {"mathematics": (mathematics.ROOM, found.mathematics), "kinship": (kinship.ROOM, found.kinship)}
-    for name, (room, lines) in runs.items():
-        with tempfile.TemporaryDirectory() as out:
-            try:
-                if lines:
-                    room.draw(lines, Path(out))
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-                raise ValueError(f"{folder / name / records.RECORD} is damaged: {error!r}") from error
-
-
 def collect(folder: Path, results: Path, of_tables: Path) -> Iterator[str]:
-    """Carries a folder of `benchmarks.accelerator` into the results; says what was done, a line for each
-    file.
+    """Copies a folder of `benchmarks.accelerator` into the results; yields a line for each file.
 
     Raises:
-        ValueError: something in the folder is damaged, or of another machine; nothing is written then.
+        ValueError: a file is damaged or from another machine; then nothing is written.
     """
     found = measured.read(folder)
-    packed = (*found.agents.values(), *found.unfinished.values())
-    steps = {path: check_packed(path).step for path in packed}
-    check_lines(folder, found)
+    steps = {packed: check_packed(packed).step for packed in found.agents.values()}
     yield from kernels(found, results, of_tables)
     yield from training(found, results)
-    yield from long_runs(found, results, steps)
+    for agent, packed in found.agents.items():
+        yield put(packed, steps[packed], results / "boxworld" / agent)
 
 
 def main() -> int:
-    """The program."""
+    """Runs the program and returns its exit status."""
     parser = machine.parser(
         __doc__,
-        results=(Path("results"), "the folder of results"),
-        tables=(tables.FOLDER, "the tables of kernels"),
+        results=(Path("results"), "folder of the results"),
+        tables=(tables.FOLDER, "folder of the kernels' tables"),
     )
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()

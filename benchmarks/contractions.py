@@ -1,9 +1,9 @@
-"""The matrix products of a traced function, counted, and alone: a floor to hold the function against.
+"""Counts the matrix products of a traced function, and runs them alone as a lower bound on its time.
 
-Each contraction, whatever the order of its axes, is a batch of products [m, k] x [k, n]. Alone they are run
-as such, in one compiled program, on arrays that lie as a matrix product likes them (on CPUs no other order of
-the factors' axes is faster by more than a few percent): what a function needs beyond that for layouts,
-softmaxes, normalisations and sums is its own.
+Each contraction, whatever the order of its axes, is a batch of products [m, k] x [k, n]. To time them alone,
+one compiled program runs all of them on arrays in a layout that suits matrix products (on CPUs no other order
+of the factors' axes is faster by more than a few percent). Any further time that the function takes goes to
+layouts, softmaxes, normalizations and sums.
 """
 
 import functools
@@ -17,7 +17,7 @@ from jax.interpreters import partial_eval
 
 
 class Contraction(NamedTuple):
-    """So many products [m, k] x [k, n] at once (`batch`), and the type of their factors."""
+    """A batch of `batch` products [m, k] x [k, n] with factors of type `dtype`."""
 
     batch: int
     m: int
@@ -27,20 +27,20 @@ class Contraction(NamedTuple):
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions."""
+        """Number of multiplications and additions."""
         return 2 * self.batch * self.m * self.k * self.n
 
 
 def operations(found: Sequence[Contraction]) -> int:
-    """Multiplications and additions of all of them."""
+    """Returns the total number of multiplications and additions."""
     return sum(contraction.operations for contraction in found)
 
 
 def of(function: Callable[..., Any], *args: Any) -> list[Contraction]:
-    """The contractions that a function of these arrays or shapes has, but for those that no result needs.
+    """Returns the contractions of a function of these arrays or shapes, without those that are dead code.
 
     Raises:
-        ValueError: one in a loop of unknown length or in a branch: they cannot be counted.
+        ValueError: a contraction is inside a loop of unknown length or a branch, and cannot be counted.
     """
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
     needed, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
@@ -55,7 +55,7 @@ def _of_jaxpr(jaxpr: Any) -> Iterator[Contraction]:
         inner = [found for sub in _inside(equation.params) for found in _of_jaxpr(sub)]
         if inner and equation.primitive.name in ("while", "cond"):
             raise ValueError(
-                f"function has {len(inner)} contractions in a {equation.primitive.name}, expected none there"
+                f"function: got {len(inner)} contractions inside a {equation.primitive.name}, expected none"
             )
         yield from inner * equation.params.get("length", 1)
 
@@ -70,7 +70,7 @@ def _of_equation(equation: Any) -> Contraction:
 
 
 def _inside(value: Any) -> Iterator[Any]:
-    """Functions in an equation's parameters."""
+    """Yields the jaxprs in an equation's parameters."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -83,9 +83,10 @@ def _inside(value: Any) -> Iterator[Any]:
 
 
 def alone(found: Sequence[Contraction]) -> functools.partial[list[jax.Array]]:
-    """A call that does these products and nothing else, in one compiled program.
+    """Returns a compiled function that computes these products and nothing else.
 
-    Arrays of one shape are shared as far as no product is there twice: a compiler would do that once.
+    Arrays of equal shape are shared, except where this would repeat a product, which a compiler would then
+    compute only once.
     """
     arrays: dict[tuple[Any, ...], list[jax.Array]] = {}
     seen: dict[tuple[Any, ...], int] = {}
@@ -107,8 +108,8 @@ def alone(found: Sequence[Contraction]) -> functools.partial[list[jax.Array]]:
     def products(arrays: Any) -> list[jax.Array]:
         results = []
         for (left, i), (right, j) in places:
-            # Only a number of each result is given out, behind a barrier, so that all of it is computed and
-            # its memory used again, as in the function.
+            # Returning one element behind a barrier forces the whole product to be computed and lets its
+            # memory be reused, as in the function.
             product = jax.lax.optimization_barrier(jnp.matmul(arrays[left][i], arrays[right][j]))
             results.append(product[0, 0, 0])
         return results

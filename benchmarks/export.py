@@ -1,14 +1,14 @@
-"""What exporting costs, and whether an exported model is as fast as the live one.
+"""Measures the cost of exporting models, and the speed of exported models against live ones.
 
     python -m benchmarks.export --out=results/export/speed.json
 
-For a model of each paper, not trained: seconds to export it for cpu, cuda and tpu with a free batch, the size
-of the file and of its weights, seconds to load it, seconds to compile it against the live function, and the
-cost of a call against that of the live jitted function. Both get the same arrays, parameters on the device; a
-call of `exported` is the program's alone, one of `checked` is `run_exported`'s, which looks at the inputs'
-names, types, shapes and values, puts them on the device and fetches the outputs, and is compared with the
-live function with the same transfers. All take turns in one process; ratios are medians over neighbouring
-blocks, with the least and the greatest. That both give the same is checked first.
+For an untrained model of each paper: seconds to export it for cpu, cuda and tpu with a symbolic batch size,
+the size of the file and of its weights, seconds to load it, seconds to compile it compared with the live
+function, and the time of a call compared with the live jitted function. Both get the same arrays, with
+parameters on the device. `exported` calls only the program. `checked` calls `run_exported`, which validates
+the inputs' names, types, shapes and values, moves them to the device and fetches the outputs; it is compared
+with the live function including the same transfers. All alternate in one process; ratios are medians over
+neighbouring blocks, with minimum and maximum. The outputs are compared first.
 """
 
 import dataclasses
@@ -31,12 +31,13 @@ from experiments.runtime.checkpoints import Restored
 from experiments.runtime.workdir import config_dict, write_json
 
 TARGET = 1.05
-"""How many times the live function's cost is allowed."""
+"""Maximum ratio to the time of the live function."""
 
 
 def untrained(name: str, preset: str, length: int = 0) -> Exportable:
-    """The model of an experiment's preset as `open_model` opens it, with random parameters; for one length,
-    if that is given.
+    """Returns the model of an experiment's preset as `open_model` does, with random parameters.
+
+    A `length` other than 0 restricts it to that length.
     """
     experiment, rng = EXPERIMENTS[name], np.random.default_rng(0)
     config = experiment.presets(preset)
@@ -62,26 +63,26 @@ CASES: dict[str, tuple[Callable[[], Exportable], int, int]] = {
     "higher-order cell": (lambda: untrained("llrnn", "quick"), 32, 16),
     "Neural Turing Machine": (lambda: untrained("llrnn", "copy"), 32, 40),
 }
-"""For each: the model, the batch, and the length where it is free or one of several."""
+"""For each case: the model, the batch size, and the length (0 if the model does not have a choice)."""
 
 
 def draw_inputs(model: Exportable, batch: int, length: int) -> dict[str, np.ndarray]:
-    """Random arrays of the model's shapes."""
+    """Draws random inputs with the model's shapes."""
     sizes = {"batch": batch, "length": length or (model.lengths or (0,))[0]}
     rng = np.random.default_rng(0)
     arrays = {}
-    for name, told in model.inputs.items():
-        shape: Any = tuple(sizes[size] if isinstance(size, str) else size for size in told.shape)
-        low, high = told.range or ((1, 1) if told.dtype == "bool" else (0, 255))
-        arrays[name] = rng.integers(low, high + 1, shape).astype(told.dtype)
+    for name, spec in model.inputs.items():
+        shape: Any = tuple(sizes[size] if isinstance(size, str) else size for size in spec.shape)
+        low, high = spec.range or ((1, 1) if spec.dtype == "bool" else (0, 255))
+        arrays[name] = rng.integers(low, high + 1, shape).astype(spec.dtype)
     return arrays
 
 
 def measure(name: str, *, blocks: int, seconds: float) -> dict[str, Any]:
-    """One row of the record, in blocks of about so many seconds.
+    """Measures one row of the record, in blocks of about `seconds`.
 
     Raises:
-        RuntimeError: the exported model gives something else than the live one.
+        RuntimeError: the outputs of the exported and the live model differ.
     """
     make, batch, length = CASES[name]
     model = make()
@@ -99,7 +100,7 @@ def measure(name: str, *, blocks: int, seconds: float) -> dict[str, Any]:
     compiling, found = clock(lambda: jax.block_until_ready(program.call(*arguments)))
     for output, array in wanted.items():
         if not np.allclose(found[output], array, rtol=1e-4, atol=1e-5):
-            raise RuntimeError(f"{name}: the exported model gives another {output} than the live one")
+            raise RuntimeError(f"{name}: the output {output} of the exported model differs from the live one")
     functions = {
         "live": lambda: live(params, placed),
         "exported": lambda: program.call(*arguments),
@@ -125,35 +126,35 @@ def measure(name: str, *, blocks: int, seconds: float) -> dict[str, Any]:
 
 
 def clock[Result](function: Callable[[], Result]) -> tuple[float, Result]:
-    """Seconds that a call takes, and what it gives."""
+    """Calls a function and returns the seconds it took and its result."""
     start = time.perf_counter()
     result = function()
     return time.perf_counter() - start, result
 
 
-def told(row: dict[str, Any]) -> str:
-    """A row as a line."""
+def format_row(row: dict[str, Any]) -> str:
+    """Formats a row as one line."""
     over, checked = row["exported_over_live"], row["checked_over_fetched"]
     return (
         f"{row['model']}: exported in {row['export_seconds']:.2f} s, {row['file_bytes'] / 1e6:.2f} MB; "
-        f"a call {1e3 * row['call_seconds']['exported']:.3f} ms, {timing.shown(over, 3)} of the live one's, "
-        f"checked {checked['median']:.3f}"
+        f"a call takes {1e3 * row['call_seconds']['exported']:.3f} ms, {timing.shown(over, 3)} of the live "
+        f"one, checked {checked['median']:.3f}"
         f"{'' if over['median'] <= TARGET else '; ABOVE THE TARGET'}"
     )
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     values = flags.FLAGS
     if unknown := sorted(set(values.models) - set(CASES)):
-        raise app.UsageError(f"--models={unknown[0]} is not one of {', '.join(CASES)}")
+        raise app.UsageError(f"--models: got {unknown[0]!r}, expected some of {', '.join(map(repr, CASES))}")
     rows = (measure(name, blocks=values.blocks, seconds=values.seconds) for name in values.models)
-    launching.record(rows, told, values.out, "python -m benchmarks.export")
+    launching.record(rows, format_row, values.out, "python -m benchmarks.export")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("out", "results/export/speed.json", "where the record goes; empty: nowhere")
-    flags.DEFINE_list("models", list(CASES), "which models")
-    flags.DEFINE_integer("blocks", 15, "blocks of each function", lower_bound=1)
-    flags.DEFINE_float("seconds", 0.5, "of a block, about", lower_bound=0.0)
+    flags.DEFINE_string("out", "results/export/speed.json", "output file; empty to write none")
+    flags.DEFINE_list("models", list(CASES), "models to measure")
+    flags.DEFINE_integer("blocks", 15, "timing blocks per function", lower_bound=1)
+    flags.DEFINE_float("seconds", 0.5, "approximate seconds per block", lower_bound=0.0)
     launching.run(main)

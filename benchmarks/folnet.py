@@ -1,13 +1,13 @@
-"""A layer of FOLNet and one of BERT against their bare contractions.
+"""Measures a layer of FOLNet and one of BERT against the time of their matrix products alone.
 
     python -m benchmarks.folnet --out=results/folnet/speed.json
 
-A layer is called with atoms, not tokens, so no vocabulary is in it. Its floor is the contractions that it has
-when it is traced, alone (`benchmarks.contractions`), forward, and with those of the backward pass. Three
-programs are held against it: the layer without dropout, the same with gradients of parameters and inputs, and
-a training step: with dropout and LAMB. The operators of FOLNet are measured each by itself as well. All of
-a row take turns in one process; ratios are medians over neighbouring blocks, with the least and the greatest.
-A program that is traced twice is an error.
+A layer is called with atoms instead of tokens, so the vocabulary plays no part. Its lower bound is the time
+of its contractions alone (`benchmarks.contractions`), for the forward pass and for forward and backward.
+Three programs are compared with it: the layer without dropout; the same with gradients of parameters and
+inputs; and a training step with dropout and LAMB. Each operator of FOLNet is also measured by itself. All
+functions of a row alternate in one process; ratios are medians over neighbouring blocks, with minimum and
+maximum. Tracing a program twice is an error.
 """
 
 import statistics
@@ -34,7 +34,7 @@ SMALL = BASE.replace(
     vocab_size=64,
     hidden_size=32,
     relation_size=8,
-    num_hidden_layers=2,  # the last one's conclusions about pairs are no one's premises
+    num_hidden_layers=2,  # the last layer's conclusions about pairs are unused
     num_attention_heads=4,
     head_size=8,
     intermediate_size=256,
@@ -43,9 +43,9 @@ SMALL = BASE.replace(
 
 
 class Layer(NamedTuple):
-    """What is measured by itself: a module called with `inputs`, arrays or shapes.
+    """A module to measure, called with `inputs` (arrays or shapes).
 
-    It is told what to drop, by `deterministic`, if it `drops`.
+    `drops` says whether it has dropout, and thus a `deterministic` argument.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Layer(NamedTuple):
 
 
 def layers(config: FOLNetConfig, bert: TransformerConfig, batch: int, length: int) -> list[Layer]:
-    """The layers compared: FOLNet's, BERT's, and the Transformer's that has as many parameters as FOLNet."""
+    """Returns the layers to compare: FOLNet's, BERT's, and a Transformer's matched to FOLNet's parameters."""
     unary, pairs = atoms(config, batch, length)
-    # The compiler that counts and the one that measures see the same plain operations.
+    # Plain operations, so that the counted contractions are those that run.
     plain = config.replace(trans_implementation="xla")
     return [
         Layer("folnet", ReasonerLayer(plain), (unary, pairs)),
@@ -67,7 +67,7 @@ def layers(config: FOLNetConfig, bert: TransformerConfig, batch: int, length: in
 
 
 def operators(config: FOLNetConfig, batch: int, length: int) -> list[Layer]:
-    """FOLNet's operators with their projections, in the order of the layer."""
+    """Returns FOLNet's operators with their projections, in the order of the layer."""
     unary, pairs = atoms(config, batch, length)
     inputs = {
         "join": (pairs, unary),
@@ -90,7 +90,7 @@ def operators(config: FOLNetConfig, batch: int, length: int) -> list[Layer]:
 
 
 def atoms(config: FOLNetConfig, batch: int, length: int) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """Shapes of unary and of binary atoms."""
+    """Returns the shapes of unary atoms [B, T, D] and binary atoms [B, R, T, T]."""
     return (
         jax.ShapeDtypeStruct((batch, length, config.hidden_size), config.dtype),
         jax.ShapeDtypeStruct((batch, config.relation_size, length, length), config.dtype),
@@ -98,10 +98,10 @@ def atoms(config: FOLNetConfig, batch: int, length: int) -> tuple[jax.ShapeDtype
 
 
 class Programs(NamedTuple):
-    """Functions of a layer; `Layer.inputs`, parameters, cotangents and states are arguments, or their shapes.
+    """Functions of a layer's parameters and inputs.
 
-    `forward` gives the outputs; `gradient`, given cotangents, outputs and gradients of parameters and inputs;
-    `step`, with dropout, new parameters and the state of the `optimizer`.
+    `forward` returns the outputs. `gradient` also takes cotangents, and returns the outputs and the gradients
+    of parameters and inputs. `step` applies dropout and returns the new parameters and `optimizer` state.
     """
 
     forward: Callable[..., Any]
@@ -111,7 +111,7 @@ class Programs(NamedTuple):
 
 
 def programs(layer: Layer) -> Programs:
-    """The functions of a layer."""
+    """Builds the functions of a layer."""
     optimizer = folnet_optimizer.lamb(optax.constant_schedule(1e-4))
 
     def applied(params, inputs, key=None):
@@ -128,7 +128,7 @@ def programs(layer: Layer) -> Programs:
         return outputs, back(cotangents)
 
     def step(params, state, inputs, cotangents, key):
-        # A layer among others needs the gradient of its inputs, and hands on its outputs.
+        # Inside a model, a layer needs the gradient of its inputs and returns its outputs.
         outputs, back = jax.vjp(lambda params, inputs: applied(params, inputs, key), params, inputs)
         dparams, dinputs = back(cotangents)
         updates, state = optimizer.update(dparams, state, params)
@@ -138,13 +138,13 @@ def programs(layer: Layer) -> Programs:
 
 
 def shapes(layer: Layer) -> tuple[Any, Any]:
-    """Shapes of a layer's parameters and outputs."""
+    """Returns the shapes of a layer's parameters and outputs."""
     params = jax.eval_shape(layer.module.init, jax.random.key(0), *layer.inputs)["params"]
     return params, jax.eval_shape(programs(layer).forward, params, layer.inputs)
 
 
 def contractions_of(layer: Layer) -> dict[str, list[contractions.Contraction]]:
-    """Those of the forward pass, and of the forward and backward passes."""
+    """Returns the contractions of the forward pass, and of forward and backward ("gradient")."""
     of = programs(layer)
     params, outputs = shapes(layer)
     return {
@@ -154,7 +154,7 @@ def contractions_of(layer: Layer) -> dict[str, list[contractions.Contraction]]:
 
 
 def drawn(tree: Any, scale: float = 1.0) -> Any:
-    """Normal numbers for shapes."""
+    """Draws normal numbers with the given shapes."""
     rng = np.random.default_rng(0)
 
     def draw(leaf):
@@ -164,7 +164,7 @@ def drawn(tree: Any, scale: float = 1.0) -> Any:
 
 
 def measure(layer: Layer, *, blocks: int, block_seconds: float, step: bool) -> dict[str, Any]:
-    """A row: times of a layer's programs and of their floors, and their ratios."""
+    """Measures a row: times of a layer's programs and of their contractions alone, and their ratios."""
     params, outputs = shapes(layer)
     of, found = programs(layer), contractions_of(layer)
     params, inputs, cotangents = drawn(params, 0.02), drawn(layer.inputs), drawn(outputs)
@@ -178,7 +178,7 @@ def measure(layer: Layer, *, blocks: int, block_seconds: float, step: bool) -> d
     if step:
         functions["step"] = _stepping(of, params, inputs, cotangents)
         against["step"] = "gradient_products"
-    # One call of each block is not counted: it pays for the memory that another program gave back.
+    # The first call of each block is not counted: it reallocates memory freed by the other programs.
     times = timing.alternate(functions, blocks=blocks, block_seconds=block_seconds, uncounted=1)
     batch, length = _first(layer.inputs)
     tokens = batch * length
@@ -200,13 +200,13 @@ def measure(layer: Layer, *, blocks: int, block_seconds: float, step: bool) -> d
 
 
 def _first(inputs: tuple[Any, ...]) -> tuple[int, int]:
-    """[B, T], of unary or binary atoms."""
+    """Returns batch size and length, given unary or binary atoms."""
     shape = inputs[0].shape
     return (shape[0], shape[1] if len(shape) == 3 else shape[2])
 
 
 def _stepping(of: Programs, params: Any, inputs: Any, cotangents: Any) -> Callable[[], Any]:
-    """Calls of the training step, each on the last one's parameters, which it may overwrite."""
+    """Returns a function that makes one training step per call, donating the previous parameters."""
     compiled = jax.jit(once(of.step), donate_argnums=(0, 1))
     held = [jax.tree.map(jnp.copy, params), jax.jit(of.optimizer.init)(params)]
     key = jax.random.key(0)
@@ -218,20 +218,20 @@ def _stepping(of: Programs, params: Any, inputs: Any, cotangents: Any) -> Callab
     return call
 
 
-def told(row: Mapping[str, Any]) -> str:
-    """A row in one line."""
+def format_row(row: Mapping[str, Any]) -> str:
+    """Formats a row as one line."""
     ratios = ", ".join(f"{name} {timing.shown(over)}" for name, over in row["over_products"].items())
     milliseconds = ", ".join(f"{name} {1e3 * row['seconds'][name]:.1f}" for name in row["over_products"])
     return (
-        f"{row['name']:12} {1e3 * row['gflop_a_token']['gradient']:6.2f} MFLOP a token with gradients; "
-        f"ms: {milliseconds}; over its products: {ratios}"
+        f"{row['name']:12} {1e3 * row['gflop_a_token']['gradient']:6.2f} MFLOP per token with gradients; "
+        f"ms: {milliseconds}; relative to its products: {ratios}"
     )
 
 
 def compare(
     config: FOLNetConfig, bert: TransformerConfig, batch: int, length: int, **options: Any
 ) -> Iterator[dict[str, Any]]:
-    """Rows of layers and operators, as they are found; options are those of `measure`."""
+    """Yields the rows of layers and operators; `options` are passed to `measure`."""
     for layer in layers(config, bert, batch, length):
         yield {"what": "layer", **measure(layer, step=True, **options)}
     for layer in operators(config, batch, length):
@@ -239,7 +239,7 @@ def compare(
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     values = flags.FLAGS
     sizes, batch, length = (BASE, BERT_BASE), values.batch, values.length
     if values.small:
@@ -247,13 +247,13 @@ def main() -> None:
     seconds = 0.01 if values.small else 0.25
     rows = compare(*sizes, batch, length, blocks=values.blocks, block_seconds=seconds)
     command = "python -m benchmarks.folnet" + " --small" * values.small
-    launching.record(rows, told, values.out, command)
+    launching.record(rows, format_row, values.out, command)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("out", "results/folnet/speed.json", "where the record goes; empty: nowhere")
-    flags.DEFINE_bool("small", False, "tiny sizes, to see that everything runs; measures nothing")
-    flags.DEFINE_integer("batch", 8, "texts in a call of a layer", lower_bound=1)
-    flags.DEFINE_integer("length", 128, "tokens of a text, T", lower_bound=2)
-    flags.DEFINE_integer("blocks", 5, "blocks of each function", lower_bound=1)
+    flags.DEFINE_string("out", "results/folnet/speed.json", "output file; empty to write none")
+    flags.DEFINE_bool("small", False, "use tiny sizes, as a smoke test; the times mean nothing")
+    flags.DEFINE_integer("batch", 8, "texts per call", lower_bound=1)
+    flags.DEFINE_integer("length", 128, "tokens per text, T", lower_bound=2)
+    flags.DEFINE_integer("blocks", 5, "timing blocks per function", lower_bound=1)
     launching.run(main)

@@ -1,17 +1,17 @@
-"""Damages the files of every reader and looks at what becomes of it.
+"""Damages the files of every reader and checks how the reader behaves.
 
     python -m benchmarks.fuzz [--cases=2400] [--only="SQuAD;FOLIO"] [--seed=0] [--case="SQuAD 17"]
 
-A file that is cut short, has bits flipped, ranges lost, doubled, zeroed or of noise, is another file, is gone
-or holds a program must be refused with a `ValueError` (or the reader's documented error) that names it; or be
-read with the same meaning; or, where the format has no checksum and the damage made another valid file, be
-read as that. Where a checksum exists, another meaning is a finding. So is any other exception, the death of
-the process, ten seconds of processor time, two gigabytes of memory, anything started, executed or written
-elsewhere, and anything half-written that is left behind.
+A damaged file is truncated, has flipped bits or ranges that are lost, doubled, zeroed or noise, is replaced
+by another file, is deleted, or contains a program. The reader must then raise a `ValueError` (or its
+documented error) that names the file, or read the same meaning, or, if the format has no checksum and the
+damage resulted in another valid file, read that. With a checksum, another meaning is a finding. So is any
+other exception, the death of the process, ten seconds of processor time, two gigabytes of memory, any program
+started, any code executed, any file written elsewhere, and any incomplete file left behind.
 
-Cases run in a worker process, one after the other; a new one takes over when it dies. A case depends on the
-seed, the reader's name and its number only, so `--case` repeats one. The record goes to `--out`, a table
-beside it.
+Cases run one after the other in a worker process; if it dies, a new one takes over. A case depends only on
+the seed, the reader's name and its number, so `--case` repeats it. The record is written to `--out`, with a
+table as Markdown next to it.
 """
 
 import collections
@@ -35,22 +35,22 @@ from benchmarks.reliability import damage, trial
 from benchmarks.reliability.reader import Reader
 
 READY, LONGEST = 720.0, 60.0
-"""Seconds that a worker may take to begin, and for a case: the machine may be busy."""
+"""Maximum seconds for the start of a worker and for a case, on a machine that may be busy."""
 FINE = (trial.REFUSED, trial.SAME, trial.READ)
-"""Results that are no findings."""
+"""Results that are not findings."""
 MEMORY = 2 * 1024**3
-"""Bytes of address space above those of a worker that has read all valid files."""
+"""Maximum bytes of address space beyond those of a worker that has read all valid files."""
 
 
 def readers() -> dict[str, Reader]:
-    """All readers, by name."""
-    from benchmarks.reliability import data, records, weights  # here, since they import the whole project
+    """Returns all readers, by name."""
+    from benchmarks.reliability import data, records, weights  # late, since they import the whole project
 
     return {reader.name: reader for reader in (*weights.READERS, *data.READERS, *records.READERS)}
 
 
 def work(answers: Connection, folder: Path, seed: int, names: Sequence[str]) -> None:
-    """Answers cases with outcomes, in a process of its own."""
+    """Receives cases and answers with outcomes; runs in a process of its own."""
     errors = os.open(folder / "errors.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(errors, 1)
     os.dup2(errors, 2)
@@ -78,38 +78,38 @@ def work(answers: Connection, folder: Path, seed: int, names: Sequence[str]) -> 
 
 
 class Worker:
-    """A process that tries cases."""
+    """A process that runs cases."""
 
     def __init__(self, folder: Path, seed: int, names: Sequence[str]):
-        """Starts it and waits until it is ready.
+        """Starts the process and waits until it is ready.
 
         Raises:
-            RuntimeError: it cannot begin; with what it said.
+            RuntimeError: it does not start; the message has the end of its log.
         """
         self._folder = folder
         self._answers, theirs = multiprocessing.Pipe()
-        context = multiprocessing.get_context("spawn")  # JAX has threads here, which a fork would lose
+        context = multiprocessing.get_context("spawn")  # a fork would lose JAX's threads
         self._process = context.Process(target=work, args=(theirs, folder, seed, names), daemon=True)
         self._process.start()
         theirs.close()
         if self._answer(READY) is None:
-            raise RuntimeError(f"the worker did not begin: {self.said()}")
+            raise RuntimeError(f"the worker did not start: {self.said()}")
 
     def ask(self, name: str, number: int) -> dict[str, Any]:
-        """Has it try a case; the result is "death" or "hang" if there is no answer."""
+        """Runs a case in the process; without an answer the result is "death" or "hang"."""
         with contextlib.suppress(BrokenPipeError):
             self._answers.send((name, number))
         if (answer := self._answer(LONGEST)) is not None:
             return answer
-        self._process.join(5)  # it is dying, or hangs
+        self._process.join(5)  # the process is dying or hangs
         ended = self._process.exitcode
         self.stop()
-        result, told = "hang" if ended is None else "death", f"status {ended}: {self.said()}"
-        return {"kind": damage.chosen(number), "file": "", "result": result, "told": told}
+        result, message = "hang" if ended is None else "death", f"status {ended}: {self.said()}"
+        return {"kind": damage.chosen(number), "file": "", "result": result, "told": message}
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the process is running."""
         return self._process.is_alive()
 
     def _answer(self, seconds: float) -> Any:
@@ -117,19 +117,19 @@ class Worker:
             return self._answers.recv() if self._answers.poll(seconds) else None
 
     def said(self) -> str:
-        """The end of its standard error."""
+        """Returns the last 1500 characters of its output."""
         file = self._folder / "errors.log"
         return file.read_text(encoding="utf-8", errors="replace")[-1500:] if file.exists() else ""
 
     def stop(self) -> None:
-        """Ends it."""
+        """Kills the process and waits for its end."""
         self._process.kill()
         self._process.join()
 
 
 def fuzz(names: Sequence[str], cases: Iterable[tuple[str, int]], seed: int) -> list[dict[str, Any]]:
-    """Tries cases; for each the reader, the number, and what `trial.Outcome` has."""
-    found, told = [], time.monotonic()
+    """Runs cases; returns for each the reader, the number, and the fields of its `trial.Outcome`."""
+    found, printed = [], time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fuzz.") as folder:
         worker = Worker(Path(folder), seed, names)
         for name, number in cases:
@@ -140,15 +140,15 @@ def fuzz(names: Sequence[str], cases: Iterable[tuple[str, int]], seed: int) -> l
             if outcome["result"] not in FINE:
                 what = f"{outcome['result']}, {outcome['kind']} of {outcome['file']}"
                 print(f"{name} {number}: {what}: {outcome['told']}", flush=True)
-            if time.monotonic() - told > 20:
-                told = time.monotonic()
+            if time.monotonic() - printed > 20:
+                printed = time.monotonic()
                 print(f"{len(found)} cases, now {name}", flush=True)
         worker.stop()
     return found
 
 
 def summarize(found: Sequence[dict[str, Any]], chosen: dict[str, Reader]) -> list[dict[str, Any]]:
-    """A row for each reader: how many cases came to what."""
+    """Returns a row for each reader with its number of cases by result."""
     rows = []
     for name in dict.fromkeys(case["reader"] for case in found):
         counts = collections.Counter(case["result"] for case in found if case["reader"] == name)
@@ -160,7 +160,7 @@ def summarize(found: Sequence[dict[str, Any]], chosen: dict[str, Reader]) -> lis
 
 
 def table(result: dict[str, Any]) -> str:
-    """The record for people."""
+    """Returns the record as a Markdown page."""
     made, rows = result["machine"], result["readers"]
     total = {name: sum(row[name] for row in rows) for name in ("cases", *FINE)}
     wrong = sum(sum(row["findings"].values()) for row in rows)
@@ -171,9 +171,9 @@ def table(result: dict[str, Any]) -> str:
         cells.append(
             (row["reader"], f"`{row['code']}`", *counts, "yes" if row["checked"] else "no", findings)
         )
-    head = ("what is read", "by", "cases", "refused", "same meaning", "another meaning")
+    head = ("files", "read by", "cases", "refused", "same meaning", "another meaning")
     head += ("checksum", "findings")
-    kinds = "".join(f"- {kind or 'not told'}: {count}\n" for kind, count in result["kinds"].items())
+    kinds = "".join(f"- {kind or 'unknown'}: {count}\n" for kind, count in result["kinds"].items())
     return f"""# Damaged files
 
 `{result["command"]}`, {made["date"]}, {made["cpus"]} CPU cores, \
@@ -182,8 +182,8 @@ jax {made["versions"]["jax"]}, python {made["versions"]["python"]}, commit {resu
 
 {total["cases"]:,} cases, {len(rows)} readers: {total["refused"]:,} refused with a message \
 that names the file, {total["same"]:,} read with the same meaning, {total["read"]:,} read with \
-another meaning by a format that has no checksum for it, {wrong} findings (other exceptions, \
-deaths, hangs, memory, anything executed, anything half-written, damage unnoticed in spite of a \
+another meaning from a format without a checksum for it, {wrong} findings (other exceptions, \
+deaths, hangs, excessive memory, code executed, incomplete files, damage not noticed despite a \
 checksum).
 
 {machine.markdown(head, cells)}
@@ -193,11 +193,11 @@ Cases by kind of damage:
 
 
 def main() -> None:
-    """The program; exit status 1 if there were findings."""
+    """Runs the program; the exit status is 1 if there are findings."""
     values, chosen = flags.FLAGS, readers()
     names = values.only.split(";") if values.only else list(chosen)
     if unknown := [name for name in names if name not in chosen]:
-        raise app.UsageError(f"--only={unknown[0]} is not one of {'; '.join(chosen)}")
+        raise app.UsageError(f"--only: got {unknown[0]!r}, expected some of {'; '.join(chosen)}")
     began = time.monotonic()
     if values.case:
         name, _, number = values.case.rpartition(" ")
@@ -211,7 +211,7 @@ def main() -> None:
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     examples: dict[tuple[str, str], dict[str, Any]] = {}
     for case in found:
-        if case["result"] == trial.REFUSED:  # the first message of each kind of damage: what a user reads
+        if case["result"] == trial.REFUSED:  # the first message that a user gets for each kind of damage
             examples.setdefault((case["reader"], case["kind"]), case)
     result = {
         "command": f"python -m benchmarks.fuzz --cases={values.cases} --seed={values.seed}"
@@ -230,9 +230,11 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("cases", 2400, "how many in all", lower_bound=1)
+    flags.DEFINE_integer("cases", 2400, "total number of cases", lower_bound=1)
     flags.DEFINE_string("only", "", "readers, separated by semicolons; all by default")
-    flags.DEFINE_integer("seed", 0, "of the damage")
-    flags.DEFINE_string("case", "", "one case again, as READER NUMBER")
-    flags.DEFINE_string("out", "results/reliability/fuzz.json", "the record; a table goes beside it")
+    flags.DEFINE_integer("seed", 0, "seed of the damage")
+    flags.DEFINE_string("case", "", "a single case to repeat, as READER NUMBER")
+    flags.DEFINE_string(
+        "out", "results/reliability/fuzz.json", "file for the record; the table is a .md file"
+    )
     launching.run(main)

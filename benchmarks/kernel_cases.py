@@ -1,8 +1,7 @@
-"""The calls that benchmarks of kernels make: real shapes, random arrays, what each is compared with, its
-floor.
+"""Cases for the kernel benchmarks: real shapes, random arrays, baselines, and lower bounds on the time.
 
 Used by `benchmarks.kernels`, `benchmarks.accelerator`, `benchmarks.tune_kernels` and `benchmarks.aot`; needs
-nothing but JAX and NumPy.
+only JAX and NumPy.
 """
 
 import dataclasses
@@ -22,6 +21,7 @@ from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import api as two_simplicial_api
 from kernels.two_simplicial import shapes as two_simplicial_shapes
 from kernels.two_simplicial.reference import Config as TwoSimplicialConfig
+from kernels.two_simplicial.reference import Logit
 from kernels.two_simplicial.reference import plain as two_simplicial_plain
 
 DIRECTIONS = ("forward", "both")  # both: forward and backward, all gradients
@@ -29,12 +29,12 @@ DIRECTIONS = ("forward", "both")  # both: forward and backward, all gradients
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """Rates of a chip, for floors: seen on one H200 (bf16 product, copy) and from its issue rates."""
+    """Peak rates of a chip: measured on one H200 (bf16 product, copy), or derived from its issue rates."""
 
-    matrix: float  # bf16 operations a second
-    copy: float  # bytes a second, read and written
-    issue: float  # float32 instructions a second
-    special: float  # square roots, exponentials a second
+    matrix: float  # bf16 operations per second
+    copy: float  # bytes per second, read plus written
+    issue: float  # float32 instructions per second
+    special: float  # square roots or exponentials per second
 
 
 CHIPS = {"NVIDIA H200": Chip(matrix=790e12, copy=4.3e12, issue=33.5e12, special=3.9e12)}
@@ -42,27 +42,27 @@ CHIPS = {"NVIDIA H200": Chip(matrix=790e12, copy=4.3e12, issue=33.5e12, special=
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One call to be measured."""
+    """A call to measure."""
 
     name: str  # shape and dtype
-    operation: dispatch.Operation  # which
-    config: Any  # its static settings
-    avals: tuple[jax.ShapeDtypeStruct | None, ...]  # shapes and dtypes of its arrays, None for no mask
-    # what a user would otherwise write, by name: `arrays -> out`; the first is the usual one
+    operation: dispatch.Operation
+    config: Any  # static settings of the operation
+    avals: tuple[jax.ShapeDtypeStruct | None, ...]  # shapes and dtypes of its arrays; None for no mask
+    # what a user would otherwise write, by name, as `arrays -> out`; the most common one first
     baselines: Mapping[str, Callable[..., jax.Array]]
-    work: tuple[str, int]  # what is counted: name of the unit and how many a forward pass has
-    floor: Callable[[Chip, str], float]  # `(chip, direction) -> seconds`, the least time by arithmetic
-    spread: tuple[float, ...]  # standard deviation of each array that is drawn
-    # how arrays go to the baselines of other layouts, by name
+    work: tuple[str, int]  # name of the unit of work, and the number of units per forward pass
+    floor: Callable[[Chip, str], float]  # `(chip, direction) -> seconds`, a lower bound on the time
+    spread: tuple[float, ...]  # standard deviation of each random array
+    # converts arrays for baselines with another layout, by name
     layout: Mapping[str, Callable[..., tuple]] = dataclasses.field(default_factory=dict)
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of its arrays."""
+        """The dtype of the arrays."""
         return next(aval.dtype for aval in self.avals if aval is not None)
 
     def draw(self, seed: int = 0) -> tuple[jax.Array | None, ...]:
-        """Normal numbers, each array times its `spread`, so that logits are of order one."""
+        """Draws normal arrays scaled by `spread`, which keeps logits of order one."""
         keys = jax.random.split(jax.random.key(seed), len(self.avals))
 
         def one(key, aval, spread):
@@ -72,7 +72,7 @@ class Case:
         return tuple(None if aval is None else one(key, aval, spread) for key, aval, spread in drawn)
 
     def function(self, direction: str, implementation: dispatch.Implementation) -> Callable[..., Any]:
-        """The operation as a function of its arrays, to be jitted."""
+        """Returns the operation as a function of its arrays, to be jitted."""
 
         def forward(*arrays):
             return dispatch.run(self.operation, self.config, *arrays, implementation=implementation)
@@ -80,37 +80,37 @@ class Case:
         return forward if direction == "forward" else with_gradients(forward, self.operation.differentiable)
 
     def baseline(self, direction: str, name: str) -> Callable[..., Any]:
-        """The same of a baseline; it takes the arrays that `arrays_of` lays out."""
+        """Returns a baseline as a function of the arrays returned by `arrays_of`."""
         forward = self.baselines[name]
         return forward if direction == "forward" else with_gradients(forward, self.operation.differentiable)
 
     def arrays_of(self, name: str, arrays: tuple) -> tuple:
-        """The arrays in the layout of a baseline."""
+        """Converts the arrays to the layout of a baseline."""
         return self.layout[name](*arrays) if name in self.layout else arrays
 
 
 def with_gradients(forward: Callable[..., jax.Array], count: int) -> Callable[..., Any]:
-    """Output and gradients of the first `count` arrays, for a cotangent as plain as the output itself."""
+    """Returns a function that gives the output and the gradients of the first `count` arrays."""
 
     def both(*arrays):
         out, pullback = jax.vjp(lambda *x: forward(*x, *arrays[count:]), *arrays[:count])
-        return out, pullback(out)  # a cotangent that is not constant, at no cost
+        return out, pullback(out)  # the output serves as a non-constant cotangent at no cost
 
     return both
 
 
-def two_simplicial(shape: two_simplicial_shapes.Shape, dtype: Any, logit: str = "unsigned") -> Case:
-    """2-simplicial attention."""
+def two_simplicial(shape: two_simplicial_shapes.Shape, dtype: Any, logit: Logit = "unsigned") -> Case:
+    """Builds a case of 2-simplicial attention."""
     config = TwoSimplicialConfig(logit=logit)
     batch, heads, n, m, d = shape.batch, shape.heads, shape.queries, shape.keys, shape.features
     sizes = ((batch, n, heads, d), *[(batch, m, heads, d)] * 2, (batch, m, heads, shape.e))
     avals = [jax.ShapeDtypeStruct(size, dtype) for size in (*sizes, (heads, shape.f, shape.e, shape.e))]
 
-    vector = (5 / d**1.5) ** (1 / 3)  # of three such vectors the product is about 5
+    vector = (5 / d**1.5) ** (1 / 3)  # the product of three such vectors is about 5
 
     def floor(chip: Chip, direction: str) -> float:
-        # Forward: a square root, an exponential and about 20 instructions a triple; with backward three times
-        # that.
+        # Forward: a square root, an exponential and about 20 instructions per triple. Forward and backward:
+        # three times as much.
         times = 1 if direction == "forward" else 3
         return times * shape.triples * max(2 / chip.special, 20 / chip.issue)
 
@@ -127,7 +127,7 @@ def two_simplicial(shape: two_simplicial_shapes.Shape, dtype: Any, logit: str = 
 
 
 def trans(shape: trans_shapes.Shape, dtype: Any) -> Case:
-    """The triangular contraction."""
+    """Builds a case of the triangular contraction."""
     element = np.dtype(dtype).itemsize
     elements = (
         shape.batch
@@ -139,7 +139,7 @@ def trans(shape: trans_shapes.Shape, dtype: Any) -> Case:
         return jnp.moveaxis(kernel_logits, 1, -1), jnp.moveaxis(premise, 1, -1), mask
 
     def floor(chip: Chip, direction: str) -> float:
-        # Forward reads two arrays and writes one; backward reads four (with the output) and writes two.
+        # Forward reads two arrays and writes one; backward reads four, including the output, and writes two.
         times = 1 if direction == "forward" else 3
         return times * max(elements * element / chip.copy, 2 * shape.multiply_adds / chip.matrix)
 
@@ -160,7 +160,7 @@ def trans(shape: trans_shapes.Shape, dtype: Any) -> Case:
 
 
 def windows_gathered(config: Any, query, key1, key2, value1, value2) -> jax.Array:
-    """Trilinear attention as a user would write it: every query's windows gathered, then einsums."""
+    """Computes trilinear attention as a user would write it: gathers each query's windows, then einsums."""
     batch, length, heads, depth = query.shape
     groups = key1.shape[2]
     query = query.reshape(batch, length, groups, heads // groups, depth)
@@ -189,11 +189,11 @@ def windows_gathered(config: Any, query, key1, key2, value1, value2) -> jax.Arra
 
 
 def trilinear(shape: trilinear_shapes.Shape, dtype: Any) -> Case:
-    """Trilinear attention."""
+    """Builds a case of trilinear attention."""
     config = shape.config
 
     def floor(chip: Chip, direction: str) -> float:
-        # Two products forward (FBGEMM's count); five more, of which two are recomputed, backward.
+        # Forward: two products (FBGEMM's count). Backward: five more, two of them recomputed.
         return shape.operations / chip.matrix * (1 if direction == "forward" else 3.5)
 
     return Case(
@@ -209,7 +209,7 @@ def trilinear(shape: trilinear_shapes.Shape, dtype: Any) -> Case:
 
 
 def all_cases(platform: str) -> Iterator[Case]:
-    """The cases that are measured on a platform, the most telling first."""
+    """Yields the cases of a platform, the most informative first; cases can repeat."""
     if platform == "cpu":
         for shape in two_simplicial_shapes.CPU:
             yield two_simplicial(shape, jnp.float32)
@@ -235,7 +235,7 @@ def all_cases(platform: str) -> Iterator[Case]:
 
 
 def to_compile() -> list[Case]:
-    """One case of every kernel, logit and type, for compilers that take a while over each."""
+    """Returns one case for every kernel, logit and dtype, for slow compilers."""
     two = two_simplicial_shapes
     return [
         two_simplicial(two.VIRTUAL, jnp.bfloat16),
@@ -256,10 +256,10 @@ def _named(name: str) -> trans_shapes.Shape:
 
 
 def chosen(found: Iterable[Case], only: str) -> Iterator[Case]:
-    """Those whose operation or name has this in it."""
+    """Filters cases by a substring of their operation or name."""
     return (case for case in found if only in f"{case.operation.name} {case.name}")
 
 
 def cases(platform: str) -> list[Case]:
-    """`all_cases`, each once."""
+    """Returns `all_cases` without duplicates."""
     return list({(case.operation.name, case.name): case for case in all_cases(platform)}.values())

@@ -1,10 +1,10 @@
-"""Values and gradients of every kernel on the chip that is here, against the definition in float64.
+"""Checks values and gradients of every kernel on this machine's chip against the definition in float64.
 
     python -m benchmarks.kernel_checks --out=checks.json
 
-The definition runs in float64 on the host, on the same inputs as the kernel has (bfloat16 ones taken
-exactly). A relative error is ||got - want|| / ||want|| over a whole array. Exit status 1 when an error is
-above its tolerance.
+The definition runs in float64 on the host, on the same inputs as the kernel (bfloat16 inputs are converted
+exactly). The relative error is ||got - want|| / ||want|| over a whole array. The exit status is 1 if an error
+exceeds its tolerance.
 """
 
 import sys
@@ -17,26 +17,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import kernel_cases, kernels, machine, timing
+from kernels import dispatch
 from kernels.trans import shapes as trans_shapes
 from kernels.trilinear import shapes as trilinear_shapes
 from kernels.two_simplicial import shapes as two_simplicial_shapes
 
-# Of the norm of the cotangent: an array smaller than that, such as a gradient that is 0, counts as so large.
+# Minimum norm in relative errors, relative to the cotangent's norm, so that zero gradients can be compared.
 FLOOR = 0.3
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
-# Real in every size but the batch, so that a host can do them in float64.
+# Real sizes except for the batch, so that the host can compute them in float64.
 MEDIUM = (
     two_simplicial_shapes.Shape("virtual, one group", 1, 2, 1024, 32, 48),
     two_simplicial_shapes.Shape("full, one group", 1, 1, 256, 256, 64),
     trans_shapes.square("FOLIO, one group", 1, 3, 512),
     trans_shapes.square("decoder, one group", 1, 3, 512, causal=True),
-    # Short, since the definition has an array over all triples of positions.
+    # Short, because the definition materializes all triples of positions.
     trilinear_shapes.Shape("windows, one group", 1, 96, 64, 1, 128, 32, 64),
 )
 
 
 def to_check() -> Iterator[kernel_cases.Case]:
-    """Awkward small shapes and one of each real size, in both types."""
+    """Yields small irregular shapes and one of each real size, in both dtypes."""
     for dtype in (jnp.bfloat16, jnp.float32):
         for shape in (*MEDIUM, *two_simplicial_shapes.SMALL, *trans_shapes.SMALL, *trilinear_shapes.SMALL):
             if isinstance(shape, two_simplicial_shapes.Shape):
@@ -49,7 +50,7 @@ def to_check() -> Iterator[kernel_cases.Case]:
 
 
 def expected(case: kernel_cases.Case, arrays: tuple, cotangent: np.ndarray) -> list[np.ndarray]:
-    """Output and gradients of the definition in float64, on the host."""
+    """Computes output and gradients of the definition in float64 on the host."""
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         wide = [x if x is None else np.asarray(x, np.float64) for x in arrays]
         count = case.operation.differentiable
@@ -60,8 +61,8 @@ def expected(case: kernel_cases.Case, arrays: tuple, cotangent: np.ndarray) -> l
         return [np.asarray(out), *map(np.asarray, pullback(jnp.asarray(cotangent, np.float64)))]
 
 
-def check(case: kernel_cases.Case, implementation: str) -> dict[str, Any]:
-    """A row: the relative errors of one implementation on one case."""
+def check(case: kernel_cases.Case, implementation: dispatch.Name) -> dict[str, Any]:
+    """Computes a row: the relative errors of one implementation on one case."""
     kind = str(case.dtype)
     row = {"operation": case.operation.name, "case": case.name, "implementation": implementation}
     backend = case.operation.backend(implementation)
@@ -81,18 +82,18 @@ def check(case: kernel_cases.Case, implementation: str) -> dict[str, Any]:
     try:
         got = [np.asarray(x, np.float64) for x in both(cotangent, *arrays)]
         want = expected(case, arrays, np.asarray(cotangent))
-    except Exception as error:  # the finding; the other cases go on
+    except Exception as error:  # recorded as a result; the other cases still run
         return {**row, "failed": timing.one_line(error)}
     floor = FLOOR * float(np.linalg.norm(np.asarray(cotangent, np.float64)))
     errors = [
         float(np.linalg.norm(g - w) / max(np.linalg.norm(w), floor)) for g, w in zip(got, want, strict=True)
     ]
-    # A NaN is no error that compares as small.
+    # A NaN fails this comparison.
     return {**row, "errors": errors, "holds": all(error <= TOLERANCE[kind] for error in errors)}
 
 
 def describe(row: dict[str, Any]) -> str:
-    """A row as a line: the error of the output, then those of the gradients."""
+    """Formats a row as a line: the error of the output, then those of the gradients."""
     head = f"{row['operation'][:24]:24} {row['case'][:44]:44} {row['implementation']:14}"
     if "errors" not in row:
         return f"{head} {row.get('failed') or 'not supported: ' + row['unsupported']}"[:200]
@@ -102,17 +103,17 @@ def describe(row: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """The program."""
-    out = ("", "the record; empty: nowhere")
+    """Runs the program with the values of its flags."""
+    out = ("", "output file; empty to write none")
     arguments = machine.parser(
-        __doc__, only=("", "only cases whose operation or name has this in it"), out=out
+        __doc__, only=("", "only cases whose operation or name contains this"), out=out
     ).parse_args()
     rows = []
     for case in kernel_cases.chosen(to_check(), arguments.only):
         for implementation in kernels.IMPLEMENTATIONS[jax.default_backend()]:
             rows.append(check(case, implementation))
             print(describe(rows[-1]), flush=True)
-            # After every row: a kernel that hangs or takes the process down loses only itself.
+            # Written after every row, so that a kernel that hangs or crashes loses only its own row.
             if arguments.out:
                 record = {**machine.describe(), "command": "python -m benchmarks.kernel_checks", "rows": rows}
                 machine.write(Path(arguments.out), record)

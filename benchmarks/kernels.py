@@ -1,11 +1,11 @@
-"""Every kernel at the shapes of real models, against what a user would otherwise write, in one run.
+"""Measures every kernel at the shapes of real models against what a user would otherwise write.
 
     python -m benchmarks.kernels                            # on this machine; results/kernels/CHIP.json
     python -m benchmarks.kernels --only=trans --out=
 
-For each shape and implementation: time of a call, work a second (triples, multiply-adds, flop), how many
-times faster than the plain path (median over neighbouring blocks, with least and greatest), how far from the
-floor (where the chip's rates are known), and the compiler's peak of temporary memory. Needs nothing but the
+For each shape and implementation: time per call, work per second (triples, multiply-adds, flop), speedup over
+the plain path (median over neighbouring blocks, with minimum and maximum), time relative to the lower bound
+(if the chip's rates are known), and peak temporary memory according to the compiler. Needs only the
 repository and JAX.
 """
 
@@ -20,27 +20,33 @@ from typing import Any
 import jax
 
 from benchmarks import kernel_cases, machine, timing
+from kernels import dispatch
 
-IMPLEMENTATIONS = {"cpu": ("xla",), "gpu": ("xla", "gpu"), "tpu": ("xla", "tpu")}
+IMPLEMENTATIONS: dict[str, tuple[dispatch.Name, ...]] = {
+    "cpu": ("xla",),
+    "gpu": ("xla", "gpu"),
+    "tpu": ("xla", "tpu"),
+}
 
 
 def measure(
     case: kernel_cases.Case, direction: str, *, blocks: int = 5, block_seconds: float = 0.2
 ) -> dict[str, Any]:
-    """A row: times of every implementation that is here and of every baseline, and their ratios."""
+    """Measures a row: times of every available implementation and baseline, and their ratios."""
     arrays = case.draw()
     programs: dict[str, Callable[[], Any]] = {}
     row: dict[str, Any] = {"operation": case.operation.name, "case": case.name, "direction": direction}
     row["paths"] = paths = {}
-    for name in (*IMPLEMENTATIONS[jax.default_backend()], *case.baselines):
-        function = (case.baseline if name in case.baselines else case.function)(direction, name)
+    functions = {name: case.function(direction, name) for name in IMPLEMENTATIONS[jax.default_backend()]}
+    functions |= {name: case.baseline(direction, name) for name in case.baselines}
+    for name, function in functions.items():
         own = case.arrays_of(name, arrays)
         try:
             start = time.perf_counter()
             compiled = jax.jit(function).lower(*own).compile()
             seconds = time.perf_counter() - start
             jax.block_until_ready(compiled(*own))
-        except Exception as error:  # out of memory, unsupported: a finding, and the others go on
+        except Exception as error:  # out of memory or unsupported: recorded as a result
             paths[name] = {"failed": timing.one_line(error)}
             continue
         memory = compiled.memory_analysis()
@@ -69,7 +75,7 @@ def measure(
 
 
 def lines(row: dict[str, Any]) -> str:
-    """A row as the lines of a table."""
+    """Formats a row as the lines of a table."""
     text = []
     for name, path in row["paths"].items():
         head = f"{row['operation'][:24]:24} {row['case'][:32]:32} {row['direction']:8} {name:18}"
@@ -92,17 +98,16 @@ def measure_all(
     keep: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Rows of all cases that fit into the budget of seconds, printed as they come; options are those of
-    `measure`.
+    """Measures and prints all cases that fit into `budget` seconds; `options` are passed to `measure`.
 
-    `keep` is called with the rows so far after each: what ends the run early loses one at most.
+    `keep` is called with all rows so far after each row, so that an interrupted run loses at most one.
     """
     end = time.monotonic() + budget
     rows, longest = [], 0.0
     for case in kernel_cases.chosen(kernel_cases.cases(jax.default_backend()), only):
         for direction in kernel_cases.DIRECTIONS:
             if time.monotonic() + longest > end:
-                print(f"the budget ends: {case.operation.name} {case.name} and what follows is not measured")
+                print(f"budget spent: skipping {case.operation.name} {case.name} and all later cases")
                 return rows
             start = time.monotonic()
             rows.append(measure(case, direction, **options))
@@ -113,13 +118,13 @@ def measure_all(
 
 
 def main() -> int:
-    """The program."""
+    """Runs the program with the values of its flags."""
     arguments = machine.parser(
         __doc__,
-        only=("", "only cases whose operation or name has this in it"),
-        budget=(float("inf"), "seconds after which no case is begun"),
-        blocks=(5, "blocks of each program"),
-        out=("results/kernels/{}.json", "the record, {} the chip; empty: nowhere"),
+        only=("", "only cases whose operation or name contains this"),
+        budget=(float("inf"), "seconds after which no further case is started"),
+        blocks=(5, "timing blocks per program"),
+        out=("results/kernels/{}.json", "output file, with {} for the chip; empty to write none"),
     ).parse_args()
     record: dict[str, Any] = {**machine.describe(), "command": "python -m benchmarks.kernels"}
     print(json.dumps(record))

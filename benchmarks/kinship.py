@@ -1,10 +1,10 @@
-"""How fast kinship problems are drawn, on one core.
+"""Measures how fast kinship problems are generated on one core.
 
     python -m benchmarks.kinship
 
-Writes `results/kinship/speed.json`: problems a second for each length of the chain, for the lengths of
-training and with distractors, and how many of them become arrays and stories a second. Rounds of all kinds
-take turns, so that a slow moment hits all alike; a rate is the median of its rounds.
+Writes `results/kinship/speed.json`: problems per second for each chain length, for the training lengths and
+with distractors, and the rates of converting problems to arrays and to stories. All kinds alternate, so that
+a slow moment affects them equally; each rate is a median over rounds.
 """
 
 import statistics
@@ -27,13 +27,13 @@ KINDS: Mapping[str, kinship.Kinship] = {
         lengths=tuple(kinship.LENGTHS), supporting=1, irrelevant=1, disconnected=1
     ),
 }
-"""What is timed."""
+"""The kinds of problems whose generation is timed."""
 READ = kinship.Kinship(lengths=(2, 3))
-"""What is made arrays and stories of."""
+"""The problems converted to arrays and stories."""
 
 
 def tasks(problems: int) -> dict[str, Callable[[int], object]]:
-    """What is done with some problems, from a number on, for each line of the record."""
+    """Returns a function for each line of the record that processes problems starting at a given number."""
     drawn = READ.draw(range(problems))
 
     def draw(source: kinship.Kinship) -> Callable[[int], object]:
@@ -48,7 +48,7 @@ def tasks(problems: int) -> dict[str, Callable[[int], object]]:
 
 
 def measure(problems: int, rounds: int) -> dict[str, float]:
-    """Problems a second: the median of rounds with new problems; one before them makes the tables."""
+    """Measures problems per second as medians over rounds of new problems, after one warm-up round."""
     rates: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         for name, task in tasks(problems).items():
@@ -59,7 +59,7 @@ def measure(problems: int, rounds: int) -> dict[str, float]:
 
 
 def record(problems: int, rounds: int) -> dict[str, Any]:
-    """The rates with where and when they were measured."""
+    """Measures the rates and adds hardware, versions and date."""
     return {
         "problems_per_second": measure(problems, rounds),
         "problems": problems,
@@ -71,15 +71,15 @@ def record(problems: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     found = record(flags.FLAGS.problems, flags.FLAGS.rounds)
     machine.write(Path(flags.FLAGS.out), found)
     for name, rate in found["problems_per_second"].items():
-        print(f"{name:24} {rate:9.0f} a second")
+        print(f"{name:24} {rate:9.0f} per second")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("out", "results/kinship/speed.json", "where the record goes")
-    flags.DEFINE_integer("problems", 300, "in a round", lower_bound=1)
-    flags.DEFINE_integer("rounds", 5, "that are counted", lower_bound=1)
+    flags.DEFINE_string("out", "results/kinship/speed.json", "output file")
+    flags.DEFINE_integer("problems", 300, "problems per round", lower_bound=1)
+    flags.DEFINE_integer("rounds", 5, "rounds after the warm-up", lower_bound=1)
     launching.run(main)

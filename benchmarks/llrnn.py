@@ -1,11 +1,12 @@
-"""Training steps a second of every cell, against the same model written with naive powers.
+"""Measures training steps per second of every cell, against the same model with naive powers.
 
     python -m benchmarks.llrnn --out=results/llrnn/speed.json
 
-The naive model is the same cell with its moves replaced: powers of an operator are formed as matrices and
-summed, rotations and reflections are matrices. It is first checked to give the same outputs. A training step
-is forward, backward and an SGD update over a whole sequence, one compiled call. The two models take turns in
-one process; the ratio is a median over neighbouring blocks, with the least and the greatest.
+The naive model is the same cell with other implementations of its operations: it forms the powers of an
+operator as matrices and sums them, and represents rotations and reflections by matrices. Its outputs are
+first checked to be equal. A training step is one compiled call with forward pass, backward pass and SGD
+update over a whole sequence. The two models alternate in one process; the ratio is a median over neighbouring
+blocks, with minimum and maximum.
 """
 
 import contextlib
@@ -46,19 +47,19 @@ NO_POWERS = ("elman", "second_order", "multiplicative", "lstm")
 
 
 def rotation(locations: int, power: int) -> np.ndarray:
-    """The matrix of R^power, by multiplying."""
+    """Returns the matrix R^power, computed by multiplication."""
     once = np.roll(np.eye(locations, dtype=np.float32), 1 if power >= 0 else -1, axis=0)
     return np.linalg.matrix_power(once, abs(power))
 
 
 def naive_rotate(address, coefficients, powers):
-    """`rings.rotate` with every power a matrix."""
+    """Computes `rings.rotate` with a matrix for every power."""
     matrices = jnp.asarray(np.stack([rotation(address.shape[-1], power) for power in powers]))
     return jnp.einsum("...k,kij,...j->...i", coefficients, matrices, address)
 
 
 def naive_polynomial(coefficients, matrix, vector):
-    """sum_i p_i A^i v with every A^i formed."""
+    """Computes sum_i p_i A^i v by forming every A^i."""
     power = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
     powers = [power]
     for _ in range(coefficients.shape[-1] - 1):
@@ -68,7 +69,7 @@ def naive_polynomial(coefficients, matrix, vector):
 
 
 def naive_power_superposition(coefficients, operator, vector):
-    """`power_superposition` with the operator and all of its powers formed."""
+    """Computes `power_superposition` by forming the operator and all of its powers."""
     size = vector.shape[-1]
     basis = jnp.broadcast_to(jnp.eye(size, dtype=vector.dtype), (*vector.shape, size))
     # The operator acts on [*B, D]; the columns of the identity go through it by vmap.
@@ -77,12 +78,12 @@ def naive_power_superposition(coefficients, operator, vector):
 
 
 def naive_second_order_powers(coefficients, operators, inputs, vector):
-    """`second_order_powers` with all powers of the operator formed."""
+    """Computes `second_order_powers` by forming all powers of the operator."""
     return naive_polynomial(coefficients, jnp.einsum("...k,kij->...ij", inputs, operators), vector)
 
 
 def naive_words(address, coefficients, words, step=1):
-    """`rings.move_by_symmetries` with every word the product of its digits' matrices."""
+    """Computes `rings.move_by_symmetries` with every word as the product of its digits' matrices."""
     size = address.shape[-1]
     digits = {"0": rotation(size, step), "1": np.roll(np.eye(size, dtype=np.float32)[::-1], 1, axis=0)}
     products = []
@@ -96,7 +97,7 @@ def naive_words(address, coefficients, words, step=1):
 
 @contextlib.contextmanager
 def naive() -> Iterator[None]:
-    """Traced inside, a cell forms its powers."""
+    """Makes cells that are traced in this context form their powers."""
     with contextlib.ExitStack() as stack:
         for module, name, plain in (
             (recurrent, "second_order_powers", naive_second_order_powers),
@@ -110,7 +111,7 @@ def naive() -> Iterator[None]:
 
 
 def training_step(model: models.RecurrentModel, params, inputs, targets):
-    """One compiled training step, and the compiled forward pass, traced here and now."""
+    """Returns a compiled training step and the seconds its compilation took."""
 
     def loss(params):
         logits = cast(models.RecurrentOutput, model.apply({"params": params}, inputs)).logits
@@ -127,7 +128,7 @@ def training_step(model: models.RecurrentModel, params, inputs, targets):
 
 
 def measure(name: str, options: dict, blocks: int) -> dict:
-    """One cell's row."""
+    """Measures the row of one cell."""
     key = jax.random.key(0)
     inputs = jax.random.normal(key, (BATCH, STEPS, INPUTS))
     targets = jax.random.randint(key, (BATCH, STEPS), 0, OUTPUTS)
@@ -150,8 +151,8 @@ def measure(name: str, options: dict, blocks: int) -> dict:
     return row
 
 
-def told(row: dict) -> str:
-    """A row in one line."""
+def format_row(row: dict) -> str:
+    """Formats a row as one line."""
     line = f"{row['cell']:22} {row['steps_per_second']:8.1f} steps/s"
     if "speedup" in row:
         line += (
@@ -161,13 +162,15 @@ def told(row: dict) -> str:
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     blocks = flags.FLAGS.blocks
     rows = (measure(name, options, blocks) for name, options in CELLS.items())
-    launching.record(rows, told, flags.FLAGS.out, "python -m benchmarks.llrnn", batch=BATCH, steps=STEPS)
+    launching.record(
+        rows, format_row, flags.FLAGS.out, "python -m benchmarks.llrnn", batch=BATCH, steps=STEPS
+    )
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("out", "results/llrnn/speed.json", "where the record is written; empty: nowhere")
-    flags.DEFINE_integer("blocks", 7, "blocks of each model", lower_bound=1)
+    flags.DEFINE_string("out", "results/llrnn/speed.json", "output file; empty to write none")
+    flags.DEFINE_integer("blocks", 7, "timing blocks per model", lower_bound=1)
     launching.run(main)

@@ -1,4 +1,4 @@
-"""What a measurement was made on and how its record is kept, with nothing but JAX."""
+"""Describes the machine of a measurement and writes records; needs only JAX."""
 
 import argparse
 import datetime
@@ -15,12 +15,12 @@ import jax
 
 
 def write(path: Path, value: Any) -> None:
-    """Writes JSON, as `write_text` does."""
+    """Writes a value as JSON; see `write_text`."""
     write_text(path, json.dumps(value, indent=1, default=float) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file so that whoever reads it, even after a kill, finds the old one or the whole new one."""
+    """Writes a file atomically: readers see the old file or the whole new one, even after a kill."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, encoding="utf-8")
@@ -28,21 +28,21 @@ def write_text(path: Path, text: str) -> None:
 
 
 def markdown(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
-    """A table in Markdown."""
+    """Formats a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
 def parser(text: str | None, **flags: tuple[Any, str]) -> argparse.ArgumentParser:
-    """The flags of a program: for each its default, whose type it has, and what it says."""
+    """Builds an argument parser from each flag's default value, which also gives its type, and help text."""
     found = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, (default, told) in flags.items():
-        found.add_argument(f"--{name}", default=default, type=type(default), help=told)
+    for name, (default, meaning) in flags.items():
+        found.add_argument(f"--{name}", default=default, type=type(default), help=meaning)
     return found
 
 
 def describe() -> dict[str, Any]:
-    """Device, driver, versions and date."""
+    """Returns device, driver, versions and date."""
     device = jax.devices()[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -74,8 +74,8 @@ def _driver() -> str | None:
 
 
 def main() -> None:
-    """The program: tells the machine, and writes it."""
-    out = parser(__doc__, out=("", "the record; empty: nowhere")).parse_args().out
+    """Prints the description of this machine, and writes it to `--out`."""
+    out = parser(__doc__, out=("", "output file; empty to write none")).parse_args().out
     found = describe()
     print(json.dumps(found, indent=1))
     if out:

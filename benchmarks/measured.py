@@ -1,4 +1,4 @@
-"""The folder of `benchmarks.accelerator` read and checked, before anything is made of it."""
+"""Reads and checks the folder that `benchmarks.accelerator` writes."""
 
 import dataclasses
 import json
@@ -17,41 +17,38 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a folder holds."""
+    """The contents of a folder."""
 
-    machine: Row  # where it was measured, `benchmarks.machine.describe()`
+    machine: Row  # the machine that measured, `benchmarks.machine.describe()`
     checks: list[Row]  # rows of `benchmarks.kernel_checks`
     speeds: list[Row]  # rows of `benchmarks.kernels`
     blocks: list[Row]  # lines of block sizes
-    training: dict[str, Row]  # by experiment, the record of its training steps
+    training: dict[str, Row]  # the record of the training steps, by experiment
     agents: dict[str, Path]  # packed runs of BoxWorld, by agent
-    mathematics: list[Row]  # lines of the finished runs of mathematics
-    kinship: list[Row]  # lines of the finished runs of kinship
-    unfinished: dict[str, Path]  # packed runs of kinship, by name
 
     @property
     def chip(self) -> str:
-        """The device's kind, fit for a file's name."""
+        """The kind of the device, as a part of file names."""
         return self.machine["chip"].replace(" ", "-").replace("/", "-")
 
 
 def read(folder: Path) -> Measured:
-    """Reads what is there of every part.
+    """Reads the records of all parts that are present.
 
     Raises:
-        ValueError: the folder is none, has no record, or one that is damaged or of another machine; it names
-            the file.
+        ValueError: the folder was not written by `benchmarks.accelerator`, has no record, or has a record
+            that is damaged or from another machine; the message names the file.
     """
     path = folder / "machine.json"
     if not path.is_file():
-        raise ValueError(f"{folder} is no folder of benchmarks.accelerator: it has no machine.json")
+        raise ValueError(f"{folder}: got no machine.json, expected a folder of benchmarks.accelerator")
     machine = read_object(path)
     _fields(path, machine, chip=str, platform=str, versions=dict, date=str)
     here = (machine["platform"], machine["chip"], _versions(machine["versions"]))
 
     def same(path: Path, record: Row) -> None:
         where = record.get("devices")
-        if isinstance(where, dict):  # of a program that needs more than JAX
+        if isinstance(where, dict):  # written by a program that needs more than JAX
             _fields(path, where, platform=str, kind=str)
             named = where["platform"], where["kind"]
         else:
@@ -60,7 +57,7 @@ def read(folder: Path) -> Measured:
         _fields(path, record, versions=dict, date=str)
         there = (*named, _versions(record["versions"]))
         if there != here:
-            raise ValueError(f"{path} is of another machine or versions: {there}, expected {here}")
+            raise ValueError(f"{path}: got machine and versions {there}, expected {here}")
 
     def rows(pattern: str, check: Callable[[Path, Row], None]) -> list[Row]:
         found = []
@@ -68,13 +65,6 @@ def read(folder: Path) -> Measured:
             record = read_object(file)
             same(file, record)
             found += _rows(file, record, check)
-        return found
-
-    def lines(file: Path, **kinds: Any) -> list[Row]:
-        found = _lines(file) if file.exists() else []
-        for line in found:
-            _fields(file, line, **kinds)
-            same(file, line)
         return found
 
     of_training = {}
@@ -85,8 +75,6 @@ def read(folder: Path) -> Measured:
             same(file, record)
             _fields(file, record, devices=dict)
             _rows(file, record, _training)
-    of_run: dict[str, Any] = {"preset": str, "model": str, "seed": int, "steps": int, "train_seconds": float}
-    of_run |= {"date": str}
     measured = Measured(
         machine,
         checks=rows("checks_*.json", _check),
@@ -94,76 +82,50 @@ def read(folder: Path) -> Measured:
         blocks=_blocks(folder, machine["chip"]),
         training=of_training,
         agents=_packed(folder / "boxworld"),
-        mathematics=lines(
-            folder / "mathematics" / "learning.jsonl", initialization=str, results=dict, **of_run
-        ),
-        kinship=lines(
-            folder / "kinship" / "learning.jsonl",
-            **of_run,
-            accuracies=dict,
-            metric=dict,
-            curve=list,
-            parameters=int,
-            train_lengths=list,
-            metric_lengths=list,
-            test_problems=int,
-            form=str,
-            command=str,
-        ),
-        unfinished=_packed(folder / "kinship" / "unfinished"),
     )
     if not any(getattr(measured, field.name) for field in dataclasses.fields(measured)[1:]):
-        raise ValueError(f"{folder} has no records but machine.json: no part of the measurement came to one")
+        raise ValueError(f"{folder}: got machine.json only, expected at least one record")
     return measured
 
 
 def rows_measured(record: Mapping[str, Any]) -> int:
-    """How many rows of a training record are measurements."""
+    """Returns the number of rows of a training record that are measurements."""
     return sum("failed" not in row for row in record["rows"])
 
 
 def _versions(found: Mapping[str, Any]) -> tuple:
-    # The others are told by some of the programs only.
+    # Only some of the programs record other versions.
     return tuple(found.get(name) for name in ("python", "jax", "jaxlib", "numpy"))
 
 
 def read_object(path: Path) -> Row:
-    """A JSON object; ValueError naming the file if it is none."""
+    """Reads a JSON object; raises ValueError, naming the file, if the content is something else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    _need(isinstance(value, dict), path, f"expected an object, got {type(value).__name__}")
+        raise ValueError(f"{path}: {error}") from error
+    _need(isinstance(value, dict), path, f"got {type(value).__name__}, expected an object")
     return value
 
 
-def _lines(path: Path) -> list[Row]:
-    try:
-        values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    _need(all(isinstance(value, dict) for value in values), path, "expected an object in every line")
-    return values
-
-
-def _need(fits: Any, path: Path, told: str) -> None:
+def _need(fits: Any, path: Path, problem: str) -> None:
     if not fits:
-        raise ValueError(f"{path} is damaged: {told}")
+        raise ValueError(f"{path}: {problem}")
 
 
 def _fields(path: Path, value: Any, **kinds: type | Collection[str]) -> None:
-    """Checks that fields are there and of a type or one of some; numbers are finite, an int is a float."""
-    _need(isinstance(value, dict), path, f"found {value!r}, expected an object")
+    """Checks that fields exist and have a type or one of some values; numbers are finite, ints are floats."""
+    _need(isinstance(value, dict), path, f"got {value!r}, expected an object")
     for name, kind in kinds.items():
         found: Any = value.get(name)
         if not isinstance(kind, type):
-            _need(found in kind, path, f"{name}={found!r}, expected one of {', '.join(sorted(kind))}")
+            _need(found in kind, path, f"{name}: got {found!r}, expected one of {', '.join(sorted(kind))}")
             continue
         if kind in (int, float):
             fits = isinstance(found, (int, kind)) and not isinstance(found, bool) and math.isfinite(found)
         else:
             fits = isinstance(found, kind)
-        _need(fits, path, f"{name}={found!r}, expected {kind.__name__}")
+        _need(fits, path, f"{name}: got {found!r}, expected {kind.__name__}")
 
 
 def _rows(path: Path, record: Row, check: Callable[[Path, Row], None]) -> list[Row]:
@@ -180,7 +142,7 @@ def _check(path: Path, row: Row) -> None:
     _fields(path, row, errors=list, holds=bool)
     errors = row["errors"]
     numbers = errors and all(isinstance(error, int | float) for error in errors)
-    _need(numbers, path, f"{errors=}, expected numbers")
+    _need(numbers, path, f"errors: got {errors!r}, expected numbers")
 
 
 def _speed(path: Path, row: Row) -> None:
@@ -191,18 +153,18 @@ def _speed(path: Path, row: Row) -> None:
             continue
         _fields(path, found, seconds=float, blocks=list)
         blocks = found["blocks"]
-        _need(blocks and all(map(_is_time, blocks)), path, f"{blocks=}, expected seconds")
+        _need(blocks and all(map(_is_time, blocks)), path, f"blocks: got {blocks!r}, expected seconds")
 
 
 def _training(path: Path, row: Row) -> None:
     _fields(path, row)
     name = row.get("name", row.get("case"))
-    _need(isinstance(name, str), path, f"a row is called {name!r}, expected its name")
+    _need(isinstance(name, str), path, f"name of a row: got {name!r}, expected str")
     rates = [value for key, value in row.items() if key.endswith(RATE)]
-    _need("failed" in row or bool(rates), path, f"{name} has neither a rate nor why there is none")
+    _need("failed" in row or bool(rates), path, f"row {name}: got no rate, expected a rate or `failed`")
     for rate in rates:
         for value in rate.values() if isinstance(rate, dict) else [rate]:
-            _need(_is_time(value), path, f"{name} has a rate of {value!r}")
+            _need(_is_time(value), path, f"rate of {name}: got {value!r}, expected a positive number")
         if isinstance(rate, dict):
             _fields(path, rate, median=float)
     if "failed" in row:
@@ -222,7 +184,7 @@ def _blocks(folder: Path, chip: str) -> list[Row]:
         table = read_object(path)
         _fields(path, table, chip=str, blocks=list)
         if table["chip"] != chip:
-            raise ValueError(f"{path} is of another chip, {table['chip']}, expected {chip}")
+            raise ValueError(f"{path}: got the chip {table['chip']!r}, expected {chip!r}")
         for line in table["blocks"]:
             _fields(path, line, operation=OPERATIONS, kind=dict, sizes=dict, blocks=dict)
             _fields(path, line, backend=str, direction=str)
@@ -231,5 +193,5 @@ def _blocks(folder: Path, chip: str) -> list[Row]:
 
 
 def _packed(folder: Path) -> dict[str, Path]:
-    """Packed runs by name; one that was ended before it was packed is none."""
+    """Returns packed runs by name; a folder without state.safetensors was interrupted and does not count."""
     return {path.parent.name: path.parent for path in sorted(folder.glob("*/state.safetensors"))}

@@ -1,4 +1,4 @@
-"""Which hand-written kernels a measurement supports as defaults: `fastest` in `kernels/tables/`."""
+"""Selects the hand-written kernels that a measurement proves fastest, for the tables in `kernels/tables/`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from kernels import dispatch
 def lines(
     platform: str, checks: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], file: str
 ) -> list[dict[str, Any]]:
-    """The calls for which a kernel is right and faster on a platform, "gpu" or "tpu".
+    """Returns the calls for which a kernel is correct and faster on a platform, "gpu" or "tpu".
 
-    Every check of its operation and type must hold, and it must be faster than the blockwise path, forward
-    and with gradients, in every block of the measurement. Each line names the file of the record.
+    Every check of its operation and dtype must hold, and the kernel must be faster than the blockwise path,
+    forward and with gradients, in every block of the measurement. Each line names the file of the record.
     """
     cases = {(case.operation.name, case.name): case for case in kernel_cases.cases(platform)}
     both: dict[tuple[str, str], dict[str, Any]] = {}

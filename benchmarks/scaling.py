@@ -1,18 +1,18 @@
-"""What a training step costs besides its work, on 1, 2, 4 and 8 devices of this machine's CPU.
+"""Measures the overhead of a training step on 1, 2, 4 and 8 CPU devices of this machine.
 
     python -m benchmarks.scaling
 
-The work of a device is the same however many there are; but all share the machine's cores, so D devices have
-D times the work to do. Two cases, in each way to run a step (`--parallel`):
+The work per device is constant. All devices share the machine's cores, so D devices do D times the work.
+There are two cases, each run in every parallel mode (`--parallel`):
 
-- `nothing`: a model whose arithmetic takes microseconds. Its step is all overhead: starting the program on
-  every device, exchanging the gradient, the optimizer.
-- `quick`: the mathematics model of the preset `quick`, 8 questions a device. Its overhead is its time less D
-  times that of one device, which already keeps all cores busy; it is negative where more devices use the
-  cores better than one does.
+- `nothing`: a model whose arithmetic takes microseconds, so that its step is all overhead: starting the
+  program on every device, exchanging the gradient, and the optimizer.
+- `quick`: the mathematics model of the preset `quick` with 8 questions per device. Its overhead is its time
+  minus D times that of one device, which already uses all cores. It is negative if several devices use the
+  cores better than one.
 
-Each number of devices is a process of its own, for XLA fixes it when it starts; they take turns. Times are
-medians over rounds, with the least and the greatest.
+Each number of devices runs in its own process, because XLA fixes it at start-up; the processes alternate.
+Times are medians over rounds, with minimum and maximum.
 """
 
 import json
@@ -38,13 +38,13 @@ from experiments.runtime.training import Program, Task
 
 COUNTS = (1, 2, 4, 8)
 ROWS = 8
-"""Examples a device."""
+"""Number of examples per device."""
 TARGET = 2e-3
-"""Seconds of overhead a step."""
+"""Maximum overhead per step in seconds."""
 
 
 def nothing(devices: int) -> tuple[Task, dict[str, Any]]:
-    """A step with 16 thousand parameters and a sum for each."""
+    """Returns a task with 16 thousand parameters whose loss is a product of sums, and a batch."""
 
     def loss(params, batch, key):
         total = jnp.sum(batch["x"]) * jnp.sum(params["w"])
@@ -55,7 +55,7 @@ def nothing(devices: int) -> tuple[Task, dict[str, Any]]:
 
 
 def quick(devices: int) -> tuple[Task, dict[str, Any]]:
-    """A step of the mathematics preset `quick`, with questions of 32 symbols and answers of 8."""
+    """Returns the task of the preset `mathematics:quick`, and a batch with 32 source and 8 target symbols."""
     config = mathematics.get_config("quick")
     model = config.model.make()
     rng = np.random.default_rng(0)
@@ -77,7 +77,7 @@ CASES = {"nothing": nothing, "quick": quick}
 
 
 def step_seconds(case: str, parallel: str, seconds: float = 0.5) -> float:
-    """The time of a step on all devices of this process, one after the other."""
+    """Measures the seconds per step on all devices of this process, running steps one after the other."""
     task, batch = CASES[case](jax.device_count())
     program = Program(task, parallel)
     state = [program.place(program.initial())]
@@ -92,7 +92,10 @@ def step_seconds(case: str, parallel: str, seconds: float = 0.5) -> float:
 
 
 def on_devices(count: int, compiled: str = "") -> dict[str, dict[str, float]]:
-    """`step_seconds` of all cases and ways, in a process of so many devices; `compiled` keeps programs."""
+    """Returns `step_seconds` of all cases and parallel modes, in a new process with `count` devices.
+
+    `compiled` is the folder of JAX's compilation cache.
+    """
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -102,12 +105,12 @@ def on_devices(count: int, compiled: str = "") -> dict[str, dict[str, float]]:
     command = [sys.executable, "-m", "benchmarks.scaling", "--here"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"on {count} devices:\n{done.stderr[-3000:]}")
+        raise RuntimeError(f"measurement on {count} devices failed:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def tabulate(rounds: Sequence[dict[int, dict[str, dict[str, float]]]]) -> list[dict[str, Any]]:
-    """A row a case, way and number of devices: seconds a step, and what of them is overhead."""
+    """Returns a row per case, parallel mode and number of devices: seconds per step, and the overhead."""
     rows = []
     for case in CASES:
         for parallel in PARALLEL:
@@ -128,8 +131,8 @@ def tabulate(rounds: Sequence[dict[int, dict[str, dict[str, float]]]]) -> list[d
     return rows
 
 
-def told(row: dict[str, Any]) -> str:
-    """A row as a line."""
+def format_row(row: dict[str, Any]) -> str:
+    """Formats a row as one line."""
     line = (
         f"{row['case']:8} {row['parallel']:10} {row['devices']} devices: {1e3 * row['step_seconds']:8.2f} ms"
     )
@@ -141,7 +144,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Measures, tells and writes."""
+    """Runs the program with the values of its flags."""
     if flags.FLAGS.here:
         print(json.dumps({case: {way: step_seconds(case, way) for way in PARALLEL} for case in CASES}))
         return
@@ -153,11 +156,11 @@ def main() -> None:
                 print(f"round {number} of {flags.FLAGS.rounds}: {count} devices", flush=True)
                 rounds[-1][count] = on_devices(count, compiled)
     about = {"target_overhead_seconds": TARGET, "rounds": len(rounds)}
-    launching.record(tabulate(rounds), told, flags.FLAGS.out, "python -m benchmarks.scaling", **about)
+    launching.record(tabulate(rounds), format_row, flags.FLAGS.out, "python -m benchmarks.scaling", **about)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("out", "results/scaling/speed.json", "where the record goes; empty: nowhere")
-    flags.DEFINE_integer("rounds", 3, "rounds of all numbers of devices", lower_bound=1)
-    flags.DEFINE_bool("here", False, "measure on the devices of this process, and print JSON")
+    flags.DEFINE_string("out", "results/scaling/speed.json", "output file; empty to write none")
+    flags.DEFINE_integer("rounds", 3, "rounds over all numbers of devices", lower_bound=1)
+    flags.DEFINE_bool("here", False, "measure on the devices of this process and print JSON")
     launching.run(main)

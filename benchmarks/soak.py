@@ -1,17 +1,17 @@
-"""Kills experiments at random moments, starts them again until they end, and looks whether anything differs.
+"""Kills experiments at random moments, restarts them until they end, and checks that nothing differs.
 
     python -m benchmarks.soak [--kills=54] [--only=llrnn,kinship] [--seed=0]
 
-Each experiment is run twice without interruption: the second time shows that the run repeats
-itself at all, and how long it takes once its programs are in JAX's compilation cache. Then it is killed, by
-SIGKILL and every sixth time by SIGTERM, started again with the same command, killed again, and so on. A run
-that reaches its end is compared and the next one begun, until the experiment has had its share of kills.
-Moments are of three kinds, in turn: anywhere; anywhere from when the run has taken its directory to when it
-has written its summary, which leaves out imports and pictures; and as soon as a checkpoint is being written.
+Each experiment first runs twice without interruption. The second run shows that the experiment is
+reproducible, and how long it takes with its programs in JAX's compilation cache. Then a run is killed, by
+SIGKILL or every sixth time by SIGTERM, restarted with the same command, killed again, and so on. A run that
+reaches its end is compared, and the next one starts, until the experiment has had its share of kills. There
+are three kinds of moments, in turn: any moment; any moment between the creation of the lock and the summary,
+which excludes imports and figures; and as soon as a checkpoint is being written.
 
-An ended run is compared with the uninterrupted one by the SHA-256 of its parameters, that of all that its
-last checkpoint holds (optimizer, random keys, environments), and every file it has left, without clock
-readings. Pictures are not compared: some show seconds. The record goes to `--out`, a table beside it.
+A finished run is compared with the uninterrupted one by the SHA-256 of its parameters, by that of its last
+checkpoint (optimizer, random keys, environments), and by all its files without clock readings. Figures are
+not compared, since some show seconds. The record is written to `--out`, with a table as Markdown next to it.
 """
 
 import collections
@@ -41,21 +41,23 @@ from experiments.runtime.workdir import params_sha256, surroundings
 MOMENTS = ("anywhere", "at work", "saving")
 TERM_EVERY = 6
 CLOCKS = ("train_seconds", "compile_seconds", "wall_seconds", "commit")
-"""What may differ between a run and its repetition; `commit` has "-dirty" while somebody edits a file."""
+"""Fields that may differ between repeated runs; `commit` gets "-dirty" while a file is being edited."""
 PICTURES = (".png", ".gif", ".mp4")
 LONGEST = 900.0
-"""Seconds after which a run is taken to hang."""
+"""Seconds after which a run counts as hanging."""
 
 
 def fingerprint(workdir: Path) -> dict[str, str]:
-    """What a finished run has left, without clock readings, by file; each as a hash.
+    """Returns hashes of the parameters, the last checkpoint and all files of a finished run.
+
+    Clock readings are excluded.
 
     Raises:
         ValueError: the run is not finished.
     """
     summary = workdir / "summary.json"
     if not summary.exists():
-        raise ValueError(f"{workdir} has no summary.json: the run has not ended")
+        raise ValueError(f"{workdir}: got no summary.json, expected a finished run")
     found = {"parameters": json.loads(summary.read_text(encoding="utf-8"))["params_sha256"]}
     folder = workdir / "checkpoints"
     if saved := [int(path.name) for path in folder.glob("*") if path.name.isdigit()]:
@@ -69,7 +71,7 @@ def fingerprint(workdir: Path) -> dict[str, str]:
 
 
 def _state_sha256(path: Path) -> str:
-    with warnings.catch_warnings(action="ignore"):  # that it lies on devices as it was saved
+    with warnings.catch_warnings(action="ignore"):  # about restoring the sharding of the saved arrays
         state = ocp.load(str(path))
 
     def words(leaf: Any) -> Any:
@@ -80,7 +82,7 @@ def _state_sha256(path: Path) -> str:
 
 
 def _without_clocks(path: Path) -> bytes:
-    """A file's bytes; of JSON, its values without those that a clock gave."""
+    """Returns the bytes of a file; JSON without the fields in `CLOCKS`."""
     content = path.read_bytes()
     if path.suffix not in (".json", ".jsonl"):
         return content
@@ -95,15 +97,15 @@ def _timeless(value: Any) -> Any:
 
 
 def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """What is not alike of two fingerprints, by name."""
+    """Returns the names of the entries in which two fingerprints differ."""
     names = [*before, *(name for name in after if name not in before)]
     return [name for name in names if before.get(name) != after.get(name)]
 
 
 def doing(workdir: Path, old: set[str]) -> str:
-    """What a run is about, by what is in its directory.
+    """Describes the current activity of a run from the files in its directory.
 
-    Unfinished checkpoints that were there before its process, `old`, are cleared away by the first save.
+    Unfinished checkpoints older than the process, `old`, do not count; the first save removes them.
     """
     if (workdir / "summary.json").exists():
         return "drawing or ending"
@@ -116,12 +118,12 @@ def doing(workdir: Path, old: set[str]) -> str:
 
 
 def _saving(workdir: Path) -> set[str]:
-    """Checkpoints whose writing has begun and not ended, of this process or one that was killed."""
+    """Returns the names of unfinished checkpoints, of this process or of one that was killed."""
     return {path.name for path in workdir.glob("checkpoints/*.orbax-checkpoint-tmp")}
 
 
 class Times(NamedTuple):
-    """Seconds after its start at which an uninterrupted run had its directory, wrote its summary, ended."""
+    """Seconds from the start of an uninterrupted run to its lock, its summary and its end."""
 
     taken: float
     summed: float
@@ -129,10 +131,10 @@ class Times(NamedTuple):
 
 
 class Run:
-    """A process of a run, with its output in a file."""
+    """A process that runs an experiment, with its output in a log file."""
 
     def __init__(self, subject: subjects.Subject, workdir: Path, cache: Path):
-        """Starts it."""
+        """Starts the process, with JAX's compilation cache in the folder `cache`."""
         self.workdir, self._log = workdir, workdir.with_suffix(".log")
         environment = {
             **os.environ,
@@ -147,18 +149,18 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Since it was started."""
+        """Seconds since the start."""
         return time.monotonic() - self.began
 
     def said(self) -> str:
-        """The end of what it has printed."""
+        """Returns the last 2000 characters of the log."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def until(self, condition: Callable[[], bool]) -> bool:
-        """Waits; False if the process has ended before.
+        """Waits until the condition holds; returns False if the process ends first.
 
         Raises:
-            TimeoutError: it hangs.
+            TimeoutError: the process runs for longer than `LONGEST`.
         """
         while not condition():
             if self.process.poll() is not None:
@@ -170,10 +172,10 @@ class Run:
         return True
 
     def end(self) -> None:
-        """Waits for its end.
+        """Waits until the process ends.
 
         Raises:
-            RuntimeError: it failed; with what it said.
+            RuntimeError: the process failed; the message has the end of its log.
         """
         self.until(lambda: self.process.poll() is not None)
         if self.process.wait():
@@ -183,10 +185,10 @@ class Run:
 def soak(
     subject: subjects.Subject, kills: int, folder: Path, moments: random.Random, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Kills one experiment until it has had enough, with its runs in a new folder; the record.
+    """Kills one experiment `kills` times, with its runs in the new folder, and returns the record.
 
     Raises:
-        RuntimeError: a run failed that nobody killed, or is over too soon to be killed.
+        RuntimeError: a run failed without being killed, or ends too soon to be killed.
     """
     cache, began = folder / "compiled", time.monotonic()
     first = Run(subject, folder / "uninterrupted", cache)
@@ -207,7 +209,7 @@ def soak(
     journeys, tries = [], 0
     while len(record) < kills:
         if tries > 20 * kills:
-            raise RuntimeError(f"{subject.name} ends before it can be killed: {len(record)} times in {tries}")
+            raise RuntimeError(f"{subject.name}: got {len(record)} kills in {tries} tries, expected {kills}")
         number, spent, before = len(journeys) + 1, 0.0, len(record)
         workdir = folder / f"journey_{number}"
         try:
@@ -223,7 +225,7 @@ def soak(
             run.end()
             spent += run.seconds
             unlike = differences(wanted, fingerprint(workdir)) + sorted(_saving(workdir))
-        except (RuntimeError, TimeoutError, ValueError) as error:  # told, and the next one begun
+        except (RuntimeError, TimeoutError, ValueError) as error:  # reported; the next run starts
             unlike = [str(error)]
         tries += 1
         count = len(record) - before
@@ -249,7 +251,7 @@ def soak(
 def _killed(
     run: Run, turn: int, journey: int, times: Times, moments: random.Random, record: list[dict[str, Any]]
 ) -> bool:
-    """Kills a run at a moment; False if it has ended before."""
+    """Kills a run at a random moment; returns False if it ends first."""
     moment, share = MOMENTS[turn % len(MOMENTS)], moments.random()
     number = signal.SIGKILL if (len(record) + 1) % TERM_EVERY else signal.SIGTERM
     left = _saving(run.workdir)
@@ -258,7 +260,7 @@ def _killed(
         alive = run.until(lambda: run.seconds >= share * times.ended)
     else:
         alive = run.until(lambda: _taken(run.workdir, old))
-        # Half of the time if a save is waited for: they become fewer as the run goes on.
+        # Before waiting for a save, at most half of the run: saves become rarer towards its end.
         wait = run.seconds + share * (times.summed - times.taken) * (0.5 if moment == "saving" else 1.0)
         alive = alive and run.until(lambda: run.seconds >= wait)
         if moment == "saving":
@@ -270,34 +272,34 @@ def _killed(
     run.process.send_signal(number)
     run.until(lambda: run.process.poll() is not None)
     status = run.process.wait()
-    if status == 0:  # it was about to end, or nothing was left to save
+    if status == 0:  # the run was ending, or had nothing to save
         return False
     if status not in (-number, 128 + number):
-        raise RuntimeError(f"{run.workdir} ended with {status} when it got {number.name}: {run.said()}")
+        raise RuntimeError(f"{run.workdir} ended with {status} after {number.name}: {run.said()}")
     kill = {"journey": journey, "second": second, "signal": number.name}
     record.append(kill | {"moment": moment, "doing": was, "status": status})
     return True
 
 
 def _taken(workdir: Path, old: int) -> bool:
-    """Whether a process that was started now has taken the directory: it opens the lock anew."""
+    """Returns whether the new process has taken the directory, by the time stamp of the lock."""
     lock = workdir / ".lock"
     return lock.exists() and lock.stat().st_mtime_ns != old
 
 
 def table(result: dict[str, Any]) -> str:
-    """The record for people."""
+    """Returns the record as a Markdown page."""
     made = result["machine"]
     lines = [
-        "# Killed and started again",
+        "# Killed and restarted runs",
         "",
         f"`{result['command']}`, {made['date']}, {made['cpus']} CPU cores ({made['platform']}), "
         f"jax {made['versions']['jax']}, python {made['versions']['python']}, commit {result['commit']}; "
         f"{result['seconds'] / 60:.0f} minutes.",
         "",
-        f"{result['kills']} kills of {result['runs']} runs, of which {result['equal_runs']} ended as the "
-        "uninterrupted run did: the same bits in parameters, optimizer, random keys and environments, the "
-        "same record and files (clock readings and pictures left out).",
+        f"{result['kills']} kills of {result['runs']} runs, of which {result['equal_runs']} ended like the "
+        "uninterrupted run: with the same bits in parameters, optimizer, random keys and environments, and "
+        "the same record and files (except clock readings and figures).",
         "",
     ]
     rows = []
@@ -306,12 +308,12 @@ def table(result: dict[str, Any]) -> str:
         equal = sum(run["equal"] for run in one["runs"])
         counts = one["experiment"], len(one["kills"]), terms, len(one["runs"]), equal
         rows.append((*counts, "yes" if one["repeated_equal"] else "no", one["repeated_seconds"]))
-    head = ("experiment", "kills", "by SIGTERM", "runs", "equal", "repeats itself", "seconds uninterrupted")
+    head = ("experiment", "kills", "by SIGTERM", "runs", "equal", "reproducible", "seconds uninterrupted")
     lines.append(machine.markdown(head, rows))
     moments = collections.Counter(
         re.sub(r"step \d+", "a step", kill["doing"]) for one in result["experiments"] for kill in one["kills"]
     )
-    lines += ["What the runs were doing when they were killed:", ""]
+    lines += ["Activity of the runs when they were killed:", ""]
     lines += [f"- {what}: {count}" for what, count in moments.most_common()]
     for one in result["experiments"]:
         for number, run in enumerate(one["runs"], 1):
@@ -321,16 +323,16 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """The program; exit status 1 if a run ended otherwise than the uninterrupted one."""
+    """Runs the program; the exit status is 1 if a run differs from the uninterrupted one."""
     values = flags.FLAGS
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="soak.") as folder:
         chosen = subjects.all_subjects(Path(folder) / "data")
         names = values.only or list(chosen)
         if unknown := [name for name in names if name not in chosen]:
-            raise app.UsageError(f"--only={unknown[0]} is not one of {', '.join(chosen)}")
+            raise app.UsageError(f"--only: got {unknown[0]!r}, expected some of {', '.join(chosen)}")
         if values.kills < len(names):
-            raise app.UsageError(f"--kills must be {len(names)} or more")
+            raise app.UsageError(f"--kills: got {values.kills}, expected at least {len(names)}")
         found = []
         for name, share in launching.share(values.kills, names).items():
             room = Path(folder) / name
@@ -354,8 +356,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("kills", 54, "how many in all", lower_bound=1)
-    flags.DEFINE_list("only", [], "experiments, all by default")
-    flags.DEFINE_integer("seed", 0, "of the moments")
-    flags.DEFINE_string("out", "results/reliability/soak.json", "the record; a table goes beside it")
+    flags.DEFINE_integer("kills", 54, "total number of kills", lower_bound=1)
+    flags.DEFINE_list("only", [], "experiments to kill; all by default")
+    flags.DEFINE_integer("seed", 0, "seed of the random moments")
+    flags.DEFINE_string(
+        "out", "results/reliability/soak.json", "file for the record; the table is a .md file"
+    )
     launching.run(main)

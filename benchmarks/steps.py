@@ -1,4 +1,4 @@
-"""A training step compiled once, timed, counted and weighed: what the benchmarks of whole models share."""
+"""Measures the time, rate, utilization and memory of training steps; shared by benchmarks of models."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,11 +13,11 @@ from benchmarks import contractions, timing
 from kernels import tables
 
 MATRIX = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
-"""Sizes of the matrices whose product is the rate that steps are held against."""
+"""Size of the square matrices whose product gives the reference rate, by platform."""
 
 
 class Room(NamedTuple):
-    """What is measured of an experiment: its folder in `results/`, and the arguments of `rows`."""
+    """An experiment's benchmark: its folder in `results/`, and the `cases` and `measure` of `rows`."""
 
     folder: str
     cases: Callable[[], Mapping[str, tuple[str, Any]]]
@@ -27,7 +27,7 @@ class Room(NamedTuple):
 def compiling(
     step: Callable[..., Any], carried: tuple[Any, ...], given: tuple[Any, ...]
 ) -> Callable[[], Any]:
-    """A call that compiles a step for `measure`; the step may overwrite what is carried and gives it anew."""
+    """Returns a function that compiles a step for `measure`, with the `carried` arguments donated."""
     return lambda: jax.jit(step, donate_argnums=tuple(range(len(carried)))).lower(*carried, *given).compile()
 
 
@@ -42,22 +42,23 @@ def measure(
     operations: int | None,
     rate: float,
 ) -> dict[str, Any]:
-    """The part of a row that is measured.
+    """Measures a compiled training step.
 
     Args:
-        program: compiles the step; beforehand, so that it cannot be compiled again unnoticed: other shapes or
-            types would be an error.
-        carried: what a call changes; the step may overwrite it.
-        given: the same at every call.
-        carry: from what a call returns to what the next one is given.
-        seconds: of a block of timing.
-        count: what a call goes through, by name: {"tokens": 512} becomes `tokens_per_second`.
-        operations: of the model's contractions in a call, forward and backward; None if not countable.
-        rate: operations a second of a large matrix product of the same type.
+        program: compiles the step. Compiling it ahead of time turns other shapes or dtypes into an error
+            instead of a recompilation.
+        carried: arguments that each call updates and may overwrite.
+        given: arguments that are the same for every call.
+        carry: maps the result of a call to the `carried` arguments of the next one.
+        seconds: approximate seconds per timing block.
+        count: what a call processes, by name: {"tokens": 512} gives `tokens_per_second`.
+        operations: operations of the model's contractions per call, forward and backward; None if they cannot
+            be counted.
+        rate: operations per second of a large matrix product of the same dtype.
 
     Returns:
-        "seconds" a call, rates, "utilisation" (what the contractions would take at that rate, over what the
-        call takes), "peak_bytes" and "temporary_bytes" as the compiler gives them, "compile_seconds".
+        "seconds" per call, rates, "utilisation" (the time of the contractions at `rate`, relative to the time
+        of the call), "peak_bytes" and "temporary_bytes" according to the compiler, and "compile_seconds".
     """
     began = time.perf_counter()
     compiled = program()
@@ -82,7 +83,7 @@ def measure(
 
 
 def mean(loss: Callable[..., Any]) -> Callable[..., jax.Array]:
-    """A loss that returns `runtime.Sums` as one that returns their mean."""
+    """Converts a loss that returns `runtime.Sums` to one that returns their mean."""
 
     def of_sums(params: Any, batch: Any, key: Any) -> jax.Array:
         sums = loss(params, batch, key)
@@ -100,10 +101,9 @@ def measure_training(
     counted_loss: Callable[..., jax.Array] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The part of a row that is measured of a step of gradient descent on a loss of parameters and what is
-    given.
+    """Measures a step of gradient descent on `loss(params, *given)`.
 
-    The contractions of `counted_loss` are counted, the loss's by default; options are those of `measure`.
+    Counts the contractions of `counted_loss`, by default those of `loss`; `options` are passed to `measure`.
     """
 
     def step(params: Any, state: Any, *given: Any) -> tuple[Any, Any]:
@@ -118,9 +118,9 @@ def measure_training(
 
 
 def counted(function: Callable[..., Any], *args: Any) -> int | None:
-    """Multiplications and additions of a function's contractions; None if a loop's length is unknown.
+    """Counts the operations of a function's contractions; None if the length of a loop is unknown.
 
-    Those of the plain path, whatever kernel is the default on this chip.
+    Always counts the plain path, whichever kernel is the default on this chip.
     """
     with mock.patch.object(tables, "read", dict):
         try:
@@ -130,7 +130,7 @@ def counted(function: Callable[..., Any], *args: Any) -> int | None:
 
 
 def peak_bytes(memory: Any) -> int | None:
-    """Of a program's `memory_analysis`: what it is given and gives, and what it takes meanwhile."""
+    """Returns the arguments, outputs and temporaries of a program's `memory_analysis`, in bytes."""
     if memory is None:
         return None
     given = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -138,7 +138,7 @@ def peak_bytes(memory: Any) -> int | None:
 
 
 def matrix_rate(size: int, seconds: float, dtype: str) -> float:
-    """Operations a second of a product of square matrices, as measured here; of a size of 0 see `MATRIX`."""
+    """Measures operations per second of a square matrix product; a size of 0 takes that of `MATRIX`."""
     size = size or MATRIX.get(jax.default_backend(), MATRIX["gpu"])
     left, right = (jnp.ones((size, size), dtype) for _ in range(2))
     product = jax.jit(jnp.matmul)
@@ -154,17 +154,21 @@ def rows(
     seconds: float,
     budget: float,
 ) -> Iterator[dict[str, Any]]:
-    """Rows as they are found, a rate before the first case of its type; what the budget leaves out is named.
+    """Yields the rows of all cases, preceded by the matrix product rate of each dtype.
 
-    `measure` is given a case, the rate of its type and the seconds of a block, and gives the rest of its
-    row, or rows. The rate is that of products of matrices of a size, 0: see `MATRIX`. No case is begun after
-    `budget` seconds; 0: all are.
+    Args:
+        cases: dtype and case, by name.
+        measure: function of a case, the rate of its dtype and the seconds per timing block; returns the
+            measured part of one or several rows.
+        matrix: size of the matrices that give the rate; 0 takes that of `MATRIX`.
+        seconds: approximate seconds per timing block.
+        budget: seconds after which no further case is started; their rows say so. 0 means no limit.
     """
     start, rates = time.monotonic(), {}
     for name, (dtype, case) in cases.items():
         row: dict[str, Any] = {"name": name, "dtype": dtype}
         if 0 < budget < time.monotonic() - start:
-            yield row | {"failed": "not begun: the budget is spent"}
+            yield row | {"failed": "not started: budget spent"}
             continue
         if dtype not in rates:
             rates[dtype] = matrix_rate(matrix, seconds, dtype)
@@ -173,7 +177,7 @@ def rows(
         began = time.perf_counter()
         try:
             found = measure(case, rates[dtype], seconds)
-        except Exception as error:  # out of memory, unsupported: a finding, and the others go on
+        except Exception as error:  # out of memory or unsupported: recorded as a result
             found = {"failed": timing.one_line(error)}
         row["wall_seconds"] = round(time.perf_counter() - began, 1)
         for one in found if isinstance(found, list) else [found]:

@@ -1,4 +1,4 @@
-"""Timing of compiled functions against each other in one run."""
+"""Times compiled functions against each other in one process."""
 
 import datetime
 import statistics
@@ -16,17 +16,17 @@ def alternate(
     block_seconds: float = 0.25,
     uncounted: int = 0,
 ) -> dict[str, list[float]]:
-    """Seconds a call of each function, in blocks that take turns, so that a slow moment hits all alike.
+    """Measures seconds per call in alternating blocks, so that a slow moment affects all functions equally.
 
-    On an accelerator the calls of a block are queued and waited for together: the time between two calls is
-    then the chip's, not that of starting them. Each function is called once before, so that compilation is
-    not counted; so are `uncounted` calls at the start of each block: where functions take gigabytes the first
-    one pays for memory that another gave back.
+    On an accelerator the calls of a block are queued before waiting for them, which excludes the time to
+    launch a call. Each function is called before timing, which excludes compilation. `uncounted` calls at the
+    start of each block are also excluded: for functions that use gigabytes, the first call reallocates memory
+    that another one freed.
 
     Returns:
-        For each name the mean seconds a call in each block.
+        The mean seconds per call in each block, by name.
     """
-    one_by_one = jax.default_backend() == "cpu"  # where queued calls would share the cores
+    one_by_one = jax.default_backend() == "cpu"  # queued calls would compete for the cores
 
     def seconds(function: Callable[[], Any], count: int) -> float:
         start = time.perf_counter()
@@ -42,7 +42,7 @@ def alternate(
     for name, function in functions.items():
         seconds(function, 1)
         calls[name] = max(1, round(block_seconds / max(seconds(function, 1), 1e-6)))
-        if not one_by_one:  # a single call is mostly the wait for it: ask again with several
+        if not one_by_one:  # one call is dominated by synchronization: calibrate with several
             calls[name] = max(1, round(block_seconds / max(seconds(function, min(calls[name], 20)), 1e-6)))
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(blocks):
@@ -53,29 +53,30 @@ def alternate(
     return times
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """The median of blocks, with the least and the greatest."""
-    return {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Returns the median of blocks, the least, the greatest, and all of them as `blocks`."""
+    ends = {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
+    return {**ends, "blocks": list(values)}
 
 
-def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
-    """How many times faster, over neighbouring blocks."""
+def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, Any]:
+    """Returns the spread of the ratios slow / fast over neighbouring blocks."""
     return spread([s / f for s, f in zip(slow, fast, strict=True)])
 
 
-def shown(over: Mapping[str, float], digits: int = 2) -> str:
-    """A spread in words."""
+def shown(over: Mapping[str, Any], digits: int = 2) -> str:
+    """Formats a spread as "median (least to greatest)"."""
     median, least, greatest = (f"{over[name]:.{digits}f}" for name in ("median", "least", "greatest"))
     return f"{median} ({least} to {greatest})"
 
 
 def where_and_when() -> dict[str, Any]:
-    """Hardware, versions, commit and date, for the record of a measurement."""
-    from experiments.runtime.workdir import surroundings  # here, since it needs more than JAX
+    """Returns hardware, versions, commit and date for the record of a measurement."""
+    from experiments.runtime.workdir import surroundings  # imported here because it needs more than JAX
 
     return {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **surroundings()}
 
 
 def one_line(error: BaseException) -> str:
-    """An error's type and first line: out of memory and unsupported are findings too."""
+    """Formats an error as its type and first line, to be recorded as a result."""
     return f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0][:200]}"

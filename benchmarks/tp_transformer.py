@@ -1,12 +1,13 @@
-"""Training steps of both architectures against their floor, and decoding with the cache against without.
+"""Measures training steps of both architectures, and decoding with and without the cache.
 
     python -m benchmarks.tp_transformer --out=results/tp_transformer/speed.json
 
-The floor of a training step (forward, backward, Adam with clipped gradients) is the time of the contractions
-of its gradient, alone (`benchmarks.contractions`), and of the optimizer's update alone. Decoding without the
-cache computes the decoder over all positions for each symbol; the encoder works once in either. That both
-give the same symbols is checked first. All take turns in one process; ratios are medians over neighbouring
-blocks, with the least and the greatest. Every compiled function must be traced once.
+A training step is a forward pass, a backward pass, and Adam with gradient clipping. Its lower bound is the
+time of the gradient's contractions alone (`benchmarks.contractions`) plus that of the optimizer's update
+alone. Decoding without the cache recomputes the decoder over all positions for each symbol; the encoder runs
+once in both variants. Both are first checked to give the same symbols. All functions alternate in one
+process; ratios are medians over neighbouring blocks, with minimum and maximum. Tracing a function twice is an
+error.
 """
 
 import itertools
@@ -27,19 +28,19 @@ ARCHITECTURES = {"tp_transformer": TPTransformer, "transformer": Transformer}
 
 
 def once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that `jax.jit` may trace once: what is timed is never compiled anew."""
+    """Wraps a function so that tracing it twice raises RuntimeError, to rule out recompilation."""
     traces = itertools.count(1)
 
     def traced(*args: Any) -> Any:
         if next(traces) > 1:
-            raise RuntimeError(f"{function.__name__} was traced a second time")
+            raise RuntimeError(f"{function.__name__}: traced a second time, expected once")
         return function(*args)
 
     return traced
 
 
 def running(function: Callable[..., Any], *state: Any) -> Callable[[], Any]:
-    """Calls of a function on its own last result, which it may overwrite."""
+    """Returns a function that applies `function` to its own last result, which may be donated."""
     held = [jax.tree.map(jnp.copy, state)]
 
     def call():
@@ -50,7 +51,7 @@ def running(function: Callable[..., Any], *state: Any) -> Callable[[], Any]:
 
 
 def training(model: EncoderDecoder, batch: int, source: int, target: int, blocks: int) -> dict[str, Any]:
-    """A row: tokens/s of one architecture, and its step over its floor."""
+    """Measures a row: tokens/s of one architecture, and its step relative to its lower bound."""
     rng = np.random.default_rng(0)
     question, answer = (
         jnp.asarray(rng.integers(3, model.vocab_size, (batch, n)), jnp.int32) for n in (source, target + 1)
@@ -101,7 +102,7 @@ def training(model: EncoderDecoder, batch: int, source: int, target: int, blocks
 def decoding_speed(
     model: EncoderDecoder, batch: int, source: int, length: int, blocks: int
 ) -> dict[str, Any]:
-    """A row: answers of `length` symbols to a batch of questions, with the cache and without."""
+    """Measures a row: decoding `length` symbols for a batch of questions, with and without the cache."""
     question = jnp.asarray(np.random.default_rng(1).integers(3, model.vocab_size, (batch, source)), jnp.int32)
     params = jax.jit(model.init)(jax.random.key(0, impl="rbg"), question[:1], question[:1])["params"]
 
@@ -119,7 +120,7 @@ def decoding_speed(
     np.testing.assert_array_equal(answers, anew(params))
     symbols = int(np.max(np.sum(answers != model.pad, axis=1))) - 1
     if symbols < length:
-        raise ValueError(f"the longest answer has {symbols} symbols, expected {length}: use another seed")
+        raise ValueError(f"longest answer: got {symbols} symbols, expected {length}; use another seed")
     times = timing.alternate(
         {
             "cached": lambda: cached(params),
@@ -143,7 +144,7 @@ def decoding_speed(
 
 
 def measure(sizes: dict[str, Any], values: Any) -> Iterator[dict[str, Any]]:
-    """All rows, as they are found."""
+    """Yields all rows as they are measured."""
     for name, architecture in ARCHITECTURES.items():
         row = training(architecture(**sizes), values.batch, values.source, values.target, values.blocks)
         yield {"what": "training", "model": name, **row}
@@ -152,22 +153,22 @@ def measure(sizes: dict[str, Any], values: Any) -> Iterator[dict[str, Any]]:
         yield {"what": "decoding", "model": "tp_transformer", **row}
 
 
-def told(row: dict[str, Any]) -> str:
-    """A row in one line."""
+def format_row(row: dict[str, Any]) -> str:
+    """Formats a row as one line."""
     if row["what"] == "training":
         return (
             f"training {row['model']:15} {row['tokens_per_second']:9.0f} tokens/s, "
-            f"{row['gigaflops']:.0f} GFLOP/s, over its floor {timing.shown(row['over_floor'])}"
+            f"{row['gigaflops']:.0f} GFLOP/s, relative to the lower bound {timing.shown(row['over_floor'])}"
         )
     return (
         f"decoding, source {row['source']:3}: {row['seconds']['cached']:.2f} s with the cache, "
         f"{row['seconds']['anew']:.2f} s without, {row['speedup']['median']:.1f} times as fast; "
-        f"the decoder alone {row['speedup_of_the_decoder']['median']:.1f} times"
+        f"decoder alone: {row['speedup_of_the_decoder']['median']:.1f} times as fast"
     )
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     values = flags.FLAGS
     sizes = {
         "features": values.features,
@@ -176,21 +177,21 @@ def main() -> None:
         "num_layers": values.layers,
     }
     command = "python -m benchmarks.tp_transformer"
-    launching.record(measure(sizes, values), told, values.out, command, sizes=sizes)
+    launching.record(measure(sizes, values), format_row, values.out, command, sizes=sizes)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("out", "results/tp_transformer/speed.json", "where the record goes; empty: nowhere")
+    flags.DEFINE_string("out", "results/tp_transformer/speed.json", "output file; empty to write none")
     for name, default, text in (
-        ("blocks", 5, "blocks of each function"),
-        ("features", 512, "features of a cell"),
-        ("layers", 6, "layers of the encoder, and of the decoder"),
-        ("heads", 8, "heads of an attention"),
-        ("batch", 16, "examples of a training step"),
-        ("source", 64, "symbols of a question; decoding is measured at half of it too"),
-        ("target", 16, "symbols of an answer in training"),
-        ("questions", 64, "questions decoded at once"),
-        ("length", 30, "symbols decoded"),
+        ("blocks", 5, "timing blocks per function"),
+        ("features", 512, "model width"),
+        ("layers", 6, "layers of the encoder and of the decoder"),
+        ("heads", 8, "attention heads"),
+        ("batch", 16, "examples per training step"),
+        ("source", 64, "symbols per question; decoding is also measured at half of it"),
+        ("target", 16, "symbols per answer in training"),
+        ("questions", 64, "questions decoded per batch"),
+        ("length", 30, "symbols to decode"),
     ):
         flags.DEFINE_integer(name, default, text, lower_bound=1)
     launching.run(main)

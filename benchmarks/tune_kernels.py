@@ -1,11 +1,11 @@
-"""Finds block sizes on the chip that is here, and writes them to its table in kernels/tables/.
+"""Tunes block sizes on this machine's chip and writes them to its table in kernels/tables/.
 
     python -m benchmarks.tune_kernels --budget=300
     python -m benchmarks.tune_kernels --only=trans --backends=xla
 
-For every case, backend and direction each of the backend's candidates is timed against its default, in one
-run; a line is written where one is faster by more than the noise. A line serves all shapes within a factor of
-two.
+For every case, backend and direction, times each of the backend's candidates against its default in one
+process, and writes a line if the best one is faster by more than the noise. A line applies to all shapes
+within a factor of two.
 """
 
 import json
@@ -20,11 +20,11 @@ import jax
 from benchmarks import kernel_cases, kernels, machine, timing
 from kernels import tables
 
-WORTH = 1.05  # a gain that is written down
+WORTH = 1.05  # minimum gain for a line
 
 
 def tune(case: kernel_cases.Case, backend: str, direction: str, *, blocks: int = 5) -> dict[str, Any] | None:
-    """The line of the table for one case, None when the default is as good as any."""
+    """Returns the table's line for one case, or None if no candidate is clearly faster than the default."""
     module = case.operation.backend(backend)
     arrays = case.draw()
     out, residual = jax.jit(lambda *x: module.forward(case.config, *x))(*arrays)
@@ -40,7 +40,7 @@ def tune(case: kernel_cases.Case, backend: str, direction: str, *, blocks: int =
                 .compile()
             )
             jax.block_until_ready(compiled(*operands))
-        except Exception as error:  # too large for the chip's memories: not a candidate here
+        except Exception as error:  # too large for the chip's memory: skipped
             print(f"  {name}: {type(error).__name__}")
             continue
         candidates[name] = candidate
@@ -67,7 +67,7 @@ def tune(case: kernel_cases.Case, backend: str, direction: str, *, blocks: int =
 
 
 def write(lines: list[dict[str, Any]], chip: str, folder: Path = tables.FOLDER) -> Path:
-    """Puts lines into the chip's table in place of those for the same calls."""
+    """Writes lines to the chip's table, replacing those for the same calls."""
     path = folder / f"{chip.replace(' ', '-')}.json"
     table: dict[str, Any] = {"chip": chip, "fastest": [], "blocks": []}
     if path.exists():
@@ -81,13 +81,13 @@ def write(lines: list[dict[str, Any]], chip: str, folder: Path = tables.FOLDER) 
 
 
 def main() -> int:
-    """The program."""
+    """Runs the program with the values of its flags."""
     arguments = machine.parser(
         __doc__,
-        only=("", "only cases whose operation or name has this in it"),
-        backends=("", "separated by commas (default: those that run here)"),
-        budget=(float("inf"), "seconds after which no case is begun"),
-        folder=(tables.FOLDER, "where tables are"),
+        only=("", "only cases whose operation or name contains this"),
+        backends=("", "comma-separated backends (default: those available here)"),
+        budget=(float("inf"), "seconds after which no further case is started"),
+        folder=(tables.FOLDER, "folder of the tables"),
     ).parse_args()
     end = time.monotonic() + arguments.budget
     backends = (
@@ -102,14 +102,14 @@ def main() -> int:
                 continue
             for direction in ("forward", "backward"):
                 if time.monotonic() > end:
-                    print(f"the budget ends before {case.operation.name} {case.name}, {backend}, {direction}")
+                    print(f"budget spent: skipping {case.operation.name} {case.name}, {backend}, {direction}")
                     continue
                 print(f"{case.operation.name} {case.name}, {backend}, {direction}")
                 line = tune(case, backend, direction)
-                if line:  # written at once: what ends the run early loses nothing
+                if line:  # written at once, so that an interrupted run loses nothing
                     lines.append(line)
                     write(lines, chip, arguments.folder)
-    print(f"{len(lines)} lines for {write(lines, chip, arguments.folder)}")
+    print(f"wrote {len(lines)} lines to {write(lines, chip, arguments.folder)}")
     return 0
 
 

@@ -1,23 +1,24 @@
-r"""What does it take to make a new linear logic program the core of a recurrent network?
+r"""How does a linear logic program of my own become a recurrent cell?
 
     python examples/linear_logic_cell.py --out=out/linear_logic
 
-The program is a nested loop, which no cell of the package has:
+The program is a nested loop, which no cell of the package implements:
 
     nest = \!m. \!n. \!x. \!y. n !(\z. y (m !x z))        n times: m times x, then y;  (y x^m)^n
 
-It is written with `llrnn.logic`, checked, run on matrices, and made the cell of Hu & Murfet's Definition 2.4.
-A version that takes m without a bang is refused: the loop's body runs n times, so m has to be copied.
+The example writes it with `llrnn.logic`, checks it, runs it on matrices, and uses it as the cell of Hu &
+Murfet's Definition 2.4. The checker rejects a version with m not banged: the body of the loop runs n times,
+so m has to be copied.
 
-The task: a ball under one of five cups. A token says (m, n, a, b): n times, shuffle m times as a, then once
-as b. Nobody says what shuffles a and b do; where the ball is after each token is all there is to learn from.
-Four of the twelve pairs (m, n) never occur in training. The cell gets m and n as coordinates of programs and
-learns an operator for each shuffle; an LSTM reads the same tokens.
+The task: a ball is under one of five cups. A token (m, n, a, b) means: n times, apply shuffle a m times, then
+shuffle b once. The shuffles are unknown; the target after each token is the cup with the ball. Four of the
+twelve pairs (m, n) never occur in training. The cell gets m and n as coordinates of programs and learns an
+operator for each shuffle; an LSTM reads the same tokens.
 
-Prints accuracy on trained and on held-out pairs, and on held-out pairs in sequences four times as long;
-chance is about one in five. The cell is told what m and n mean, the LSTM is not: what is compared is having
-the program with not having it. One run is one seed. About half a minute on two cores. To change: `nest` and
-`tokens`.
+Prints the accuracy on trained pairs, on held-out pairs, and on held-out pairs in sequences four times as
+long; chance is about one in five. The cell's program fixes the meaning of m and n, which the LSTM has to
+learn, so the comparison measures the value of the program. One run is one seed and takes about half a minute
+on two cores. To adapt it, change `nest` and `tokens`.
 """
 
 import argparse
@@ -49,12 +50,12 @@ INT, E = logic.integer(A), logic.endo(A)
 
 
 def nest(m, n, x, y):
-    """The body of the program, terms to a term: Python runs it once, to build the proof."""
+    """Returns the body of the program as a term; Python calls this once, to build the proof."""
     return n(bang(lam(A, lambda z: y(m(bang(x))(z)))))
 
 
 def check_and_run() -> tuple[logic.Term, str]:
-    """The master program, and what the checker says of a version that uses m as if it were there once."""
+    """Returns the master program, and the checker's message for a version with a linear m."""
     master = banged(INT, INT, E, E, nest)
     print(f"program   {master}\ntype      {logic.check(master)}")
     linear = lam(INT, lambda m: banged(INT, E, E, lambda n, x, y: nest(m, n, x, y)))
@@ -63,18 +64,18 @@ def check_and_run() -> tuple[logic.Term, str]:
         logic.check(linear)
     except logic.LinearityError as error:
         refused = str(error)
-    print(f"refused   {refused}")
+    print(f"rejected  {refused}")
     x, y = np.random.default_rng(0).normal(size=(2, 8, 8)) / 3
     two, three = (logic.denote(logic.numeral(n, A)) for n in (2, 3))
     operator = logic.denote(master)(two)(three)(x)(y)
     error = np.abs(logic.matrix(operator, 8) - np.linalg.matrix_power(y @ x @ x, 3)).max()
-    print(f"run       at m = 2, n = 3 on two matrices: (y x^2)^3 up to {error:.0e}\n")
+    print(f"run       m = 2, n = 3 on two matrices: (y x^2)^3 up to {error:.0e}\n")
     return master, refused
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def tokens(key: Array, count: int, length: int, pairs) -> tuple[Float[Array, "B T I"], Int[Array, "B T"]]:
-    """One-hot m, n, a, b side by side, and the ball's cup after each token."""
+    """Returns concatenated one-hot m, n, a, b, and the ball's cup after each token."""
     shuffles = np.random.default_rng(1).permuted(np.tile(np.arange(CUPS), (2 * SHUFFLES, 1)), axis=1)
     for_a, for_b = jnp.asarray(shuffles[:SHUFFLES]), jnp.asarray(shuffles[SHUFFLES:])
     of_pair, of_a, of_b = jax.random.split(key, 3)
@@ -97,18 +98,18 @@ def tokens(key: Array, count: int, length: int, pairs) -> tuple[Float[Array, "B 
 
 
 class Network(nn.Module):
-    """A cell over the sequence, and which cup, for each token."""
+    """A cell over the sequence, and a classifier of the cup for each token."""
 
     cell: nn.RNNCellBase
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T I"]) -> Float[Array, "B T C"]:
-        """Logits of the cups. The cell's state has length 1: LayerNorm gives its numbers size 1."""
+        """Returns logits of the cups; LayerNorm scales the cell's state, of length 1, to unit variance."""
         return nn.Dense(CUPS)(nn.LayerNorm()(nn.RNN(self.cell)(x)))
 
 
 def train(cell: nn.RNNCellBase, steps: int, seed: int, points: int = 10) -> dict:
-    """Trains one cell; accuracies along the way, and at the end on longer sequences."""
+    """Trains one cell; returns its parameter count, time, last loss, and accuracies during training."""
     model = Network(cell)
     x, _ = tokens(jax.random.key(seed), 128, LENGTH, TRAINED)
     params = jax.jit(model.init)(jax.random.key(seed), x)["params"]
@@ -147,7 +148,7 @@ def train(cell: nn.RNNCellBase, steps: int, seed: int, points: int = 10) -> dict
 
 
 def main(argv: list[str] | None = None) -> dict:
-    """Builds the program, trains both cells, prints a line each, and saves the curves."""
+    """Builds the program, trains both cells, prints one line per cell, and saves the curves."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--out", type=Path, default=Path("out/linear_logic"))
     flags.add_argument("--steps", type=int, default=3000)
@@ -161,14 +162,14 @@ def main(argv: list[str] | None = None) -> dict:
     program = cells.LLRNNCell(
         master,
         inputs=(*given, cells.Input("x"), cells.Input("y")),
-        inside=(),  # h' = Z h and nothing else: the program is all there is
+        inside=(),  # h' = Z h, without H h + U x + B: the cell consists of the program
         normalize=True,
         initial=np.eye(8)[0],
     )
     numbers: dict = {"steps": args.steps, "seed": args.seed, "refused": refused}
     print(f"{'cell':10} {'parameters':>10} {'trained':>8} {'held out':>9} {'longer':>7} {'seconds':>8}")
     figure = Figure(figsize=(5, 3.2), layout="constrained")
-    axes = figure.add_subplot(xlabel="steps", ylabel="accuracy", title="Pairs (m, n) never trained on")
+    axes = figure.add_subplot(xlabel="steps", ylabel="accuracy", title="Held-out pairs (m, n)")
     made = {"program": program, "LSTM": nn.OptimizedLSTMCell(64)}
     for name, line in zip(CELLS, ("-", "--"), strict=False):
         result = numbers[name] = train(made[name], args.steps, args.seed)
@@ -181,7 +182,7 @@ def main(argv: list[str] | None = None) -> dict:
     axes.legend()
     figure.savefig(args.out / "held_out.png", dpi=150)
     (args.out / "numbers.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
-    print(f"Curves and numbers are in {args.out}.")
+    print(f"Saved curves and numbers to {args.out}.")
     return numbers
 
 

@@ -1,26 +1,28 @@
-"""Can FOLNet's operators reason about my graph? Distances learned on 12 nodes, asked for on up to 48.
+"""Can FOLNet's operators reason about my graph? Distances learned on 12 nodes, tested on up to 48.
 
     python examples/operators_on_a_graph.py --out=out/graph
 
-FOLNet (Chen 2023) was made for text, but its operators are clauses about things and pairs of things, so a
-graph will do. Relations r [B, C, X, Y] start from the edges and nothing else. A step of forward chaining is
+FOLNet (Chen 2023) is a model for text, but its operators are clauses about objects and pairs of objects, so
+they apply to graphs. Relations r [B, C, X, Y] are computed from the edges only. A step of forward chaining is
 
-    trans   r(x, y) <- K(x, a), r(a, y)      what stands between x and y     `operators.trans`
+    trans   r(x, y) <- K(x, a), r(a, y)      a path from x to y through a    `operators.trans`
     bool    r(x, y) <- r(x, y), r(y, x)      other relations of the pair     `operators.boolean_pairs`
 
-four times with the same weights. The question is the length of the shortest path from x to y: 1, 2, 3, 4, or
-more (none included), in directed graphs in which every node has two successors. For comparison the same steps
-with properties of nodes in place of trans, which is attention with a relation's bias:
+and the model takes four steps with shared weights. The target is the length of the shortest path from x to y:
+1, 2, 3, 4, or more (including no path), in directed graphs where every node has two successors. The baseline
+replaces trans by properties of nodes, which is attention with a relational bias:
 
-    join    u(x) <- K(x, a), u(a)            a property from what x relates to
+    join    u(x) <- K(x, a), u(a)            a property from nodes related to x
     assoc   r(x, y) <- u(x), u(y)            a relation from two properties
 
-Nodes have no properties here, so it gets random names to tell them apart, new ones in every graph.
+Nodes have no properties in this task, so the baseline gets random vectors that distinguish them, new ones in
+every graph.
 
-Prints, by size of the graph, the fraction right as a mean over the five answers (a constant answer has 0.2);
-then where trans looks, by distance: which clause it learned. One run is one seed, and one learning rate for
-both. About a minute on two cores. To change: `draw` for your graphs and labels, `Step` for other clauses; the
-paper's Table 2 is in `folnet.operators`, a function a row.
+Prints, for each size of graph, the accuracy averaged over the five answers (a constant answer has 0.2); then
+the weights of trans by distance, which show the clause that it learned. One run is one seed, with one
+learning rate for both models, and takes about a minute on two cores. To adapt it, change `draw` for your
+graphs and labels, `Step` for other clauses; `folnet.operators` has one function per row of the paper's
+Table 2.
 """
 
 import argparse
@@ -45,29 +47,29 @@ SUCCESSORS, FURTHEST, STEPS = 2, 5, 4
 TRAINED, ASKED, SHOWN = 12, (12, 24, 48), 24
 MIXERS = ("join, assoc", "trans")
 RELATIONS, HEADS, SIZE = 16, 4, 8
-WIDTH = HEADS * SIZE  # properties of a node
+WIDTH = HEADS * SIZE  # number of properties per node
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def draw(key: Array, count: int, nodes: int) -> tuple[Bool[Array, "B X Y"], Int[Array, "B X Y"]]:
-    """Graphs, and distances less 1: 0 to 3, 4 for further ones, -1 from a node to itself."""
+    """Draws graphs; returns edges and distances minus 1: 0 to 3, 4 if longer, -1 from a node to itself."""
     scores = jax.random.uniform(key, (count, nodes, nodes)) - 2 * jnp.eye(nodes)[None]
     edges = jax.nn.one_hot(jax.lax.top_k(scores, SUCCESSORS)[1], nodes).sum(axis=2) > 0
     reached = jnp.broadcast_to(jnp.eye(nodes, dtype=bool)[None], edges.shape)
     distance = jnp.zeros(edges.shape, int)
     for _ in range(FURTHEST):
-        distance += ~reached  # one more step than what was reached before
+        distance += ~reached  # nodes not reached yet are at least one step further
         reached |= jnp.einsum("bxa,bay->bxy", edges.astype(float), reached.astype(float)) > 0
     return edges, distance - 1
 
 
 def normalized(atoms: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-    """Mean 0 and variance 1 over predicates."""
+    """Normalizes atoms to mean 0 and variance 1 over predicates."""
     return jax.nn.standardize(atoms, axis=axis, epsilon=1e-6)
 
 
 class Step(nn.Module):
-    """One step of forward chaining."""
+    """One step of forward chaining, with the operators of `mixers` and `boolean_pairs`."""
 
     mixers: str
 
@@ -75,7 +77,7 @@ class Step(nn.Module):
     def __call__(
         self, u: Float[Array, "B X D"], r: Float[Array, "B C X Y"]
     ) -> tuple[Float[Array, "B X D"], Float[Array, "B C X Y"]]:
-        """Properties and relations, with what was concluded added."""
+        """Returns properties and relations with the conclusions added."""
         c = RELATIONS
         read_u, read_r = normalized(u, -1), normalized(r, 1)
         if self.mixers == "trans":
@@ -96,23 +98,23 @@ class Step(nn.Module):
         return u, r + operators.boolean_pairs(read_r, read_r.swapaxes(2, 3), *clauses)
 
     def affine(self, name: str, inputs: int, outputs: int) -> Affine:
-        """Parameters of a map of predicates."""
+        """Creates the weight and bias of an affine map of predicates."""
         weight = self.param(f"{name}_weight", nn.initializers.lecun_normal(), (inputs, outputs))
         return Affine(weight, self.param(f"{name}_bias", nn.initializers.zeros, (outputs,)))
 
     def split(self, u: Float[Array, "B X D"]) -> Float[Array, "B X H S"]:
-        """Properties as heads."""
+        """Splits properties into heads."""
         return u.reshape(*u.shape[:-1], HEADS, SIZE)
 
 
 class Reasoner(nn.Module):
-    """The edges as base atoms, `STEPS` equal steps, and an answer for each pair."""
+    """The edges as base atoms, `STEPS` steps with shared weights, and a classifier of each pair."""
 
     mixers: str
 
     @nn.compact
     def __call__(self, edges: Bool[Array, "B X Y"], names: Float[Array, "B X D"]) -> Float[Array, "B X Y F"]:
-        """Logits of the five distances."""
+        """Returns logits of the five distances."""
         same = jnp.broadcast_to(jnp.eye(edges.shape[-1])[None], edges.shape)
         r = nn.Dense(RELATIONS)(jnp.stack([edges.astype(float), same], axis=-1)).transpose(0, 3, 1, 2)
         u, step = names, Step(self.mixers)
@@ -122,7 +124,7 @@ class Reasoner(nn.Module):
 
 
 def train(mixers: str, steps: int, seed: int, batch: int = 16) -> tuple[dict, dict]:
-    """Trains one reasoner on small graphs; measures it on larger ones."""
+    """Trains one reasoner on small graphs; returns its measures on larger ones, and its parameters."""
     model = Reasoner(mixers)
 
     @jax.jit
@@ -155,7 +157,7 @@ def train(mixers: str, steps: int, seed: int, batch: int = 16) -> tuple[dict, di
         "right": {},
     }
     for nodes in ASKED:
-        edges, answers = draw(jax.random.key(999), 64, nodes)  # the same test for both and every seed
+        edges, answers = draw(jax.random.key(999), 64, nodes)  # the same test for both models and all seeds
         right = predict(params, edges, jax.random.key(998)).argmax(-1) == answers
         by_answer = [float(right.mean(where=answers == answer)) for answer in range(FURTHEST)]
         result["right"][nodes] = float(np.mean(by_answer))
@@ -164,34 +166,34 @@ def train(mixers: str, steps: int, seed: int, batch: int = 16) -> tuple[dict, di
 
 @jax.jit
 def with_kernels(params, edges: Bool[Array, "B X Y"]) -> tuple[Array, list[Float[Array, "B C X A"]]]:
-    """Logits of the reasoner with trans, and K of every step, as `Step` has sown it."""
+    """Returns logits of the reasoner with trans, and the kernels K that `Step` sows, one per step."""
     names = jnp.zeros((*edges.shape[:2], WIDTH))
     logits, sown = Reasoner("trans").apply({"params": params}, edges, names, mutable=["intermediates"])
     return cast(Array, logits), list(cast(dict, sown)["intermediates"]["Step_0"]["kernel"])
 
 
 def where_it_looks(params) -> dict[str, list[float]]:
-    """Of every step, K's shares by distance, as a mean over predicates; and of looking everywhere alike."""
+    """Returns the mean weight of K by distance, for every step and for uniform weights."""
     edges, answers = draw(jax.random.key(999), 16, SHOWN)
-    alike = jnp.full((1, 1, SHOWN, SHOWN), 1 / SHOWN)
+    uniform = jnp.full((1, 1, SHOWN, SHOWN), 1 / SHOWN)
     steps = {f"step {t + 1}": kernel for t, kernel in enumerate(with_kernels(params, edges)[1])}
     return {
         name: [float((kernel * (answers[:, None] == d)).sum(-1).mean()) for d in range(-1, FURTHEST)]
-        for name, kernel in {**steps, "alike": alike}.items()
+        for name, kernel in {**steps, "uniform": uniform}.items()
     }
 
 
 def draw_picture(params, path: Path) -> None:
-    """A new graph: its edges, where the last step looks, distances, and what was answered."""
+    """Draws a new graph: its edges, the last step's kernel, distances, and predictions."""
     edges, answers = draw(jax.random.key(1000), 16, SHOWN)
     logits, kernels = with_kernels(params, edges)
-    answered = jnp.where(answers < 0, -1, logits.argmax(-1))
+    predicted = jnp.where(answers < 0, -1, logits.argmax(-1))
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     panels = {
         "edges x -> y": edges[0],
-        "K(x, a), mean of predicates": kernels[-1][0].mean(0),
-        "distance less 1": answers[0],
-        "answered": answered[0],
+        "K(x, a), mean over predicates": kernels[-1][0].mean(0),
+        "distance - 1": answers[0],
+        "predicted": predicted[0],
     }
     for axes, (title, values) in zip(figure.subplots(1, 4), panels.items(), strict=True):
         axes.imshow(np.asarray(values, float))
@@ -200,7 +202,7 @@ def draw_picture(params, path: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> dict:
-    """Trains both, prints a line each, and saves the picture."""
+    """Trains both reasoners, prints one line per reasoner, and saves the picture."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--out", type=Path, default=Path("out/graph"))
     flags.add_argument("--steps", type=int, default=800)
@@ -217,14 +219,14 @@ def main(argv: list[str] | None = None) -> dict:
             f"{mixers:12} {numbers[mixers]['parameters']:10,} {right} {numbers[mixers]['seconds']:8.1f}",
             flush=True,
         )
-    print(f"\nwhere K(x, a) of trans looks on {SHOWN} nodes: share by the distance of a from x")
+    print(f"\nmean weight K(x, a) of trans on {SHOWN} nodes, by the distance from x to a")
     print(f"{'':9}     0     1     2     3     4  more")
     numbers["looks"] = where_it_looks(params)
     for name, shares in numbers["looks"].items():
         print(f"{name:9}", *(f"{share:5.2f}" for share in shares))
     draw_picture(params, args.out / "graph.png")
     (args.out / "numbers.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
-    print(f"A picture and the numbers are in {args.out}.")
+    print(f"Saved a picture and the numbers to {args.out}.")
     return numbers
 
 

@@ -1,24 +1,26 @@
-"""What do a TP-Transformer's role vectors stand for in my own data? Is it told there who does what to whom?
+"""What do a TP-Transformer's role vectors encode in my own data? Do they encode who does what to whom?
 
     python examples/role_vectors.py --out=out/roles
     python examples/role_vectors.py --data=mine.tsv --out=out/roles
 
-A file has a line a pair: words with spaces between, a tab, and the answer's words. Without one, sentences
-are made, and left in the output folder as such a file: "today bob is helped by ann", "help ann bob". Twelve
-names do and are done to, in four kinds of sentence with four beginnings: neither a word nor its place in the
-sentence says who does it.
+A data file has one pair per line: words separated by spaces, a tab, and the words of the answer. Without a
+file, the program generates sentences such as "today bob is helped by ann" with the answer "help ann bob", and
+saves them in this format to the output folder. Twelve names are agents and patients in four kinds of sentence
+with four beginnings, so that neither a word nor its position in the sentence determines its role.
 
-A TP-Transformer (Schlag et al. 2019) learns to answer. Then the role vectors r of its encoder's last layer,
-on sentences kept out of training, are clustered by k-means, head by head. Prints
+A TP-Transformer (Schlag et al. 2019) learns to answer. The role vectors r of its encoder's last layer, on
+held-out sentences, are then clustered by k-means for each head. Prints
 
-  - the fraction of held-out answers that are right, word for word;
-  - of words that an answer takes over from its sentence, the fraction whose place in the answer (here: who
-    does, or to whom) is told by their cluster, when a cluster votes for its commonest place; and by a linear
-    read-out, fitted on other sentences. Both before training too, and with the word or its place as the vote;
-  - the words of each cluster of the head whose clusters tell most.
+  - the fraction of held-out answers that are correct, word for word;
+  - how well the position of a word in the answer (here: agent or patient) is predicted by its cluster, where
+    a cluster predicts its most common position, and by a linear read-out fitted on other sentences. Only
+    words that the answer copies from the sentence count. For comparison the same is printed before training,
+    and with the word or its position in the sentence in place of the cluster;
+  - the most common words in each cluster of the most predictive head.
 
-The picture has some sentences, words in the colour of their cluster. One run is one seed. About a minute on
-two cores. To change: the file, or the model in `main`. Characters are words if there are spaces between.
+The picture shows some sentences, with words in the colour of their cluster. One run is one seed and takes
+about a minute on two cores. To adapt it, change the file, or the model in `main`. To work on characters,
+separate them by spaces.
 """
 
 import argparse
@@ -43,12 +45,12 @@ PAD, START, END = 0, 1, 2
 NAMES = ("ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal", "ida", "jon", "kim", "lea")
 VERBS = (("help", "helps", "helped"), ("call", "calls", "called"))
 BEGINNINGS = ("", "today ", "as we know ", "in the old garden ")
-MEASURED = 500  # held-out lines at most
+MEASURED = 500  # maximum number of held-out lines
 LAYERS = 2
 
 
 def sentences() -> list[str]:
-    """The sentences used where no file is given, a line each."""
+    """Generates the sentences that are used without a data file, one per line."""
     lines = []
     for (a, b), (verb, does, done) in itertools.product(itertools.permutations(NAMES, 2), VERBS):
         plain, turned = f"{a} {does} {b}", f"{b} is {done} by {a}"
@@ -60,7 +62,7 @@ def sentences() -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Symbols of all lines: rows padded at the end, answers with their start and end."""
+    """The symbols of all lines: rows padded at the end, answers with start and end symbols."""
 
     words: tuple[str, ...]
     source: np.ndarray
@@ -68,10 +70,12 @@ class Data:
 
 
 def read(lines: list[str]) -> Data:
-    """The lines as symbols; the vocabulary is what there is in them."""
+    """Converts lines to symbols; the vocabulary consists of the words in the lines."""
     pairs = [line.split("\t") for line in lines if line.strip()]
-    if not pairs or any(len(pair) != 2 for pair in pairs):
-        raise ValueError("data: expected lines of words, one tab, and the answer's words")
+    wrong = [pair for pair in pairs if len(pair) != 2]
+    if not pairs or wrong:
+        got = repr("\t".join(wrong[0])) if wrong else "no lines"
+        raise ValueError(f"data: got {got}, expected lines of words, one tab, and the answer's words")
     found = {word for pair in pairs for text in pair for word in text.split()}
     words = ("<pad>", "<start>", "<end>", *sorted(found))
     number = {word: i for i, word in enumerate(words)}
@@ -86,7 +90,7 @@ def read(lines: list[str]) -> Data:
 
 
 def train(model: TPTransformer, params, source: np.ndarray, answer: np.ndarray, steps: int, seed: int):
-    """Parameters after so many steps of 64 pairs each, and the last loss."""
+    """Trains for `steps` batches of 64 pairs; returns the parameters and the last loss."""
     optimizer = optax.adam(optax.warmup_cosine_decay_schedule(0, 2e-3, max(steps // 20, 1), max(steps, 2)))
 
     def loss(params, source, answer):
@@ -108,25 +112,25 @@ def train(model: TPTransformer, params, source: np.ndarray, answer: np.ndarray, 
 
 
 def places_in_answer(data: Data, rows: np.ndarray) -> np.ndarray:
-    """Of each word its place in the answer, from 0; -1 where it is not there, or not exactly once in both."""
+    """Returns each word's position in the answer, from 0; -1 unless it occurs once in each of the two."""
     source, answer = data.source[rows], data.answer[rows][:, 1:]
     same = (source[:, :, None] == answer[:, None, :]) & (source != PAD)[:, :, None]
     twice = (source[:, :, None] == source[:, None, :]).sum(-1) > 1
     return np.where((same.sum(-1) == 1) & ~twice, same.argmax(-1), -1)
 
 
-def told_by(votes: np.ndarray, places: np.ndarray) -> float:
-    """The fraction of words whose place is the commonest among words of the same vote."""
-    votes, places = votes[places >= 0], places[places >= 0]
+def purity(groups: np.ndarray, places: np.ndarray) -> float:
+    """Returns the fraction of words whose position in the answer is the most common one in their group."""
+    groups, places = groups[places >= 0], places[places >= 0]
     if not len(places):
         return float("nan")
-    counts = np.zeros((votes.max() + 1, places.max() + 1))
-    np.add.at(counts, (votes, places), 1)
+    counts = np.zeros((groups.max() + 1, places.max() + 1))
+    np.add.at(counts, (groups, places), 1)
     return float(counts.max(axis=1).sum() / counts.sum())
 
 
 def read_out(vectors: np.ndarray, places: np.ndarray) -> float:
-    """The fraction of words whose place a linear map tells: least squares on the first half of sentences."""
+    """Returns the accuracy of a linear map to positions, fitted by least squares on half of the sentences."""
     if places.max() < 0:
         return float("nan")
     ones = np.ones((*places.shape, 1))
@@ -138,7 +142,7 @@ def read_out(vectors: np.ndarray, places: np.ndarray) -> float:
 
 
 def draw_sentences(data: Data, rows: np.ndarray, labels: np.ndarray, path: Path) -> None:
-    """Sentences with each word on the colour of its cluster."""
+    """Draws sentences with each word on the colour of its cluster."""
     figure = Figure(figsize=(7, 0.3 * len(rows) + 0.2))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, data.source.shape[1]), ylim=(len(rows), 0))
     axes.axis("off")
@@ -150,9 +154,9 @@ def draw_sentences(data: Data, rows: np.ndarray, labels: np.ndarray, path: Path)
 
 
 def main(argv: list[str] | None = None) -> dict:
-    """Trains, clusters, prints, draws."""
+    """Trains the model, clusters its role vectors, prints the measures and saves the picture."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--data", type=Path, help="lines of words, a tab, the answer's words")
+    flags.add_argument("--data", type=Path, help="file with lines of words, a tab, and the answer's words")
     flags.add_argument("--out", type=Path, default=Path("out/roles"))
     flags.add_argument("--steps", type=int, default=800)
     flags.add_argument("--clusters", type=int, default=12)
@@ -176,15 +180,15 @@ def main(argv: list[str] | None = None) -> dict:
     source, longest = jnp.asarray(data.source[held_out]), data.answer.shape[1] - 1
     answers = greedy_decode(model, params, source, max_length=longest, start=START, end=END)
     right = float((np.asarray(answers) == data.answer[held_out]).all(axis=1).mean())
-    print(f"held-out answers right: {right:.3f} of {len(held_out)}, after {seconds:.1f} s of training")
+    print(f"correct held-out answers: {right:.3f} of {len(held_out)}, after {seconds:.1f} s of training")
 
     places = places_in_answer(data, held_out)
-    by_place = told_by(np.broadcast_to(np.arange(source.shape[1]), source.shape), places)
-    by_word = told_by(data.source[held_out], places)
+    by_place = purity(np.broadcast_to(np.arange(source.shape[1]), source.shape), places)
+    by_word = purity(data.source[held_out], places)
     numbers: dict = {"steps": args.steps, "seed": args.seed, "loss": loss, "right": right}
     numbers |= {"seconds": seconds, "told_by_place": by_place, "told_by_word": by_word}
-    print("place in the answer, fraction told by")
-    print(f"  the word                  {by_word:.3f}\n  its place in the sentence {by_place:.3f}")
+    print("accuracy of the position in the answer, predicted from")
+    print(f"  the word                  {by_word:.3f}\n  position in the sentence  {by_place:.3f}")
     clusters: list[roles.RoleClusters] = []
     for name, weights in (("untrained", untrained), ("trained", params)):
         heads = range(model.num_heads)
@@ -193,19 +197,19 @@ def main(argv: list[str] | None = None) -> dict:
             for head in heads
         ]
         vectors = np.asarray(roles.role_vectors(model, weights, source))
-        told = [told_by(each.labels, places) for each in clusters]
+        voted = [purity(each.labels, places) for each in clusters]
         linear = [read_out(vectors[:, :, head], places) for head in heads]
-        numbers[name] = {"clusters": told, "read_out": linear}
-        print(f"  {name + ', clusters':25}", *(f"{value:.3f}" for value in told), " a number a head")
-        print(f"  {name + ', read out':25}", *(f"{value:.3f}" for value in linear))
+        numbers[name] = {"clusters": voted, "read_out": linear}
+        print(f"  {name + ', clusters':25}", *(f"{value:.3f}" for value in voted), " per head")
+        print(f"  {name + ', read-out':25}", *(f"{value:.3f}" for value in linear), " per head")
     most = int(np.argmax(numbers["trained"]["clusters"]))
-    print(f"clusters of head {most}, their commonest words:")
+    print(f"clusters of head {most} with their most common words:")
     for number, counts in enumerate(roles.symbol_counts(clusters[most], source, len(data.words))):
         common = np.argsort(-counts, kind="stable")[:8]
         print(f"  {number:2}", *(data.words[symbol] for symbol in common if counts[symbol]))
     draw_sentences(data, held_out[:16], clusters[most].labels[:16], args.out / "roles.png")
     (args.out / "numbers.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
-    print(f"Sentences in the colours of head {most}, and the numbers, are in {args.out}.")
+    print(f"Saved sentences in the colours of head {most}, and the numbers, to {args.out}.")
     return numbers
 
 

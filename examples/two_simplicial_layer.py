@@ -1,20 +1,20 @@
-"""Does attention to pairs help a transformer of my own? One layer of it, on a task about triples.
+"""Does attention to pairs help my transformer? One layer of it, on a task about triples.
 
     python examples/two_simplicial_layer.py --out=out/two_simplicial
 
-Match3 (Sanford, Hsu & Telgarsky 2023): of six numbers modulo 13, for each number x_i, are there two others
-with x_i + x_j + x_k = 0? A logit of ordinary attention sees two of the three numbers, and the rest of the
-network has to make up for that. The same small transformer is trained with three kinds of attention, as many
-steps each, with about as many parameters:
+Match3 (Sanford, Hsu & Telgarsky 2023): given six numbers modulo 13, decide for each x_i whether two others
+satisfy x_i + x_j + x_k = 0. A logit of ordinary attention depends on only two of the three numbers, and the
+rest of the network has to compensate. The example trains the same small transformer with three kinds of
+attention, for the same number of steps and with about the same number of parameters:
 
     ordinary     flax's dot-product attention
     unsigned     `simplicial.TwoSimplicialAttention`, whose logit is a volume, as in Clift et al. (2020)
     trilinear    a layer written here around `kernels.two_simplicial_attention`; Roy et al.'s logit (2025)
 
-What it shows: how to put in either layer, with a mask, and that the logit matters. cos(a + b + c) is a sum of
-four products of three factors, so trilinear logits can add angles; a volume has lost its sign. Prints
-accuracy on fresh draws, beside that of always giving the commoner answer. One run is one seed. Under a minute
-on two cores. To change: `draw` for your task, `Transformer` for your model.
+It shows how to insert either layer, with a mask, and that the logit matters: cos(a + b + c) is a sum of four
+products of three factors, so trilinear logits can add angles, whereas a volume loses the sign. Prints the
+accuracy on new draws, and the accuracy of the majority class. One run is one seed and takes less than a
+minute on two cores. To adapt it, change `draw` for your task, `Transformer` for your model.
 """
 
 import argparse
@@ -44,21 +44,21 @@ DISTINCT = ~(
 
 
 def draw(key: Array, count: int) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
-    """Numbers and, for each, whether two others complete it."""
+    """Draws numbers; returns them and, for each, whether two others complete the sum to 0."""
     x = jax.random.randint(key, (count, NUMBERS), 0, MODULUS)
     sums = x[:, :, None, None] + x[:, None, :, None] + x[:, None, None, :]
     return x, ((sums % MODULUS == 0) & DISTINCT[None]).any(axis=(2, 3))
 
 
 class TrilinearAttention(nn.Module):
-    """Attention to pairs with logits sum_d q k1 k2: a layer of one's own around the function."""
+    """Attention to pairs with logits sum_d q k1 k2, a layer around the function of `kernels`."""
 
     num_heads: int
     features: int
 
     @nn.compact
     def __call__(self, x: Float[Array, "B N V"], mask: Bool[Array, "N N N"]) -> Float[Array, "B N F"]:
-        """Each entity attends to the pairs that the mask allows."""
+        """Attends from each entity to the pairs that the mask allows."""
         batch, n, _ = x.shape
         d = self.features // self.num_heads
         projected = nn.Dense(4 * self.features, use_bias=False)(x).reshape(batch, n, self.num_heads, 4 * d)
@@ -72,14 +72,14 @@ class TrilinearAttention(nn.Module):
 
 
 class Transformer(nn.Module):
-    """One block: attention of a kind, then a feed-forward layer, and an answer for each token."""
+    """One block: attention of the given kind, a feed-forward layer, and a classifier of each token."""
 
     kind: str
     width: int = 32
 
     @nn.compact
     def __call__(self, x: Int[Array, "B N"]) -> Float[Array, "B N"]:
-        """The logit of yes, for each number."""
+        """Returns for each number the logit that two others complete the sum."""
         tokens = nn.Embed(MODULUS, self.width)(x)
         normed, mask = nn.LayerNorm()(tokens), jnp.asarray(DISTINCT)
         if self.kind == "ordinary":
@@ -98,7 +98,7 @@ class Transformer(nn.Module):
 
 
 def train(kind: str, steps: int, seed: int, batch: int = 128, points: int = 10) -> dict:
-    """Trains one kind; accuracy on fresh numbers along the way."""
+    """Trains one kind of attention; returns its parameter count, time, last loss, and accuracies."""
     model = Transformer(kind)
     x, _ = draw(jax.random.key(seed), batch)
     params = jax.jit(model.init)(jax.random.key(seed), x)["params"]
@@ -134,7 +134,7 @@ def train(kind: str, steps: int, seed: int, batch: int = 128, points: int = 10) 
 
 
 def main(argv: list[str] | None = None) -> dict:
-    """Trains all kinds, prints a line each, and saves the curves."""
+    """Trains all kinds of attention, prints one line per kind, and saves the curves."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--out", type=Path, default=Path("out/two_simplicial"))
     flags.add_argument("--steps", type=int, default=1000)
@@ -144,11 +144,11 @@ def main(argv: list[str] | None = None) -> dict:
 
     share = float(draw(jax.random.key(999), 4000)[1].mean())
     numbers: dict = {"steps": args.steps, "seed": args.seed, "always_the_commoner": max(share, 1 - share)}
-    print(f"always the commoner answer: {numbers['always_the_commoner']:.3f}")
+    print(f"majority class: {numbers['always_the_commoner']:.3f}")
     print(f"{'attention':12} {'parameters':>10} {'accuracy':>9} {'seconds':>8}")
     figure = Figure(figsize=(5, 3.2), layout="constrained")
-    axes = figure.add_subplot(xlabel="steps", ylabel="accuracy, fresh numbers", title="Match3, one layer")
-    axes.axhline(numbers["always_the_commoner"], color="grey", linestyle=":", label="commoner answer")
+    axes = figure.add_subplot(xlabel="steps", ylabel="accuracy on new draws", title="Match3, one layer")
+    axes.axhline(numbers["always_the_commoner"], color="grey", linestyle=":", label="majority class")
     for kind, line in zip(KINDS, ("-", "--", "-."), strict=False):
         result = numbers[kind] = train(kind, args.steps, args.seed)
         accuracy = result["curve"][-1][1]
@@ -157,7 +157,7 @@ def main(argv: list[str] | None = None) -> dict:
     axes.legend()
     figure.savefig(args.out / "accuracy.png", dpi=150)
     (args.out / "numbers.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
-    print(f"Curves and numbers are in {args.out}.")
+    print(f"Saved curves and numbers to {args.out}.")
     return numbers
 
 

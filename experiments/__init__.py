@@ -1,1 +1,1 @@
-"""Everything that runs: absl programs, their configs, and the runtime they share."""
+"""All programs: experiments with their configs, the shared runtime, and export."""

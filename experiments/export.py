@@ -1,10 +1,10 @@
-"""A trained model as one file that runs where none of this code is: with JAX, NumPy and flatbuffers.
+"""Exports a trained model as one file that runs without this code, with JAX, NumPy and flatbuffers.
 
     python -m experiments.export --run=results/boxworld/quick_simplicial --to=agent.jaxmodel
     python -m experiments.exporting.run_exported agent.jaxmodel --describe
 
-`--run` is a run's directory, a released folder, or a directory for `from_pretrained`. docs/export.md says
-what is in the file and how it is used.
+`--run` is a run's directory, a released folder, or a directory for `from_pretrained`. docs/export.md
+describes the file and its use.
 """
 
 import re
@@ -24,10 +24,10 @@ ANY = "any"
 
 
 def read_options(values) -> Options:
-    """The options of the command line.
+    """Builds the export options from the flags.
 
     Raises:
-        ValueError: naming the flag and what was expected.
+        ValueError: with the flag and what was expected.
     """
     kernels, platforms = tuple(values.kernels), tuple(values.platforms)
     if kernels != (PORTABLE,) and not values["platforms"].present:
@@ -49,27 +49,27 @@ def read_options(values) -> Options:
 
 
 def read_lengths(given: str) -> tuple[int, ...] | None:
-    """`--length`: nothing for the model's own, "any", or numbers.
+    """Parses `--length`: empty for the model's default lengths, "any" (returns None), or numbers.
 
     Raises:
-        ValueError: something else.
+        ValueError: for any other value.
     """
     if given == ANY:
         return None
     parts = list(filter(None, given.split(",")))
-    if wrong := [part for part in parts if not re.fullmatch(r"[1-9]\d*", part)]:
-        raise ValueError(f"length={given} must be {ANY}, or numbers like 34,128; {wrong[0]!r} is not")
+    if not all(re.fullmatch(r"[1-9]\d*", part) for part in parts):
+        raise ValueError(f"--length: got {given!r}, expected {ANY!r} or numbers such as 34,128")
     return tuple(map(int, parts))
 
 
 def target_of(run: str, to: str) -> Path:
-    """The file: `--to`, or in that directory one named after the run."""
+    """Returns the path of the artifact: `--to`, or a file named after the run in that directory."""
     path = Path(to)
     return path if path.suffix == SUFFIX else path / f"{Path(run).resolve().name}{SUFFIX}"
 
 
 def main() -> None:
-    """Exports the model that the flags name."""
+    """Exports the model given by the flags."""
     values = flags.FLAGS
     options = read_options(values)
     model = open_model(values.run, step=values.step, seed=values.seed, new_tokens=values.new_tokens)
@@ -81,21 +81,23 @@ def main() -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string(
-        "run", None, "a run's directory, a released folder or one for from_pretrained", required=True
+        "run", None, "a run's directory, a released folder, or a directory for from_pretrained", required=True
     )
-    flags.DEFINE_string("to", None, f"the file, *{SUFFIX}, or a directory for it", required=True)
-    flags.DEFINE_integer("step", None, "which checkpoint of a run; the last by default", lower_bound=0)
-    flags.DEFINE_integer("seed", 0, "which of a run's seeds, from 0; of agents", lower_bound=0)
-    flags.DEFINE_integer("new_tokens", NEW_TOKENS, "that a FOLNet which writes texts writes at most")
-    flags.DEFINE_list("platforms", list(PLATFORMS), "what it runs on")
+    flags.DEFINE_string("to", None, f"the output file, *{SUFFIX}, or a directory for it", required=True)
+    flags.DEFINE_integer("step", None, "step of the checkpoint (default: the last)", lower_bound=0)
+    flags.DEFINE_integer("seed", 0, "index of the seed, for runs of several agents", lower_bound=0)
+    flags.DEFINE_integer("new_tokens", NEW_TOKENS, "maximum number of tokens that a generating FOLNet writes")
+    flags.DEFINE_list("platforms", list(PLATFORMS), "platforms that the file runs on")
     flags.DEFINE_list(
-        "kernels", [PORTABLE], f"{PORTABLE}, or chips whose own kernels are used: {', '.join(CHIPS)}"
+        "kernels", [PORTABLE], f"{PORTABLE}, or chips whose hand-written kernels to use: {', '.join(CHIPS)}"
     )
-    flags.DEFINE_enum("weights", WHERE[0], WHERE, "inside the file, beside it, or constants of the program")
-    flags.DEFINE_bool("derivative", False, "whether it can be differentiated")
-    flags.DEFINE_string("sharding", "", "devices it is for, as data:64,model:4; one if nothing is said")
+    flags.DEFINE_enum(
+        "weights", WHERE[0], WHERE, "inside the file, in a file next to it, or constants of the program"
+    )
+    flags.DEFINE_bool("derivative", False, "include the derivative with respect to the weights")
+    flags.DEFINE_string("sharding", "", "target devices, such as data:64,model:4 (default: one device)")
     flags.DEFINE_string(
-        "length", "", f"of texts and sequences: numbers, or {ANY}; the model's own by default"
+        "length", "", f"lengths of texts or sequences: numbers, or {ANY} (default: the model's own)"
     )
-    flags.DEFINE_integer("batch", None, "a fixed one; any by default", lower_bound=1)
+    flags.DEFINE_integer("batch", None, "fixed batch size (default: any)", lower_bound=1)
     runtime.run_program(main, reports=(ValueError, OSError, runtime.CheckpointError))

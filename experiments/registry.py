@@ -1,4 +1,4 @@
-"""The list of experiments, and which of them a run belongs to: what programs over all experiments ask."""
+"""The list of experiments, and functions that find the experiment of a run."""
 
 import dataclasses
 import importlib
@@ -18,7 +18,7 @@ NAMES = (
     "kinship",
     "llrnn",
 )
-"""The experiments: each is a folder of this name beside this file."""
+"""Names of the experiments, which are also the names of their folders."""
 
 EXPERIMENTS: dict[str, runtime.Experiment] = {
     name: importlib.import_module(f"experiments.{name}").EXPERIMENT for name in NAMES
@@ -29,29 +29,29 @@ def read_settings(path: Path) -> dict[str, Any]:
     """Reads the `config.json` of a directory.
 
     Raises:
-        ValueError: there is none, or it is not a JSON object.
+        ValueError: if the file is missing or not a JSON object.
     """
     try:
         return read_json(path / "config.json")
     except (OSError, WorkdirError) as error:
-        raise ValueError(f"{path} holds no trained model: {error}") from error
+        raise ValueError(f"{path}: no trained model: {error}") from error
 
 
 def experiment_of(path: Path) -> runtime.Experiment:
     """Finds the experiment that a run or a released folder belongs to.
 
     Raises:
-        ValueError: there is no config, or it is of no experiment in `EXPERIMENTS`.
+        ValueError: if there is no config, or it matches no experiment in `EXPERIMENTS`.
     """
     settings = read_settings(path)
     name = settings.get(EXPERIMENT)
     for experiment in EXPERIMENTS.values():
         fields = {field.name for field in dataclasses.fields(experiment.config)}
-        # Runs did not always record their experiment; then it is the one whose config has all their fields.
+        # Older runs did not record their experiment; it is the one whose config has all their fields.
         if name == experiment.name or (name is None and set(settings) <= fields):
             return experiment
     raise ValueError(
-        f"{path}/config.json matches no known experiment; expected one of {', '.join(EXPERIMENTS)}"
+        f"{path}/config.json: matches no known experiment, expected one of {', '.join(EXPERIMENTS)}"
     )
 
 
@@ -59,7 +59,7 @@ def read_run(path: Path) -> tuple[runtime.Experiment, runtime.RunConfig]:
     """Reads the experiment and the config of a run or of a released folder.
 
     Raises:
-        ValueError: it holds neither.
+        ValueError: if `path` is neither.
     """
     experiment = experiment_of(path)
     return experiment, runtime.releasing.read_run_config(experiment.config, path)
@@ -71,15 +71,15 @@ def open_model(
     """Opens a trained model.
 
     Args:
-        path: a run's directory, a released folder or a directory for `from_pretrained`; of a run that
-            fine-tuned, the best model.
-        step: of which checkpoint of a run; the last by default.
-        seed: which of the run's seeds, for agents.
-        new_tokens: how many a FOLNet that writes texts writes at most.
+        path: a run's directory, a released folder, or a directory for `from_pretrained`. A fine-tuning run
+            gives its best model.
+        step: step of the checkpoint to open; the last by default.
+        seed: index of the seed to open, for runs that train several agents.
+        new_tokens: maximum number of tokens that a generating FOLNet writes.
 
     Raises:
-        ValueError: there is no model; the path and what was wrong.
-        runtime.CheckpointError: there is no such checkpoint, or it is damaged.
+        ValueError: with the path and the reason, if there is no model.
+        runtime.CheckpointError: if there is no such checkpoint, or it is damaged.
     """
     path = Path(path)
     settings = read_settings(path)
@@ -87,7 +87,7 @@ def open_model(
         return of_pretrained(path, new_tokens)
     experiment = experiment_of(path)
     if experiment.open_model is None:
-        raise ValueError(f"{path} is a run of {experiment.name}, whose models cannot be opened")
+        raise ValueError(f"{path}: got a run of {experiment.name!r}, whose models cannot be opened")
     opened = experiment.open_model(path, step=step, seed=seed)
     name = f"experiments.{experiment.name}"
     source = {"experiment": name, "run": str(path), **opened.source, "config": settings}

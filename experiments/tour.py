@@ -1,9 +1,9 @@
-"""What `make run` runs: the `quick` preset of every experiment, then one page with all results.
+"""Runs the `quick` preset of every experiment and writes one page with all results (`make run`).
 
     python -m experiments.tour --out=tour
 
-Ends with `tour/index.html` (open it in a browser; no network needed) and a table on the terminal. A tour that
-was interrupted goes on where it was; one that was finished starts afresh.
+The page is `tour/index.html` (no network needed); the tables are also printed. An interrupted tour continues
+where it stopped; a finished one starts from the beginning.
 """
 
 import html
@@ -34,13 +34,13 @@ figure {{ margin: 1.5rem 0 }} img {{ max-width: 100% }} figcaption, .note {{ col
 
 
 def make(out: Path) -> None:
-    """Makes all stops, and the page in the directory `out`."""
+    """Runs all experiments and writes the page to the directory `out`."""
     start_afresh_if_finished(out)
     began = time.monotonic()
     stops: dict[str, runtime.Stop] = {}
     shown = [experiment for experiment in EXPERIMENTS.values() if experiment.tour_stop]
     for number, experiment in enumerate(shown, 1):
-        print(f"stop {number} of {len(shown)}: {experiment.name}", flush=True)
+        print(f"experiment {number} of {len(shown)}: {experiment.name}", flush=True)
         stops[experiment.name] = run_stop(experiment, out / experiment.name)
     (out / "index.html").write_text(page(stops, out, time.monotonic() - began), encoding="utf-8")
     for stop in stops.values():
@@ -49,35 +49,37 @@ def make(out: Path) -> None:
 
 
 def start_afresh_if_finished(out: Path) -> None:
-    """Clears a finished tour, which is known by its page; refuses a directory that is not a tour's.
+    """Removes the files of a finished tour, which is recognized by its page.
 
     Raises:
-        app.UsageError: the directory holds something else.
+        app.UsageError: if the directory contains anything that a tour does not create.
     """
     page_file = out / "index.html"
     others = sorted(entry.name for entry in out.glob("*") if entry.name not in {*EXPERIMENTS, page_file.name})
     if others:
-        raise app.UsageError(f"--out={out} holds {others[0]!r}, which no tour made; choose another directory")
+        raise app.UsageError(
+            f"--out: got {out}, which contains {others[0]!r}, expected an empty or a tour's directory"
+        )
     if page_file.exists():
-        page_file.unlink()  # first, so that a kill in between leaves an unfinished tour, not a wrong page
+        page_file.unlink()  # first, so that a kill in between leaves an unfinished tour and no stale page
         for name in EXPERIMENTS:
             shutil.rmtree(out / name, ignore_errors=True)
 
 
 def run_stop(experiment: runtime.Experiment, directory: Path) -> runtime.Stop:
-    """Runs an experiment's `quick` preset; continues an interrupted run unless its preset has changed."""
+    """Runs an experiment's `quick` preset, continuing an interrupted run unless the preset has changed."""
     assert experiment.tour_stop
     config = experiment.presets("quick")
     try:
         return experiment.tour_stop(directory, config)
     except runtime.WorkdirError as error:
-        print(f"cannot go on with the interrupted stop in {directory}, starting it afresh: {error}")
+        print(f"cannot continue the interrupted run in {directory}, starting over: {error}")
         shutil.rmtree(directory)
         return experiment.tour_stop(directory, config)
 
 
 def page(stops: Mapping[str, runtime.Stop], out: Path, seconds: float) -> str:
-    """The page's HTML; its figures are files beside it."""
+    """Renders the page as HTML, with relative links to the figures."""
     parts = []
     for stop in stops.values():
         columns = list(stop.rows[0])
@@ -100,7 +102,7 @@ def page(stops: Mapping[str, runtime.Stop], out: Path, seconds: float) -> str:
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as text in aligned columns."""
+    """Formats rows as plain text with aligned columns."""
     columns = list(rows[0])
     widths = {column: max(len(column), *(len(row[column]) for row in rows)) for column in columns}
     lines = ["  ".join(column.ljust(widths[column]) for column in columns)]
@@ -110,5 +112,5 @@ def table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("out", "tour", "directory of the page and of the runs it shows")
+    flags.DEFINE_string("out", "tour", "directory for the page and the runs")
     runtime.run_program(lambda: make(Path(flags.FLAGS.out)))

@@ -1,12 +1,12 @@
-"""Weights that are shipped: any run as a small folder, with a card that says what it is.
+"""Releases trained weights: packs any run into a small folder with a model card, and unpacks it again.
 
     python -m experiments.weights --pack=runs/copy --to=results/llrnn/copy
     python -m experiments.weights --unpack=results/llrnn/copy --to=runs/copy
     python -m experiments.weights --card=results/llrnn/copy
 
-The first releases a run of any experiment (the whole state in one safetensors file) and writes its card, the
-second makes a workdir of it in which training goes on, the third writes the card again. From Python:
-`experiments.registry.open_model("results/llrnn/copy")`.
+The first command releases a run of any experiment (the whole state in one safetensors file) and writes its
+model card; the second makes a workdir from it, in which training can continue; the third rewrites the card.
+To load the model in Python: `experiments.registry.open_model("results/llrnn/copy")`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,41 +24,43 @@ CARD = "README.md"
 
 
 def abstract_state(path: Path) -> Any:
-    """Shapes, types and shardings of the state of a run or of a released folder.
+    """Returns the shapes, dtypes and shardings of the state of a run or a released folder.
 
     Raises:
-        ValueError: it holds neither.
+        ValueError: if `path` is neither, or its experiment does not release runs.
     """
     experiment, config = read_run(path)
     if experiment.abstract_state is None:
-        raise ValueError(f"{path} is a run of {experiment.name}, whose runs are not released as folders")
+        raise ValueError(f"{path}: got a run of {experiment.name!r}, whose runs are not released as folders")
     return experiment.abstract_state(config)
 
 
 def card(folder: Path) -> str:
-    """Returns what a user should know of a released folder: data, licence, training, what was measured.
+    """Returns the model card of a released folder in Markdown: data, licence, training, and measurements.
 
     Raises:
-        ValueError: it is no released run, or has no summary.
+        ValueError: if the folder is not a released run, has no summary, or its experiment has no card.
     """
     experiment, config = read_run(folder)
     if experiment.card is None:
-        raise ValueError(f"{folder} is a run of {experiment.name}, which has no card")
+        raise ValueError(f"{folder}: got a run of {experiment.name!r}, which has no card")
     if not releasing.is_released(folder):
-        raise ValueError(f"{folder} has no {packing.STATE}: a card is of a released run; --pack makes one")
+        raise ValueError(
+            f"{folder}: got no {packing.STATE}, expected a released run (use --pack to release one)"
+        )
     try:
         summary = read_json(folder / "summary.json")
     except (OSError, ValueError) as error:
-        raise ValueError(f"{folder} has no summary of a finished run: {error}") from error
+        raise ValueError(f"{folder}: no summary of a finished run: {error}") from error
     devices, versions = summary["devices"], summary["versions"]
     where = f"{devices['cpus']} CPU cores" if devices["platform"] == "cpu" else devices["kind"]
     name, dash, dirty = (summary["commit"] or "unknown").partition("-")
     lines = [
         f"# {folder.name}: {experiment.card.title(config)}",
         "",
-        f"Made by `experiments.{experiment.name}`; the whole state, parameters and optimizer, after step "
-        f"{summary['step']}",
-        f"(`{packing.STATE}`). Loaded by one line:",
+        f"Trained by `experiments.{experiment.name}`. `{packing.STATE}` has the whole state, parameters and "
+        f"optimizer, after",
+        f"step {summary['step']}. To load the model:",
         "",
         "```python",
         "from experiments.registry import open_model",
@@ -72,31 +74,31 @@ def card(folder: Path) -> str:
         "| licence | Apache-2.0, as the code |",
         f"| trained | {summary['train_seconds']:.0f} s on {where}, jax {versions['jax']}, "
         f"commit {name[:12]}{dash}{dirty}, seed {config.seed} |",
-        "| settings | `config.json`; the record of training is `metrics.jsonl` |",
+        "| files | settings in `config.json`, metrics of the training in `metrics.jsonl` |",
         f"| SHA-256 of the parameters | {summary['params_sha256']} |",
-        f"| what it is not | {experiment.card.limits} |",
+        f"| limitations | {experiment.card.limits} |",
         "",
-        "Measured at its end, by the same program:",
+        "Measured by the same program at the end of training:",
         "",
         "| | |",
         "|---|---|",
-        *(f"| {name} | {told} |" for name, told in measured(summary["results"])),
+        *(f"| {name} | {numbers} |" for name, numbers in measured(summary["results"])),
     ]
     return "\n".join(lines) + "\n"
 
 
 def measured(results: Mapping[str, Any], name: str = "all") -> Iterator[tuple[str, str]]:
-    """The numbers in a run's results, a row for each part of them; texts and lists are left out."""
-    told = [f"{key} {_shown(value)}" for key, value in results.items() if _shown(value)]
-    if told:
-        yield name, ", ".join(told).replace("_", " ")
+    """Yields the numbers in a run's results, one row per nested mapping; strings and lists are omitted."""
+    numbers = [f"{key} {_shown(value)}" for key, value in results.items() if _shown(value)]
+    if numbers:
+        yield name, ", ".join(numbers).replace("_", " ")
     for key, value in results.items():
         if isinstance(value, Mapping):
             yield from measured(value, key if name == "all" else f"{name}/{key}")
 
 
 def _shown(value: Any) -> str:
-    """A number or an interval; nothing for what is neither."""
+    """Formats a number or an interval; returns "" for anything else."""
     if isinstance(value, bool):
         return ""
     if isinstance(value, int | float):
@@ -107,10 +109,10 @@ def _shown(value: Any) -> str:
 
 
 def main() -> None:
-    """Packs, unpacks or writes a card, as the flags say."""
+    """Packs or unpacks a run, or writes a card, depending on the flags."""
     values = flags.FLAGS
     if (values.to is None) == (values.card is None):
-        raise app.UsageError("--pack and --unpack need --to, --card has none")
+        raise app.UsageError(f"--to: got {values.to}, expected a folder with --pack or --unpack only")
     if values.card is None:
         source, target, release = Path(values.pack or values.unpack), Path(values.to), bool(values.pack)
         print(releasing.transfer(source, target, abstract_state(source), release=release))
@@ -123,8 +125,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string("pack", None, "directory of a run to release")
-    flags.DEFINE_string("unpack", None, "released folder to go on with")
-    flags.DEFINE_string("card", None, "released folder whose card is written")
-    flags.DEFINE_string("to", None, "where it goes")
+    flags.DEFINE_string("unpack", None, "released folder to continue training from")
+    flags.DEFINE_string("card", None, "released folder whose card to rewrite")
+    flags.DEFINE_string("to", None, "target folder of --pack, or workdir of --unpack")
     flags.mark_flags_as_mutual_exclusive(["pack", "unpack", "card"], required=True)
     runtime.run_program(main, reports=(ValueError, runtime.CheckpointError))

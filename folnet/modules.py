@@ -8,6 +8,7 @@ relations; H heads; S features of a head; HS their product.
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -224,7 +225,7 @@ class Trans(_Mixer):
         deterministic: bool = True,
     ) -> Float[Array, "B D2 X Y"]:
         logits = over_predicates(relation, Affine(self.reader.weight[:, : self.config.relation_size]))
-        options = {"mask": mask, "implementation": self.config.trans_implementation}
+        options: dict[str, Any] = {"mask": mask, "implementation": self.config.trans_implementation}
         return self.writer(operators.trans(logits, premise, dropout=self._dropout(deterministic), **options))
 
 

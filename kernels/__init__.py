@@ -1,16 +1,21 @@
 """Array functions with hand-written kernels; knows no model. Each operation has a folder of its own.
 
-`docs/kernels.md` says which implementation a call takes, and how they are measured.
+`docs/kernels.md` describes how an implementation is chosen and how they are measured.
 """
 
+from kernels.dispatch import Implementation, NoImplementation
 from kernels.softmax import MASKED, masked_softmax
 from kernels.trans.api import trans
 from kernels.trans.sharded import trans_sharded
 from kernels.trilinear.api import trilinear_attention
 from kernels.two_simplicial.api import two_simplicial_attention
+from kernels.two_simplicial.reference import Logit
 
 __all__ = [
     "MASKED",
+    "Implementation",
+    "Logit",
+    "NoImplementation",
     "masked_softmax",
     "trans",
     "trans_sharded",

@@ -1,137 +1,173 @@
-"""From a public function to one of its implementations: which one, on which platform, with which block sizes.
+"""Chooses the implementation of a call, by name or by platform, and its block sizes.
 
-An operation has a definition (`reference`), a blockwise path that runs anywhere (`xla`) and hand-written
-kernels (`gpu`, `tpu`). Which of them a call takes cannot always be known while it is traced: one `jax.export`
-artifact may hold cpu, cuda and tpu. So whatever may end in a hand-written kernel is one primitive,
-`kernel_p`, that chooses when it is lowered for a platform; `jax.lax.platform_dependent` around a Pallas call
-cannot be exported for several.
+An operation has a definition (`reference`), a blockwise implementation that runs anywhere (`xla`) and
+hand-written kernels (`gpu`, `tpu`). The choice cannot always be made while a call is traced, since one
+`jax.export` artifact may hold programs for cpu, cuda and tpu. A call that may use a hand-written kernel is
+therefore one primitive, `kernel_p`, which chooses when it is lowered for a platform. (A Pallas call inside
+`jax.lax.platform_dependent` cannot be exported for several platforms.)
 
 The rules:
 
-- `implementation=None` is the blockwise path, except on a chip for which a table of `kernels/tables/` names a
+- `implementation=None` takes `xla`, except on a chip for which a table in `kernels/tables/` names a
   hand-written kernel as checked and faster for such shapes. Exported artifacts and programs that the compiler
-  partitions by itself (`jit` over several devices) always take the blockwise path, which runs on any chip and
-  can be partitioned; in `shard_map` each device runs its own kernel.
-- A name means that implementation or an error; a sequence of names means the first that supports the
-  arguments on the platform. Nothing else falls back.
+  partitions by itself (`jit` over several devices) always take `xla`, which runs on any chip and can be
+  partitioned; in `shard_map` each device runs its own kernel.
+- A name takes that implementation or raises its `NotImplementedError`. A sequence of names takes the first
+  that supports the arguments on the platform, or raises `NoImplementation` with the error of each. There is
+  no other fallback.
 """
 
 import dataclasses
 import functools
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
-from jax._src import config as jax_config
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array
 
 from kernels import tables
+from kernels._jax_internals import without_manual_axis_checks
+from kernels.tables import Direction
 
-HARDWARE = {"gpu": "cuda", "tpu": "tpu"}  # a hand-written kernel, and the platform it is written for
+Name = Literal["reference", "xla", "gpu", "tpu", "gpu_interpret", "tpu_interpret"]
+"""One implementation."""
+Implementation = Name | Sequence[Name] | None
+"""The argument `implementation`: one name, several to try in order, or None for the fastest proven here."""
+
+NAMES: tuple[Name, ...] = get_args(Name)
+HARDWARE = {"gpu": "cuda", "tpu": "tpu"}  # hand-written kernels and the platform that each runs on
 INTERPRETED = {"gpu_interpret": "gpu", "tpu_interpret": "tpu"}  # the same kernels, run slowly on a CPU
-NAMES = ("reference", "xla", *HARDWARE, *INTERPRETED)  # what `implementation` may say
-INLINE = (
-    "reference",
-    "xla",
-    "gpu_interpret",
-)  # run as they are traced; the GPU interpreter has ordered effects
+# Run where they are traced, without the primitive: the interpreter of GPU kernels has ordered effects.
+INLINE = ("reference", "xla", "gpu_interpret")
 LEAST_THREADS = 8
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
-type Implementation = str | Sequence[str] | None
+
+class NoImplementation(ExceptionGroup, NotImplementedError):
+    """No implementation supports a call; `exceptions` has the `NotImplementedError` of each one tried."""
+
+    def derive(self, excs: Sequence[Any]) -> "NoImplementation":  # pyrefly: ignore[bad-override]
+        """Returns a group of the same class, for `split`, `subgroup` and `except*`."""
+        return NoImplementation(self.message, excs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The implementations that a call may still take when it is lowered.
+
+    Attributes:
+        asked: the argument `implementation`, a sequence as a tuple.
+        usable: names that support the arguments, in the order to try.
+        refused: the names that do not, each with the reason.
+    """
+
+    asked: Name | tuple[Name, ...] | None
+    usable: tuple[Name, ...]
+    refused: tuple[tuple[Name, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation of the package: its implementations and what the dispatcher must know of its arguments.
+    """An operation: its implementations, and what the dispatcher needs to know about its arguments.
 
     Attributes:
-        name: as in the tables and in messages.
+        name: its name in tables and messages.
         reference: `(config, *arrays) -> (out, residual)`, the definition, differentiated by JAX.
-        package: where its backends are: modules `xla`, `gpu` and `tpu`, each with `unsupported` and
-            `block_candidates`, `(config, *arrays)`, `forward(config, *arrays, blocks=None)`, which returns
-            what `reference` does, and `backward(config, *arrays, out, residual, cotangent, blocks=None)`; the
-            hand-written ones also take `interpret`. They are imported when first asked for: Pallas is not
-            loaded for the blockwise path.
+        package: the package of its backends: modules `xla`, `gpu` and `tpu`, each with `unsupported(config,
+            *arrays)`, `block_candidates(config, *arrays)`, `forward(config, *arrays, blocks=None)`, which
+            returns the same as `reference`, and `backward(config, *arrays, out, residual, cotangent,
+            blocks=None)`; `forward` and `backward` of hand-written kernels also take `interpret`. Modules are
+            imported on first use, so that `xla` does not load Pallas.
         outputs: `(config, *arrays) -> (out, residual)` as shapes and dtypes.
-        describe: `(config, *arrays) -> (kind, sizes)`: what must be equal and what must be near for a line of
-            a table to apply to a call.
+        describe: `(config, *arrays) -> (kind, sizes)`: a line of a table applies to a call of the same kind
+            and near sizes.
         batch_axis: for each array, whether its first axis is the batch.
-        differentiable: how many arrays, from the first, have gradients; the rest are masks.
+        differentiable: the number of arrays, from the first, that have gradients; the others are masks.
     """
 
     name: str
-    reference: Callable[..., tuple[jax.Array, jax.Array]]
+    reference: Callable[..., tuple[Array, Array]]
     package: str
     outputs: Callable[..., tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]]
-    describe: Callable[..., tuple[dict[str, Any], dict[str, int]]]
+    describe: Callable[..., tuple[dict[str, Any], tables.Sizes]]
     batch_axis: tuple[bool, ...]
     differentiable: int
 
     def backend(self, name: str) -> ModuleType:
-        """The module of a backend; an interpreted kernel is its hardware's module."""
+        """Imports and returns a backend's module; an interpreted kernel has the module of its hardware."""
         return importlib.import_module(f"{self.package}.{INTERPRETED.get(name, name)}")
 
 
-def run(operation: Operation, config: Any, *arrays: Any, implementation: Implementation = None) -> jax.Array:
-    """The operation's output by the implementation that the rules above choose.
+def run(
+    operation: Operation, config: Any, *arrays: Array | None, implementation: Implementation = None
+) -> Array:
+    """Returns the operation's output, computed by the implementation that the rules above choose.
 
     Args:
-        operation: which.
+        operation: the operation.
         config: its static settings.
         *arrays: its arrays with one batch axis; a mask may be None.
-        implementation: None, a name or names to try in order.
+        implementation: None, a name, or names to try in order.
 
     Raises:
-        ValueError: a name that the operation does not have.
-        NotImplementedError: no implementation asked for supports these arguments (told at once) or this
-            platform (told when the call is lowered for it).
+        ValueError: `implementation` has an unknown name.
+        NotImplementedError: the named implementation does not support these arguments (raised at once) or
+            this platform (raised when the call is lowered for it).
+        NoImplementation: the same of several names, with the error of each.
     """
     names = checked_names(operation, implementation)
     reasons = {name: _unsupported(operation, name, config, arrays) for name in names}
-    usable = tuple(name for name in names if reasons[name] is None)
-    if not usable:
-        raise NotImplementedError(_refusal(operation, reasons))
+    choice = Choice(
+        asked=implementation if implementation is None or isinstance(implementation, str) else names,
+        usable=tuple(name for name, reason in reasons.items() if reason is None),
+        refused=tuple((name, reason) for name, reason in reasons.items() if reason is not None),
+    )
+    if not choice.usable:
+        raise _refusal(operation, choice.asked, reasons)
     arrays = same_manual_axes(arrays)
-    if usable[0] == "reference":
+    if choice.usable[0] == "reference":
         return operation.reference(config, *arrays)[0]
-    if usable[0] in INLINE:
-        usable = usable[:1]  # it runs on every platform: what comes after it is never tried
+    if choice.usable[0] in INLINE:  # runs on every platform, so the names after it are never tried
+        choice = dataclasses.replace(choice, usable=choice.usable[:1])
     count = operation.differentiable
-    return _differentiable(operation, config, usable, implementation is None, arrays[:count], arrays[count:])
+    return _differentiable(operation, config, choice, arrays[:count], arrays[count:])
 
 
-def checked_names(operation: Operation, implementation: Implementation) -> tuple[str, ...]:
-    """The names to try, in order; a ValueError that lists those there are for one that is not among them."""
+def checked_names(operation: Operation, implementation: Implementation) -> tuple[Name, ...]:
+    """Returns the names to try, in order.
+
+    Raises:
+        ValueError: a name is unknown, the sequence is empty, or "gpu_interpret" cannot run here.
+    """
     if implementation is None:
-        return (*HARDWARE, "xla") if tables.fastest_anywhere(operation.name) else ("xla",)
+        return ("gpu", "tpu", "xla") if tables.fastest_anywhere(operation.name) else ("xla",)
     names = (implementation,) if isinstance(implementation, str) else tuple(implementation)
-    unknown = [name for name in names if name not in NAMES]
-    if unknown or not names:
+    if not names or not set(names) <= set(NAMES):
         raise ValueError(
-            f"implementation {implementation!r} of {operation.name}: "
-            f"there are {', '.join(NAMES)}; None takes the fastest that is proven on the chip"
+            f"implementation: got {implementation!r}, expected None or one or several of "
+            f"{', '.join(map(repr, NAMES))}"
         )
     if "gpu_interpret" in names:
         _check_interpretable(names)
     return names
 
 
-def _check_interpretable(names: tuple[str, ...]) -> None:
-    """What JAX's interpreter of GPU kernels needs; without it a call would hang or fail far from here."""
+def _check_interpretable(names: tuple[Name, ...]) -> None:
+    """Checks what JAX's interpreter of GPU kernels needs: without it a call would deadlock or fail later."""
     if names[0] != "gpu_interpret":
         raise ValueError(
-            f"implementation {names!r}: gpu_interpret has to be the first, it is not chosen by platform"
+            f"implementation: got {names!r}, expected 'gpu_interpret' first, since it runs on every platform"
         )
     threads = int(os.environ.get("NPROC") or os.cpu_count() or 1)
     if threads < LEAST_THREADS:
         raise ValueError(
-            f"implementation 'gpu_interpret' waits for ever with {threads} processors: a warpgroup takes "
-            f"one. Set NPROC={LEAST_THREADS} in the environment before JAX starts"
+            f"implementation: got 'gpu_interpret' with {threads} threads, expected at least {LEAST_THREADS}, "
+            f"or it deadlocks; set NPROC={LEAST_THREADS} in the environment before JAX starts"
         )
 
 
@@ -141,9 +177,22 @@ def _unsupported(operation: Operation, name: str, config: Any, arrays: Sequence[
     return operation.backend(name).unsupported(config, *arrays)
 
 
-def _refusal(operation: Operation, reasons: dict[str, str | None]) -> str:
-    told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    return f"{operation.name} has no implementation for this call. {told}. There are: {', '.join(NAMES)}"
+def _refusal(
+    operation: Operation, asked: Name | tuple[Name, ...] | None, reasons: Mapping[Any, str | None]
+) -> NotImplementedError:
+    """Returns the error of the implementation that was named, or a group with those of several."""
+    errors = [
+        NotImplementedError(f"implementation {name!r} of {operation.name}: {reason}")
+        for name, reason in reasons.items()
+    ]
+    if isinstance(asked, str):
+        return errors[0]
+    # With the reasons in the message, programs that print or record only one line of it show them too.
+    listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    return NoImplementation(
+        f"implementation: got {asked!r}, expected one that supports this call of {operation.name} ({listed})",
+        errors,
+    )
 
 
 def same_manual_axes(arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -165,50 +214,49 @@ def _varying(x: Any) -> frozenset:
 
 
 # ---- forward and backward
-# -------------------------------------------------------------------------------------
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def _differentiable(operation, config, names, proven_only, arrays, masks):
-    return _call("forward", operation, config, names, proven_only, (*arrays, *masks))[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _differentiable(operation, config, choice, arrays, masks):
+    return _call("forward", operation, config, choice, (*arrays, *masks))[0]
 
 
-def _forward(operation, config, names, proven_only, arrays, masks):
-    out, residual = _call("forward", operation, config, names, proven_only, (*arrays, *masks))
+def _forward(operation, config, choice, arrays, masks):
+    out, residual = _call("forward", operation, config, choice, (*arrays, *masks))
     return out, (arrays, masks, out, residual)
 
 
-def _backward(operation, config, names, proven_only, saved, cotangent):
+def _backward(operation, config, choice, saved, cotangent):
     arrays, masks, out, residual = saved
-    gradients = _call(
-        "backward", operation, config, names, proven_only, (*arrays, *masks, out, residual, cotangent)
-    )
+    cotangent = jax.numpy.asarray(cotangent)  # called eagerly, a vjp passes on NumPy arrays
+    gradients = _call("backward", operation, config, choice, (*arrays, *masks, out, residual, cotangent))
     return gradients, None
 
 
 _differentiable.defvjp(_forward, _backward)
 
 
-def _call(direction, operation, config, names, proven_only, operands) -> tuple:
-    if names[0] in INLINE:
-        return _execute(names[0], direction, operation, config, jax.devices()[0].device_kind, operands)
+def _call(direction, operation, config, choice, operands) -> tuple:
+    if choice.usable[0] in INLINE:
+        return _execute(
+            choice.usable[0], direction, operation, config, jax.devices()[0].device_kind, operands
+        )
     leaves, tree = jax.tree.flatten(operands)
     outputs = kernel_p.bind(
         *leaves,
         direction=direction,
         operation=operation,
         config=config,
-        names=names,
-        proven_only=proven_only,
+        choice=choice,
         tree=tree,
     )
     return tuple(outputs)
 
 
 def _execute(
-    name: str, direction: str, operation: Operation, config: Any, chip: str | None, operands
+    name: str, direction: Direction, operation: Operation, config: Any, chip: str | None, operands
 ) -> tuple:
-    """Calls a backend with the block sizes that the chip's table has for such shapes."""
+    """Calls a backend with the block sizes of the chip's table for such shapes."""
     backend = INTERPRETED.get(name, name)
     arrays = operands[: len(operation.batch_axis)]
     kind, sizes = operation.describe(config, *arrays)
@@ -231,8 +279,7 @@ def _differentiate_reference(direction, operation, config, operands) -> tuple:
     return pullback(cotangent)
 
 
-# ---- the primitive: which implementation, told by the platform
-# ------------------------------------------------
+# ---- the primitive, which chooses an implementation when it is lowered for a platform
 
 kernel_p = Primitive("logic_zoo_kernel")
 kernel_p.multiple_results = True
@@ -249,7 +296,7 @@ def _run_eagerly(*leaves, **params):
 
 
 @kernel_p.def_abstract_eval
-def _shapes(*leaves, direction, operation, config, names, proven_only, tree):
+def _shapes(*leaves, direction, operation, config, choice, tree):
     operands = jax.tree.unflatten(tree, leaves)
     if direction == "forward":
         outputs = operation.outputs(config, *operands)
@@ -259,26 +306,26 @@ def _shapes(*leaves, direction, operation, config, names, proven_only, tree):
 
 
 def _typed_like(aval, shape, dtype):
-    """A shape that varies over the same manual axes as `aval`, and is sharded over no other."""
+    """Returns a shape that varies over the same manual axes as `aval` and is not sharded otherwise."""
     sharding = aval.sharding.update(spec=jax.P(*[None] * len(shape)))
     return aval.update(shape=tuple(shape), dtype=dtype, weak_type=False, sharding=sharding)
 
 
-def _lower(context, *leaves, platform, direction, operation, config, names, proven_only, tree):
+def _lower(context, *leaves, platform, direction, operation, config, choice, tree):
     module = context.module_context
     exported = module.lowering_parameters.for_export or len(module.platforms or ()) > 1
     chip = None if exported else _chip(platform)
     operands = jax.tree.unflatten(tree, context.avals_in)
     arrays = operands[: len(operation.batch_axis)]
-    name = _choose(operation, config, names, arrays, platform, chip, proven_only, _partitioned(module))
+    name = _choose(operation, config, choice, arrays, platform, chip, _partitioned(module))
 
     def function(*leaves):
         return _execute(name, direction, operation, config, chip, jax.tree.unflatten(tree, leaves))
 
-    # What is lowered here is one device's program. In `shard_map` JAX would check it once more as one over
-    # manual axes, by a flag that has no public name; an interpreted kernel cannot be checked so.
+    # This lowers the program of one device. In `shard_map` JAX would check its manual axes a second time,
+    # which fails for interpreted kernels.
     alike = [aval.update(manual_axis_type=jax.sharding.ManualAxisType()) for aval in context.avals_in]
-    with jax_config._check_vma(False):
+    with without_manual_axis_checks():
         return mlir.lower_fun(function, multiple_results=True)(context.replace(avals_in=alike), *leaves)
 
 
@@ -286,24 +333,28 @@ for _platform in PLATFORMS:
     mlir.register_lowering(kernel_p, functools.partial(_lower, platform=_platform), platform=_platform)
 
 
-def _choose(operation, config, names, arrays, platform, chip, proven_only, partitioned) -> str:
-    if proven_only:
+def _choose(operation, config, choice, arrays, platform, chip, partitioned) -> str:
+    if choice.asked is None:
         kind, sizes = operation.describe(config, *arrays)
         proven = None if partitioned else tables.fastest(chip, operation.name, kind, sizes)
-        return proven if proven is not None and proven in names and HARDWARE[proven] == platform else "xla"
-    for name in names:
+        return (
+            proven
+            if proven is not None and proven in choice.usable and HARDWARE[proven] == platform
+            else "xla"
+        )
+    for name in choice.usable:
         if name not in HARDWARE or HARDWARE[name] == platform:
             return name
-    reasons: dict[str, str | None] = {
-        name: f"runs on {HARDWARE[name]}, and this is being compiled for {platform}" for name in names
-    }
-    raise NotImplementedError(_refusal(operation, reasons))
+    reasons: dict[str, str | None] = dict(choice.refused)
+    reasons |= {name: f"platform: got {platform!r}, expected {HARDWARE[name]!r}" for name in choice.usable}
+    asked = (choice.asked,) if isinstance(choice.asked, str) else choice.asked
+    raise _refusal(operation, choice.asked, {name: reasons[name] for name in asked})
 
 
 def _chip(platform: str) -> str | None:
-    """The kind of chip that a program being lowered for this process will run on, None when there is none."""
+    """Returns the kind of chip that a program lowered in this process will run on, None if there is none."""
     device = jax.sharding.get_abstract_mesh().abstract_device
-    if device is not None:  # compiled ahead of time for a chip that is not here
+    if device is not None:  # compiled ahead of time for a chip that is absent
         return device.device_kind
     try:
         return jax.devices(platform)[0].device_kind
@@ -312,12 +363,12 @@ def _chip(platform: str) -> str | None:
 
 
 def _partitioned(module) -> bool:
-    """Whether the compiler will cut this program into pieces for several devices by itself."""
+    """Returns whether the compiler will partition this program over several devices by itself."""
     return getattr(module.axis_context, "num_devices", None) not in (None, 1)
 
 
 def _derivative(primals, tangents, **params):
-    """Derivatives of the two passes themselves (second order) go through the blockwise path."""
+    """Differentiates the two passes themselves (second order), by the derivatives of `xla`."""
     function = functools.partial(_on_leaves, **params)
     tangents = [ad.instantiate_zeros(tangent) for tangent in tangents]
     return jax.jvp(function, tuple(primals), tuple(tangents))
@@ -331,7 +382,7 @@ ad.primitive_jvps[kernel_p] = _derivative
 
 
 def _batch(leaves, axes, **params):
-    """`vmap`: a mapped axis joins the batch axis; where an array has none, the kernel is called in a loop."""
+    """Rule for `vmap`: merges a mapped axis with the batch axis, or else calls the kernel in a loop."""
     operation, tree = params["operation"], params["tree"]
     mapped = [axis is not None for axis in axes]
     leaves = [
@@ -349,7 +400,7 @@ def _batch(leaves, axes, **params):
     batch = leaves[0].shape[1] if mapped[0] else leaves[0].shape[0]
     joined = []
     for x, m, is_batch in zip(leaves, mapped, has_batch, strict=True):
-        if is_batch and (m or x.shape[0] == batch):  # an unmapped mask of batch 1 serves all as it is
+        if is_batch and (m or x.shape[0] == batch):  # an unmapped mask of batch 1 broadcasts
             x = x if m else _repeat(x, size)
             x = jax.numpy.broadcast_to(x, (size, batch, *x.shape[2:])).reshape(size * batch, *x.shape[2:])
         joined.append(x)
@@ -357,12 +408,12 @@ def _batch(leaves, axes, **params):
     return [x.reshape(size, batch, *x.shape[1:]) for x in results], [0] * len(results)
 
 
-def _repeat(x: jax.Array, size: int) -> jax.Array:
+def _repeat(x: Array, size: int) -> Array:
     return jax.numpy.broadcast_to(x, (size, *x.shape))
 
 
 def _has_batch(operation: Operation, tree) -> list[bool]:
-    """For every leaf of arrays, out, residual and cotangent: whether its first axis is the batch."""
+    """Returns for every leaf of arrays, out, residual and cotangent whether its first axis is the batch."""
     operands = jax.tree.unflatten(tree, range(tree.num_leaves))
     flags = (*operation.batch_axis, *[True] * (len(operands) - len(operation.batch_axis)))
     return [flag for operand, flag in zip(operands, flags, strict=True) if operand is not None]

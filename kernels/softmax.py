@@ -1,20 +1,15 @@
-"""Softmax with a mask, and the logit of a forbidden entry: written once for every package."""
-
-from __future__ import annotations
+"""Softmax with a mask, and the logit of a masked entry, shared by all packages."""
 
 import math
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float
 
 MASKED = -1e30
-"""The logit of a forbidden entry: finite, so that a row of nothing else makes no inf - inf."""
+"""The logit of a masked entry: finite, so that a fully masked row does not compute inf - inf."""
 LOG2E = math.log2(math.e)
-"""exp(x) = 2^(x LOG2E): the exponentials of hand-written kernels are powers of two."""
+"""exp(x) = 2^(x LOG2E); hand-written kernels compute powers of two."""
 
 
 def masked_softmax(
@@ -23,11 +18,11 @@ def masked_softmax(
     """Computes the softmax over the entries of the last axis that a mask allows.
 
     Args:
-        logits: in the type that the softmax is computed in.
+        logits: the logits, in the dtype in which to compute the softmax.
         mask: True where allowed; broadcasts to the logits. None allows all.
 
     Returns:
-        The weights, 0 where the mask is False: a row in which nothing is allowed is 0.
+        The weights, 0 where the mask is False. A row with nothing allowed is 0.
     """
     if mask is None:
         return jax.nn.softmax(logits)

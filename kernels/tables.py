@@ -1,6 +1,6 @@
-"""What has been measured, chip by chip: which kernel is the default there, and block sizes.
+"""Measurements by chip: which kernel is the default there, and block sizes.
 
-`kernels/tables/NAME.json` has one file a kind of chip:
+`kernels/tables/NAME.json` is one file per kind of chip:
 
     {"chip": "NVIDIA H200",                         # as JAX names the device's kind
      "fastest": [{"operation", "kind", "sizes", "backend", "record"}, ...],
@@ -11,7 +11,7 @@ faster there than the blockwise path; `record` is the file under `results/kernel
 are written by programs (`benchmarks.collect`, `benchmarks.tune_kernels`), never by hand.
 
 A line applies to calls of the same kind (dtype, logit, masks, ...) whose sizes are all within a factor of two
-of the measured ones; of several the nearest does.
+of the measured ones. If several lines apply, the nearest is used.
 """
 
 import functools
@@ -19,18 +19,26 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from kernels.arrays import Size
+
+Direction = Literal["forward", "backward"]
+"""The passes of an operation, each a program with block sizes of its own."""
+
+Sizes = Mapping[str, Size]
+"""The sizes of a call by name."""
 
 FOLDER = Path(__file__).parent / "tables"
-FARTHEST = 2.0  # a measurement speaks for sizes within this factor of its own
+FARTHEST = 2.0  # a measurement applies to sizes within this factor of its own
 
 
 @functools.cache
 def read() -> dict[str, dict[str, Any]]:
-    """The tables by chip.
+    """Returns the tables by chip.
 
     Raises:
-        ValueError: a file that is not such a table; it names the file.
+        ValueError: a file is not such a table; the message names it.
     """
     tables = {}
     for path in sorted(FOLDER.glob("*.json")):
@@ -42,38 +50,36 @@ def read() -> dict[str, dict[str, Any]]:
                     _checked(line, backend=str, direction=str, blocks=dict) for line in table["blocks"]
                 ],
             }
-        except (ValueError, KeyError, TypeError) as error:  # of JSON and its encoding, too
+        except (ValueError, KeyError, TypeError) as error:  # ValueError covers JSON and its encoding
             raise ValueError(
-                f"{path} is not a table of measured kernels (chip, fastest, blocks): {error!r}"
+                f"{path}: got {error!r}, expected a table of measured kernels (chip, fastest, blocks)"
             ) from error
     return tables
 
 
 def _checked(line: Any, **kinds: type) -> dict[str, Any]:
-    """A line that has what is asked of it.
+    """Returns a line of a table if it has the entries of its section.
 
     Raises:
-        KeyError: it lacks something.
-        TypeError: something is of another type.
+        KeyError: an entry is missing.
+        TypeError: an entry has another type.
     """
     for name, kind in {"operation": str, "kind": dict, "sizes": dict, **kinds}.items():
         if not isinstance(line[name], kind):
-            raise TypeError(f"{name} is {line[name]!r:.60}")
+            raise TypeError(f"{name}: got {line[name]!r:.60}, expected {kind.__name__}")
     numbers = [*line["sizes"].values(), *line.get("blocks", {}).values()]
     if not all(isinstance(number, int) for number in numbers):
-        raise TypeError(f"sizes and blocks must be whole numbers, got {numbers!r:.60}")
+        raise TypeError(f"sizes, blocks: got {numbers!r:.60}, expected integers")
     return line
 
 
 def fastest_anywhere(operation: str) -> bool:
-    """Whether any chip has a hand-written kernel proven for the operation."""
+    """Returns whether the table of any chip has a hand-written kernel for the operation."""
     return any(line["operation"] == operation for table in read().values() for line in table["fastest"])
 
 
-def fastest(
-    chip: str | None, operation: str, kind: Mapping[str, Any], sizes: Mapping[str, int]
-) -> str | None:
-    """The backend proven on the chip for such a call, None when there is none."""
+def fastest(chip: str | None, operation: str, kind: Mapping[str, Any], sizes: Sizes) -> str | None:
+    """Returns the backend that is the fastest for such a call on the chip, None if the table has none."""
     line = _nearest(chip, "fastest", {"operation": operation}, kind, sizes)
     return line and line["backend"]
 
@@ -82,21 +88,21 @@ def blocks(
     chip: str | None,
     operation: str,
     backend: str,
-    direction: str,
+    direction: Direction,
     kind: Mapping[str, Any],
-    sizes: Mapping[str, int],
+    sizes: Sizes,
 ) -> dict[str, int] | None:
-    """Block sizes tuned on the chip for such a call; None for the backend's own default."""
+    """Returns the block sizes tuned for such a call on the chip, None for the backend's default."""
     line = _nearest(
         chip, "blocks", {"operation": operation, "backend": backend, "direction": direction}, kind, sizes
     )
     return line and dict(line["blocks"])
 
 
-def distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
-    """How far apart sizes are: the greatest ratio between two of one name.
+def distance(one: Sizes, other: Sizes) -> float:
+    """Returns the largest ratio between two sizes of the same name.
 
-    Infinite when the names differ, or when a size is a symbol of a function that is exported for any size.
+    It is infinite if the names differ or a size is a symbol.
     """
     sizes = (*one.values(), *other.values())
     if one.keys() != other.keys() or not all(isinstance(size, int) for size in sizes):

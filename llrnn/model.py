@@ -1,4 +1,4 @@
-"""The sequence model around a recurrent cell, and the cells by name.
+"""The sequence model around a recurrent cell, and a table of cells by name.
 
 Axis letters: B batch, T time, I input features, D features of the cell's output, Y hidden outputs, O outputs.
 """
@@ -32,39 +32,42 @@ CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {
 
 
 def cell_fields(name: str) -> tuple[str, ...]:
-    """The fields of the cell called `name` that can be set.
+    """Returns the names of the fields of the cell `name` that can be set.
 
     Raises:
-      ValueError: no cell has this name; the message lists the names.
+      ValueError: `name` is not a key of `CELLS`; the message lists the keys.
     """
     if name not in CELLS:
-        raise ValueError(f"no cell is called {name!r}; there are {', '.join(sorted(CELLS))}")
+        raise ValueError(f"name: got {name!r}, expected one of {', '.join(map(repr, sorted(CELLS)))}")
     fields = inspect.signature(CELLS[name]).parameters
     return tuple(field for field in fields if field not in ("parent", "name"))
 
 
 def make_cell(name: str, **options: Any) -> nn.RNNCellBase:
-    """The cell called `name`, a key of `CELLS`, with its fields set by `options`, `features` among them.
+    """Returns the cell `name`, a key of `CELLS`, with `options` as its fields, which include `features`.
 
     Raises:
-      ValueError: no cell has this name, or the cell has no such field.
+      ValueError: `name` is not a key of `CELLS`, or the cell has no such field.
     """
     fields = cell_fields(name)
     unknown = sorted(set(options) - set(fields))
     if unknown:
-        raise ValueError(f"cell {name!r} has no option {', '.join(unknown)}; it has {', '.join(fields)}")
+        raise ValueError(
+            f"options of {name}: got {', '.join(map(repr, unknown))}, expected a subset of "
+            f"{', '.join(map(repr, fields))}"
+        )
     return CELLS[name](**options)
 
 
 @struct.dataclass
 class RecurrentOutput:
-    """What the model returns.
+    """The output of `RecurrentModel`.
 
     Attributes:
-      logits: o^(t) before the softmax.
-      hidden: the cell's output h^(t).
-      intermediates: what the cell recorded at each step, by name (a memory's addresses); None unless asked
-        for.
+      logits: o^(t), before the softmax.
+      hidden: h^(t), the cell's output.
+      intermediates: values that the cell recorded at each step, such as a memory's addresses, by name; None
+        except from `run_with_intermediates`.
     """
 
     logits: Float[Array, "B T O"]
@@ -73,16 +76,17 @@ class RecurrentOutput:
 
 
 class RecurrentModel(nn.Module):
-    """A recurrent cell over a sequence and its output equations.
+    """A recurrent cell over a sequence, followed by the output equations.
 
-    y = relu(W_y h + B_y) (2.2), o = W_o y + B_o, of which the paper takes the softmax.
+    y = relu(W_y h + B_y) (2.2), o = W_o y + B_o; the paper applies a softmax to o.
 
     Attributes:
-      cell: any `flax.linen.RNNCellBase`, ours or flax's.
+      cell: any `flax.linen.RNNCellBase`, from this package or from Flax.
       num_outputs: O, the number of classes.
-      hidden_outputs: Y, the dimension of y; None leaves (2.2) out, y = h.
-      unroll: steps of the scan laid out in one iteration of its loop: less overhead, longer compilation.
-      dtype: dtype of the output layers' products; the logits are float32 at least.
+      hidden_outputs: Y, the dimension of y; None omits (2.2), so that y = h.
+      unroll: number of steps per iteration of the scan's loop; more steps reduce overhead and lengthen
+        compilation.
+      dtype: dtype of the output layers' products; the logits are at least float32.
       param_dtype: dtype of the output layers' parameters.
     """
 
@@ -95,15 +99,15 @@ class RecurrentModel(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "B T I"]) -> RecurrentOutput:
-        """Runs the sequence from the cell's initial state; see `run_with_intermediates` for addresses."""
+        """Runs the cell over the sequence from its initial state, and applies the output equations."""
         if inputs.ndim != 3:
-            raise ValueError(f"inputs must be [B, T, I], got {inputs.shape}")
+            raise ValueError(f"inputs: got shape {inputs.shape}, expected [B, T, I]")
         if self.num_outputs < 1:
-            raise ValueError(f"num_outputs must be at least 1, got {self.num_outputs}")
+            raise ValueError(f"num_outputs: got {self.num_outputs}, expected at least 1")
         if self.hidden_outputs is not None and self.hidden_outputs < 1:
-            raise ValueError(f"hidden_outputs must be None or at least 1, got {self.hidden_outputs}")
+            raise ValueError(f"hidden_outputs: got {self.hidden_outputs}, expected None or at least 1")
         rnn = nn.RNN(self.cell, variable_axes={"intermediates": 0}, unroll=self.unroll, name="rnn")
-        hidden = cast(Array, rnn(inputs))  # a pair only where the carry is asked for
+        hidden = cast(Array, rnn(inputs))  # an array: only `return_carry=True` gives a pair
         shared = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         outputs = hidden
         if self.hidden_outputs is not None:
@@ -115,13 +119,14 @@ class RecurrentModel(nn.Module):
 def run_with_intermediates(
     model: RecurrentModel, variables: Mapping[str, Any], inputs: Float[Array, "B T I"]
 ) -> RecurrentOutput:
-    """The model's output with what its cell recorded: for an NTM "read_address" and "write_address", [B, T,
-    N].
+    """Returns the model's output with the values that its cell records at each step.
+
+    An NTM records "read_address" and "write_address", both [B, T, N].
     """
     output, state = cast(
         tuple[RecurrentOutput, Mapping[str, Any]], model.apply(variables, inputs, mutable=["intermediates"])
     )
     recorded = state.get("intermediates", {}).get("cell", {})
-    # A recording is a tuple of one array, its time axis first.
+    # Each recorded value is a tuple of one array with the time axis first.
     by_name = {name: jnp.moveaxis(values[0], 0, 1) for name, values in recorded.items()}
     return dataclasses.replace(output, intermediates=by_name)

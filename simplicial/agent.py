@@ -1,8 +1,9 @@
-"""The relational and the simplicial agent of Clift et al. (2020), Section 4, initialised as in their code.
+"""The relational and simplicial agents of Clift et al. (2020), Section 4, initialised as in the authors'
+code.
 
-Axis letters: B batch (any number of leading axes), R rows and C columns of the board (its picture has one
-column more, the inventory), N = (R - 2)(C - 1) entities, M virtual entities, V features of an entity, A
-actions.
+Axis letters: B batch (any number of leading axes), R rows and C columns of the board, W = C + 1 columns of
+its picture (the last one is the inventory), N = (R - 2)(C - 1) entities, M virtual entities, K = N + M, V
+features of an entity, H heads of 1-simplicial and H2 of 2-simplicial attention, A actions.
 """
 
 import dataclasses
@@ -21,32 +22,33 @@ from jaxtyping import Array, Float, UInt8
 from simplicial.attention import as_rows
 from simplicial.blocks import Dense, SimplicialTransformer
 
-CONV_SIZE = 2  # of both sides of a convolution's window
+CONV_SIZE = 2  # height and width of a convolution's window
 
 
 @struct.dataclass
 class BlockAttention:
-    """Where one block looked.
+    """Attention weights of one block.
 
     Attributes:
-      standard: how standard entities attend to standard ones, for each head.
-      virtual: how virtual entities attend to all, the standard ones first; None without virtual ones.
-      pairs: how standard entities attend to pairs of virtual ones; None without virtual ones.
+      standard: weights of standard entities on standard entities.
+      virtual: weights of virtual entities on all entities, the standard ones first; None without virtual
+        entities.
+      pairs: weights of standard entities on pairs of virtual entities; None without virtual entities.
     """
 
     standard: Float[Array, "*B H N N"]
-    virtual: Float[Array, "*B H M N+M"] | None = None
+    virtual: Float[Array, "*B H M K"] | None = None
     pairs: Float[Array, "*B H2 N M M"] | None = None
 
 
 @struct.dataclass
 class AgentOutput:
-    """What an agent returns.
+    """Output of an agent.
 
     Attributes:
-      logits: of left, up, right, down.
+      logits: policy logits for left, up, right and down.
       value: expected discounted return.
-      attention: one entry a block; None unless asked for (`apply_with_attention`).
+      attention: one entry per block; None unless requested (`apply_with_attention`).
     """
 
     logits: Float[Array, "*B A"]
@@ -55,10 +57,11 @@ class AgentOutput:
 
 
 class Conv(nn.Module):
-    """A 2 x 2 convolution without padding, and ReLU, as one product of matrices.
+    """2 x 2 convolution without padding, followed by ReLU, as a single matrix product.
 
-    Its weights under `vmap`, which trains seeds side by side, would make of `nn.Conv` a grouped convolution,
-    slow on every platform; a product only becomes a batched one. Parameters are those of `nn.Conv`.
+    Training several seeds under `vmap` batches the weights. `nn.Conv` would then become a grouped
+    convolution, which is slow on every platform; a matrix product becomes a batched matrix product. The
+    parameters are those of `nn.Conv`.
     """
 
     features: int
@@ -67,7 +70,7 @@ class Conv(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "*B R C I"]) -> Float[Array, "*B R-1 C-1 O"]:
-        """[.., y, x, :] from inputs [.., y:y+2, x:x+2, :]."""
+        """Returns at [..., y, x, :] the features of the window inputs[..., y:y+2, x:x+2, :]."""
         shape = (CONV_SIZE, CONV_SIZE, inputs.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.glorot_uniform(), shape, self.param_dtype)
         bias = self.param("bias", nn.initializers.zeros, (self.features,), self.param_dtype)
@@ -82,11 +85,11 @@ class Conv(nn.Module):
 
 @jax.custom_jvp
 def max_over_entities(entities: Float[Array, "*B N V"]) -> Float[Array, "*B V"]:
-    """The largest value of each feature; its derivative is that of the first entity that has it.
+    """Returns the maximum of each feature; its gradient goes to the first entity that attains it.
 
-    JAX's own derivative asks which entities are equal to the maximum. Compilers may compute them twice, once
-    for the maximum and once for the question, and round differently: then no entity is, and the gradient is
-    NaN or lost (seen with jaxlib 0.12.0 on CPUs, small agents, batches of ten).
+    JAX's own derivative compares every entity with the maximum. A compiler may compute the entities twice,
+    once for the maximum and once for the comparison, with different rounding. Then no entity equals the
+    maximum and the gradient is NaN or zero (seen with jaxlib 0.12.0 on CPUs, small agents, batches of ten).
     """
     return jnp.max(entities, axis=-2)
 
@@ -100,27 +103,27 @@ def _max_over_entities_jvp(primals, tangents):
 
 
 class Agent(nn.Module):
-    """Policy and value of a picture of the board.
+    """Computes policy logits and a value from a picture of the board.
 
-    Two convolutions make a grid of entities that know where they are; blocks of a Transformer relate them;
-    the maximum over entities goes through dense layers.
+    Two convolutions turn the picture into a grid of entities, and each entity's position is appended to it.
+    Transformer blocks relate the entities; the maximum over entities passes through dense layers.
 
     Attributes:
-      num_virtual_entities: M; 0 is the relational agent, 2 the paper's simplicial one.
-      num_blocks: how often the block is applied (2; 4 in the paper's control for depth).
+      num_virtual_entities: M; 0 gives the relational agent, 2 the paper's simplicial agent.
+      num_blocks: number of applications of the block (2; 4 in the paper's control for depth).
       num_actions: A.
       features: V.
       num_heads: heads of the 1-simplicial attention.
       num_two_simplicial_heads: heads of the 2-simplicial attention.
-      two_simplicial_features: outputs of all its heads together.
+      two_simplicial_features: total output features of the 2-simplicial heads.
       conv_features: channels of the convolutions.
-      head_features: outputs of the dense layers after pooling.
-      input_centre: colour that enters the network as 0; 0 in the paper. The floor is 199 of 255, so that
-        every unit first learns to subtract it: 199 here saves a small network that time.
-      input_scale: what the difference to it is divided by; 255 in the paper.
-      dtype: type of the products; None is `param_dtype`. 2-simplicial logits, softmax and LayerNorm sums, and
-        the layers that give logits and value, are float32 at least.
-      param_dtype: type of the parameters.
+      head_features: output features of the dense layers after pooling.
+      input_centre: colour value that is mapped to 0; 0 in the paper. The floor has the value 199 of 255,
+        which every unit first learns to subtract; 199 here spares a small network that time.
+      input_scale: divisor of the centred colour values; 255 in the paper.
+      dtype: dtype of the matrix products; None means `param_dtype`. 2-simplicial logits, softmax and
+        LayerNorm sums, and the layers that compute logits and value use at least float32.
+      param_dtype: dtype of the parameters.
     """
 
     num_virtual_entities: int = 2
@@ -138,11 +141,11 @@ class Agent(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, observation: UInt8[Array, "*B R C+1 3"]) -> AgentOutput:
-        """Logits and value of pictures as `boxworld.observe` gives them.
+    def __call__(self, observation: UInt8[Array, "*B R W 3"]) -> AgentOutput:
+        """Returns logits and value for pictures made by `boxworld.observe`.
 
         Raises:
-          ValueError: an observation of another type or shape, or a field that does not fit, by name.
+          ValueError: the observation has the wrong dtype or shape, or a field is out of range.
         """
         self._check(observation)
         types = {"dtype": self.dtype or self.param_dtype, "param_dtype": self.param_dtype}
@@ -165,13 +168,13 @@ class Agent(nn.Module):
             name="transformer",
             **types,
         )(x.reshape(*grid[:-2], grid[-2] * grid[-1], self.features))
-        # The barrier: XLA for CPUs (jaxlib 0.12.0) fuses a maximum with the products after it into one call
-        # whose bfloat16 results are garbage.
+        # XLA for CPUs (jaxlib 0.12.0) fuses a maximum with the products after it into one call whose bfloat16
+        # results are garbage; the barrier prevents this.
         pooled = jax.lax.optimization_barrier(max_over_entities(entities))
         x = as_rows(pooled)
         for i, features in enumerate(self.head_features):
             x = nn.relu(Dense(features, name=f"head_{i}", **types)(x))
-        # A value of 10 in bfloat16 is right to .03, more than a step's discount.
+        # A value of 10 in bfloat16 is accurate to 0.03, which is more than the discount of one step.
         types["dtype"] = jnp.promote_types(x.dtype, jnp.float32)
         x = x.astype(types["dtype"])
         logits = Dense(self.num_actions, name="logits", **types)(x)
@@ -182,41 +185,41 @@ class Agent(nn.Module):
     @nn.nowrap
     def _check(self, observation: Array) -> None:
         if self.num_actions < 1:
-            raise ValueError(f"num_actions is {self.num_actions}, expected at least 1")
+            raise ValueError(f"num_actions: got {self.num_actions}, expected at least 1")
         if self.features < 3:
-            raise ValueError(f"features is {self.features}, expected at least 3: two are the position")
+            raise ValueError(f"features: got {self.features}, expected at least 3 (two hold the position)")
         if self.input_scale <= 0:
-            raise ValueError(f"input_scale is {self.input_scale}, expected a positive number")
+            raise ValueError(f"input_scale: got {self.input_scale}, expected a positive number")
         for name, sizes in (("conv_features", self.conv_features), ("head_features", self.head_features)):
             if any(size < 1 for size in sizes):
-                raise ValueError(f"{name} is {sizes}, expected sizes of at least 1")
+                raise ValueError(f"{name}: got {sizes}, expected sizes of at least 1")
         if observation.dtype != jnp.uint8:
             raise ValueError(
-                f"observation has type {observation.dtype}, expected uint8: colours from 0 to 255"
+                f"observation: got dtype {observation.dtype}, expected uint8 (colours from 0 to 255)"
             )
         shape, least = observation.shape, len(self.conv_features) + 1
         if len(shape) < 3 or shape[-1] != 3 or min(shape[-3:-1]) < least:
             raise ValueError(
-                f"observation has shape {shape}, expected [..., R, C+1, 3] with R and C+1 of at least {least}"
+                f"observation: got shape {shape}, expected [..., R, C+1, 3] with R, C+1 of at least {least}"
             )
 
 
 def apply_with_attention(
-    agent: Agent, variables: Mapping[str, Any], observation: UInt8[Array, "*B R C+1 3"]
+    agent: Agent, variables: Mapping[str, Any], observation: UInt8[Array, "*B R W 3"]
 ) -> AgentOutput:
-    """The agent's output with the attention of each of its blocks.
+    """Returns the agent's output with the attention weights of every block.
 
-    A larger inverse temperature, as in the paper's pictures, is weights ** beta over their sum.
+    The paper's pictures use a larger inverse temperature; `analysis.sharpened` applies one to the weights.
     """
     applied = agent.apply(variables, observation, mutable=["intermediates"])
     output, state = cast(tuple[AgentOutput, Mapping[str, Any]], applied)
     sown = state["intermediates"]["transformer"]
-    maps = {**sown["attention"], **sown.get("two_simplicial", {})}  # name -> one array a block
+    maps = {**sown["attention"], **sown.get("two_simplicial", {})}  # name -> one array per block
     of_blocks = (dict(zip(maps, arrays, strict=True)) for arrays in zip(*maps.values(), strict=True))
     return dataclasses.replace(output, attention=tuple(BlockAttention(**block) for block in of_blocks))
 
 
-def grid_positions(rows: int, columns: int) -> np.ndarray:
-    """[rows, columns, 2]: y and x of every entity, from -1 to 1."""
+def grid_positions(rows: int, columns: int) -> Float[np.ndarray, "rows columns 2"]:
+    """Returns (y, x) of every cell of a grid, each coordinate evenly spaced from -1 to 1."""
     y, x = np.linspace(-1, 1, rows), np.linspace(-1, 1, columns)
     return np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1)

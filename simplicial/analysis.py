@@ -1,17 +1,18 @@
-"""What an agent looks at and what it has learned (Clift et al. 2020, Section 6 and Appendix F).
+"""Attention maps and win rates of trained agents (Clift et al. 2020, Section 6 and Appendix F).
 
     output = apply_with_attention(agent, {"params": params}, observation)
     first, second = output.attention
-    analysis.virtual_maps(first, config)       # where each virtual entity looks, over the board
-    analysis.pair_maps(second)                 # which pairs of virtual entities each entity looks at
+    analysis.virtual_maps(first, config)       # attention of each virtual entity over the board
+    analysis.pair_maps(second)                 # attention of each entity to pairs of virtual entities
     analysis.evaluate(agent_policy, params, config, key, episodes=1000)       # win rates by type of puzzle
 
-The convolutions are not padded, so that there are fewer entities than tiles: entity 0 is what a window of
-3 x 3 tiles around (1, 1) became, its neighbour what the window around (2, 1) became. Trained agents keep to
-this: an entity is about the tile in the middle of its window (Section 6).
+The convolutions are not padded, so there are fewer entities than tiles: entity 0 is computed from the 3 x 3
+window of tiles around (1, 1), the next one from the window around (2, 1). In trained agents an entity
+represents the tile in the middle of its window (Section 6).
 
-Axes: N = (R - 2)(C - 1) standard entities of a board of R rows and C columns, M virtual ones, H heads of
-1-simplicial and H2 of 2-simplicial attention.
+Axis letters: B batch, N = (R - 2)(C - 1) standard entities of a board of R rows and C columns, Y = R - 2 and
+X = C - 1 rows and columns of their grid, M virtual entities, P = M^2 pairs of them, H heads of 1-simplicial
+and H2 of 2-simplicial attention.
 """
 
 import jax.numpy as jnp
@@ -56,40 +57,41 @@ __all__ = [
 ]
 
 DISPLAY_SHARPENING = 2.0
-"""The authors' pictures of virtual entities' attention have their logits multiplied by 2."""
+"""The factor by which the authors multiply logits in their pictures of virtual entities' attention."""
 
 
 def entity_grid(config: boxworld.BoxWorldConfig) -> tuple[int, int]:
-    """Rows and columns of the grid of entities of the paper's agents: (R - 2, C - 1)."""
+    """Returns the rows and columns of the grid of entities in the paper's agents: (R - 2, C - 1)."""
     return config.rows - 2, config.cols - 1
 
 
 def entity_of_tile(x: int, y: int, config: boxworld.BoxWorldConfig) -> int:
-    """The entity that is about the tile at (x, y): x + (C - 1)(y - 1) - 1.
+    """Returns the index of the entity that represents the tile at (x, y): x + (C - 1)(y - 1) - 1.
 
     Raises:
-        ValueError: the tile is on the edge of the picture, where there is no entity.
+        ValueError: the tile is at the edge of the picture, where there is no entity.
     """
     rows, cols = entity_grid(config)
     if not (1 <= x <= cols and 1 <= y <= rows):
         raise ValueError(
-            f"x, y must be in the middle of an entity's window, 1 to {cols} and 1 to {rows}, not ({x}, {y})"
+            f"x, y: got ({x}, {y}), expected the middle of an entity's window: x in 1..{cols}, y in 1..{rows}"
         )
     return x + cols * (y - 1) - 1
 
 
 def landmarks(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[str, int]:
-    """The entities that are about what matters in one episode, by name.
+    """Returns the entities of one episode's landmarks, by name.
 
-    Those of the player, the locks of the Gem and of the bridge that are still on the board, and the inventory
-    where something is in it. A tile on the edge is given the nearest entity, whose window it is in.
+    The landmarks are the player, the locks of the Gem and of the bridge that are still on the board, and the
+    inventory if it holds a key. A tile at the edge is represented by the nearest entity, whose window
+    contains it.
 
     Raises:
         ValueError: `state` is a batch.
     """
     grid = np.asarray(state.grid)
     if grid.ndim != 2:
-        raise ValueError(f"state must be one episode with a grid [R, C], not a batch with {grid.shape}")
+        raise ValueError(f"state: got a batch with grid {grid.shape}, expected one episode with grid [R, C]")
     gem_x, gem_y = np.asarray(state.gem).tolist()
     places = {"player": tuple(np.asarray(state.player).tolist())}
     if grid[gem_y, gem_x] != EMPTY:
@@ -109,28 +111,30 @@ def landmarks(state: boxworld.State, config: boxworld.BoxWorldConfig) -> dict[st
 
 
 def sharpened(
-    weights: ArrayLike, sharpening: float = DISPLAY_SHARPENING, *, axes: int = 1
-) -> Float[Array, "..."]:
-    """Attention as it would be were all its logits `sharpening` times as large: w ** b over its sum.
+    weights: Float[ArrayLike, "*B"], sharpening: float = DISPLAY_SHARPENING, *, axes: int = 1
+) -> Float[Array, "*B"]:
+    """Returns the weights that result from multiplying all logits by b = `sharpening`: w^b, renormalised.
 
     Args:
-        weights: attention weights, not negative.
+        weights: nonnegative attention weights.
         sharpening: the factor b; 1 changes nothing.
-        axes: over how many of the last axes the weights sum to 1; 2 for pairs.
+        axes: number of trailing axes over which the weights sum to 1; 2 for pairs.
 
     Returns:
-        Weights that sum to 1 again; where all were 0 (all masked) they stay so.
+        Weights that sum to 1 again; rows of zeros (fully masked) stay zero.
 
     Raises:
-        ValueError: `sharpening` is not positive, or `axes` not a number of axes that there are.
+        ValueError: `sharpening` is not positive, or `axes` is not between 1 and the number of axes.
     """
     weights = jnp.asarray(weights)
     if not sharpening > 0:
-        raise ValueError(f"sharpening must be positive, not {sharpening}")
+        raise ValueError(f"sharpening: got {sharpening}, expected a positive number")
     if not 1 <= axes <= weights.ndim:
-        raise ValueError(f"axes must be from 1 to {weights.ndim} for shape {weights.shape}, not {axes}")
+        raise ValueError(
+            f"axes: got {axes}, expected 1 to {weights.ndim} for weights of shape {weights.shape}"
+        )
     last = tuple(range(-axes, 0))
-    # The largest is 1 before the power, so that small weights do not all underflow.
+    # Scaling the maximum to 1 before taking the power keeps small weights from all underflowing.
     largest = jnp.max(weights, axis=last, keepdims=True)
     powers = (weights / jnp.where(largest > 0, largest, 1)) ** sharpening
     total = jnp.sum(powers, axis=last, keepdims=True)
@@ -139,24 +143,23 @@ def sharpened(
 
 def virtual_maps(
     block: BlockAttention, config: boxworld.BoxWorldConfig, sharpening: float = 1.0
-) -> Float[Array, "*B M H R-2 C-1"]:
-    """How each virtual entity attends, in each 1-simplicial head, to the standard entities as they lie.
+) -> Float[Array, "*B M H Y X"]:
+    """Returns the attention of each virtual entity to the standard entities on their grid, for each head.
 
-    A map sums to 1 less the attention to the virtual entities themselves.
-
-    The paper's Figure 7 has the first block, with a `sharpening` (see `sharpened`) of 2.
+    A map sums to 1 minus the attention to the virtual entities themselves. The paper's Figure 7 shows the
+    first block with a `sharpening` (see `sharpened`) of 2.
 
     Raises:
-        ValueError: the agent has no virtual entities, or the board is another one.
+        ValueError: the agent has no virtual entities, or `config` describes another board.
     """
     if block.virtual is None:
-        raise ValueError("block has no virtual entities: a relational agent attends between tiles only")
+        raise ValueError("block: got no virtual entities (a relational agent), expected a simplicial agent's")
     rows, cols = entity_grid(config)
     heads, virtual, every = block.virtual.shape[-3:]
     if every - virtual != rows * cols:
         raise ValueError(
-            f"block has {every - virtual} standard entities, the config's board of {config.rows} x "
-            f"{config.cols} has {rows} x {cols}"
+            f"block: got {every - virtual} standard entities, expected {rows} x {cols} for the config's "
+            f"board of {config.rows} x {config.cols}"
         )
     weights = jnp.asarray(block.virtual)
     weights = (weights if sharpening == 1 else sharpened(weights, sharpening))[..., : rows * cols]
@@ -164,26 +167,28 @@ def virtual_maps(
     return jnp.swapaxes(maps, -4, -3)
 
 
-def pair_maps(block: BlockAttention) -> Float[Array, "*B H2 M*M N"]:
-    """The 2-simplicial attention of every standard entity (columns) to the pairs of virtual ones (rows).
+def pair_maps(block: BlockAttention) -> Float[Array, "*B H2 P N"]:
+    """Returns the 2-simplicial attention of standard entities (columns) to pairs of virtual ones (rows).
 
-    Rows are the pairs (j, k) in lexicographic order, `pair_labels`; a column sums to 1. The paper's Figure 7
-    has the second block.
+    Rows are the pairs (j, k) in lexicographic order (`pair_labels`); columns sum to 1. The paper's Figure 7
+    shows the second block.
 
     Raises:
         ValueError: the agent has no virtual entities.
     """
     if block.pairs is None:
-        raise ValueError("block has no 2-simplicial attention: the agent is a relational one")
+        raise ValueError(
+            "block: got no 2-simplicial attention (relational agent), expected a simplicial agent's"
+        )
     rows = block.pairs.reshape(*block.pairs.shape[:-2], -1)
     return jnp.swapaxes(rows, -1, -2)
 
 
 def pair_deviation(block: BlockAttention) -> Float[Array, "*B H2 N"]:
-    """How far each entity's 2-simplicial attention is from the generic one: 0 as most entities', 1 elsewhere.
+    """Measures how far each entity's 2-simplicial attention is from typical: about 0 for most, up to 1.
 
-    The generic one is the median over entities, pair by pair, made to sum to 1; the distance is that of total
-    variation. Section 6 observes that the Gem's locks, the player and the inventory stand out.
+    Typical is the median over entities of each pair's weight, normalised to sum to 1; the distance is the
+    total variation. Section 6 observes that the Gem's locks, the player and the inventory stand out.
 
     Raises:
         ValueError: the agent has no virtual entities.
@@ -191,7 +196,7 @@ def pair_deviation(block: BlockAttention) -> Float[Array, "*B H2 N"]:
     maps = pair_maps(block)
     generic = jnp.median(maps, axis=-1, keepdims=True)
     total = jnp.sum(generic, axis=-2, keepdims=True)
-    # Where no pair is common to half of the entities the median is 0: then there is only the mean.
+    # If no pair is shared by half of the entities, all medians are 0 and the mean is used instead.
     generic = jnp.where(
         total > 0, generic / jnp.where(total > 0, total, 1), jnp.mean(maps, -1, keepdims=True)
     )
@@ -199,6 +204,6 @@ def pair_deviation(block: BlockAttention) -> Float[Array, "*B H2 N"]:
 
 
 def pair_labels(num_virtual_entities: int) -> list[str]:
-    """What the rows of `pair_maps` are: "(1,1)", "(1,2)", ..."""
+    """Returns the labels of the rows of `pair_maps`: "(1,1)", "(1,2)", ..."""
     numbers = range(1, num_virtual_entities + 1)
     return [f"({j},{k})" for j in numbers for k in numbers]

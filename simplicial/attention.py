@@ -1,16 +1,18 @@
-"""1-simplicial (dot-product) and 2-simplicial attention with virtual entities: Clift et al. (2020).
+"""1-simplicial (dot-product) and 2-simplicial attention with virtual entities, after Clift et al. (2020).
 
-Standard entities are the tokens of a set. Virtual entities are a few learned ones that read all others; pairs
-of them are what the 2-simplicial attention attends to, at a cost of N M^2 logits instead of N^3. Where the
-paper and the code that its results ran on differ, this is the code. `blocks.py` has the Transformer blocks.
+Standard entities are the tokens of a set. Virtual entities are a few learned tokens that read all others;
+2-simplicial attention attends to pairs of virtual entities, at a cost of N M^2 logits instead of N^3. Where
+the paper and the authors' code differ, this module follows the code, which produced the paper's results.
+`blocks.py` has the Transformer blocks.
 
-A function or module stands alone: `TwoSimplicialAttention` without virtual entities attends to all pairs of a
-set (10). Attention maps are sown as "intermediates", one a call: `module.apply(variables, ...,
-mutable=["intermediates"])`; nothing is kept, and the 2-simplicial ones are not even computed, otherwise.
+Every function and module can be used by itself: `TwoSimplicialAttention` without virtual entities attends to
+all pairs of a set (equation 10). Attention weights are sown into the collection "intermediates", one array
+per call; `module.apply(variables, ..., mutable=["intermediates"])` returns them. Otherwise no weights are
+kept, and the 2-simplicial ones are not computed.
 
 Axis letters: B batch (any number of leading axes), N standard entities or queries (index i), M virtual
 entities or keys (j and k), V features of an entity, H heads, D, E features of keys and values in a head,
-F all heads' outputs side by side.
+F features of all heads, concatenated.
 """
 
 import jax.numpy as jnp
@@ -24,47 +26,47 @@ from kernels import checks, masked_softmax, two_simplicial_attention
 from kernels.two_simplicial import reference
 
 
-def as_rows(x: Float[Array, "*B F"]) -> Float[Array, "R F"]:
-    """All axes but the last as one.
+def as_rows(x: Float[Array, "*B F"]) -> Float[Array, "rows F"]:
+    """Flattens all axes but the last into one.
 
-    Products of rows with a matrix have the same values either way, but the matrix's gradient is then a sum
-    over one axis, not several: on CPUs three times as fast.
+    A product with a matrix has the same values either way, but the matrix's gradient becomes a sum over one
+    axis instead of several, which is three times as fast on CPUs.
     """
     return x.reshape(-1, x.shape[-1])
 
 
 def dot_product_logits(
-    query: Float[Array, "*B N H D"], key: Float[Array, "*B M H D"]
+    query: Float[Array, "*#B N H D"], key: Float[Array, "*#B M H D"]
 ) -> Float[Array, "*B H N M"]:
-    """<q_i, k_j> / sqrt(D) for each head, in float32 at least; either may be without the batch axes."""
+    """Computes <q_i, k_j> / sqrt(D) for each head, in float32 or wider. Batch axes broadcast."""
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.einsum("...ihd,...jhd->...hij", query, key, preferred_element_type=dtype)
     return logits / np.sqrt(query.shape[-1]).astype(dtype)
 
 
 def weighted_values(
-    weights: Float[Array, "*B H N M"], value: Float[Array, "*B M H E"]
+    weights: Float[Array, "*B H N M"], value: Float[Array, "*#B M H E"]
 ) -> Float[Array, "*B N H E"]:
-    """sum_j w_ij v_j for each head, in the type of `value`."""
+    """Computes sum_j w_ij v_j for each head, in the dtype of `value`."""
     return jnp.einsum("...hij,...jhe->...ihe", weights.astype(value.dtype), value)
 
 
 def virtual_entity_weights(
-    query: Float[Array, "*B M H D"],
+    query: Float[Array, "*#B M H D"],
     key: Float[Array, "*B N H D"],
-    virtual_key: Float[Array, "*B M H D"],
+    virtual_key: Float[Array, "*#B M H D"],
     entity_mask: Bool[Array, "*#B #N"] | None = None,
 ) -> Float[Array, "*B H M N+M"]:
-    """How virtual entities attend to all entities, the standard ones first (14).
+    """Computes the attention weights of virtual entities on all entities, the standard ones first (14).
 
-    Logits are put side by side, not keys: keys are 16 times more numbers. Virtual entities that are the same
-    for the whole batch, [M, H, D], stay one copy.
+    Logits are concatenated rather than keys, which have 16 times as many numbers. Virtual entities that the
+    whole batch shares, [M, H, D], are not copied.
     """
     to_standard, to_virtual = dot_product_logits(query, key), dot_product_logits(query, virtual_key)
     to_virtual = jnp.broadcast_to(to_virtual, (*to_standard.shape[:-1], to_virtual.shape[-1]))
     logits = jnp.concatenate([to_standard, to_virtual], axis=-1)
     if entity_mask is not None:
-        # Virtual entities are always there, whatever is padding.
+        # Virtual entities are never padding.
         entity_mask = jnp.broadcast_to(entity_mask, (*entity_mask.shape[:-1], key.shape[-3]))
         virtual = jnp.ones((*entity_mask.shape[:-1], virtual_key.shape[-3]), bool)
         entity_mask = jnp.concatenate([entity_mask, virtual], axis=-1)[..., None, None, :]
@@ -73,17 +75,17 @@ def virtual_entity_weights(
 
 def attend_to_pairs(
     query: Float[Array, "*B N H D"],
-    key1: Float[Array, "*B M H D"],
-    key2: Float[Array, "*B M H D"],
-    value: Float[Array, "*B M H E"],
+    key1: Float[Array, "*#B M H D"],
+    key2: Float[Array, "*#B M H D"],
+    value: Float[Array, "*#B M H E"],
     bilinear: Float[Array, "H F E E"],
     mask: Bool[Array, "*#B #N #M #M"] | None = None,
 ) -> Float[Array, "*B N H F"]:
-    """sum_jk softmax_jk(|<q_i, k1_j, k2_k>|) B(u_j, u_k), equation (10), by `kernels`.
+    """Computes sum_jk softmax_jk(|<q_i, k1_j, k2_k>|) B(u_j, u_k), equation (10), with `kernels`.
 
-    Keys and values without the queries' batch axes are those of the whole batch. Then every query of the
-    batch is a query to the same pairs, and B(u_j, u_k) is computed once, not once an example: as it is in
-    the first block, whose virtual entities are parameters.
+    Keys and values without batch axes are shared by the whole batch. All queries of the batch then attend to
+    the same pairs, and B(u_j, u_k) is computed once instead of once per example. This is the case in the
+    first block, whose virtual entities are parameters.
     """
     batch, m = query.shape[:-2], key1.shape[-3]
     if key1.ndim > 3 or query.ndim == 3:
@@ -97,11 +99,11 @@ def attend_to_pairs(
 
 def pair_weights(
     query: Float[Array, "*B N H D"],
-    key1: Float[Array, "*B M H D"],
-    key2: Float[Array, "*B M H D"],
+    key1: Float[Array, "*#B M H D"],
+    key2: Float[Array, "*#B M H D"],
     mask: Bool[Array, "*#B #N #M #M"] | None = None,
 ) -> Float[Array, "*B H N M M"]:
-    """The weights of equation (10), which its attention never stores: to look at, N M^2 numbers a head."""
+    """Computes the weights of equation (10), N M^2 numbers per head, which the attention never stores."""
     batch, n, m = query.shape[:-3], query.shape[-3], key1.shape[-3]
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     spread = (jnp.broadcast_to(x, (*batch, *x.shape[-3:])) for x in (query, key1, key2))
@@ -114,18 +116,18 @@ def pair_weights(
 
 
 class HeadProjections(nn.Module):
-    """Several linear maps of an entity, without biases, each cut into heads: E of equation (1).
+    """Several linear maps of an entity, without biases, each split into heads: E of equation (1).
 
-    Their matrices stand side by side in one kernel, [V, count H D], which is initialised as one: Glorot's
-    limit counts the outputs of all.
+    The maps share one kernel, [V, count H D], which is initialised as a single matrix: Glorot's limit counts
+    the outputs of all maps.
 
     Attributes:
-      count: how many maps (3: query, key and value; 4: query, two keys and value).
+      count: number of maps (3: query, key and value; 4: query, two keys and value).
       num_heads: H.
-      features: H * D, the outputs of each map.
-      dtype: type of the factors of the products; None is the widest of inputs and parameters.
-      param_dtype: type of the kernel.
-      least_output: the outputs' type is this one at least.
+      features: H * D, the output features of each map.
+      dtype: dtype of the factors of the products; None promotes inputs and parameters.
+      param_dtype: dtype of the kernel.
+      least_output: minimum dtype of the outputs.
     """
 
     count: int
@@ -139,10 +141,10 @@ class HeadProjections(nn.Module):
     def __call__(
         self, inputs: Float[Array, "*B N V"], first: int = 0, last: int | None = None
     ) -> tuple[Float[Array, "*B N H D"], ...]:
-        """Maps number `first` up to `last` (not included) of the inputs.
+        """Applies maps `first` to `last` - 1 to the inputs.
 
         Raises:
-          ValueError: heads do not divide the features, or inputs have fewer than two axes.
+          ValueError: `num_heads` does not divide `features`, or `inputs` has fewer than two axes.
         """
         size = _head_size(self.num_heads, self.features)
         check_entities("inputs", inputs)
@@ -159,15 +161,15 @@ class HeadProjections(nn.Module):
 
 
 class OneSimplicialAttention(nn.Module):
-    """Dot-product attention without output projection: heads are put side by side (2), (4).
+    """Dot-product attention without output projection; heads are concatenated (2), (4).
 
-    Sows "standard" [*B, H, N, M] and, of virtual entities, "virtual" [*B, H, M, N+M].
+    Sows "standard" [*B, H, N, M] and, for virtual entities, "virtual" [*B, H, M, N+M].
 
     Attributes:
       num_heads: H.
       features: F = H * D.
-      dtype: type of the products, None for the widest of inputs and parameters; softmax is float32 at least.
-      param_dtype: type of the parameters.
+      dtype: dtype of the products, None to promote inputs and parameters; softmax uses at least float32.
+      param_dtype: dtype of the parameters.
     """
 
     num_heads: int = 2
@@ -176,27 +178,27 @@ class OneSimplicialAttention(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     def setup(self):
-        """Queries, keys and values by one kernel."""
+        """Creates one kernel for queries, keys and values."""
         self.qkv = HeadProjections(3, self.num_heads, self.features, self.dtype, self.param_dtype)
 
     def __call__(
         self,
         inputs: Float[Array, "*B N V"],
-        context: Float[Array, "*B M V"] | None = None,
+        context: Float[Array, "*#B M V"] | None = None,
         *,
-        context_mask: Bool[Array, "*#B M"] | None = None,
+        context_mask: Bool[Array, "*#B #M"] | None = None,
         mask: Bool[Array, "*#B #N #M"] | None = None,
     ) -> Float[Array, "*B N F"]:
-        """Every input attends to the context.
+        """Lets every input attend to the context.
 
         Args:
-          inputs: who attends.
-          context: what is attended to; None for the inputs themselves.
+          inputs: queries.
+          context: entities to attend to; None for the inputs themselves.
           context_mask: False where the context is padding.
-          mask: True where input i may attend to j. Who may attend to nothing gets 0.
+          mask: True where input i may attend to j. Rows with no allowed entity return 0.
 
         Raises:
-          ValueError: a shape or type that does not fit, by the argument's name.
+          ValueError: an argument has the wrong shape or dtype.
         """
         check_entities("inputs", inputs)
         if context is None:
@@ -209,12 +211,12 @@ class OneSimplicialAttention(nn.Module):
     def with_virtual(
         self,
         entities: Float[Array, "*B N V"],
-        virtual: Float[Array, "*B M V"],
+        virtual: Float[Array, "*#B M V"],
         *,
-        entity_mask: Bool[Array, "*#B N"] | None = None,
+        entity_mask: Bool[Array, "*#B #N"] | None = None,
         mask: Bool[Array, "*#B #N #N"] | None = None,
     ) -> tuple[Float[Array, "*B N F"], Float[Array, "*B M F"]]:
-        """First summands of (13) and (14): standard entities attend to each other, virtual ones to all."""
+        """Returns the first terms of (13) and (14), of standard and of virtual entities."""
         n = entities.shape[-2]
         entity_mask = checks.mask(entity_mask, entities.shape[:-1], "[..., N]", "entity_mask")
         query, key, value = self.qkv(entities)
@@ -238,7 +240,7 @@ class OneSimplicialAttention(nn.Module):
 
 @struct.dataclass
 class PairKeys:
-    """What 2-simplicial attention attends to: l1_j, l2_k and u, the same for both places of a pair."""
+    """Keys and values of 2-simplicial attention: l1_j, l2_k, and u for both members of a pair."""
 
     key1: Float[Array, "*B M H D"]
     key2: Float[Array, "*B M H D"]
@@ -246,19 +248,19 @@ class PairKeys:
 
 
 class TwoSimplicialAttention(nn.Module):
-    """Attention of every input to pairs: (p, l1, l2, u) = E2(e) and equation (10), heads side by side.
+    """Attention of every input to pairs: (p, l1, l2, u) = E2(e) and equation (10), heads concatenated.
 
-    The paper trains it with a LayerNorm on what it returns (Remark 2.3), which is left to the caller; the
-    softmax is not scaled. Sows "pairs" [*B, H, N, M, M].
+    The paper applies a LayerNorm to the output (Remark 2.3), which is left to the caller; the softmax is not
+    scaled. Sows "pairs" [*B, H, N, M, M].
 
-    p, l1, l2 and the logits are float32 at least whatever `dtype` is: logits are products of three vectors,
-    in the tens when training starts, and what bfloat16 would round away changes the softmax.
+    p, l1, l2 and the logits use at least float32 whatever `dtype` is: logits are products of three vectors,
+    reach the tens when training starts, and would lose digits in bfloat16 that change the softmax.
 
     Attributes:
       num_heads: H.
       features: F = H * D.
-      dtype: type of the factors of the projections, None for the widest of inputs and parameters.
-      param_dtype: type of the parameters.
+      dtype: dtype of the factors of the projections, None to promote inputs and parameters.
+      param_dtype: dtype of the parameters.
     """
 
     num_heads: int = 1
@@ -267,27 +269,27 @@ class TwoSimplicialAttention(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     def setup(self):
-        """Queries, both keys and values by one kernel; and B of each head, [H, D, D, D]."""
+        """Creates one kernel for queries, both keys and values, and B of each head, [H, D, D, D]."""
         self.qkkv = HeadProjections(
             4, self.num_heads, self.features, self.dtype, self.param_dtype, least_output=jnp.float32
         )
         d = _head_size(self.num_heads, self.features)
-        # Keras' Glorot for each head's tensor: fans of D * D, a limit of sqrt(6 / (2 D^2)).
+        # Keras' Glorot initialiser per head: fans of D * D, a limit of sqrt(6 / (2 D^2)).
         glorot = nn.initializers.glorot_uniform(batch_axis=(0,))
         self.bilinear = self.param("bilinear", glorot, (self.num_heads, d, d, d), self.param_dtype)
 
     def __call__(
         self,
         inputs: Float[Array, "*B N V"],
-        context: Float[Array, "*B M V"] | None = None,
+        context: Float[Array, "*#B M V"] | None = None,
         *,
-        context_mask: Bool[Array, "*#B M"] | None = None,
+        context_mask: Bool[Array, "*#B #M"] | None = None,
         mask: Bool[Array, "*#B #N #M #M"] | None = None,
     ) -> Float[Array, "*B N F"]:
-        """Every input attends to all pairs of the context, [*B, M, V] or [M, V] for the whole batch.
+        """Lets every input attend to all pairs of the context, [*B, M, V] or, shared by the batch, [M, V].
 
-        Without a context they are pairs of inputs (M = N: the purely 2-simplicial attention of (10)). `mask`
-        is True where input i may attend to (j, k); all else is as in `OneSimplicialAttention`.
+        Without a context, inputs attend to pairs of inputs (M = N, the purely 2-simplicial attention of
+        (10)). `mask` is True where input i may attend to (j, k). The rest is as in `OneSimplicialAttention`.
         """
         check_entities("inputs", inputs)
         context = inputs if context is None else context
@@ -295,7 +297,7 @@ class TwoSimplicialAttention(nn.Module):
         return self.attend(inputs, self.keys(context), context_mask=context_mask, mask=mask)
 
     def keys(self, context: Float[Array, "*B M V"]) -> PairKeys:
-        """l1, l2 and u of the context."""
+        """Computes l1, l2 and u of the context."""
         return PairKeys(*self.qkkv(context, 1, 4))
 
     def attend(
@@ -303,10 +305,10 @@ class TwoSimplicialAttention(nn.Module):
         inputs: Float[Array, "*B N V"],
         keys: PairKeys,
         *,
-        context_mask: Bool[Array, "*#B M"] | None = None,
+        context_mask: Bool[Array, "*#B #M"] | None = None,
         mask: Bool[Array, "*#B #N #M #M"] | None = None,
     ) -> Float[Array, "*B N F"]:
-        """As a call, to keys made already."""
+        """Does the same as `__call__` with keys from `keys`."""
         (query,) = self.qkkv(inputs, 0, 1)
         batch, n, m = query.shape[:-3], query.shape[-3], keys.key1.shape[-3]
         context_mask = checks.mask(context_mask, (*batch, m), "[..., M]", "context_mask")
@@ -321,7 +323,7 @@ class TwoSimplicialAttention(nn.Module):
 
 
 def _both(mask: Array | None, other: Array | None) -> Array | None:
-    """What both masks allow; None allows all."""
+    """Combines two masks; None allows everything."""
     return other if mask is None else mask if other is None else mask & other
 
 
@@ -331,7 +333,7 @@ def joined_heads(x: Float[Array, "*B N H E"]) -> Float[Array, "*B N F"]:
 
 def _head_size(num_heads: int, features: int) -> int:
     if num_heads < 1 or features < 1 or features % num_heads:
-        raise ValueError(f"num_heads is {num_heads}, expected a divisor of features = {features}")
+        raise ValueError(f"num_heads: got {num_heads}, expected a divisor of features = {features}")
     return features // num_heads
 
 
@@ -339,16 +341,15 @@ def check_entities(name: str, x: Array, features: int | None = None) -> None:
     if x.ndim < 2 or not jnp.issubdtype(x.dtype, jnp.floating) or features not in (None, x.shape[-1]):
         width = "V" if features is None else f"V = {features}"
         raise ValueError(
-            f"{name} has shape {x.shape} and type {x.dtype}, expected floating point numbers "
-            f"[..., N, {width}]"
+            f"{name}: got shape {x.shape} and dtype {x.dtype}, expected floating-point [..., N, {width}]"
         )
 
 
 def check_context(name: str, context: Array, of: str, inputs: Array) -> None:
-    """Refuses a context of other features than the inputs', or of another batch (unless it has none)."""
+    """Raises ValueError unless `context` has the inputs' features and batch axes, or no batch axes."""
     check_entities(name, context)
     if context.shape[-1] != inputs.shape[-1] or context.shape[:-2] not in ((), inputs.shape[:-2]):
         raise ValueError(
-            f"{name} has shape {context.shape}, expected [..., M, V] or [M, V] with the batch and V of {of} "
+            f"{name}: got shape {context.shape}, expected [..., M, V] or [M, V] with the batch and V of {of} "
             f"{inputs.shape}"
         )

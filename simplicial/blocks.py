@@ -1,11 +1,12 @@
-"""The relational and the simplicial Transformer block of Clift et al. (2020), and stacks of either.
+"""The relational and simplicial Transformer blocks of Clift et al. (2020), and stacks of them.
 
-A block takes its attention and feed-forward layers as attributes, so that a stack can share them between
-blocks as the paper does; its LayerNorms are its own. Remark 4.1: one LayerNorm before the projections, one
-after the residual sum, none in between but on the 2-simplicial attention's output (Remark 2.3).
+A block receives its attention and feed-forward layers as attributes, so that a stack can share them between
+blocks as the paper does; each block has its own LayerNorms. Following Remark 4.1, there is one LayerNorm
+before the projections and one after the residual sum; the only other one normalises the 2-simplicial
+attention's output (Remark 2.3).
 
 Axis letters: B batch (any number of leading axes), N standard entities, M virtual entities, V features of an
-entity, F outputs of an attention.
+entity, F output features of an attention.
 """
 
 import functools
@@ -25,21 +26,21 @@ from simplicial.attention import (
 )
 
 Dense = functools.partial(nn.Dense, kernel_init=nn.initializers.glorot_uniform())
-"""Dense as Keras initialises it."""
+"""Dense layer with Keras' initialisation."""
 
 LayerNorm = functools.partial(nn.LayerNorm, epsilon=1e-5, use_fast_variance=False)
-"""LayerNorm with the mean of squared differences: E[x^2] - E[x]^2 would lose digits."""
+"""LayerNorm that computes the variance from squared differences: E[x^2] - E[x]^2 would lose digits."""
 
 
 def virtual_entities(key: PRNGKeyArray, shape: tuple[int, int], dtype: Dtype) -> Float[Array, "M V"]:
-    """Uniform between -.05 and .05, as Keras initialises an embedding."""
+    """Draws uniformly from [-0.05, 0.05), as Keras initialises an embedding."""
     return nn.initializers.uniform(0.1)(key, shape, dtype) - 0.05
 
 
 class FeedForward(nn.Module):
     """g_theta of equations (3) and (12): dense layers with `hidden` and `features` outputs, a ReLU between.
 
-    `dtype` is the type of the products, None for the widest of inputs and parameters.
+    `dtype` is the dtype of the products; None promotes inputs and parameters.
     """
 
     hidden: int = 64
@@ -49,7 +50,7 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "*B N F"]) -> Float[Array, "*B N V"]:
-        """Each entity by itself."""
+        """Applies both layers to each entity separately."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         hidden = nn.relu(Dense(self.hidden, name="hidden", **types)(as_rows(inputs)))
         output = Dense(self.features, name="output", **types)(hidden)
@@ -69,10 +70,10 @@ class RelationalBlock(nn.Module):
         self,
         entities: Float[Array, "*B N V"],
         *,
-        entity_mask: Bool[Array, "*#B N"] | None = None,
+        entity_mask: Bool[Array, "*#B #N"] | None = None,
         mask: Bool[Array, "*#B #N #N"] | None = None,
     ) -> Float[Array, "*B N V"]:
-        """New representations of all entities. Masks and errors as in `SimplicialBlock`."""
+        """Returns updated entities. Masks and errors are as in `SimplicialBlock`."""
         check_entities("entities", entities, self.feed_forward.features)
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         normed = LayerNorm(name="input_norm", **types)(entities)
@@ -81,18 +82,18 @@ class RelationalBlock(nn.Module):
 
 
 class SimplicialBlock(nn.Module):
-    """Both attentions side by side, standard and virtual entities: equations (12) to (14).
+    """Both attentions in parallel, over standard and virtual entities: equations (12) to (14).
 
-    Standard entities attend to standard ones and to pairs of virtual ones; virtual ones attend to all, and
-    where the others have the 2-simplicial attention's output they have their own u, which carries what they
-    hold from block to block.
+    Standard entities attend to standard entities and to pairs of virtual entities. Virtual entities attend to
+    all entities; in place of the 2-simplicial attention's output they use their own u, which carries their
+    content from block to block.
 
     Attributes:
       attention: 1-simplicial attention.
       two_simplicial: 2-simplicial attention.
-      feed_forward: g; its `features` are those of the entities.
-      dtype: type in which LayerNorms return; their sums are float32 at least.
-      param_dtype: type of the LayerNorms' parameters.
+      feed_forward: g; its `features` equal the entities' V.
+      dtype: output dtype of the LayerNorms; their sums use at least float32.
+      param_dtype: dtype of the LayerNorms' parameters.
     """
 
     attention: OneSimplicialAttention
@@ -105,24 +106,24 @@ class SimplicialBlock(nn.Module):
     def __call__(
         self,
         entities: Float[Array, "*B N V"],
-        virtual: Float[Array, "*B M V"],
+        virtual: Float[Array, "*#B M V"],
         *,
-        entity_mask: Bool[Array, "*#B N"] | None = None,
+        entity_mask: Bool[Array, "*#B #N"] | None = None,
         mask: Bool[Array, "*#B #N #N"] | None = None,
         pair_mask: Bool[Array, "*#B #N #M #M"] | None = None,
     ) -> tuple[Float[Array, "*B N V"], Float[Array, "*B M V"]]:
-        """New representations of standard and of virtual entities.
+        """Returns updated standard and virtual entities.
 
         Args:
-          entities: standard ones.
-          virtual: virtual ones, [*B, M, V] or [M, V] for the whole batch.
-          entity_mask: False where a standard entity is only padding, to which nobody attends. What comes out
-            there means nothing.
+          entities: standard entities.
+          virtual: virtual entities, [*B, M, V] or, shared by the batch, [M, V].
+          entity_mask: False where a standard entity is padding. No entity attends to padding, and the output
+            at padding is unspecified.
           mask: True where standard entity i may attend to standard entity j.
-          pair_mask: True where standard entity i may attend to the pair (j, k) of virtual ones.
+          pair_mask: True where standard entity i may attend to the pair (j, k) of virtual entities.
 
         Raises:
-          ValueError: a shape or type that does not fit, by the argument's name.
+          ValueError: an argument has the wrong shape or dtype.
         """
         check_entities("entities", entities, self.feed_forward.features)
         check_context("virtual", virtual, "entities", entities)
@@ -139,7 +140,7 @@ class SimplicialBlock(nn.Module):
         own = joined_heads(keys.value)
 
         def updated(old, attended, other):
-            # The 2-simplicial part is float32 whatever the rest is computed in.
+            # The 2-simplicial part is float32 whatever the compute dtype is.
             both = jnp.concatenate([attended, pair_norm(other).astype(attended.dtype)], axis=-1)
             return output_norm(old + self.feed_forward(both))
 
@@ -150,18 +151,18 @@ class SimplicialBlock(nn.Module):
 
 
 class SimplicialTransformer(nn.Module):
-    """Blocks one after the other that share attention, B and feed-forward weights; LayerNorms are each's own.
+    """Blocks that share attention, B and feed-forward weights; each block has its own LayerNorms.
 
     Attributes:
-      num_virtual_entities: M. With 0 blocks are relational and there is no 2-simplicial attention.
-      num_blocks: how often a block is applied.
-      features: V, also the outputs of the 1-simplicial attention and the hidden ones of the feed-forward.
+      num_virtual_entities: M. With 0, blocks are relational and have no 2-simplicial attention.
+      num_blocks: number of blocks.
+      features: V, also the output features of the 1-simplicial attention and the feed-forward's hidden size.
       num_heads: heads of the 1-simplicial attention.
       num_two_simplicial_heads: heads of the 2-simplicial attention.
-      two_simplicial_features: outputs of all its heads together.
-      dtype: type of the products, None for the widest of inputs and parameters. Softmax and LayerNorm sums
-        and all 2-simplicial logits are float32 at least.
-      param_dtype: type of the parameters.
+      two_simplicial_features: total output features of the 2-simplicial heads.
+      dtype: dtype of the products, None to promote inputs and parameters. Softmax and LayerNorm sums and all
+        2-simplicial logits use at least float32.
+      param_dtype: dtype of the parameters.
     """
 
     num_virtual_entities: int = 2
@@ -178,19 +179,19 @@ class SimplicialTransformer(nn.Module):
         self,
         entities: Float[Array, "*B N V"],
         *,
-        entity_mask: Bool[Array, "*#B N"] | None = None,
+        entity_mask: Bool[Array, "*#B #N"] | None = None,
         mask: Bool[Array, "*#B #N #N"] | None = None,
         pair_mask: Bool[Array, "*#B #N #M #M"] | None = None,
     ) -> Float[Array, "*B N V"]:
-        """The standard entities after all blocks; virtual ones are dropped. Masks as in `SimplicialBlock`.
+        """Returns the standard entities after all blocks. Masks are as in `SimplicialBlock`.
 
         Raises:
-          ValueError: a field, or a shape or type, that does not fit, by name.
+          ValueError: a field is out of range, or an argument has the wrong shape or dtype.
         """
         if self.num_virtual_entities < 0:
-            raise ValueError(f"num_virtual_entities is {self.num_virtual_entities}, expected at least 0")
+            raise ValueError(f"num_virtual_entities: got {self.num_virtual_entities}, expected at least 0")
         if self.num_blocks < 1:
-            raise ValueError(f"num_blocks is {self.num_blocks}, expected at least 1")
+            raise ValueError(f"num_blocks: got {self.num_blocks}, expected at least 1")
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         shared = {
             "attention": OneSimplicialAttention(self.num_heads, self.features, name="attention", **types),
@@ -199,7 +200,7 @@ class SimplicialTransformer(nn.Module):
         masks = {"entity_mask": entity_mask, "mask": mask}
         if not self.num_virtual_entities:
             if pair_mask is not None:
-                raise ValueError("pair_mask is given, but without virtual entities there are no pairs")
+                raise ValueError("pair_mask: got a mask, expected None without virtual entities")
             for i in range(self.num_blocks):
                 entities = RelationalBlock(**shared, name=f"block_{i}", **types)(entities, **masks)
             return entities

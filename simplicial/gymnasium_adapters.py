@@ -1,24 +1,25 @@
-"""BoxWorld as a Gymnasium environment, alone and in batches. Importing this file needs gymnasium.
+"""BoxWorld as a Gymnasium environment, single or in batches. Importing this module requires gymnasium.
 
     env = gymnasium_adapters.BoxWorldEnv(boxworld.BRIDGE, render_mode="rgb_array")
     envs = gymnasium_adapters.BoxWorldVectorEnv(4096, boxworld.BRIDGE)         # one compiled program for all
 
-`register()` makes both known to `gymnasium.make` and `gymnasium.make_vec`, as "simplicial/BoxWorld-v0" and
-"simplicial/BridgeBoxWorld-v0". The same seed gives the same boards alone and in a batch.
+`register()` registers both with `gymnasium.make` and `gymnasium.make_vec` as "simplicial/BoxWorld-v0" and
+"simplicial/BridgeBoxWorld-v0". A seed gives the same boards in a single environment and in a batch.
 
-Axes: B environments, R rows, C columns.
+Axis letters: B environments, R rows, W = C + 1 columns of the picture.
 """
 
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float64, UInt8
+from jax.typing import ArrayLike
+from jaxtyping import Bool, Float64, Integer, UInt8
 
 from simplicial import boxworld, rendering
 from simplicial.boxworld.config import known_leaves
@@ -32,11 +33,17 @@ except ImportError as error:
         "simplicial.gymnasium_adapters needs gymnasium: pip install 'gymnasium>=1.1'"
     ) from error
 
+# Gymnasium annotates `Env.spec` with a name that it imports for type checkers only; `typing.get_type_hints`
+# of our classes looks it up in these modules.
+for _module in (gymnasium.core, gymnasium.vector.vector_env):
+    if not hasattr(_module, "EnvSpec"):
+        setattr(_module, "EnvSpec", gymnasium.envs.registration.EnvSpec)  # noqa: B010 -- not a known attribute
+
 Infos = dict[str, Any]
 Flags = Bool[np.ndarray, "B"]
 
-RENDER_MODES = ("rgb_array", "ansi")
-METADATA = {"render_modes": list(RENDER_MODES), "render_fps": rendering.FRAMES_PER_SECOND}
+RenderMode = Literal["rgb_array", "ansi"]
+METADATA = {"render_modes": list(get_args(RenderMode)), "render_fps": rendering.FRAMES_PER_SECOND}
 
 
 def _observation_space(config: boxworld.BoxWorldConfig) -> gymnasium.spaces.Box:
@@ -44,33 +51,35 @@ def _observation_space(config: boxworld.BoxWorldConfig) -> gymnasium.spaces.Box:
 
 
 def _check_render_mode(render_mode: str | None) -> None:
-    if render_mode is not None and render_mode not in RENDER_MODES:
-        raise ValueError(f"render_mode must be None or one of {RENDER_MODES}, not {render_mode!r}")
+    if render_mode is not None and render_mode not in get_args(RenderMode):
+        raise ValueError(f"render_mode: got {render_mode!r}, expected None or one of {get_args(RenderMode)}")
 
 
-def _picture(pixels: UInt8[np.ndarray, "R C+1 3"], render_mode: str, scale: int) -> Any:
+def _picture(
+    pixels: UInt8[np.ndarray, "R W 3"], render_mode: str, scale: int
+) -> str | UInt8[np.ndarray, "Y X 3"]:
     if render_mode == "ansi":
         return rendering.to_text(pixels)
     return np.asarray(rendering.enlarge(pixels, scale))
 
 
 class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
-    """One environment; steps cost a call of a compiled function each, so batches are far cheaper a step."""
+    """One environment. Each step is a call of a compiled function, so batches cost far less per step."""
 
     metadata = METADATA
 
     def __init__(
         self,
         config: boxworld.BoxWorldConfig = boxworld.BRIDGE,
-        render_mode: str | None = None,
+        render_mode: RenderMode | None = None,
         scale: int = rendering.SCALE,
     ):
-        """An environment that waits for `reset`.
+        """Creates an environment; call `reset` to start an episode.
 
         `render_mode` is None, "rgb_array" for pictures with `scale` pixels per tile, or "ansi" for text.
 
         Raises:
-            ValueError: the config cannot be met, or there is no such render mode.
+            ValueError: the config is invalid, or the render mode is unknown.
         """
         _check_render_mode(render_mode)
         self.config, self.render_mode, self.scale = config, render_mode, scale
@@ -79,18 +88,18 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         self._state: boxworld.State | None = None
         self._key: jax.Array | None = None
         self._observe, self._reset, self._step = _single(_settings(config))
-        jax.eval_shape(self._reset, jax.random.key(0))  # refuses a config that cannot be met now, not later
+        jax.eval_shape(self._reset, jax.random.key(0))  # raises now if the config is invalid
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[UInt8[np.ndarray, "R C+1 3"], Infos]:
-        """A new episode: its picture, and the puzzle's type under the names of `PuzzleType`.
+    ) -> tuple[UInt8[np.ndarray, "R W 3"], Infos]:
+        """Starts a new episode. Returns its picture, and the puzzle's type under the names of `PuzzleType`.
 
-        This episode and the later ones are a function of the seed. The options are None, or
-        {"board": (grid, palette, distractor_locks)} for that puzzle, see `boxworld.from_board`.
+        The seed determines this episode and the following ones. `options` is None, or {"board": (grid,
+        palette, distractor_locks)} for a given puzzle, see `boxworld.from_board`.
 
         Raises:
-            ValueError: the options are others, or the board is none.
+            ValueError: `options` has other keys, or the board is invalid.
         """
         super().reset(seed=seed)
         if seed is not None:
@@ -99,7 +108,7 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
             self._key = jax.random.key(int(self.np_random.integers(2**32)))
         unknown = set(options or ()) - {"board"}
         if unknown:
-            raise ValueError(f"options may have 'board' only, not {sorted(unknown)}")
+            raise ValueError(f"options: got {sorted(unknown)}, expected 'board' only")
         if options:
             grid, palette, distractor_locks = options["board"]
             self._state = boxworld.from_board(grid, palette, distractor_locks, self.config)
@@ -109,27 +118,30 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
         puzzle = vars(boxworld.puzzle_type(self._state))
         return np.asarray(self._observe(self._state)), {name: int(value) for name, value in puzzle.items()}
 
-    def step(self, action: int) -> tuple[UInt8[np.ndarray, "R C+1 3"], float, bool, bool, Infos]:
-        """One move: picture, reward, terminated, truncated, {"solved": whether the Gem was reached by it}.
+    def step(self, action: int | np.integer) -> tuple[UInt8[np.ndarray, "R W 3"], float, bool, bool, Infos]:
+        """Makes one move.
+
+        Returns:
+            Picture, reward, terminated, truncated, and {"solved": whether the move reached the Gem}.
 
         Raises:
-            ValueError: the action is none of the four.
-            gymnasium.error.ResetNeeded: there is no episode.
+            ValueError: `action` is not one of the four.
+            gymnasium.error.ResetNeeded: `reset` was never called.
         """
         if self._state is None:
             raise gymnasium.error.ResetNeeded("step was called before reset")
         if not self.action_space.contains(action):
-            raise ValueError(f"action must be 0, 1, 2 or 3 (left, up, right, down), not {action!r}")
+            raise ValueError(f"action: got {action!r}, expected 0, 1, 2 or 3 (left, up, right, down)")
         self._state, outcome, observation = self._step(self._state, np.int32(action))
         reward, terminated = float(outcome.reward), bool(outcome.terminated)
         info = {"solved": terminated and reward > 0}
         return np.asarray(observation), reward, terminated, bool(outcome.truncated), info
 
-    def render(self) -> Any:
-        """The picture as `render_mode` has it; None without a mode.
+    def render(self) -> str | UInt8[np.ndarray, "Y X 3"] | None:
+        """Renders the state according to `render_mode`; returns None without a mode.
 
         Raises:
-            gymnasium.error.ResetNeeded: there is no episode.
+            gymnasium.error.ResetNeeded: `reset` was never called.
         """
         if self.render_mode is None:
             return None
@@ -139,11 +151,11 @@ class BoxWorldEnv(gymnasium.Env[np.ndarray, int]):
 
 
 def _settings(config: boxworld.BoxWorldConfig) -> tuple[tuple[str, Any], ...]:
-    """The config as plain numbers, so that environments with equal ones share their compiled functions."""
+    """Returns the config as plain numbers: environments with equal configs then share compiled functions."""
     settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     for name, value in known_leaves(config).items():
         if value is None:
-            raise ValueError(f"config must be one config, its {name} is a batch: {settings[name]}")
+            raise ValueError(f"config: got a batch for {name}, {settings[name]}, expected a single config")
         settings[name] = value if name == "bridge_probability" or value != int(value) else int(value)
     return tuple(settings.items())
 
@@ -161,7 +173,7 @@ def _single(settings: tuple[tuple[str, Any], ...]):
 
 
 class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """B environments as one compiled program; new boards come from a pool, see `boxworld.step_or_restart`."""
+    """B environments as one compiled program; new boards come from a pool (`boxworld.step_or_restart`)."""
 
     metadata = METADATA | {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
@@ -169,24 +181,24 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         self,
         num_envs: int,
         config: boxworld.BoxWorldConfig = boxworld.BRIDGE,
-        render_mode: str | None = None,
+        render_mode: RenderMode | None = None,
         scale: int = rendering.SCALE,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ):
-        """B environments that wait for `reset`; the rest as in `BoxWorldEnv`.
+        """Creates B environments; call `reset` to start episodes. Other arguments are as in `BoxWorldEnv`.
 
-        With `autoreset_mode` NEXT_STEP a new episode begins at the step after the end (its action is not
-        used), with SAME_STEP at the very step, with the last picture in `infos["final_obs"]`.
+        With `autoreset_mode` NEXT_STEP, a new episode begins in the step after the end (whose action is
+        ignored); with SAME_STEP, in the step of the end, and `infos["final_obs"]` has the last picture.
 
         Raises:
-            ValueError: `num_envs` is not positive, the config cannot be met, or there is no such mode.
+            ValueError: `num_envs` is not positive, the config is invalid, or a mode is unknown.
         """
         if num_envs < 1:
-            raise ValueError(f"num_envs must be at least 1, not {num_envs}")
+            raise ValueError(f"num_envs: got {num_envs}, expected at least 1")
         _check_render_mode(render_mode)
         mode = AutoresetMode(autoreset_mode)
         if mode == AutoresetMode.DISABLED:
-            raise ValueError("autoreset_mode must be NEXT_STEP or SAME_STEP, not DISABLED")
+            raise ValueError("autoreset_mode: got DISABLED, expected NEXT_STEP or SAME_STEP")
         self.num_envs, self.config, self.render_mode, self.scale = num_envs, config, render_mode, scale
         self.metadata = {**type(self).metadata, "autoreset_mode": mode}
         self.single_action_space = gymnasium.spaces.Discrete(boxworld.NUM_ACTIONS)
@@ -200,50 +212,52 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[UInt8[np.ndarray, "B R C+1 3"], Infos]:
-        """New episodes in all environments: pictures, and the puzzles' types.
+    ) -> tuple[UInt8[np.ndarray, "B R W 3"], Infos]:
+        """Starts new episodes in all environments. Returns pictures, and the puzzles' types.
 
-        `seed` is one for each environment, or one number: environment i is then seeded with `seed + i`.
+        `seed` is one number per environment, or a single number: environment i is then seeded with `seed +
+        i`.
 
         Raises:
-            ValueError: there are options, or not one seed for each environment.
+            ValueError: `options` is not empty, or `seed` does not have one number per environment.
         """
         if options:
-            raise ValueError(f"options must be empty, not {sorted(options)}")
+            raise ValueError(f"options: got {sorted(options)}, expected none")
         if not isinstance(seed, Sequence):
             super().reset(seed=seed)
             first = int(self.np_random.integers(2**32)) if seed is None else seed
             seed = range(first, first + self.num_envs)
         if len(seed) != self.num_envs:
-            raise ValueError(f"seed must be one for each of {self.num_envs} environments, not {len(seed)}")
+            raise ValueError(f"seed: got {len(seed)} numbers, expected {self.num_envs}, one per environment")
         self._carry, observations, puzzles = self._reset(np.asarray([s % 2**32 for s in seed], np.uint32))
-        return np.array(observations), self._told(puzzles, np.ones(self.num_envs, bool))
+        return np.array(observations), self._puzzle_infos(puzzles, np.ones(self.num_envs, bool))
 
     def step(
-        self, actions: np.ndarray
-    ) -> tuple[UInt8[np.ndarray, "B R C+1 3"], Float64[np.ndarray, "B"], Flags, Flags, Infos]:
-        """One move in each environment: pictures, rewards, terminated, truncated, and infos.
+        self, actions: Integer[ArrayLike, "B"]
+    ) -> tuple[UInt8[np.ndarray, "B R W 3"], Float64[np.ndarray, "B"], Flags, Flags, Infos]:
+        """Makes one move in each environment.
 
-        These tell which episodes were solved by it; with new episodes also their puzzles' types, and in the
-        mode SAME_STEP the last pictures of the old ones.
+        Returns:
+            Pictures, rewards, terminated, truncated, and infos: which episodes the moves solved, the types of
+            the puzzles of new episodes, and in mode SAME_STEP the last pictures of the old ones.
 
         Raises:
-            ValueError: the actions are not one of the four for each environment.
-            gymnasium.error.ResetNeeded: there are no episodes.
+            ValueError: `actions` does not have one of the four actions for each environment.
+            gymnasium.error.ResetNeeded: `reset` was never called.
         """
         if self._carry is None:
             raise gymnasium.error.ResetNeeded("step was called before reset")
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,):
-            raise ValueError(f"actions must have shape ({self.num_envs},), not {actions.shape}")
+            raise ValueError(f"actions: got shape {actions.shape}, expected ({self.num_envs},)")
         if not np.issubdtype(actions.dtype, np.integer) or ((actions < 0) | (actions > 3)).any():
-            raise ValueError(f"actions must be 0, 1, 2 or 3 (left, up, right, down), not {actions}")
-        self._carry, told = self._step(self._carry, actions.astype(np.int32))
-        observations, rewards, terminated, truncated, started, puzzles, last = jax.device_get(told)
+            raise ValueError(f"actions: got {actions}, expected 0, 1, 2 or 3 (left, up, right, down)")
+        self._carry, results = self._step(self._carry, actions.astype(np.int32))
+        observations, rewards, terminated, truncated, started, puzzles, last = jax.device_get(results)
         ended = terminated | truncated
         infos = {"solved": terminated & (rewards > 0), "_solved": np.ones(self.num_envs, bool)}
         if started.any():
-            infos |= self._told(puzzles, started)
+            infos |= self._puzzle_infos(puzzles, started)
         if self._same_step and ended.any():
             final = np.full(self.num_envs, None, dtype=object)
             for i in np.nonzero(ended)[0]:
@@ -254,10 +268,10 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         return np.array(observations), rewards.astype(np.float64), terminated.copy(), truncated.copy(), infos
 
     def render(self) -> tuple[Any, ...] | None:
-        """The pictures as `render_mode` has them, one an environment; None without a mode.
+        """Renders each environment's state according to `render_mode`; returns None without a mode.
 
         Raises:
-            gymnasium.error.ResetNeeded: there are no episodes.
+            gymnasium.error.ResetNeeded: `reset` was never called.
         """
         if self.render_mode is None:
             return None
@@ -267,7 +281,7 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
         return tuple(_picture(pixels, self.render_mode, self.scale) for pixels in pictures)
 
     @staticmethod
-    def _told(puzzles: boxworld.PuzzleType, which: np.ndarray) -> Infos:
+    def _puzzle_infos(puzzles: boxworld.PuzzleType, which: Flags) -> Infos:
         infos = {}
         for name, values in vars(puzzles).items():
             infos |= {name: np.where(which, values, 0), f"_{name}": which.copy()}
@@ -277,11 +291,11 @@ class BoxWorldVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.nd
 @functools.lru_cache(maxsize=16)
 def _batched(settings: tuple[tuple[str, Any], ...], num_envs: int, same_step: bool):
     config = boxworld.BoxWorldConfig(**dict(settings))
-    renewed = math.ceil(num_envs / 16)  # more than ever end in a step, on average
+    renewed = math.ceil(num_envs / 16)  # more than the average number of episodes that end in a step
     observe = jax.vmap(lambda state: boxworld.observe(state, config))
 
     def reset(seeds):
-        """Board i is the one that `BoxWorldEnv.reset(seed=seeds[i])` draws."""
+        """Starts episodes; environment i gets the board that `BoxWorldEnv.reset(seed=seeds[i])` draws."""
         keys, now = jnp.moveaxis(jax.vmap(lambda seed: jax.random.split(jax.random.key(seed)))(seeds), 1, 0)
         states = jax.vmap(lambda key: boxworld.reset(key, config))(now)
         for_pool, key = jax.random.split(keys[0])
@@ -293,7 +307,7 @@ def _batched(settings: tuple[tuple[str, Any], ...], num_envs: int, same_step: bo
         key, for_pool = jax.random.split(key)
         last, outcome = jax.vmap(lambda state, action: boxworld.step(state, action, config))(states, actions)
         terminated, truncated = outcome.terminated, outcome.truncated
-        if not same_step:  # a finished episode stayed as it was: what it told is not of this step
+        if not same_step:  # episodes that had already finished still have their flags set
             terminated, truncated = terminated & ~ended_before, truncated & ~ended_before
         ended = terminated | truncated
         started = ended if same_step else ended_before
@@ -307,7 +321,7 @@ def _batched(settings: tuple[tuple[str, Any], ...], num_envs: int, same_step: bo
 
 
 def register() -> None:
-    """Makes "simplicial/BoxWorld-v0" and "simplicial/BridgeBoxWorld-v0" known to `gymnasium.make`."""
+    """Registers "simplicial/BoxWorld-v0" and "simplicial/BridgeBoxWorld-v0" with `gymnasium.make`."""
     for name, config in (("BoxWorld", boxworld.STANDARD), ("BridgeBoxWorld", boxworld.BRIDGE)):
         gymnasium.register(
             id=f"simplicial/{name}-v0",

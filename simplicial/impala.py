@@ -1,11 +1,11 @@
-"""IMPALA (Espeholt et al. 2018) with the settings of Clift et al. (2020): V-trace, the loss, the optimiser.
+"""IMPALA (Espeholt et al. 2018) with the settings of Clift et al. (2020): V-trace, loss and optimiser.
 
-`simplicial.learner` acts and learns with them; none of them knows an environment or a network.
+`simplicial.learner` acts and learns with these functions, which know neither environment nor network.
 
-Everything in the loss is a sum over the batch, not a mean, as in the library the authors used: that decides
-what the clip of the gradient and the epsilon of RMSProp do.
+The loss is a sum over the batch, not a mean, as in the library that the authors used. The gradient clip and
+the epsilon of RMSProp depend on this.
 
-Axes: B trajectories, T steps, A actions.
+Axis letters: B trajectories, T steps, A actions.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ from simplicial.rollout import Trajectories, at_least_float32
 
 @struct.dataclass
 class VTrace:
-    """What V-trace makes of a trajectory; no gradient flows through either.
+    """Targets and advantages computed by V-trace; no gradient flows through either.
 
     Attributes:
-        target: v_s, what the value of each step is to become.
-        advantage: of the action taken, already weighted with its clipped ratio.
+        target: v_s, the target of each step's value.
+        advantage: advantage of the action taken, multiplied by its clipped ratio.
     """
 
     target: Float[Array, "*B T"]
@@ -46,7 +46,7 @@ def v_trace(
     c_bar: float = 1.0,
     advantage_rho_bar: float = 1.0,
 ) -> VTrace:
-    """V-trace targets and advantages, time on the last axis.
+    """Computes V-trace targets and advantages along the last axis, time.
 
     With the ratio w_t = pi(a_t | x_t) / mu(a_t | x_t), rho_t = min(rho_bar, w_t), c_t = min(c_bar, w_t):
 
@@ -54,49 +54,51 @@ def v_trace(
         delta_t = rho_t (r_t + gamma V(x_{t+1}) - V(x_t))
         advantage_s = min(advantage_rho_bar, w_s) (r_s + gamma v_{s+1} - V(x_s))              (section 4.2)
 
-    On-policy, with bars of at least 1, v_s is the n-step return. The sums are computed as in remark 1,
-    v_s = V(x_s) + delta_s + gamma c_s (v_{s+1} - V(x_{s+1})), a linear recursion, by an associative scan:
-    about 2 log2(T) operations on whole arrays, where an accelerator would launch T small ones.
+    On-policy, with rho_bar and c_bar of at least 1, v_s is the n-step return. The sums follow remark 1,
+    v_s = V(x_s) + delta_s + gamma c_s (v_{s+1} - V(x_{s+1})), a linear recursion, evaluated by an associative
+    scan: about 2 log2(T) operations on whole arrays, where a loop would launch T small ones on an
+    accelerator.
 
     Args:
         log_ratio: log w_t.
-        discount: gamma after step t; 0 where the episode ended there.
+        discount: gamma after step t; 0 where the episode ended.
         reward: r_t.
         value: V(x_t).
-        bootstrap: V(x_T), of the observation after the last step.
-        valid: False where a step tells nothing, its successor being unknown (the episode was broken off);
-            its value is then only what the steps before it bootstrap from. None: all are valid.
-        rho_bar: the larger, the nearer the fixed point is to pi's own value; towards 0 it becomes mu's.
-        c_bar: how far evidence travels back; 0 leaves one-step targets. At most `rho_bar`, as in the paper.
-        advantage_rho_bar: the clip of the ratio in the policy's gradient.
+        bootstrap: V(x_T), the value of the observation after the last step.
+        valid: False where the successor of a step is unknown because the episode was truncated; earlier steps
+            then bootstrap from its value. None means that all steps are valid.
+        rho_bar: sets the fixed point: pi's own value when large, mu's value when close to 0.
+        c_bar: sets how far information travels back; 0 gives one-step targets. At most `rho_bar`, as in the
+            paper.
+        advantage_rho_bar: clip of the ratio in the policy gradient.
 
     Returns:
-        Targets and advantages, of the promoted type of the arguments and at least float32. An invalid step
-        has its own value as target, and the advantage 0.
+        Targets and advantages in the promoted dtype of the arguments, at least float32. At an invalid step
+        the target is the step's own value and the advantage is 0.
 
     Raises:
-        ValueError: shapes that differ, or bars out of order.
+        ValueError: shapes differ, or the bars are negative or out of order.
     """
     shape = jnp.shape(log_ratio)
     if not shape or not shape[-1]:
-        raise ValueError(f"log_ratio must have a last axis of at least one step, got shape {shape}")
+        raise ValueError(f"log_ratio: got shape {shape}, expected a last axis of at least one step")
     arrays = {"discount": discount, "reward": reward, "value": value}
     _check_shapes("log_ratio", log_ratio, arrays if valid is None else arrays | {"valid": valid})
     if jnp.shape(bootstrap) != shape[:-1]:
         raise ValueError(
-            f"bootstrap must have log_ratio's shape {shape} without time, got {jnp.shape(bootstrap)}"
+            f"bootstrap: got shape {jnp.shape(bootstrap)}, expected {shape[:-1]}, log_ratio's without time"
         )
     if not 0 <= c_bar <= rho_bar:
-        raise ValueError(f"c_bar must be between 0 and rho_bar={rho_bar}, not {c_bar}")
+        raise ValueError(f"c_bar: got {c_bar}, expected a number between 0 and rho_bar = {rho_bar}")
     if advantage_rho_bar < 0:
-        raise ValueError(f"advantage_rho_bar must be at least 0, not {advantage_rho_bar}")
+        raise ValueError(f"advantage_rho_bar: got {advantage_rho_bar}, expected at least 0")
 
     dtype = jnp.result_type(log_ratio, discount, reward, value, bootstrap, jnp.float32)
     log_ratio, discount, reward, value, bootstrap = (
         lax.stop_gradient(jnp.asarray(array, dtype))
         for array in (log_ratio, discount, reward, value, bootstrap)
     )
-    ratio = jnp.exp(log_ratio)  # infinite at worst, and then clipped
+    ratio = jnp.exp(log_ratio)  # may overflow to infinity, which is then clipped
 
     def clip(bar):
         clipped = jnp.minimum(ratio, bar)
@@ -118,26 +120,26 @@ def v_trace(
 
 @struct.dataclass
 class Losses:
-    """Sums over the steps of a batch.
+    """Losses and statistics, summed over the steps of each batch.
 
     Attributes:
-        total: what is minimised: policy + value_cost * value - entropy_cost * entropy.
-        policy: -log pi(a) times its advantage.
-        value: half the squared distance of the values from their targets.
-        entropy: of the policy, in nats.
-        ratio: min(1, pi(a) / mu(a)): as many as there are steps while the batch is on-policy.
-        steps: how many steps were learned from.
+        total: the objective: policy + value_cost * value - entropy_cost * entropy.
+        policy: -log pi(a) times the advantage.
+        value: half the squared difference between values and targets.
+        entropy: entropy of the policy, in nats.
+        ratio: min(1, pi(a) / mu(a)); equals `steps` while the batch is on-policy.
+        steps: number of steps that were learned from.
     """
 
-    total: Float[Array, ""]
-    policy: Float[Array, ""]
-    value: Float[Array, ""]
-    entropy: Float[Array, ""]
-    ratio: Float[Array, ""]
-    steps: Float[Array, ""]
+    total: Float[Array, "*batch"]
+    policy: Float[Array, "*batch"]
+    value: Float[Array, "*batch"]
+    entropy: Float[Array, "*batch"]
+    ratio: Float[Array, "*batch"]
+    steps: Float[Array, "*batch"]
 
     def means(self) -> dict[str, tuple[Array, Array]]:
-        """The parts for a record of (numerator, denominator) pairs: each is its mean over steps."""
+        """Returns (numerator, denominator) pairs for a record; each ratio is a mean over steps."""
         names = ("policy", "value", "entropy", "ratio")
         return {name: (getattr(self, name), self.steps) for name in names}
 
@@ -154,28 +156,28 @@ def loss(
     c_bar: float = 1.0,
     advantage_rho_bar: float = 1.0,
 ) -> Losses:
-    """The loss of trajectories, summed: parts of a batch on several devices add up to the whole.
+    """Computes the loss of trajectories, summed, so that parts of a batch on several devices add up.
 
-    The last step only bootstraps: its value stands for all that comes after, its action and reward are not
-    learned from (a batch of 40 steps teaches 39). The same holds for a step at which an episode was
-    truncated, since what followed it is not known.
+    The last step only bootstraps: its value stands for everything after it, and its action and reward are not
+    learned from (a batch of 40 steps provides 39). The same holds for a step at which an episode was
+    truncated, because its successor is unknown.
 
-    A runtime that divides by a denominator must be given one that is 1 over all devices together (each
-    device's share of the trajectories, say), since sums are what the optimiser's settings are made for.
+    A training loop that divides by a denominator must pass denominators that add up to 1 over all devices
+    (such as each device's share of the trajectories), because the optimiser's settings assume sums.
 
     Args:
-        logits: of the policy that learns, at every step.
-        value: its value of every step.
-        trajectories: what was done and seen, by an earlier policy.
+        logits: logits of the learning policy at every step.
+        value: the learner's value of every step.
+        trajectories: experience of an earlier policy.
         discount: gamma.
         entropy_cost: weight of the entropy.
         value_cost: weight of half the squared error of the values.
-        rho_bar: see `v_trace`, as are the following.
+        rho_bar: see `v_trace`.
         c_bar: see `v_trace`.
         advantage_rho_bar: see `v_trace`.
 
     Raises:
-        ValueError: shapes that do not belong together, or fewer than two steps.
+        ValueError: shapes do not match, or there are fewer than two steps.
     """
     _check_batch(logits, value, trajectories)
     log_policy = jax.nn.log_softmax(at_least_float32(logits[:, :-1]))
@@ -199,8 +201,8 @@ def loss(
         advantage_rho_bar=advantage_rho_bar,
     )
     entropy_of_step = -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
-    policy = -jnp.sum(log_probability * trace.advantage)  # the advantage is 0 where a step is not valid
-    error = 0.5 * jnp.sum((trace.target - value[:, :-1]) ** 2)  # likewise: the target is the value
+    policy = -jnp.sum(log_probability * trace.advantage)  # the advantage is 0 at invalid steps
+    error = 0.5 * jnp.sum((trace.target - value[:, :-1]) ** 2)  # at invalid steps the target is the value
     entropy = jnp.sum(jnp.where(valid, entropy_of_step, 0))
     ratio = jnp.where(valid, jnp.minimum(jnp.exp(lax.stop_gradient(log_ratio)), 1), 0)
     return Losses(
@@ -220,10 +222,10 @@ def optimizer(
     decay: float = 0.99,
     epsilon: float = 0.1,
 ) -> optax.GradientTransformation:
-    """RMSProp as TensorFlow has it, after a clip of the whole gradient's norm; the paper's settings.
+    """Returns TensorFlow's RMSProp after a clip of the global gradient norm; defaults are the paper's.
 
-    The accumulator starts at 1 and epsilon is inside the square root: g / sqrt(mean + epsilon). The
-    gradient of a sum over 1248 steps is far longer than 40 at first: early updates are in effect normalised.
+    The accumulator starts at 1 and epsilon is inside the square root: g / sqrt(mean + epsilon). The gradient
+    of a sum over 1248 steps has a norm far above 40 at first, so early updates are in effect normalised.
     """
     return optax.chain(
         optax.clip_by_global_norm(max_norm),
@@ -235,18 +237,20 @@ def _check_batch(logits: ArrayLike, value: ArrayLike, trajectories: Trajectories
     shape = jnp.shape(trajectories.action)
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(
-            "trajectories.action must have shape [B, T] with at least two steps (the last only bootstraps), "
-            f"got {shape}"
+            f"trajectories.action: got shape {shape}, expected [B, T] with at least two steps (the last only "
+            "bootstraps)"
         )
     names = ("reward", "terminated", "truncated")
     alike = {f"trajectories.{name}": getattr(trajectories, name) for name in names}
     _check_shapes("trajectories.action", trajectories.action, {**alike, "value": value})
     if jnp.ndim(logits) != 3 or jnp.shape(logits)[:2] != shape:
-        raise ValueError(f"logits must have shape [B, T, A] with [B, T] = {shape}, got {jnp.shape(logits)}")
+        raise ValueError(f"logits: got shape {jnp.shape(logits)}, expected [B, T, A] with [B, T] = {shape}")
     _check_shapes("logits", logits, {"trajectories.logits": trajectories.logits})
 
 
 def _check_shapes(of: str, like: ArrayLike, arrays: Mapping[str, ArrayLike]) -> None:
     for name, array in arrays.items():
         if jnp.shape(array) != jnp.shape(like):
-            raise ValueError(f"{name} must have {of}'s shape {jnp.shape(like)}, got {jnp.shape(array)}")
+            raise ValueError(
+                f"{name}: got shape {jnp.shape(array)}, expected {jnp.shape(like)}, that of {of}"
+            )

@@ -1,15 +1,16 @@
-"""IMPALA as one compiled program: act in many environments, cut what came of it into updates, learn.
+"""IMPALA as one compiled program: act in many environments, cut the experience into updates, learn.
 
     learner = Learner(policy, environment, impala.optimizer())
     state = learner.init(params, key)
     run = program(learner, iterations=10)              # one call acts and learns ten times
     state, report = run(state)
 
-An iteration acts for 40 steps in 512 environments and learns in 16 updates of 32 trajectories, the batch of
-Clift et al. (2020); the policy that acted is up to 15 updates older than the one that learns, which V-trace
-corrects. A larger batch (fewer `updates`) is faster but makes fewer updates at the same step size.
+An iteration acts for 40 steps in 512 environments and learns in 16 updates of 32 trajectories each, the batch
+size of Clift et al. (2020). The acting policy is up to 15 updates older than the learning one, which V-trace
+corrects. Larger batches (fewer `updates`) are faster, but make fewer updates at the same step size.
 
-Axes: G groups of environments, B trajectories, T steps.
+Axis letters: G groups of environments, B trajectories, T steps, U updates. With several seeds, all leaves
+have a further leading axis, and reports of several iterations have one for those (*runs).
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ import optax
 from flax import struct
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from simplicial import checks, impala, rollout
 
@@ -32,54 +33,54 @@ PyTree = Any
 
 @struct.dataclass
 class LearnerState:
-    """All that a run carries on, and all that a checkpoint needs.
+    """Complete state of a run, as saved in a checkpoint.
 
-    Leaves of `actors` are [G, environments / G, ...]; `keys` has one key per group.
+    Leaves of `actors` are [*runs, G, environments / G, ...]; `keys` has one key per group.
     """
 
     params: PyTree
     opt_state: PyTree
     actors: rollout.Actors
-    keys: PRNGKeyArray
-    iteration: Int[Array, ""]
+    keys: Key[Array, "*runs G"]
+    iteration: Int[Array, "*runs"]
 
 
 @struct.dataclass
 class Report:
-    """What an iteration leaves for the record.
+    """Record of an iteration.
 
     Attributes:
-        losses: sums of each update's batch, leaves [updates].
-        grad_norm: of each update's gradient before the clip.
+        losses: sums over each update's batch.
+        grad_norm: norm of each update's gradient before the clip.
         tally: sums over the episodes that ended.
         finite: whether all losses and, after the iteration, all parameters are finite.
     """
 
     losses: impala.Losses
-    grad_norm: Float[Array, "updates"]
+    grad_norm: Float[Array, "*runs U"]
     tally: rollout.Tally
-    finite: Bool[Array, ""]
+    finite: Bool[Array, "*runs"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """A policy that learns from the environments it acts in.
+    """Learns a policy in the environments it acts in.
 
-    Environments are kept in groups with keys of their own, and a group never looks at another: on how many
-    devices the groups lie changes nothing but the order of sums.
+    Environments are divided into groups with separate keys, and groups never interact, so the number of
+    devices over which the groups are spread changes nothing but the order of sums.
 
     Attributes:
-        policy: from parameters and observations, any leading axes, to logits and values.
-        environment: where it acts.
-        optimizer: of the gradient of the summed loss.
-        environments: how many, side by side.
-        steps: how many each acts in an iteration: T.
-        updates: into how many batches an iteration is cut; each is learned from once.
+        policy: maps parameters and observations, with any leading axes, to logits and values.
+        environment: environment to act in.
+        optimizer: receives the gradient of the summed loss.
+        environments: number of parallel environments.
+        steps: T, the number of steps per environment and iteration.
+        updates: U, the number of batches into which an iteration is cut; each is used for one update.
         groups: G, a multiple of the number of devices.
-        objective: `impala.loss`, with other settings by `functools.partial`.
+        objective: `impala.loss`; use `functools.partial` for other settings.
 
     Raises:
-        ValueError: numbers that are not positive, or environments that cannot be dealt out equally.
+        ValueError: a number is not positive, or the environments cannot be divided equally.
     """
 
     policy: rollout.Policy
@@ -96,12 +97,12 @@ class Learner:
             checks.whole_number(name, getattr(self, name), least)
         if self.environments % (self.groups * self.updates):
             raise ValueError(
-                f"environments={self.environments} must be a multiple of groups={self.groups} times "
+                f"environments: got {self.environments}, expected a multiple of groups={self.groups} times "
                 f"updates={self.updates}"
             )
 
     def init(self, params: PyTree, key: PRNGKeyArray) -> LearnerState:
-        """The state before the first iteration; everything random in the run is a function of the key."""
+        """Returns the state before the first iteration; all randomness of the run derives from `key`."""
         batch = self.environments // self.groups
         keys, for_environments = jnp.moveaxis(jax.random.split(key, (self.groups, 2)), 1, 0)
         start = functools.partial(rollout.start, self.environment, batch=batch)
@@ -110,10 +111,10 @@ class Learner:
         )
 
     def iterate(self, state: LearnerState, axis_name: str | None = None) -> tuple[LearnerState, Report]:
-        """Acts once in all environments and learns from every step of it.
+        """Acts once in all environments and learns from every step.
 
-        On several devices `state` has the actors and keys of this one's groups, and `axis_name` is the mapped
-        axis to sum over; the report is the same on all.
+        On several devices, `state` holds the actors and keys of this device's groups, and `axis_name` is the
+        mapped axis to sum over; the report is the same on all devices.
         """
         keys, for_unroll = jnp.moveaxis(jax.vmap(jax.random.split)(state.keys), 1, 0)
 
@@ -141,9 +142,9 @@ class Learner:
     def iterate_many(
         self, state: LearnerState, iterations: int, *, seeds: bool = False, axis_name: str | None = None
     ) -> tuple[LearnerState, Report]:
-        """As many calls of `iterate`, on one run or on several `seeds` side by side.
+        """Calls `iterate` `iterations` times, on one run or, with `seeds`, on several runs in parallel.
 
-        The state's leaves then have a leading axis; those of the reports are [iterations, ...], or
+        With `seeds`, the state's leaves have a leading axis. The report's leaves are [iterations, ...], or
         [seeds, iterations, ...].
         """
 
@@ -153,7 +154,7 @@ class Learner:
         return jax.vmap(run)(state) if seeds else run(state)
 
     def gradient(self, params: PyTree, batch: rollout.Trajectories) -> tuple[PyTree, impala.Losses]:
-        """The gradient of the summed loss of trajectories [B, T, ...], and the loss."""
+        """Returns the gradient of the summed loss of trajectories [B, T, ...], and the losses."""
 
         def total(params):
             output = self.policy(params, batch.observation)
@@ -164,16 +165,16 @@ class Learner:
 
 
 def cut(trajectories: rollout.Trajectories, updates: int) -> rollout.Trajectories:
-    """Cuts leaves [G, environments / G, T, ...] into [updates, B, T, ...], as many of every group in each.
+    """Cuts leaves [G, environments / G, T, ...] into [U, B, T, ...], each with equally many of every group.
 
     Raises:
-        ValueError: a group's environments cannot be dealt out equally.
+        ValueError: `updates` does not divide the number of environments in a group.
     """
     groups, each = trajectories.action.shape[:2]
     if each % updates:
         raise ValueError(
-            f"updates={updates} must divide the environments of a group, {each} where actions "
-            f"have shape {trajectories.action.shape}"
+            f"updates: got {updates}, expected a divisor of {each}, the environments of a group for actions "
+            f"of shape {trajectories.action.shape}"
         )
 
     def deal(leaf):
@@ -186,10 +187,11 @@ def cut(trajectories: rollout.Trajectories, updates: int) -> rollout.Trajectorie
 def program(
     learner: Learner, *, iterations: int = 1, seeds: bool = False, mesh: Mesh | None = None
 ) -> Callable[[LearnerState], tuple[LearnerState, Report]]:
-    """The compiled call of `Learner.iterate_many`; it reuses the memory of the state it is given.
+    """Compiles `Learner.iterate_many`; the returned function donates (reuses) the memory of its argument.
 
-    With `seeds` the state's leaves have a leading axis (of `jax.vmap(learner.init)`): small batches leave an
-    accelerator idle otherwise. Groups are spread over the one axis of `mesh`; by default there is one device.
+    With `seeds`, the state's leaves have a leading axis (use `jax.vmap(learner.init)`); a single run of small
+    batches would leave an accelerator idle. Groups are spread over the one axis of `mesh`; the default is one
+    device.
 
     Raises:
         ValueError: `iterations` is not positive, or the mesh has several axes or does not divide the groups.
@@ -199,26 +201,28 @@ def program(
     if mesh is not None:
         if len(mesh.axis_names) != 1 or learner.groups % mesh.size:
             raise ValueError(
-                f"mesh must have one axis whose size divides groups={learner.groups}, not {dict(mesh.shape)}"
+                f"mesh: got {dict(mesh.shape)}, expected one axis whose size divides groups={learner.groups}"
             )
         run = functools.partial(run, axis_name=mesh.axis_names[0])
         specs = jax.tree.map(lambda sharding: sharding.spec, shardings(mesh, seeds=seeds))
-        # Nothing that is differentiated crosses devices: gradients of local sums are summed explicitly.
+        # Nothing differentiated crosses devices: gradients of local sums are summed explicitly.
         out_specs = specs, PartitionSpec()
         run = jax.shard_map(run, mesh=mesh, in_specs=(specs,), out_specs=out_specs, check_vma=False)
     return jax.jit(run, donate_argnums=0)
 
 
 def shardings(mesh: Mesh, *, seeds: bool = False) -> LearnerState:
-    """How a state lies on a mesh of one axis: groups of environments are spread, the rest is copied.
+    """Returns shardings of a state on a mesh of one axis: groups are spread, the rest is copied.
 
-    Each part is a prefix, one sharding for all leaves below it, as `jax.device_put` and `jax.jit`'s
-    `out_shardings` take it.
+    Each part is a prefix, one sharding for all leaves below it, as accepted by `jax.device_put` and the
+    `out_shardings` of `jax.jit`.
     """
     copied = NamedSharding(mesh, PartitionSpec())
-    spread: Any = NamedSharding(mesh, PartitionSpec(*[None] * seeds, *mesh.axis_names))
-    parts: dict[str, Any] = dict.fromkeys(("params", "opt_state", "iteration"), copied)
-    return LearnerState(actors=spread, keys=spread, **parts)
+    spread = NamedSharding(mesh, PartitionSpec(*[None] * seeds, *mesh.axis_names))
+    prefix = object.__new__(LearnerState)  # the constructor takes arrays
+    for field in dataclasses.fields(LearnerState):
+        object.__setattr__(prefix, field.name, spread if field.name in ("actors", "keys") else copied)
+    return prefix
 
 
 def _summed(tree: PyTree, axis_name: str | None) -> PyTree:

@@ -1,13 +1,14 @@
-"""Acting: a policy in a batch of environments that never stop, and what their episodes were worth.
+"""Acting: runs a policy in a batch of environments without end, and sums up their episodes.
 
     environment = rollout.Environment(init, observe, step)           # three functions over a whole batch
     actors = rollout.start(environment, key, batch=512)
     actors, trajectories, tally = rollout.unroll(policy, params, environment, actors, key, steps=40)
 
-An environment is three functions, for BoxWorld those of `of_boxworld`. A policy is a function of parameters
-and observations, any leading axes, that gives an object with `logits` and `value`.
+An environment consists of three functions; `of_boxworld` makes those of BoxWorld. A policy is a function of
+parameters and observations, with any leading axes, that returns an object with `logits` and `value`.
 
-Axes: B environments side by side, T steps, A actions, K kinds of episodes.
+Axis letters: B parallel environments, T steps, A actions, K kinds of episodes. Data classes may have any
+number of further leading axes (*batch).
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ PyTree = Any
 
 
 class PolicyOutput(Protocol):
-    """What a policy gives for observations [..., observation]."""
+    """Output of a policy for observations [..., observation]."""
 
     @property
     def logits(self) -> Float[Array, "... A"]:
@@ -35,7 +36,7 @@ class PolicyOutput(Protocol):
 
     @property
     def value(self) -> Float[Array, "..."]:
-        """Estimated return."""
+        """Estimated discounted return of each observation."""
 
 
 Policy = Callable[[PyTree, Shaped[Array, "..."]], PolicyOutput]
@@ -43,32 +44,33 @@ Policy = Callable[[PyTree, Shaped[Array, "..."]], PolicyOutput]
 
 @struct.dataclass
 class Step:
-    """What one step gave in each of B environments.
+    """Results of one step in each of B environments.
 
     Attributes:
-        reward: of this step.
-        terminated: the episode ended here, and nothing was to come after.
-        truncated: the episode was broken off here, by a horizon for example; not where `terminated`.
-        solved: the episode ended here with success.
-        kind: which of the environment's K kinds of episodes this one was; others are not tallied.
+        reward: reward of this step.
+        terminated: whether the episode ended here and nothing can follow.
+        truncated: whether the episode was cut off here, for example by a horizon; False where `terminated`.
+        solved: whether the episode ended here with success.
+        kind: index of the episode's kind, out of K; other values are not tallied.
     """
 
-    reward: Float[Array, "B"]
-    terminated: Bool[Array, "B"]
-    truncated: Bool[Array, "B"]
-    solved: Bool[Array, "B"]
-    kind: Int[Array, "B"]
+    reward: Float[Array, "*batch B"]
+    terminated: Bool[Array, "*batch B"]
+    truncated: Bool[Array, "*batch B"]
+    solved: Bool[Array, "*batch B"]
+    kind: Int[Array, "*batch B"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """A batch of environments that begin a new episode by themselves, as functions.
+    """A batch of environments that restart by themselves, as functions.
 
     Attributes:
-        init: from a key and B to a state of B environments at the start of their episodes.
-        observe: from a state to the observations [B, ...].
-        step: from a key, a state and actions [B] to the next state and its `Step`. Where an episode ends, the
-            state returned is the first of the next episode; the `Step` is about the one that ended.
+        init: maps a key and B to the state of B environments at the start of their episodes.
+        observe: maps a state to observations [B, ...].
+        step: maps a key, a state and actions [B] to the next state and its `Step`. Where an episode ends, the
+            returned state is the first one of the next episode, and the `Step` describes the episode that
+            ended.
         kinds: K.
     """
 
@@ -80,27 +82,28 @@ class Environment:
 
 @struct.dataclass
 class Actors:
-    """The environments' state, and the sum of rewards and number of steps since each episode began."""
+    """State of the environments, and the return and number of steps of each current episode so far."""
 
     environment: PyTree
-    returns: Float[Array, "B"]
-    lengths: Int[Array, "B"]
+    returns: Float[Array, "*batch B"]
+    lengths: Int[Array, "*batch B"]
 
 
 @struct.dataclass
 class Trajectories:
-    """T consecutive steps in each of B environments; B first, so that batches are cut along the first axis.
+    """T consecutive steps in each of B environments, batch-major so that batches are cut along axis 0.
 
-    The observation is the one before the action, the logits are the behaviour policy's, from which the action
-    was drawn; the rest is as in `Step`. After an end the next observation belongs to another episode.
+    Observations precede their actions. Logits are those of the behaviour policy, from which the action was
+    sampled. The other fields are as in `Step`. After the end of an episode, the next observation belongs to
+    another one.
     """
 
-    observation: Shaped[Array, "B T ..."]
-    logits: Float[Array, "B T A"]
-    action: Int[Array, "B T"]
-    reward: Float[Array, "B T"]
-    terminated: Bool[Array, "B T"]
-    truncated: Bool[Array, "B T"]
+    observation: Shaped[Array, "..."]
+    logits: Float[Array, "*batch B T A"]
+    action: Int[Array, "*batch B T"]
+    reward: Float[Array, "*batch B T"]
+    terminated: Bool[Array, "*batch B T"]
+    truncated: Bool[Array, "*batch B T"]
 
 
 @struct.dataclass
@@ -110,18 +113,18 @@ class Tally:
     Tallies of other times, devices or seeds are added leaf by leaf.
     """
 
-    episodes: Int[Array, "K"]
-    solved: Int[Array, "K"]
-    truncated: Int[Array, "K"]
-    steps: Int[Array, "K"]
-    returns: Float[Array, "K"]
+    episodes: Int[Array, "*batch K"]
+    solved: Int[Array, "*batch K"]
+    truncated: Int[Array, "*batch K"]
+    steps: Int[Array, "*batch K"]
+    returns: Float[Array, "*batch K"]
 
 
 def start(environment: Environment, key: PRNGKeyArray, batch: int) -> Actors:
-    """B environments at the start of their first episodes.
+    """Returns B = `batch` environments at the start of their first episodes.
 
     Raises:
-        ValueError: `batch` is not a positive whole number.
+        ValueError: `batch` is not a positive integer.
     """
     checks.whole_number("batch", batch)
     state = environment.init(key, batch)
@@ -131,15 +134,15 @@ def start(environment: Environment, key: PRNGKeyArray, batch: int) -> Actors:
 def unroll(
     policy: Policy, params: PyTree, environment: Environment, actors: Actors, key: PRNGKeyArray, steps: int
 ) -> tuple[Actors, Trajectories, Tally]:
-    """Acts for T = `steps` steps; the next unroll begins where this one stopped.
+    """Acts for T = `steps` steps; the next unroll continues where this one stopped.
 
     Returns:
-        Where the environments are then, the T steps, and the sums over the episodes that ended in them (over
-        all their steps, also those of earlier unrolls).
+        The new state of the environments, the T steps, and the sums over the episodes that ended during them
+        (including their steps in earlier unrolls).
 
     Raises:
-        ValueError: `steps` is not a positive whole number, or the environment or the policy gives something
-            of another shape than asked for.
+        ValueError: `steps` is not a positive integer, or the environment or the policy returns an array of
+            the wrong shape.
     """
     checks.whole_number("steps", steps)
     batch = actors.lengths.shape[0]
@@ -147,28 +150,28 @@ def unroll(
     def act(actors: Actors, key):
         for_action, for_step = jax.random.split(key)
         observation = environment.observe(actors.environment)
-        # Sampled from the very numbers that are kept, so that the learner's ratios are about what was done.
+        # Actions are sampled from the logits that are stored, so that the learner's ratios are exact.
         logits = at_least_float32(policy(params, observation).logits)
         if logits.ndim != 2 or logits.shape[0] != batch:
             raise ValueError(
-                f"policy must give logits [B, A] with B = {batch}, got shape {logits.shape} for observations "
-                f"{observation.shape}"
+                f"policy: got logits of shape {logits.shape} for observations {observation.shape}, expected "
+                f"[B, A] with B = {batch}"
             )
         action = jax.random.categorical(for_action, logits)
         state, step = environment.step(for_step, actors.environment, action)
         for name, leaf in vars(step).items():
             if (shape := jnp.shape(leaf)) != (batch,):
-                raise ValueError(f"environment.step must give {name} of shape ({batch},), got {shape}")
+                raise ValueError(f"environment.step: got {name} of shape {shape}, expected ({batch},)")
         reward = step.reward.astype(actors.returns.dtype)
         returns, lengths = actors.returns + reward, actors.lengths + 1
         ended = step.terminated | step.truncated
         following = Actors(state, jnp.where(ended, 0, returns), jnp.where(ended, 0, lengths))
-        seen = Trajectories(observation, logits, action, reward, step.terminated, step.truncated)
+        seen = observation, logits, action, reward, step.terminated, step.truncated
         return following, (seen, step, returns, lengths)
 
-    actors, (trajectories, step, returns, lengths) = lax.scan(act, actors, jax.random.split(key, steps))
-    tally = _tally(step, returns, lengths, environment.kinds)
-    return actors, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), trajectories), tally
+    actors, (seen, step, returns, lengths) = lax.scan(act, actors, jax.random.split(key, steps))
+    trajectories = Trajectories(*(jnp.swapaxes(leaf, 0, 1) for leaf in seen))
+    return actors, trajectories, _tally(step, returns, lengths, environment.kinds)
 
 
 def _tally(step: Step, returns, lengths, kinds: int) -> Tally:
@@ -187,27 +190,27 @@ def _tally(step: Step, returns, lengths, kinds: int) -> Tally:
     )
 
 
-def at_least_float32(values: Array) -> Array:
-    """The values in float32, or in their own type where that is wider."""
+def at_least_float32(values: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Converts to float32 unless the dtype is wider."""
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 
 @struct.dataclass
 class BoxWorldState:
-    """B episodes of BoxWorld, and the boards of the next ones."""
+    """B episodes of BoxWorld and the pool of boards for the next ones."""
 
     episodes: boxworld.State
     boards: boxworld.Pool
 
 
 def of_boxworld(config: boxworld.BoxWorldConfig) -> Environment:
-    """BoxWorld without end: kinds are the puzzle types (L, s, t) in the order of `boxworld.puzzles`.
+    """Returns BoxWorld without end; kinds are the puzzle types (L, s, t) in the order of `boxworld.puzzles`.
 
-    There is a spare board for every environment, and at every step one in sixteen is renewed: more than a
-    good player of the paper's boards uses up.
+    The pool has one board per environment, and every step renews one sixteenth of it, which is more than a
+    good player of the paper's boards uses.
 
     Raises:
-        ValueError: the config cannot be met, or its lengths are traced, so that the types are not known.
+        ValueError: the config is invalid, or its lengths are traced, so that the types are unknown.
     """
     kinds = len(boxworld.puzzles(config))
 
@@ -227,7 +230,7 @@ def of_boxworld(config: boxworld.BoxWorldConfig) -> Environment:
             reward=outcome.reward,
             terminated=outcome.terminated,
             truncated=outcome.truncated,
-            solved=outcome.terminated & (outcome.reward > 0),  # the other end, a trap, costs a point
+            solved=outcome.terminated & (outcome.reward > 0),  # a trap also terminates, with reward -1
             kind=jax.vmap(lambda one: boxworld.puzzle_number(one, config))(transition.last),
         )
         return BoxWorldState(episodes, boards), given

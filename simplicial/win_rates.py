@@ -1,14 +1,15 @@
-"""How a policy fares with each type of puzzle (Clift et al. 2020, Section 6 and Appendix F).
+"""Performance of a policy on each type of puzzle (Clift et al. 2020, Section 6 and Appendix F).
 
     evaluation = evaluate(policy, params, boxworld.BRIDGE, key, episodes=1000)
-    boards = boards_of(key, boxworld.puzzles(config), 1000, config)        # the same in its parts
+    boards = boards_of(key, boxworld.puzzles(config), 1000, config)        # the same, step by step
     played = play(policy, params, boards, config, key)
     ratios = solution_ratios(boards, played)
 
-A policy is what `rollout` calls one: a function of parameters and observations [B, R, C+1, 3] that gives an
-object with `logits` [B, A].
+A policy is as in `rollout`: a function of parameters and observations [B, R, C+1, 3] that returns an object
+with `logits` [B, A].
 
-Axes: P types of puzzles, E boards, B of them played side by side.
+Axis letters: P types of puzzles, E boards, B boards played in parallel. With parameters of several seeds
+under `vmap`, results have further leading axes (*batch).
 """
 
 import dataclasses
@@ -31,39 +32,39 @@ from simplicial.rollout import Policy, at_least_float32
 Puzzles = Sequence[tuple[int, int, int]] | Int[np.ndarray, "P 3"]
 
 CAP = 400
-"""Steps after which an episode is given up: the authors' environment has no limit, a lost agent no end."""
+"""Number of steps after which an episode is abandoned; the authors' environment has no limit."""
 
 
 @struct.dataclass
 class Played:
-    """How each board ended: with the Gem, in a trap (bridge or distractor), or at the cap or the horizon."""
+    """End of each board: solved, died in a trap (bridge or distractor), or neither (cap or horizon)."""
 
-    solved: Bool[Array, "E"]
-    died: Bool[Array, "E"]
-    steps: Int32[Array, "E"]
+    solved: Bool[Array, "*batch E"]
+    died: Bool[Array, "*batch E"]
+    steps: Int32[Array, "*batch E"]
 
 
 @struct.dataclass
 class Evaluation:
-    """How the boards of each type ended: `episodes` is `solved` and `died` and `capped` together.
+    """Results for each type of puzzle; `episodes` is the sum of `solved`, `died` and `capped`.
 
     Attributes:
         puzzles: (L, s, t) of each type, (L, 0, 0) without a bridge; see `boxworld.puzzle_type`.
-        episodes: boards of that type that were played.
-        solved: on how many the Gem was reached.
-        died: on how many a trap was opened.
-        capped: how many were given up.
-        steps: steps of all of them together.
-        solved_steps: steps of those that were solved.
+        episodes: number of boards of the type that were played.
+        solved: number of episodes that reached the Gem.
+        died: number of episodes that opened a trap.
+        capped: number of episodes that were abandoned.
+        steps: total steps of all episodes.
+        solved_steps: total steps of the solved episodes.
     """
 
-    puzzles: Int[Array, "P 3"]
-    episodes: Int32[Array, "P"]
-    solved: Int32[Array, "P"]
-    died: Int32[Array, "P"]
-    capped: Int32[Array, "P"]
-    steps: Int32[Array, "P"]
-    solved_steps: Int32[Array, "P"]
+    puzzles: Int[Array, "*batch P 3"]
+    episodes: Int32[Array, "*batch P"]
+    solved: Int32[Array, "*batch P"]
+    died: Int32[Array, "*batch P"]
+    capped: Int32[Array, "*batch P"]
+    steps: Int32[Array, "*batch P"]
+    solved_steps: Int32[Array, "*batch P"]
 
 
 def evaluate(
@@ -78,15 +79,15 @@ def evaluate(
     greedy: bool = False,
     lanes: int = 256,
 ) -> Evaluation:
-    """Plays `episodes` fresh boards of every type of puzzle, by default of all types that `config` draws.
+    """Plays `episodes` new boards of every type of puzzle, by default of all types that `config` draws.
 
-    A type is (L, s, t), or (L, 0, 0) without a bridge; the lengths and the bridge probability of `config` are
-    replaced by those of each type. Other arguments are those of `play`. One compiled program for all types:
-    it can be called inside `jit`, and under `vmap` over `params`, when `config` is not traced; outside, it is
-    compiled once for each `policy`, so hand in the same function.
+    A type is (L, s, t), or (L, 0, 0) without a bridge; it replaces the lengths and the bridge probability of
+    `config`. Other arguments are those of `play`. All types run in one compiled program. If `config` is not
+    traced, the function can be called inside `jit`, and under `vmap` over `params`; outside, it compiles once
+    for each `policy`, so pass the same function object.
 
     Raises:
-        ValueError: a number is not positive, or a type is none of the config's board.
+        ValueError: a number is not positive, or a type does not fit the config's board.
     """
     types = _checked(boxworld.puzzles(config) if puzzles is None else puzzles, config)
     for_boards, for_actions = jax.random.split(key)
@@ -96,10 +97,10 @@ def evaluate(
 
 
 def probabilities(puzzles: Puzzles, config: boxworld.BoxWorldConfig) -> Float[np.ndarray, "P"]:
-    """How often `config` draws each type: the weights of win rates in the fraction solved overall.
+    """Returns the probability with which `config` draws each type, to weight win rates.
 
     Raises:
-        ValueError: one is not a type that `config` draws.
+        ValueError: `config` does not draw one of the types.
     """
     known = boxworld.puzzles(config)
     kinds = [(length, bool(lock)) for length, lock, _ in known]
@@ -108,22 +109,22 @@ def probabilities(puzzles: Puzzles, config: boxworld.BoxWorldConfig) -> Float[np
     found = []
     for puzzle in np.asarray(puzzles).tolist():
         if tuple(puzzle) not in known:
-            raise ValueError(f"puzzles has {tuple(puzzle)}, which is none that the config draws: {known}")
+            raise ValueError(f"puzzles: got {tuple(puzzle)}, expected types that the config draws: {known}")
         kind = puzzle[0], bool(puzzle[1])
         found.append((chance if kind[1] else 1 - chance) / lengths / kinds.count(kind))
     return np.asarray(found)
 
 
 def tally(played: Played, puzzles: Puzzles) -> Evaluation:
-    """Counts for each type of E = P x episodes boards in the order of `boards_of`.
+    """Counts results per type, given E = P x episodes boards in the order of `boards_of`.
 
     Raises:
-        ValueError: the boards are not as many of each type.
+        ValueError: the number of boards is not a multiple of the number of types.
     """
     types = jnp.asarray(puzzles)
     number, boards = types.shape[0], played.steps.shape[0]
     if not number or boards % number:
-        raise ValueError(f"played must hold as many boards of each of {number} types, not {boards} in all")
+        raise ValueError(f"played: got {boards} boards, expected equally many of each of {number} types")
 
     def total(values):
         return jnp.sum(values.reshape(number, -1), axis=1, dtype=jnp.int32)
@@ -144,13 +145,13 @@ def tally(played: Played, puzzles: Puzzles) -> Evaluation:
 def boards_of(
     key: PRNGKeyArray, puzzles: Puzzles, episodes: int, config: boxworld.BoxWorldConfig
 ) -> boxworld.State:
-    """`episodes` boards of every type, those of the first type first: states with a leading axis.
+    """Returns `episodes` boards of every type, grouped by type: states with a leading axis.
 
-    Nothing is drawn in vain: a bridge's lock and key are independent of all else on the board, so that a
-    board with any bridge becomes one of the type wanted by writing the two numbers into its tiles.
+    No draw is rejected: a bridge's lock and key are independent of everything else on the board, so a board
+    with any bridge becomes one of the required type by writing the two numbers into its tiles.
 
     Raises:
-        ValueError: `episodes` is not positive, or a type is none of the config's board.
+        ValueError: `episodes` is not positive, or a type does not fit the config's board.
     """
     checks.whole_number("episodes", episodes)
     return _draw(key, jnp.asarray(_checked(puzzles, config), jnp.int8), config, episodes)
@@ -166,7 +167,7 @@ def _draw(key, types, config, episodes):
         )
         if config.gem_locks == 1:
             return state
-        x, y = state.traps[0, 0], state.traps[0, 1]  # -1 without a bridge: no tile of the board
+        x, y = state.traps[0, 0], state.traps[0, 1]  # -1 without a bridge, which matches no tile
         rows, cols = places(config.rows, config.cols)
         grid = jnp.where((rows == y) & (cols == x), lock, state.grid)
         grid = jnp.where((rows == y) & (cols == x - 1) & (x > 0), held, grid)
@@ -190,7 +191,7 @@ def _play(policy, params, boards, config, key, cap, greedy, lanes):
         states, board, steps, following, played = carry
         observation = jax.vmap(lambda state: boxworld.observe(state, config))(states)
         logits = at_least_float32(policy(params, observation).logits)
-        # A board's actions depend on its number and the time only, not on the lane it was given.
+        # A board's actions depend only on its number and the time, not on the lane it runs in.
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(board)
         actions = jax.vmap(act)(keys, steps, logits)
         states, outcome = jax.vmap(lambda state, action: boxworld.step(state, action, config))(
@@ -199,7 +200,7 @@ def _play(policy, params, boards, config, key, cap, greedy, lanes):
         steps = steps + 1
         ended = outcome.terminated | outcome.truncated | (steps >= cap)
         solved = outcome.terminated & (outcome.reward > 0)
-        place = jnp.where(ended, board, count)  # past the end, as that of lanes without a board: dropped
+        place = jnp.where(ended, board, count)  # index `count`, also that of idle lanes, is dropped
         seen = Played(solved=solved, died=outcome.terminated & ~solved, steps=steps)
         played = jax.tree.map(lambda all_, new: all_.at[place].set(new, mode="drop"), played, seen)
 
@@ -230,13 +231,13 @@ def play(
     greedy: bool = False,
     lanes: int = 256,
 ) -> Played:
-    """Plays each of E boards, episodes at their start, once, `lanes` of them side by side.
+    """Plays each of E boards, episodes at their start, once, with `lanes` boards in parallel.
 
-    A lane whose board has ended takes the next that waits, so that a few long episodes hold up little; what
-    happens on a board does not depend on the number of lanes. Since every board is played to its end, or to
-    the cap, easy ones are not counted more often than hard ones. An episode is given up after `cap` steps, or
-    where the horizon of `config` breaks it off. `greedy` takes the likeliest action instead of a drawn one:
-    agents are trained and measured with drawn ones; the likeliest can walk in circles.
+    A lane whose board has ended takes the next waiting board, so that a few long episodes delay little;
+    results do not depend on the number of lanes. Every board is played to its end or the cap, so easy boards
+    are not counted more often than hard ones. An episode is abandoned after `cap` steps or at the horizon of
+    `config`. `greedy` selects the most probable action instead of sampling. Agents are trained and measured
+    with sampled actions; the most probable ones can walk in circles.
 
     Raises:
         ValueError: a number is not positive, or `boards` is not a batch.
@@ -244,22 +245,23 @@ def play(
     checks.whole_number("cap", cap)
     checks.whole_number("lanes", lanes)
     if boards.time.ndim != 1 or not boards.time.size:
-        raise ValueError(f"boards must have one leading axis [E], not {boards.time.shape}")
+        raise ValueError(f"boards: got leading axes {boards.time.shape}, expected one that is not empty, [E]")
     return _play(policy, params, boards, config, key, cap, greedy, lanes)
 
 
 def solution_ratios(boards: boxworld.State, played: Played) -> Float[np.ndarray, "E"]:
-    """The steps that each board took over those of a shortest solution; NaN where it was not solved.
+    """Returns each board's number of steps divided by that of a shortest solution; NaN if it was not solved.
 
-    On the host, some milliseconds a board, from boards as they were given to `play`.
+    Runs on the host and takes some milliseconds per board. `boards` are those given to `play`.
 
     Raises:
-        ValueError: `boards` and `played` are not of one batch.
+        ValueError: `boards` and `played` have different shapes.
     """
     boards, played = jax.device_get((boards, played))
     if boards.time.ndim != 1 or boards.time.shape != played.steps.shape:
         raise ValueError(
-            f"boards must have one leading axis like played ({played.steps.shape}), not {boards.time.shape}"
+            f"boards: got leading axes {boards.time.shape}, expected one, [E], as in played "
+            f"{played.steps.shape}"
         )
     ratios = np.full(boards.time.shape, np.nan)
     for i in np.flatnonzero(played.solved):
@@ -272,18 +274,18 @@ def solution_ratios(boards: boxworld.State, played: Played) -> Float[np.ndarray,
 def _checked(puzzles: Puzzles, config: boxworld.BoxWorldConfig) -> Int[np.ndarray, "P 3"]:
     types = np.asarray(puzzles, dtype=int)
     if types.ndim != 2 or types.shape[1] != 3 or not len(types):
-        raise ValueError(f"puzzles must be at least one (L, s, t) each, not of shape {types.shape}")
+        raise ValueError(f"puzzles: got shape {types.shape}, expected one or more (L, s, t), [P, 3]")
     for length, lock, held in types.tolist():
-        name = f"puzzles has ({length}, {lock}, {held})"
+        name = f"puzzles: got ({length}, {lock}, {held})"
         has_bridge = bool(lock or held)
         if has_bridge and config.gem_locks == 1:
-            raise ValueError(f"{name}, a bridge, which a Gem with one lock has not: give ({length}, 0, 0)")
+            raise ValueError(f"{name}, expected ({length}, 0, 0): a Gem with one lock has no bridge")
         if has_bridge and not (1 <= lock <= length < held <= 2 * length):
             raise ValueError(
-                f"{name}: of a bridge, s must be from 1 to L and t from L + 1 to 2L; without one both are 0"
+                f"{name}, expected 1 <= s <= L and L + 1 <= t <= 2L for a bridge, or s = t = 0 without one"
             )
         try:
             check(config.replace(min_length=length, max_length=length, bridge_probability=float(has_bridge)))
         except ValueError as error:
-            raise ValueError(f"{name}, which the board cannot have: {error}") from None
+            raise ValueError(f"{name}, expected a type that fits the board ({error})") from None
     return types

@@ -1,8 +1,8 @@
-"""The TP-Transformer of Schlag et al. (2019): attention that binds what it retrieves to learned roles.
+"""The TP-Transformer of Schlag et al. (2019): attention that binds retrieved values to learned roles.
 
-`model` has both architectures, `convert` reads the authors' checkpoints, `decoding` gives answers, `roles`
-says what role vectors stand for, `objective` is the loss. `mathematics` is the data set and `evaluation` the
-paper's measure: import those by name, they need more than JAX.
+`model` has both architectures, `convert` reads the authors' checkpoints, `decoding` generates answers,
+`roles` clusters role vectors, `objective` is the loss. `mathematics` is the dataset and `evaluation` the
+paper's metric; import these two explicitly, because they need more than JAX.
 """
 
 from tp_transformer import convert, decoding, objective, roles

@@ -1,14 +1,15 @@
-"""TP-Multi-Head Attention, and the multi-head attention that it extends: Schlag et al. (2019), Section 2.1.
+"""TP-Multi-Head Attention and the multi-head attention it extends: Schlag et al. (2019), Section 2.1.
 
-Each head retrieves a filler by attention, as ever, and binds it to a role vector made from the querying cell:
-their tensor product, of which only the diagonal is kept. Queries, keys, values and roles are affine maps.
+Each head retrieves a filler by dot-product attention and binds it to a role vector computed from the querying
+cell. The binding is their tensor product, of which only the diagonal is kept. Queries, keys, values and roles
+are affine maps.
 
-Either module stands alone, called as `flax.linen.MultiHeadDotProductAttention` is: a drop-in for it. On
-request, `mutable=["intermediates"]`, they sow "weights" [*B, H, T, S] and, where there are roles, "roles"
-[*B, T, H, D]; nothing is kept, and the weights are not even computed, otherwise.
+Either module can be used by itself, as a drop-in replacement for `flax.linen.MultiHeadDotProductAttention`.
+With `mutable=["intermediates"]` they sow "weights" [*B, H, T, S] and, with roles, "roles" [*B, T, H, D];
+otherwise nothing is kept and the weights are not computed.
 
-Axis letters: B batch (any number of leading axes), T queries, S keys and values, I features of a cell, H
-heads, D features of a head, O outputs.
+Axis letters: B batch (any number of leading axes), T queries, S keys and values, I, J, K features of a cell,
+H heads, D features of a head, F = H D, O outputs.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from kernels import checks, masked_softmax
 
 Implementation = Literal["xla", "cudnn"]
 
-# Uniform up to 1 / sqrt(inputs): what PyTorch gives an affine map that nobody initialises.
+# Uniform up to 1 / sqrt(inputs): PyTorch's default initialisation of an affine map.
 uniform_by_inputs = variance_scaling(1 / 3, "fan_in", "uniform")
 
 
@@ -37,13 +38,13 @@ def dot_product_weights(
     *,
     is_causal: bool = False,
 ) -> Float[Array, "*B H T S"]:
-    """softmax_s(<q_t, k_s> / sqrt(D)), equation (5), in float32 at least; 0 where s is not allowed.
+    """Computes softmax_s(<q_t, k_s> / sqrt(D)), equation (5), in float32 or wider; 0 where s is not allowed.
 
     Args:
-      query: of each head.
-      key: of each head.
-      mask: True where query t may attend to s, as many axes as the weights.
-      is_causal: whether query t may attend to s <= t only, besides the mask.
+      query: queries of each head.
+      key: keys of each head.
+      mask: True where query t may attend to key s; has as many axes as the weights.
+      is_causal: whether to also restrict query t to keys s <= t.
     """
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.einsum("...thd,...shd->...hts", query, key, preferred_element_type=dtype)
@@ -57,12 +58,12 @@ def single_query_fillers(
     value: Float[Array, "*B S H D"],
     mask: Bool[Array, "*#B #H 1 #S"] | None = None,
 ) -> Float[Array, "*B 1 H D"]:
-    """v-bar of equation (4) for one query a row, as in decoding: the same numbers, as sums.
+    """Computes v-bar of equation (4) for a single query per row, as in decoding, by sums instead of products.
 
-    There is nothing to gain from a matrix unit here: the time is that of reading keys and values, and what
-    XLA makes of a product with one row turns them around first, which takes as long again.
+    A matrix unit gains nothing here: reading keys and values dominates the time, and XLA's product with a
+    single row transposes them first, which takes as long again.
     """
-    key, value = jnp.swapaxes(key, -3, -2), jnp.swapaxes(value, -3, -2)  # [*B, H, S, D], as a cache has them
+    key, value = jnp.swapaxes(key, -3, -2), jnp.swapaxes(value, -3, -2)  # [*B, H, S, D], a cache's layout
     dtype = jnp.promote_types(query.dtype, jnp.float32)
     logits = jnp.sum(jnp.swapaxes(query, -3, -2) * key, axis=-1, dtype=dtype)
     logits = logits / np.sqrt(query.shape[-1]).astype(dtype)
@@ -72,28 +73,28 @@ def single_query_fillers(
 
 
 def _with_past(mask: Bool[Array, "*#B #H #T #S"] | None, shape: Sequence[int]) -> Bool[Array, "*#B #H T S"]:
-    """What a mask of logits [*B, H, T, S] allows of s <= t."""
+    """Restricts a mask of logits [*B, H, T, S] to s <= t."""
     past = jnp.expand_dims(jnp.tril(jnp.ones(shape[-2:], bool)), range(len(shape) - 2))
     return past if mask is None else past & mask
 
 
 def bind(filler: Float[Array, "*B T H D"], role: Float[Array, "*B T H D"]) -> Float[Array, "*B T H D"]:
-    """The diagonal of the tensor product of filler and role: the binding of equation (6)."""
+    """Returns the diagonal of the tensor product of filler and role: the binding of equation (6)."""
     return filler * role
 
 
 class Affine(nn.Module):
-    """W x + b of the last axis, its rows in one product.
+    """W x + b over the last axis, as one matrix product of all rows.
 
-    Products have the same values if other axes stay apart, but the matrix's gradient is then a sum over
-    several axes, not one: on CPUs three times as slow.
+    Keeping the other axes separate would give the same values, but the matrix's gradient would be a sum over
+    several axes, which is three times as slow on CPUs.
 
     Attributes:
-      kernel_init: of W, [inputs, outputs].
-      bias_init: of b; None for uniform up to 1 / sqrt(inputs), as PyTorch has it.
-      use_bias: whether there is a b.
-      dtype: type of the product; None is the widest of inputs and parameters.
-      param_dtype: type of the parameters.
+      kernel_init: initialiser of W, [inputs, outputs].
+      bias_init: initialiser of b; None for uniform up to 1 / sqrt(inputs), as in PyTorch.
+      use_bias: whether to add b.
+      dtype: dtype of the product; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters.
     """
 
     kernel_init: Initializer = uniform_by_inputs
@@ -104,7 +105,7 @@ class Affine(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "*B I"], features: int) -> Float[Array, "*B O"]:
-        """As many outputs as `features` says."""
+        """Maps the last axis to `features` outputs."""
         width = inputs.shape[-1]
         kernel = self.param("kernel", self.kernel_init, (width, features), self.param_dtype)
         bias = None
@@ -119,22 +120,23 @@ class Affine(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """Scaled dot-product attention of several heads, with an affine map after it.
+    """Scaled dot-product attention with several heads, followed by an affine map.
 
     Attributes:
       num_heads: H.
-      qkv_features: H * D of queries, keys, values and roles; None for as many as the queries' inputs have.
-      out_features: O; None for as many as the queries' inputs have.
-      dropout_rate: how many of the attention weights are dropped. Where some are, the weights are computed in
-        plain sight: `jax.nn.dot_product_attention` does not drop.
-      kernel_init: of all matrices.
-      bias_init: of all biases; None for uniform up to 1 / sqrt(inputs).
+      qkv_features: F = H * D of queries, keys, values and roles; None for the features of the queries'
+        inputs.
+      out_features: O; None for the features of the queries' inputs.
+      dropout_rate: dropout rate of the attention weights. Active dropout needs explicit weights, because
+        `jax.nn.dot_product_attention` has no dropout.
+      kernel_init: initialiser of all matrices.
+      bias_init: initialiser of all biases; None for uniform up to 1 / sqrt(inputs).
       use_bias: whether the maps are affine or linear.
-      implementation: of `jax.nn.dot_product_attention`; None for JAX's choice. "cudnn" is the fused one of
-        NVIDIA GPUs; it takes float16 and bfloat16 only and, to learn under a mask, even numbers of queries
-        and keys.
-      dtype: type of the products; None is the widest of inputs and parameters. Softmax is float32 at least.
-      param_dtype: type of the parameters.
+      implementation: `implementation` of `jax.nn.dot_product_attention`; None for JAX's choice. "cudnn" is
+        fused attention on NVIDIA GPUs; it supports only float16 and bfloat16 and, for gradients with a mask,
+        only even numbers of queries and keys.
+      dtype: dtype of the products; None promotes inputs and parameters. Softmax uses at least float32.
+      param_dtype: dtype of the parameters.
     """
 
     num_heads: int
@@ -151,7 +153,7 @@ class MultiHeadAttention(nn.Module):
     binds_roles: ClassVar[bool] = False
 
     def setup(self):
-        """One map each, so that a checkpoint's conversion is a table of names."""
+        """Creates one submodule per map, so that converting a checkpoint is a table of names."""
         for name in ("query", "key", "value", "output", *(("role",) if self.binds_roles else ())):
             affine = Affine(self.kernel_init, self.bias_init, self.use_bias, self.dtype, self.param_dtype)
             setattr(self, name, affine)
@@ -163,22 +165,23 @@ class MultiHeadAttention(nn.Module):
         inputs_k: Float[Array, "*B S J"] | None = None,
         inputs_v: Float[Array, "*B S K"] | None = None,
         *,
-        mask: Bool[Array, "*#B #H #T #S"] | None = None,
+        mask: Bool[Array, "..."] | None = None,
         is_causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "*B T O"]:
-        """Every query attends to the keys: TPMHA(z_t, z_1:T) of equation (6).
+        """Lets every query attend to the keys: TPMHA(z_t, z_1:T) of equation (6).
 
         Args:
-          inputs_q: of queries and, where there are any, roles.
-          inputs_k: of keys; None for those of the queries.
-          inputs_v: of values; None for those of the keys.
-          mask: True where query t may attend to key s. A query that may attend to none retrieves 0.
-          is_causal: whether query t may attend to keys s <= t only, besides the mask.
-          deterministic: False to drop; needs a key "dropout".
+          inputs_q: inputs of queries and, if any, roles.
+          inputs_k: inputs of keys; None for `inputs_q`.
+          inputs_v: inputs of values; None for `inputs_k`.
+          mask: True where query t may attend to key s; broadcasts to [*B, H, T, S]. A query with no allowed
+            key retrieves 0.
+          is_causal: whether to also restrict query t to keys s <= t.
+          deterministic: False to apply dropout, which needs an RNG named "dropout".
 
         Raises:
-          ValueError: a shape or type that does not fit, by the argument's name.
+          ValueError: an argument has the wrong shape or dtype.
         """
         inputs_k = inputs_q if inputs_k is None else inputs_k
         inputs_v = inputs_k if inputs_v is None else inputs_v
@@ -194,12 +197,12 @@ class MultiHeadAttention(nn.Module):
     def keys_and_values(
         self, inputs_k: Float[Array, "*B S J"], inputs_v: Float[Array, "*B S K"], features: int | None = None
     ) -> tuple[Float[Array, "*B S H D"], Float[Array, "*B S H D"]]:
-        """Keys and values of equation (3): what decoding keeps of a cell.
+        """Computes the keys and values of equation (3), which decoding caches.
 
         Args:
-          inputs_k: of keys.
-          inputs_v: of values.
-          features: H * D; None for `qkv_features` or as many as the keys' inputs have.
+          inputs_k: inputs of keys.
+          inputs_v: inputs of values.
+          features: F = H * D; None for `qkv_features` or the features of `inputs_k`.
         """
         features = features or self._features(inputs_k)
         return self._heads(self.key(inputs_k, features)), self._heads(self.value(inputs_v, features))
@@ -210,11 +213,11 @@ class MultiHeadAttention(nn.Module):
         keys: Float[Array, "*B S H D"],
         values: Float[Array, "*B S H D"],
         *,
-        mask: Bool[Array, "*#B #H #T #S"] | None = None,
+        mask: Bool[Array, "..."] | None = None,
         is_causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "*B T O"]:
-        """`__call__` to keys and values that are there already."""
+        """Does the same as `__call__` with keys and values computed beforehand."""
         batch, (t, width), s = inputs_q.shape[:-2], inputs_q.shape[-2:], keys.shape[-3]
         mask = checks.mask(mask, (*batch, self.num_heads, t, s), "[*B, H, T, S]")
         features = self._features(inputs_q)
@@ -227,8 +230,8 @@ class MultiHeadAttention(nn.Module):
         return self.output(filler.reshape(*batch, t, features), self.out_features or width)
 
     def _fillers(self, query, keys, values, mask, is_causal, deterministic):
-        """v-bar of equation (4)."""
-        # What JAX's function does not do, or does in float32: its softmax is never float64.
+        """Computes v-bar of equation (4)."""
+        # JAX's function has no dropout, and its softmax is float32 even for float64 inputs.
         plainly = (self.dropout_rate > 0 and not deterministic) or query.dtype == jnp.float64
         if plainly or self.is_mutable_collection("intermediates"):
             weights = dot_product_weights(query, keys, mask, is_causal=is_causal)
@@ -241,14 +244,14 @@ class MultiHeadAttention(nn.Module):
         *batch, t, h, _ = query.shape
         flat = [x.reshape(-1, *x.shape[-3:]) for x in (query, keys, values)]
         rows = None if mask is None else checks.flatten_batch(mask, batch, 3)
-        if rows is not None and self.implementation == "cudnn":  # which wants a row of it for each query
+        if rows is not None and self.implementation == "cudnn":  # which needs one mask row per query
             rows = jnp.broadcast_to(rows, (*rows.shape[:-2], t, rows.shape[-1]))
         filler = jax.nn.dot_product_attention(
             *flat, mask=rows, is_causal=is_causal, implementation=self.implementation
         ).reshape(query.shape)
         if mask is None:
             return filler
-        # Where nothing is allowed, JAX's function gives the mean of all values.
+        # JAX's function returns the mean of all values for rows with no allowed key.
         allowed = _with_past(mask, (*batch, h, t, keys.shape[-3])) if is_causal else mask
         some = jnp.swapaxes(jnp.any(allowed, axis=-1, keepdims=True), -3, -2)
         return jnp.where(some, filler, 0)
@@ -260,14 +263,15 @@ class MultiHeadAttention(nn.Module):
     def _features(self, inputs: Float[Array, "*B T I"]) -> int:
         features = self.qkv_features or inputs.shape[-1]
         if self.num_heads < 1 or features % self.num_heads:
-            raise ValueError(f"num_heads is {self.num_heads}, expected a divisor of {features} features")
+            raise ValueError(f"num_heads: got {self.num_heads}, expected a divisor of {features} features")
         return features
 
 
 class TPMultiHeadAttention(MultiHeadAttention):
-    """Attention whose heads bind what they retrieve to a role: TPMHA, equations (3) to (6).
+    """Attention whose heads bind retrieved values to a role: TPMHA, equations (3) to (6).
 
-    The roles come from the queries' inputs, in cross-attention too; one bias serves all heads' outputs.
+    Roles are computed from the queries' inputs, also in cross-attention; the output map has one bias for all
+    heads.
     """
 
     binds_roles: ClassVar[bool] = True
@@ -283,11 +287,11 @@ def _uniform(limit: float) -> Initializer:
 def _check_cells(name: str, x: Array) -> None:
     if x.ndim < 2 or not jnp.issubdtype(x.dtype, jnp.floating):
         raise ValueError(
-            f"{name} has shape {x.shape} and type {x.dtype}, expected floating point numbers [..., T, I]"
+            f"{name}: got shape {x.shape} and dtype {x.dtype}, expected floating-point [..., T, I]"
         )
 
 
 def _check_context(name: str, x: Array, leading: tuple[int, ...]) -> None:
     _check_cells(name, x)
     if x.shape[: len(leading)] != leading or x.ndim not in (len(leading) + 1, len(leading) + 2):
-        raise ValueError(f"{name} has shape {x.shape}, expected {leading} before its last axes")
+        raise ValueError(f"{name}: got shape {x.shape}, expected leading axes {leading} and one or two more")

@@ -1,9 +1,9 @@
-"""The authors' checkpoints to our parameters, and back: a table of names.
+"""Conversion of the authors' checkpoints to this package's parameters and back, as a table of names.
 
     model, params = convert.from_torch(state, num_heads=8, pad=1)
 
-The state dict is a mapping of NumPy arrays. `experiments.runtime.torch_files` reads and writes the files,
-without PyTorch and without executing what is in them.
+A state dict is a mapping of names to NumPy arrays. `experiments.runtime.torch_files` reads and writes the
+files without PyTorch and without executing their contents.
 """
 
 import re
@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
+from jaxtyping import Shaped
 
 from tp_transformer.layers import sinusoids
 from tp_transformer.model import EncoderDecoder, TPTransformer, Transformer
 
-POSITIONS = "embedding.pe"  # a table in their state dict, a formula here
-MAX_POSITIONS = 200  # of their table
-DATA_PARALLEL = "module."  # before every name, where PyTorch's DataParallel was used
+POSITIONS = "embedding.pe"  # stored as a table in the authors' state dict, computed by a formula here
+MAX_POSITIONS = 200  # rows of the authors' table
+DATA_PARALLEL = "module."  # prefix of every name saved from PyTorch's DataParallel
 
 TP_ATTENTION = {"query": "W_q", "key": "W_k", "value": "W_v", "role": "W_r", "output": "W_o"}
 ATTENTION = {"query": "w_q", "key": "w_k", "value": "w_v", "output": "linear"}
@@ -44,17 +45,18 @@ DECODER = {
 
 
 def from_torch(
-    state_dict: Mapping[str, np.ndarray], num_heads: int, *, pad: int = 0
+    state_dict: Mapping[str, Shaped[np.ndarray, "..."]], num_heads: int, *, pad: int = 0
 ) -> tuple[EncoderDecoder, dict[str, Any]]:
-    """The model that a state dict is of, and its parameters in float32.
+    """Returns the model described by a state dict, and its parameters in float32.
 
     Args:
-      state_dict: arrays by the authors' names, of either architecture, with or without "module." before each.
-      num_heads: H, which no array's shape tells.
-      pad: the number of the padding symbol, likewise.
+      state_dict: arrays under the authors' names, of either architecture, with or without the prefix
+        "module.".
+      num_heads: H, which cannot be inferred from shapes.
+      pad: id of the padding symbol, which cannot be inferred either.
 
     Raises:
-      ValueError: names that lack or do not belong, shapes that do not fit.
+      ValueError: names are missing or unexpected, or an array has the wrong shape.
     """
     state = {name.removeprefix(DATA_PARALLEL): np.asarray(array) for name, array in state_dict.items()}
     model = _model(state, num_heads, pad)
@@ -64,25 +66,28 @@ def from_torch(
     names = _names(model)
     missing, extra = sorted({*names} - {*state}), sorted({*state} - {*names, POSITIONS})
     if missing or extra:
-        raise ValueError(f"state_dict lacks {missing or 'nothing'} and has {extra or 'nothing'} besides")
+        problems = {"lacks keys": missing, "has unexpected keys": extra}
+        raise ValueError(
+            "state_dict: " + ", ".join(f"{what} {keys}" for what, keys in problems.items() if keys)
+        )
     params: dict[tuple[str, ...], jax.Array] = {}
     for name, (path, transposed) in names.items():
         array, want = state[name], shapes[path].shape
         if transposed and array.ndim == 2:
             array = array.T
         if array.shape != want:
-            given = want[::-1] if transposed else want
-            raise ValueError(f"state_dict[{name!r}] has shape {state[name].shape}, expected {given}")
+            expected = want[::-1] if transposed else want
+            raise ValueError(f"state_dict[{name!r}]: got shape {state[name].shape}, expected {expected}")
         params[path] = jnp.asarray(array, jnp.float32)
     return model, traverse_util.unflatten_dict(params)
 
 
 def to_torch(
     model: EncoderDecoder, params: Mapping[str, Any], *, max_positions: int = MAX_POSITIONS
-) -> dict[str, np.ndarray]:
-    """The inverse of `from_torch`: arrays by the authors' names, for their `load_state_dict`.
+) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """Inverts `from_torch`: returns arrays under the authors' names, for their `load_state_dict`.
 
-    `max_positions` are the rows of the table of positions, of which the authors' model has a fixed number.
+    `max_positions` is the number of rows of the table of positions, which is fixed in the authors' model.
     """
     state = {POSITIONS: np.asarray(sinusoids(max_positions, model.features))[None]}
     arrays = traverse_util.flatten_dict(params)
@@ -93,22 +98,22 @@ def to_torch(
 
 
 def _model(state: Mapping[str, np.ndarray], num_heads: int, pad: int) -> EncoderDecoder:
-    """The architecture and sizes that names and shapes tell."""
+    """Infers architecture and sizes from names and shapes."""
     try:
         vocab_size, features = state["embedding.tok_embedding.weight"].shape
         filter_features = state["encoder.layers.0.densefilter.linear1.weight"].shape[0]
     except (KeyError, ValueError, IndexError):
         raise ValueError(
-            "state_dict is neither a TP-Transformer's nor a Transformer's: it lacks a matrix "
-            "'embedding.tok_embedding.weight' or 'encoder.layers.0.densefilter.linear1.weight'"
+            "state_dict: got no matrix 'embedding.tok_embedding.weight' or "
+            "'encoder.layers.0.densefilter.linear1.weight', expected those of a TP-Transformer or Transformer"
         ) from None
     layers = {int(found[1]) for name in state if (found := re.match(r"encoder\.layers\.(\d+)\.", name))}
     positions = state.get(POSITIONS)
     if positions is not None:
         want = sinusoids(positions.shape[-2] if positions.ndim > 1 else 0, features)
-        # Theirs is computed in float32, angles of up to 200; and it may have been rounded to bfloat16.
+        # The authors compute angles of up to 200 in float32, and the table may have been rounded to bfloat16.
         if positions.shape != (1, *want.shape) or np.max(np.abs(positions[0].astype(float) - want)) > 1e-2:
-            raise ValueError(f"state_dict[{POSITIONS!r}] is not the sinusoids of equation (2)")
+            raise ValueError(f"state_dict[{POSITIONS!r}]: got another table, expected the sinusoids of (2)")
     return (TPTransformer if "embedding.linear.weight" in state else Transformer)(
         vocab_size=vocab_size,
         features=features,
@@ -120,7 +125,7 @@ def _model(state: Mapping[str, np.ndarray], num_heads: int, pad: int) -> Encoder
 
 
 def _names(model: EncoderDecoder) -> dict[str, tuple[tuple[str, ...], bool]]:
-    """The authors' name of each parameter -> our path to it, and whether the array is to be transposed."""
+    """Maps the authors' names to paths of our parameters and whether the array must be transposed."""
     attention = TP_ATTENTION if model.binds_roles else ATTENTION
     names: dict[str, tuple[tuple[str, ...], bool]] = {
         "embedding.tok_embedding.weight": (("embedding", "tokens"), False)

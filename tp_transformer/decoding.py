@@ -1,11 +1,11 @@
-"""Answers, symbol by symbol: greedily or by beam search, with what attention has seen kept in a cache.
+"""Greedy decoding and beam search, symbol by symbol, with a cache of keys and values.
 
-A search is a plain function of `step`, which gives logits after the last symbol of each hypothesis; it knows
-no model. Either is one compiled loop that stops when all rows have ended. A row ends with its end symbol, or
-with a padding symbol: of what follows one, nothing would be distinguishable from padding.
+The search loops are plain functions of `step`, which returns logits after the last symbol of each hypothesis;
+they know no model. Each is one compiled loop that stops when all rows have ended. A row ends with its end
+symbol or with a padding symbol, after which the answer could not be distinguished from padding.
 
-Axis letters: B batch, S source positions, K hypotheses about one source, V vocabulary, M the most symbols of
-an answer.
+Axis letters: B batch, S source positions, K hypotheses per source, V vocabulary, M maximum number of symbols
+of an answer, A = 1 + M with the start symbol.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from tp_transformer.model import EncoderDecoder
 
 State = TypeVar("State")
 Step = Callable[[Int[Array, "B K"], State, Int[Array, ""]], tuple[Float[Array, "B K V"], State]]
-"""step(last symbols, state, position) -> (logits after them, state); leaves of state start with [B, K]."""
+"""step(last symbols, state, position) -> (logits after them, state); leaves of state are [B, K, ...]."""
 
 
 @functools.partial(jax.jit, static_argnames=("model", "max_length", "start", "end", "cache"))
@@ -35,24 +35,24 @@ def greedy_decode(
     start: int,
     end: int,
     cache: bool = True,
-) -> Int[Array, "B M+1"]:
-    """The most probable symbol, again and again.
+) -> Int[Array, "B A"]:
+    """Decodes greedily: appends the most probable symbol until the end symbol.
 
     Args:
       model: either architecture.
-      params: its parameters.
+      params: parameters of the model.
       source: questions, padded with `model.pad`.
       max_length: M.
-      start: the symbol that answers start with.
-      end: the symbol that ends them.
-      cache: whether keys and values are kept from symbol to symbol, or computed anew. The symbols are the
-        same.
+      start: id of the start symbol.
+      end: id of the end symbol.
+      cache: whether to keep keys and values from symbol to symbol instead of computing them again. The result
+        is the same.
 
     Returns:
-      Answers of the source's type: the start symbol first, padding after the end.
+      Answers in the source's dtype: the start symbol first, padding after the end.
 
     Raises:
-      ValueError: a source or a number that does not fit, by name.
+      ValueError: `source` has the wrong shape or dtype, or a number is out of range.
     """
     _check(model, source, max_length, start, end)
     batch = source.shape[0]
@@ -63,8 +63,8 @@ def greedy_decode(
 
 def greedy_search(
     step: Step, state: Any, batch: int, *, max_length: int, start: int, end: int, pad: int
-) -> Int[Array, "B M+1"]:
-    """The loop of `greedy_decode` for any `step` with K = 1, from a first state, of B rows."""
+) -> Int[Array, "B A"]:
+    """Runs the loop of `greedy_decode` for any `step` with K = 1, from a state of B = `batch` rows."""
     tokens = jnp.full((batch, max_length + 1), pad, jnp.int32).at[:, 0].set(start)
 
     def body(carry):
@@ -80,7 +80,7 @@ def greedy_search(
 
 
 def _unfinished(max_length: int) -> Callable[[tuple[Any, ...]], Bool[Array, ""]]:
-    """Of what a loop carries (position, ended, ...): whether there is room, and a row that has not ended."""
+    """Returns a loop condition on (position, ended, ...): there is room and some row has not ended."""
     return lambda carry: (carry[0] < max_length) & ~jnp.all(carry[1])
 
 
@@ -89,7 +89,7 @@ def _ends(chosen: Int[Array, "..."], end: int, pad: int) -> Bool[Array, "..."]:
 
 
 def _cached_step(model, params, source, hypotheses, max_length, start):
-    """A step that computes one position, and the room for the others."""
+    """Returns a step that computes a single position, and its initial state, an empty cache."""
     memory = model.apply({"params": params}, source, method="remember")
 
     def step(last, past, position):
@@ -99,7 +99,7 @@ def _cached_step(model, params, source, hypotheses, max_length, start):
 
 
 def _uncached_step(model, params, source, hypotheses, max_length, start):
-    """A step that computes all positions again; its state is the symbols so far."""
+    """Returns a step that computes all positions again, and its initial state, the symbols so far."""
     variables = {"params": params}
     encoded = jnp.repeat(model.apply(variables, source, method="encode"), hypotheses, axis=0)
     mask = jnp.repeat(source != model.pad, hypotheses, axis=0)
@@ -116,25 +116,28 @@ def _uncached_step(model, params, source, hypotheses, max_length, start):
 
 def _check(model, source, max_length, start, end):
     if source.ndim != 2 or not jnp.issubdtype(source.dtype, jnp.integer):
-        raise ValueError(f"source has shape {source.shape} and type {source.dtype}, expected integers [B, S]")
+        raise ValueError(
+            f"source: got shape {source.shape} and dtype {source.dtype}, expected integers [B, S]"
+        )
     if max_length < 1:
-        raise ValueError(f"max_length is {max_length}, expected at least 1")
+        raise ValueError(f"max_length: got {max_length}, expected at least 1")
     for name, symbol in (("start", start), ("end", end)):
         if not 0 <= symbol < model.vocab_size:
-            raise ValueError(f"{name} is {symbol}, expected one of {model.vocab_size} symbols")
+            raise ValueError(f"{name}: got {symbol}, expected 0 to {model.vocab_size - 1}")
 
 
 @struct.dataclass
 class Beams:
-    """Answers found, the best first.
+    """Answers found by beam search, best first.
 
     Attributes:
-      tokens: as `greedy_decode` gives them.
-      log_probabilities: of the answer with its end, natural logarithm; -inf where there is no further answer.
-      scores: what they are ranked by: log-probability over the penalty of the length.
+      tokens: answers in the form of `greedy_decode`.
+      log_probabilities: natural logarithm of the probability of the answer with its end; -inf where fewer
+        than K answers exist.
+      scores: ranking scores: log-probability divided by the length penalty.
     """
 
-    tokens: Int[Array, "B K M+1"]
+    tokens: Int[Array, "B K A"]
     log_probabilities: Float[Array, "B K"]
     scores: Float[Array, "B K"]
 
@@ -154,16 +157,17 @@ def beam_search(
     length_exponent: float = 0.0,
     cache: bool = True,
 ) -> Beams:
-    """Several answers to each question, of high probability as a whole; with one beam, the greedy one.
+    """Finds K = `beams` answers of high total probability to each question; one beam is greedy decoding.
 
-    Other arguments and errors are those of `greedy_decode`. `beams` is K, the hypotheses kept at a time;
-    `length_exponent` is a of `length_penalty`: more favours longer answers.
+    `beams` is the number of hypotheses kept at a time. `length_exponent` is the exponent a of
+    `length_penalty`; larger values favour longer answers. Other arguments and errors are those of
+    `greedy_decode`.
     """
     _check(model, source, max_length, start, end)
     if beams < 1:
-        raise ValueError(f"beams is {beams}, expected at least 1")
+        raise ValueError(f"beams: got {beams}, expected at least 1")
     if length_exponent < 0:
-        raise ValueError(f"length_exponent is {length_exponent}, expected 0 or more")
+        raise ValueError(f"length_exponent: got {length_exponent}, expected at least 0")
     batch = source.shape[0]
     step, state = (_cached_step if cache else _uncached_step)(model, params, source, beams, max_length, start)
     found = search_beams(
@@ -181,7 +185,7 @@ def beam_search(
 
 
 def length_penalty(length: Int[Array, "*B"], exponent: float) -> Float[Array, "*B"]:
-    """((5 + length) / 6)^a of Wu et al. (2016), their equation (14); 1 for a = 0."""
+    """Computes ((5 + length) / 6)^a of Wu et al. (2016), equation (14); 1 for a = 0."""
     return ((5.0 + length) / 6.0) ** exponent
 
 
@@ -197,13 +201,14 @@ def search_beams(
     pad: int,
     length_exponent: float = 0.0,
 ) -> Beams:
-    """The loop of `beam_search` for any `step`, from a first state whose leaves follow their hypotheses.
+    """Runs the loop of `beam_search` for any `step`; leaves of the state are reordered with their hypotheses.
 
-    A hypothesis that has ended stays in the beam with the score that it has, for as long as K others do not
-    beat it. The loop stops when all have ended.
+    A finished hypothesis stays in the beam with its score until K others beat it. The loop stops when all
+    hypotheses have ended.
     """
     tokens = jnp.full((batch, beams, max_length + 1), pad, jnp.int32).at[..., 0].set(start)
-    # All hypotheses are the same at first; but for one they have no probability, or all would stay the same.
+    # All hypotheses are equal at first. All but one get probability 0, because otherwise they would stay
+    # equal.
     total = jnp.broadcast_to(jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf)[None], (batch, beams))
     follow = jax.vmap(lambda x, parents: x[parents])
 

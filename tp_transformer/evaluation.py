@@ -1,11 +1,14 @@
-"""Exact match on the Mathematics Dataset: per module, averaged, and counted above 95 % (table 1).
+"""Exact match on the Mathematics Dataset: per module, averaged, and the number of modules above 95 % (table
+1).
 
-An answer is right if all of it is, its end included. Two ways to find out give the same result:
+An answer counts as correct if all of it is correct, including its end. Two methods give the same result:
 
-- decode greedily and compare (`exact_match`);
-- give the decoder the answer itself and look whether each next symbol is the likeliest (`forced_match`).
-  Greedy decoding goes wrong at the first symbol where this does, and nowhere else. One pass instead of one
-  a symbol.
+- `exact_match` compares greedily decoded answers with the targets.
+- `forced_match` feeds the target to the decoder and checks that each next symbol is the most probable one.
+  Greedy decoding makes its first mistake at the first symbol where this check fails. This takes one pass
+  instead of one per symbol.
+
+Axis letters: B batch, P symbols of a prediction, A = T + 1 symbols of a target, V vocabulary.
 """
 
 import collections
@@ -23,27 +26,27 @@ from tp_transformer.mathematics.vocabulary import END, PAD
 Arrays = Array | np.ndarray
 
 THRESHOLD = 0.95
-"""Accuracy above which table 1 counts a module."""
+"""Accuracy above which a module is counted in table 1."""
 
 
 def exact_match(
-    predicted: Int[Arrays, "B P"], target: Int[Arrays, "B T"], *, end: int = END, pad: int = PAD
+    predicted: Int[Arrays, "B P"], target: Int[Arrays, "B A"], *, end: int = END, pad: int = PAD
 ) -> Bool[Array, "B"]:
-    """Whether decoded answers are right, with their ends; False where the target has no end.
+    """Returns whether decoded answers are correct, including their ends; False for targets without an end.
 
     Args:
-        predicted: start, then what was decoded; only what comes up to the target's end counts. The longest
-            answers of the data set need 31 decoded symbols, 30 and the end.
+        predicted: start symbol and decoded symbols; symbols after the target's end are ignored. The longest
+            answers of the dataset take 31 decoded symbols, 30 and the end.
         target: start, answer, end, padding.
-        end: id of the end.
-        pad: id of padding.
+        end: id of the end symbol.
+        pad: id of the padding symbol.
 
     Raises:
-        ValueError: the shapes do not belong together.
+        ValueError: the arguments are not two batches of the same size.
     """
     if predicted.ndim != 2 or target.ndim != 2 or predicted.shape[0] != target.shape[0]:
         raise ValueError(
-            f"predicted and target must be [B, P] and [B, T], got {predicted.shape} and {target.shape}"
+            f"predicted, target: got shapes {predicted.shape} and {target.shape}, expected [B, P] and [B, A]"
         )
     predicted, target = jnp.asarray(predicted)[:, 1:], jnp.asarray(target)[:, 1:]
     if (short := target.shape[1] - predicted.shape[1]) > 0:
@@ -53,68 +56,68 @@ def exact_match(
 
 
 def forced_match(
-    logits: Float[Arrays, "B T-1 V"], target: Int[Arrays, "B T"], *, end: int = END
+    logits: Float[Arrays, "B T V"], target: Int[Arrays, "B A"], *, end: int = END
 ) -> Bool[Array, "B"]:
-    """Whether greedy decoding would give the right answers: whether each next symbol is the likeliest.
+    """Returns whether greedy decoding would be correct, from logits computed with the target as input.
 
     Args:
-        logits: of a decoder that was given `target[:, :-1]`.
-        target: start, answer, end, padding; the result is False where there is no end.
-        end: id of the end.
+        logits: output of a decoder whose input was `target[:, :-1]`.
+        target: start, answer, end, padding; the result is False without an end.
+        end: id of the end symbol.
 
     Raises:
-        ValueError: the shapes do not belong together.
+        ValueError: the shapes do not match.
     """
     if logits.ndim != 3 or target.ndim != 2 or logits.shape[:2] != (target.shape[0], target.shape[1] - 1):
         raise ValueError(
-            f"logits must be [B, T - 1, V] for target [B, T], got {logits.shape} and {target.shape}"
+            f"logits: got shape {logits.shape}, expected [B, T, V] for target [B, T + 1] = {target.shape}"
         )
     following = jnp.asarray(target)[:, 1:]
     return _all_agree(jnp.argmax(logits, axis=-1) == following, following, end)
 
 
 def _all_agree(agree: Bool[Array, "B T"], target: Int[Array, "B T"], end: int) -> Bool[Array, "B"]:
-    """Whether all symbols up to and with the target's first end agree."""
+    """Returns whether all symbols up to and including the target's first end agree."""
     is_end = target == end
     before_or_at = jnp.cumsum(is_end, axis=1) - is_end == 0
     return jnp.all(agree | ~before_or_at, axis=1) & jnp.any(is_end, axis=1)
 
 
 class Share(NamedTuple):
-    """Right answers among questions."""
+    """Number of correct answers out of a number of questions."""
 
     right: int
     total: int
 
     @property
     def accuracy(self) -> float:
-        """Their share, 0 to 1; not a number if there were no questions."""
+        """Fraction of correct answers, 0 to 1; NaN if there were no questions."""
         return self.right / self.total if self.total else float("nan")
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """The result on one split: a number of right answers for each module."""
+    """Result on one split: the number of correct answers for each module."""
 
     split: str
     modules: Mapping[str, Share]
 
     @property
     def accuracies(self) -> dict[str, float]:
-        """Exact match of each module, 0 to 1, in the modules' order: the bars of figure 3."""
+        """Exact match of each module, 0 to 1, in the order of `modules`: the bars of figure 3."""
         return {module: share.accuracy for module, share in self.modules.items()}
 
     @property
     def average(self) -> float:
-        """Exact match averaged over modules, each counting alike, as in table 1."""
+        """Exact match averaged over modules with equal weights, as in table 1."""
         return float(np.mean(list(self.accuracies.values())))
 
     def above(self, threshold: float = THRESHOLD) -> int:
-        """How many modules are above a threshold (table 1: 95 %)."""
+        """Returns the number of modules whose accuracy exceeds a threshold (95 % in table 1)."""
         return sum(accuracy > threshold for accuracy in self.accuracies.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers, for a record."""
+        """Returns a record of plain numbers and strings."""
         return {
             "split": self.split,
             "average": self.average,
@@ -124,14 +127,14 @@ class Scores:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Scores":
-        """What `to_json` wrote."""
+        """Reads a record written by `to_json`."""
         modules = {name: Share(entry["right"], entry["total"]) for name, entry in record["modules"].items()}
         return cls(record["split"], modules)
 
     def __add__(self, other: "Scores") -> "Scores":
-        """The results of two halves of a split, or of two hosts, as one."""
+        """Combines the results of two parts of a split. Raises ValueError if the splits differ."""
         if self.split != other.split:
-            raise ValueError(f"scores must be of one split, got {self.split} and {other.split}")
+            raise ValueError(f"scores: got splits {self.split} and {other.split}, expected one split")
         modules = dict(self.modules)
         for name, share in other.modules.items():
             mine = modules.get(name, Share(0, 0))
@@ -142,24 +145,26 @@ class Scores:
 def score(
     right: Callable[[Batch], Any], batches: Iterable[Batch], modules: Sequence[str], *, split: str
 ) -> Scores:
-    """Counts right answers by module; modules without a question are left out.
+    """Counts correct answers per module; modules without questions are left out.
 
     Args:
-        right: from a batch to whether each answer is right [B]; made of `exact_match` or `forced_match`. It
-            may return device arrays: the results of a batch are only waited for when the next is under way.
-        batches: of the split, each question once.
-        modules: names by `Batch.module`.
+        right: maps a batch to whether each answer is correct, [B], using `exact_match` or `forced_match`. It
+            may return device arrays: the result of a batch is fetched only after the next batch was started.
+        batches: batches of the split, each question once.
+        modules: names of the modules by `Batch.module`.
         split: name of the split.
 
     Raises:
-        ValueError: `right` returned another shape.
+        ValueError: `right` returned an array of the wrong shape.
     """
     totals = np.zeros((len(modules), 2), np.int64)
 
     def count(batch: Batch, result: Any) -> None:
         result = np.asarray(result)
         if result.shape != batch.index.shape:
-            raise ValueError(f"right must return one value a row {batch.index.shape}, got {result.shape}")
+            raise ValueError(
+                f"right: got shape {result.shape}, expected {batch.index.shape}, one value per row"
+            )
         valid = batch.valid
         np.add.at(totals, batch.module[valid], np.stack([result[valid], np.ones(valid.sum())], 1).astype(int))
 
@@ -175,9 +180,9 @@ def score(
 
 
 def most_frequent_answers(batches: Any) -> dict[str, str]:
-    """The most frequent answer of each module in the `Batches` of a training split.
+    """Returns the most frequent answer of each module in the `Batches` of a training split.
 
-    A model must beat it to have learned anything. Of equally frequent answers it is the first as a string.
+    A model has learned something only if it beats this baseline. Ties are broken by string order.
     """
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for batch in batches:

@@ -1,16 +1,15 @@
-"""What a TP-Transformer is made of, besides attention: embedding, feed-forward, encoder and decoder layers.
+"""Components of a TP-Transformer other than attention: embedding, feed-forward, encoder and decoder layers.
 
-All of it is the plain Transformer's as well, with `binds_roles` off. Layers follow the released code:
-LayerNorm before every sublayer, its result added to what came in, and one more LayerNorm of the sum at each
-layer's end.
+The plain Transformer uses the same components with `binds_roles` off. Layers follow the released code:
+LayerNorm before every sublayer, a residual sum after it, and one more LayerNorm of the sum at the end of each
+layer.
 
-Axis letters: B batch, T positions (of the target, in a decoder), S source positions, L positions a cache has
-room for, K hypotheses side by side, I features, V vocabulary, H heads, D features of a head.
+Axis letters: B batch, T positions (of the target, in a decoder), S source positions, L capacity of a cache, K
+parallel hypotheses, I features, V vocabulary, H heads, D features of a head.
 """
 
 import functools
 import math
-from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -30,17 +29,17 @@ from tp_transformer.attention import (
 )
 
 
-def sinusoids(length: int, features: int) -> np.ndarray | jax.Array:
-    """Positional representations p_t of equation (2), float32 [length, features].
+def sinusoids(length: int, features: int) -> Float[np.ndarray | Array, "length features"]:
+    """Returns the positional representations p_t of equation (2), in float32.
 
-    sin and cos alternate, at wavelengths from 2 pi to 20000 pi: those of Vaswani et al. (2017). Where the
-    length is a symbol, under `jax.export`, they are computed in float32 when it is known.
+    sin and cos alternate, with wavelengths from 2 pi to 20000 pi, as in Vaswani et al. (2017). If the length
+    is symbolic, under `jax.export`, they are computed in float32 when the exported function runs.
 
     Raises:
-      ValueError: an odd number of features, which pairs of sin and cos cannot fill.
+      ValueError: `features` is odd and cannot be filled by pairs of sin and cos.
     """
     if features % 2:
-        raise ValueError(f"features is {features}, expected an even number: half are sines, half cosines")
+        raise ValueError(f"features: got {features}, expected an even number, half sines and half cosines")
     numpy = np if isinstance(length, int) else jnp
     angles = numpy.arange(length)[:, None] * 1e4 ** (-np.arange(0, features, 2) / features)[None]
     waves = numpy.stack([numpy.sin(angles), numpy.cos(angles)], axis=-1)
@@ -48,18 +47,18 @@ def sinusoids(length: int, features: int) -> np.ndarray | jax.Array:
 
 
 class Embedding(nn.Module):
-    """Symbols to cells, equation (2), and cells to logits, equation (8): one matrix for both.
+    """Maps symbols to cells, equation (2), and cells to logits, equation (8), with one shared matrix.
 
-    A symbol's row is looked up by a product with one-hot rows, whose gradient is a product as well: it needs
-    no scattered sums, which are slow and, on GPUs, of another order every time. The vocabulary is small.
+    Rows are looked up by a product with one-hot vectors, whose gradient is a product as well. This avoids
+    scattered sums, which are slow and, on GPUs, nondeterministic in order. The vocabulary is small.
 
     Attributes:
       vocab_size: V.
       features: I.
-      binds_roles: z = e * r, or z = e.
-      dropout_rate: how much of z is dropped.
-      dtype: type of products and of z; None is `param_dtype`.
-      param_dtype: type of the parameters.
+      binds_roles: z = e * r if True, z = e otherwise.
+      dropout_rate: dropout rate of z.
+      dtype: dtype of products and of z; None means `param_dtype`.
+      param_dtype: dtype of the parameters.
     """
 
     vocab_size: int
@@ -70,20 +69,24 @@ class Embedding(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     def setup(self):
-        """E and, where there are roles, W_p and b_p."""
-        # The paper draws E from N(0, 1) and multiplies by sqrt(d) all the same; what ran is N(0, 1/d).
+        """Creates E and, with roles, W_p and b_p."""
+        # The paper draws E from N(0, 1) and also multiplies by sqrt(d); the released code uses N(0, 1/d).
         init = normal(self.features**-0.5)
         self.tokens = self.param("tokens", init, (self.vocab_size, self.features), self.param_dtype)
         if self.binds_roles:
-            # The paper's N(1, 1) is, as it ran, N(0, 1/d) with a 1 added to the role.
+            # In place of the paper's N(1, 1), the released code uses N(0, 1/d) and adds 1 to the role.
             self.role = Affine(init, dtype=self.dtype, param_dtype=self.param_dtype)
         self.dropout = nn.Dropout(self.dropout_rate)
 
     def __call__(
-        self, tokens: Int[Array, "B T"], positions: Float[Array, "#T I"], *, deterministic: bool = True
+        self,
+        tokens: Int[Array, "B T"],
+        positions: Float[Array | np.ndarray, "#T I"],
+        *,
+        deterministic: bool = True,
     ) -> Float[Array, "B T I"]:
-        """z_t,0 of symbols at positions whose sinusoids are given."""
-        # In the parameters' own precision: a TPU or GPU would round a table in float32 to fewer bits.
+        """Computes z_t,0 of symbols at positions whose sinusoids are given."""
+        # Full precision: by default a TPU or GPU would round a float32 table to fewer bits.
         one_hot = jax.nn.one_hot(tokens.reshape(-1), self.vocab_size, dtype=self.tokens.dtype)
         rows = jnp.matmul(one_hot, self.tokens, precision=jax.lax.Precision.HIGHEST)
         e = rows.reshape(*tokens.shape, self.features) * math.sqrt(self.features)
@@ -92,7 +95,7 @@ class Embedding(nn.Module):
         return self.dropout(z, deterministic=deterministic)
 
     def logits(self, cells: Float[Array, "B T I"]) -> Float[Array, "B T V"]:
-        """E^T z without a bias, summed in float32 at least."""
+        """Computes E^T z without a bias, accumulated in float32 or wider."""
         cells, table = nn.dtypes.promote_dtype(cells, self.tokens, dtype=self.dtype)
         flat = jnp.matmul(
             cells.reshape(-1, self.features),
@@ -107,9 +110,9 @@ class FeedForward(nn.Module):
 
     Attributes:
       hidden: d_f.
-      dropout_rate: how much of the hidden layer is dropped.
-      dtype: type of the products; None is the widest of inputs and parameters.
-      param_dtype: type of the parameters.
+      dropout_rate: dropout rate of the hidden layer.
+      dtype: dtype of the products; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters.
     """
 
     hidden: int
@@ -119,7 +122,7 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "B T I"], deterministic: bool = True) -> Float[Array, "B T I"]:
-        """Each cell by itself."""
+        """Applies both maps to each cell separately."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         hidden = nn.relu(Affine(glorot_uniform(), name="hidden", **types)(inputs, self.hidden))
         hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
@@ -127,7 +130,7 @@ class FeedForward(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Attributes of both kinds of layers; those of `MultiHeadAttention`, `FeedForward` and `Embedding`."""
+    """Common base of the layers; attributes as in `MultiHeadAttention`, `FeedForward` and `Embedding`."""
 
     num_heads: int
     hidden: int
@@ -139,7 +142,7 @@ class _Layer(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     def setup(self):
-        """What comes after attention."""
+        """Creates the sublayers that follow attention."""
         self.feed_forward = FeedForward(self.hidden, self.dropout_rate, self.dtype, self.param_dtype)
         self.feed_forward_norm, self.output_norm = self._norm(), self._norm()
         self.dropout = nn.Dropout(self.dropout_rate)
@@ -157,11 +160,11 @@ class _Layer(nn.Module):
 
     @nn.nowrap
     def _norm(self) -> nn.LayerNorm:
-        # Not E[x^2] - E[x]^2: a TP-embedding's cells are in the hundreds and would lose half their digits.
+        # E[x^2] - E[x]^2 would lose half of the digits, because a TP-embedding's cells are in the hundreds.
         return nn.LayerNorm(1e-5, self.dtype, self.param_dtype, use_fast_variance=False)
 
     def _passed(self, cells, deterministic):
-        """LN(h + FF(LN h)): the end of equation (1)."""
+        """Computes LN(h + FF(LN h)), the end of equation (1)."""
         passed = self.feed_forward(self.feed_forward_norm(cells), deterministic)
         return self.output_norm(cells + self.dropout(passed, deterministic=deterministic))
 
@@ -170,14 +173,14 @@ class EncoderLayer(_Layer):
     """h = z + TPMHA(LN z), z' = LN(h + FF(LN h)): equation (1). Attributes are those of all layers."""
 
     def setup(self):
-        """Two sublayers and three LayerNorms."""
+        """Creates two sublayers and three LayerNorms."""
         super().setup()
         self.attention, self.attention_norm = self._attention(), self._norm()
 
     def __call__(
         self, cells: Float[Array, "B S I"], mask: Bool[Array, "B S"], deterministic: bool = True
     ) -> Float[Array, "B S I"]:
-        """The next layer's cells; none attends to those that the mask leaves out."""
+        """Returns the next layer's cells; none attends to cells where the mask is False."""
         attended = self.attention(
             self.attention_norm(cells), mask=mask[:, None, None, :], deterministic=deterministic
         )
@@ -186,38 +189,38 @@ class EncoderLayer(_Layer):
 
 @struct.dataclass
 class KeysAndValues:
-    """Keys and values of equation (3), of cells that attention will be asked about again.
+    """Cached keys and values of equation (3).
 
-    Heads come before positions, as in the products of attention: kept like this, nothing has to be turned
-    around at every step, which would take longer than the products.
+    Heads come before positions, the layout of the products in attention. Transposing at every step instead
+    would take longer than the products.
     """
 
     keys: Float[Array, "*B H S D"]
     values: Float[Array, "*B H S D"]
 
     @classmethod
-    def keep(cls, keys: Float[Array, "*B S H D"], values: Float[Array, "*B S H D"]) -> Self:
-        """Keys and values of attention."""
+    def keep(cls, keys: Float[Array, "*B S H D"], values: Float[Array, "*B S H D"]) -> "KeysAndValues":
+        """Converts keys and values from attention's layout."""
         return cls(jnp.swapaxes(keys, -3, -2), jnp.swapaxes(values, -3, -2))
 
     def give(self) -> tuple[Float[Array, "*B S H D"], Float[Array, "*B S H D"]]:
-        """Keys and values as attention takes them."""
+        """Returns keys and values in attention's layout."""
         return jnp.swapaxes(self.keys, -3, -2), jnp.swapaxes(self.values, -3, -2)
 
     def put(self, new: "KeysAndValues", position: Int[Array, ""]) -> "KeysAndValues":
-        """With those of one more position in their place."""
+        """Returns a copy with the keys and values of one more position inserted at `position`."""
         update = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=position, axis=-2)
         return KeysAndValues(update(self.keys, new.keys), update(self.values, new.values))
 
 
 class DecoderLayer(_Layer):
-    """As the encoder's, with attention to the encoder's cells in between (Appendix D).
+    """The encoder's layer with attention to the encoder's cells in between (Appendix D).
 
-    That attention has a LayerNorm on its queries and roles only.
+    In cross-attention, only the inputs of queries and roles pass through a LayerNorm.
     """
 
     def setup(self):
-        """Three sublayers and four LayerNorms."""
+        """Creates three sublayers and four LayerNorms."""
         super().setup()
         self.self_attention, self.cross_attention = self._attention(), self._attention()
         self.self_attention_norm, self.cross_attention_norm = self._norm(), self._norm()
@@ -229,7 +232,7 @@ class DecoderLayer(_Layer):
         mask: Bool[Array, "B S"],
         deterministic: bool = True,
     ) -> Float[Array, "B T I"]:
-        """The next layer's cells: each sees those up to itself, and the encoder's that the mask allows."""
+        """Returns the next layer's cells; each attends to cells up to itself and unmasked encoder cells."""
         attended = self.self_attention(
             self.self_attention_norm(cells), is_causal=True, deterministic=deterministic
         )
@@ -238,7 +241,7 @@ class DecoderLayer(_Layer):
         return self._after_self_attention(cells, context, mask, deterministic)
 
     def remember(self, encoded: Float[Array, "B S I"]) -> KeysAndValues:
-        """What cross-attention needs of the encoder's cells."""
+        """Computes the keys and values of cross-attention from the encoder's cells."""
         return KeysAndValues.keep(*self.cross_attention.keys_and_values(encoded, encoded))
 
     def step(
@@ -249,19 +252,19 @@ class DecoderLayer(_Layer):
         memory: KeysAndValues,
         mask: Bool[Array, "B S"],
     ) -> tuple[Float[Array, "B K I"], KeysAndValues]:
-        """`__call__` of the cells at one position, which are those of K hypotheses about each source.
+        """Computes `__call__` for the cells at one position, of K hypotheses for each source.
 
         Args:
-          cells: at this position.
-          past: [B, K, H, L, D] of each hypothesis; filled before `position`.
-          position: how many positions are filled.
-          memory: of the encoder's cells, which all hypotheses share.
+          cells: cells at this position.
+          past: [B, K, H, L, D], cache of each hypothesis, filled before `position`.
+          position: number of positions filled.
+          memory: keys and values of the encoder's cells, shared by all hypotheses.
           mask: True where the source is not padding.
 
         Returns:
-          The next layer's cells, and the past with this position in it.
+          The next layer's cells, and the cache with this position inserted.
         """
-        normed = self.self_attention_norm(cells)[..., None, :]  # [B, K, 1, I]: a sequence of one, for each
+        normed = self.self_attention_norm(cells)[..., None, :]  # [B, K, 1, I]: sequences of length one
         past = past.put(KeysAndValues.keep(*self.self_attention.keys_and_values(normed, normed)), position)
         filled = jnp.arange(past.keys.shape[-2]) <= position
         attended = self.self_attention.attend(normed, *past.give(), mask=filled[None, None, :])

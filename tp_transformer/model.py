@@ -1,15 +1,14 @@
-"""The TP-Transformer of Schlag et al. (2019) and the Transformer it is compared with, as released.
+"""The TP-Transformer of Schlag et al. (2019) and its baseline, the Transformer, as released.
 
-The released model differs from the paper in its embedding (drawn from N(0, 1/d), roles with a 1
-added) and in how its attention is initialised; this is the model that ran, with the paper's initialisation as
-an option.
+The released model differs from the paper in its embedding (drawn from N(0, 1/d), roles with 1 added) and in
+the initialisation of its attention. This is the released model, with the paper's initialisation as an option.
 
-Axis letters: B batch, S source and T target positions, L positions a cache has room for, K hypotheses side by
-side, I features, V vocabulary, H heads, D features of a head.
+Axis letters: B batch, S source and T target positions, L capacity of a cache, K parallel hypotheses, I
+features, V vocabulary, H heads, D features of a head.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
@@ -27,33 +26,33 @@ Initialization = Literal["released", "xavier", "uniform"]
 
 @struct.dataclass
 class Memory:
-    """What decoding needs of a source: what each cross-attention sees of it, and where it is not padding."""
+    """Encoded source for decoding: keys and values of each cross-attention, and where it is not padding."""
 
     layers: tuple[KeysAndValues, ...]
     mask: Bool[Array, "B S"]
 
 
 class EncoderDecoder(nn.Module):
-    """What both architectures are, but for roles. Not a model by itself: see its two subclasses.
+    """Base class of both architectures; use one of its two subclasses.
 
     Attributes:
-      vocab_size: V, one table for source, target and logits.
+      vocab_size: V; source, target and logits share one table.
       features: d_z.
       filter_features: d_f of the feed-forward layers.
       num_heads: H.
-      num_layers: L of the encoder, and as many of the decoder.
-      dropout_rate: of the embedding, attention weights, hidden cells and what sublayers return; 0 in the
-        paper.
-      initialization: of attention's matrices. "xavier" is what the paper says of all; "uniform", up to
-        1 / sqrt(d_z), is what ran in the TP-Transformer, and "released" what ran in this architecture. All
-        others are as they ran in either.
-      pad: the symbol that fills up shorter rows.
-      attention_implementation: of `jax.nn.dot_product_attention`; None for JAX's choice, "cudnn" for fused
-        attention on NVIDIA GPUs (with `dtype` bfloat16).
-      remat: whether a layer's inner values are computed again for its gradient, to save memory.
-      dtype: type of the products; None is `param_dtype`. Softmax, LayerNorm sums and logits are float32 at
-        least.
-      param_dtype: type of the parameters.
+      num_layers: number of encoder layers, and of decoder layers.
+      dropout_rate: dropout rate of the embedding, attention weights, hidden cells and sublayer outputs; 0 in
+        the paper.
+      initialization: initialisation of attention's matrices. "xavier" is what the paper states; "uniform", up
+        to 1 / sqrt(d_z), is what the authors' TP-Transformer used, and "released" is what the authors' code
+        used for this architecture. All other parameters follow the released code.
+      pad: id of the padding symbol.
+      attention_implementation: `implementation` of `jax.nn.dot_product_attention`; None for JAX's choice,
+        "cudnn" for fused attention on NVIDIA GPUs (with `dtype` bfloat16).
+      remat: whether to recompute a layer's activations for its gradient, to save memory.
+      dtype: dtype of the products; None means `param_dtype`. Softmax, LayerNorm sums and logits use at least
+        float32.
+      param_dtype: dtype of the parameters.
     """
 
     vocab_size: int = 72
@@ -72,7 +71,7 @@ class EncoderDecoder(nn.Module):
     binds_roles: ClassVar[bool] = False
 
     def setup(self):
-        """One embedding and two stacks of layers; ValueError for a field that does not fit."""
+        """Creates one embedding and two stacks of layers. Raises ValueError if a field is out of range."""
         self._check_fields()
         types = {"dtype": self.dtype or self.param_dtype, "param_dtype": self.param_dtype}
         shared = {"binds_roles": self.binds_roles, "dropout_rate": self.dropout_rate, **types}
@@ -92,16 +91,16 @@ class EncoderDecoder(nn.Module):
     def __call__(
         self, source: Int[Array, "B S"], target: Int[Array, "B T"], *, deterministic: bool = True
     ) -> Float[Array, "B T V"]:
-        """Logits of the symbol after each of the target's, float32 at least.
+        """Returns logits of the symbol after each symbol of the target, in float32 or wider.
 
         Args:
-          source: the question.
-          target: the answer from its start symbol on. Its padding needs no mask: it comes last, where nothing
-            else sees it.
-          deterministic: False to drop; needs a key "dropout".
+          source: questions.
+          target: answers from their start symbol on. Padding comes last, where no other position attends to
+            it, and needs no mask.
+          deterministic: False to apply dropout, which needs an RNG named "dropout".
 
         Raises:
-          ValueError: a shape or type that does not fit, by the argument's name.
+          ValueError: an argument has the wrong shape or dtype.
         """
         _check_tokens("source", source)
         _check_tokens("target", target, source.shape[0])
@@ -109,7 +108,7 @@ class EncoderDecoder(nn.Module):
         return self.decode(target, encoded, source != self.pad, deterministic=deterministic)
 
     def encode(self, source: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B S I"]:
-        """The encoder's last cells."""
+        """Returns the cells of the last encoder layer."""
         _check_tokens("source", source)
         cells = self._embed(source, deterministic)
         for layer in self.encoder:
@@ -124,7 +123,7 @@ class EncoderDecoder(nn.Module):
         *,
         deterministic: bool = True,
     ) -> Float[Array, "B T V"]:
-        """Logits after each symbol of the target, given the encoder's cells."""
+        """Returns logits after each symbol of the target, given the encoder's cells."""
         _check_tokens("target", target, encoded.shape[0])
         cells = self._embed(target, deterministic)
         for layer in self.decoder:
@@ -141,7 +140,7 @@ class EncoderDecoder(nn.Module):
         return Memory(tuple(layer.remember(encoded) for layer in self.decoder), source != self.pad)
 
     def empty_past(self, batch: int, hypotheses: int, length: int) -> tuple[KeysAndValues, ...]:
-        """Room for the past of every layer: [batch, hypotheses, H, length, D]."""
+        """Returns an empty cache for every layer, of shape [batch, hypotheses, H, length, D]."""
         shape = (batch, hypotheses, self.num_heads, length, self.features // self.num_heads)
         empty = jnp.zeros(shape, self.dtype or self.param_dtype)
         return (KeysAndValues(empty, empty),) * self.num_layers
@@ -153,13 +152,16 @@ class EncoderDecoder(nn.Module):
         position: Int[Array, ""],
         memory: Memory,
     ) -> tuple[Float[Array, "B K V"], tuple[KeysAndValues, ...]]:
-        """Logits after the symbols at one position, of K hypotheses about each source.
+        """Computes logits after the symbols at one position, for K hypotheses per source.
 
         Args:
-          tokens: the symbol of each hypothesis at this position.
-          past: what was returned for the position before; `empty_past` at first.
-          position: from 0; less than the length of `past`.
-          memory: of the source.
+          tokens: symbol of each hypothesis at this position.
+          past: cache returned for the previous position; `empty_past` at first.
+          position: counted from 0; less than the capacity of `past`.
+          memory: encoded source.
+
+        Returns:
+          Logits, and the cache with this position inserted.
         """
         table = jnp.asarray(sinusoids(past[0].keys.shape[-2], self.features))
         cells = self.embedding(tokens, jax.lax.dynamic_slice_in_dim(table, position, 1))
@@ -179,19 +181,18 @@ class EncoderDecoder(nn.Module):
     def _check_fields(self) -> None:
         for name in ("vocab_size", "features", "filter_features", "num_heads", "num_layers"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+                raise ValueError(f"{name}: got {getattr(self, name)}, expected at least 1")
         if self.features % self.num_heads or self.features % 2:
             raise ValueError(
-                f"features is {self.features}, expected an even multiple of num_heads = {self.num_heads}"
+                f"features: got {self.features}, expected an even multiple of num_heads = {self.num_heads}"
             )
-        if self.initialization not in ("released", "xavier", "uniform"):
-            raise ValueError(
-                f"initialization is {self.initialization!r}, expected 'released', 'xavier' or 'uniform'"
-            )
+        if self.initialization not in get_args(Initialization):
+            known = ", ".join(map(repr, get_args(Initialization)))
+            raise ValueError(f"initialization: got {self.initialization!r}, expected one of {known}")
         if not 0 <= self.dropout_rate < 1:
-            raise ValueError(f"dropout_rate is {self.dropout_rate}, expected one from 0 up to 1")
+            raise ValueError(f"dropout_rate: got {self.dropout_rate}, expected a number in [0, 1)")
         if not 0 <= self.pad < self.vocab_size:
-            raise ValueError(f"pad is {self.pad}, expected one of {self.vocab_size} symbols")
+            raise ValueError(f"pad: got {self.pad}, expected 0 to {self.vocab_size - 1}")
 
 
 class TPTransformer(EncoderDecoder):
@@ -201,16 +202,16 @@ class TPTransformer(EncoderDecoder):
 
 
 class Transformer(EncoderDecoder):
-    """The baseline: the same layers with plain attention, and a plain embedding."""
+    """The baseline: the same layers with plain attention and a plain embedding."""
 
 
 @struct.dataclass
 class Attended:
-    """What one attention did.
+    """Intermediate values of one attention layer.
 
     Attributes:
-      weights: alpha of equation (5): how each query spread its attention over the keys.
-      roles: r of equation (3): the role vector of each query; None in the Transformer.
+      weights: alpha of equation (5), the attention weights of each query over the keys.
+      roles: r of equation (3), the role vector of each query; None in the Transformer.
     """
 
     weights: Float[Array, "B H T S"]
@@ -219,11 +220,11 @@ class Attended:
 
 @struct.dataclass
 class Traced:
-    """A model's output with what its attentions did, layer by layer.
+    """A model's output with the intermediate values of its attention layers.
 
     Attributes:
-      logits: of the next symbol.
-      encoder: self-attention over the source.
+      logits: logits of the next symbol.
+      encoder: self-attention over the source, layer by layer.
       decoder_self: self-attention over the target.
       decoder_cross: attention of the target to the source.
     """
@@ -240,7 +241,7 @@ def apply_traced(
     source: Int[Array, "B S"],
     target: Int[Array, "B T"],
 ) -> Traced:
-    """`model.apply`, with attention maps and role vectors."""
+    """Returns the output of `model.apply` with attention weights and role vectors."""
     logits, state = cast(
         tuple[Array, Mapping[str, Any]],
         model.apply(variables, source, target, mutable=["intermediates"]),
@@ -252,7 +253,7 @@ def apply_traced(
 def encoder_attention(
     model: EncoderDecoder, variables: Mapping[str, Any], source: Int[Array, "B S"]
 ) -> tuple[Attended, ...]:
-    """Self-attention over the source alone, layer by layer."""
+    """Returns self-attention over the source, layer by layer, without running the decoder."""
     _, state = cast(
         tuple[Array, Mapping[str, Any]],
         model.apply(variables, source, method="encode", mutable=["intermediates"]),
@@ -267,6 +268,8 @@ def _attended(state: Mapping[str, Any], num_layers: int, stack: str, attention: 
 
 def _check_tokens(name: str, tokens: Array, batch: int | None = None) -> None:
     if tokens.ndim != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
-        raise ValueError(f"{name} has shape {tokens.shape} and type {tokens.dtype}, expected integers [B, T]")
+        raise ValueError(
+            f"{name}: got shape {tokens.shape} and dtype {tokens.dtype}, expected integers [B, T]"
+        )
     if batch is not None and tokens.shape[0] != batch:
-        raise ValueError(f"{name} has shape {tokens.shape}, expected a batch of {batch} as source has")
+        raise ValueError(f"{name}: got shape {tokens.shape}, expected a batch of {batch}, as in source")

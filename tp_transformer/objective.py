@@ -1,6 +1,6 @@
-"""The objective: cross-entropy of the next symbol, as sums from which the mean over real symbols is formed.
+"""Cross-entropy of the next symbol, as sums from which the mean over symbols other than padding is formed.
 
-Axis letters: B batch, T target positions, V vocabulary.
+Axis letters: B batch, T target positions, A = T + 1 symbols of an answer, V vocabulary.
 """
 
 import jax
@@ -11,15 +11,16 @@ from jaxtyping import Array, Float, Int
 
 @struct.dataclass
 class Sums:
-    """Sums over a batch: those of several batches, or devices, add up.
+    """Sums over a batch; those of several batches or devices add up.
 
     Attributes:
-      loss: negative log-probabilities of the right symbols, in nats.
-      symbols: how many symbols there are, end symbols included and padding not.
-      correct_symbols: how many of them had the greatest logit.
-      answers: how many rows have any symbol.
-      correct_answers: how many of them had all symbols right. Given the right symbols before each: but that
-        is also when greedy decoding gives the whole answer, since then it is what comes before each.
+      loss: total negative log-probability of the correct symbols, in nats.
+      symbols: number of symbols, including end symbols but not padding.
+      correct_symbols: number of symbols whose logit was the largest.
+      answers: number of rows with at least one symbol.
+      correct_answers: number of rows with all symbols correct, given the correct symbols before each. Greedy
+        decoding finds the whole answer in exactly these rows, because it then has the same symbols before
+        each.
     """
 
     loss: Float[Array, ""]
@@ -29,21 +30,19 @@ class Sums:
     correct_answers: Int[Array, ""]
 
 
-def shifted(answer: Int[Array, "B T+1"]) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
-    """What the decoder is given of an answer, start symbol first, and what it is to say: all but that."""
+def shifted(answer: Int[Array, "B A"]) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
+    """Splits an answer into the decoder's input, all but the last symbol, and labels, all but the first."""
     return answer[:, :-1], answer[:, 1:]
 
 
 def next_symbol_sums(logits: Float[Array, "B T V"], labels: Int[Array, "B T"], *, pad: int = 0) -> Sums:
-    """How well logits tell the labels (`pad` where there is none); the paper's loss is `loss / symbols`.
+    """Compares logits with labels (`pad` where there is none); the paper's loss is `loss / symbols`.
 
     Raises:
-      ValueError: logits and labels of different shapes.
+      ValueError: the shapes of logits and labels do not match.
     """
     if logits.ndim != 3 or logits.shape[:-1] != labels.shape:
-        raise ValueError(
-            f"labels have shape {labels.shape}, expected logits' {logits.shape} without the last"
-        )
+        raise ValueError(f"labels: got shape {labels.shape}, expected {logits.shape[:-1]}, logits' without V")
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     right = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     real = labels != pad

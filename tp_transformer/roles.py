@@ -1,10 +1,11 @@
-"""What role vectors stand for: their clusters by k-means, Section 4 and Figure 2.
+"""Interpretation of role vectors: clusters found by k-means, Section 4 and Figure 2.
 
-The paper takes 128 questions of a module, one head of the encoder's last layer and k = 20, and colours each
-character of a question by the cluster that its role vector belongs to. This makes the clusters; drawing them
-is left to who has the characters.
+The paper uses 128 questions of a module, one head of the encoder's last layer and k = 20, and colours each
+character of a question by the cluster of its role vector. This module computes the clusters; drawing is left
+to the caller.
 
-Axis letters: N questions, S source positions, H heads, D features of a head, M vectors, V vocabulary.
+Axis letters: N questions, S source positions, H heads, D features of a head, M vectors, V vocabulary, k
+clusters.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from scipy.cluster import vq
 
 from tp_transformer.model import TPTransformer, encoder_attention
 
-PADDING = -1  # of labels
+PADDING = -1  # label of padding
 ITERATIONS = 100
 RESTARTS = 10
 
@@ -29,11 +30,11 @@ class RoleClusters:
     """Clusters of one head's role vectors.
 
     Attributes:
-      head: whose roles these are.
-      centroids: the most frequent cluster first.
-      labels: the cluster of each position of the questions; -1 where there is only padding.
+      head: index of the head.
+      centroids: centroids, most frequent cluster first.
+      labels: cluster of each position of the questions; -1 at padding.
       inertia: sum of squared distances of the vectors to their centroids.
-      total: the same to the mean of all: what one cluster would have.
+      total: sum of squared distances of the vectors to their mean, the inertia of a single cluster.
     """
 
     head: int
@@ -47,40 +48,44 @@ class RoleClusters:
 def role_vectors(
     model: TPTransformer, params: Mapping[str, Any], source: Int[Array, "N S"]
 ) -> Float[Array, "N S H D"]:
-    """Role vectors r of equation (3), of the encoder's last layer; ValueError if the model has none."""
+    """Returns role vectors r of equation (3) in the last encoder layer; ValueError if there are none."""
     roles = encoder_attention(model, {"params": params}, source)[-1].roles
     if roles is None:
-        raise ValueError(f"model is a {type(model).__name__}, expected a TPTransformer: it has role vectors")
+        raise ValueError(
+            f"model: got a {type(model).__name__}, expected a TPTransformer, which has role vectors"
+        )
     return roles
 
 
 def cluster(
     vectors: Float[np.ndarray, "M D"], k: int = 20, *, seed: int = 0
 ) -> tuple[Float[np.ndarray, "k D"], Int[np.ndarray, "M"]]:
-    """k-means: the best of several runs, each from centres that k-means++ drew.
+    """Runs k-means several times with k-means++ initialisation and returns the best result.
 
     Returns:
-      Centroids, those of the most vectors first, and the number of each vector's; the same for the same seed.
+      Centroids, largest cluster first, and the label of each vector. The same seed gives the same result.
 
     Raises:
-      ValueError: no k clusters can be made of these vectors: k of them must differ.
+      ValueError: there are fewer than k distinct vectors, or every run lost a cluster.
     """
     vectors = np.asarray(vectors, np.float64)
     if vectors.ndim != 2:
-        raise ValueError(f"vectors has shape {vectors.shape}, expected [M, D]")
+        raise ValueError(f"vectors: got shape {vectors.shape}, expected [M, D]")
     distinct = len(np.unique(vectors, axis=0))
     if not 1 <= k <= distinct:
-        raise ValueError(f"k is {k}, expected from 1 up to the {distinct} different vectors")
+        raise ValueError(f"k: got {k}, expected 1 to {distinct}, the number of distinct vectors")
     rng, runs = np.random.default_rng(seed), []
     for _ in range(RESTARTS):
         try:
             centroids, _ = vq.kmeans2(vectors, k, iter=ITERATIONS, minit="++", missing="raise", rng=rng)
-        except vq.ClusterError:  # a cluster lost all its vectors: what is left is not k clusters
+        except vq.ClusterError:  # a cluster lost all its vectors, so fewer than k are left
             continue
         labels, distances = vq.vq(vectors, centroids)
         runs.append((np.sum(distances**2), centroids, labels))
     if not runs:
-        raise ValueError(f"k is {k}, but each of {RESTARTS} runs lost a cluster: expected a smaller k")
+        raise ValueError(
+            f"k: got {k}, expected a smaller number, since each of {RESTARTS} runs lost a cluster"
+        )
     _, centroids, labels = min(runs, key=lambda run: run[0])
     order = np.argsort(-np.bincount(labels, minlength=k), kind="stable")
     return centroids[order], np.argsort(order)[labels]
@@ -95,21 +100,21 @@ def cluster_roles(
     k: int = 20,
     seed: int = 0,
 ) -> RoleClusters:
-    """Clusters of a head's role vectors over all positions of all questions.
+    """Clusters a head's role vectors over all positions of all questions.
 
     Args:
       model: a TP-Transformer.
-      params: its parameters.
-      source: questions, of one module as a rule; padding takes no part.
-      head: from 0; the paper draws one.
-      k: how many clusters.
-      seed: of k-means.
+      params: parameters of the model.
+      source: questions, usually of one module; padding is ignored.
+      head: index of the head; the paper draws one.
+      k: number of clusters.
+      seed: seed of k-means.
 
     Raises:
-      ValueError: a head that is not there, or fewer different role vectors than clusters.
+      ValueError: the head does not exist, or there are fewer distinct role vectors than clusters.
     """
     if not 0 <= head < model.num_heads:
-        raise ValueError(f"head is {head}, expected one of {model.num_heads}, from 0")
+        raise ValueError(f"head: got {head}, expected 0 to {model.num_heads - 1}")
     mask, vectors = _of_head(model, params, source, head)
     centroids, labels = cluster(vectors, k, seed=seed)
     return RoleClusters(
@@ -124,7 +129,7 @@ def cluster_roles(
 def assign(
     clusters: RoleClusters, model: TPTransformer, params: Mapping[str, Any], source: Int[Array, "N S"]
 ) -> Int[np.ndarray, "N S"]:
-    """The clusters that the characters of other questions fall into; -1 where there is only padding."""
+    """Assigns the characters of other questions to clusters; returns -1 at padding."""
     mask, vectors = _of_head(model, params, source, clusters.head)
     return _at(mask, vq.vq(vectors, clusters.centroids)[0])
 
@@ -132,10 +137,12 @@ def assign(
 def symbol_counts(
     clusters: RoleClusters, source: Int[Array, "N S"], vocab_size: int
 ) -> Int[np.ndarray, "k V"]:
-    """How often each symbol is in each cluster: what a cluster is about, as a first look."""
+    """Counts how often each symbol occurs in each cluster, a first hint of the cluster's meaning."""
     symbols = np.asarray(source)
     if symbols.shape != clusters.labels.shape:
-        raise ValueError(f"source has shape {symbols.shape}, expected the labels' {clusters.labels.shape}")
+        raise ValueError(
+            f"source: got shape {symbols.shape}, expected that of labels, {clusters.labels.shape}"
+        )
     real = clusters.labels != PADDING
     counts = np.zeros((len(clusters.centroids), vocab_size), int)
     np.add.at(counts, (clusters.labels[real], symbols[real]), 1)
@@ -145,7 +152,7 @@ def symbol_counts(
 def _of_head(
     model: TPTransformer, params: Mapping[str, Any], source: Int[Array, "N S"], head: int
 ) -> tuple[Bool[np.ndarray, "N S"], Float[np.ndarray, "M D"]]:
-    """Where the source is not padding, and a head's role vectors there."""
+    """Returns where the source is not padding, and a head's role vectors there."""
     mask = np.asarray(source) != model.pad
     return mask, np.asarray(role_vectors(model, params, source)[:, :, head], np.float64)[mask]
 

@@ -1,1 +1,1 @@
-"""Kernels compiled to machine code for chips that are not there, and what their inner loops look like."""
+"""Ahead-of-time compilation of the kernels for chips that are not present, and analysis of their loops."""

@@ -1,11 +1,11 @@
-"""Every Pallas kernel compiled for an H200 and for TPUs v5e, v5p, v6e, on a machine that has none of them.
+"""Compiles every Pallas kernel for an H200 and for TPUs v5e, v5p, v6e, on a machine that has none of them.
 
-    make aot                                     # its own environment, then all of this
+    make aot                                     # creates an environment and compiles everything
     python -m benchmarks.aot --chips=h200 --only=two_simplicial --out=
 
-Prints for the H200 each kernel's registers, spilled bytes and the instructions of its inner loop, in all and
-for each exponential (of which a kernel has one a logit). The record goes to results/kernels/aot.json. The
-exit status is 1 when a kernel does not compile.
+For the H200 it prints each kernel's registers, spilled bytes and the instructions of its inner loop, in total
+and per exponential (a kernel has one per logit). The record is written to results/kernels/aot.json. The exit
+status is 1 if a kernel does not compile.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ["JAX_PLATFORMS"] = "cpu"  # nothing here runs; set before JAX looks for devices
+os.environ["JAX_PLATFORMS"] = "cpu"  # nothing runs on the chips; set before JAX looks for devices
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("MOSAIC_GPU_DUMP_PTXAS", "1")
@@ -31,7 +31,7 @@ from benchmarks.aot import chips, machine_code
 
 
 def compiled(chip: str, case: kernel_cases.Case) -> dict[str, Any]:
-    """A row: what became of one case, forward and backward, on one chip."""
+    """Compiles one case, forward and backward, for one chip, and returns a row of the record."""
     backend = chips.backend_of(chip)
     row: dict[str, Any] = {"chip": chip, "operation": case.operation.name, "case": case.name}
     if reason := case.operation.backend(backend).unsupported(case.config, *case.avals):
@@ -41,7 +41,7 @@ def compiled(chip: str, case: kernel_cases.Case) -> dict[str, Any]:
         start = time.perf_counter()
         try:
             program = chips.compile_for(chip, case.function("both", backend), *case.avals)
-        except Exception as error:  # whatever the compilers raise is the finding
+        except Exception as error:  # every error of the compilers is recorded
             return {**row, "failed": timing.one_line(error)}
         row["seconds"] = round(time.perf_counter() - start, 1)
         if backend == "gpu":
@@ -53,7 +53,7 @@ def compiled(chip: str, case: kernel_cases.Case) -> dict[str, Any]:
 
 
 def describe(row: dict[str, Any]) -> str:
-    """A row as a line, and a line for each of its kernels."""
+    """Returns a row as a line of text, followed by a line for each of its kernels."""
     head = f"{row['chip']:5} {row['operation']:26} {row['case']:36}"
     if "unsupported" in row:
         return f"{head} not supported: {row['unsupported']}"
@@ -67,23 +67,23 @@ def describe(row: dict[str, Any]) -> str:
         line += f", {kernel['spilled_bytes']} bytes spilled"
         if loop := kernel["loop"]:
             each = loop["instructions"] / loop["exponentials"]
-            line += f"; loop of {loop['instructions']}, {each:.1f} an exponential, {loop['matrix']} HGMMA"
+            line += f"; loop of {loop['instructions']}, {each:.1f} per exponential, {loop['matrix']} HGMMA"
         lines.append(line)
     return "\n".join(lines)
 
 
 def main() -> int:
-    """The program."""
+    """Runs the program and returns its exit status."""
     parser = machine.parser(
         __doc__,
-        chips=(",".join(chips.NAMES), "which, separated by commas"),
-        only=("", "only cases whose operation or name has this in it"),
-        out=("results/kernels/aot.json", "the record; empty: nowhere"),
+        chips=(",".join(chips.NAMES), "chips to compile for, separated by commas"),
+        only=("", "only cases whose operation or name contains this text"),
+        out=("results/kernels/aot.json", "file for the record; empty to write none"),
     )
     arguments = parser.parse_args()
     names = arguments.chips.split(",")
     if unknown := [name for name in names if name not in chips.NAMES]:
-        parser.error(f"--chips: no {', '.join(unknown)}; there are {', '.join(chips.NAMES)}")
+        parser.error(f"--chips: got {', '.join(unknown)}, expected some of {', '.join(chips.NAMES)}")
     rows = []
     for chip in names:
         for case in kernel_cases.chosen(kernel_cases.to_compile(), arguments.only):

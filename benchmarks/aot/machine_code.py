@@ -1,4 +1,4 @@
-"""What the compiler made of a Mosaic GPU kernel: registers, spills, and the loop where its time goes."""
+"""Analysis of a compiled Mosaic GPU kernel: registers, spills, and its most expensive loop."""
 
 import dataclasses
 import re
@@ -11,17 +11,17 @@ TARGET = re.compile(r"\(?(\.?L_x_\d+)\)?")
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A loop of the machine code."""
+    """Numbers of instructions in a loop of the machine code."""
 
-    instructions: int  # how many it has, nested loops not counted twice
-    exponentials: int  # MUFU.EX2 among them; a kernel of ours has one a logit, and a few for rescaling
+    instructions: int  # all instructions; nested loops count once
+    exponentials: int  # MUFU.EX2; our kernels have one per logit, and a few for rescaling
     square_roots: int  # MUFU.RSQ and MUFU.SQRT
     matrix: int  # HGMMA, products of the matrix units
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """One compiled kernel. `loop` is the innermost loop with the most exponentials; None without any."""
+    """One compiled kernel; `loop` is the innermost loop with the most exponentials, None without any."""
 
     name: str
     registers: int
@@ -31,7 +31,7 @@ class Kernel:
 
 
 def loops(text: str) -> tuple[int, list[Loop]]:
-    """The number of instructions of a disassembly, and its innermost loops that have exponentials."""
+    """Returns the number of instructions of a disassembly, and its innermost loops with exponentials."""
     names: list[str] = []
     labels: dict[str, int] = {}
     jumps: list[tuple[int, str]] = []
@@ -62,10 +62,10 @@ def _exponentials(names: list[str]) -> int:
 
 
 def read(folder: Path) -> list[Kernel]:
-    """The kernels that were dumped into a folder (MOSAIC_GPU_DUMP_TO).
+    """Reads the kernels that were dumped into a folder (MOSAIC_GPU_DUMP_TO).
 
     Raises:
-        ValueError: a kernel without its resource report or its disassembly.
+        ValueError: the resource report or the disassembly of a kernel is missing.
     """
     kernels = []
     for report in sorted(folder.glob("*.ptxas")):
@@ -74,7 +74,9 @@ def read(folder: Path) -> list[Kernel]:
         spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
         code = report.with_suffix(".sass_ctrl")
         if not used or not spills or not code.exists():
-            raise ValueError(f"{report}: no registers, no spills or no disassembly (nvdisasm missing?)")
+            raise ValueError(
+                f"{report}: registers, spills or disassembly are missing; is nvdisasm installed?"
+            )
         count, found = loops(code.read_text(encoding="utf-8"))
         busiest = max(found, key=lambda loop: loop.exponentials, default=None)
         spilled = int(spills.group(1)) + int(spills.group(2))

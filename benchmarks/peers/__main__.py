@@ -1,15 +1,15 @@
-"""Ours beside other libraries that do the same, in one run: ratios with their spread.
+"""Measures how long other libraries take compared with ours, as ratios with their spread.
 
-    python -m benchmarks.peers                             # results/peers/speed.json and .md
-    python -m benchmarks.peers --only=trans --out=         # a subject, or all of a library: --only=tokamax
+    python -m benchmarks.peers                             # writes results/peers/speed.json and .md
+    python -m benchmarks.peers --only=trans --out=         # one subject, or one library: --only=tokamax
 
-Compared are PyTorch (eager and compiled; the same architectures with our weights, written plainly in
-`benchmarks/peers/torch_*.py`), lucidrains' simplicial-attention, tokamax, cuEquivariance and BoxWorld in
-plain Python. Each is optional: what is not installed is skipped with a word. Results must be equal before
-anything is timed; what is not equal is told, not timed, and ends the program with status 1.
+The peers are PyTorch (eager and compiled; plain versions of the same architectures with our weights, in
+`benchmarks/peers/torch_*.py`), lucidrains' simplicial-attention, tokamax, cuEquivariance, and BoxWorld in
+plain Python. All are optional: libraries that are not installed are skipped with a message. Results are
+compared before anything is timed; those that differ are reported and not timed, and the exit status is 1.
 
-Others use all cores as ours do. PyTorch's threads wait for each other actively: on a machine that is busy
-otherwise it is slowed down out of all proportion. The load before the run is in the record.
+All libraries use all cores. PyTorch's threads busy-wait for each other, which makes it disproportionately
+slow on a machine with other load. The record has the load before the run.
 """
 
 import os
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the others need memory of a GPU too
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # other libraries need GPU memory, too
 
 import jax
 
@@ -34,10 +34,10 @@ BOXWORLD_SIZE = {"small": (32, 4), "papers": (4096, 100), "accelerator": (4096, 
 
 
 def select(only: str, names: list[str]) -> tuple[list[str], list[str]]:
-    """The subjects and the libraries that `only` asks for: a library's key, or a part of subjects' names.
+    """Returns the subjects and libraries selected by `only`: a library's key, or a part of subjects' names.
 
     Raises:
-        ValueError: nothing is called so.
+        ValueError: `only` matches neither.
     """
     keys = [*libraries.LIBRARIES, PYTHON]
     if only in keys:
@@ -45,7 +45,7 @@ def select(only: str, names: list[str]) -> tuple[list[str], list[str]]:
     chosen = [name for name in names if only in name]
     if not chosen:
         raise ValueError(
-            f"--only={only} is neither a library ({', '.join(keys)}) nor part of a subject's name "
+            f"--only: got {only!r}, expected a library ({', '.join(keys)}) or a part of a subject's name "
             f"({'; '.join(names)})"
         )
     return chosen, keys
@@ -60,7 +60,7 @@ def rows(
     left: list[str],
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Rows as they are found; subjects whose turn comes after the `end` are put into `left`."""
+    """Yields rows as they are measured; subjects not started before `end` are appended to `left`."""
     made = subjects.subjects(subjects.SIZES[size])
     for name in names:
         if not (with_python if name in BOXWORLD else found):
@@ -83,19 +83,21 @@ def rows(
 
 
 def main() -> int:
-    """The program."""
+    """Measures the selected subjects; returns 1 if any library's results differ, else 0."""
     parser = machine.parser(
         __doc__,
-        only=("", "a part of subjects' names, or a library"),
-        budget=(BUDGET, "seconds after which nothing is begun"),
-        blocks=(3, "blocks of each program"),
-        out=("results/peers/speed.json", "the record, and a page of the same name beside it; empty: nowhere"),
+        only=("", "a library, or a part of subjects' names"),
+        budget=(BUDGET, "seconds after which no measurement is started"),
+        blocks=(3, "number of timed blocks per program"),
+        out=("results/peers/speed.json", "file of the record; a .md page goes next to it; empty writes none"),
     )
-    parser.add_argument("--block-seconds", type=float, default=0.25, help="about how long a block is")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--block-seconds", type=float, default=0.25, help="approximate seconds per block")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
-    if arguments.blocks < 1 or arguments.block_seconds <= 0:
-        parser.error("--blocks must be at least 1 and --block-seconds positive")
+    if arguments.blocks < 1:
+        parser.error(f"--blocks: got {arguments.blocks}, expected at least 1")
+    if arguments.block_seconds <= 0:
+        parser.error(f"--block-seconds: got {arguments.block_seconds}, expected a positive number")
     size = "small" if arguments.small else "papers" if jax.default_backend() == "cpu" else "accelerator"
     first, *rest = subjects.subjects(subjects.SIZES[size])
     try:
@@ -103,10 +105,10 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     end = time.monotonic() + arguments.budget
-    jax.config.update("jax_default_matmul_precision", "highest")  # float32 is float32, on GPUs too
+    jax.config.update("jax_default_matmul_precision", "highest")  # full float32 on GPUs, too
     load = round(os.getloadavg()[0], 2)
     with tempfile.TemporaryDirectory() as cache:
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", cache)  # compile as a first user does
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", cache)  # start with an empty cache, like a new user
         found = {key: libraries.find(key) for key in keys if key != PYTHON}
         record: dict[str, Any] = {
             **timing.where_and_when(),
@@ -123,17 +125,17 @@ def main() -> int:
         present = {key: library for key, library in found.items() if "absent" not in library.about}
         options = {"blocks": arguments.blocks, "block_seconds": arguments.block_seconds}
         for row in rows(names, present, PYTHON in keys, size, end, record["not_measured"], **options):
-            print(comparing.told(row), flush=True)
+            print(comparing.summary(row), flush=True)
             record["rows"].append(row)
             _write(arguments.out, record)
         _write(arguments.out, record)
     if record["not_measured"]:
-        print(f"the budget ended before: {', '.join(record['not_measured'])}")
+        print(f"not measured, budget exhausted: {', '.join(record['not_measured'])}")
     return int(any("differs" in peer for row in record["rows"] for peer in row["peers"].values()))
 
 
 def _write(out: str, record: Mapping[str, Any]) -> None:
-    """The record and its page, whole whenever the program is ended."""
+    """Writes the record and its page atomically, so that they are complete if the program is killed."""
     if out:
         machine.write(Path(out), record)
         machine.write_text(Path(out).with_suffix(".md"), table.page(record))

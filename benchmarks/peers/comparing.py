@@ -1,13 +1,13 @@
-"""What a comparison is: one computation, ours and others', checked equal, timed in turns, as ratios.
+"""Comparisons of one computation in several libraries: checked for equality, timed in turns, as ratios.
 
-A subject is a function of ours with parameters and inputs. A program computes it, forward or forward and
-backward, with whatever library; it takes our arrays and gives back ours, so that all can be compared.
+A subject is one of our functions with parameters and inputs. A program computes a subject with some library,
+forward or forward and backward; its inputs and outputs are in our layout, so that they can be compared.
 """
 
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,89 +16,93 @@ from flax import traverse_util
 
 from benchmarks import timing
 
-DIRECTIONS = ("forward", "gradient")
-TOLERANCE = {"forward": 1e-4, "gradient": 1e-3}
-"""How far a float32 result may be from ours; what was found is in the record.
+Direction = Literal["forward", "gradient"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+TOLERANCE: Mapping[Direction, float] = {"forward": 1e-4, "gradient": 1e-3}
+"""Tolerance of float32 results relative to ours; the record has the actual differences.
 
-Forward it is the greatest difference that counts. Gradients have kinks: of a million ReLUs one is so near 0
-that rounding decides, and its weights' gradients differ by a token's share in two right programs. So it is
-the norm of the difference there; the greatest one is recorded as well.
+For the forward pass it bounds the maximum difference. Gradients are discontinuous: among a million ReLUs, one
+is so close to 0 that rounding decides, and the gradients of its weights differ by a token's share in two
+correct programs. So for gradients it bounds the norm of the difference; the maximum is recorded as well.
 """
 NEGLIGIBLE = 1e-3
-"""Part of the greatest number of all results that an array is measured against at least."""
+"""Differences are relative to at least this fraction of the largest value among all results."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is compared."""
+    """A computation to compare, with its parameters and inputs."""
 
-    name: str  # of the row
-    kind: str  # what the libraries know it by; several subjects may be of one kind
-    shape: str  # the sizes, in words
+    name: str  # name of the row
+    kind: str  # key by which libraries select their programs; several subjects may share it
+    shape: str  # the sizes as text
     ours: Callable[..., tuple[jax.Array, ...]]  # from nested parameters and inputs to a tuple of arrays
-    params: Mapping[str, np.ndarray]  # float32 arrays by their path, "attention/query/kernel"
-    inputs: tuple[np.ndarray, ...]  # the arrays it is called with; gradients are of floating ones
+    params: Mapping[str, np.ndarray]  # float32 arrays by path, such as "attention/query/kernel"
+    inputs: tuple[np.ndarray, ...]  # the arguments; gradients are taken of floating-point ones
     settings: Mapping[str, Any] = dataclasses.field(
         default_factory=dict
-    )  # what cannot be read off the arrays
+    )  # settings that cannot be inferred from the arrays
 
     def cotangents(self) -> tuple[np.ndarray, ...]:
-        """What the backward pass starts from: normal numbers for each output."""
+        """Returns random normal cotangents, one per output."""
         rng = np.random.default_rng(1)
         outputs = jax.eval_shape(self.ours, traverse_util.unflatten_dict(self.params, sep="/"), *self.inputs)
         return tuple(rng.standard_normal(out.shape, np.float32) for out in outputs)
 
     @property
     def differentiable(self) -> tuple[int, ...]:
-        """Numbers of the floating inputs."""
+        """Indices of the floating-point inputs."""
         return tuple(i for i, x in enumerate(self.inputs) if np.issubdtype(x.dtype, np.floating))
+
+
+Which = Literal["inputs", "outputs"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a library wants its arrays: for each our axes in its order, None for as they are."""
+    """A library's array layout: for each array our axes in its order, or None for the same order."""
 
-    inputs: tuple[tuple[int, ...] | None, ...] = ()  # of each input; () for all as they are
-    outputs: tuple[tuple[int, ...] | None, ...] = ()  # of each output; () for all as they are
+    inputs: tuple[tuple[int, ...] | None, ...] = ()  # one per input; () keeps all
+    outputs: tuple[tuple[int, ...] | None, ...] = ()  # one per output; () keeps all
 
-    def to_peer(self, arrays: Sequence[np.ndarray], which: str) -> tuple[np.ndarray, ...]:
-        """Our "inputs" or "outputs" as the library has them, contiguous."""
+    def to_peer(self, arrays: Sequence[np.ndarray], which: Which) -> tuple[np.ndarray, ...]:
+        """Returns our "inputs" or "outputs" in the library's layout, contiguous."""
         axes = getattr(self, which) or (None,) * len(arrays)
         return tuple(
             np.ascontiguousarray(x if a is None else x.transpose(a))
             for x, a in zip(arrays, axes, strict=True)
         )
 
-    def to_ours(self, number: int, array: np.ndarray, which: str) -> np.ndarray:
-        """One of the library's as ours."""
+    def to_ours(self, number: int, array: np.ndarray, which: Which) -> np.ndarray:
+        """Returns one of the library's "inputs" or "outputs" in our layout."""
         axes = (getattr(self, which) or (None,) * (number + 1))[number]
         return array if axes is None else array.transpose(np.argsort(axes))
 
 
 class Program(Protocol):
-    """A subject as some library computes it."""
+    """A library's implementation of a subject."""
 
-    def call(self, direction: str) -> Callable[[], Any]:
-        """A function that computes once, everything included that a user's step has; its result can be waited
-        for with `jax.block_until_ready`.
+    def call(self, direction: Direction) -> Callable[[], Any]:
+        """Returns a function that computes the subject once, including everything a user's step includes.
+
+        `jax.block_until_ready` must accept its result.
         """
         ...
 
-    def arrays(self, direction: str, result: Any) -> dict[str, np.ndarray]:
-        """What a call gave, in our layout: "output 0", and "gradient of input 0" or of a parameter's path."""
+    def arrays(self, direction: Direction, result: Any) -> dict[str, np.ndarray]:
+        """Returns a call's arrays in our layout by name: "output 0", "gradient of input 0" or "... PATH"."""
         ...
 
 
 class JaxProgram:
-    """A JAX function, compiled: ours, or that of a library on JAX."""
+    """A compiled JAX function, ours or that of another JAX library."""
 
     def __init__(
         self, subject: Subject, function: Callable[..., Any] | None = None, layout: Layout | None = None
     ):
-        """Places the arrays.
+        """Puts the arrays on the device.
 
-        The function, ours by default, is from inputs in its layout to outputs in its layout, without
-        parameters.
+        The function (ours by default) maps inputs to outputs, both in its layout, without parameters.
         """
         self.layout = layout or Layout()
         self.differentiable = subject.differentiable
@@ -111,8 +115,8 @@ class JaxProgram:
         cotangents = self.layout.to_peer(subject.cotangents(), "outputs")
         self.params, self.inputs, self.cotangents = jax.tree.map(jnp.asarray, (*arrays, cotangents))
 
-    def call(self, direction: str) -> Callable[[], Any]:
-        """A call of the compiled function, its arrays handed over as arguments."""
+    def call(self, direction: Direction) -> Callable[[], Any]:
+        """Returns a call of the compiled function with its arrays as arguments."""
 
         def forward(params, inputs):
             return tuple(self.function(params, *inputs))
@@ -135,8 +139,8 @@ class JaxProgram:
         compiled = jax.jit(gradient).lower(self.params, self.inputs, self.cotangents).compile()
         return lambda: compiled(self.params, self.inputs, self.cotangents)
 
-    def arrays(self, direction: str, result: Any) -> dict[str, np.ndarray]:
-        """Outputs and gradients by name."""
+    def arrays(self, direction: Direction, result: Any) -> dict[str, np.ndarray]:
+        """Returns outputs and gradients by name, in our layout."""
         outputs, (params, inputs) = (result, ({}, ())) if direction == "forward" else result
         found = {
             f"output {i}": self.layout.to_ours(i, np.asarray(out), "outputs") for i, out in enumerate(outputs)
@@ -151,7 +155,10 @@ class JaxProgram:
 def jax_programs(
     functions: Mapping[str, tuple[str, Callable[..., Any], Layout]], subject: Subject
 ) -> dict[str, Callable[[], Program]]:
-    """A JAX library's side: by kind of subject the name of a row, its function and the function's layout."""
+    """Returns a JAX library's programs for a subject.
+
+    `functions` maps kinds of subjects to the name of the row, the function and its layout.
+    """
     if subject.kind not in functions:
         return {}
     name, function, layout = functions[subject.kind]
@@ -159,38 +166,40 @@ def jax_programs(
 
 
 class Apart(NamedTuple):
-    """How far results are from ours.
+    """Differences between results and ours.
 
-    `greatest` is the greatest difference in an array over the greatest number in it, of the worst array,
-    `where`; `norm` is the norm of the difference over that of the array, of the array that is worst by it.
+    `greatest` is the maximum difference in an array relative to the array's maximum, for the worst array,
+    `where`; `norm` is the norm of the difference relative to the array's norm, for its worst array.
     """
 
     greatest: float
     where: str
     norm: float
 
-    def judged(self, direction: str) -> float:
-        """What `TOLERANCE` is about."""
+    def judged(self, direction: Direction) -> float:
+        """Returns the difference that `TOLERANCE` bounds."""
         return self.greatest if direction == "forward" else self.norm
 
 
 def difference(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> Apart:
-    """How far results are from what is expected.
+    """Returns how much results differ from expected ones.
 
-    Numbers that should be 0 (the gradient of a key's bias, which no softmax sees) would only be rounding over
-    rounding, so an array counts as at least a thousandth of the greatest of its kind, outputs or gradients.
+    For values that should be 0 (such as the gradient of a key's bias, which a softmax ignores), relative
+    differences would be rounding errors over rounding errors. So each array counts as at least a thousandth
+    of the largest one of its kind, outputs or gradients.
 
     Raises:
-      ValueError: arrays that only one of them has, other shapes, or numbers that are not finite.
+      ValueError: names or shapes differ, or values are not finite.
     """
     if set(found) != set(expected):
-        raise ValueError(f"only one side has {', '.join(sorted(set(found) ^ set(expected)))}")
+        only = ", ".join(sorted(set(found) ^ set(expected)))
+        raise ValueError(f"results: got different names, expected the same as ours; one side lacks {only}")
     sizes: dict[str, list[float]] = {"output": [0.0, 0.0], "gradient": [0.0, 0.0]}
     for name, array in expected.items():
         if not (np.isfinite(array).all() and np.isfinite(found[name]).all()):
-            raise ValueError(f"{name} is not finite")
+            raise ValueError(f"{name}: got values that are not finite")
         if found[name].shape != array.shape:
-            raise ValueError(f"{name} has shape {found[name].shape}, ours {array.shape}")
+            raise ValueError(f"{name}: got shape {found[name].shape}, expected {array.shape}")
         kind = name.split()[0]
         sizes[kind] = [max(pair) for pair in zip(sizes[kind], _sizes(array), strict=True)]
     greatest, where, norm = 0.0, "", 0.0
@@ -205,24 +214,24 @@ def difference(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarra
 
 
 def _sizes(array: np.ndarray) -> tuple[float, float]:
-    """The greatest number and the norm."""
+    """Returns the maximum absolute value and the norm."""
     array = array.astype(np.float64)
     return float(np.max(np.abs(array), initial=0)), float(np.linalg.norm(array.ravel()))
 
 
 def measure(
     subject: Subject,
-    direction: str,
+    direction: Direction,
     programs: Mapping[str, Callable[[], Program]],
     *,
     blocks: int = 5,
     block_seconds: float = 0.25,
     end: float = float("inf"),
 ) -> dict[str, Any]:
-    """A row: ours against every program, in blocks that take turns.
+    """Measures a subject with our program and all others, in alternating blocks, and returns a row.
 
-    A peer whose numbers are not ours is told and not timed; one that fails says how; one whose turn to be
-    prepared comes after `end`, on the clock of `time.monotonic`, is left out.
+    Peers with different results are reported and not timed, and so are those that fail. Peers not started
+    before `end`, a time of `time.monotonic`, are left out.
     """
     ours = JaxProgram(subject)
     calls: dict[str, Callable[[], Any]] = {}
@@ -233,14 +242,14 @@ def measure(
     prepared = {"ours": time.perf_counter() - start}
     for name, make in programs.items():
         if time.monotonic() > end:
-            peers[name] = {"left_out": "the budget ended"}
+            peers[name] = {"left_out": "budget exhausted"}
             continue
         start = time.perf_counter()
         try:
             program = make()
             call = program.call(direction)
             found = program.arrays(direction, jax.block_until_ready(call()))
-        except Exception as error:  # unsupported, no compiler, out of memory: a finding; the others go on
+        except Exception as error:  # unsupported, no compiler, out of memory: recorded, the others continue
             peers[name] = {"failed": timing.one_line(error)}
             continue
         seconds = time.perf_counter() - start
@@ -257,12 +266,12 @@ def measure(
         }
         if apart.judged(direction) > TOLERANCE[direction]:
             peers[name]["differs"] = (
-                f"{apart.where} by {apart.greatest:.1e} of its greatest number, in norm {apart.norm:.1e}"
+                f"{apart.where} by {apart.greatest:.1e} of its maximum, in norm {apart.norm:.1e}"
             )
             continue
         prepared[name], calls[name] = seconds, call
     if len(calls) > 1:
-        # The first call of a block pays for memory and threads that another gave up.
+        # The first call of a block pays for memory and threads released by another program.
         times = timing.alternate(calls, blocks=blocks, block_seconds=block_seconds, uncounted=1)
     else:
         times = {}
@@ -280,8 +289,8 @@ def _times(blocks: list[float]) -> dict[str, Any]:
     return {"seconds": float(np.median(blocks)), "blocks": blocks} if blocks else {}
 
 
-def told(row: Mapping[str, Any]) -> str:
-    """A row as lines."""
+def summary(row: Mapping[str, Any]) -> str:
+    """Returns a row as text to print, with a line per peer."""
     text = []
     for name, peer in row["peers"].items():
         head = f"{row['subject'][:40]:40} {row['direction']:8} {name[:30]:30}"
@@ -291,6 +300,6 @@ def told(row: Mapping[str, Any]) -> str:
             continue
         text.append(
             f"{head} {1e3 * peer['seconds']:10.3f} ms, ours {1e3 * row['ours']['seconds']:10.3f} ms: "
-            f"{timing.shown(peer['times_as_long'])} times as long; apart {peer['difference']:.0e}"
+            f"{timing.shown(peer['times_as_long'])} times as long; difference {peer['difference']:.0e}"
         )
     return "\n".join(text)

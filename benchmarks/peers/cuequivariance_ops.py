@@ -1,8 +1,8 @@
-"""cuEquivariance: its triangle attention, of one row of pairs, where ours is attention.
+"""cuEquivariance: its triangle attention on a single row of pairs, for subjects that are attention.
 
-FOLNet's assoc and join are self-attention without a bias; trans is attention with a bias and queries of 0,
-which must be as wide as the values here: a second product of the same size. On a CPU this is the library's
-own fallback in plain JAX; its kernels for CUDA are another package.
+FOLNet's assoc and join are self-attention without a bias. Trans is attention with a bias and zero queries,
+which must be as wide as the values here, so it costs a second product of the same size. On a CPU this is the
+library's own fallback in plain JAX; its CUDA kernels are in another package.
 """
 
 import functools
@@ -18,17 +18,17 @@ HEADS_FIRST = (0, 2, 1, 3)
 
 
 def about() -> dict[str, Any]:
-    """Whether its kernels are here; what is not compared, and why."""
+    """Returns facts for the record: whether its kernels are installed, and what is not compared."""
     kernels = importlib.util.find_spec("cuequivariance_ops_jax") is not None
     return {
-        "kernels": "cuequivariance_ops_jax" if kernels else "none here: its fallback in plain JAX",
-        "not_compared": "triangle_multiplicative_update: LayerNorms and gates around a product without a "
-        "softmax; no weights make it trans",
+        "kernels": "cuequivariance_ops_jax" if kernels else "not installed (plain JAX fallback)",
+        "not_compared": "triangle_multiplicative_update: a product without a softmax, with LayerNorms and "
+        "gates, which cannot express trans",
     }
 
 
 def trans_by_attention(kernel_logits, premise):
-    """[B, H, X, A] and [B, H, A, Y] to [B, H, X, Y], which must be square."""
+    """Computes trans from [B, H, X, A] and [B, H, A, Y] to [B, H, X, Y], where X, A and Y must be equal."""
     nothing = jnp.zeros_like(premise)[:, None]
     bias = kernel_logits[:, None]
     out, *_ = cuequivariance_jax.triangle_attention(nothing, nothing, premise[:, None], bias, None, 1.0)
@@ -36,7 +36,7 @@ def trans_by_attention(kernel_logits, premise):
 
 
 def self_attention(query, key, value):
-    """[B, H, T, S] each."""
+    """Computes self-attention; all arrays are [B, H, T, S]."""
     bias = jnp.zeros((len(query), 1, query.shape[1], query.shape[2], key.shape[2]), jnp.float32)
     scale = query.shape[-1] ** -0.5
     rows = (x[:, None] for x in (query, key, value))

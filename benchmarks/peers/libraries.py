@@ -1,4 +1,4 @@
-"""Which peers are installed here, and the word for those that are not."""
+"""Finds the installed peers, and reasons for those that cannot be used."""
 
 import dataclasses
 import importlib
@@ -12,14 +12,13 @@ from benchmarks.peers.comparing import Program, Subject
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """A peer."""
+    """A library to compare with."""
 
-    title: str  # how the record calls it
-    package: str  # what is imported
-    distribution: str  # what is installed
-    # our module with its side of the comparisons. It has `programs(subject)`, which gives for each name of a
-    # row a function that makes the program, and none for subjects that the library has no counterpart of; it
-    # may have `about()`, for the record
+    title: str  # name in the record
+    package: str  # name to import
+    distribution: str  # name to install
+    # Our module for it. It has `programs(subject)`, which returns functions that make programs by name of the
+    # row ({} for subjects without a counterpart), and may have `about()`, which returns facts for the record.
     side: str
 
 
@@ -40,19 +39,17 @@ LIBRARIES: Mapping[str, Library] = {
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A library as it is here: about it, for the record ("absent" with a word), and its programs of a
-    subject.
-    """
+    """A library on this machine: facts for the record (or the reason, "absent"), and its programs."""
 
     about: Mapping[str, Any]
     programs: Callable[[Subject], Mapping[str, Callable[[], Program]]]
 
 
 def find(key: str) -> Found:
-    """Imports a library, and our side for it.
+    """Imports a library and our module for it.
 
-    An optional package that is broken, or too old or new for the JAX that is here, raises anything at import:
-    that is said in the record as well, and the others go on.
+    Importing a broken package, or one incompatible with the installed JAX, may raise any exception; the
+    record names it, and other libraries are still compared.
     """
     library = LIBRARIES[key]
     try:

@@ -1,6 +1,6 @@
-"""lucidrains' `simplicial-attention`: its plain attention, and that of signed determinants.
+"""lucidrains' `simplicial-attention`: its plain attention, trilinear or with signed determinants.
 
-Its sliding windows are a Triton kernel for CUDA alone; they are not compared. Arrays are [B, H, N, D] there.
+Its sliding windows are a Triton kernel for CUDA only, so they are not compared. Its arrays are [B, H, N, D].
 """
 
 import functools
@@ -17,22 +17,22 @@ HEADS_FIRST = (0, 2, 1, 3)
 
 
 def about() -> dict[str, Any]:
-    """What is not compared, and why."""
-    return {"not_compared": "sliding_two_simplicial_attn: a Triton kernel for CUDA alone"}
+    """Returns facts for the record: what is not compared, and why."""
+    return {"not_compared": "sliding_two_simplicial_attn: a Triton kernel for CUDA only"}
 
 
 def trilinear(query, key1, key2, value1, value2, causal=False):
-    """Its attention; [B, H, N, D] each."""
+    """Computes trilinear attention; all arrays are [B, H, N, D]."""
     return naive_two_simplicial_attend(query, (key1, key2), (value1, value2), causal=causal)
 
 
 def signed(query, key1, key2, value):
-    """The same with signed determinants."""
+    """Computes attention with signed determinants; all arrays are [B, H, N, D]."""
     return naive_two_simplicial_attend(query, (key1, key2), (value, value), use_signed_determinant=True)
 
 
 def programs(subject: Subject) -> dict[str, Callable[[], Program]]:
-    """Its attention, eager and compiled."""
+    """Returns its attention for a subject, eager and compiled."""
     if subject.kind not in ("trilinear", "signed"):
         return {}
     call = functools.partial({"trilinear": trilinear, "signed": signed}[subject.kind], **subject.settings)

@@ -1,7 +1,7 @@
-"""BoxWorld once more, in plain Python: lists, one episode, one rule after the other. Slow on purpose.
+"""BoxWorld in plain Python, with lists and a single episode, which is slow on purpose.
 
-Written from the description of the rules, not from the package: tests compare the two step by step, and
-`plain_python.py` does before it times them.
+It is written from the description of the rules, independently of the package. Tests compare the two step by
+step, and so does `plain_python.py` before timing them.
 """
 
 import colorsys
@@ -14,10 +14,18 @@ MOVES = {0: (-1, 0), 1: (0, -1), 2: (1, 0), 3: (0, 1)}
 
 
 class PlainBoxWorld:
-    """One episode: `step(action)` gives (reward, done), `picture()` rows of (red, green, blue)."""
+    """One episode: `step(action)` returns (reward, done), `picture()` rows of (red, green, blue)."""
 
     def __init__(self, grid, palette, deadly, two_locks, horizon=0):
-        """Starts on a board of colours (lists of rows), with the (x, y) of the locks that end the episode."""
+        """Starts an episode on a board.
+
+        Args:
+            grid: rows of colors, as indices of `palette`; -1 is empty.
+            palette: (red, green, blue) of each color.
+            deadly: (x, y) of the locks that end the episode.
+            two_locks: whether the gem needs two keys at once.
+            horizon: maximum number of steps; 0 for no limit.
+        """
         self.grid = [[int(tile) for tile in row] for row in grid]
         self.palette = [tuple(int(c) for c in colour) for colour in palette]
         self.deadly = [tuple(place) for place in deadly]
@@ -27,11 +35,11 @@ class PlainBoxWorld:
         self.time, self.done, self.cut = 0, False, False
 
     def at(self, x, y):
-        """The tile there; the world beyond the edge is empty."""
+        """Returns the tile at a position; positions outside the board are empty."""
         return self.grid[y][x] if 0 <= x < self.cols and 0 <= y < self.rows else EMPTY
 
     def step(self, action):
-        """One move."""
+        """Takes an action and returns (reward, done)."""
         if self.done or self.cut:
             return 0.0, self.done
         self.time += 1
@@ -47,7 +55,7 @@ class PlainBoxWorld:
         return reward, self.done
 
     def go(self, dx, dy):
-        """Tries to enter the next tile; tells whether a key was taken or a box opened."""
+        """Tries to move by (dx, dy); returns whether a key was taken or a box opened."""
         x = min(max(self.player[0] + dx, 0), self.cols - 1)
         y = min(max(self.player[1] + dy, 0), self.rows - 1)
         tile, left, right = self.at(x, y), self.at(x - 1, y), self.at(x + 1, y)
@@ -71,7 +79,7 @@ class PlainBoxWorld:
         return True
 
     def open_gem(self, x, y):
-        """Both locks at once, if both keys are there."""
+        """Opens both locks at once if the inventory has both keys; returns whether it did."""
         top = y if self.at(x - 1, y + 1) == GEM else y - 1
         left_over = list(self.inventory)
         for lock in (self.at(x, top), self.at(x, top + 1)):
@@ -85,7 +93,7 @@ class PlainBoxWorld:
         return True
 
     def picture(self):
-        """The board with the inventory as one more column."""
+        """Returns the board with the inventory as an additional column."""
         picture = []
         for y in range(self.rows):
             row = [FLOOR if tile == EMPTY else self.palette[tile] for tile in self.grid[y]]
@@ -96,7 +104,7 @@ class PlainBoxWorld:
 
 
 def placed(rows, boxes):
-    """A board of 9 columns with boxes, each a place and its content and lock; a loose key has no lock."""
+    """Returns a board of 9 columns with boxes ((x, y), (content, lock)); the lock of a loose key is None."""
     grid = [[EMPTY] * 9 for _ in range(rows)]
     for (x, y), (content, lock) in boxes:
         grid[y][x] = content
@@ -106,7 +114,7 @@ def placed(rows, boxes):
 
 
 def bridge_board(draw: random.Random):
-    """A random bridge puzzle on 7 x 9: (grid, palette, deadly locks, (L, s, t))."""
+    """Returns a random bridge puzzle on 7 x 9: (grid, palette, deadly locks, (L, s, t))."""
     length = draw.randint(1, 3)
     slots = [(x, y) for x in (1, 4, 7) for y in (1, 3, 5)]
     draw.shuffle(slots)
@@ -128,7 +136,7 @@ def bridge_board(draw: random.Random):
 
 
 def standard_board(draw: random.Random):
-    """A random standard puzzle on 9 x 9: (grid, palette, deadly locks, (L, distractors))."""
+    """Returns a random standard puzzle on 9 x 9: (grid, palette, deadly locks, (L, distractors))."""
     length, distractors = draw.randint(1, 5), draw.randint(0, 4)
     slots = [(x, y) for x in (1, 4, 7) for y in (1, 3, 5, 7)]
     draw.shuffle(slots)

@@ -1,7 +1,7 @@
-"""BoxWorld an episode at a time in plain Python, as one writes an environment, against ours.
+"""Compares our BoxWorld with an ordinary environment in plain Python, one episode at a time.
 
-The plain one is the model that the tests compare with (`plain_boxworld.py`); how both are run
-is `benchmarks.boxworld`'s: a random policy whose every picture is made and read.
+The plain environment is the one that tests compare with (`plain_boxworld.py`). As in `benchmarks.boxworld`,
+both run a random policy, and every picture is rendered and read.
 """
 
 import random
@@ -19,7 +19,7 @@ PLAIN_STEPS = 2000
 
 
 def apart(name: str, episodes: int = 16, steps: int = 200) -> float:
-    """The greatest difference of pictures, rewards and ends, over random episodes on the same boards."""
+    """Returns the maximum difference of pictures, rewards and ends over random episodes on equal boards."""
     draw, config = random.Random(1), environments.CONFIGS[name]
     boards = [getattr(plain_boxworld, f"{name}_board")(draw) for _ in range(episodes)]
     locks = np.full((episodes, config.traps, 2), -1, np.int32)
@@ -51,11 +51,11 @@ def apart(name: str, episodes: int = 16, steps: int = 200) -> float:
 
 
 def measure(name: str, batch: int, steps: int, *, blocks: int, block_seconds: float) -> dict[str, Any]:
-    """A row as those of `comparing.measure`, its seconds for one step of one environment."""
+    """Returns a row like those of `comparing.measure`, with seconds per step of one environment."""
     peer: dict[str, Any] = {"difference": apart(name), "where": "", "tolerance": 0.0}
     row: dict[str, Any] = {
         "subject": f"BoxWorld, {name}",
-        "shape": f"a step with its picture; ours {batch} environments side by side, theirs one",
+        "shape": f"a step with its picture; {batch} parallel environments in ours, one in theirs",
         "direction": "forward",
         "ours": {},
         "peers": {"plain Python": peer},

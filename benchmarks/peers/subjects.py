@@ -1,7 +1,7 @@
-"""What of ours is compared: the kernels' operations, blocks, layers and cells of all four papers.
+"""The computations to compare: the kernels' operations, and blocks, layers and cells of all four papers.
 
-Weights are those a model starts with, and numbers of order 1/10 are added to vectors: so biases and
-LayerNorms' gains count when results are compared. Everything is float32.
+Weights are initial weights, with random numbers of order 1/10 added to vectors, so that biases and the scales
+of LayerNorms affect results. Everything is float32.
 """
 
 import dataclasses
@@ -38,23 +38,23 @@ AGENT_FIELDS = {
     "convolutions": "conv_features",
     "dense": "head_features",
 }
-"""What the others call fields of an agent."""
+"""Names of the other libraries' settings of an agent, with our fields."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large everything is."""
+    """The sizes of all subjects."""
 
     two_simplicial: tuple[two_simplicial_shapes.Shape, ...]  # shapes of 2-simplicial attention
-    signed: two_simplicial_shapes.Shape  # of the one with signed determinants
-    trans: tuple[trans_shapes.Shape, ...]  # of trans
-    trilinear: tuple[trilinear_shapes.Shape, ...]  # of trilinear attention without windows
+    signed: two_simplicial_shapes.Shape  # shape of attention with signed determinants
+    trans: tuple[trans_shapes.Shape, ...]  # shapes of trans
+    trilinear: tuple[trilinear_shapes.Shape, ...]  # shapes of trilinear attention without windows
     attention: tuple[int, int, int, int]  # B, T, H, S of self-attention
-    agent: Mapping[str, Any]  # fields of the agent, and of its block
+    agent: Mapping[str, Any]  # fields of the agent and of its block
     entities: tuple[int, int, int]  # B, N, M of the block
-    pictures: tuple[int, int, int]  # batch and sides of the agents'
+    pictures: tuple[int, int, int]  # batch size, rows and columns of the agents' pictures
     transformer: tuple[int, int, int, int, int]  # B, T, features, heads, hidden of the TP-Transformer's parts
-    folnet: tuple[FOLNetConfig, int, int]  # the layer's model, B and T
+    folnet: tuple[FOLNetConfig, int, int]  # config of the layer's model, B and T
     higher_order: Mapping[str, int]  # fields of the cell
     ntm: Mapping[str, Any]  # fields of the cell
     sequence: tuple[int, int, int]  # B, T and input features of the cells
@@ -96,7 +96,7 @@ SMALL = Sizes(
     ntm={"features": 6, "memory_size": 8, "memory_width": 3, "powers": (0, -1, 1)},
     sequence=(3, 4, 5),
 )
-"""To see that everything runs; measures nothing."""
+"""Tiny sizes to check that everything runs, not to measure."""
 
 PAPERS = Sizes(
     two_simplicial=(
@@ -117,7 +117,7 @@ PAPERS = Sizes(
     ntm={"features": 100, "memory_size": 128, "memory_width": 20, "powers": (0, -1, 1)},
     sequence=(32, 16, 10),
 )
-"""Sizes of the papers' models, batches that two cores manage."""
+"""Sizes of the papers' models, with batches suitable for two cores."""
 
 ACCELERATOR = dataclasses.replace(
     PAPERS,
@@ -129,16 +129,16 @@ ACCELERATOR = dataclasses.replace(
     folnet=(BASE, 16, 128),
     sequence=(256, 32, 10),
 )
-"""The same with batches for one accelerator."""
+"""Sizes of the papers' models, with batches for one accelerator."""
 DECIDED = 1e-4
-"""What is left between the greatest entity of a feature and the next, in the agents' pictures."""
+"""Minimum gap between the largest entity of a feature and the second largest, in the agents' pictures."""
 SIZES = {"small": SMALL, "papers": PAPERS, "accelerator": ACCELERATOR}
 
 
 def subjects(sizes: Sizes) -> dict[str, Callable[[], Subject]]:
-    """All, by name; made when they are called.
+    """Returns functions that make all subjects, by name.
 
-    Operations first; agents, which take compilers longest, last: a budget may end before them.
+    Operations are first and agents, which take longest to compile, are last, in case the budget is exhausted.
     """
     found: dict[str, Callable[[], Subject]] = {}
     for shape in sizes.two_simplicial:
@@ -168,13 +168,13 @@ def subjects(sizes: Sizes) -> dict[str, Callable[[], Subject]]:
 def _operation(
     kind: str, sizes: str, ours: Callable[..., jax.Array], arrays: Sequence[Any], **settings: Any
 ) -> Subject:
-    """A subject of a function without parameters."""
+    """Returns a subject for a function without parameters."""
     inputs = tuple(map(np.asarray, arrays))
     return Subject("", kind, sizes, lambda params, *given: (ours(*given),), {}, inputs, settings)
 
 
 def two_simplicial(shape: two_simplicial_shapes.Shape) -> Subject:
-    """2-simplicial attention, equation (10)."""
+    """Returns 2-simplicial attention, equation (10) of Clift et al. (2020)."""
     arrays = kernel_cases.two_simplicial(shape, jnp.float32).draw()[:5]
     return _operation("two_simplicial", _simplicial(shape), kernels.two_simplicial_attention, arrays)
 
@@ -184,9 +184,9 @@ def _simplicial(shape: two_simplicial_shapes.Shape) -> str:
 
 
 def signed(shape: two_simplicial_shapes.Shape) -> Subject:
-    """The determinant form of Roy et al. (2025); its values multiply coordinate by coordinate.
+    """Returns the determinant form of Roy et al. (2025), whose values are multiplied elementwise.
 
-    With one B for it: 1 where all three indices agree.
+    So B is 1 where all three indices are equal, else 0.
     """
     arrays = kernel_cases.two_simplicial(shape, jnp.float32, "signed").draw()[:4]
     diagonal = np.zeros((shape.heads, shape.f, shape.e, shape.e), np.float32)
@@ -201,7 +201,7 @@ def signed(shape: two_simplicial_shapes.Shape) -> Subject:
 
 
 def trans(shape: trans_shapes.Shape) -> Subject:
-    """The triangular contraction."""
+    """Returns FOLNet's trans (Chen 2023, Table 2), causal or not."""
     arrays = kernel_cases.trans(shape, jnp.float32).draw()[:2]
     kind = "causal_trans" if shape.causal else "trans"
     ours = functools.partial(kernels.trans, causal=shape.causal)
@@ -209,7 +209,7 @@ def trans(shape: trans_shapes.Shape) -> Subject:
 
 
 def trilinear(shape: trilinear_shapes.Shape) -> Subject:
-    """Trilinear attention without windows."""
+    """Returns trilinear attention without windows, causal or not."""
     arrays = kernel_cases.trilinear(shape, jnp.float32).draw()
     sizes = f"B={shape.batch} N={shape.length} H={shape.heads} G={shape.groups} D={shape.features}"
     ours = functools.partial(kernels.trilinear_attention, causal=shape.causal)
@@ -217,7 +217,7 @@ def trilinear(shape: trilinear_shapes.Shape) -> Subject:
 
 
 def self_attention(batch: int, length: int, heads: int, size: int) -> Subject:
-    """FOLNet's assoc and then join: Appendix A.3 says that this is self-attention."""
+    """Returns FOLNet's assoc followed by join, which is self-attention (Chen 2023, Appendix A.3)."""
     inputs = [_normal(i, (batch, length, heads, size)) for i in range(3)]
 
     def ours(query, key, value):
@@ -227,7 +227,7 @@ def self_attention(batch: int, length: int, heads: int, size: int) -> Subject:
 
 
 def folnet_layer(config: FOLNetConfig, batch: int, length: int) -> Subject:
-    """A layer with all operators, its trans the fastest here."""
+    """Returns a layer with all operators and the default implementation of trans."""
     inputs = (
         _normal(0, (batch, length, config.hidden_size)),
         _normal(1, (batch, config.relation_size, length, length)),
@@ -246,7 +246,7 @@ def folnet_layer(config: FOLNetConfig, batch: int, length: int) -> Subject:
 
 
 def simplicial_block(sizes: Sizes) -> Subject:
-    """One block, standard and virtual entities."""
+    """Returns a simplicial block on standard and virtual entities."""
     batch, entities, virtual = sizes.entities
     settings = {
         name: sizes.agent[AGENT_FIELDS[name]] for name in ("features", "pairs", "heads", "pair_heads")
@@ -263,7 +263,7 @@ def simplicial_block(sizes: Sizes) -> Subject:
 
 
 def agent(sizes: Sizes, virtual: int) -> Subject:
-    """Logits and value of a batch of pictures; forward and backward is the gradient of a batch."""
+    """Returns an agent, from pictures to logits and values; without virtual entities it is relational."""
     fields, (batch, rows, columns) = sizes.agent, sizes.pictures
     module = Agent(num_virtual_entities=virtual, **fields)
     pictures = np.random.default_rng(0).integers(0, 256, (2 * batch, rows, columns, 3), np.uint8)
@@ -273,15 +273,15 @@ def agent(sizes: Sizes, virtual: int) -> Subject:
     subject = _module("agent", shape, module, (pictures,), settings, lambda out: (out.logits, out.value))
     decided = pictures[_gap(module, subject.params, pictures) > DECIDED]
     if len(decided) < batch:
-        raise ValueError(f"only {len(decided)} of {len(pictures)} pictures have maxima that are decided")
+        raise ValueError(f"pictures: got {len(decided)} with unambiguous maxima, expected at least {batch}")
     return dataclasses.replace(subject, inputs=(decided[:batch],))
 
 
 def _gap(module: Agent, params: Mapping[str, np.ndarray], pictures: np.ndarray) -> np.ndarray:
-    """How far, at least, the greatest entity of a feature is from the next, for each picture.
+    """Returns for each picture the minimum gap between a feature's largest entity and the second largest.
 
-    The gradient of a maximum is that of one entity. Where two are as good as equal, rounding says which, and
-    two right programs may disagree.
+    The gradient of a maximum goes to one entity. If two are almost equal, rounding decides which, and two
+    correct programs may disagree.
     """
 
     @jax.jit
@@ -298,7 +298,7 @@ def _gap(module: Agent, params: Mapping[str, np.ndarray], pictures: np.ndarray) 
 
 
 def tp_attention(batch: int, length: int, features: int, heads: int) -> Subject:
-    """TPMHA of a sequence with itself."""
+    """Returns TPMHA (Schlag et al. 2019) as self-attention."""
     inputs = (_normal(0, (batch, length, features)),)
     settings = {"features": features, "heads": heads}
     shape = f"B={batch} T={length} I={features} H={heads}"
@@ -306,7 +306,7 @@ def tp_attention(batch: int, length: int, features: int, heads: int) -> Subject:
 
 
 def tp_encoder_layer(batch: int, length: int, features: int, heads: int, hidden: int) -> Subject:
-    """An encoder layer on texts of which each second one is padded by a quarter."""
+    """Returns an encoder layer; every second text has a quarter of padding."""
     mask = np.ones((batch, length), bool)
     mask[1::2, length - length // 4 :] = False
     settings = {"features": features, "heads": heads, "hidden": hidden}
@@ -316,7 +316,7 @@ def tp_encoder_layer(batch: int, length: int, features: int, heads: int, hidden:
 
 
 def higher_order(sizes: Sizes) -> Subject:
-    """The higher-order cell over a sequence of one-hot symbols."""
+    """Returns the higher-order cell on sequences of one-hot symbols."""
     batch, steps, features = sizes.sequence
     symbols = np.random.default_rng(0).integers(0, features, (batch, steps))
     inputs = (np.eye(features, dtype=np.float32)[symbols],)
@@ -325,7 +325,7 @@ def higher_order(sizes: Sizes) -> Subject:
 
 
 def ntm(sizes: Sizes) -> Subject:
-    """The Neural Turing Machine over a sequence of numbers."""
+    """Returns the Neural Turing Machine on sequences of normal numbers."""
     settings = {
         "inputs": sizes.sequence[-1],
         "features": sizes.ntm["features"],
@@ -337,7 +337,7 @@ def ntm(sizes: Sizes) -> Subject:
 
 
 def _recurrent(kind: str, sizes: Sizes, fields: Mapping[str, Any], inputs: Any, settings: Any) -> Subject:
-    """A subject of a cell over a sequence."""
+    """Returns a subject for a cell on sequences."""
     batch, steps, features = sizes.sequence
     shape = f"B={batch}, {steps} steps, I={features}"
     return _module(kind, shape, nn.RNN(make_cell(kind, **fields)), inputs, settings)
@@ -355,7 +355,7 @@ def _module(
     settings: Mapping[str, Any],
     outputs: Callable[[Any], tuple[jax.Array, ...]] | None = None,
 ) -> Subject:
-    """A subject of a module of ours."""
+    """Returns a subject for one of our modules."""
 
     def ours(params, *inputs):
         result = module.apply({"params": params}, *inputs)
@@ -368,6 +368,6 @@ def _module(
     flat = {}
     for path, leaf in traverse_util.flatten_dict(params, sep="/").items():
         array = np.asarray(leaf)
-        # Biases start at 0 and gains at 1: a missing one would not show.
+        # Biases start at 0 and scales at 1, where a missing one would go unnoticed.
         flat[path] = array + (0.1 * rng.standard_normal(array.shape, np.float32) if array.ndim == 1 else 0)
     return Subject("", kind, shape, ours, flat, inputs, settings)

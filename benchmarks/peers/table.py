@@ -1,4 +1,4 @@
-"""The record of the peers as a page of Markdown."""
+"""Formats the record of the peers as a Markdown page."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,30 +6,29 @@ from typing import Any
 from benchmarks import timing
 
 TITLES = {"forward": "forward", "gradient": "forward and backward"}
-WORDS = {"failed": "failed", "differs": "not timed, its numbers differ", "left_out": "left out"}
+WORDS = {"failed": "failed", "differs": "not timed, results differ", "left_out": "skipped"}
 
 
 def page(record: Mapping[str, Any]) -> str:
-    """What was measured where, one table of ratios, and who was not here."""
+    """Returns the page: the conditions of the measurement, a table of ratios, and the libraries."""
     versions, devices = record["versions"], record["devices"]
     text = [
-        "# Ours beside others",
+        "# Comparison with other libraries",
         "",
-        f"Measured {record['date']} on {devices['kind']} ({devices['cpus']} cores, {record['threads']} "
-        f"threads; {record['load']} processes waiting on average in the minute before), Python "
-        f"{versions['python']}, JAX {versions['jax']}, flax {versions['flax']}, commit "
+        f"Measured on {record['date']} on {devices['kind']} ({devices['cpus']} cores, {record['threads']} "
+        f"threads, load average {record['load']} before the run) with Python "
+        f"{versions['python']}, JAX {versions['jax']} and flax {versions['flax']}, commit "
         f"{(record['commit'] or 'unknown')[:12]}, by `{record['command']}`.",
         "",
-        "Everything is float32 and computes the same: outputs and, where there is a backward pass, gradients "
-        "of all parameters and inputs were compared before anything was timed (apart: the greatest "
-        "difference, over the greatest number of its array, allowed "
-        f"{record['tolerance']['forward']:.0e} forward; of gradients, where rounding decides a ReLU, the "
-        f"norm of an array's difference, over its norm, may be {record['tolerance']['gradient']:.0e}). All "
-        "of a row took turns in one process, on all cores. A ratio is how many times as long the "
-        "other takes as ours, above 1 where ours is faster: the median over neighbouring blocks (least to "
-        "greatest).",
+        "Everything is float32. Before timing, outputs and, for backward passes, gradients of all parameters "
+        'and inputs were compared with ours. The column "difference" is the maximum difference relative to '
+        f"the maximum of its array; {record['tolerance']['forward']:.0e} is allowed in forward passes. For "
+        "gradients, where rounding can decide a ReLU, the norm of an array's difference may be "
+        f"{record['tolerance']['gradient']:.0e} of its norm. The programs of a row ran in alternating blocks "
+        "in one process, on all cores. The ratio is the other library's time over ours, above 1 if ours is "
+        "faster: the median over adjacent blocks (minimum to maximum).",
         "",
-        "| what | sizes | pass | other | ours, ms | other, ms | times as long | apart |",
+        "| subject | sizes | pass | library | ours, ms | library, ms | ratio | difference |",
         "|---|---|---|---|--:|--:|--:|--:|",
     ]
     for row in record["rows"]:
@@ -43,18 +42,18 @@ def page(record: Mapping[str, Any]) -> str:
                 f"{head} {_milliseconds(row['ours']['seconds'])} | {_milliseconds(peer['seconds'])} | "
                 f"{timing.shown(peer['times_as_long'])} | {peer['difference']:.0e} |"
             )
-    text += ["", "The others:", ""]
+    text += ["", "Libraries:", ""]
     for name, about in record["peers"].items():
         if "absent" in about:
-            text.append(f"- {name}: skipped; {about['absent']}.")
+            text.append(f"- {name}: skipped, {about['absent']}.")
             continue
         facts = [f"{key.replace('_', ' ')} {value}" for key, value in about.items()]
         text.append(f"- {name}: {'; '.join(facts)}.")
     if record["not_measured"]:
-        text += ["", f"Not measured, the budget ended: {', '.join(record['not_measured'])}."]
+        text += ["", f"Not measured, since the budget was exhausted: {', '.join(record['not_measured'])}."]
     return "\n".join(text) + "\n"
 
 
 def _milliseconds(seconds: float) -> str:
-    """Three digits that count."""
+    """Returns milliseconds with three significant digits."""
     return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:.0f}"

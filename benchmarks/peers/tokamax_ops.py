@@ -1,7 +1,7 @@
-"""tokamax: its attention where ours is one.
+"""tokamax: its attention, for subjects that are attention.
 
-FOLNet's assoc and join are self-attention; trans is attention with a bias and queries of 0 (here 8 features
-wide, a product that costs little beside that with the values). It chooses its implementation itself.
+FOLNet's assoc and join are self-attention. Trans is attention with a bias and zero queries (here 8 features
+wide, whose product costs little compared with the values'). tokamax chooses its implementation itself.
 """
 
 import functools
@@ -16,15 +16,15 @@ HEADS_INSIDE = (0, 2, 1, 3)
 
 
 def about() -> dict[str, Any]:
-    """What is not compared, and why."""
+    """Returns facts for the record: what is not compared, and why."""
     return {
-        "not_compared": "triangle_multiplication: LayerNorms and gates around a product without a softmax; "
-        "no weights make it trans"
+        "not_compared": "triangle_multiplication: a product without a softmax, with LayerNorms and gates, "
+        "which cannot express trans"
     }
 
 
 def trans_by_attention(kernel_logits, premise):
-    """[B, H, X, A] and [B, A, H, Y] to [B, X, H, Y]."""
+    """Computes trans from [B, H, X, A] and [B, A, H, Y] to [B, X, H, Y]."""
     batch, heads, rows, columns = kernel_logits.shape
     query = jnp.zeros((batch, rows, heads, 8), premise.dtype)
     key = jnp.zeros((batch, columns, heads, 8), premise.dtype)
@@ -32,7 +32,7 @@ def trans_by_attention(kernel_logits, premise):
 
 
 def self_attention(query, key, value):
-    """[B, T, H, S] each."""
+    """Computes self-attention; all arrays are [B, T, H, S]."""
     return (tokamax.dot_product_attention(query, key, value),)
 
 

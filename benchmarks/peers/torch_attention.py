@@ -1,6 +1,6 @@
-"""The operators of our kernels as one writes them in PyTorch: an einsum for every sum of the paper.
+"""The operators of our kernels in plain PyTorch, with an einsum for every sum in the papers.
 
-`torch.einsum` takes the order of a product of three from opt_einsum where that is installed, as beside JAX.
+If opt_einsum is installed, which JAX requires, `torch.einsum` uses it to order products of three arrays.
 
 Axis letters: B batch, H heads, N queries, M keys, D, E, F features; X, A, Y tokens.
 """
@@ -12,7 +12,7 @@ from benchmarks.peers.comparing import Layout
 
 
 def two_simplicial(query, key1, key2, value, bilinear, eps=1e-6):
-    """Clift et al. (2020), equation (10), its logits by equation (8); [B, N, H, D] to [B, N, H, F]."""
+    """Computes equation (10) of Clift et al. (2020) with logits (8), from [B, N, H, D] to [B, N, H, F]."""
     ab = torch.einsum("bihd,bjhd->bhij", query, key1)[:, :, :, :, None]
     ac = torch.einsum("bihd,bkhd->bhik", query, key2)[:, :, :, None, :]
     bc = torch.einsum("bjhd,bkhd->bhjk", key1, key2)[:, :, None, :, :]
@@ -27,23 +27,26 @@ def two_simplicial(query, key1, key2, value, bilinear, eps=1e-6):
 
 
 def trans(kernel_logits, premise):
-    """Chen (2023), Table 2, row t, heads last as released: `bxac,bayc->bxyc`."""
+    """Computes row t of Table 2 in Chen (2023), with heads last as released: `bxac,bayc->bxyc`."""
     return torch.einsum("bxac,bayc->bxyc", kernel_logits.softmax(dim=2), premise)
 
 
 def causal_trans(kernel_logits, premise):
-    """The same where x may look at no later a."""
+    """Computes `trans` with a causal mask: x attends only to a <= x."""
     size = kernel_logits.shape[1]
     past = torch.ones(size, size, dtype=torch.bool, device=kernel_logits.device).tril()
     return trans(kernel_logits.masked_fill(~past[None, :, :, None], -1e30), premise)
 
 
 HEADS_LAST = Layout(inputs=((0, 2, 3, 1), (0, 2, 3, 1)), outputs=((0, 2, 3, 1),))
-"""Of `trans`: heads come first in ours."""
+"""The layout of `trans`; in ours, heads are first."""
 
 
 def trans_by_attention(kernel_logits, premise):
-    """Trans by PyTorch's fused attention, [B, H, X, A] and [B, H, A, Y]: zero queries, a bias, values."""
+    """Computes trans with PyTorch's fused attention from [B, H, X, A] and [B, H, A, Y].
+
+    Queries are zero, the logits are the bias, and premises are the values.
+    """
     rows, columns = kernel_logits.shape[-2:]
     query = premise.new_zeros((*premise.shape[:2], rows, 8))
     key = premise.new_zeros((*premise.shape[:2], columns, 8))
@@ -51,9 +54,9 @@ def trans_by_attention(kernel_logits, premise):
 
 
 def self_attention(query, key, value):
-    """Attention of all to all by PyTorch's fused function; [B, H, T, S] each."""
+    """Computes self-attention with PyTorch's fused function; all arrays are [B, H, T, S]."""
     return F.scaled_dot_product_attention(query, key, value)
 
 
 HEADS_FIRST = Layout(inputs=((0, 2, 1, 3),) * 3, outputs=((0, 2, 1, 3),))
-"""Of `self_attention`: ours are [B, T, H, S]."""
+"""The layout of `self_attention`; our arrays are [B, T, H, S]."""

@@ -1,7 +1,7 @@
-"""A layer of FOLNet in plain PyTorch, in the layout and with the contractions of the released code.
+"""A layer of FOLNet in plain PyTorch, with the layout and the contractions of the released code.
 
-Binary atoms have their relations last, [B, X, Y, D2], so every projection is an `nn.Linear`.
-Axis letters: B batch; X, Y, A tokens; H heads, S features of a head; C relations.
+Binary atoms have relations last, [B, X, Y, D2], so every projection is an `nn.Linear`.
+Axis letters: B batch; X, Y, A tokens; H heads, S features per head; C relations.
 """
 
 import torch  # pyrefly: ignore[missing-import]
@@ -11,11 +11,11 @@ from torch.nn import functional as F  # pyrefly: ignore[missing-import]
 from benchmarks.peers.comparing import Layout
 
 LAYOUT = Layout(inputs=(None, (0, 2, 3, 1)), outputs=(None, (0, 2, 3, 1)))
-"""Unary atoms are as ours; ours have relations before both tokens."""
+"""Unary atoms have our layout; in our binary atoms, relations come before both tokens."""
 
 
 class Operator(nn.Module):
-    """Whatever projections an operator has, by their names."""
+    """The projections of an operator as attributes."""
 
     def __init__(self, **layers: nn.Module):
         super().__init__()
@@ -69,11 +69,11 @@ class ReasonerLayer(nn.Module):
         )
 
     def normalized(self, u, r):
-        """Both without gain and bias."""
+        """Applies LayerNorm without scale and bias to both."""
         return tuple(F.layer_norm(x, x.shape[-1:], eps=self.eps) for x in (u, r))
 
     def unary(self, u, r):
-        """The conclusions of join, mu and cjoin."""
+        """Returns the sum of the conclusions of join, mu and cjoin."""
         heads, size = self.heads, self.size
         kernel = self.join.kernel(r).softmax(dim=2)
         joined = torch.einsum("bxah,bahs->bxhs", kernel, self.join.premise(u).unflatten(-1, (heads, size)))
@@ -88,7 +88,7 @@ class ReasonerLayer(nn.Module):
         )
 
     def binary(self, u, r):
-        """The conclusions of assoc, trans and prod."""
+        """Returns the sum of the conclusions of assoc, trans and prod."""
         heads, scale = (self.heads, self.size), self.size**-0.25
         kernel, premise = self.assoc.reader(u).chunk(2, dim=-1)
         kernel, premise = (scale * x.unflatten(-1, heads) for x in (kernel, premise))

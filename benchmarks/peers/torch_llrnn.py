@@ -1,6 +1,6 @@
-"""Recurrent cells of Hu & Murfet (2017) in plain PyTorch, run by a loop over the sequence in Python.
+"""Recurrent cells of Hu & Murfet (2017) in plain PyTorch, with a Python loop over the sequence.
 
-Where something is compiled it is the cell: the compiler would lay a whole sequence out step by step.
+Only the cell is compiled, since the compiler would unroll a whole sequence.
 """
 
 import torch  # pyrefly: ignore[missing-import]
@@ -10,7 +10,7 @@ from torch import nn  # pyrefly: ignore[missing-import]
 class HigherOrder(nn.Module):
     """Example 2.9, (2.13): a superposition of powers of an operator that is linear in the input.
 
-    The powers are applied to the vector one after the other (Horner's rule), as ours are.
+    As in ours, powers are applied to the vector by Horner's rule.
     """
 
     def __init__(self, inputs: int, features: int, max_power: int):
@@ -21,11 +21,11 @@ class HigherOrder(nn.Module):
         self.input = nn.Linear(inputs, features)
 
     def start(self, batch: int, like: torch.Tensor):
-        """The state before the first input, 0."""
+        """Returns the initial state, 0."""
         return like.new_zeros(batch, self.hidden.in_features)
 
     def forward(self, h, x):
-        """(h, x) to (h', h')."""
+        """Maps (h, x) to (h', h')."""
         weights = self.powers(h).softmax(-1)
         operator = torch.einsum("bk,kij->bij", x, self.operators)
         total = weights[:, -1:] * h
@@ -36,7 +36,7 @@ class HigherOrder(nn.Module):
 
 
 class TuringMachine(nn.Module):
-    """Example 2.10, (2.14) and (2.15), with location addressing by a few rotations."""
+    """Example 2.10, (2.14) and (2.15), with location-based addressing by a few rotations."""
 
     def __init__(self, inputs: int, features: int, locations: int, width: int, powers: tuple[int, ...]):
         super().__init__()
@@ -47,21 +47,21 @@ class TuringMachine(nn.Module):
         self.input = nn.Linear(inputs, features)
 
     def start(self, batch: int, like: torch.Tensor):
-        """h_0 = 0, both addresses at location 0, a memory that is all but empty."""
+        """Returns the initial state: h_0 = 0, both addresses at location 0, and an almost empty memory."""
         address = like.new_zeros(batch, self.locations)
         address[:, 0] = 1
         memory = like.new_full((batch, self.width, self.locations), 1e-6)
         return like.new_zeros(batch, self.hidden.in_features), address, address, memory
 
     def moved(self, address, weights, sign):
-        """sum_i c_i R^(sign * power_i) (address)."""
+        """Returns sum_i c_i R^(sign * power_i) (address)."""
         total = torch.zeros_like(address)
         for i, power in enumerate(self.rotations):
             total = total + weights[:, i : i + 1] * torch.roll(address, sign * power, dims=-1)
         return total
 
     def forward(self, state, x):
-        """(state, x) to (the new state, h_0')."""
+        """Maps (state, x) to (new state, h_0')."""
         h, reading, writing, memory = state
         count = len(self.rotations)
         read, write, add = self.heads(h).split((count, count, self.width), dim=-1)
@@ -74,12 +74,12 @@ class TuringMachine(nn.Module):
 
 
 class Sequence(nn.Module):
-    """A cell over [B, T, I]: its outputs, [B, T, D]."""
+    """Runs a cell over inputs [B, T, I] and returns its outputs [B, T, D]."""
 
     def __init__(self, cell: nn.Module, *, compiled: bool):
         super().__init__()
         self.cell = cell
-        self.step = torch.compile(cell) if compiled else cell  # the same module, so its weights count once
+        self.step = torch.compile(cell) if compiled else cell  # same module: weights are registered once
 
     def forward(self, inputs):
         state, outputs = self.cell.start(len(inputs), inputs), []

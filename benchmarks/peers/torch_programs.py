@@ -1,4 +1,4 @@
-"""PyTorch's side: for every subject the same architecture written plainly, eager and by `torch.compile`."""
+"""PyTorch's programs: plain versions of the subjects' architectures, eager and with `torch.compile`."""
 
 import functools
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from benchmarks.peers.torch_running import Function, TorchProgram, setup
 
 Made = tuple[nn.Module, Layout]
 FUSED = ("fused attention", "fused attention with a bias")
-"""One function of PyTorch: there is nothing to compile."""
+"""Programs that are a single PyTorch function, where there is nothing to compile."""
 
 
 def about() -> dict[str, Any]:
-    """Threads and device."""
+    """Returns facts for the record: the number of threads and the device."""
     device = setup()
     return {
         "threads": torch.get_num_threads(),
@@ -32,7 +32,10 @@ def about() -> dict[str, Any]:
 
 
 def modules(subject: Subject, compiled: bool) -> dict[str, Callable[[], Made]]:
-    """The ways to write a subject, by what the record calls them; `compiled` is for parts of sequences."""
+    """Returns functions that make a subject's modules, by name in the record.
+
+    `compiled` only affects sequences, whose cells are compiled.
+    """
 
     def function(call: Callable[..., Any], layout: Layout | None = None) -> Callable[[], Made]:
         return lambda: (Function(call), layout or Layout())
@@ -65,10 +68,10 @@ def modules(subject: Subject, compiled: bool) -> dict[str, Callable[[], Made]]:
 
 
 def programs(subject: Subject) -> dict[str, Callable[[], Program]]:
-    """Every way to write it, eager and compiled."""
+    """Returns the programs of a subject: each of its modules, eager and compiled."""
 
     def program(name: str, compiled: bool) -> Program:
-        torch.compiler.reset()  # what an earlier subject had compiled counts against the limit of variants
+        torch.compiler.reset()  # earlier subjects' variants count against a limit
         module, layout = modules(subject, compiled)[name]()
         whole = compiled and not isinstance(module, torch_llrnn.Sequence)
         return TorchProgram(subject, module, layout, compiled=whole)

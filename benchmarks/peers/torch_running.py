@@ -1,4 +1,4 @@
-"""Running a PyTorch module with our weights: as it is, or compiled."""
+"""Runs a PyTorch module with our weights, eager or compiled."""
 
 import os
 from collections.abc import Callable
@@ -8,12 +8,12 @@ import numpy as np
 import torch  # pyrefly: ignore[missing-import]
 from torch import nn  # pyrefly: ignore[missing-import]
 
-from benchmarks.peers.comparing import Layout, Subject
+from benchmarks.peers.comparing import Direction, Layout, Subject
 
 
 def setup() -> torch.device:
-    """All cores, products in full float32, and JAX's platform: the accelerator only if JAX has one."""
-    import jax  # its backend is looked at here, not when this module is imported
+    """Selects all cores and full float32 products, and returns the device of JAX's platform."""
+    import jax  # here, so that importing this module does not initialize a backend
 
     torch.set_num_threads(os.cpu_count() or 1)
     torch.set_float32_matmul_precision("highest")
@@ -29,16 +29,16 @@ class Function(nn.Module):
         self.function = function
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The function's one output."""
+        """Returns the function's output as a tuple of one."""
         return (self.function(*inputs),)
 
 
 def torch_name(path: str, array: np.ndarray) -> tuple[str, tuple[int, ...] | None]:
-    """What PyTorch calls a parameter of ours, and our axes in the order in which it has them.
+    """Returns the PyTorch name of one of our parameters, and our axes in PyTorch's order.
 
-    Modules here have the names of ours, so the rest is a rule: kernels [inputs, outputs] are `weight`
-    [outputs, inputs], those of convolutions [y, x, inputs, outputs] are [outputs, inputs, y, x], and the
-    `scale` of a LayerNorm is its `weight`.
+    The PyTorch modules have the names of ours. Kernels [inputs, outputs] become `weight` [outputs, inputs],
+    those of convolutions [y, x, inputs, outputs] become [outputs, inputs, y, x], and the `scale` of a
+    LayerNorm becomes its `weight`.
     """
     *above, last = path.split("/")
     if last in ("kernel", "weight") and array.ndim in (2, 4):
@@ -47,38 +47,40 @@ def torch_name(path: str, array: np.ndarray) -> tuple[str, tuple[int, ...] | Non
 
 
 class Queued:
-    """What a GPU may still be computing: JAX's `block_until_ready` waits for it."""
+    """A result that a GPU may still be computing; `jax.block_until_ready` waits for it."""
 
     def __init__(self, result: Any):
         self.result = result
 
     def block_until_ready(self) -> "Queued":
-        """Waits."""
+        """Waits until the GPU has finished all queued work."""
         torch.cuda.synchronize()
         return self
 
 
 class TorchProgram:
-    """A module on our arrays, without gradients, or with those of all parameters and floating inputs."""
+    """A module on our arrays, optionally with gradients of all parameters and floating-point inputs."""
 
     def __init__(self, subject: Subject, module: nn.Module, layout: Layout | None = None, *, compiled: bool):
-        """Copies the weights in.
+        """Copies our weights into the module.
 
         Raises:
-          ValueError: parameters that only one side has.
+          ValueError: the parameters have different names or shapes.
         """
         device, self.layout = setup(), layout or Layout()
         self.names = {path: torch_name(path, array) for path, array in subject.params.items()}
         parameters = dict(module.named_parameters())
         if set(parameters) != {name for name, _ in self.names.values()}:
             ours = {name for name, _ in self.names.values()}
-            raise ValueError(f"parameters of one side only: {sorted(set(parameters) ^ ours)}")
+            only = ", ".join(sorted(set(parameters) ^ ours))
+            raise ValueError(f"module: got different parameters, expected ours; one side lacks {only}")
         with torch.no_grad():
             for path, (name, axes) in self.names.items():
                 array = subject.params[path]
                 array = array if axes is None else array.transpose(axes)
                 if parameters[name].shape != array.shape:
-                    raise ValueError(f"{name} has shape {tuple(parameters[name].shape)}, ours {array.shape}")
+                    shape = tuple(parameters[name].shape)
+                    raise ValueError(f"{name}: got shape {shape}, expected {array.shape}")
                 parameters[name].copy_(torch.from_numpy(np.ascontiguousarray(array)))
         self.module = module.to(device)
         self.run = torch.compile(self.module) if compiled else self.module
@@ -92,8 +94,8 @@ class TorchProgram:
         ]
         self.queued = device.type == "cuda"
 
-    def call(self, direction: str) -> Callable[[], Any]:
-        """Forward under `no_grad`; a gradient begins with those of the last step put away."""
+    def call(self, direction: Direction) -> Callable[[], Any]:
+        """Returns a call: forward under `no_grad`, or a gradient, which first clears the previous one."""
         leaves = [self.inputs[i] for i in self.differentiable]
 
         def forward():
@@ -115,8 +117,8 @@ class TorchProgram:
     def _waiting(self, result):
         return Queued(result) if self.queued else result
 
-    def arrays(self, direction: str, result: Any) -> dict[str, np.ndarray]:
-        """Outputs, and the gradients that the last call has left."""
+    def arrays(self, direction: Direction, result: Any) -> dict[str, np.ndarray]:
+        """Returns the outputs and the gradients of the last call, in our layout."""
 
         def numpy(tensor):
             return tensor.detach().cpu().numpy()

@@ -1,6 +1,6 @@
-"""The agents of Clift et al. (2020) in plain PyTorch; attributes have the names of our parameters.
+"""The agents of Clift et al. (2020) in plain PyTorch; attributes are named like our parameters.
 
-Axis letters: B batch, N standard entities, M virtual ones, V features, H heads, D features of a head.
+Axis letters: B batch, N standard entities, M virtual entities, V features, H heads, D features per head.
 """
 
 import torch  # pyrefly: ignore[missing-import]
@@ -11,7 +11,7 @@ from benchmarks.peers.torch_attention import two_simplicial
 
 
 class FeedForward(nn.Module):
-    """g of equations (3) and (12): two layers with a ReLU between them."""
+    """The function g in equations (3) and (12): two layers with a ReLU in between."""
 
     def __init__(self, inputs: int, hidden: int, outputs: int):
         super().__init__()
@@ -23,7 +23,7 @@ class FeedForward(nn.Module):
 
 
 class Attention(nn.Module):
-    """1-simplicial attention; one map for queries, keys and values."""
+    """1-simplicial attention with one projection for queries, keys and values."""
 
     def __init__(self, features: int, heads: int):
         super().__init__()
@@ -31,18 +31,18 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(features, 3 * features, bias=False)
 
     def project(self, x):
-        """Queries, keys and values, [B, N, H, D]."""
+        """Returns queries, keys and values [B, N, H, D]."""
         return [part.unflatten(-1, (self.heads, -1)) for part in self.qkv(x).chunk(3, dim=-1)]
 
     @staticmethod
     def attend(query, key, value):
-        """softmax(q k / sqrt(D)) v by PyTorch's fused attention, heads side by side."""
+        """Returns softmax(q k / sqrt(D)) v by PyTorch's fused attention, with heads concatenated."""
         heads = (x.transpose(1, 2) for x in (query, key, value))
         return F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(-2)
 
 
 class TwoSimplicial(nn.Module):
-    """2-simplicial attention; one map for queries, both keys and values, and B."""
+    """2-simplicial attention with one projection for queries, both keys and values, and the tensor B."""
 
     def __init__(self, features: int, outputs: int, heads: int):
         super().__init__()
@@ -52,7 +52,7 @@ class TwoSimplicial(nn.Module):
         self.bilinear = nn.Parameter(torch.zeros(heads, size, size, size))
 
     def forward(self, entities, virtual):
-        """What standard entities get from pairs of virtual ones, and the virtual ones' values."""
+        """Returns the standard entities' outputs and the virtual entities' values."""
         query = F.linear(entities, self.qkkv.weight[: self.outputs])
         key1, key2, value = F.linear(virtual, self.qkkv.weight[self.outputs :]).chunk(3, dim=-1)
         heads = [x.unflatten(-1, (self.heads, -1)) for x in (query, key1, key2, value)]
@@ -60,7 +60,7 @@ class TwoSimplicial(nn.Module):
 
 
 class Norms(nn.Module):
-    """A block's own LayerNorms."""
+    """The LayerNorms of a block, which blocks do not share."""
 
     def __init__(self, features: int, pairs: int):
         super().__init__()
@@ -71,13 +71,13 @@ class Norms(nn.Module):
 
 
 def relational_block(norms, attention, feed_forward, entities):
-    """Equation (3)."""
+    """Computes equation (3), a relational block, on entities [B, N, V]."""
     attended = attention.attend(*attention.project(norms.input_norm(entities)))
     return norms.output_norm(entities + feed_forward(attended))
 
 
 def simplicial_block(norms, attention, two_simplicial, feed_forward, entities, virtual):
-    """Equations (12) to (14); both kinds of entities, [B, N, V] and [B, M, V]."""
+    """Computes equations (12) to (14) on standard and virtual entities, [B, N, V] and [B, M, V]."""
     normed, normed_virtual = norms.input_norm(entities), norms.input_norm(virtual)
     query, key, value = attention.project(normed)
     virtual_query, virtual_key, virtual_value = attention.project(normed_virtual)
@@ -93,7 +93,7 @@ def simplicial_block(norms, attention, two_simplicial, feed_forward, entities, v
 
 
 class Block(Norms):
-    """One simplicial block with layers of its own."""
+    """One simplicial block with its own layers."""
 
     def __init__(self, features: int, pairs: int, heads: int, pair_heads: int):
         super().__init__(features, pairs)
@@ -108,7 +108,7 @@ class Block(Norms):
 
 
 class Transformer(nn.Module):
-    """Blocks that share all but their LayerNorms; relational without virtual entities."""
+    """Blocks that share everything except LayerNorms; relational blocks if there are no virtual entities."""
 
     def __init__(self, features: int, pairs: int, virtual: int, blocks: int, heads: int, pair_heads: int):
         super().__init__()
@@ -165,7 +165,7 @@ class Agent(nn.Module):
         self.value = nn.Linear(dense[-1], 1)
 
     def forward(self, observation):
-        """Logits and value of uint8 pictures [B, R, C, 3]."""
+        """Returns logits and values of uint8 pictures [B, R, C, 3]."""
         x = observation.permute(0, 3, 1, 2).float() / 255
         for name in self.convolutions:
             x = torch.relu(getattr(self, name)(x))

@@ -1,4 +1,4 @@
-"""Schlag et al. (2019), an attention and an encoder layer, in plain PyTorch on its fused attention."""
+"""TPMHA and an encoder layer (Schlag et al. 2019) in plain PyTorch, using its fused attention."""
 
 from torch import nn  # pyrefly: ignore[missing-import]
 from torch.nn import functional as F  # pyrefly: ignore[missing-import]
@@ -7,7 +7,7 @@ from benchmarks.peers.torch_simplicial import FeedForward
 
 
 class TPAttention(nn.Module):
-    """TPMHA, equations (3) to (6): what a head retrieves, times its role."""
+    """TPMHA, equations (3) to (6): each head's retrieved values times its role."""
 
     def __init__(self, features: int, heads: int):
         super().__init__()
@@ -16,7 +16,7 @@ class TPAttention(nn.Module):
             setattr(self, name, nn.Linear(features, features))
 
     def attend(self, x, mask=None):
-        """[B, T, I] to [B, T, I]; the mask is [B, 1, 1, T], True where keys are."""
+        """Maps [B, T, I] to [B, T, I]; the mask [B, 1, 1, T] is True for keys that may be attended to."""
         query, key, value = (
             layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)

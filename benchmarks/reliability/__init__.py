@@ -1,1 +1,1 @@
-"""What `benchmarks.soak` and `benchmarks.fuzz` are made of: small runs to kill, readers, damage to files."""
+"""Parts of `benchmarks.soak` and `benchmarks.fuzz`: small runs to kill, readers, and damage to files."""

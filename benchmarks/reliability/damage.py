@@ -1,4 +1,4 @@
-"""Ways in which a file comes to harm: cut short, bits flipped, parts lost, doubled or of another file."""
+"""Ways to damage a file: truncate it, flip bits, lose or double parts, replace it by another file."""
 
 import random
 import re
@@ -8,7 +8,7 @@ _SEAMS = re.compile(rb"\n|PK\x01\x02|PK\x03\x04|PK\x05\x06|[{}\[\],\t]")
 
 
 def seams(content: bytes) -> list[int]:
-    """Places where something ends in a file: lines, JSON's parts, entries of a zip archive, a header."""
+    """Returns the offsets of boundaries in a file: of lines, JSON values, zip entries and headers."""
     found = {match.start() for match in _SEAMS.finditer(content)} | {
         match.end() for match in _SEAMS.finditer(content)
     }
@@ -18,7 +18,7 @@ def seams(content: bytes) -> list[int]:
 
 
 def flip(content: bytes, draw: random.Random, bits: int = 1) -> bytes:
-    """Some bits are wrong."""
+    """Flips `bits` random bits."""
     changed = bytearray(content)
     for place in draw.sample(range(8 * len(content)), min(bits, 8 * len(content))):
         changed[place // 8] ^= 1 << place % 8
@@ -28,7 +28,7 @@ def flip(content: bytes, draw: random.Random, bits: int = 1) -> bytes:
 def in_range(
     change: Callable[[bytes, bytes, bytes, random.Random], bytes],
 ) -> Callable[[bytes, random.Random], bytes]:
-    """Changes a range, given the content before it, in it and behind it."""
+    """Returns a damage to a random range; `change` gets the content before, in and after the range."""
 
     def changed(content: bytes, draw: random.Random) -> bytes:
         start = draw.randrange(len(content))
@@ -39,12 +39,12 @@ def in_range(
 
 
 def cut_at_seam(content: bytes, draw: random.Random) -> bytes:
-    """Ends where something ends, or a byte before or behind."""
+    """Truncates the content at a boundary, or one byte before or after it."""
     return content[: max(0, draw.choice(seams(content) or [0]) + draw.choice((-1, 0, 0, 1)))]
 
 
 def number_changed(content: bytes, draw: random.Random) -> bytes:
-    """A number that is written out is enormous, negative or a word."""
+    """Replaces a number in the text by an enormous one, a negative one or a word."""
     numbers = list(re.finditer(rb"\d+", content))
     if not numbers:
         return flip(content, draw)
@@ -58,10 +58,10 @@ KINDS: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "cut at a seam": cut_at_seam,
     "a bit flipped": flip,
     "bits flipped": lambda content, draw: flip(content, draw, draw.randint(2, 40)),
-    # Where headers are, and directories.
+    # These hit headers and directories.
     "a bit of the beginning flipped": lambda content, draw: flip(content[:100], draw) + content[100:],
     "a bit of the end flipped": lambda content, draw: content[:-200] + flip(content[-200:], draw),
-    # As a block that was never written.
+    # This imitates a block that was never written.
     "zeros in a range": in_range(lambda before, inside, behind, _: before + bytes(len(inside)) + behind),
     "noise in a range": in_range(
         lambda before, inside, behind, draw: before + draw.randbytes(len(inside)) + behind
@@ -77,17 +77,17 @@ KINDS: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }
 SWAPPED, PLANTED, GONE = "another file", "planted", "gone"
 OFTEN = (*KINDS, "cut", "cut at a seam", "a bit flipped", "a bit flipped", "bits flipped", "a number changed")
-"""Kinds in the turn in which they are taken; some more often."""
+"""The order of the kinds; some occur more often."""
 
 
 def chosen(number: int) -> str:
-    """The kind of a reader's case: of every 24 one is a file swapped, one planted, one gone."""
+    """Returns the kind of damage for a case; of every 24 cases, one each is swapped, planted and gone."""
     turn = (*OFTEN, SWAPPED, PLANTED, GONE)
     return turn[number % len(turn)]
 
 
 def damaged(content: bytes, kind: str, draw: random.Random) -> bytes:
-    """The content with that damage; another content whenever it can be."""
+    """Returns the content with this kind of damage; it always differs from the original."""
     for _ in range(20):
         if (found := KINDS[kind](content, draw)) != content:
             return found

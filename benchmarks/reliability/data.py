@@ -1,4 +1,4 @@
-"""Readers of data: questions, documents, windows, tasks."""
+"""Readers of data for the fuzz: questions, documents, windows, tasks."""
 
 import contextlib
 import dataclasses
@@ -49,7 +49,7 @@ def _generate(folder: Path) -> Any:
 
 
 def _begin_to_generate(folder: Path) -> None:
-    """As it is after a kill between two parts."""
+    """Leaves the folder in the state after a kill between two parts."""
     _generate(folder)
     (folder / "set" / ".parts").mkdir()
     for split in ("train-medium", "interpolate"):
@@ -60,13 +60,13 @@ def _begin_to_generate(folder: Path) -> None:
 
 
 def _prepare_tfds(folder: Path, name: str, rows: list[dict[str, Any]], version: str, config: str) -> None:
-    """A data set as TensorFlow Datasets prepares it."""
+    """Prepares a data set with TensorFlow Datasets."""
     import tensorflow_datasets as tfds
 
     with tfds.core.registered.skip_registration():
 
         class Made(tfds.core.GeneratorBasedBuilder):
-            """Texts, and numbers."""
+            """A data set of the given rows, with text and integer features."""
 
             BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=config, version=version)]  # noqa: RUF012
             url_infos = {}  # noqa: RUF012 -- nothing is downloaded
@@ -111,7 +111,7 @@ def _prepare_windows(folder: Path) -> Any:
     vocabulary = folder / "vocab.txt"
     if not vocabulary.exists():
         WordPieceTokenizer.train(DOCUMENTS, 90).save(vocabulary)
-    with contextlib.chdir(folder):  # what was prepared knows its source by name
+    with contextlib.chdir(folder):  # the prepared windows record the name of their source
         return folnet_data.prepare(
             folder / "windows",
             sources.open_documents("text.txt"),
@@ -138,7 +138,7 @@ def _read_windows(folder: Path) -> Any:
 
 
 def _write_begun_windows(folder: Path) -> None:
-    """As it is after a kill when two of three parts are done."""
+    """Leaves the folder in the state after a kill when two of three parts are finished."""
     _write_windows(folder)
     root = folder / "windows"
     made = window_files.Manifest.read(root)

@@ -1,4 +1,4 @@
-"""What is said of a reader that the fuzz tries: how its files are made, how it is called, what it may do."""
+"""Description of a reader for the fuzz: how to make its files, how to call it, and what it may write."""
 
 import dataclasses
 import hashlib
@@ -13,35 +13,37 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A reader of files."""
+    """A reader of files, as the fuzz calls it."""
 
-    name: str  # of what is read
-    code: str  # where it is done
+    name: str  # the files that it reads, in words
+    code: str  # the module that reads them
     make: Callable[[Path], Any]  # writes small valid files into an empty folder
-    damaged: Sequence[str]  # patterns of those that come to harm
-    read: Callable[[Path], Any]  # reads them; what it gives is what they mean
-    checked: bool = False  # whether no change of meaning may go unnoticed, since the format has a checksum
-    # whether what was read means the same as the valid files
+    damaged: Sequence[str]  # patterns of the files to damage
+    read: Callable[[Path], Any]  # reads the files and returns their meaning
+    checked: bool = (
+        False  # whether the format has a checksum, so that every change of meaning must be noticed
+    )
+    # whether two meanings, of the valid files and of the damaged ones, are equal
     same: Callable[[Any, Any], bool] = lambda valid, found: canonical(valid) == canonical(found)
-    errors: tuple[type[Exception], ...] = ()  # what it raises, besides ValueError, for files it cannot read
-    writes: Sequence[str] = ()  # patterns of what it may write into the folder, if it can read; never in part
-    # raises if what it has written is not whole; by default all that it writes goes with success
+    errors: tuple[type[Exception], ...] = ()  # documented exceptions for unreadable files, besides ValueError
+    writes: Sequence[str] = ()  # patterns of files that it may write into the folder, but never in part
+    # raises if the written files are incomplete; None: it must write nothing when it raises an error
     whole: Callable[[Path], None] | None = None
-    # contents that would run something if they were let
+    # contents that would run a program if the reader executed them
     planted: Callable[[Path], Sequence[bytes]] = lambda folder: ()
 
     def files(self, folder: Path) -> list[Path]:
-        """Those that come to harm, by name."""
+        """Returns the files to damage, sorted by name."""
         return sorted({path for pattern in self.damaged for path in folder.glob(pattern) if path.is_file()})
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> None:
-    """Writes JSON lines."""
+    """Writes one JSON document per line."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def canonical(value: Any) -> str:
-    """A hash of anything that a reader gives; numbers that are not equal are not alike."""
+    """Returns a hash of any result of a reader; it depends on the exact values, dtypes and shapes."""
     digest = hashlib.sha256()
     _add(digest, value)
     return digest.hexdigest()

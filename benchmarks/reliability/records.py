@@ -1,4 +1,4 @@
-"""Readers of records: metrics, configs and summaries of runs, lines of results, tables, measurements."""
+"""Readers of records for the fuzz: metrics, configs and summaries of runs, results, tables, measurements."""
 
 import dataclasses
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""The runs that the soak kills: every experiment's default preset, as small as it gets with everything in it.
+"""The runs that the soak kills: every experiment's default preset, as small as possible but complete.
 
-All end by steps, none by the clock: how many steps fit into a second differs from run to run, killed or not.
-For the same reason there are no baselines that get as many seconds as the model.
+All runs end by steps and none by the clock, since the number of steps per second differs from run to run. For
+the same reason, no baseline gets as many seconds as the model.
 """
 
 import dataclasses
@@ -35,24 +35,24 @@ KINSHIP |= {"num_hidden_layers": 1, "num_attention_heads": 2}
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A run as a user starts it: the experiment's name, and the command without its workdir."""
+    """A run as a user starts it: the name of the experiment, and the command without --workdir."""
 
     name: str
     command: tuple[str, ...]
 
     def started(self, workdir: Path) -> list[str]:
-        """The command line of a run there."""
+        """Returns the command line of a run in a workdir."""
         return [*self.command, f"--workdir={workdir}"]
 
 
 def subject(name: str, preset: str, fields: dict[str, Any]) -> Subject:
-    """An experiment's program with some fields of a preset changed."""
+    """Returns the run of an experiment with some fields of a preset changed."""
     flags = (f"--config.{field}={value}" for field, value in fields.items())
     return Subject(name, (sys.executable, "-m", f"experiments.{name}", f"--config={preset}", *flags))
 
 
 def all_subjects(data: Path) -> dict[str, Subject]:
-    """All experiments; the folder is for the text and the checkpoint that two of them begin with."""
+    """Returns the runs of all experiments by name; writes to `data` the inputs that two of them need."""
     if not (data / "checkpoint" / "vocab.txt").exists():
         _write_data(data)
     every: dict[str, Any] = {"log_every": 2, "checkpoint_every": 4, "eval_every": 8}
@@ -84,7 +84,7 @@ def all_subjects(data: Path) -> dict[str, Subject]:
 
 
 def _write_data(folder: Path) -> None:
-    """Sentences of one shape, RTE's tables of some rows, and a FOLNet that was not trained."""
+    """Writes sentences of one form, small tables of RTE, and an untrained FOLNet."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     nouns, verbs = ("cat", "dog", "bird", "fish"), ("sees", "hears", "likes")
@@ -111,7 +111,7 @@ def _write_data(folder: Path) -> None:
 
 
 def drawn(kind: Any, **fields: Any) -> tuple[Any, dict[str, Any]]:
-    """A small FOLNet of some kind that was not trained, and its parameters."""
+    """Returns a small untrained FOLNet of class `kind`, and its random parameters."""
     model, rng = kind(FOLNetConfig(**(FOLNET | fields))), np.random.default_rng(0)
     shapes = parameters.shapes(model).items()
     flat = {name: rng.normal(0, 0.02, shape).astype(np.float32) for name, shape in shapes}

@@ -1,4 +1,4 @@
-"""One case of the fuzz: a file is damaged, its reader called, and watched."""
+"""One case of the fuzz: damages a file, calls its reader and observes the reader's actions."""
 
 import dataclasses
 import os
@@ -17,31 +17,31 @@ from benchmarks.reliability import damage
 from benchmarks.reliability.reader import Reader
 
 REFUSED, SAME, READ = "refused", "same", "read"
-"""An error that names the file; the meaning unchanged; another meaning, which the format cannot tell."""
+"""An error that names the file; the same meaning; another meaning, which the format cannot detect."""
 SLOW = 10.0
-"""Seconds of processor time after which a reader is taken to hang."""
+"""Seconds of processor time after which a reader counts as hanging."""
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty")
 _NETWORK = ("socket.connect", "urllib.Request")
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a case: the kind of damage, the file, and the message or what is the matter.
+    """The outcome of a case: the kind of damage, the file, the result, and a message about it.
 
-    The result is `REFUSED`, `SAME` or `READ`; anything else is a finding.
+    The result is `REFUSED`, `SAME` or `READ`; any other result is a finding.
     """
 
     kind: str
     file: str
     result: str
-    told: str = ""
+    told: str = ""  # the message; the name is the key in the record
 
 
 class Watch:
-    """Python's audit events, while a reader is at work: what is started, executed, imported, written."""
+    """A listener to Python's audit events during a read: processes started, code executed, files written."""
 
     def __init__(self):
-        """Begins to listen; there is no way to stop it."""
+        """Adds an audit hook, which Python cannot remove again."""
         self._folder: str | None = None
         self._seen: list[str] = []
         self._trusted = tuple(
@@ -51,7 +51,7 @@ class Watch:
 
     @contextmanager
     def over(self, folder: Path) -> Iterator[list[str]]:
-        """Collects what should not happen while files in a folder are read."""
+        """Collects forbidden events while files in a folder are read."""
         self._seen, self._folder = [], os.path.realpath(folder)
         try:
             yield self._seen
@@ -64,8 +64,8 @@ class Watch:
         if event in _STARTS or event in _NETWORK:
             self._seen.append(f"{event} {arguments[:2]!r}"[:200])
         elif event == "exec":
-            # Of a module that is imported late, or of what a library writes for itself ("<string>"): those
-            # are found by what is imported. Code of anywhere else came out of a file that was read.
+            # Modules imported late and code that libraries generate ("<string>") are allowed. Other code must
+            # come from a file that was read.
             name = getattr(arguments[0], "co_filename", "")
             known = name.startswith(("<frozen", "<string>", "<attrs", "<jaxtyping")) or self._known(name)
             if not known:
@@ -124,11 +124,11 @@ def attempt(
     seed: int,
     watch: Watch,
 ) -> Outcome:
-    """Makes one case in a folder `room`, from the valid files and what they mean.
+    """Runs one case in the folder `room`, from the valid files and their meaning.
 
-    `others` are files of other readers, for swapping; `watch` listens to what the reader does.
+    `others` are files of other readers, for swapping; `watch` observes the reader.
     """
-    draw = random.Random(f"{seed} {reader.name} {number}")  # what decides all of a case
+    draw = random.Random(f"{seed} {reader.name} {number}")  # the only randomness of a case
     folder = room / "case"
     shutil.copytree(valid, folder)
     try:
@@ -136,14 +136,14 @@ def attempt(
         before = _contents(folder)
         began = time.process_time()
         with watch.over(folder) as seen:
-            result, told = _called(reader, folder, meaning)
+            result, message = _called(reader, folder, meaning)
         if time.process_time() - began > SLOW:
-            result, told = "hang", f"{time.process_time() - began:.0f} s"
+            result, message = "hang", f"{time.process_time() - began:.0f} s"
         if seen:
-            result, told = "executed", "; ".join(seen)
+            result, message = "executed", "; ".join(seen)
         if problem := _left(reader, folder, before, result):
-            result, told = "half-written", problem
-        return Outcome(kind, str(path.relative_to(folder)), result, told.replace(str(folder), "FOLDER"))
+            result, message = "half-written", problem
+        return Outcome(kind, str(path.relative_to(folder)), result, message.replace(str(folder), "FOLDER"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -152,10 +152,10 @@ def _called(reader: Reader, folder: Path, meaning: Any) -> tuple[str, str]:
     try:
         found = reader.read(folder)
     except (ValueError, FileNotFoundError, *reader.errors) as error:
-        told = str(error)
-        if not told.strip() or not _names(told, folder):
-            return "no name", f"{type(error).__name__}: {told}"[:600] + _where(error)
-        return REFUSED, told[:300]
+        message = str(error)
+        if not message.strip() or not _names(message, folder):
+            return "no name", f"{type(error).__name__}: {message}"[:600] + _where(error)
+        return REFUSED, message[:300]
     except MemoryError as error:
         return "memory", f"{error!r}{_where(error)}"
     except BaseException as error:
@@ -165,9 +165,9 @@ def _called(reader: Reader, folder: Path, meaning: Any) -> tuple[str, str]:
     return ("undetected", f"{found!r}"[:300]) if reader.checked else (READ, "")
 
 
-def _names(told: str, folder: Path) -> bool:
-    return str(folder) in told or any(
-        re.search(rf"(?<!\w){re.escape(path.name)}(?!\w)", told) for path in folder.rglob("*")
+def _names(message: str, folder: Path) -> bool:
+    return str(folder) in message or any(
+        re.search(rf"(?<!\w){re.escape(path.name)}(?!\w)", message) for path in folder.rglob("*")
     )
 
 
@@ -183,7 +183,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 def _left(reader: Reader, folder: Path, before: dict[str, bytes], result: str) -> str:
-    """What is in the folder that should not be; "" if nothing is."""
+    """Describes files in the folder that were wrongly changed or written; "" if there are none."""
     after = _contents(folder)
     allowed = {str(path.relative_to(folder)) for pattern in reader.writes for path in folder.glob(pattern)}
     changed = sorted(name for name in before if name not in allowed and after.get(name) != before[name])
@@ -203,10 +203,10 @@ def _left(reader: Reader, folder: Path, before: dict[str, bytes], result: str) -
 
 
 def warm(reader: Reader, valid: Path, room: Path, watch: Watch) -> Any:
-    """What the valid files mean.
+    """Reads the valid files twice and returns their meaning.
 
     Raises:
-        RuntimeError: they mean something else the second time, or cannot be read.
+        RuntimeError: the second read gives another meaning, or the files cannot be read.
     """
     meanings = []
     for _ in range(2):
@@ -215,9 +215,9 @@ def warm(reader: Reader, valid: Path, room: Path, watch: Watch) -> Any:
         try:
             meanings.append(reader.read(folder))
         except Exception as error:
-            raise RuntimeError(f"{reader.name}: its valid files cannot be read") from error
+            raise RuntimeError(f"{reader.name}: the valid files cannot be read") from error
         finally:
             shutil.rmtree(folder)
     if not reader.same(meanings[0], meanings[1]):
-        raise RuntimeError(f"{reader.name}: its valid files do not mean the same twice")
+        raise RuntimeError(f"{reader.name}: two reads of the valid files differ in meaning")
     return meanings[0]

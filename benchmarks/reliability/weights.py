@@ -1,4 +1,4 @@
-"""Readers of weights: PyTorch's files, safetensors, packed runs, checkpoints, artifacts and requests."""
+"""Readers of weights for the fuzz: PyTorch files, safetensors, packed runs, checkpoints, exported models."""
 
 import functools
 import io
@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.reliability.reader import Reader, canonical, write_lines
 from benchmarks.reliability.subjects import drawn
 from experiments.exporting import Exportable, Input, Options, Output, export_model, run_exported
+from experiments.exporting.options import Where
 from experiments.folnet_finetune import config as finetune_configs
 from experiments.folnet_finetune.model import begin, make, misfits
 from experiments.folnet_pretrain import convert as convert_folnet
@@ -36,10 +37,10 @@ ARRAYS = {
 
 
 class Planted:
-    """Unpickled, it would write a file."""
+    """An object whose unpickling writes a file."""
 
     def __reduce__(self):
-        """The call that a reader must not make."""
+        """Returns the call that a reader must not make."""
         return exec, ("open('/dev/shm/fuzz_was_here', 'w').close()",)
 
 
@@ -57,7 +58,7 @@ _LEGACY = pickle.dumps(torch_files.LEGACY_MAGIC, 2) + pickle.dumps(torch_files.L
 
 
 def _write_legacy(folder: Path) -> None:
-    """PyTorch before 1.6: pickles of number, version, machine, object and keys, then the storages."""
+    """Writes the format before PyTorch 1.6: pickles of number, version, machine, object, keys; storages."""
     numbers = ARRAYS["weight"].reshape(-1)
     storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK" + bytes(
         [numbers.size]
@@ -115,7 +116,7 @@ def _write_vocabulary(folder: Path) -> None:
 
 
 def state(step: int) -> dict[str, Any]:
-    """A state with the kinds of leaves there are."""
+    """Returns a training state with leaves of all kinds, different for each step."""
     made = {
         "params": {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3) + step, "small": np.float32(2.5)},
         "keys": jax.random.split(jax.random.key(step), 2),
@@ -127,7 +128,7 @@ def state(step: int) -> dict[str, Any]:
 
 @functools.cache
 def abstract() -> dict[str, Any]:
-    """Its shapes."""
+    """Returns the shapes and shardings of `state`."""
     where = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), state(1))
 
@@ -153,9 +154,9 @@ def _unpack(folder: Path) -> Any:
 
 
 def _unpacked_whole(folder: Path) -> None:
-    """A workdir without a config.json is not taken for a run."""
+    """Raises ValueError if there is a config.json, without which a workdir is not a run."""
     if (folder / "again" / "config.json").exists():
-        raise ValueError("again/config.json is there")
+        raise ValueError("again/config.json exists")
 
 
 def _restore(folder: Path) -> Any:
@@ -163,14 +164,14 @@ def _restore(folder: Path) -> Any:
     try:
         restored = checkpoints.restore(abstract())
         if restored is None:
-            raise ValueError(f"there is no checkpoint in {folder}")
+            raise ValueError(f"{folder}: no checkpoint found")
         return restored
     finally:
         checkpoints.close()
 
 
 def _either(valid: Any, found: Any) -> bool:
-    """The last checkpoint, or the one before it as it was saved."""
+    """Returns whether `found` is one of the two checkpoints as it was saved."""
     if found.step not in (1, 2):
         return False
     wanted = {"state": state(found.step), "progress": {"train_seconds": float(found.step)}}
@@ -184,7 +185,7 @@ def _weigh(params: Any, inputs: Any) -> Any:
     return {"total": jnp.sum(inputs["ids"] * params["scale"], axis=1) + params["offset"]}
 
 
-def _write_artifact(folder: Path, where: str = "inside") -> None:
+def _write_artifact(folder: Path, where: Where = "inside") -> None:
     model = Exportable(
         kind="sum",
         function=_weigh,
@@ -212,7 +213,7 @@ def _write_requests(folder: Path) -> None:
 
 @functools.cache
 def _served(artifact: bytes) -> run_exported.Model:
-    """The model that answers; loaded once, it is not what is damaged."""
+    """Returns the model that answers; it is loaded once, since only the requests are damaged."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.jaxmodel"
         path.write_bytes(artifact)

@@ -1,1 +1,1 @@
-"""Training steps of whole models: a module for each experiment, one program: `__main__.py`."""
+"""Benchmarks of training steps of whole models, one module per experiment; run by `__main__.py`."""

@@ -1,13 +1,13 @@
-"""Training steps of whole models: what they go through in a second, how much of the chip they use, memory.
+"""Measures training steps of whole models: throughput, utilization of the chip, and memory.
 
     python -m benchmarks.training --only=kinship
     python -m benchmarks.training --only=boxworld --cases=bfloat16 --out=
 
-The modules of `benchmarks/training/` say what is measured of each experiment; most are for an accelerator,
-where a step of the paper's size takes less than minutes. Utilisation is what the contractions of a step,
-forward and backward, would take at the measured rate of large matrix products of the same type, over what the
-step takes; what rematerialisation adds is not counted. The peak of memory is the compiler's. Rows are written
-as they are found; a case that fails or that the budget leaves out is a row that says so.
+The modules of `benchmarks/training/` define the cases of each experiment. Most are meant for an accelerator;
+on a CPU a step of the paper's size takes minutes. Utilization is the time that the contractions of a step,
+forward and backward, would take at the measured rate of large matrix products of the same dtype, divided by
+the time of the step; work added by rematerialization is not counted. Peak memory is the compiler's estimate.
+Rows are written as they are measured; cases that fail or exceed the budget have a row that says so.
 """
 
 from absl import flags
@@ -16,7 +16,7 @@ from benchmarks import accelerator_summary, launching, steps, training
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     values = flags.FLAGS
     for name, room in launching.chosen(training, values.only).items():
         cases = {case: found for case, found in room.cases().items() if values.cases in case}
@@ -30,10 +30,14 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_list("only", [], "experiments; all by default")
-    flags.DEFINE_string("cases", "", "only cases whose name has this in it")
-    flags.DEFINE_string("out", "results/{}/training_speed.json", "the record, {} its folder; empty: nowhere")
-    flags.DEFINE_integer("matrix", 0, "size of the matrices whose product is the rate; 0: by platform")
-    flags.DEFINE_float("seconds", 0.5, "of a block of timing", lower_bound=0)
-    flags.DEFINE_float("budget", 0.0, "seconds after which no case is begun; 0: all are", lower_bound=0)
+    flags.DEFINE_list("only", [], "comma-separated experiments (default: all)")
+    flags.DEFINE_string("cases", "", "only cases whose name contains this")
+    flags.DEFINE_string(
+        "out", "results/{}/training_speed.json", "output file, with {} for the folder; empty to write none"
+    )
+    flags.DEFINE_integer("matrix", 0, "size of the matrices that give the rate; 0: by platform")
+    flags.DEFINE_float("seconds", 0.5, "approximate seconds per timing block", lower_bound=0)
+    flags.DEFINE_float(
+        "budget", 0.0, "seconds after which no further case is started; 0: no limit", lower_bound=0
+    )
     launching.run(main)

@@ -1,12 +1,11 @@
-"""Steps of training in bridge BoxWorld, acting and learning together, of both agents, which take turns.
+"""Measures training on bridge BoxWorld, acting and learning, for both agents in alternating blocks.
 
-Three ways: `paper`, 512 environments x 40 steps cut into 16 updates, as many updates as the paper's;
-`seeds`, several such runs side by side in one program (steps of all together); and `large`, as many
-environments in one update (on CPUs these are left out, where `paper` fills the cores). On an accelerator
-each is also measured in bfloat16. The paper's own figures are 19,000 (relational) and 14,000 (simplicial)
-steps/s on a P100 with 192 virtual CPUs. A step is counted with its picture, its action, its part of the
-gradient and of the update; its contractions are those of the agent, once to act, and forward and backward to
-learn.
+There are three variants: `paper`, with 512 environments x 40 steps split into 16 updates, as in the paper;
+`seeds`, with several such runs in one program (counting the steps of all); and `large`, with 4,096
+environments in a single update. CPUs run only `paper`, which already uses all cores. Accelerators run each
+variant also in bfloat16. The paper reports 19,000 (relational) and 14,000 (simplicial) steps/s on a P100 with
+192 virtual CPUs. The time of a step includes rendering, acting and its share of the gradient and update; its
+contractions are those of the agent, once for acting, and forward and backward for learning.
 """
 
 import dataclasses
@@ -17,24 +16,25 @@ import jax
 
 from benchmarks import steps, timing
 from experiments import boxworld
+from experiments.boxworld.config import Dtype, Kind
 from experiments.boxworld.engine import Impala, make_policy
 
-PUBLISHED = {"relational": 1.9e4, "simplicial": 1.4e4}
-"""Steps/s of the authors, on a P100 with 192 virtual CPUs."""
+PUBLISHED: dict[Kind, float] = {"relational": 1.9e4, "simplicial": 1.4e4}
+"""Steps/s reported by the authors on a P100 with 192 virtual CPUs."""
 SEEDS, LARGE = 4, 4096
 
 
-def config_of(agent: str, dtype: str, **fields: Any) -> boxworld.Config:
-    """The paper's settings with another agent, type and sizes."""
+def config_of(agent: Kind, dtype: Dtype, **fields: Any) -> boxworld.Config:
+    """Returns the paper's config with the given agent, dtype and fields."""
     config = dataclasses.replace(boxworld.get_config("paper"), **fields)
     config.agent = dataclasses.replace(config.agent, kind=agent, dtype=dtype)
     return config
 
 
 def cases(platform: str = "") -> dict[str, tuple[str, dict[str, boxworld.Config]]]:
-    """What is measured on a platform, this one by default: the configs of both agents, which take turns."""
+    """Returns the cases of a platform, by default this one: configs of both agents, to run alternately."""
     ways: dict[str, dict[str, int]] = {"paper": {}}
-    dtypes = ["float32"]
+    dtypes: list[Dtype] = ["float32"]
     if (platform or jax.default_backend()) != "cpu":
         ways |= {f"{SEEDS} seeds": {"seeds": SEEDS}, "large": {"batch_size": LARGE, "updates": 1}}
         dtypes.append("bfloat16")
@@ -49,7 +49,7 @@ def cases(platform: str = "") -> dict[str, tuple[str, dict[str, boxworld.Config]
 
 
 def training(config: boxworld.Config, iterations: int) -> tuple[Callable[[], Any], int | None]:
-    """A call that makes some iterations more, compiled, and the program's peak of memory in bytes."""
+    """Returns a compiled function that runs the next `iterations`, and its peak memory in bytes."""
     engine = Impala(config)
     carry = [engine.place(engine.initial())]
     engine.prepare(carry[0], 0, iterations)
@@ -58,16 +58,16 @@ def training(config: boxworld.Config, iterations: int) -> tuple[Callable[[], Any
     def run():
         carry[0], report = engine.advance(carry[0], 0, iterations)
         if not report.finite.all():
-            raise FloatingPointError("training is not finite")
+            raise FloatingPointError("training: loss or parameters are not finite")
         return report.grad_norm
 
     return run, steps.peak_bytes(program.memory_analysis())
 
 
 def operations(config: boxworld.Config) -> int | None:
-    """Multiplications and additions of the agent's contractions for a step of one environment.
+    """Counts the operations of the agent's contractions per environment step.
 
-    Once to act, and forward and backward to learn from it.
+    A step runs the agent once for acting, and forward and backward for learning.
     """
     board, policy = config.board.make(), make_policy(config)
     picture = jax.ShapeDtypeStruct((1, board.rows, board.cols + 1, 3), "uint8")
@@ -82,7 +82,7 @@ def operations(config: boxworld.Config) -> int | None:
 
 
 def measure(group: dict[str, boxworld.Config], rate: float, seconds: float) -> list[dict[str, Any]]:
-    """A row for each agent, for `steps.rows`."""
+    """Measures a row for each agent, for `steps.rows`."""
     iterations = 1 if jax.default_backend() == "cpu" else 4
     made = {name: training(config, iterations) for name, config in group.items()}
     runs = {name: run for name, (run, _) in made.items()}

@@ -1,7 +1,7 @@
-"""Steps of pretraining FOLNet Base (`base_16gb`: masked words and sentences, LAMB), in bfloat16.
+"""Measures pretraining steps of FOLNet Base (`base_16gb`: MLM and sentence losses, LAMB) in bfloat16.
 
-At T = 128 and 512. With dropout, trans is made of plain operations; without dropout of kernels the kernel for
-it can be compared with XLA's.
+Lengths are T = 128 and 512. With dropout, trans consists of plain operations; without dropout of its kernels,
+the trans kernel can be compared with XLA's.
 """
 
 import functools
@@ -20,10 +20,10 @@ AUTHORS_TOKENS_PER_SECOND = 6068  # FOLNet Base, T = 128, one V100
 
 
 class Case(NamedTuple):
-    """A training step of `batch` texts of T tokens.
+    """A training step on `batch` texts of `length` tokens.
 
-    `remat` is what the backward pass computes again; without dropout of kernels trans may be a kernel,
-    `trans` names it, None for the fastest proven here.
+    `remat` selects what the backward pass recomputes. `trans` is the implementation of trans, None for the
+    fastest one tested on this chip; kernels need `dropout` to be 0.
     """
 
     length: int
@@ -34,14 +34,14 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """In one line."""
+        """The case as one line of text."""
         trans = self.trans or "fastest"
         return f"T={self.length} B={self.batch} {self.remat} dropout={self.dropout:g} trans={trans}"
 
 
 def chosen(short: int = 128, long: int = 512, batch: int = 32) -> list[Case]:
-    """The cases, those most wanted first; a batch has as many tokens at either length."""
-    # At T = 128 as many tokens are a fourth of the pairs, so less has to be computed again.
+    """Returns the cases, most important first; batches have the same number of tokens at both lengths."""
+    # At T = 128 the same number of tokens has a quarter of the pairs, so less must be recomputed.
     few, many = batch, batch * long // short
     return [
         Case(short, many, "relation_boolean", 0.1),
@@ -59,7 +59,7 @@ def chosen(short: int = 128, long: int = 512, batch: int = 32) -> list[Case]:
 
 
 def examples(config: FOLNetConfig, batch: int, length: int) -> dict[str, jax.Array]:
-    """A batch of random text: 15 % of the words masked, two segments."""
+    """Draws a batch of random text with 15% of the tokens masked and two segments."""
     rng = np.random.default_rng(0)
     masked = max(1, length * 20 // 128)
     return {
@@ -72,7 +72,7 @@ def examples(config: FOLNetConfig, batch: int, length: int) -> dict[str, jax.Arr
 
 
 def loss(config: FOLNetConfig, params: Any, batch: dict[str, jax.Array], key: jax.Array | None) -> jax.Array:
-    """Mean losses of masked words and of the sentence task."""
+    """Computes the sum of the mean MLM loss and the mean sentence loss."""
     out = FOLNetForPreTraining(config).apply(
         {"params": params},
         batch["input_ids"],
@@ -87,19 +87,19 @@ def loss(config: FOLNetConfig, params: Any, batch: dict[str, jax.Array], key: ja
 
 
 def counted(config: FOLNetConfig) -> Any:
-    """The loss whose contractions count: each once, and no kernel that would hide them."""
+    """Returns the loss for counting contractions, without recomputation or kernels that would hide them."""
     plain = config.replace(remat="none", trans_implementation="xla")
     return lambda params, batch, key: loss(plain, params, batch, None)
 
 
 def cases() -> dict[str, tuple[str, Any]]:
-    """The cases of FOLNet Base."""
+    """Returns the cases of FOLNet Base."""
     config = BASE.replace(dtype="bfloat16")
     return {case.name: (config.dtype, (config, case)) for case in chosen()}
 
 
 def measure(of: tuple[FOLNetConfig, Case], rate: float, seconds: float) -> dict[str, Any]:
-    """What is measured of one case, for `steps.rows`."""
+    """Measures one case, for `steps.rows`."""
     config, case = of
     config = config.replace(
         remat=case.remat,

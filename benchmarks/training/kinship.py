@@ -1,9 +1,9 @@
-"""Steps on kinship problems, of every family of models.
+"""Measures training steps on kinship problems for every model family.
 
-They are those of the preset `accelerator` of `experiments.kinship` (its models, matched in parameters, batch
-and optimizer), in float32 as the preset has it and in bfloat16; a small batch for an accelerator, so that
-what is measured is as much the time to start programs as that of products. How fast problems are drawn is in
-`benchmarks.kinship`.
+Uses the preset `accelerator` of `experiments.kinship` (its models with matched parameter counts, its batch
+size and optimizer), in float32 as in the preset, and in bfloat16. The batch is small for an accelerator, so
+launch overhead matters as much as the matrix products. `benchmarks.kinship` measures the generation of
+problems.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from experiments.kinship import train
 
 
 def cases() -> dict[str, tuple[str, kinship.Config]]:
-    """The preset's config of each model, in each type."""
+    """Returns the preset's config for each model and dtype."""
     base, found = kinship.get_config("accelerator"), {}
     for dtype in ("float32", "bfloat16"):
         sizes = dataclasses.replace(base.sizes, dtype=dtype)
@@ -28,7 +28,7 @@ def cases() -> dict[str, tuple[str, kinship.Config]]:
 
 
 def measure(config: kinship.Config, rate: float, seconds: float) -> dict[str, Any]:
-    """What is measured of the step of one model, for `steps.rows`."""
+    """Measures the training step of one model, for `steps.rows`."""
     model = config.make(config.model)
     source = config.data.train(config.seed)
     arrays = config.reader(config.model, source)(source, range(config.batch_size))

@@ -1,9 +1,9 @@
-"""Training of linear logic RNNs as it is run.
+"""Measures training of linear logic RNNs.
 
-For presets of `experiments.llrnn`: what the run itself compiles, a log interval of steps with their sequences
-drawn on the device, in one call. Symbols are those of the arrays, batch x longest sequence. A recurrent step
-is small and the next one waits for it, so that utilisation is a small number on any accelerator; how much
-faster the moves are than powers of matrices is in `benchmarks.llrnn`.
+Each call is what a run of a preset of `experiments.llrnn` compiles: a log interval of steps with sequences
+drawn on the device. Symbols are counted as batch x longest sequence. Recurrent steps are small and
+sequential, so utilization is low on any accelerator. `benchmarks.llrnn` compares the cells' operations with
+matrix powers.
 """
 
 import functools
@@ -17,11 +17,11 @@ from experiments.llrnn import train
 from experiments.runtime.training import Program, local_gradient
 
 PRESETS = ("authors_copy", "authors_variable_pattern_1", "copy", "word_problem", "quick")
-"""The Neural Turing Machine at the authors' sizes and small, the second-order and the higher-order cell."""
+"""NTMs with the authors' sizes, a small NTM, a second-order cell and a higher-order cell."""
 
 
 def cases() -> dict[str, tuple[str, llrnn.Config]]:
-    """The presets."""
+    """Returns the presets' configs."""
     configs = {name: llrnn.get_config(name) for name in PRESETS}
     return {
         f"{name}, {config.cell.name} {config.cell.features}": ("float32", config)
@@ -30,7 +30,7 @@ def cases() -> dict[str, tuple[str, llrnn.Config]]:
 
 
 def measure(config: llrnn.Config, rate: float, seconds: float) -> dict[str, Any]:
-    """What is measured of a log interval of one preset, for `steps.rows`."""
+    """Measures a log interval of one preset, for `steps.rows`."""
     task = train.make_training(config)
     program = Program(task, "jit")
     state = program.initial()

@@ -1,11 +1,11 @@
-"""Steps of both architectures at the paper's size, in each of its length buckets, the longest first.
+"""Measures training steps of both architectures at the paper's size, in each length bucket, longest first.
 
-They are those of the preset `paper` of `experiments.mathematics`: its model, loss, optimizer and batch size.
+Uses the model, loss, optimizer and batch size of the preset `paper` of `experiments.mathematics`.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,14 @@ import numpy as np
 from benchmarks import steps
 from experiments import mathematics
 from experiments.mathematics import train
+from experiments.mathematics.config import Architecture
 
-MODELS = ("tp_transformer", "transformer")
+MODELS = get_args(Architecture)
 Case = tuple[mathematics.Config, int, int]
 
 
 def cases() -> dict[str, tuple[str, Case]]:
-    """Each architecture on each bucket: a config, symbols of a question and of an answer."""
+    """Returns config, question length and answer length for each architecture and bucket."""
     base = mathematics.get_config("paper")
     configs = {
         name: dataclasses.replace(base, model=dataclasses.replace(base.model, name=name)) for name in MODELS
@@ -33,7 +34,7 @@ def cases() -> dict[str, tuple[str, Case]]:
 
 
 def given(config: mathematics.Config, source: int, target: int) -> tuple[dict[str, jax.Array], jax.Array]:
-    """A batch of random symbols, with no padding: all of a step's work counts; and a key."""
+    """Draws a batch of random symbols without padding, so that all work counts, and returns it with a key."""
     rng, size = np.random.default_rng(0), config.model.make().vocab_size
     batch = {
         name: jnp.asarray(rng.integers(3, size, (config.batch_size, length)), jnp.int32)
@@ -43,13 +44,13 @@ def given(config: mathematics.Config, source: int, target: int) -> tuple[dict[st
 
 
 def counted(config: mathematics.Config) -> Callable[..., jax.Array]:
-    """The loss whose contractions count, with attention as products of matrices."""
+    """Returns the loss for counting contractions, with attention as plain matrix products."""
     plain = dataclasses.replace(config.model, attention="")
     return steps.mean(train.make_loss(plain.make()))
 
 
 def measure(case: Case, rate: float, seconds: float) -> dict[str, Any]:
-    """What is measured of the step of one architecture on one bucket, for `steps.rows`."""
+    """Measures the training step of one architecture on one bucket, for `steps.rows`."""
     config, source, target = case
     model = config.model.make()
     row = {"model": config.model.name, "batch": config.batch_size, "source": source, "target": target}

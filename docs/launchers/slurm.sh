@@ -1,32 +1,32 @@
 #!/usr/bin/env bash
-# Two hosts of a SLURM cluster, a process a host:  sbatch docs/launchers/slurm.sh
+# Two hosts of a SLURM cluster, one process per host:  sbatch docs/launchers/slurm.sh
 #SBATCH --job-name=boxworld
-#SBATCH --nodes=2                # hosts
-#SBATCH --ntasks-per-node=1      # one process a host; it uses all of its GPUs
-#SBATCH --gpus-per-node=8        # GPUs of a host
-#SBATCH --time=04:00:00          # after which SLURM ends the job
-#SBATCH --signal=TERM@120        # two minutes before that: the run saves its state and ends
-#SBATCH --requeue                # and is put back into the queue by the line at the end
-#SBATCH --open-mode=append       # the next session's output goes below this one's
+#SBATCH --nodes=2                # number of hosts
+#SBATCH --ntasks-per-node=1      # one process per host, which uses all of its GPUs
+#SBATCH --gpus-per-node=8        # GPUs per host
+#SBATCH --time=04:00:00          # time limit of the job
+#SBATCH --signal=TERM@120        # two minutes before the limit, the run saves its state and stops
+#SBATCH --requeue                # the last lines of this script put the job back into the queue
+#SBATCH --open-mode=append       # append the output of the next session
 set -euo pipefail
 
-# What is run, and where; arguments of this script go on to the experiment. The directory must be on a file system that all hosts share.
+# Settings. Arguments of this script are passed on to the experiment. The workdir must be on a file system shared by all hosts.
 experiment=${EXPERIMENT:-experiments.boxworld}
 config=${CONFIG:-paper}
 workdir=${WORKDIR:-$HOME/runs/boxworld}
 python=${PYTHON:-.venv/bin/python}
 
-# SLURM gives each process GPUs by their number on the host; JAX on SLURM would take one of them only. This names all.
+# Under SLURM, JAX uses only one GPU per process by default. This selects all GPUs of the host.
 if [ -n "${SLURM_GPUS_ON_NODE:-}" ]; then
   export JAX_LOCAL_DEVICE_IDS=$(seq -s, 0 $((SLURM_GPUS_ON_NODE - 1)))
 fi
 
-# srun starts the processes; they find each other by SLURM's variables, no address is needed.
-# --kill-on-bad-exit: if one ends, SLURM need not wait until JAX notices (half a minute).
+# srun starts the processes, which find each other through SLURM's variables; no address is needed.
+# --kill-on-bad-exit: if one process fails, end the others at once; JAX alone would take half a minute to notice.
 status=0
 srun --kill-on-bad-exit=1 "$python" -m "$experiment" --config="$config" --workdir="$workdir" "$@" || status=$?
 
-# 143 is a run that was asked to stop and has saved: it goes on where it was when the job is started again.
+# Exit status 143 means that the run was stopped by SIGTERM and has saved its state; the requeued job continues it.
 if [ "$status" -eq 143 ]; then
   scontrol requeue "$SLURM_JOB_ID"
 fi

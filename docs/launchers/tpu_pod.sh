@@ -3,12 +3,12 @@
 set -euo pipefail
 tpu=${TPU:?the name of the TPU slice}
 zone=${ZONE:?its zone}
-# A bucket that all hosts mount or, as here, a file system they share; checkpoints and the record go there.
+# Checkpoints and metrics go to a file system shared by all hosts, or to a bucket that all of them mount.
 workdir=${WORKDIR:-/mnt/runs/boxworld}
 repository=${REPOSITORY:?the address to clone this repository from}
 
-# One command on every host. `make setup` makes .venv; jax[tpu] brings the TPU's runtime. The processes find each other by
-# themselves: on a machine with TPUs `--distributed=auto` asks the cloud.
+# Run the same command on every host. `make setup` creates .venv; jax[tpu] installs the TPU runtime. The processes find each
+# other automatically: on machines with TPUs, `--distributed=auto` queries the cloud.
 gcloud compute tpus tpu-vm ssh "$tpu" --zone="$zone" --worker=all --command="
   set -eu
   [ -d logic-zoo ] || git clone '$repository' logic-zoo

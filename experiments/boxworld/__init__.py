@@ -1,7 +1,7 @@
-"""BoxWorld and bridge BoxWorld (Clift et al. 2020): agents trained by IMPALA."""
+"""BoxWorld and bridge BoxWorld (Clift et al. 2020): agents trained with IMPALA."""
 
 from experiments import runtime
-from experiments.boxworld import load, tour, train
+from experiments.boxworld import claims, load, tour, train
 from experiments.boxworld.config import Config, get_config
 from experiments.boxworld.engine import Impala
 
@@ -14,7 +14,8 @@ EXPERIMENT = runtime.Experiment(
     tour_stop=tour.tour_stop,
     card=runtime.Card(
         title=lambda config: f"a {config.agent.kind} agent for a small BoxWorld",
-        data="None from outside: boards are drawn by `simplicial.boxworld`.",
+        data="No external data: `simplicial.boxworld` generates the boards.",
         limits="A small board with one key: not the paper's environment, agent or training.",
     ),
+    claims=claims.CLAIMS,
 )

@@ -1,20 +1,21 @@
-"""What a trained agent looks at, and which puzzles it solves: Clift et al. 2020, Figures 7 and 11 to 15.
+"""Draws a trained agent's attention and win rates: Clift et al. 2020, Figures 7 and 11 to 15.
 
     python -m experiments.boxworld.analysis --weights=results/boxworld/NAME --out=figures
 
-`--weights` is a run's directory or a released folder. In `--out` it leaves
+`--weights` is a run's directory or a released folder. Writes to `--out`:
 
-    episode.gif, episode.mp4      an episode, attention beside the board
-    virtual_attention.png         first block: each virtual entity in each head, over the board
-    pair_attention.png            second block: 2-simplicial attention of every entity to the pairs, 4 x 40
-    pair_deviation.png            whose 2-simplicial attention stands out, over some boards
-    landmark_attention.png        first block: what the player's entity and the Gem's lock attend to
-    standard_attention.png        first block: 40 x 40, each head
-    win_rates.png                 boards of every type of puzzle: solved, trapped, given up
-    win_rates_over_training.png   where there are several checkpoints
-    episode.json, win_rates.json  the numbers
+    episode.gif, episode.mp4      one episode with the agent's attention
+    virtual_attention.png         block 1: attention of each virtual entity and head over the board
+    pair_attention.png            block 2: 2-simplicial attention of every entity to the pairs, 4 x 40
+    pair_deviation.png            distance of each landmark's 2-simplicial attention from the median
+    landmark_attention.png        block 1: attention of the entities at the player and at the Gem's lock
+    standard_attention.png        block 1: attention between standard entities, 40 x 40 per head
+    win_rates.png                 boards solved, trapped and given up, by puzzle type
+    win_rates_over_training.png   the same at every checkpoint, if there are several
+    episode.json, win_rates.json  the numbers behind the figures
 
-A relational agent has neither virtual entities nor 2-simplicial attention: it gets the others.
+For a relational agent, which has neither virtual entities nor 2-simplicial attention, `virtual_attention`,
+`pair_attention` and `pair_deviation` are omitted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,25 +43,25 @@ def draw_episode(
     fps: float = video.FRAMES_PER_SECOND,
     formats: Sequence[str] = ("gif", "mp4"),
 ) -> dict[str, Path]:
-    """Lets an agent play until it solves a board, and draws what it attended to on the way.
+    """Plays boards until the agent solves one, and draws its attention during that episode.
 
     Args:
         trained: the agent.
-        out: directory of the files.
-        puzzle: type of the board; by default one of medium length, with a bridge if there are any.
-        seed: for the boards and the actions.
-        cap: steps after which an episode is given up.
-        greedy: the likeliest action instead of a drawn one.
-        scale: pixels of a tile in the clip.
-        fps: of the clip.
-        formats: of the clip, among "gif" and "mp4".
+        out: output directory.
+        puzzle: type of the board; by default one of medium length, with a bridge if the environment has any.
+        seed: seed for boards and actions.
+        cap: number of steps after which an episode is given up.
+        greedy: take the most likely action instead of sampling.
+        scale: pixels per tile in the clip.
+        fps: frames per second of the clip.
+        formats: formats of the clip, "gif" and "mp4".
 
     Returns:
-        The files, by what they show.
+        The paths written, by figure name.
 
     Raises:
-        ValueError: a type that the environment has not, a number that is not positive, an unknown format.
-        video.MissingEncoderError: MP4 without imageio-ffmpeg.
+        ValueError: the environment has no such type, a number is not positive, or a format is unknown.
+        video.MissingEncoderError: MP4 was requested and imageio-ffmpeg is not installed.
     """
     for wanted in formats:
         runtime.one_of("formats", wanted, ("gif", "mp4"))
@@ -69,15 +70,15 @@ def draw_episode(
     times = episodes.moments(episode)
     title = f"{trained.name}, {pictures.puzzle_title(episode)}"
     figures, views = {}, episodes.virtual_views(episode)
-    brightness = "Tiles are as bright as their share of the largest weight; weights from .1 are written."
+    brightness = "Brightness is the weight relative to the largest; weights of at least .1 are printed."
     if views:
         figures["virtual_attention"] = pictures.board_figure(
             episode,
             views,
             times,
             title=f"Attention of the virtual entities, block 1: {title}",
-            note=f"{brightness} Softmax with attention logits x {analysis.DISPLAY_SHARPENING:g}, "
-            "for display only.",
+            note=f"{brightness} For display, the attention logits are multiplied by "
+            f"{analysis.DISPLAY_SHARPENING:g}.",
         )
         last = min(1, len(episode.attention) - 1)
         heads = trained.agent.num_two_simplicial_heads
@@ -92,14 +93,14 @@ def draw_episode(
             )
         statistics = episodes.pair_statistics(trained, jax.random.key(seed), block=last, cap=min(cap, 60))
         figures["pair_deviation"] = pictures.deviation_figure(
-            statistics, title=f"Whose 2-simplicial attention stands out: {trained.name}"
+            statistics, title=f"Deviation of 2-simplicial attention from the median: {trained.name}"
         )
     gem = "Gem lock" if trained.config.gem_locks == 1 else "Gem lock, top"
     figures["landmark_attention"] = pictures.board_figure(
         episode,
         episodes.landmark_views(episode, ("player", gem)),
         times,
-        title=f"Attention of the player's and the Gem lock's entity, block 1: {title}",
+        title=f"Attention of the player's and the Gem lock's entities, block 1: {title}",
         note=brightness,
     )
     middle = times[len(times) // 2]
@@ -134,7 +135,7 @@ def draw_episode(
 
 
 def usual_puzzle(config: boxworld.BoxWorldConfig) -> tuple[int, int, int]:
-    """A type of medium length, with a bridge if the environment has any."""
+    """Returns a puzzle type of medium length, with a bridge if the environment has any."""
     types = boxworld.puzzles(config)
     types = [puzzle for puzzle in types if puzzle[1]] or types
     return types[len(types) // 3]
@@ -143,7 +144,7 @@ def usual_puzzle(config: boxworld.BoxWorldConfig) -> tuple[int, int, int]:
 def _draw_win_rates(
     rates: Mapping[int, tuple[analysis.Evaluation, Mapping[str, Any]]], out: Path, name: str
 ) -> dict[str, Path]:
-    """Draws results of `measures.by_type`, given by the steps of the environments behind each checkpoint."""
+    """Draws the results of `measures.by_type`, keyed by each checkpoint's number of environment steps."""
     last = max(rates)
     counts, record = rates[last]
     title = f"{name} after {steps_label(last)} steps: {record['overall']['solved']:.3f} overall"
@@ -151,7 +152,7 @@ def _draw_win_rates(
     if len(rates) > 1:
         figures["win_rates_over_training"] = pictures.win_rates_over_training(
             {frames: counts for frames, (counts, _) in rates.items()},
-            title=f"Fraction solved by type of puzzle: {name}",
+            title=f"Fraction solved by puzzle type: {name}",
         )
     files = {shown: runtime.plots.save(figure, out / f"{shown}.png") for shown, figure in figures.items()}
     files["win_rates.json"] = out / "win_rates.json"
@@ -161,7 +162,7 @@ def _draw_win_rates(
 
 
 def steps_label(frames: int) -> str:
-    """1234567 as "1.23 M"."""
+    """Formats a number of steps: 1234567 as "1.23 M"."""
     for size, unit in ((10**9, " G"), (10**6, " M"), (10**3, " k")):
         if frames >= size:
             return f"{frames / size:.3g}{unit}"
@@ -169,16 +170,16 @@ def steps_label(frames: int) -> str:
 
 
 def parse_puzzle(text: str | None) -> tuple[int, int, int] | None:
-    """The type of a puzzle from the command line, such as "2,1,3".
+    """Parses a puzzle type from the command line, such as "2,1,3".
 
     Raises:
-        ValueError: it is nothing of the kind.
+        ValueError: `text` is not three whole numbers.
     """
     if text is None:
         return None
     parts = text.split(",")
     if len(parts) != 3 or not all(part.strip().isdigit() for part in parts):
-        raise ValueError(f"--puzzle={text} must be L,s,t such as 2,1,3, or L,0,0 without a bridge")
+        raise ValueError(f"--puzzle: got {text!r}, expected L,s,t such as 2,1,3, or L,0,0 without a bridge")
     length, lock, held = (int(part) for part in parts)
     return length, lock, held
 
@@ -195,24 +196,24 @@ def run(
     fps: float = video.FRAMES_PER_SECOND,
     **playing: Any,
 ) -> dict[str, Path]:
-    """Draws all pictures of a run or of released weights; its arguments are the program's flags.
+    """Draws all figures for a run or a released folder; the arguments are the program's flags.
 
     Returns:
-        The files, by what they show.
+        The paths written, by figure name.
 
     Raises:
-        ValueError: there is no such run, or an argument that does not fit it.
+        ValueError: `weights` is not a run, or an argument does not fit it.
         runtime.CheckpointError: the checkpoint does not exist or is damaged.
     """
     trained = load.load(weights, step=step, seed=run_seed)
-    print(f"{trained.name} after {steps_label(trained.frames)} steps of its environments", flush=True)
+    print(f"{trained.name} after {steps_label(trained.frames)} environment steps", flush=True)
     if not trained.agent.num_virtual_entities:
-        print("it has no virtual entities: no virtual_attention, pair_attention, pair_deviation", flush=True)
+        print("no virtual entities: skipping virtual_attention, pair_attention, pair_deviation", flush=True)
     formats = ["gif"]
     if video.can_write_mp4():
         formats.append("mp4")
     else:
-        print(f"no episode.mp4: {video.NO_ENCODER}", flush=True)
+        print(f"skipping episode.mp4: {video.NO_ENCODER}", flush=True)
     files = draw_episode(trained, out, puzzle=puzzle, scale=scale, fps=fps, formats=formats, **playing)
     if episodes_each:
         rates = {}
@@ -221,8 +222,8 @@ def run(
             rates[one.frames] = measures.by_type(one, episodes_each=episodes_each, **playing)
             overall = rates[one.frames][1]["overall"]
             print(
-                f"after {steps_label(one.frames)} steps: solves {overall['solved']:.3f} "
-                f"(+- {overall['standard_error']:.3f}) of boards as they are drawn",
+                f"after {steps_label(one.frames)} steps: solved {overall['solved']:.3f} "
+                f"(+- {overall['standard_error']:.3f}) of boards from the training distribution",
                 flush=True,
             )
         files |= _draw_win_rates(rates, out, trained.name)
@@ -232,7 +233,7 @@ def run(
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     given = flags.FLAGS
     names = ("step", "run_seed", "seed", "cap", "greedy", "scale", "fps")
     options: dict[str, Any] = {name: given[name].value for name in names}
@@ -242,16 +243,22 @@ def main() -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string("weights", None, "a run's directory, or a released folder", required=True)
-    flags.DEFINE_string("out", None, "directory of the figures", required=True)
-    flags.DEFINE_integer("step", None, "which checkpoint of a run (default: the last; win rates at all)")
+    flags.DEFINE_string("out", None, "output directory", required=True)
     flags.DEFINE_integer(
-        "run_seed", 0, "which agent of a run that trained several, counted from 0", lower_bound=0
+        "step", None, "step of a run's checkpoint (default: the last, and win rates at every one)"
     )
-    flags.DEFINE_string("puzzle", None, "type L,s,t of the episode's board; L,0,0 without a bridge")
-    flags.DEFINE_integer("seed", 0, "for boards and actions")
-    flags.DEFINE_integer("episodes", 1000, "boards of every type for win rates; 0 for none", lower_bound=0)
-    flags.DEFINE_integer("cap", analysis.CAP, "steps after which an episode is given up", lower_bound=1)
-    flags.DEFINE_bool("greedy", False, "the likeliest action instead of a drawn one")
-    flags.DEFINE_integer("scale", 32, "pixels of a tile in the clip", lower_bound=12)
-    flags.DEFINE_float("fps", video.FRAMES_PER_SECOND, "frames a second of the clip", lower_bound=0.1)
+    flags.DEFINE_integer(
+        "run_seed", 0, "index of the agent, from 0, for runs with several seeds", lower_bound=0
+    )
+    flags.DEFINE_string("puzzle", None, "puzzle type L,s,t of the episode; L,0,0 without a bridge")
+    flags.DEFINE_integer("seed", 0, "seed for boards and actions")
+    flags.DEFINE_integer(
+        "episodes", 1000, "boards per puzzle type for win rates; 0 skips them", lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "cap", analysis.CAP, "number of steps after which an episode is given up", lower_bound=1
+    )
+    flags.DEFINE_bool("greedy", False, "take the most likely action instead of sampling")
+    flags.DEFINE_integer("scale", 32, "pixels per tile in the clip", lower_bound=12)
+    flags.DEFINE_float("fps", video.FRAMES_PER_SECOND, "frames per second of the clip", lower_bound=0.1)
     runtime.run_program(main, reports=(ValueError, runtime.CheckpointError))

@@ -1,14 +1,14 @@
-"""Configs of agents of the 2-simplicial Transformer that learn BoxWorld by IMPALA.
+"""Configs for training 2-simplicial Transformer agents on BoxWorld with IMPALA.
 
     python -m experiments.boxworld --config=PRESET --config.FIELD=VALUE --workdir=DIR
 
-A step of these runs is an iteration: the agent acts for `unroll` steps in every environment, then learns from
-these steps in `updates` updates of `batch_size` trajectories. Each preset's docstring says what it should
-reach, on which hardware, in how long.
+One training step is one IMPALA iteration: the agent acts for `unroll` steps in every environment, then makes
+`updates` updates on `batch_size` trajectories each. Each preset's docstring gives the expected result, the
+hardware and the time.
 """
 
 import dataclasses
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
@@ -17,30 +17,33 @@ from experiments import runtime
 from simplicial import Agent, boxworld
 
 ACTIONS = ("left", "up", "right", "down")
-WORLDS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
-KINDS = ("simplicial", "relational")
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+Kind = Literal["simplicial", "relational"]
+World = Literal["bridge", "standard"]
+Dtype = Literal["float32", "bfloat16"]
+DTYPES: dict[Dtype, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+WORLDS: dict[World, boxworld.BoxWorldConfig] = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
 
 
 @dataclasses.dataclass
 class AgentConfig:
-    """The agent; the defaults are the paper's.
+    """Configures the agent; the defaults are the paper's.
 
     Attributes:
-        kind: "simplicial", or "relational": the same without virtual entities and 2-simplicial attention.
-        virtual_entities: of the simplicial agent.
-        blocks: how often the Transformer block is applied.
+        kind: "simplicial", or "relational" for the same agent without virtual entities and 2-simplicial
+            attention.
+        virtual_entities: number of virtual entities of the simplicial agent.
+        blocks: number of times the Transformer block is applied.
         features: width of an entity.
-        heads: of the 1-simplicial attention.
-        two_simplicial_heads: of the 2-simplicial attention.
-        two_simplicial_features: outputs of all its heads together.
+        heads: number of 1-simplicial attention heads.
+        two_simplicial_heads: number of 2-simplicial attention heads.
+        two_simplicial_features: total output width of the 2-simplicial heads.
         head_features: widths of the dense layers after pooling.
-        input_centre: colour that enters as 0.
-        input_scale: what the difference to it is divided by.
-        dtype: "float32" or "bfloat16", of products; parameters are float32.
+        input_centre: colour value that is mapped to 0.
+        input_scale: divisor applied after subtracting `input_centre`.
+        dtype: compute dtype, "float32" or "bfloat16"; parameters are float32.
     """
 
-    kind: str = "simplicial"
+    kind: Kind = "simplicial"
     virtual_entities: int = 2
     blocks: int = 2
     features: int = 64
@@ -50,12 +53,12 @@ class AgentConfig:
     head_features: tuple[int, ...] = (256, 256, 256, 256)
     input_centre: float = 0.0
     input_scale: float = 255.0
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
 
     def make(self) -> Agent:
-        """The agent; ValueError for an unknown kind or dtype."""
-        runtime.one_of("agent.kind", self.kind, KINDS)
-        runtime.one_of("agent.dtype", self.dtype, DTYPES)
+        """Builds the agent; raises ValueError for an unknown kind or dtype."""
+        runtime.one_of("agent.kind", self.kind, get_args(Kind))
+        runtime.one_of("agent.dtype", self.dtype, get_args(Dtype))
         is_simplicial = self.kind == "simplicial"
         if is_simplicial:
             runtime.at_least("agent.virtual_entities", self.virtual_entities, 1)
@@ -75,12 +78,12 @@ class AgentConfig:
 
 @dataclasses.dataclass
 class BoardConfig:
-    """The puzzles: one of the paper's two worlds, and what to change of it (None leaves it).
+    """Configures the puzzles: one of the paper's two worlds, with optional changes (None keeps its value).
 
     `boxworld.BoxWorldConfig` documents each field.
     """
 
-    world: str = "bridge"
+    world: World = "bridge"
     min_length: int | None = None
     max_length: int | None = None
     bridge_probability: float | None = None
@@ -92,11 +95,11 @@ class BoardConfig:
     cols: int | None = None
 
     def make(self) -> boxworld.BoxWorldConfig:
-        """The environment's config; ValueError for what does not fit a board."""
-        runtime.one_of("board.world", self.world, WORLDS)
+        """Builds the environment's config; raises ValueError if the puzzles do not fit on the board."""
+        runtime.one_of("board.world", self.world, get_args(World))
         changes = {name: value for name, value in vars(self).items() if value is not None and name != "world"}
         config = WORLDS[self.world].replace(**changes)
-        # As many as there is room for in the state's arrays: a field of its own would be one to get wrong.
+        # Derived rather than configured: the state's arrays must have room for every possible trap.
         side = cast(int, config.max_distractors) * cast(int, config.branch_length)
         config = config.replace(traps=max(0, side) + config.bridge_traps)
         try:
@@ -107,35 +110,35 @@ class BoardConfig:
 
     @property
     def is_the_papers(self) -> bool:
-        """Whether this is the environment of the published curves: bridge BoxWorld, nothing changed."""
+        """Whether this is the environment of the published curves, bridge BoxWorld without changes."""
         return self == BoardConfig()
 
 
 @dataclasses.dataclass
 class Config(runtime.RunConfig):
-    """An agent, an environment, and how the one learns the other; the defaults are the paper's settings.
+    """Configures an agent, its environment and its training; the defaults are the paper's settings.
 
     Attributes:
         agent: see `AgentConfig`.
         board: see `BoardConfig`.
-        seeds: runs side by side in one program, with seeds `seed`, `seed` + 1, ...
-        updates: into how many updates an iteration is cut; with `batch_size` trajectories in each,
-            `batch_size` x `updates` is the number of environments.
-        unroll: steps acted in each environment in an iteration; the last only bootstraps.
-        groups: environments are kept in so many groups that never look at each other, spread over the
-            devices: a multiple of their number and a divisor of `batch_size`. A run continues on any number
-            of devices that divides it.
-        lr: RMSProp's learning rate, constant.
-        clip: the norm that the gradient of the summed loss is clipped to.
-        decay: RMSProp's.
-        epsilon: RMSProp's, inside the square root.
-        discount: gamma.
-        entropy_cost: weight of the entropy.
-        value_cost: weight of half the squared error of the values.
-        eval_episodes: boards in an evaluation, drawn as in training, for each seed.
-        final_episodes: boards of every type of puzzle at the end, and as many for each type drawn as in
-            training.
-        eval_cap: steps after which an episode of an evaluation is given up.
+        seeds: number of runs trained in parallel in one program, with seeds `seed`, `seed` + 1, ...
+        updates: number of updates per iteration. Each uses `batch_size` trajectories, so the number of
+            environments is `batch_size` x `updates`.
+        unroll: steps taken in each environment per iteration; the last one is used only for bootstrapping.
+        groups: number of independent groups of environments, distributed over the devices. Must be a multiple
+            of the number of devices and divide `batch_size`. A run can be continued on any number of devices
+            that divides `groups`.
+        lr: constant learning rate of RMSProp.
+        clip: maximum norm of the gradient of the summed loss.
+        decay: decay rate of RMSProp.
+        epsilon: epsilon of RMSProp, inside the square root.
+        discount: discount factor gamma.
+        entropy_cost: weight of the entropy bonus.
+        value_cost: weight of half the squared value error.
+        eval_episodes: boards per evaluation and seed, drawn from the training distribution.
+        final_episodes: boards per puzzle type in the final evaluation. The final evaluation also draws
+            `final_episodes` times the number of types from the training distribution.
+        eval_cap: number of steps after which an evaluation episode is stopped.
     """
 
     experiment: ClassVar[str] = "boxworld"
@@ -159,7 +162,7 @@ class Config(runtime.RunConfig):
     eval_cap: int = 400
 
     def validate(self) -> None:
-        """See `RunConfig.validate`; builds agent and board, so that what they refuse is refused here."""
+        """See `RunConfig.validate`; also builds the agent and the board to surface their errors early."""
         super().validate()
         for name in ("seeds", "updates", "groups", "eval_episodes", "final_episodes", "eval_cap"):
             runtime.at_least(name, getattr(self, name), 1)
@@ -168,47 +171,49 @@ class Config(runtime.RunConfig):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("clip", "epsilon"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be above 0")
+                raise ValueError(f"{name}: got {getattr(self, name)}, expected a value above 0")
         for name in ("decay", "discount"):
             if getattr(self, name) > 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at most 1")
+                raise ValueError(f"{name}: got {getattr(self, name)}, expected at most 1")
         if self.batch_size % self.groups:
-            raise ValueError(f"groups={self.groups} must divide batch_size={self.batch_size}")
+            raise ValueError(f"groups: got {self.groups}, expected a divisor of batch_size={self.batch_size}")
         if self.groups % jax.device_count():
             raise ValueError(
-                f"groups={self.groups} must be a multiple of the number of devices, {jax.device_count()}"
+                f"groups: got {self.groups}, expected a multiple of the {jax.device_count()} devices"
             )
         jax.eval_shape(self.init_params, jax.random.key(0))
 
     def check_layout(self, layout: runtime.Layout) -> None:
-        """See `RunConfig.check_layout`: the groups are spread over all devices, nothing else is split."""
+        """See `RunConfig.check_layout`: groups are distributed over all devices, nothing else is split."""
         if layout.model > 1 or layout.fsdp:
-            raise ValueError(f"agents are too small to be split: got {layout}, expected only a mode")
+            raise ValueError(
+                f"layout: got {layout}, expected no model axis and no fsdp: agents are too small"
+            )
         layout.check(self.groups, jax.device_count())
 
     def init_params(self, key: jax.Array) -> Any:
-        """The agent's parameters before training."""
+        """Initializes the agent's parameters."""
         board = self.board.make()
         picture = jnp.zeros((1, board.rows, board.cols + 1, 3), jnp.uint8)
         return self.agent.make().init(key, picture)["params"]
 
     @property
     def environments(self) -> int:
-        """How many are acted in side by side, for each seed."""
+        """Number of environments per seed."""
         return self.batch_size * self.updates
 
     @property
     def frames_per_step(self) -> int:
-        """Steps of all environments of one seed in an iteration."""
+        """Environment steps per iteration, for one seed."""
         return self.environments * self.unroll
 
 
 def paper() -> Config:
     """Bridge BoxWorld as in the paper: 5.5e9 steps in 268,500 iterations of 512 environments x 40 steps.
 
-    `--config.agent.kind=relational` is the other agent. The published fraction solved is .83 after 1e9 steps
-    for both, then .98 (simplicial) and .92 (relational) after 5e9. Meant for an accelerator: on two CPU cores
-    it makes about 2,000 steps/s, a month for the whole.
+    `--config.agent.kind=relational` selects the other agent. The published fraction solved is .83 after 1e9
+    steps for both, then .98 (simplicial) and .92 (relational) after 5e9. Meant for an accelerator: two CPU
+    cores run about 2,000 steps/s and would need a month.
     """
     return Config(steps=268_500, log_every=50, checkpoint_every=500, eval_every=5000)
 
@@ -216,34 +221,34 @@ def paper() -> Config:
 def paper_standard() -> Config:
     """BoxWorld of Zambaldi et al. as in the paper: relational, over 93 % solved after 2.35e9 steps.
 
-    `--config.agent.kind=simplicial` is the other agent. Meant for an accelerator.
+    `--config.agent.kind=simplicial` selects the other agent. Meant for an accelerator.
     """
     agent, board = AgentConfig(kind="relational"), BoardConfig(world="standard")
     return dataclasses.replace(paper(), agent=agent, board=board, steps=114_800)
 
 
 def paper_depth() -> Config:
-    """The paper's control for depth: a relational agent with four blocks, bridge BoxWorld.
+    """The paper's depth control: a relational agent with four blocks on bridge BoxWorld.
 
-    Its two trials did not pass the plateau of .85. Meant for an accelerator.
+    The paper's two trials stayed at a plateau of .85. Meant for an accelerator.
     """
     return dataclasses.replace(paper(), agent=AgentConfig(kind="relational", blocks=4))
 
 
 def burst() -> Config:
-    """`paper` for nine minutes at a time: continues the run in the workdir, then saves and ends.
+    """`paper` in sessions of nine minutes: continues the run in the workdir, then saves and exits.
 
-    For accelerators that are lent for a while: `--workdir` names the run of `paper` (or of an earlier burst)
-    to continue, `--config.session_seconds` the available time.
+    For accelerators with limited sessions: `--workdir` names the run of `paper` (or an earlier burst) to
+    continue, and `--config.session_seconds` sets the length of the session.
     """
     return dataclasses.replace(paper(), session_seconds=540.0)
 
 
 def quick() -> Config:
-    """A smoke run: a small simplicial agent on a 5 x 6 board, one key and one distractor, 40 steps at most.
+    """Smoke run: a small simplicial agent on 5 x 6 boards with one key and one distractor, 40 steps at most.
 
-    Not the paper's environment, sizes or settings (colours are centred, the learning rate is higher): it
-    shows that everything works and that the agent learns. Solves over .9 of fresh boards (a random policy:
+    Checks that everything works and that the agent learns. Environment, sizes and settings differ from the
+    paper's (colours are centred, the learning rate is higher). Solves over .9 of new boards (a random policy:
     .09) after about two minutes on two CPU cores.
     """
     return Config(

@@ -1,4 +1,4 @@
-"""IMPALA as an engine of the runtime: its state lies on all devices, its reports become a record."""
+"""Runs IMPALA as a `runtime.Engine`: places its state on all devices and turns its reports into metrics."""
 
 import dataclasses
 import functools
@@ -19,57 +19,58 @@ from simplicial.learner import Learner, LearnerState, Report, program, shardings
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """An agent as a policy; equal for equal agents, so that what takes it is compiled once."""
+    """An agent as a policy; equal agents give equal policies, which lets JAX reuse compiled functions."""
 
     agent: Agent
 
     def __call__(self, params: Any, observation: jax.Array) -> AgentOutput:
-        """Logits and values."""
+        """Returns action logits [..., 4] and values [...]."""
         return cast(AgentOutput, self.agent.apply({"params": params}, observation))
 
 
 def make_policy(config: Config) -> Policy:
-    """The policy of a config's agent."""
+    """Returns the policy of the config's agent."""
     return Policy(config.agent.make())
 
 
 def type_name(puzzle: Sequence[int]) -> str:
-    """A type of puzzle in the record: "2" has length 2, "2-1-3" also a bridge from 1 to 3."""
+    """Names a puzzle type in metrics: "2" for length 2, "2-1-3" if it also has a bridge from 1 to 3."""
     length, lock, key = puzzle
     return f"{length}-{lock}-{key}" if lock else f"{length}"
 
 
 def type_of(name: str) -> tuple[int, int, int]:
-    """The inverse of `type_name`."""
+    """Parses a name made by `type_name`."""
     length, lock, key = [*map(int, name.split("-")), 0, 0][:3]
     return length, lock, key
 
 
 def type_label(puzzle: Sequence[int], *, can_bridge: bool = True) -> str:
-    """A type of puzzle in figures; `can_bridge` says whether the environment has bridges at all."""
+    """Names a puzzle type in figures; `can_bridge` says whether the environment has bridges at all."""
     length, lock, key = puzzle
     return f"({length},{lock},{key})" if lock else f"L = {length}" + ", no bridge" * can_bridge
 
 
 class Impala:
-    """A `runtime.Engine`: a step is an iteration of the learner, for every seed side by side.
+    """A `runtime.Engine` whose step is one iteration of the learner, for all seeds in parallel.
 
-    The leaves of its state have a leading axis of seeds.
+    The leaves of its state have a leading seed axis.
     """
 
     def __init__(self, config: Config, parallel: str | mesh_lib.Layout = "jit"):
-        """Prepares the programs; nothing is compiled yet.
+        """Sets up the learner without compiling anything.
 
         Args:
-            config: the run.
+            config: the run's config.
             parallel: `jit`, `shard_map` or `pmap`, over all devices.
 
         Raises:
-            ValueError: an unknown mode, or groups that cannot be spread over the devices.
+            ValueError: the mode is unknown, or the groups cannot be distributed over the devices.
         """
         layout = mesh_lib.Layout.of(parallel)
         config.check_layout(layout)
-        self.parallel, self.compile_seconds = layout.mode, 0.0
+        self.parallel: str = layout.mode
+        self.compile_seconds = 0.0
         self.config, self.mesh = config, mesh_lib.Layout().mesh()
         board = config.board.make()
         self.puzzles = boxworld.puzzles(board)
@@ -102,15 +103,15 @@ class Impala:
         )
 
     def abstract_state(self) -> LearnerState:
-        """See `runtime.Engine`."""
+        """Returns the shapes, dtypes and shardings of the state, without computing it."""
         return jax.eval_shape(self._make)
 
     def initial(self) -> LearnerState:
-        """See `runtime.Engine`."""
+        """Initializes parameters, optimizer, environments and PRNG keys of all seeds."""
         return self._make()
 
     def place(self, state: LearnerState) -> LearnerState:
-        """See `runtime.Engine`; under `pmap` every leaf gets a leading axis of devices."""
+        """Prepares a state for `advance`: under `pmap`, gives every leaf a leading device axis."""
         if self.parallel != "pmap":
             return state
         count = self.mesh.size
@@ -124,7 +125,7 @@ class Impala:
         return _on_parts(state, copy, cut, NamedSharding(self.mesh, PartitionSpec(mesh_lib.AXIS)))
 
     def unplace(self, state: LearnerState) -> LearnerState:
-        """See `runtime.Engine`."""
+        """Undoes `place`: under `pmap`, removes the device axis."""
         if self.parallel != "pmap":
             return state
 
@@ -135,11 +136,11 @@ class Impala:
         return _on_parts(state, lambda leaf: leaf[0], join, self._where)
 
     def params_of(self, state: LearnerState) -> Any:
-        """See `runtime.Engine`; leaves have a leading axis of seeds."""
+        """Returns the parameters of a placed state; leaves have a leading seed axis."""
         return jax.tree.map(lambda leaf: leaf[0], state.params) if self.parallel == "pmap" else state.params
 
     def prepare(self, state: LearnerState, step: int, length: int) -> float:
-        """See `runtime.Engine`."""
+        """Compiles `length` iterations and returns the seconds it took, 0 if they were compiled before."""
         if length in self._programs:
             return 0.0
         start = time.monotonic()
@@ -166,12 +167,12 @@ class Impala:
         return jax.jit(run, donate_argnums=0, out_shardings=where).lower(state).compile()
 
     def advance(self, state: LearnerState, step: int, length: int) -> tuple[LearnerState, Report]:
-        """See `runtime.Engine`; the reports' leaves are [seeds, length, ...]."""
+        """Runs `length` iterations; the leaves of the report are [seeds, length, ...]."""
         state, report = self._programs[length](state)
         return state, jax.device_get(report)
 
     def first_bad(self, trace: Report) -> tuple[int, str] | None:
-        """See `runtime.Engine`."""
+        """Finds the first iteration whose loss or parameters are not finite for some seed."""
         finite = np.asarray(trace.finite)
         if finite.all():
             return None
@@ -183,14 +184,14 @@ class Impala:
         return step, what + (f" (seed {self.config.seed + seed})" if len(finite) > 1 else "")
 
     def metrics(self, trace: Report, step: int) -> dict[str, float]:
-        """See `runtime.Engine`.
+        """Computes the metrics of the iterations of a report, the last of which is `step`.
 
-        Over all episodes that ended in the interval and over all seeds: `solved` and `truncated`, fractions;
-        `episodes`; `episode_length`; `return`; for each type of puzzle `type/L-s-t/solved` and
-        `type/L-s-t/episodes`, as counts; with several seeds `seed/N/solved` and `seed/N/episodes`. Of the
-        updates, means over steps: `loss`, `policy`, `value`, `entropy`, `ratio` (of the probabilities, at
-        most 1); and `grad_norm`, the mean over updates, before the clip. `frames`: steps of each seed's
-        environments since the beginning.
+        Over all episodes that ended in the interval, pooled over seeds: the fractions `solved` and
+        `truncated`, the number of `episodes`, and the means `episode_length` and `return`. For each puzzle
+        type the counts `type/L-s-t/solved` and `type/L-s-t/episodes`; with several seeds also `seed/N/solved`
+        and `seed/N/episodes`. Over the updates: the means per step `loss`, `policy`, `value`, `entropy` and
+        `ratio` (importance ratio, clipped at 1), and `grad_norm`, the mean norm before clipping. `frames` is
+        the number of environment steps per seed since the start of the run.
         """
         tally = jax.tree.map(lambda leaf: np.sum(leaf, axis=1, dtype=np.float64), trace.tally)  # [S, K]
         whole = jax.tree.map(np.sum, tally)
@@ -220,7 +221,7 @@ class Impala:
         return shown
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Does nothing: there are no resources to release."""
 
 
 def _on_parts(state: LearnerState, on_copied: Callable, on_spread: Callable, where: Any) -> LearnerState:

@@ -1,4 +1,4 @@
-"""Recorded episodes of BoxWorld with all that an agent computed, and what pictures of them show.
+"""Records BoxWorld episodes with the agent's attention, and computes the maps that figures show.
 
 Axes: T steps, R rows and C columns of the board, N = (R - 2)(C - 1) entities.
 """
@@ -19,7 +19,7 @@ from simplicial.agent import BlockAttention
 from simplicial.boxworld.rules import EMPTY, GEM
 
 DIMMEST = 0.15
-"""Brightness of a tile without any attention: the board can still be made out."""
+"""Brightness of a tile with zero attention, so that the board remains visible."""
 CODES = {
     "player": "P",
     "Gem lock": "G",
@@ -29,22 +29,22 @@ CODES = {
     "bridge key": "K",
     "inventory": "I",
 }
-"""Short names of `analysis.landmarks` in pictures."""
+"""Abbreviations of `analysis.landmarks` in figures."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """What happened, on the host.
+    """A recorded episode, stored on the host.
 
     Attributes:
-        config: the environment's.
-        states: at the start and after every step, leaves [T+1, ...].
-        pictures: what was seen in each.
-        probabilities: of the four actions, before every step.
-        values: expected return, before every step.
-        attention: one entry a block, leaves [T, ...], before every step.
-        actions: what was done.
-        rewards: what it gave.
+        config: the environment's config.
+        states: the states at the start and after every step, leaves [T+1, ...].
+        pictures: the observation of each state.
+        probabilities: probabilities of the four actions at every step.
+        values: the agent's value estimate at every step.
+        attention: one entry per block, leaves [T, ...].
+        actions: the action taken at every step.
+        rewards: the reward received at every step.
     """
 
     config: boxworld.BoxWorldConfig
@@ -58,26 +58,26 @@ class Episode:
 
     @property
     def steps(self) -> int:
-        """T."""
+        """Number of steps, T."""
         return len(self.actions)
 
     @property
     def ending(self) -> str:
-        """One of "solved", "trap opened" and "given up"."""
+        """How the episode ended: "solved", "trap opened" or "given up"."""
         if not self.states.terminated[-1]:
             return "given up"
         return "solved" if self.rewards[-1] > 0 else "trap opened"
 
     def state(self, time: int) -> boxworld.State:
-        """The state after `time` steps."""
+        """Returns the state after `time` steps."""
         return jax.tree.map(lambda leaf: leaf[time], self.states)
 
     def landmarks(self, time: int) -> dict[str, int]:
-        """The entities about what matters after `time` steps; see `analysis.landmarks`."""
+        """Returns the index of each landmark's entity after `time` steps; see `analysis.landmarks`."""
         return analysis.landmarks(self.state(time), self.config)
 
     def codes(self, time: int) -> dict[int, list[str]]:
-        """For each entity of a landmark after `time` steps the landmark's short names."""
+        """Returns the landmark abbreviations of each landmark entity after `time` steps."""
         found: dict[int, list[str]] = {}
         for name, entity in self.landmarks(time).items():
             found.setdefault(entity, []).append(CODES[name])
@@ -108,18 +108,18 @@ def record(
 
     Args:
         player: the agent.
-        board: an episode at its start.
-        key: for the actions.
-        cap: a number of steps.
-        greedy: take the likeliest action instead of drawing one.
+        board: the initial state of one episode.
+        key: PRNG key for sampling actions.
+        cap: maximum number of steps.
+        greedy: take the most likely action instead of sampling.
 
     Raises:
-        ValueError: `cap` is not positive, or `board` is not one episode under way.
+        ValueError: `cap` is not positive, `board` is batched, or its episode has ended.
     """
     if cap < 1:
-        raise ValueError(f"cap must be at least 1, not {cap}")
+        raise ValueError(f"cap: got {cap}, expected at least 1")
     if jnp.ndim(board.time) or board.terminated or board.truncated:
-        raise ValueError("board must be one episode that is not over")
+        raise ValueError("board: got a batch or an episode that has ended, expected one episode under way")
     state, states = board, [jax.device_get(board)]
     pictures = [np.asarray(boxworld.observe(board, player.config))]
     rows = []
@@ -155,7 +155,10 @@ def first_solved(
     cap: int = analysis.CAP,
     greedy: bool = False,
 ) -> tuple[Episode, int]:
-    """The first of some boards of a type that the player solves, or the last, and the number of boards tried.
+    """Plays up to `attempts` boards of a type until the player solves one.
+
+    Returns:
+        The first solved episode (or the last one played), and the number of boards played.
 
     Raises:
         ValueError: a number is not positive, or the player's environment has no such type.
@@ -171,7 +174,7 @@ def first_solved(
 
 
 def moments(episode: Episode, count: int = 4) -> list[int]:
-    """Up to `count` steps to show: the first and the last, rewarded ones, and if these are few, others."""
+    """Chooses up to `count` steps to show: the first, the last, rewarded ones, then evenly spaced others."""
     events = sorted({0, episode.steps - 1, *np.flatnonzero(episode.rewards).tolist()})
     while len(events) < min(count, episode.steps):
         start, end = max(itertools.pairwise(events), key=lambda gap: gap[1] - gap[0])
@@ -183,18 +186,18 @@ def moments(episode: Episode, count: int = 4) -> list[int]:
 def pair_statistics(
     player: Trained, key: PRNGKeyArray, *, boards: int = 24, cap: int = 60, block: int = 1
 ) -> dict[str, list[float]]:
-    """Whose 2-simplicial attention stands out: `analysis.pair_deviation` of landmarks and of all others.
+    """Computes `analysis.pair_deviation` at the landmarks and at all other entities.
 
     Args:
         player: an agent with virtual entities.
-        key: for boards, as the environment draws them, and actions.
+        key: PRNG key for boards, drawn from the training distribution, and actions.
         boards: number of boards.
-        cap: number of steps on each board.
-        block: number of the block, from 0; of its heads the first counts.
+        cap: maximum number of steps per board.
+        block: index of the block, from 0; only its first head is used.
 
     Returns:
         For each landmark, and for "other entities", one number per board: the mean over its steps. Boards
-        without the landmark are left out.
+        without the landmark are omitted.
 
     Raises:
         ValueError: the agent has no virtual entities.
@@ -217,11 +220,11 @@ def pair_statistics(
 
 
 Views = Mapping[str, Float[np.ndarray, "T R-2 C-1"]]
-"""Attention to the tiles of the board over an episode, by title: maps on the grid of entities."""
+"""Attention maps over the grid of entities for every step of an episode, by title."""
 
 
 def virtual_views(episode: Episode, sharpening: float = analysis.DISPLAY_SHARPENING) -> Views:
-    """What each virtual entity attends to in the first block, in each head; empty for relational agents."""
+    """Returns the attention of each virtual entity and head in block 1; empty for relational agents."""
     attention = episode.attention[0]
     if attention.virtual is None:
         return {}
@@ -233,14 +236,14 @@ def virtual_views(episode: Episode, sharpening: float = analysis.DISPLAY_SHARPEN
 
 
 def landmark_views(episode: Episode, names: Sequence[str], blocks: Sequence[int] = (0,)) -> Views:
-    """What the entities at some landmarks attend to, in each head of some blocks.
+    """Returns the attention of the entities at the given landmarks, in each head of the given blocks.
 
-    The map of a landmark that is not (any more) on the board is 0.
+    The map is 0 at steps where the landmark is not on the board.
 
     Args:
-        episode: what happened.
-        names: those of `analysis.landmarks`.
-        blocks: numbers of blocks, from 0.
+        episode: the recorded episode.
+        names: landmark names, as in `analysis.landmarks`.
+        blocks: block indices, from 0.
     """
     found = [episode.landmarks(time) for time in range(episode.steps)]
     views = {}
@@ -261,15 +264,17 @@ def landmark_views(episode: Episode, names: Sequence[str], blocks: Sequence[int]
 def spotlight(
     picture: UInt8[np.ndarray, "R C+1 3"], weights: Float[np.ndarray, "R-2 C-1"]
 ) -> UInt8[np.ndarray, "R C+1 3"]:
-    """A picture in which a tile is as bright as its share of the largest weight; the edge has no entities.
+    """Dims each tile of a picture in proportion to its weight relative to the largest weight.
+
+    The border of the picture has no entities and gets weight 0.
 
     Raises:
-        ValueError: the weights are not on the picture's grid of entities.
+        ValueError: `weights` does not have the shape of the picture's grid of entities.
     """
     wanted = (picture.shape[0] - 2, picture.shape[1] - 2)
     if weights.shape != wanted:
         raise ValueError(
-            f"weights must have shape {wanted} for a picture {picture.shape}, not {weights.shape}"
+            f"weights: got shape {weights.shape}, expected {wanted} for a picture of shape {picture.shape}"
         )
     share = np.zeros(picture.shape[:2])
     share[1:-1, 1:-1] = weights / max(float(weights.max()), np.finfo(np.float32).tiny)
@@ -278,10 +283,10 @@ def spotlight(
 
 
 def tile_names(state: boxworld.State) -> dict[tuple[int, int], str]:
-    """What to write on the tiles (x, y), for readers who cannot tell the colours apart.
+    """Returns labels for the tiles (x, y), so that figures can be read without distinguishing colours.
 
-    Keys and locks have the number of their colour, as in the paper's drawings: 1 to L the upper path, L + 1
-    to 2L the lower one. "G" is the Gem, "@" the player; the inventory is the column x = C.
+    Keys and locks are labelled with the number of their colour, as in the paper's figures: 1 to L on the
+    upper path, L + 1 to 2L on the lower one. "G" is the Gem, "@" the player; column x = C is the inventory.
     """
     tiles = np.concatenate([state.grid, np.asarray(state.inventory)[:, None]], axis=1)
     names = {
@@ -293,5 +298,5 @@ def tile_names(state: boxworld.State) -> dict[tuple[int, int], str]:
 
 
 def is_bright(colour: np.ndarray | Sequence[int]) -> bool:
-    """Whether black is easier to read than white on a colour, RGB from 0 to 255."""
+    """Returns whether black text is more readable than white on an RGB colour with values 0 to 255."""
     return bool(np.asarray(colour, float) @ (0.3, 0.59, 0.11) > 120)

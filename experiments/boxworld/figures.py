@@ -1,9 +1,8 @@
-"""Learning curves: the fraction solved against steps and against time, with the published curves.
+"""Draws learning curves: fraction solved against steps and against time, with the published curves.
 
     python -m experiments.boxworld.figures --runs=runs/boxworld-relational,runs/boxworld-simplicial --out=DIR
 
-draws several runs into one picture; against time, a slower agent's curve is shorter. A run draws its own
-pictures when it ends.
+compares several runs in one figure. Each run also draws its own figures when it ends.
 """
 
 import dataclasses
@@ -24,21 +23,21 @@ PUBLISHED = {
     "simplicial": (0.749, 0.805, 0.832, 0.845, 0.877, 0.904, 0.943, 0.976, 0.987, 0.988),
     "relational": (0.750, 0.802, 0.835, 0.840, 0.846, 0.861, 0.874, 0.898, 0.919, 0.923),
 }
-"""Read off Clift et al. 2020: fraction solved of bridge BoxWorld after these steps, means of 4 runs."""
+"""Fraction of bridge BoxWorld solved after these steps, mean of 4 runs, read off Clift et al. 2020."""
 LEAST_EPISODES = 400
-"""Least number of episodes behind a point of a curve: its interval is then within .05."""
+"""Minimum number of episodes per point of a curve, which keeps its interval within .05."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Fraction of the training episodes that were solved, in consecutive windows of the record.
+    """Fraction of training episodes solved, in consecutive windows of the metrics.
 
     Attributes:
-        frames: steps of each seed's environments at the end of the window.
-        seconds: of training, at the end of the window.
-        solved: fraction.
-        low: of its 95 % interval.
-        high: of its 95 % interval.
+        frames: environment steps per seed at the end of each window.
+        seconds: training time at the end of each window.
+        solved: fraction of the window's episodes that were solved.
+        low: lower end of its 95% interval.
+        high: upper end of its 95% interval.
     """
 
     frames: np.ndarray
@@ -51,9 +50,9 @@ class Curve:
 def curve(
     records: Sequence[Mapping[str, Any]], puzzle: str | None = None, *, points: int = 60
 ) -> Curve | None:
-    """The curve of a record, overall or of one type of puzzle; None where too few episodes ended.
+    """Computes the curve of a run, overall or for one puzzle type; None if too few episodes ended.
 
-    Windows have about equally many lines, and more lines where fewer than `LEAST_EPISODES` episodes ended.
+    Windows have about `len(records) / points` lines, and more where needed to reach `LEAST_EPISODES`.
     """
     size = max(1, len(records) // points)
     rows, episodes, solved, lines = [], 0, 0.0, 0
@@ -73,10 +72,10 @@ def curve(
 
 
 def draw_run(workdir: Path, config: Config, results: Mapping[str, Any]) -> dict[str, Path]:
-    """Draws a run's curves and its fraction solved by type of puzzle.
+    """Draws a run's learning curves and its fraction solved by puzzle type.
 
     Returns:
-        The files written, by the name of the figure; no curve where too few episodes ended.
+        The paths written, by figure name; curves with too few episodes are omitted.
     """
     records = runtime.metrics.read(workdir / "metrics.jsonl")
     figures = compare({config.agent.kind: (config, records)})
@@ -85,10 +84,12 @@ def draw_run(workdir: Path, config: Config, results: Mapping[str, Any]) -> dict[
 
 
 def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
-    """Figures of one or several runs: "solved" against steps, "time" against time, "types_over_time".
+    """Draws one or several runs: "solved" against steps, "time" against time, and "types_over_time".
+
+    Curves have 95% Wilson intervals.
 
     Args:
-        runs: by label, the config and the record of each; windows of its curve have 95 % Wilson intervals.
+        runs: config and metrics of each run, by label.
     """
     curves = {label: curve(records) for label, (_, records) in runs.items()}
     known = {label: found for label, found in curves.items() if found is not None}
@@ -103,7 +104,7 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
     if all(config.board.is_the_papers for config in configs.values()):
         for kind in dict.fromkeys(config.agent.kind for config in configs.values()):
             against_steps[f"{kind}, as published"] = (np.asarray(PUBLISHED_FRAMES) / unit[0], PUBLISHED[kind])
-    from experiments.boxworld import pictures  # here: it needs Matplotlib, which training does without
+    from experiments.boxworld import pictures  # imported here: training does not need Matplotlib
 
     draw = functools.partial(runtime.plots.curve_figure, ylabel="solved", ylim=(0, 1))
     title = "Fraction of training episodes solved"
@@ -114,7 +115,7 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
     against_time = {label: (found.seconds / divisor, *bands[label]) for label, found in known.items()}
     figures = {
         "solved": draw(against_steps, title=title, xlabel=f"steps{unit[1]}"),
-        "time": draw(against_time, title=f"{title}, against time", xlabel=f"{name} of training"),
+        "time": draw(against_time, title=f"{title} against time", xlabel=f"{name} of training"),
     }
     for label, (_, records) in runs.items():
         names = [name.split("/")[1] for name in records[-1] if name.startswith("type/") and "solved" in name]
@@ -126,13 +127,13 @@ def compare(runs: Mapping[str, tuple[Config, Sequence[Mapping[str, Any]]]]) -> d
         }
         if len(drawn) > 1:
             name = "types_over_time" + (f"_{label}" if len(runs) > 1 else "")
-            title = f"Fraction solved by type of puzzle, {label}"
+            title = f"Fraction solved by puzzle type, {label}"
             figures[name] = pictures.over_training(drawn, title=title)
     return figures
 
 
 def by_type(results: Mapping[str, Any]):
-    """Fraction solved of each type of puzzle at the end of training, and that of a random policy."""
+    """Draws the final fraction solved per puzzle type, compared with a random policy."""
     types = list(results["agent"]["types"])
     places = np.arange(len(types))
     with runtime.plots.style():
@@ -148,38 +149,40 @@ def by_type(results: Mapping[str, Any]):
                 error_kw={"linewidth": 1, "ecolor": "#333333"},
             )  # fmt: skip
         axes.set(title="Boards solved", ylabel="fraction", ylim=(0, 1))
-        axes.set_xlabel("solution length-bridge's lock-its key")
+        axes.set_xlabel("puzzle type: solution length-bridge lock-bridge key")
         axes.set_xticks(places, types, rotation=60 if len(types) > 6 else 0)
         axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.08))
     return figure
 
 
 def _unit(frames: float) -> tuple[float, str]:
-    """A power of ten in which these steps are read easily."""
+    """Returns a power of ten to divide the steps by, and its suffix for the axis label."""
     if frames >= 1e8:
         return 1e9, " / 10⁹"
     return (1e6, " / 10⁶") if frames >= 1e5 else (1e3, " / 10³")
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     runs = {}
     for path in map(Path, flags.FLAGS.runs):
         try:
             config = runtime.read_config(Config, path / "config.json")
         except (OSError, ValueError) as error:
-            raise ValueError(f"--runs: {path} is not a run of experiments.boxworld: {error}") from error
+            raise ValueError(
+                f"--runs: got {path}, expected a run of experiments.boxworld: {error}"
+            ) from error
         records = runtime.metrics.read(path / "metrics.jsonl")
         label = config.agent.kind if config.agent.kind not in runs else f"{config.agent.kind}, {path.name}"
         runs[label] = (config, records)
     figures = compare(runs)
     if not figures:
-        raise ValueError(f"--runs: fewer than {LEAST_EPISODES} episodes ended in each")
+        raise ValueError(f"--runs: got fewer than {LEAST_EPISODES} episodes in every run, too few to plot")
     for name, figure in figures.items():
         print(runtime.plots.save(figure, Path(flags.FLAGS.out) / f"{name}.png"))
 
 
 if __name__ == "__main__":
-    flags.DEFINE_list("runs", None, "directories of runs, or released ones", required=True)
-    flags.DEFINE_string("out", None, "directory of the pictures", required=True)
+    flags.DEFINE_list("runs", None, "run directories or released folders", required=True)
+    flags.DEFINE_string("out", None, "output directory", required=True)
     runtime.run_program(main, reports=(ValueError,))

@@ -1,4 +1,4 @@
-"""Trained agents, from a run's directory or a released folder such as those of `results/boxworld`.
+"""Loads trained agents from a run's directory or a released folder (see `results/boxworld`).
 
 trained = load("results/boxworld/NAME")
 trained.policy(trained.params, observation)
@@ -20,15 +20,15 @@ from simplicial import Agent, boxworld, rollout
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """An agent with its parameters, and where they come from.
+    """A trained agent with its parameters and their origin.
 
     Attributes:
         agent: the module.
-        params: its parameters, of one seed.
+        params: its parameters, for one seed.
         config: the environment it was trained in.
-        step: iterations made.
-        frames: steps of the environments made.
-        name: of the agent, for pictures.
+        step: number of training iterations.
+        frames: number of environment steps.
+        name: the agent's name in figures.
         run: the config of the run.
     """
 
@@ -42,12 +42,12 @@ class Trained:
 
     @property
     def policy(self) -> rollout.Policy:
-        """The agent's output as a function of parameters and observations."""
+        """The function from parameters and observations to the agent's output."""
         return Policy(self.agent)
 
 
 def steps(path: Path | str) -> list[int]:
-    """Steps of the available checkpoints, in ascending order."""
+    """Returns the steps of the available checkpoints in ascending order."""
     path = Path(path)
     if releasing.is_released(path):
         return [load(path).step]
@@ -55,21 +55,21 @@ def steps(path: Path | str) -> list[int]:
 
 
 def load(path: Path | str, *, step: int | None = None, seed: int = 0) -> Trained:
-    """A trained agent.
+    """Loads a trained agent.
 
     Args:
         path: a run's directory or a released folder.
-        step: of the checkpoint; the last by default.
-        seed: number of one of the run's seeds, counted from 0.
+        step: step of the checkpoint; the last one by default.
+        seed: index of one of the run's seeds, from 0.
 
     Raises:
-        ValueError: the path holds no run, or the run has no such seed.
+        ValueError: `path` is not a run of this experiment, or the run has no such seed.
         runtime.CheckpointError: the checkpoint does not exist or is damaged.
     """
     path = Path(path)
     config = releasing.read_run_config(Config, path)
     if not 0 <= seed < config.seeds:
-        raise ValueError(f"seed={seed} must be one of the run's {config.seeds}, counted from 0")
+        raise ValueError(f"seed: got {seed}, expected the index of one of the run's {config.seeds} seeds")
     restored = releasing.restore(path, Impala(config).abstract_state(), step)
     return Trained(
         agent=config.agent.make(),
@@ -88,7 +88,10 @@ def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exporta
 
 
 def of_agent(trained: Trained, seed: int = 0) -> Exportable:
-    """Boards to logits of the actions and values; `seed` is the number of the parameters' seed in the run."""
+    """Wraps an agent as a function from boards to action logits and values.
+
+    `seed` is the index of the parameters' seed in the run.
+    """
     shape = (trained.config.rows, trained.config.cols + 1, 3)
 
     def function(params, inputs):
@@ -96,19 +99,17 @@ def of_agent(trained: Trained, seed: int = 0) -> Exportable:
         return {"logits": found.logits, "value": found.value}
 
     def one_by_one(params, inputs):
-        # In the first block all entities of a batch are queries to the same pairs, in a row whose length is
-        # unknown here; so is how to cut it for the backward pass. Hence each board by itself.
+        # The first block flattens the batch's entities into one row of queries. Its length is unknown here,
+        # so the backward pass cannot choose how to split it into blocks. Hence one board at a time.
         return jax.vmap(function, in_axes=(None, 0))(params, inputs)
 
     return Exportable(
         kind="agent",
         function=function,
         params=trained.params,
-        inputs={
-            "observation": Input((BATCH, *shape), "uint8", "the picture of the board, with the inventory")
-        },
+        inputs={"observation": Input((BATCH, *shape), "uint8", "image of the board, with the inventory")},
         outputs={
-            "logits": Output((BATCH, 4), "of the actions", ACTIONS),
+            "logits": Output((BATCH, 4), "action logits", ACTIONS),
             "value": Output((BATCH,), "expected discounted return"),
         },
         source=describe_source(trained.params, trained.step, seed=trained.run.seed + seed),

@@ -1,4 +1,4 @@
-"""How agents play BoxWorld: which boards they solve, at the end of training and afterwards."""
+"""Evaluates agents on BoxWorld: the fraction of boards solved per puzzle type."""
 
 import functools
 import math
@@ -15,17 +15,17 @@ from experiments.boxworld.engine import type_label, type_name
 from experiments.boxworld.load import Trained
 from simplicial import AgentOutput, boxworld, rollout, win_rates
 
-EVALUATION_SEED = 2**31 - 2  # apart from every training seed in use: the same boards for every run
+EVALUATION_SEED = 2**31 - 2  # not used for training; every run is evaluated on the same boards
 SHOWN = ("solved", "died", "capped")
-"""How a board ends: with the Gem, by a trap, or given up."""
+"""How a board can end: Gem reached, trap opened, or step limit reached."""
 ANY = [(0, 0, 0)]
-"""Stands for the type of boards that are drawn as in training, of any type."""
+"""Placeholder type for boards drawn from the training distribution, whatever their type."""
 SOLVED_EXACTLY = 25
-"""Boards of each type whose shortest solution is searched for."""
+"""Number of boards per type whose shortest solution is searched for."""
 
 
 def random_policy(params: Any, observation: jax.Array) -> AgentOutput:
-    """All actions alike."""
+    """Returns uniform logits [..., 4] and zero values [...]."""
     batch = observation.shape[:-3]
     return AgentOutput(jnp.zeros((*batch, 4)), jnp.zeros(batch))
 
@@ -33,22 +33,22 @@ def random_policy(params: Any, observation: jax.Array) -> AgentOutput:
 def measure(
     config: Config, policy: rollout.Policy, params: Any
 ) -> tuple[win_rates.Evaluation, win_rates.Evaluation]:
-    """How boards end at the end of training; actions are drawn, as in training.
+    """Plays the boards of the final evaluation, sampling actions as in training.
 
     Args:
-        config: of the run.
-        policy: who plays.
+        config: the run's config.
+        policy: the policy to evaluate.
         params: its parameters, leaves [S, ...].
 
     Returns:
-        Counts [S, 1] of boards drawn as in training, and counts [S, P] of `final_episodes` boards of every
-        type; as many of the first as of the others together.
+        Counts [S, 1] for boards drawn from the training distribution, and counts [S, P] for `final_episodes`
+        boards of each type. Both sets have the same number of boards in total.
     """
     board = config.board.make()
     types = boxworld.puzzles(board)
     of_types = win_rates.boards_of(jax.random.key(EVALUATION_SEED), types, config.final_episodes, board)
     count = config.final_episodes * len(types)
-    # All boards at once: one compiled program plays them.
+    # Played together, so that only one program is compiled.
     together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), _drawn(count, board), of_types)
     played = _play(config, policy, params, together)
     drawn, rest = (
@@ -59,7 +59,10 @@ def measure(
 
 
 def overall(config: Config, policy: rollout.Policy, params: Any) -> dict[str, float]:
-    """How `eval_episodes` boards drawn as in training end, all seeds together: a fraction for each ending."""
+    """Returns the fraction of each ending on `eval_episodes` boards of the training distribution.
+
+    All seeds are pooled.
+    """
     boards = _drawn(config.eval_episodes, config.board.make())
     counts = _counts(_play(config, policy, params, boards), ANY)
     return {name: np.sum(getattr(counts, name)) / np.sum(counts.episodes) for name in SHOWN}
@@ -72,7 +75,7 @@ def _drawn(count: int, board: boxworld.BoxWorldConfig) -> boxworld.State:
 
 
 def _play(config: Config, policy, params, boards) -> list[win_rates.Played]:
-    """How the boards end for each seed."""
+    """Plays the boards with the parameters of each seed."""
     key, board = jax.random.key(EVALUATION_SEED + 1), config.board.make()
     of_seeds = (
         jax.tree.map(lambda leaf, seed=seed: leaf[seed], params)
@@ -84,13 +87,13 @@ def _play(config: Config, policy, params, boards) -> list[win_rates.Played]:
 def _counts(
     played: Sequence[win_rates.Played], types: Sequence[tuple[int, int, int]]
 ) -> win_rates.Evaluation:
-    """On the host, leaves [S, P]."""
+    """Tallies the endings of each seed on the host, leaves [S, P]."""
     tallies = jax.device_get([win_rates.tally(one, types) for one in played])
     return jax.tree.map(lambda *leaves: np.stack(leaves), *tallies)
 
 
 def conclude(config: Config, policy: rollout.Policy, params: Any) -> dict[str, Any]:
-    """The results of a run: `summarize` for the agent (all seeds together), each seed, and "chance"."""
+    """Returns a run's results: `summarize` for "agent" (all seeds pooled), each seed, and "chance"."""
     found = measure(config, policy, params)
     results = {"agent": summarize(*found)}
     if config.seeds > 1:
@@ -102,7 +105,7 @@ def conclude(config: Config, policy: rollout.Policy, params: Any) -> dict[str, A
 def summarize(
     drawn: win_rates.Evaluation, types: win_rates.Evaluation, seeds: slice = slice(None)
 ) -> dict[str, Any]:
-    """What `measure` found, some seeds together: `shares` overall, and of each type of puzzle as "types"."""
+    """Summarizes the counts of `measure`, pooled over `seeds`: overall `shares`, and per type as "types"."""
     whole, each = (
         shares({name: np.sum(getattr(counts, name)[seeds], axis=0) for name in ("episodes", *SHOWN)})
         for counts in (drawn, types)
@@ -111,7 +114,7 @@ def summarize(
 
 
 def shares(counts: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """For each type the fraction solved with its Wilson interval, lost to a trap and given up."""
+    """Returns for each type the fraction solved (with a Wilson interval), trapped and stopped early."""
     rows = zip(*(counts[name].tolist() for name in ("episodes", *SHOWN)), strict=True)
     return [
         {
@@ -133,19 +136,19 @@ def by_type(
     cap: int = win_rates.CAP,
     greedy: bool = False,
 ) -> tuple[win_rates.Evaluation, dict[str, Any]]:
-    """How boards of every type end, and how long solutions are.
+    """Evaluates an agent on boards of every type.
 
     Args:
         trained: the agent.
-        episodes_each: boards of each type.
-        seed: for boards and actions; the same boards for every agent.
-        cap: steps after which an episode is given up.
-        greedy: take the likeliest action instead of drawing one.
+        episodes_each: number of boards per type.
+        seed: seed for boards and actions; every agent gets the same boards.
+        cap: number of steps after which an episode is stopped.
+        greedy: take the most likely action instead of sampling.
 
     Returns:
-        The counts, and a record of them: for each type its `shares`, and the mean ratio of steps to those of
-        a shortest solution on some solved boards; "overall", the share solved of boards as the environment
-        draws them.
+        The counts, and a record of them. For each type, the record has its `shares`, the mean number of
+        steps, and the mean ratio of the agent's steps to those of a shortest solution over some of the solved
+        boards. "overall" is the fraction solved, weighted by the environment's distribution of types.
 
     Raises:
         ValueError: a number is not positive.

@@ -1,7 +1,7 @@
-"""The pictures of `experiments/boxworld/analysis.py`: attention over the board, and win rates.
+"""Figures drawn by `experiments/boxworld/analysis.py`: attention over the board, and win rates.
 
-Those of Clift et al. 2020, Figures 7 and 11 to 15, with two additions: numbers on the tiles, for readers who
-cannot tell the hues apart, and intervals of win rates.
+They reproduce Clift et al. 2020, Figures 7 and 11 to 15, and add numbers on the tiles, so that colours need
+not be distinguished, and intervals for win rates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,26 +25,28 @@ from simplicial import analysis
 
 _BARE = {**plots.STYLE, "axes.grid": False, "axes.spines.left": False, "axes.spines.bottom": False}
 WRITTEN = 0.1
-"""Weights of at least this are written on their tile."""
+"""Weights of at least this value are printed on their tile."""
 
 
 def board_figure(
     episode: episodes.Episode, views: episodes.Views, times: Sequence[int], *, title: str, note: str
 ) -> Figure:
-    """The board and attention over it: a row for each moment, a column for each view.
+    """Draws the board and attention maps over it, one row per time step and one column per view.
 
     Args:
-        episode: what happened.
-        views: the maps of attention.
-        times: the moments, in steps.
-        title: of the figure.
-        note: what the maps are, in small print.
+        episode: the recorded episode.
+        views: the attention maps, by title.
+        times: the time steps to show.
+        title: title of the figure.
+        note: explanation of the maps, printed small below them.
 
     Raises:
-        ValueError: nothing to show.
+        ValueError: `views` or `times` is empty.
     """
     if not views or not times:
-        raise ValueError("views and times must not be empty")
+        raise ValueError(
+            f"views, times: got {len(views)} and {len(times)} entries, expected at least 1 of each"
+        )
     columns = 1 + len(views)
     shape = episode.pictures.shape[1:3]
     width = 1.75
@@ -60,7 +62,7 @@ def board_figure(
                 _bare(axes)
                 _write_weights(axes, weights)
                 total, peak = float(weights.sum()), float(weights.max())
-                found = f"on the board {total:.2f}, peak {peak:.2f}" if total else "not on the board"
+                found = f"sum {total:.2f}, peak {peak:.2f}" if total else "not on the board"
                 axes.set_xlabel(found, fontsize=7, labelpad=2)
         for axes, name in zip(frames[0], ("board", *views), strict=True):
             axes.set_title(name, fontsize=9)
@@ -70,14 +72,14 @@ def board_figure(
 def pair_figure(
     episode: episodes.Episode, times: Sequence[int], *, title: str, block: int = 1, head: int = 0
 ) -> Figure:
-    """2-simplicial attention of every entity to the pairs of virtual ones, M^2 x N: a row for each moment.
+    """Draws the 2-simplicial attention of every entity to the pairs of virtual entities, M^2 x N per row.
 
     Args:
-        episode: of an agent with virtual entities.
-        times: the moments, in steps.
-        title: of the figure.
-        block: number of the block, from 0.
-        head: number of the 2-simplicial head, from 0.
+        episode: a recorded episode of an agent with virtual entities.
+        times: the time steps to show, one row each.
+        title: title of the figure.
+        block: index of the block, from 0.
+        head: index of the 2-simplicial head, from 0.
 
     Raises:
         ValueError: the agent has no virtual entities.
@@ -104,7 +106,7 @@ def pair_figure(
 
 
 def standard_figure(episode: episodes.Episode, time: int, *, title: str) -> Figure:
-    """How standard entities attend to each other in the first block, N x N: a panel for each head."""
+    """Draws the attention between standard entities in block 1, one N x N panel per head."""
     weights = np.asarray(episode.attention[0].standard)[time]
     entities = weights.shape[-1]
     columns = analysis.entity_grid(episode.config)[1]
@@ -127,14 +129,14 @@ def standard_figure(episode: episodes.Episode, time: int, *, title: str) -> Figu
 
 
 def deviation_figure(statistics: Mapping[str, Sequence[float]], *, title: str) -> Figure:
-    """Whose 2-simplicial attention stands out, `episodes.pair_statistics`: means with 95 % intervals.
+    """Draws the results of `episodes.pair_statistics` as means with 95% intervals over boards.
 
     Raises:
-        ValueError: none was seen on at least two boards.
+        ValueError: no landmark was seen on at least two boards.
     """
     seen = {name: values for name, values in statistics.items() if len(values) > 1}
     if not seen:
-        raise ValueError("statistics must have a name with at least two values")
+        raise ValueError("statistics: got fewer than 2 values for every name, expected at least 2 for one")
     rows = {name: runtime.intervals.mean_interval(values) for name, values in seen.items()}
     order = sorted(rows, key=lambda name: -rows[name][0])
     with matplotlib.rc_context({**plots.STYLE, "axes.grid.axis": "x"}):
@@ -148,12 +150,12 @@ def deviation_figure(statistics: Mapping[str, Sequence[float]], *, title: str) -
         axes.set_yticks(range(len(order)), [f"{name} ({len(statistics[name])} boards)" for name in order])
         axes.set_ylim(len(order) - 0.5, -0.5)
         axes.set_xlim(left=min(0, *(low for _, low, _ in rows.values())))
-        axes.set_xlabel("distance of its attention to pairs from the generic one")
+        axes.set_xlabel("total variation distance from the median attention to pairs")
         return _titled(figure, title)
 
 
 def win_rate_figure(counts: analysis.Evaluation, *, title: str) -> Figure:
-    """How the boards of each type of puzzle ended: solved with its 95 % interval, trapped, given up."""
+    """Draws the share of boards solved (with 95% intervals), trapped and given up, by puzzle type."""
     types = np.asarray(counts.puzzles).tolist()
     played, solved = np.asarray(counts.episodes), np.asarray(counts.solved)
     with matplotlib.rc_context({**plots.STYLE, "axes.grid.axis": "x"}):
@@ -185,23 +187,23 @@ def win_rate_figure(counts: analysis.Evaluation, *, title: str) -> Figure:
             "solved", (1, 1), xycoords="axes fraction", xytext=(4, 0), textcoords="offset points", fontsize=8,
         )  # fmt: skip
         axes.set_ylim(len(types) - 0.4, -0.6)
-        axes.set(title=title, xlim=(0, 1), xlabel=f"share of {played[0]} boards of the type")
+        axes.set(title=title, xlim=(0, 1), xlabel=f"share of {played[0]} boards per type")
         figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
 def win_rates_over_training(rates: Mapping[int, analysis.Evaluation], *, title: str) -> Figure:
-    """Win rates of every type of puzzle against steps of training, as `over_training` draws them.
+    """Draws win rates per puzzle type against training steps; see `over_training`.
 
     Raises:
-        ValueError: fewer than two checkpoints, or checkpoints of different types of puzzles.
+        ValueError: there are fewer than two checkpoints, or their puzzle types differ.
     """
     steps = sorted(rates)
     if len(steps) < 2:
-        raise ValueError(f"rates must be of at least two checkpoints, not {len(steps)}")
+        raise ValueError(f"rates: got {len(steps)} checkpoints, expected at least 2")
     types = np.asarray(rates[steps[0]].puzzles).tolist()
     if any(np.asarray(rates[step].puzzles).tolist() != types for step in steps):
-        raise ValueError("rates must be of the same types of puzzles at every checkpoint")
+        raise ValueError("rates: got different puzzle types, expected the same ones at every checkpoint")
     won, played = (
         np.stack([getattr(rates[step], name) for step in steps], axis=1) for name in ("solved", "episodes")
     )
@@ -213,11 +215,11 @@ def win_rates_over_training(rates: Mapping[int, analysis.Evaluation], *, title: 
 
 
 def over_training(curves: Mapping[tuple[int, int, int], Sequence[Any]], *, title: str) -> Figure:
-    """Curves by type of puzzle against training: a row for each length, a column for each bridge's lock.
+    """Draws curves per puzzle type over training, one row per length and one column per bridge lock.
 
     Args:
-        curves: for each type (L, s, t) the steps, the fraction solved and the two ends of its interval, [n].
-        title: of the figure.
+        curves: for each type (L, s, t), the steps, the fraction solved and the interval's ends, each [n].
+        title: title of the figure.
     """
     lengths = sorted({length for length, _, _ in curves})
     locks = sorted({lock for _, lock, _ in curves if lock}) or [0]
@@ -241,7 +243,7 @@ def over_training(curves: Mapping[tuple[int, int, int], Sequence[Any]], *, title
                 axes.xaxis.set_major_locator(MaxNLocator(4))
                 axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
                 if row == len(lengths) - 1 or lock > lengths[row + 1]:
-                    axes.set_xlabel("steps of the environments")
+                    axes.set_xlabel("environment steps")
                     axes.tick_params(labelbottom=True)
             frames[row, 0].set_ylabel("fraction solved")
         return _titled(figure, title)
@@ -270,7 +272,7 @@ def _titled(figure: Figure, title: str, note: str = "") -> Figure:
 
 
 def _board(axes: Axes, episode: episodes.Episode, time: int) -> None:
-    """The board with the numbers of its tiles; below it the step, and what came of it."""
+    """Draws the board with tile labels, and the step, action and reward below it."""
     picture, reward = episode.pictures[time], episode.rewards[time]
     axes.imshow(picture, interpolation="nearest")
     _bare(axes)
@@ -302,7 +304,7 @@ def _write_weights(axes: Axes, weights: Float[np.ndarray, "R-2 C-1"]) -> None:
 def _matrix(
     axes: Axes, weights: np.ndarray, largest: float, episode: episodes.Episode, time: int
 ) -> AxesImage:
-    """Attention, the landmarks' short names above the columns of their entities."""
+    """Draws an attention matrix with landmark abbreviations above the columns of their entities."""
     axes.tick_params(labelsize=7, length=2)
     for entity, codes in episode.codes(time).items():
         axes.annotate(
@@ -318,7 +320,7 @@ def _legend(episode: episodes.Episode, times: Sequence[int]) -> str:
 
 
 def puzzle_title(episode: episodes.Episode) -> str:
-    """The type of an episode's puzzle, for titles."""
+    """Describes the type of an episode's puzzle, for titles."""
     *puzzle, distractors = np.asarray(episode.states.puzzle)[0].tolist()
     label = type_label(puzzle, can_bridge=episode.config.gem_locks == 2)
     extra = f", {distractors} distractor{'s' * (distractors > 1)}" if distractors else ""

@@ -1,11 +1,11 @@
-"""BoxWorld for a person, in a terminal.
+"""Plays BoxWorld interactively in a terminal.
 
     python -m experiments.boxworld.play --env=bridge --length=2
 
-The arrow keys (or w, a, s, d) move; n starts the next board, r the same board again, u undoes a step, h shows
-the next move of a shortest solution, q quits. Each key has a colour and a letter. A box is two tiles: its
-content and, to the right, its lock. The column to the right of the board shows what you hold. Fetch the Gem
-(*).
+The arrow keys (or w, a, s, d) move. n starts a new board, r restarts the current one, u undoes a step, h
+shows the next move of a shortest solution, and q quits. Each key has a colour and a letter. A box has two
+tiles: its content on the left and its lock on the right. The column to the right of the board is the
+inventory. Collect the Gem (*) to win.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ from simplicial import boxworld
 from simplicial.boxworld.rules import EMPTY, FLOOR, GEM, NO_KEY, PLAYER
 
 PANEL = 34
-"""Width of the text beside the board."""
-HELP = ("arrows  move", "n  next board", "r  same board again", "u  undo", "h  hint", "q  quit")
+"""Width of the text panel in characters."""
+HELP = ("arrows  move", "n  new board", "r  restart board", "u  undo", "h  hint", "q  quit")
 _LINES = 8 + len(HELP)
 _TILES = ((4, 2), (2, 1))
-"""Sizes of a tile in characters, the larger first: about square, since characters are narrow."""
+"""Tile sizes in characters (width, height), largest first; about square, since characters are narrow."""
 _WAYS = ((-1, 0), (0, -1), (1, 0), (0, 1))
 
 
 @dataclasses.dataclass(frozen=True)
 class Tile:
-    """What is shown of a tile: its colour, and a letter on it."""
+    """A tile to draw: its colour and the letter on it."""
 
     colour: tuple[int, int, int]
     text: str = " "
@@ -45,7 +45,7 @@ class Tile:
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """A state, how it came about, and the rewards so far."""
+    """A state with the message about the last move and the sum of rewards so far."""
 
     state: boxworld.State
     message: str = ""
@@ -53,16 +53,16 @@ class Moment:
 
 
 class Game:
-    """Boards one after the other, every step of the present one kept to be undone."""
+    """A game on a sequence of boards, with the history of the current one for undo."""
 
     def __init__(self, config: boxworld.BoxWorldConfig, seed: int = 0):
         """Draws the first board.
 
         Raises:
-            ValueError: the config cannot be met.
+            ValueError: no puzzle satisfies the config.
         """
-        boxworld.puzzles(config)  # refuses what cannot be met: the config is traced below
-        # Compiled in half the time; one board a step is quick in any case.
+        boxworld.puzzles(config)  # raises for invalid configs, which the traced functions below cannot do
+        # Halves the compilation time; a single board is fast enough without optimization.
         quickly = {"xla_backend_optimization_level": 0}
         self._reset = jax.jit(boxworld.reset, compiler_options=quickly)
         self._step = jax.jit(boxworld.step, compiler_options=quickly)
@@ -75,7 +75,7 @@ class Game:
 
     @property
     def now(self) -> Moment:
-        """Where the game is."""
+        """The latest moment of the history."""
         return self.history[-1]
 
     @property
@@ -84,9 +84,9 @@ class Game:
         return bool(self.now.state.terminated or self.now.state.truncated)
 
     def act(self, action: int) -> None:
-        """Makes a move; after the end it does nothing."""
+        """Makes a move; does nothing once the episode has ended."""
         if self.is_over:
-            self._say("It is over: n for the next board, u to undo.")
+            self._say("The game is over. Press n for a new board or u to undo.")
             return
         before = self.now
         state, outcome = jax.device_get(self._step(before.state, action, self.config))
@@ -95,29 +95,29 @@ class Game:
         self.history.append(Moment(state, message, before.rewards + reward))
 
     def undo(self) -> None:
-        """Goes a step back."""
+        """Returns to the state before the last move."""
         if len(self.history) > 1:
             self.history.pop()
-            self._say("One step back.")
+            self._say("Undid one step.")
         else:
-            self._say("This is the beginning.")
+            self._say("Nothing to undo.")
 
     def again(self) -> None:
-        """Back to the beginning of this board."""
-        self.history = [dataclasses.replace(self.history[0], message="The same board again.")]
+        """Restarts the current board."""
+        self.history = [dataclasses.replace(self.history[0], message="Board restarted.")]
 
     def next_board(self) -> None:
-        """Draws another board."""
+        """Starts the next board of the seed's sequence."""
         self.number += 1
         self.history = [Moment(self._drawn(), "A new board.")]
 
     def hint(self) -> None:
-        """Says the next move of a shortest solution."""
+        """Shows the next move of a shortest solution."""
         actions = boxworld.solve(self.now.state)
         if self.is_over:
-            self._say("It is over.")
+            self._say("The game is over.")
         elif actions is None:
-            self._say("There is no way to the Gem any more: u to undo.")
+            self._say("The Gem can no longer be reached. Press u to undo.")
         else:
             self._say(f"Hint: {ACTIONS[actions[0]]}. The Gem is {len(actions)} steps away.")
 
@@ -125,7 +125,7 @@ class Game:
         self.history[-1] = dataclasses.replace(self.now, message=message)
 
     def tiles(self) -> list[list[Tile]]:
-        """What to show: the rows of the board, the inventory as their last column."""
+        """Returns the rows of tiles to draw; the last column is the inventory."""
         state = self.now.state
         names, palette = key_names(state.palette), state.palette.tolist()
 
@@ -141,7 +141,7 @@ class Game:
         return rows
 
     def panel(self) -> list[str]:
-        """The text beside the board."""
+        """Returns the lines of the text panel."""
         now = self.now
         names = key_names(now.state.palette)
         held = " ".join(names[code] for code in now.state.inventory.tolist() if code != EMPTY)
@@ -149,7 +149,7 @@ class Game:
         return [
             f"{world}, board {self.number + 1} of seed {self.seed}",
             f"step {int(now.state.time)}   reward {now.rewards:g}",
-            f"you hold: {held or 'nothing'}",
+            f"holding: {held or 'nothing'}",
             "",
             *(textwrap.wrap(now.message, PANEL) + [""] * 3)[:3],
             "",
@@ -158,7 +158,7 @@ class Game:
 
 
 def describe(before: boxworld.State, after: boxworld.State, action: int, reward: float) -> str:
-    """What a move between two states did, in words."""
+    """Describes the effect of a move in words; returns "" for a plain step."""
     names = key_names(before.palette)
     grid = np.pad(before.grid, 1, constant_values=EMPTY)
     (x, y), (way_x, way_y) = before.player.tolist(), _WAYS[action]
@@ -167,29 +167,29 @@ def describe(before: boxworld.State, after: boxworld.State, action: int, reward:
     if reward > 0 and after.terminated:
         return f"The Gem! Solved in {int(after.time)} steps."
     if after.terminated:
-        return f"Key {names[left]}, from a box that leads nowhere: lost. (u to undo)"
+        return f"The box with key {names[left]} is a trap: you lose. Press u to undo."
     if after.truncated:
-        return f"{int(after.time)} steps are over."
+        return f"The limit of {int(after.time)} steps is reached."
     if reward > 0 and left == EMPTY:
-        return f"You took the key {names[here]}."
+        return f"You took key {names[here]}."
     if reward > 0:
-        return f"Key {names[here]} opened the box: you have {names[left]}."
+        return f"Key {names[here]} opened the box. You now hold {names[left]}."
     if not (0 <= x < before.grid.shape[1] and 0 <= y < before.grid.shape[0]):
         return "That is the edge of the board."
     if here == EMPTY:
         return ""
     if right != EMPTY:
-        return "A box is opened at its lock, its right tile."
+        return "Boxes are opened from their lock, the right tile."
     if left == GEM:
         locks = [int(tile) for tile in before.grid[before.grid[:, x - 1] == GEM, x]]
         return f"The Gem's lock needs {' and '.join(names[lock] for lock in locks)}."
-    return f"This lock needs the key {names[here]}."
+    return f"This lock needs key {names[here]}."
 
 
 def key_names(palette: Any) -> dict[int, str]:
-    """A letter for every colour, the same for the same hue on every board; "*" for the Gem.
+    """Returns a letter for every colour, the same for a hue on every board; "*" for the Gem.
 
-    The numbers of the colours would not do: they give the solution away.
+    The numbers of the colours are not shown because they would reveal the solution.
     """
     distances = np.abs(np.asarray(palette, int)[1:, None] - boxworld.HUES.astype(int)[None]).sum(axis=-1)
     letters = [chr(ord("A") + int(hue)) for hue in np.argmin(distances, axis=1)]
@@ -197,9 +197,13 @@ def key_names(palette: Any) -> dict[int, str]:
 
 
 def tile_size(rows: int, cols: int, height: int, width: int) -> tuple[int, int] | None:
-    """Width and height of the largest tiles, in characters, that fit a terminal; None if none do.
+    """Returns the width and height, in characters, of the largest tiles that fit; None if none do.
 
-    `rows` and `cols` count the tiles of the board and the inventory, `height` and `width` characters.
+    Args:
+        rows: rows of tiles.
+        cols: columns of tiles, including the inventory.
+        height: height of the terminal in characters.
+        width: width of the terminal in characters.
     """
     for tile_width, tile_height in _TILES:
         if max(rows * tile_height, _LINES) <= height and cols * tile_width + 2 + PANEL < width:
@@ -209,9 +213,10 @@ def tile_size(rows: int, cols: int, height: int, width: int) -> tuple[int, int] 
 
 @functools.cache
 def terminal_colours() -> dict[tuple[int, int, int], int]:
-    """The nearest of a terminal's 256 colours for each colour of a board, all different.
+    """Maps each colour of a board to a different, nearby colour of a 256-colour terminal.
 
-    Of the 256, the first 16 are the user's to choose; the others are a cube of 6 x 6 x 6 and 24 greys.
+    The first 16 colours are skipped because users can redefine them. The others are a 6 x 6 x 6 cube and 24
+    greys.
     """
     levels = np.asarray((0, 95, 135, 175, 215, 255))
     cube = levels[np.indices((6, 6, 6)).reshape(3, -1).T]
@@ -224,18 +229,18 @@ def terminal_colours() -> dict[tuple[int, int, int], int]:
 
 
 class Display:
-    """A game on a curses window; coloured where the terminal has 256 colours, letters always."""
+    """Draws a game in a curses window, with colours if the terminal has 256 and letters in any case."""
 
     def __init__(self, window: Any, curses: Any):
-        """Prepares a window of `curses`, the module, which not every system has."""
+        """Sets up the window; `curses` is the module, passed in because not every system has it."""
         self.window, self.curses = window, curses
         self.pairs: dict[tuple[int, int, int], int] = {}
-        with contextlib.suppress(curses.error):  # a terminal that cannot hide its cursor
+        with contextlib.suppress(curses.error):  # some terminals cannot hide the cursor
             curses.curs_set(0)
         self.has_colours = curses.has_colors() and curses.COLORS >= 256 and curses.COLOR_PAIRS > 64
 
     def style(self, tile: Tile) -> int:
-        """The attribute that a tile is drawn with."""
+        """Returns the curses attribute for drawing a tile."""
         if not self.has_colours:
             return self.curses.A_REVERSE if tile.colour not in (FLOOR, NO_KEY) else self.curses.A_NORMAL
         if tile.colour not in self.pairs:
@@ -246,7 +251,7 @@ class Display:
         return self.curses.color_pair(self.pairs[tile.colour])
 
     def draw(self, game: Game) -> None:
-        """Shows the game."""
+        """Redraws the whole window, or a message if it is too small."""
         self.window.erase()
         height, width = self.window.getmaxyx()
         tiles = game.tiles()
@@ -265,7 +270,7 @@ class Display:
     def _tile(self, x: int, y: int, tile: Tile, size: tuple[int, int], is_held: bool) -> None:
         width, height = size
         text = tile.text
-        if not self.has_colours and not text.strip():  # what tells floor and inventory apart
+        if not self.has_colours and not text.strip():  # distinguishes floor from inventory
             text = "|" if is_held else "."
         for line in range(height):
             shown = text.center(width) if line == (height - 1) // 2 else " " * width
@@ -274,11 +279,11 @@ class Display:
     def _too_small(self, rows: int, cols: int, width: int) -> None:
         tile_width, tile_height = _TILES[-1]
         wanted = f"{cols * tile_width + 3 + PANEL} x {max(rows * tile_height, _LINES)}"
-        self.window.addstr(0, 0, f"terminal too small, need {wanted}"[: max(0, width - 1)])
+        self.window.addstr(0, 0, f"terminal too small: needs {wanted}"[: max(0, width - 1)])
 
 
 def play(window: Any, game: Game, curses: Any) -> None:
-    """Shows the game on a window of `curses`, the module, and acts on the keys until q."""
+    """Runs the game in a curses window until the user presses q."""
     display = Display(window, curses)
     moves = {
         curses.KEY_LEFT: 0, curses.KEY_UP: 1, curses.KEY_RIGHT: 2, curses.KEY_DOWN: 3,
@@ -290,7 +295,7 @@ def play(window: Any, game: Game, curses: Any) -> None:
         key = window.getch()
         if key == ord("q"):
             return
-        if key == ord("\f"):  # control-l: paint everything anew
+        if key == ord("\f"):  # control-l: redraw from scratch
             window.clear()
         elif key in moves:
             game.act(moves[key])
@@ -299,7 +304,7 @@ def play(window: Any, game: Game, curses: Any) -> None:
 
 
 def main() -> None:
-    """The program."""
+    """Runs the program with the values of its flags."""
     given = flags.FLAGS
     config = BoardConfig(
         world=given.env,
@@ -312,24 +317,24 @@ def main() -> None:
     try:
         import curses
     except ImportError:
-        raise app.UsageError("this system's Python has no curses, which playing needs") from None
+        raise app.UsageError("curses: not available in this Python, but required to play") from None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise app.UsageError("playing needs a terminal: input and output must not be redirected")
+        raise app.UsageError("stdin, stdout: got a redirected stream, expected a terminal")
     jax.config.update("jax_platforms", "cpu")
-    print("one moment ...", flush=True)
+    print("Compiling ...", flush=True)
     game = Game(config, given.seed)
     try:
         curses.wrapper(play, game, curses)
     except curses.error as error:
-        raise app.UsageError(f"this terminal cannot be played in: {error}") from error
+        raise app.UsageError(f"terminal: not usable with curses: {error}") from error
     except KeyboardInterrupt:
         pass
 
 
 if __name__ == "__main__":
-    flags.DEFINE_enum("env", "bridge", sorted(WORLDS), "which BoxWorld")
-    flags.DEFINE_integer("seed", 0, "for the boards")
-    flags.DEFINE_integer("length", None, "length of the solutions (default: as in the paper)")
+    flags.DEFINE_enum("env", "bridge", sorted(WORLDS), "the BoxWorld to play")
+    flags.DEFINE_integer("seed", 0, "seed for the boards")
+    flags.DEFINE_integer("length", None, "solution length (default: as in the paper)")
     flags.DEFINE_integer("distractors", None, "number of distractors (default: as in the paper)")
-    flags.DEFINE_float("bridge", None, "how often there is a bridge, from 0 to 1")
+    flags.DEFINE_float("bridge", None, "probability of a bridge, from 0 to 1 (default: as in the paper)")
     runtime.run_program(main, reports=(ValueError,))

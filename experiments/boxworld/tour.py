@@ -1,4 +1,4 @@
-"""What the tour shows of BoxWorld."""
+"""The tour stop of BoxWorld."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +14,8 @@ RELEASED = Path(__file__).parents[2] / "results" / "boxworld"
 
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
-    """Runs the experiment in a directory and describes the result."""
-    from experiments.boxworld import analysis  # needs Matplotlib, which training does without
+    """Runs the experiment in `directory` and returns its page of the tour."""
+    from experiments.boxworld import analysis  # imported here: training does not need Matplotlib
 
     result = main(config, workdir=directory)
     trained = load.load(best_weights() or directory)
@@ -26,39 +26,41 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     return runtime.Stop(
         title="2-simplicial Transformer: keys, locks and a box that must not be opened",
         meaning=(
-            "The agent sees a board of coloured tiles. It has to take the loose key and open the box of the "
-            "same colour, which holds the white Gem; another box ends the episode without the Gem. It learns "
-            f"by IMPALA, from rewards alone: {frames / 1e6:.1f} million steps in "
+            "The agent sees a board of coloured tiles. It has to pick up the loose key and open the box of "
+            "the same colour, which contains the white Gem; opening the other box ends the episode. It is "
+            f"trained with IMPALA on rewards alone: {frames / 1e6:.1f} million steps in "
             f"{result.train_seconds:.0f} s. Its attention relates each entity to other entities and to pairs "
             "of virtual entities."
         ),
         rows=rows_of(result.results),
         figures={
-            directory / "solved.png": "Fraction of training episodes solved, with 95 % intervals.",
-            shown["episode.gif"]: f"An episode of {whose}, with the attention of its virtual entities.",
-            shown["virtual_attention"]: "The same attention at four moments, block 1.",
+            directory / "solved.png": "Fraction of training episodes solved, with 95% intervals.",
+            shown[
+                "episode.gif"
+            ]: f"An episode played by {whose}, with the attention of its virtual entities.",
+            shown["virtual_attention"]: "The same attention at four time steps, block 1.",
         },
         caveat=(
-            "A smoke run, not the paper's environment: a 5 x 6 board, at most 40 steps, a small agent with "
-            "centred colours. One seed."
+            "A smoke run, not the paper's environment: 5 x 6 boards, at most 40 steps, a small agent with "
+            "centred colours, one seed."
         ),
     )
 
 
 def best_weights() -> Path | None:
-    """The released folder of the paper's own environment with the most training steps, if there is any."""
+    """Returns the released folder with the most training steps on the paper's environment, or None."""
     folders = [folder for folder in sorted(RELEASED.glob("*")) if releasing.is_released(folder)]
     paper = [folder for folder in folders if releasing.read_run_config(Config, folder).board.is_the_papers]
     return max(paper, key=lambda folder: load.load(folder).frames, default=None)
 
 
 def rows_of(results: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A table of a run's results: a row for each policy, "chance" among them."""
+    """Formats a run's results as a table with one row per policy, including "chance"."""
     return [
         {
             "policy": name,
             "boards solved": f"{found['solved']:.3f}",
-            "95 % interval": "{:.3f} to {:.3f}".format(*found["interval"]),
+            "95% interval": "{:.3f} to {:.3f}".format(*found["interval"]),
             "trap taken": f"{found['died']:.3f}",
             "given up": f"{found['capped']:.3f}",
             "boards": str(found["episodes"]),

@@ -1,10 +1,10 @@
-"""Agents of the 2-simplicial Transformer learning BoxWorld (Clift et al. 2020) by IMPALA.
+"""Trains 2-simplicial Transformer agents on BoxWorld (Clift et al. 2020) with IMPALA.
 
     python -m experiments.boxworld --config=quick --workdir=runs/boxworld
 
-Trains, measures the fraction solved for each type of puzzle against that of a random policy, and draws the
-curves against steps and against time, with the published ones where the environment is theirs. An interrupted
-run continues in the same trajectories.
+After training, measures the fraction of boards solved per puzzle type, compares it with a random policy, and
+plots learning curves against steps and against time (with the published curves if the environment is the
+paper's). An interrupted run resumes with the same trajectories.
 """
 
 import functools
@@ -19,28 +19,28 @@ from experiments.boxworld.engine import Impala, make_policy
 def main(
     config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> runtime.FitResult:
-    """Trains and draws the figures.
+    """Trains the agents and draws the figures.
 
     Args:
         config: see `experiments.boxworld.config`.
-        workdir: where the run is kept; None keeps and draws nothing.
+        workdir: the run's directory; None saves and draws nothing.
         parallel: see `runtime.fit`.
 
     Returns:
-        The result; leaves of its state and parameters have a leading axis of seeds. `results` has, for the
-        agent (all seeds together), each seed, and "chance", a random policy: "solved" and "types".
+        The result; the leaves of its state and parameters have a leading seed axis. `results` has "solved"
+        and "types" for "agent" (all seeds pooled), for each seed, and for "chance", a random policy.
     """
     config.validate()
     result = train(config, workdir, parallel)
     if workdir is not None and runtime.is_first() and runtime.can_draw():
-        from experiments.boxworld import figures  # a program too: loaded with the package, it would warn
+        from experiments.boxworld import figures  # imported here: also a program, and `python -m` would warn
 
         figures.draw_run(Path(workdir), config, result.results)
     return result
 
 
 def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
-    """Trains the agents of all seeds."""
+    """Trains the agents of all seeds without drawing figures."""
     policy = make_policy(config)
     return runtime.loop(
         config,

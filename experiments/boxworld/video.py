@@ -1,6 +1,6 @@
-"""An episode as a clip: the board, the agent's probabilities and value, and its attention.
+"""Renders an episode as a clip: the board, the agent's action probabilities and value, and its attention.
 
-MP4s need imageio-ffmpeg, which is in the extra `video`; GIFs need no extra.
+MP4 output needs imageio-ffmpeg (the extra `video`); GIF output needs no extra.
 """
 
 import importlib.util
@@ -20,43 +20,44 @@ from simplicial import analysis
 FRAMES_PER_SECOND = 4
 """Slow enough to follow; the authors' clips have 30."""
 HOLD_SECONDS = 2.5
-"""How long the last frame is shown."""
-NO_ENCODER = "an MP4 needs imageio-ffmpeg, which is not installed: pip install 'logic-zoo[video]'"
+"""Duration of the last frame in seconds."""
+NO_ENCODER = "MP4 output needs imageio-ffmpeg: pip install 'logic-zoo[video]'"
 _WHITE, _INK, _GREY, _BAR = (255, 255, 255), (30, 30, 30), (110, 110, 110), (0, 114, 178)
 _GAP = 14
-_BLOCK = 16  # of a video encoder: widths and heights are multiples of it
+_BLOCK = 16  # video encoders need widths and heights that are multiples of it
 
 
 class MissingEncoderError(RuntimeError):
-    """MP4 was asked for, and imageio-ffmpeg is not installed."""
+    """MP4 output was requested but imageio-ffmpeg is not installed."""
 
 
 def frames(episode: episodes.Episode, views: episodes.Views, scale: int = 32) -> list[np.ndarray]:
-    """The pictures of a clip, uint8 [height, width, 3]: one for every state of the episode.
+    """Renders the frames of a clip, uint8 [height, width, 3], one for every state of the episode.
 
-    To the left the board with the numbers of its keys, below it what the agent would do; to the right
-    attention over the board, in two rows; at the bottom, if the agent has 2-simplicial attention, that of its
-    second block (or its only one), first head. The last picture keeps what led to the last step.
+    The left side shows the board with tile labels, and below it the policy and the value. The right side
+    shows attention over the board in two rows. For agents with 2-simplicial attention, the bottom shows the
+    first head of block 2 (or of the only block). The last frame repeats the policy and attention of the last
+    step.
 
     Args:
-        episode: what happened.
-        views: what to show to the right.
-        scale: pixels of a tile.
+        episode: the recorded episode.
+        views: the attention maps to show.
+        scale: pixels per tile.
 
     Raises:
-        ValueError: `scale` is too small to write on a tile.
+        ValueError: `scale` is less than 12, too small for the tile labels.
     """
     if not isinstance(scale, int) or scale < 12:
-        raise ValueError(f"scale must be a whole number of at least 12 pixels a tile, not {scale!r}")
+        raise ValueError(f"scale: got {scale!r}, expected a whole number of at least 12 pixels per tile")
     page = _Page(episode, views, scale)
     return [page.frame(time) for time in range(episode.steps + 1)]
 
 
 def write_gif(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PER_SECOND) -> Path:
-    """Writes a GIF that repeats for ever; all frames share one palette, so that nothing flickers.
+    """Writes a GIF that loops forever; all frames share one palette to avoid flicker.
 
     Raises:
-        ValueError: no pictures, or `fps` is not positive.
+        ValueError: `pictures` is empty, or `fps` is not positive.
     """
     _check(pictures, fps)
     palette = _palette([pictures[0], pictures[len(pictures) // 2], pictures[-1]])
@@ -68,12 +69,12 @@ def write_gif(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PE
 
 
 def write_mp4(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PER_SECOND) -> Path:
-    """Writes an MP4 (H.264, in the pixel format that every browser plays).
+    """Writes an MP4 (H.264 with yuv420p, which every browser plays).
 
     Raises:
         MissingEncoderError: imageio-ffmpeg is not installed.
         RuntimeError: the encoder failed.
-        ValueError: no pictures, or `fps` is not positive.
+        ValueError: `pictures` is empty, or `fps` is not positive.
     """
     _check(pictures, fps)
     if not can_write_mp4():
@@ -83,7 +84,7 @@ def write_mp4(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PE
     height, width = pictures[0].shape[:2]
     path.parent.mkdir(parents=True, exist_ok=True)
     held = [pictures[-1]] * round(fps * HOLD_SECONDS)
-    # Started here rather than by imageio-ffmpeg, which forks in a way that JAX's threads do not allow.
+    # imageio-ffmpeg would fork, which is unsafe with JAX's threads, so ffmpeg is started here.
     done = subprocess.run(
         [
             imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error",
@@ -96,12 +97,12 @@ def write_mp4(pictures: Sequence[np.ndarray], path: Path, fps: float = FRAMES_PE
         check=False,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(f"ffmpeg could not write {path}: {done.stderr.decode(errors='replace').strip()}")
+        raise RuntimeError(f"{path}: ffmpeg failed: {done.stderr.decode(errors='replace').strip()}")
     return path
 
 
 def _palette(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    """256 colours [256, 3] for some frames: the 64 most frequent as they are, and others."""
+    """Chooses 256 colours [256, 3] for frames: the 64 most frequent ones exactly, the rest quantized."""
     colours, counts = np.unique(_packed(np.concatenate(pictures)), return_counts=True)
     frequent = colours[np.argsort(-counts, kind="stable")[:64]]
     room = 256 - len(frequent)
@@ -112,7 +113,7 @@ def _palette(pictures: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _indexed(picture: np.ndarray, palette: np.ndarray) -> Image.Image:
-    """A picture in the nearest colours of a palette; Pillow's own search is a few shades off."""
+    """Maps a picture to the nearest colours of a palette; Pillow's own search is slightly inexact."""
     colours, where = np.unique(_packed(picture), return_inverse=True)
     distances = _unpacked(colours).astype(int)[:, None] - palette.astype(int)[None]
     nearest = np.argmin((distances**2).sum(axis=-1), axis=1).astype(np.uint8)
@@ -131,19 +132,19 @@ def _unpacked(colours: np.ndarray) -> np.ndarray:
 
 
 def can_write_mp4() -> bool:
-    """Whether imageio-ffmpeg is installed."""
+    """Returns whether imageio-ffmpeg is installed."""
     return importlib.util.find_spec("imageio_ffmpeg") is not None
 
 
 def _check(pictures: Sequence[np.ndarray], fps: float) -> None:
     if not len(pictures):
-        raise ValueError("pictures must not be empty")
+        raise ValueError("pictures: got none, expected at least 1")
     if not fps > 0:
-        raise ValueError(f"fps must be positive, not {fps}")
+        raise ValueError(f"fps: got {fps}, expected a value above 0")
 
 
 class _Page:
-    """Where everything is on a frame; y and x in pixels."""
+    """The layout of a frame; positions are in pixels."""
 
     def __init__(self, episode: episodes.Episode, views: episodes.Views, scale: int):
         self.episode, self.views, self.scale = episode, views, scale
@@ -152,13 +153,14 @@ class _Page:
         self.line = round(self.font.size * 1.5)
         rows, cols = episode.pictures.shape[1:3]
         self.board = (cols * scale, rows * scale)
-        # Wide enough for four bars with their names and numbers.
+        # Room for four probability bars with their names and numbers.
         self.name_width = max(self.small.getlength(name) for name in ACTIONS)
         self.left = max(self.board[0], round(2 * (self.name_width + 7 * self.small.size)))
-        self.tile = max(scale // 2, -(-5 * scale // cols))  # of a view, at least 5 board tiles wide
+        # Pixels per tile of a view; a view is at least as wide as 5 tiles of the board.
+        self.tile = max(scale // 2, -(-5 * scale // cols))
         self.view = (cols * self.tile, rows * self.tile + self.line)
         self.view_font = self.small
-        for size in range(round(self.small.size), 4, -1):  # the largest that leaves room for all titles
+        for size in range(round(self.small.size), 4, -1):  # the largest font in which all titles fit
             self.view_font = _font(size)
             if all(self.view_font.getlength(f"{title}  peak 0.00") <= self.view[0] for title in views):
                 break
@@ -211,7 +213,7 @@ class _Page:
             draw.text(place, name, colour, self.tile_font, anchor="mm")
 
     def _policy(self, draw: ImageDraw.ImageDraw, time: int) -> None:
-        """What the agent would do, what it does, and what it expects."""
+        """Draws the action probabilities (the chosen action is dark), the value and the reward."""
         y = self.top + self.board[1] + _GAP
         width = self.left // 4
         start_of_bar, room = self.name_width + 6, 2 * width - self.name_width - 6 - 3.2 * self.small.size
@@ -227,10 +229,12 @@ class _Page:
                 draw.rectangle((start, top + 2, start + share * room, top + self.small.size), fill=_BAR)
             draw.text((start + room + 5, top), f"{share:.2f}", colour, self.small)
         reward = self.episode.rewards[time]
-        value = f"expects {self.episode.values[time]:.1f}, has {self.episode.rewards[:time].sum():.0f}"
+        value = (
+            f"value {self.episode.values[time]:.1f}, return so far {self.episode.rewards[:time].sum():.0f}"
+        )
         draw.text((_GAP, y + 2 * self.line + 2), value, _INK, self.small)
         if reward:
-            event = f"goes {ACTIONS[self.episode.actions[time]]}, reward {reward:+.0f}"
+            event = f"moves {ACTIONS[self.episode.actions[time]]}, reward {reward:+.0f}"
             draw.text((_GAP, y + 3 * self.line), event, _INK, self.small)
 
     def _view(self, image, draw, number: int, title: str, weights, picture) -> None:
@@ -271,5 +275,5 @@ def _enlarged(picture: np.ndarray, scale: int) -> Image.Image:
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    """Matplotlib's own font: the same on every machine."""
+    """Loads the font that ships with Matplotlib, so that clips look the same on every machine."""
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), size)

@@ -1,7 +1,7 @@
-"""Trained models as files that run where none of this code is: `experiments.export` is the program.
+"""Export of trained models to files that run without this code; the program is `experiments.export`.
 
-A room's `load.py` says what goes into its models and what comes out, as an `Exportable`;
-`registry.open_model` finds the room of a run; `artifact` makes the file.
+Each experiment's `load.py` describes the inputs and outputs of its models as an `Exportable`;
+`registry.open_model` finds the experiment of a run; `artifact` writes the file.
 """
 
 from experiments.exporting.artifact import export_model

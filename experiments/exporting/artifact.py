@@ -1,9 +1,9 @@
-"""A model as one file: programs that `jax.export` made, weights, and a manifest that says what they are.
+"""A model as one file: programs serialized by `jax.export`, weights, and a manifest that describes them.
 
-The file is a zip archive without compression, of `manifest.json`, a program for each length, the weights as
-safetensors, and `experiments/exporting/run_exported.py` as `__main__.py`: Python runs such an archive as it
-is. Nothing has to be unpacked, any zip program shows what is in it, and every member's SHA-256 is in the
-manifest.
+The file is an uncompressed zip archive of `manifest.json`, one program per length, the weights as
+safetensors, and `experiments/exporting/run_exported.py` as `__main__.py`, so that Python can run the archive
+directly. It need not be unpacked, any zip program lists its members, and the manifest has the SHA-256 of each
+member.
 """
 
 import datetime
@@ -30,12 +30,12 @@ MAIN = "__main__.py"
 def export_model(
     model: Exportable, target: Path, options: Options | None = None, *, today: datetime.date | None = None
 ) -> dict[str, Any]:
-    """Writes an artifact, whole or not at all, and returns its manifest, of the date `today`.
+    """Writes an artifact atomically, and returns its manifest, dated `today`.
 
-    Weights beside the file have its name with another ending.
+    With `weights="beside"`, the weights are written next to the artifact as `*.safetensors`.
 
     Raises:
-        ValueError: what the model cannot be exported as.
+        ValueError: if the model does not support the options.
     """
     options = options or Options()
     made = programs.export_programs(model, options)
@@ -46,12 +46,12 @@ def export_model(
         members[manifests.member_of(length)] = bytes(exported.serialize(vjp_order=int(options.derivative)))
     if options.weights == INSIDE:
         members[WEIGHTS] = packed
-    beside = target.with_suffix(".safetensors") if options.weights == BESIDE else None
+    separate = target.with_suffix(".safetensors") if options.weights == BESIDE else None
     manifest = {
         **manifests.describe(model, options, made, today or datetime.datetime.now(datetime.UTC).date()),
         "weights": {
             "where": options.weights,
-            "file": beside and beside.name,
+            "file": separate and separate.name,
             "sha256": hashlib.sha256(packed).hexdigest(),
             "numbers": sum(leaf.size for leaf in jax.tree.leaves(model.params)),
             "split": programs.splits_of(weights, options),
@@ -62,11 +62,11 @@ def export_model(
         },
     }
     target.parent.mkdir(parents=True, exist_ok=True)
-    if beside is not None:
-        with whole(beside) as temporary:  # first: an artifact that is there has its weights
+    if separate is not None:
+        with whole(separate) as temporary:  # first, so that an artifact is never without its weights
             temporary.write_bytes(packed)
-    told = json.dumps(manifest, indent=1, allow_nan=False).encode()
+    described = json.dumps(manifest, indent=1, allow_nan=False).encode()
     with whole(target) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in {MANIFEST: told, **members}.items():
+        for name, content in {MANIFEST: described, **members}.items():
             archive.writestr(zipfile.ZipInfo(name), content)
     return manifest

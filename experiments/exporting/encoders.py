@@ -1,4 +1,4 @@
-"""FOLNets with their heads, and the Transformers under the same heads, as functions of named arrays."""
+"""FOLNet encoders with their heads, and Transformers with the same heads, as functions of named arrays."""
 
 from typing import Any
 
@@ -36,15 +36,15 @@ ENCODERS: dict[str, type[Any]] = {
 def of_encoder(
     model: Any, params: Any, tokenizer: WordPieceTokenizer | None = None, *, masks_padding: bool = True
 ) -> Exportable:
-    """Returns a model, of one of `ENCODERS`, from tokens to its class's outputs, by their names there.
+    """Makes a model of one of the `ENCODERS` exportable, with the outputs and output names of its class.
 
-    Without a tokenizer it reads no text; `masks_padding` says whether what `run_exported` makes of a text
-    tells which tokens are padding.
+    Without a tokenizer the exported model accepts no text. `masks_padding` says whether `run_exported` passes
+    an attention mask that marks the padding of a text.
     """
     config, name = model.config, type(model).__name__
     choices = (CHOICES,) if isinstance(model, FOLNetForMultipleChoice) else ()
     text = None
-    if tokenizer and not choices and tokenizer.vocab_size <= config.vocab_size:  # else another model's
+    if tokenizer and not choices and tokenizer.vocab_size <= config.vocab_size:  # else it does not match
         fills = WORDS if name in ("FOLNetForPreTraining", "FOLNetForMaskedLM") else None
         text = text_of(tokenizer, types="token_type_ids", masks_padding=masks_padding, fills=fills)
     shape = (BATCH, *choices, LENGTH)
@@ -73,7 +73,7 @@ def of_encoder(
             "token_type_ids": Input(
                 shape, "int32", "segments", default=0, pad=0, range=(0, config.type_vocab_size - 1)
             ),
-            "attention_mask": Input(shape, "bool", "true where a token is real", default=1, pad=0),
+            "attention_mask": Input(shape, "bool", "true for tokens, false for padding", default=1, pad=0),
         },
         outputs={name: output for name, (_, output) in outputs.items()},
         source={},
@@ -87,19 +87,19 @@ def of_encoder(
 
 
 def _outputs(name: str, config: Any) -> dict[str, tuple[str, Output]]:
-    """For each output the field of the model's output that it is, and what it means."""
-    classes = Output((BATCH, config.num_labels), "of the classes")
-    words = Output((BATCH, LENGTH, config.vocab_size), "of the words at each token")
-    tokens = Output((BATCH, LENGTH, config.hidden_size), "of each token")
-    pooled = Output((BATCH, config.hidden_size), "of the first token, for the whole text")
+    """Returns, by output name, the field of the model's output and its description."""
+    classes = Output((BATCH, config.num_labels), "logits of the classes")
+    words = Output((BATCH, LENGTH, config.vocab_size), "logits of the words at each position")
+    tokens = Output((BATCH, LENGTH, config.hidden_size), "hidden state of each token")
+    pooled = Output((BATCH, config.hidden_size), "pooled state of the first token, for the whole text")
     encoded = {
         "last_hidden_state": ("last_hidden_state", tokens),
         "pooler_output": ("pooler_output", pooled),
     }
-    places = Output((BATCH, LENGTH), "of each token")
+    places = Output((BATCH, LENGTH), "logit of each token")
     pairs = {}
     if isinstance(config, FOLNetConfig):
-        relations = Output((BATCH, LENGTH, LENGTH, config.relation_size), "of each pair of tokens")
+        relations = Output((BATCH, LENGTH, LENGTH, config.relation_size), "state of each pair of tokens")
         pairs = {"relation_hidden_state": ("relation_hidden_state", relations)}
     return {
         "FOLNet": encoded | pairs,
@@ -108,12 +108,12 @@ def _outputs(name: str, config: Any) -> dict[str, tuple[str, Output]]:
             WORDS: ("prediction_logits", words),
             "seq_relationship_logits": (
                 "seq_relationship_logits",
-                Output((BATCH, 2), "of the question about sentences"),
+                Output((BATCH, 2), "logits of the sentence-pair objective"),
             ),
         },
         "FOLNetForMaskedLM": {WORDS: ("logits", words)},
         "FOLNetForSequenceClassification": {"logits": ("logits", classes)},
-        "FOLNetForMultipleChoice": {"logits": ("logits", Output((BATCH, CHOICES), "of the choices"))},
+        "FOLNetForMultipleChoice": {"logits": ("logits", Output((BATCH, CHOICES), "logits of the choices"))},
         "FOLNetForQuestionAnswering": {
             "start_logits": ("start_logits", places),
             "end_logits": ("end_logits", places),
@@ -130,7 +130,16 @@ def text_of(
     fills: str | None = None,
     writes: str | None = None,
 ) -> dict[str, Any]:
-    """How word pieces become inputs and outputs text: the `text` of an `Exportable`."""
+    """Returns the `text` of an `Exportable` that reads, and possibly writes, word pieces.
+
+    Args:
+        tokenizer: its vocabulary and casing.
+        types: name of the input for segment ids, or None.
+        closes: whether the first segment ends with [SEP].
+        masks_padding: whether the attention mask marks padding.
+        fills: name of the output with logits of words, for filling [MASK], or None.
+        writes: name of the output with generated tokens, or None.
+    """
     return {
         "kind": "wordpieces",
         "vocabulary": list(tokenizer.vocabulary),

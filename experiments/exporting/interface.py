@@ -1,6 +1,6 @@
-"""What an exported model is: a function of named arrays, with what is to be said about each.
+"""The description of an exportable model: a function of named arrays, with metadata for each array.
 
-A size in a shape is a number or a symbol: "batch", and "length" where texts or sequences may be of any.
+A size in a shape is a number or a symbol: "batch", or "length" for texts and sequences of variable length.
 """
 
 import dataclasses
@@ -16,15 +16,15 @@ Function = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """An array that a model reads.
+    """An input array of a model.
 
     Attributes:
         shape: numbers and symbols.
-        dtype: as NumPy names it.
-        meaning: for the reader of the manifest.
-        default: what it is filled with where it is not given; None if it must be.
-        pad: what fills a shorter text up; None if nothing can.
-        range: the least and the greatest value; None for all of the type.
+        dtype: NumPy's name of the dtype.
+        meaning: description for readers of the manifest.
+        default: fill value if the input is omitted; None if it is required.
+        pad: fill value for padding shorter texts; None if the input cannot be padded.
+        range: minimum and maximum value; None for all values of the dtype.
     """
 
     shape: tuple[int | str, ...]
@@ -37,12 +37,12 @@ class Input:
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """An array that a model gives.
+    """An output array of a model.
 
     Attributes:
         shape: numbers and symbols.
-        meaning: for the reader of the manifest.
-        labels: what the numbers along its last axis are logits of, where that has names.
+        meaning: description for readers of the manifest.
+        labels: names of the classes along the last axis, if the output has logits of named classes.
     """
 
     shape: tuple[int | str, ...]
@@ -55,19 +55,20 @@ class Exportable:
     """A model with its parameters, as a function of named arrays.
 
     Attributes:
-        kind: "agent", "sequence to sequence", ...: for the reader of the manifest.
-        function: from parameters and inputs to outputs.
-        params: its parameters.
-        inputs: by name.
-        outputs: by name.
-        source: where the parameters come from.
-        lengths: of the programs it is exported as; None if `length` is free, empty if there is none.
-        shortest: the least length.
-        longest: the greatest length; None if any will do.
-        text: how text becomes inputs and outputs text, for `experiments.exporting.run_exported`; None without
-            text.
-        derivable: the function to use where a derivative is asked for; None if there is no derivative.
-        with_kernels: the function with the hand-written kernels named; None if it has none to choose.
+        kind: "agent", "sequence to sequence", ...: description for readers of the manifest.
+        function: maps parameters and inputs to outputs.
+        params: the parameters.
+        inputs: inputs by name.
+        outputs: outputs by name.
+        source: origin of the parameters.
+        lengths: lengths to export programs for; None if one program accepts any length, empty if the model
+            has no length.
+        shortest: minimum length.
+        longest: maximum length; None if unlimited.
+        text: conversion between text and arrays, for `experiments.exporting.run_exported`; None if the model
+            handles no text.
+        derivable: the function to use for an artifact with a derivative; None if there is no derivative.
+        with_kernels: returns the function for given kernel implementations; None if there is no choice.
     """
 
     kind: str
@@ -85,5 +86,5 @@ class Exportable:
 
 
 def describe_source(params: Any, step: int | None, **more: Any) -> dict[str, Any]:
-    """Where parameters come from, as far as they tell it themselves."""
+    """Returns the `source` of an `Exportable`: step, SHA-256 of the parameters, and `more`."""
     return {"step": step, **more, "params_sha256": runtime.params_sha256(params)}

@@ -1,4 +1,4 @@
-"""What an artifact says about itself, as JSON."""
+"""The manifest of an artifact: a JSON description of its programs, arrays and compatibility."""
 
 import calendar
 import datetime
@@ -15,7 +15,7 @@ from experiments.exporting.run_exported import FORMAT, FORMAT_VERSION
 from experiments.runtime.workdir import versions
 
 MONTHS_BACKWARD, WEEKS_FORWARD = 6, 3
-"""What JAX promises: https://docs.jax.dev/en/latest/501/export.html#compatibility-guarantees"""
+"""JAX's guarantees: https://docs.jax.dev/en/latest/501/export.html#compatibility-guarantees"""
 
 
 def describe(
@@ -24,9 +24,9 @@ def describe(
     made: Mapping[int | None, export.Exported],
     today: datetime.date,
 ) -> dict[str, Any]:
-    """Returns all of the manifest that does not depend on where the weights are."""
+    """Returns the part of the manifest that does not depend on where the weights are stored."""
     first = next(iter(made.values()))
-    named = {size for told in model.inputs.values() for size in told.shape if isinstance(size, str)}
+    named = {size for one in model.inputs.values() for size in one.shape if isinstance(size, str)}
     bounds = {LENGTH: (model.shortest, model.longest)}
     types = {name: str(aval.dtype) for name, aval in zip(sorted(model.outputs), first.out_avals, strict=True)}
     return {
@@ -37,21 +37,21 @@ def describe(
         "inputs": [
             {
                 "name": name,
-                **vars(told),
-                "shape": sizes(told.shape, options),
+                **vars(one),
+                "shape": sizes(one.shape, options),
                 "split": split_of_input(options),
             }
-            for name, told in model.inputs.items()
+            for name, one in model.inputs.items()
         ],
         "outputs": [
             {
                 "name": name,
-                "shape": sizes(told.shape, options),
+                "shape": sizes(one.shape, options),
                 "dtype": types[name],
-                "meaning": told.meaning,
-                "labels": list(told.labels),
+                "meaning": one.meaning,
+                "labels": list(one.labels),
             }
-            for name, told in model.outputs.items()
+            for name, one in model.outputs.items()
         ],
         "symbols": {name: bounds.get(name, (1, None)) for name in sorted(named)},
         "programs": [{"member": member_of(length), "length": length} for length in made],
@@ -66,15 +66,15 @@ def describe(
 
 
 def member_of(length: int | None) -> str:
-    """What the program for a length is called in the archive."""
+    """Returns the name in the archive of the program for a length."""
     return "program.bin" if length is None else f"program-{length}.bin"
 
 
 def window(today: datetime.date) -> dict[str, Any]:
-    """Which versions of JAX run what is exported today.
+    """Returns the window in which JAX guarantees to run a model exported today.
 
-    JAX counts from the day its release was built, which nothing on this machine tells: today's version was
-    built by today.
+    JAX counts from the build date of its release, which is not available here. Today is an upper bound for
+    the build date of the installed version.
     """
     month = today.month - 1 + MONTHS_BACKWARD
     year, month = today.year + month // 12, month % 12 + 1

@@ -1,4 +1,4 @@
-"""What `save_pretrained` wrote as functions of named arrays: FOLNets, and Transformers under their heads."""
+"""Directories written by `save_pretrained`, as functions of named arrays."""
 
 import dataclasses
 from pathlib import Path
@@ -14,15 +14,15 @@ NEW_TOKENS = 32
 
 
 def of_pretrained(path: Path, new_tokens: int = NEW_TOKENS) -> Exportable:
-    """What `save_pretrained` wrote: a FOLNet, or a Transformer under its heads.
+    """Opens a directory that `save_pretrained` wrote: a FOLNet, or a Transformer with the same heads.
 
     Raises:
-        ValueError: a file that is damaged or missing, or a class that is not exported.
+        ValueError: if a file is damaged or missing, or the class cannot be exported.
     """
     _, name = pretrained.read_config(path)
     known = ENCODERS | WRITERS
     if name not in known:
-        raise ValueError(f"{path} holds a {name!r}, expected one of {', '.join(known)}")
+        raise ValueError(f"{path}: got a {name!r}, expected one of {', '.join(map(repr, known))}")
     model, params = known[name].from_pretrained(path)
     file = path / VOCABULARY
     tokenizer = WordPieceTokenizer.load(file) if file.is_file() else None

@@ -1,16 +1,16 @@
-"""Runs a model that `experiments.export` has written: with JAX, NumPy and flatbuffers, and nothing else.
+"""Runs a model exported by `experiments.export`; needs only JAX, NumPy and flatbuffers.
 
     python -m experiments.exporting.run_exported agent.jaxmodel --describe
     echo '{"text": "What is 2 + 2?"}' | python -m experiments.exporting.run_exported solver.jaxmodel
     python -m experiments.exporting.run_exported agent.jaxmodel --input=boards.npz --output=answers.npz
 
-This is one file, and imports nothing of its project: it also runs as a plain script, copied to wherever the
-model is, and is part of every model, so that `python agent.jaxmodel` is the same program.
+This file imports nothing else of its project: it also runs as a plain script, copied next to the model. Every
+exported model contains a copy, so that `python agent.jaxmodel` runs the same program.
 
-A line of standard input is a request as JSON, and a line of standard output is its answer; a request that
-cannot be answered gets a line with "error", and the process goes on. `{"inputs": {NAME: array}}` is answered
-by `{"outputs": {NAME: array}}`, for a batch or, without its axis, for one example; `{"text": ...}`, for a
-model that reads text, by its answer as text; `"id"` is given back. From Python:
+Each line of standard input is a request as JSON, and each line of standard output is its reply. If a request
+fails, its reply has "error", and the process continues. The reply to `{"inputs": {NAME: array}}` is
+`{"outputs": {NAME: array}}`, for a batch or, without the batch axis, for one example. Models that read text
+reply to `{"text": ...}` with text. An `"id"` is copied to the reply. From Python:
 
     model = load("agent.jaxmodel")
     model({"observation": boards})["logits"]
@@ -39,21 +39,21 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 FORMAT, FORMAT_VERSION = "jaxmodel", 1
 MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
 DTYPES = {"BOOL": "bool", "BF16": "bfloat16"}
-"""Names of safetensors that are not NumPy's; the others are a letter and the number of bits."""
+"""Dtype names of safetensors that are not a letter and a number of bits."""
 
 
 class Refused(ValueError):
-    """An artifact that cannot run here, or a request that does not fit it; the message says why."""
+    """Raised for an artifact that cannot run here, or a request that does not fit it."""
 
 
 # ---- the file
 
 
 def read_artifact(path: Path | str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest and the other members of an artifact, each as it was written.
+    """Reads the manifest and the other members of an artifact, and checks their SHA-256.
 
     Raises:
-        Refused: there is no such file, or it is damaged or not an artifact.
+        Refused: if the file is missing, damaged, or not an artifact.
     """
     path = Path(path)
     try:
@@ -61,76 +61,78 @@ def read_artifact(path: Path | str) -> tuple[dict[str, Any], dict[str, bytes]]:
             members = {name: archive.read(name) for name in archive.namelist()}
         manifest = json.loads(members.pop(MANIFEST))
         kind = manifest["format"], manifest["format_version"]
-        listed = {name: told["sha256"] for name, told in manifest["members"].items()}
+        listed = {name: member["sha256"] for name, member in manifest["members"].items()}
     except FileNotFoundError as error:
-        raise Refused(f"there is no file {path}") from error
-    except Exception as error:  # what a torn archive raises depends on where it is torn
-        raise Refused(f"{path} is damaged, or not an exported model: {error!r}") from error
+        raise Refused(f"{path}: no such file") from error
+    except Exception as error:  # a truncated archive raises different errors, depending on where it ends
+        raise Refused(f"{path}: damaged, or not an exported model: {error!r}") from error
     if kind != (FORMAT, FORMAT_VERSION):
-        raise Refused(f"{path} is of format {kind}, this program reads {(FORMAT, FORMAT_VERSION)}")
+        raise Refused(f"{path}: got format {kind}, expected {(FORMAT, FORMAT_VERSION)}")
     for name, wanted in listed.items():
         if name not in members or hashlib.sha256(members[name]).hexdigest() != wanted:
-            raise Refused(f"{path} is damaged: {name} is not what was written (its SHA-256 differs)")
+            raise Refused(f"{path}: damaged: the SHA-256 of {name} does not match the manifest")
     if unknown := sorted(set(members) - set(listed)):
-        raise Refused(f"{path} is damaged: its manifest does not know {unknown[0]}")
+        raise Refused(f"{path}: damaged: got member {unknown[0]}, expected only members of the manifest")
     return manifest, members
 
 
 def read_weights(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file: 8 bytes of length, a JSON header, the data."""
+    """Reads the arrays of a safetensors file: 8 bytes of header length, a JSON header, the data."""
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     header.pop("__metadata__", None)
     arrays = {}
-    for name, told in header.items():
-        begin, end = (8 + size + offset for offset in told["data_offsets"])
-        letters = told["dtype"]
+    for name, entry in header.items():
+        begin, end = (8 + size + offset for offset in entry["data_offsets"])
+        letters = entry["dtype"]
         dtype = DTYPES.get(letters) or letters.replace("F", "float").replace("U", "uint").replace("I", "int")
         flat = np.frombuffer(memoryview(content)[begin:end], jax.numpy.dtype(dtype))
-        arrays[name] = flat.reshape(told["shape"])
+        arrays[name] = flat.reshape(entry["shape"])
     return arrays
 
 
-# ---- whether it may run here
+# ---- compatibility
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """A version as numbers to compare: "0.12.0.1" is (0, 12, 0, 1); what follows them is left out."""
+    """Converts a version to numbers for comparison: "0.12.0.1" to (0, 12, 0, 1); suffixes are ignored."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, found[0].split("."))) if found else ()
 
 
-def check_window(told: Mapping[str, Any], *, here: str = jax.__version__, today: datetime.date) -> None:
-    """Checks JAX's promise: an export runs with a JAX built up to six months later or three weeks before.
+def check_window(
+    compatibility: Mapping[str, Any], *, here: str = jax.__version__, today: datetime.date
+) -> None:
+    """Checks JAX's guarantee: an export runs with a JAX built up to six months later or three weeks earlier.
 
-    The version that exported always runs it. A newer one, installed by the last day of the window, was built
-    by then. Of an older one nothing tells when it was built, so only another release of the same 0.X.Y is
-    taken. `told` is the manifest's `compatibility`.
+    The exporting version always runs it. A newer version installed by the last day of the window was built by
+    that day. The build date of an older version is unknown, so it is accepted only if it is a release of the
+    same 0.X.Y. `compatibility` is that of the manifest.
 
     Raises:
-        Refused: this JAX is outside; the message names both versions and the window.
+        Refused: if this JAX is outside the window; the message has both versions and the window.
     """
-    made, theirs, ours = told["jax"], version_key(told["jax"]), version_key(here)
+    made, theirs, ours = compatibility["jax"], version_key(compatibility["jax"]), version_key(here)
     advice = f"install jax=={made}, or export the model again"
     if ours == theirs:
         return
     if ours < theirs and ours[:3] != theirs[:3]:
         raise Refused(
-            f"exported with JAX {made}, this is the older {here}; JAX promises to run what a version built "
-            f"up to {told['weeks_forward']} weeks later exports, no more: {advice}"
+            f"jax: got {here}, expected {made} or newer: JAX guarantees forward compatibility for "
+            f"{compatibility['weeks_forward']} weeks only; {advice}"
         )
-    if ours > theirs and today > datetime.date.fromisoformat(told["until"]):
+    if ours > theirs and today > datetime.date.fromisoformat(compatibility["until"]):
         raise Refused(
-            f"exported with JAX {made}, this is {here}, and the {told['months_backward']} months for which "
-            f"JAX promises to run it ended on {told['until']}: {advice}"
+            f"jax: got {here}, expected {made}: the {compatibility['months_backward']} months of backward "
+            f"compatibility that JAX guarantees ended on {compatibility['until']}; {advice}"
         )
 
 
 def check_surroundings(manifest: Mapping[str, Any], devices: Sequence[Any]) -> None:
-    """Checks platform, chip and number of devices.
+    """Checks that platform, chip and number of devices match the artifact.
 
     Raises:
-        Refused: the artifact is for others.
+        Refused: if one of them does not match.
     """
     kind, backend = devices[0].device_kind, devices[0].platform
     platform = {"gpu": "rocm" if "rocm" in devices[0].client.platform_version else "cuda"}.get(
@@ -138,18 +140,18 @@ def check_surroundings(manifest: Mapping[str, Any], devices: Sequence[Any]) -> N
     )
     if platform not in manifest["platforms"]:
         raise Refused(
-            f"exported for {', '.join(manifest['platforms'])}, and this is {platform}: export it with "
-            f"--platforms={platform}"
+            f"platform: got {platform}, expected one of {', '.join(manifest['platforms'])}; export the model "
+            f"with --platforms={platform}"
         )
     if (chips := manifest["kernels"]["chips"]) and kind not in chips:
         raise Refused(
-            f"exported with kernels for {', '.join(chips)}, and this is {kind}: export it with "
-            "--kernels=portable"
+            f"device: got {kind}, expected one of {', '.join(chips)}, for whose kernels the model was "
+            "exported; export it with --kernels=portable"
         )
     wanted = manifest["sharding"]["devices"]
     if wanted > 1 and len(devices) != wanted:
         axes = ",".join(f"{name}:{size}" for name, size in manifest["sharding"]["axes"].items())
-        raise Refused(f"exported for {wanted} devices ({axes}), and there are {len(devices)}")
+        raise Refused(f"devices: got {len(devices)}, expected {wanted} ({axes}), as exported")
 
 
 # ---- the model
@@ -157,10 +159,13 @@ def check_surroundings(manifest: Mapping[str, Any], devices: Sequence[Any]) -> N
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One compiled function of an artifact, for a length (None if that is free or there is none).
+    """One function of an artifact, compiled once for each input shape.
 
-    `call` and `pullback`, from weights, inputs and cotangents of the outputs to those of the weights, are
-    compiled for each shape they are called with.
+    Attributes:
+        length: its length; None means any length, or no length at all.
+        exported: the deserialized program.
+        call: maps weights and inputs to outputs.
+        pullback: maps weights, inputs and cotangents of the outputs to cotangents of the weights.
     """
 
     length: int | None
@@ -170,12 +175,20 @@ class Program:
 
 
 class Model:
-    """A model that answers: its manifest, its weights by name (none if they are constants) and programs."""
+    """A loaded model.
+
+    Attributes:
+        manifest: the manifest of its artifact.
+        inputs: the manifest's descriptions of the inputs, by name.
+        text: the text codec; None for a model without text.
+        programs: the programs, by increasing length.
+        weights: arrays by name; empty if the weights are constants of the programs.
+    """
 
     def __init__(self, manifest: dict[str, Any], members: Mapping[str, bytes], weights: bytes | None):
-        """Takes what was read; see `load`."""
+        """Deserializes the members of an artifact; use `load` to open a file."""
         self.manifest = manifest
-        self.inputs = {told["name"]: told for told in manifest["inputs"]}
+        self.inputs = {one["name"]: one for one in manifest["inputs"]}
         self.text = make_text(manifest["text"])
         axes = manifest["sharding"]["axes"]
         self._mesh = None
@@ -183,9 +196,7 @@ class Model:
             self._mesh = jax.make_mesh(
                 tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes)
             )
-        self.programs = [
-            self._program(told["length"], members[told["member"]]) for told in manifest["programs"]
-        ]
+        self.programs = [self._program(one["length"], members[one["member"]]) for one in manifest["programs"]]
         arrays = read_weights(weights) if weights is not None else {}
         splits = manifest["weights"]["split"]
         self.weights = {name: self._place(array, splits.get(name, ())) for name, array in arrays.items()}
@@ -203,74 +214,80 @@ class Model:
         if self._mesh is None:
             return jax.device_put(array)
         sharding = NamedSharding(self._mesh, PartitionSpec(*split))
-        # Each process of a pod has the whole array and puts its own parts on its own devices.
+        # Each process of a pod has the whole array and places only the parts of its own devices.
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs for arrays of exactly the types and shapes that the manifest says.
+        """Returns the outputs for input arrays with the dtypes and shapes of the manifest.
 
-        An input with a default may be left out, and one with a padding value may be shorter than any of the
-        lengths there are.
+        An input with a default may be omitted, and one with a padding value may be shorter than the lengths
+        of the programs.
 
         Raises:
-            Refused: an input that does not fit, by name.
+            Refused: with the name of an input that does not match the manifest.
         """
         program, arrays, room = self.prepare(inputs)
         outputs = fetch(program.call(*self.arguments(arrays)))
         return {name: self._without_padding(name, array, room) for name, array in outputs.items()}
 
     def gradient(self, inputs: Mapping[str, Any], cotangents: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The derivative of sum(cotangents * outputs) by each weight.
+        """Returns the derivative of sum(cotangents * outputs) with respect to each weight.
 
         Raises:
-            Refused: the artifact has no derivative or no weights of its own; an array that does not fit.
+            Refused: if the artifact has no derivative, its weights are constants, or an array does not match.
         """
         if not self.manifest["derivative"]:
-            raise Refused("exported without a derivative: export it with --derivative")
+            raise Refused("the model has no derivative; export it with --derivative")
         if not self.weights:
-            raise Refused("the weights are constants of the program: export it with --weights=inside")
+            raise Refused("the weights are constants of the program; export the model with --weights=inside")
         program, arrays, room = self.prepare(inputs)
         if room:
-            raise Refused(f"length is {room[0]}, expected {room[1]}: a derivative is of no shorter text")
+            raise Refused(
+                f"length: got {room[0]}, expected {room[1]}, since gradients do not support padding"
+            )
         arguments = self.arguments(arrays)
         outputs = jax.eval_shape(program.call, *arguments)
         if set(cotangents) != set(outputs):
-            raise Refused(f"cotangents are {sorted(cotangents)}, expected {sorted(outputs)}")
+            raise Refused(f"cotangents: got {sorted(cotangents)}, expected {sorted(outputs)}")
         for name, array in outputs.items():
             if np.shape(cotangents[name]) != array.shape:
                 raise Refused(
-                    f"cotangent {name} has shape {np.shape(cotangents[name])}, expected {array.shape}"
+                    f"cotangent {name}: got shape {np.shape(cotangents[name])}, expected {array.shape}"
                 )
         given = {name: jax.numpy.asarray(cotangents[name], array.dtype) for name, array in outputs.items()}
         return fetch(program.pullback(*arguments, given))
 
     @functools.cached_property
     def batch_step(self) -> int:
-        """What the number of rows is a multiple of."""
+        """The number that the batch size must be a multiple of."""
         first = next(iter(self.inputs.values()))["shape"][0]
         return 1 if isinstance(first, int) else split_symbol(first)[0]
 
     @functools.cached_property
     def batch_room(self) -> int | None:
-        """The number of rows, if it is fixed."""
+        """The batch size if it is fixed, otherwise None."""
         first = next(iter(self.inputs.values()))["shape"][0]
         return first if isinstance(first, int) else None
 
     def arguments(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What a program is called with."""
+        """Returns the arguments of a program's `call` for input arrays, placed on the devices."""
         placed = {name: self._place(array, self.inputs[name]["split"]) for name, array in arrays.items()}
         return (self.weights, placed) if self.manifest["weights"]["where"] != "constants" else (placed,)
 
     def prepare(
         self, inputs: Mapping[str, Any]
     ) -> tuple[Program, dict[str, np.ndarray], tuple[int, int] | None]:
-        """The program for some inputs, its arguments, and, if they were padded, their length and its own."""
+        """Chooses the program for some inputs, and checks, completes and pads the inputs.
+
+        Returns:
+            The program, all its input arrays, and, if they were padded, (original length, padded length).
+        """
         given = self._checked(inputs)
         sizes = self._bind(given)
         arrays = {}
-        for name, told in self.inputs.items():
-            shape = [size if isinstance(size, int) else sizes[size] for size in told["shape"]]
-            arrays[name] = given[name] if name in given else np.full(shape, told["default"], told["dtype"])
+        for name, one in self.inputs.items():
+            shape = [size if isinstance(size, int) else sizes[size] for size in one["shape"]]
+            arrays[name] = given[name] if name in given else np.full(shape, one["default"], one["dtype"])
         program, length = self.programs[0], sizes.get("length")
         if length is None or program.length is None:
             return program, arrays, None
@@ -281,24 +298,24 @@ class Model:
         return program, {name: self._padded(name, array, *room) for name, array in arrays.items()}, room
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        needed = [name for name, told in self.inputs.items() if told["default"] is None]
+        needed = [name for name, one in self.inputs.items() if one["default"] is None]
         if unknown := [name for name in inputs if name not in self.inputs]:
-            raise Refused(f"there is no input {unknown[0]!r}; there are: {', '.join(self.inputs)}")
+            raise Refused(f"inputs: got {unknown[0]!r}, expected names among {', '.join(self.inputs)}")
         if missing := [name for name in needed if name not in inputs]:
-            raise Refused(f"input {missing[0]!r} is missing; needed are: {', '.join(needed)}")
+            raise Refused(f"inputs: got no {missing[0]!r}, expected {', '.join(needed)}")
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
         for name, array in arrays.items():
-            told = self.inputs[name]
-            if array.dtype != told["dtype"]:
-                raise Refused(f"input {name} has type {array.dtype}, expected {told['dtype']}")
-            low, high = told["range"] or (None, None)
+            one = self.inputs[name]
+            if array.dtype != one["dtype"]:
+                raise Refused(f"input {name}: got dtype {array.dtype}, expected {one['dtype']}")
+            low, high = one["range"] or (None, None)
             if low is not None and array.size and not low <= array.min() <= array.max() <= high:
                 wrong = array.min() if array.min() < low else array.max()
-                raise Refused(f"input {name} has the value {wrong}, expected {low} to {high}")
+                raise Refused(f"input {name}: got the value {wrong}, expected {low} to {high}")
         return arrays
 
     def _bind(self, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-        """The sizes that the manifest has symbols for: those of "batch", or of "4*batch"."""
+        """Returns the sizes of the manifest's symbolic expressions, such as "batch" or "4*batch"."""
         sizes: dict[str, int] = {}
         for name, array in arrays.items():
             shape = self.inputs[name]["shape"]
@@ -309,43 +326,47 @@ class Model:
             )
             if not fits:
                 shown = ", ".join(map(str, shape))
-                told = "".join(f", with {symbol} = {size}" for symbol, size in known.items())
-                raise Refused(f"input {name} has shape {list(array.shape)}, expected [{shown}]{told}")
+                values = "".join(f", with {symbol} = {size}" for symbol, size in known.items())
+                raise Refused(f"input {name}: got shape {list(array.shape)}, expected [{shown}]{values}")
         for expression, size in sizes.items():
             factor, symbol = split_symbol(expression)
             least, most = self.manifest["symbols"][symbol]
             if size % factor:
-                raise Refused(f"{symbol} is {size}, expected a multiple of {factor}, the devices along data")
+                raise Refused(
+                    f"{symbol}: got {size}, expected a multiple of {factor}, the devices along data"
+                )
             if size < factor * least or (most is not None and size > most):
                 room = f"{factor * least} or more" if most is None else f"{least} to {most}"
-                raise Refused(f"{symbol} is {size}, expected {room}")
+                raise Refused(f"{symbol}: got {size}, expected {room}")
         return sizes
 
     def _fitting(self, length: int) -> tuple[Program, int]:
         for program in self.programs:
             if program.length is not None and program.length >= length:
                 return program, program.length
-        raise Refused(f"length is {length}, expected at most {self.programs[-1].length}")
+        raise Refused(f"length: got {length}, expected at most {self.programs[-1].length}")
 
     def _padded(self, name: str, array: np.ndarray, length: int, room: int) -> np.ndarray:
-        told = self.inputs[name]
-        if "length" not in told["shape"]:
+        one = self.inputs[name]
+        if "length" not in one["shape"]:
             return array
-        if told["pad"] is None:
+        if one["pad"] is None:
             lengths = ", ".join(str(program.length) for program in self.programs)
-            raise Refused(f"input {name} has length {length}, expected one of {lengths}: it cannot be padded")
-        widths = [(0, room - length if axis == "length" else 0) for axis in told["shape"]]
-        return np.pad(array, widths, constant_values=told["pad"])
+            raise Refused(
+                f"input {name}: got length {length}, expected one of {lengths}, since it cannot be padded"
+            )
+        widths = [(0, room - length if axis == "length" else 0) for axis in one["shape"]]
+        return np.pad(array, widths, constant_values=one["pad"])
 
     def _without_padding(self, name: str, array: np.ndarray, room: tuple[int, int] | None) -> np.ndarray:
         if room is None:
             return array
-        shape = next(told["shape"] for told in self.manifest["outputs"] if told["name"] == name)
+        shape = next(one["shape"] for one in self.manifest["outputs"] if one["name"] == name)
         return array[tuple(slice(room[0]) if axis == "length" else slice(None) for axis in shape)]
 
 
 def fetch(arrays: Any) -> Any:
-    """Arrays on this host; of several processes each gets the whole."""
+    """Copies a tree of arrays to this host; with several processes, each gets the whole arrays."""
     if all(array.is_fully_addressable for array in jax.tree.leaves(arrays)):
         return jax.device_get(arrays)
     from jax.experimental import multihost_utils  # pods only
@@ -354,36 +375,38 @@ def fetch(arrays: Any) -> Any:
 
 
 def split_symbol(expression: str) -> tuple[int, str]:
-    """A size such as "batch" or "4*batch" as its factor and its symbol."""
+    """Splits a size such as "batch" or "4*batch" into its factor and its symbol."""
     *factor, symbol = expression.split("*")
     return int(factor[0]) if factor else 1, symbol
 
 
 def load(path: Path | str, *, any_version: bool = False, today: datetime.date | None = None) -> Model:
-    """Opens a model that was exported; weights beside the artifact are looked for in its directory.
+    """Opens an exported model; separate weights must be in the same directory.
 
-    `any_version` tries outside the window in which JAX promises to run it.
+    `any_version` skips the check of JAX's compatibility window (see `check_window`).
 
     Raises:
-        Refused: it is damaged, or not for this platform, chip, number of devices or version of JAX.
+        Refused: if the file is damaged, or not for this platform, chip, number of devices or version of JAX.
     """
     path = Path(path)
     manifest, members = read_artifact(path)
     if not any_version:
         check_window(manifest["compatibility"], today=today or datetime.datetime.now(datetime.UTC).date())
     check_surroundings(manifest, jax.devices())
-    told = manifest["weights"]
+    stored = manifest["weights"]
     weights = members.get(WEIGHTS)
-    if told["where"] == "beside":
-        beside = path.with_name(told["file"])
-        if not beside.is_file():
-            raise Refused(f"{path} needs its weights, {beside}, and there is no such file")
-        weights = beside.read_bytes()
-        if hashlib.sha256(weights).hexdigest() != told["sha256"]:
-            raise Refused(f"{beside} is damaged, or of another model: its SHA-256 is not the manifest's")
+    if stored["where"] == "beside":
+        separate = path.with_name(stored["file"])
+        if not separate.is_file():
+            raise Refused(f"{separate}: no such file, expected the weights of {path}")
+        weights = separate.read_bytes()
+        if hashlib.sha256(weights).hexdigest() != stored["sha256"]:
+            raise Refused(
+                f"{separate}: damaged, or of another model: its SHA-256 does not match the manifest"
+            )
     try:
         return Model(manifest, members, weights)
-    except Exception as error:  # JAX has its own checks of versions, and no class of errors for them
+    except Exception as error:  # JAX checks versions too, without an exception class of its own
         raise Refused(f"{path}: JAX {jax.__version__} cannot read it: {error}") from error
 
 
@@ -391,30 +414,34 @@ def load(path: Path | str, *, any_version: bool = False, today: datetime.date | 
 
 
 class Characters:
-    """Text as a row of characters between a start and an end symbol; one artifact of `tp_transformer`."""
+    """The text codec of `tp_transformer`: a row of characters between a start and an end symbol."""
 
-    def __init__(self, told: Mapping[str, Any]):
-        """Takes the manifest's `text`."""
-        self.told = told
-        self.ids = {character: told["first"] + index for index, character in enumerate(told["characters"])}
+    def __init__(self, settings: Mapping[str, Any]):
+        """Builds the codec from the `text` of a manifest."""
+        self.settings = settings
+        first = settings["first"]
+        self.ids = {character: first + index for index, character in enumerate(settings["characters"])}
         self.characters = {number: character for character, number in self.ids.items()}
 
     def encode(self, texts: Sequence[str], _: Any = None) -> dict[str, np.ndarray]:
-        """The model's input; Refused for a character it does not know, or an empty list."""
+        """Returns the model's input, by name; raises `Refused` for an unknown character."""
         rows = []
+        start, end = self.settings["start"], self.settings["end"]
         for text in texts:
             if unknown := [character for character in text if character not in self.ids]:
-                raise Refused(f"text has {unknown[0]!r}, which is not one of {self.told['characters']!r}")
-            rows.append([self.told["start"], *(self.ids[character] for character in text), self.told["end"]])
-        return {self.told["input"]: padded(rows, self.told["pad"])}
+                raise Refused(
+                    f"text: got {unknown[0]!r}, expected characters of {self.settings['characters']!r}"
+                )
+            rows.append([start, *(self.ids[character] for character in text), end])
+        return {self.settings["input"]: padded(rows, self.settings["pad"])}
 
     def decode(self, _: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-        """Answers: what is before the first end or padding; symbols that are no characters are shown."""
+        """Returns the text before the first end or padding symbol; other non-characters become U+FFFD."""
         answers = []
-        for row in outputs[self.told["output"]].tolist():
+        for row in outputs[self.settings["output"]].tolist():
             text = []
             for number in row[1:]:
-                if number in (self.told["end"], self.told["pad"]):
+                if number in (self.settings["end"], self.settings["pad"]):
                     break
                 text.append(self.characters.get(number, "\ufffd"))
             answers.append({"text": "".join(text)})
@@ -422,22 +449,25 @@ class Characters:
 
 
 class WordPieces:
-    """BERT's tokens, as `folnet.tokenization` has them, in plain Python."""
+    """BERT's WordPiece tokens in plain Python, equal to those of `folnet.tokenization`."""
 
-    LONGEST = 100  # characters of a word; longer ones are unknown
+    LONGEST = 100  # maximum characters of a word; longer words are unknown
     CJK = (
         (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
         (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
     )  # fmt: skip
 
-    def __init__(self, told: Mapping[str, Any]):
-        """Takes the manifest's `text`."""
-        self.told = told
-        self.pieces = told["vocabulary"]
+    def __init__(self, settings: Mapping[str, Any]):
+        """Builds the codec from the `text` of a manifest."""
+        self.settings = settings
+        self.pieces = settings["vocabulary"]
         self.ids = {piece: number for number, piece in enumerate(self.pieces)}
 
     def words(self, text: str) -> Iterable[str]:
-        """Cleaned, lowercased and without accents if the vocabulary is, cut at spaces and punctuation."""
+        """Yields the words of a text: cleaned, split at spaces and punctuation.
+
+        For a lowercase vocabulary, words are lowercased and accents are removed.
+        """
         cleaned = []
         for character in text:
             if character in "\t\n\r" or character.isspace():
@@ -449,9 +479,9 @@ class WordPieces:
             else:
                 cleaned.append(character)
         text = "".join(cleaned)
-        if self.told["lowercase"]:
+        if self.settings["lowercase"]:
             text = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
-            text = "".join(character.lower() for character in text)  # each alone: no final sigma
+            text = "".join(character.lower() for character in text)  # one by one: no final sigma
         for chunk in text.split():
             word = ""
             for character in chunk:
@@ -465,7 +495,7 @@ class WordPieces:
                 yield word
 
     def cut(self, word: str) -> list[int]:
-        """The longest pieces from the left; one unknown piece if there are none."""
+        """Splits a word greedily into the longest pieces from the left; [UNK] if that is impossible."""
         found, begin = [], 0
         while begin < len(word) <= self.LONGEST:
             for end in range(len(word), begin, -1):
@@ -479,8 +509,8 @@ class WordPieces:
         return found if begin == len(word) else [self.ids["[UNK]"]]
 
     def tokens(self, text: str) -> list[int]:
-        """Ids of a text; `[MASK]` in it is the piece to be filled in, if the model can."""
-        parts = text.split("[MASK]") if self.told["fills"] else [text]
+        """Returns the ids of a text; `[MASK]` is a special token if the model predicts masked words."""
+        parts = text.split("[MASK]") if self.settings["fills"] else [text]
         found: list[int] = []
         for index, part in enumerate(parts):
             found += [self.ids["[MASK]"]] * (index > 0)
@@ -489,26 +519,30 @@ class WordPieces:
         return found
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP]; Refused if that is too long."""
+        """Returns the inputs for [CLS] text [SEP] or [CLS] text [SEP] pair [SEP].
+
+        Raises:
+            Refused: if the tokens exceed the model's length, or the model does not read pairs.
+        """
         ids, types, end = [], [], [self.ids["[SEP]"]]
-        if pairs and not self.told["inputs"]["types"]:
-            raise Refused("this model reads no pairs")
+        if pairs and not self.settings["inputs"]["types"]:
+            raise Refused("pair: got a value, expected none, since this model reads no pairs")
         for index, text in enumerate(texts):
-            first = [self.ids["[CLS]"], *self.tokens(text), *(end if self.told["closes"] else [])]
+            first = [self.ids["[CLS]"], *self.tokens(text), *(end if self.settings["closes"] else [])]
             second = [*self.tokens(pairs[index]), *end] if pairs else []
             ids.append(first + second)
             types.append([0] * len(first) + [1] * len(second))
-        names = self.told["inputs"]
-        room = self.told["length"]
+        names = self.settings["inputs"]
+        room = self.settings["length"]
         found = {names["ids"]: padded(ids, self.ids["[PAD]"], room)}
         if names["types"]:
             found[names["types"]] = padded(types, 0, room)
-        if self.told["masks_padding"]:
+        if self.settings["masks_padding"]:
             found[names["mask"]] = padded([[1] * len(row) for row in ids], 0, room).astype(bool)
         return found
 
     def join(self, ids: Iterable[int]) -> str:
-        """Pieces as text, up to the first end or padding."""
+        """Joins pieces to a text, up to the first [SEP] or [PAD]."""
         text = ""
         for number in ids:
             piece = self.pieces[number] if number < len(self.pieces) else "[UNK]"
@@ -520,15 +554,15 @@ class WordPieces:
     def decode(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        """For each text its outputs; of logits of words only the likeliest words of each `[MASK]`.
+        """Returns one answer per text: the generated text, or the outputs by name.
 
-        Of a model that writes, what it wrote.
+        Logits of words are replaced by "masks": the five most likely words of each `[MASK]`.
         """
-        fills, writes = self.told["fills"], self.told["writes"]
+        fills, writes = self.settings["fills"], self.settings["writes"]
         if writes:
             return [{"text": self.join(row)} for row in outputs[writes].tolist()]
         answers: list[dict[str, Any]] = []
-        for row, ids in enumerate(inputs[self.told["inputs"]["ids"]]):
+        for row, ids in enumerate(inputs[self.settings["inputs"]["ids"]]):
             answer: dict[str, Any] = {name: array[row] for name, array in outputs.items() if name != fills}
             if fills:
                 answer["masks"] = []
@@ -544,16 +578,21 @@ class WordPieces:
         return answers
 
 
-def make_text(told: Mapping[str, Any] | None) -> Characters | WordPieces | None:
-    """What turns text into inputs and outputs into text; None for models without text."""
-    return None if told is None else {"characters": Characters, "wordpieces": WordPieces}[told["kind"]](told)
+def make_text(settings: Mapping[str, Any] | None) -> Characters | WordPieces | None:
+    """Returns the text codec for the `text` of a manifest; None for models without text."""
+    codecs = {"characters": Characters, "wordpieces": WordPieces}
+    return None if settings is None else codecs[settings["kind"]](settings)
 
 
 def padded(rows: Sequence[Sequence[int]], pad: int, length: int | None = None) -> np.ndarray:
-    """Rows as one array, int32, filled up to the longest or to a length; Refused if one is longer."""
+    """Pads rows to an int32 array, of the longest row's length or of `length`.
+
+    Raises:
+        Refused: if a row is longer than `length`.
+    """
     longest = max(map(len, rows))
     if length is not None and longest > length:
-        raise Refused(f"text has {longest} tokens, expected at most {length}")
+        raise Refused(f"text: got {longest} tokens, expected at most {length}")
     found = np.full((len(rows), length or longest), pad, np.int32)
     for row, values in zip(found, rows, strict=True):
         row[: len(values)] = values
@@ -564,20 +603,25 @@ def padded(rows: Sequence[Sequence[int]], pad: int, length: int | None = None) -
 
 
 def answer(model: Model, request: Any) -> dict[str, Any]:
-    """Answers a request: an object with "text" (and "pair") or "inputs"; its "id" is given back.
+    """Returns the reply to a request: an object with "inputs", or "text" and optionally "pair".
 
     Raises:
-        Refused: the request does not fit the model.
+        Refused: if the request is invalid or does not fit the model.
     """
     if not isinstance(request, dict) or ("text" in request) == ("inputs" in request):
-        raise Refused('a request is {"inputs": {NAME: array}} or {"text": text}, with an "id" if you like')
+        got = (
+            f"keys {', '.join(map(str, request)) or 'none'}"
+            if isinstance(request, dict)
+            else type(request).__name__
+        )
+        raise Refused(f'request: got {got}, expected {{"inputs": {{NAME: array}}}} or {{"text": text}}')
     if unknown := sorted(set(request) - {"text", "pair", "inputs", "id"}):
-        raise Refused(f"a request has no {unknown[0]!r}")
+        raise Refused(f"request: got key {unknown[0]!r}, expected 'text', 'pair', 'inputs' or 'id'")
     echo = {"id": request["id"]} if "id" in request else {}
     if "text" in request:
         return echo | _answer_text(model, request["text"], request.get("pair"))
     if not isinstance(request["inputs"], dict):
-        raise Refused("inputs must be an object {NAME: array}")
+        raise Refused(f"inputs: got {type(request['inputs']).__name__}, expected an object {{NAME: array}}")
     arrays, single = from_json(model, request["inputs"])
     outputs = in_even_batches(model, arrays)
     return echo | to_json(model, {name: array[0] for name, array in outputs.items()} if single else outputs)
@@ -585,16 +629,18 @@ def answer(model: Model, request: Any) -> dict[str, Any]:
 
 def _answer_text(model: Model, text: Any, pair: Any) -> dict[str, Any]:
     if model.text is None:
-        raise Refused("this model reads no text; give it inputs")
+        raise Refused("text: got a value, expected inputs, since this model reads no text")
     single = isinstance(text, str)
     texts, pairs = ([text], None if pair is None else [pair]) if single else (text, pair)
     for name, value in (("text", texts), ("pair", pairs)):
         if name == "pair" and value is None:
             continue
         if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-            raise Refused(f"{name} must be a string or a list of strings")
-    if pairs is not None and (isinstance(model.text, Characters) or len(pairs) != len(texts)):
-        raise Refused("pair must be as many strings as text, and of a model that reads pairs")
+            raise Refused(f"{name}: got {value!r:.60}, expected a string or a non-empty list of strings")
+    if pairs is not None and isinstance(model.text, Characters):
+        raise Refused("pair: got a value, expected none, since this model reads no pairs")
+    if pairs is not None and len(pairs) != len(texts):
+        raise Refused(f"pair: got {len(pairs)} strings, expected {len(texts)} as in text")
     inputs = model.text.encode(texts, pairs)
     answers = model.text.decode(inputs, in_even_batches(model, inputs))
     answers = [one if "text" in one else to_json(model, one) for one in answers]
@@ -602,16 +648,17 @@ def _answer_text(model: Model, text: Any, pair: Any) -> dict[str, Any]:
 
 
 def in_even_batches(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The outputs, from a batch filled up to a power of two (in steps of the devices) by its first row.
+    """Runs the model on a batch that is padded with copies of its first row.
 
-    JAX compiles a program for every shape: so there are few.
+    The padded size is the fixed batch size, or `batch_step` times a power of two, because JAX compiles the
+    program for every batch size.
     """
     batch = rows_of(inputs)
     wanted = model.batch_room or model.batch_step
     while wanted < batch and not model.batch_room:
         wanted *= 2
     if wanted < batch:
-        raise Refused(f"there are {batch} rows, expected at most {wanted}")
+        raise Refused(f"batch: got {batch} rows, expected at most {wanted}")
     filled = {
         name: np.concatenate([array, np.repeat(array[:1], wanted - batch, 0)])
         for name, array in inputs.items()
@@ -620,32 +667,39 @@ def in_even_batches(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str,
 
 
 def rows_of(inputs: Mapping[str, np.ndarray]) -> int:
-    """The size of the first axis, which all inputs share; Refused if they do not, or have nothing."""
+    """Returns the size of the first axis of all inputs; raises `Refused` if they differ or it is empty."""
     counts = {array.shape[0] if array.ndim else 0 for array in inputs.values()}
     if len(counts) != 1 or counts == {0}:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
-        raise Refused(f"inputs must have as many rows each, and some; got {shapes or 'none'}")
+        raise Refused(f"inputs: got shapes {shapes or 'none'}, expected equal numbers of rows, at least 1")
     return counts.pop()
 
 
 def from_json(model: Model, given: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], bool]:
-    """JSON's lists as arrays of the types wanted, and whether they were one example without a batch."""
+    """Converts JSON lists to arrays of the manifest's dtypes, with a batch axis.
+
+    Returns:
+        The arrays, and whether they were a single example without a batch axis.
+
+    Raises:
+        Refused: with the name of an input that is unknown or cannot be converted.
+    """
     arrays, single = {}, set()
     for name, value in given.items():
         if name not in model.inputs:
-            raise Refused(f"there is no input {name!r}; there are: {', '.join(model.inputs)}")
-        told = model.inputs[name]
-        dtype = np.dtype(jax.numpy.dtype(told["dtype"]))
+            raise Refused(f"inputs: got {name!r}, expected names among {', '.join(model.inputs)}")
+        one = model.inputs[name]
+        dtype = np.dtype(jax.numpy.dtype(one["dtype"]))
         try:
             array = np.asarray(value)
         except ValueError as error:
-            raise Refused(f"input {name} has rows of different lengths") from error
+            raise Refused(f"input {name}: got rows of different lengths, expected equal lengths") from error
         kinds = {"b": "biu", "i": "iu", "u": "iu"}.get(dtype.kind, "iuf")
         if array.dtype.kind not in kinds:
-            raise Refused(f"input {name} is not an array of {dtype}")
+            raise Refused(f"input {name}: got an array of {array.dtype}, expected {dtype}")
         if dtype.kind in "iub" and array.size and (array.astype(dtype) != array).any():
-            raise Refused(f"input {name} has numbers that {dtype} has not")
-        single.add(array.ndim == len(told["shape"]) - 1)
+            raise Refused(f"input {name}: got numbers out of range, expected values of {dtype}")
+        single.add(array.ndim == len(one["shape"]) - 1)
         arrays[name] = array.astype(dtype)
     if single == {True}:
         return {name: array[None] for name, array in arrays.items()}, True
@@ -653,18 +707,18 @@ def from_json(model: Model, given: Mapping[str, Any]) -> tuple[dict[str, np.ndar
 
 
 def to_json(model: Model, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Outputs as lists, with the label of the greatest logit where the manifest has labels."""
-    told = {one["name"]: one for one in model.manifest["outputs"]}
+    """Converts outputs to lists, and adds the label of the greatest logit if the manifest has labels."""
+    described = {one["name"]: one for one in model.manifest["outputs"]}
     found: dict[str, Any] = {"outputs": {}}
     for name, value in outputs.items():
-        if name not in told:
+        if name not in described:
             found[name] = value
             continue
         array = plain(np.asarray(value))
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise Refused(f"output {name} has numbers that are not finite, which JSON cannot say")
+            raise Refused(f"output {name}: got non-finite numbers, which JSON cannot represent")
         found["outputs"][name] = array.tolist()
-        if labels := told[name]["labels"]:
+        if labels := described[name]["labels"]:
             best = np.argmax(array, axis=-1)
             found.setdefault("labels", {})[name] = (
                 np.asarray(labels, object)[best].tolist() if best.ndim else labels[int(best)]
@@ -673,12 +727,12 @@ def to_json(model: Model, outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(array: np.ndarray) -> np.ndarray:
-    """bfloat16, which NumPy's files and JSON do not know, as float32."""
+    """Converts bfloat16, which NumPy files and JSON do not support, to float32."""
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def serve(model: Model, requests: Iterable[str], out: Any) -> None:
-    """Answers each line; what is wrong with one is its answer."""
+    """Writes one reply per non-empty line of `requests`; errors become replies with "error"."""
     for line in requests:
         if not line.strip():
             continue
@@ -688,9 +742,9 @@ def serve(model: Model, requests: Iterable[str], out: Any) -> None:
             if isinstance(request, dict) and "id" in request:
                 echo = {"id": request["id"]}
             reply = answer(model, request)
-        except ValueError as error:  # of JSON, and Refused
+        except ValueError as error:  # from JSON, and Refused
             reply = echo | {"error": str(error)}
-        except Exception as error:  # of XLA: out of memory, for one; the next request may be smaller
+        except Exception as error:  # from XLA, such as out of memory; the next request may be smaller
             reply = echo | {"error": f"{type(error).__name__}: {error}"}
         out.write(json.dumps(reply, allow_nan=False) + "\n")
         out.flush()
@@ -700,31 +754,33 @@ def read_arrays(source: Path) -> dict[str, np.ndarray]:
     """Reads the arrays of an .npz file.
 
     Raises:
-        OSError: it cannot be read.
-        Refused: it is damaged, or none.
+        OSError: if the file cannot be read.
+        Refused: if it is damaged or not an .npz file.
     """
     with source.open("rb") as file:
         try:
             with np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
             if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-                raise ValueError(f"{strange[0]} is no array")
+                raise ValueError(f"{strange[0]} is not an array")
             return arrays
-        except Exception as error:  # what a torn archive raises depends on where it is torn
+        except Exception as error:  # a truncated archive raises different errors, depending on where it ends
             raise Refused(f"{source}: damaged, or not an .npz file ({error!r})") from error
 
 
 def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
-    """Answers a file of arrays (.npz, with the batch as first axis) or of requests (.jsonl), and counts them.
+    """Runs the model on a file of arrays (.npz, batch axis first) or of requests (.jsonl).
 
-    The answers go to a file of the same kind, written whole or not at all; `batch` rows of arrays are
-    answered at once.
+    The replies are written atomically to a file of the same kind. Arrays are processed in batches of `batch`.
+
+    Returns:
+        The number of rows or requests.
 
     Raises:
-        Refused: a file that cannot be read, or does not fit.
+        Refused: if the file cannot be read, or does not fit the model.
     """
     if source.suffix != target.suffix or source.suffix not in (".npz", ".jsonl"):
-        raise Refused(f"--input={source} and --output={target} must both be .npz, or both .jsonl")
+        raise Refused(f"--input, --output: got {source} and {target}, expected both .npz or both .jsonl")
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         if source.suffix == ".jsonl":
@@ -752,34 +808,35 @@ def answer_file(model: Model, source: Path, target: Path, batch: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program; 2 if the artifact or the files cannot be used."""
-    parser = argparse.ArgumentParser(description="Runs a model that was exported with JAX.")
-    inside = not Path(__file__).is_file()  # of an artifact that is run itself
+    """Runs the command line; returns exit status 2 if the artifact or the files cannot be used."""
+    parser = argparse.ArgumentParser(description="Runs an exported model with JAX.")
+    inside = not Path(__file__).is_file()  # when Python runs the artifact itself
     if not inside:
         parser.add_argument("artifact", type=Path, help="the .jaxmodel file")
-    parser.add_argument("--input", type=Path, help="arrays (.npz) or requests (.jsonl) to answer")
-    parser.add_argument("--output", type=Path, help="where the answers go")
-    parser.add_argument("--batch", type=int, default=256, help="rows of arrays at once")
+    parser.add_argument("--input", type=Path, help="input arrays (.npz) or requests (.jsonl)")
+    parser.add_argument("--output", type=Path, help="file for the outputs, of the same kind as --input")
+    parser.add_argument("--batch", type=int, default=256, help="rows of arrays per call")
     parser.add_argument(
-        "--describe", action="store_true", help="print the manifest, without loading the model"
+        "--describe", action="store_true", help="print the manifest without loading the model"
     )
-    parser.add_argument("--any-version", action="store_true", help="try outside of JAX's window")
+    parser.add_argument(
+        "--any-version", action="store_true", help="skip the check of JAX's compatibility window"
+    )
     values = parser.parse_args(arguments)
     artifact = Path(sys.argv[0]) if inside else values.artifact
     if (values.input is None) != (values.output is None) or values.batch < 1:
-        parser.error("--input and --output go together, and --batch is 1 or more")
+        parser.error("expected both or neither of --input and --output, and --batch of at least 1")
     try:
         if values.describe:
             manifest, _ = read_artifact(artifact)
-            if "vocabulary" in (manifest["text"] or {}):  # thirty thousand lines, of most models
+            if "vocabulary" in (manifest["text"] or {}):  # it would be thirty thousand lines for most models
                 manifest["text"]["vocabulary"] = f"{len(manifest['text']['vocabulary'])} pieces"
             print(json.dumps(manifest, indent=1))
             return 0
         model = load(artifact, any_version=values.any_version)
         if values.input:
-            print(
-                f"{values.output}: {answer_file(model, values.input, values.output, values.batch)} answered"
-            )
+            count = answer_file(model, values.input, values.output, values.batch)
+            print(f"{values.output}: {count} results")
         else:
             serve(model, sys.stdin, sys.stdout)
     except Refused as error:

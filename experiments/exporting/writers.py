@@ -1,7 +1,7 @@
-"""FOLNets that write, decoder-only or encoder-decoder, as functions of named arrays: the loop inside.
+"""Generating FOLNets, decoder-only or encoder-decoder, as functions of named arrays with the loop inside.
 
-Their settings do not say which pieces begin and end a text; here it is those of their vocabulary, as for
-encoders: a text begins with [CLS], which is also what a decoder starts from, and ends with [SEP].
+Their config does not say which tokens begin and end a text. As for encoders, a text begins with [CLS], which
+is also the decoder's start token, and ends with [SEP].
 """
 
 from typing import Any
@@ -20,18 +20,19 @@ WRITERS: dict[str, type[Any]] = {
 
 
 def of_writer(model: Any, params: Any, tokenizer: WordPieceTokenizer | None, new_tokens: int) -> Exportable:
-    """Returns a model, of one of `WRITERS`, from texts to what follows them: the most probable tokens.
+    """Makes a model of one of the `WRITERS` exportable, as greedy generation from texts.
 
     Raises:
-        ValueError: there is no vocabulary, or no room for `new_tokens`.
+        ValueError: if there is no vocabulary, or `new_tokens` do not fit the model's positions.
     """
     if tokenizer is None:
-        raise ValueError(f"a model that writes needs its {VOCABULARY}, which says how a text begins and ends")
-    config, goes_on = model.config, isinstance(model, FOLNetForCausalLM)
+        raise ValueError(f"tokenizer: got None, expected a {VOCABULARY} for a generating model")
+    config, continues = model.config, isinstance(model, FOLNetForCausalLM)
     most = config.max_position_embeddings if config.absolute_position else None
-    longest = most if most is None or not goes_on else most - new_tokens + 1  # the last is not read any more
+    longest = most if most is None or not continues else most - new_tokens + 1  # the last one is not read
     if new_tokens < 1 or (longest is not None and longest < 1) or (most is not None and new_tokens > most):
-        raise ValueError(f"new_tokens={new_tokens} must be at least 1, and fit the model's {most} positions")
+        limit = "at least 1" if most is None else f"1 to {most}, the model's number of positions"
+        raise ValueError(f"new_tokens: got {new_tokens}, expected {limit}")
     options = {
         "max_new_tokens": new_tokens,
         "pad_token_id": tokenizer.pad_id,
@@ -40,7 +41,7 @@ def of_writer(model: Any, params: Any, tokenizer: WordPieceTokenizer | None, new
 
     def function(params, inputs):
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
-        if not goes_on:
+        if not continues:
             start = tokenizer.cls_id
             found = generate_from(
                 model, params, ids, attention_mask=mask, decoder_start_token_id=start, **options
@@ -58,15 +59,17 @@ def of_writer(model: Any, params: Any, tokenizer: WordPieceTokenizer | None, new
         function=function,
         params=params,
         inputs={
-            "input_ids": Input((BATCH, LENGTH), "int32", "tokens, padding after them", pad=0, range=ids),
-            "attention_mask": Input((BATCH, LENGTH), "bool", "true where a token is real", default=1, pad=0),
+            "input_ids": Input((BATCH, LENGTH), "int32", "tokens, padded at the end", pad=0, range=ids),
+            "attention_mask": Input(
+                (BATCH, LENGTH), "bool", "true for tokens, false for padding", default=1, pad=0
+            ),
         },
         outputs={
-            "tokens": Output((BATCH, new_tokens), "what is written, padding after its end"),
-            "count": Output((BATCH,), "of tokens written, the end among them"),
+            "tokens": Output((BATCH, new_tokens), "generated tokens, padded after the end token"),
+            "count": Output((BATCH,), "number of generated tokens, including the end token"),
         },
         source={},
         lengths=(min(LONGEST_BY_DEFAULT, longest or LONGEST_BY_DEFAULT),),
         longest=longest,
-        text=text_of(tokenizer, closes=not goes_on, writes="tokens"),
+        text=text_of(tokenizer, closes=not continues, writes="tokens"),
     )

@@ -1,4 +1,4 @@
-"""Fine-tuning of FOLNet (Chen 2023) on GLUE, SQuAD 2.0, FOLIO and CLUTRR; zero-shot GLUE."""
+"""Fine-tuning of FOLNet (Chen 2023) on GLUE, SQuAD 2.0, FOLIO and CLUTRR, and zero-shot GLUE."""
 
 from experiments import runtime
 from experiments.folnet_finetune import load, train

@@ -1,10 +1,10 @@
-"""The config of fine-tuning and its presets, one per task (see `preset`)."""
+"""The fine-tuning config and its presets, one per task (see `preset`)."""
 
 import dataclasses
 import functools
 import itertools
 import math
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 
 import jax
 import optax
@@ -15,61 +15,62 @@ from experiments.folnet_finetune.grid import (
     NO_SWEEP,
     SWEEP_16GB,
     SWEEP_160GB,
-    SWEEPS,
     TABLE_9,
     GridConfig,
     Setting,
+    Sweep,
     column,
 )
 from experiments.folnet_pretrain.parts import ModelConfig
 from folnet import tasks
 from folnet.tasks.squad_features import QUERY_LENGTH, STRIDE
 
-KEEP_CHOSEN, KEEP_ALL = "chosen", "all"
+KEEP_CHOSEN: Final = "chosen"
+KEEP_ALL: Final = "all"
 OF_ANY_MODEL = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dtype", "remat")
-"""The fields of `model` that also apply to a checkpoint."""
+"""The fields of `model` that may be set for a checkpoint, too."""
 
 
 @dataclasses.dataclass
 class Config(runtime.RunConfig):
-    """A task, where a model comes from, and how it is trained; the defaults are what all of Table 9 has.
+    """The task, the initial model and the training settings; defaults are shared by all of Table 9.
 
     Attributes:
         task: one of `folnet.tasks.TASKS`.
-        data_dir: a directory with its files.
-        checkpoint: a directory with config.json and model.safetensors, as `from_pretrained` reads; "" begins
-            with random parameters, of the sizes in `model`.
-        vocabulary: its file; "" is vocab.txt in `checkpoint`.
-        lowercase: whether text is lowercased, as FOLNet's is.
-        model: of a checkpoint only dropout, dtype and remat are taken from here.
+        data_dir: directory with the task's files.
+        checkpoint: directory with config.json and model.safetensors, which `from_pretrained` reads; "" starts
+            from random parameters with the sizes in `model`.
+        vocabulary: vocabulary file; "" means vocab.txt in `checkpoint`.
+        lowercase: whether the text is lowercased, as for FOLNet.
+        model: the model to train from scratch; with a checkpoint, only dropout, dtype and remat apply.
         epochs: passes over the training split.
-        steps: updates; 0: as many as the epochs have.
-        batch_size: examples (of SQuAD, windows) of an update. The last batch of an epoch may have fewer.
-        lr: peak of Adam's learning rate, to which it rises, and from which it falls to 0, in a line.
-        warmup: fraction of the steps over which it rises.
-        b1, b2, eps, bias_correction, weight_decay, clip: of `optimizer.adam`; the defaults are as released.
-        accumulate: number of parts in which a batch is processed, to fit into memory.
-        length: tokens of an example, T; 0: the task's, as in Table 9.
-        stride: of SQuAD: tokens from the beginning of a window to that of the next.
-        query_length: of SQuAD: maximum tokens of a question.
-        released_text: of CLUTRR: whether story and query are read as they are in the files, as the released
-            program does; else without brackets, and the query as a question in words.
-        mask_padding: whether tokens ignore padding; as released, they do not.
-        lengths: shorter lengths, such as (32, 64): a batch has the least that its longest example fits into,
-            and examples of similar length share a batch. Needs `mask_padding`, since otherwise the output of
-            an example would depend on its batch.
-        eval_batch_size: examples of an evaluation's batch.
-        eval_every: steps between evaluations; 0: at the end of each epoch.
-        checkpoint_every: steps between checkpoints; 0: at each evaluation.
-        log_every: maximum steps between lines of the record: the greatest number up to this that divides
-            those of evaluations and checkpoints.
-        predict: whether the best model's predictions on all available splits are written at the end.
-        seeds: runs that differ in the seed alone: `seed`, `seed` + 1, ...; their median is reported.
+        steps: number of updates; 0 means the number in `epochs`.
+        batch_size: examples per update (for SQuAD, windows). The last batch of an epoch may have fewer.
+        lr: peak learning rate of Adam; the rate increases to it and then decreases to 0, both linearly.
+        warmup: fraction of the steps over which the rate increases.
+        b1, b2, eps, bias_correction, weight_decay, clip: arguments of `optimizer.adam`; defaults as released.
+        accumulate: number of parts into which each batch is split to fit into memory.
+        length: tokens per example, T; 0 means the task's length in Table 9.
+        stride: for SQuAD, tokens from the start of one window to the start of the next.
+        query_length: for SQuAD, maximum number of tokens in a question.
+        released_text: for CLUTRR, whether story and query are used as they are in the files, like the
+            released program does; otherwise brackets are removed and the query becomes a question in words.
+        mask_padding: whether tokens ignore padding; in the released model they do not.
+        lengths: shorter lengths, such as (32, 64). Each batch is padded only to the shortest length that fits
+            its longest example, and examples of similar length share batches. Needs `mask_padding`, since
+            otherwise an example's output would depend on its batch.
+        eval_batch_size: batch size of evaluations.
+        eval_every: steps between evaluations; 0 evaluates at the end of each epoch.
+        checkpoint_every: steps between checkpoints; 0 saves one at each evaluation.
+        log_every: maximum number of steps between records; the largest number up to this that divides the
+            steps between evaluations and between checkpoints is used.
+        predict: whether to write the best model's predictions for all available splits at the end.
+        seeds: number of runs, with the seeds `seed`, `seed` + 1, ...; their median is reported.
         sweep: "16gb" or "160gb" tries Table 9's values for models pretrained on that much text, or "none".
-        grid: other values for a sweep.
-        keep: of several runs: "all" keeps everything (for FOLNet Base about 4 GB each); "chosen" removes the
-            checkpoints of a finished run, and its best model once a setting with better seeds exists.
-            Records, results and predictions stay, and no run is repeated.
+        grid: values to try in a sweep instead of Table 9's.
+        keep: with several runs, "all" keeps everything (about 4 GB per run for FOLNet Base); "chosen" removes
+            the checkpoints of finished runs, and their best models once another setting is better. Records,
+            results and predictions are kept, and no run is repeated.
     """
 
     experiment: ClassVar[str] = "folnet_finetune"
@@ -104,55 +105,66 @@ class Config(runtime.RunConfig):
     log_every: int = 50
     predict: bool = True
     seeds: int = 1
-    sweep: str = NO_SWEEP
+    sweep: Sweep = NO_SWEEP
     grid: GridConfig = dataclasses.field(default_factory=GridConfig)
-    keep: str = runtime.resumable(KEEP_CHOSEN)
+    keep: Literal["chosen", "all"] = runtime.resumable(KEEP_CHOSEN)
 
     def validate(self) -> None:
-        """See `RunConfig.validate`; also for steps not known yet, and for all settings of a sweep."""
+        """Checks all fields, as `RunConfig.validate` does, also before the number of steps is known.
+
+        For a sweep, all of its settings are checked.
+        """
         runtime.config.check_types(self)
         runtime.one_of("task", self.task, tasks.TASKS)
-        runtime.one_of("sweep", self.sweep, SWEEPS)
-        runtime.one_of("keep", self.keep, (KEEP_CHOSEN, KEEP_ALL))
+
         zero = ("steps", "eval_every", "checkpoint_every", "length", "lr", "eps", "weight_decay", "clip")
         one = ("epochs", "batch_size", "log_every", "accumulate", "eval_batch_size", "seeds")
         for name in (*zero, *one):
             runtime.at_least(name, getattr(self, name), int(name in one))
         for name in ("b1", "b2", "warmup"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be from 0 up to 1")
+                raise ValueError(f"{name}: got {getattr(self, name)}, expected 0 <= {name} < 1")
         if self.batch_size % self.accumulate:
-            raise ValueError(f"accumulate={self.accumulate} must divide batch_size={self.batch_size}")
+            raise ValueError(
+                f"accumulate: got {self.accumulate}, expected a divisor of batch_size={self.batch_size}"
+            )
         self._check_lengths()
         self._check_model()
         if self.sweep == NO_SWEEP and self.grid != GridConfig():
-            raise ValueError(f"grid={self.grid} needs sweep={SWEEP_16GB} or {SWEEP_160GB}")
+            raise ValueError(
+                f"grid: got {self.grid}, expected the default without a sweep (sweep={SWEEP_16GB!r} or "
+                f"{SWEEP_160GB!r})"
+            )
         if self.sweep != NO_SWEEP:
             if self.steps:
-                raise ValueError(f"steps={self.steps} must be 0 in a sweep, which goes through epochs")
+                raise ValueError(f"steps: got {self.steps}, expected 0 in a sweep, which sets `epochs`")
             for setting in self.settings():
                 self.for_run(setting, self.seed).validate()
-        # The base class checks numbers of steps: those that some number of examples gives.
+        # The base class checks numbers of steps, so they are computed for some number of examples.
         known = self.steps and self.eval_every and self.checkpoint_every
         resolved = self if known else self.resolved(100 * self.batch_size)
         runtime.RunConfig.validate(dataclasses.replace(resolved, sweep=NO_SWEEP, grid=GridConfig()))
 
     def _check_lengths(self) -> None:
         if self.lengths and not self.mask_padding:
-            raise ValueError(f"lengths={self.lengths} need mask_padding=True: else padding changes results")
+            raise ValueError(
+                f"lengths: got {self.lengths}, expected () without mask_padding: padding would affect outputs"
+            )
         every = (*self.lengths, self.tokens)
         if list(every) != sorted(set(every)):
-            raise ValueError(f"lengths={self.lengths} must rise, all of them below {self.tokens}")
+            raise ValueError(f"lengths: got {self.lengths}, expected increasing lengths below {self.tokens}")
         runtime.at_least("lengths" if self.lengths else "length", every[0], 8)
         for name, default in (("stride", STRIDE), ("query_length", QUERY_LENGTH)):
             runtime.at_least(name, getattr(self, name), 1)
             if self.task != tasks.SQUAD.name and getattr(self, name) != default:
-                raise ValueError(f"{name}={getattr(self, name)} is for task={tasks.SQUAD.name}")
+                raise ValueError(
+                    f"{name}: got {getattr(self, name)}, expected {default} unless task={tasks.SQUAD.name!r}"
+                )
         least = self.query_length + self.stride + 3
         if self.task == tasks.SQUAD.name and self.tokens < least:
             raise ValueError(
-                f"length={self.tokens} must be at least query_length + stride + 3 = {least}: else windows "
-                "leave tokens out between them"
+                f"length: got {self.tokens}, expected at least query_length + stride + 3 = {least}, so that "
+                "windows cover all tokens"
             )
 
     def _check_model(self) -> None:
@@ -161,8 +173,8 @@ class Config(runtime.RunConfig):
             longest = settings.max_position_embeddings
             if settings.absolute_position and self.tokens > longest:
                 raise ValueError(
-                    f"length={self.tokens} must be at most model.max_position_embeddings={longest}, since "
-                    "positions are absolute"
+                    f"length: got {self.tokens}, expected at most model.max_position_embeddings={longest}, "
+                    "since positions are absolute"
                 )
             return
         plain = ModelConfig()
@@ -170,31 +182,32 @@ class Config(runtime.RunConfig):
             value, default = getattr(self.model, field.name), getattr(plain, field.name)
             if field.name not in OF_ANY_MODEL and value != default:
                 raise ValueError(
-                    f"model.{field.name}={value!r} is for a model from scratch, but "
-                    f"checkpoint={self.checkpoint!r} says what model it is"
+                    f"model.{field.name}: got {value!r}, expected the default {default!r}, since "
+                    f"checkpoint={self.checkpoint!r} determines the model"
                 )
 
     def check_layout(self, layout: runtime.Layout) -> None:
-        """See `RunConfig.check_layout`; also that the rows of pairs can be split along `model`."""
+        """Checks the batch sizes, as `RunConfig.check_layout` does, and that `model` divides all lengths."""
         for batch_size in sorted({setting.batch_size for setting in self.settings()}):
             layout.check(batch_size, jax.device_count())
         for length in (*self.lengths, self.tokens):
             if length % layout.model:
                 raise ValueError(
-                    f"length={length} must be a multiple of the {layout.model} devices along model"
+                    f"length: got {length}, expected a multiple of {layout.model}, the number of devices "
+                    "along model"
                 )
 
     @property
     def tokens(self) -> int:
-        """T."""
+        """The number of tokens per example, T."""
         return self.length or tasks.open_task(self.task).max_length
 
     def steps_per_epoch(self, examples: int) -> int:
-        """Batches that have every example once."""
+        """Returns the number of batches in a pass over so many examples."""
         return math.ceil(examples / self.batch_size)
 
     def resolved(self, examples: int) -> "Config":
-        """The same with the steps of a run over so many examples."""
+        """Returns this config with all numbers of steps filled in, for a training split of that size."""
         epoch = self.steps_per_epoch(examples)
         evaluate = self.eval_every or epoch
         save = self.checkpoint_every or evaluate
@@ -206,7 +219,7 @@ class Config(runtime.RunConfig):
         )
 
     def settings(self) -> list[Setting]:
-        """What a sweep goes through, or the one setting there is."""
+        """Returns the settings of a sweep, or the single setting of a run without one."""
         if self.sweep == NO_SWEEP:
             return [Setting(self.lr, self.batch_size, self.epochs, self.warmup)]
         searched = TABLE_9[column(self.task)]
@@ -215,51 +228,52 @@ class Config(runtime.RunConfig):
         return list(itertools.starmap(Setting, itertools.product(lr, *others)))
 
     def for_run(self, setting: Setting, seed: int) -> "Config":
-        """The config of one run of a sweep, or of one of several seeds."""
+        """Returns the config of a single run with the given setting and seed."""
         return dataclasses.replace(
             self, seed=seed, seeds=1, sweep=NO_SWEEP, grid=GridConfig(), **setting._asdict()
         )
 
     def make_optimizer(self) -> optax.GradientTransformation:
-        """Adam as released; of a resolved config."""
+        """Returns Adam with this config's hyperparameters; the config must be resolved."""
         names = ("b1", "b2", "eps", "bias_correction", "weight_decay", "clip")
         rate = optimizer.linear(self.lr, self.steps, self.warmup)
         return optimizer.adam(rate, **{name: getattr(self, name) for name in names})
 
 
 def preset(task: str) -> Config:
-    """A setting from the middle of the task's column of Table 9, which has all that was searched.
+    """Returns a task's config, with a setting from the middle of its column of Table 9.
 
-    The paper does not give the hyper-parameters it found: `--config.sweep=16gb --config.seeds=5` searches all
-    of them (`160gb`: those for Base and Large pretrained on 160 GB) and reports medians of the seeds. What to
-    reach is what the paper reports (Table 4): the development set, the median of five seeds, the best
-    setting; FOLNet Base of 16 GB, Base of 160 GB, Large. Nothing of it was run here. The authors used half
-    precision with loss scaling, a preset bfloat16.
+    Table 9 lists the values that were searched, but the paper does not give the chosen ones:
+    `--config.sweep=16gb --config.seeds=5` searches them all (`160gb`: those for Base and Large pretrained on
+    160 GB) and reports medians over the seeds. The expected scores are the paper's (Table 4) on the
+    development set, medians of five seeds with the best setting, for FOLNet Base (16 GB), Base (160 GB) and
+    Large. We have not run any of this. The authors used half precision with loss scaling; presets use
+    bfloat16.
 
-        task   to reach, in percent                          examples; what is asked
+        task   expected score, in percent                    examples and question
         mnli   88.2/87.9, 89.4/89.7, 91.2/91.3 (mismatched)  393k pairs: does a premise entail a hypothesis?
-        qqp    91.9, 92.2, 92.5                              364k pairs: do two questions ask the same?
+        qqp    91.9, 92.2, 92.5                              364k pairs: do two questions mean the same?
         qnli   94.1, 94.4, 95.8                              108k pairs: does a sentence answer a question?
-        sst2   94.5, 95.6, 96.8                              67k phrases: is a film liked?
-        cola   66.9, 69.9, 71.5 (Matthews)                   8.5k sentences: is it English?
+        sst2   94.5, 95.6, 96.8                              67k phrases: is a film review positive?
+        cola   66.9, 69.9, 71.5 (Matthews)                   8.5k sentences: is it acceptable English?
         stsb   91.6, 92.5, 92.2 (Spearman)                   5.7k pairs: how similar are they, from 0 to 5?
         mrpc   91.5, 92.0, 93.5                              3.7k pairs: is one a paraphrase of the other?
         rte    83.5, 87.0, 91.1                              2.5k pairs: does a text entail a sentence?
         squad2 84.7/87.9, 85.5/88.6, 88.5/91.5 (exact/F1)    130k questions: which words answer it, if any?
         folio  64.2, 64.2, 70.6                              1,004 and 204: is it true, false or unknown?
 
-    GLUE's data are its archives, unpacked (`MNLI/` of MNLI.zip, ...; of MRPC Microsoft's three files), or
-    TFDS's `glue/TASK`; SQuAD's train-v2.0.json and dev-v2.0.json, or TFDS's `squad/v2.0`, scored at the best
-    threshold of the development split with T = 384 and a stride of 128; FOLIO's folio-train.jsonl and
-    folio-validation.jsonl of the authors' version 0.0, T = 512. RTE begins with the pretrained model, not, as
-    others do, with one fine-tuned on MNLI.
+    Data for GLUE: its unpacked archives (`MNLI/` from MNLI.zip, ...; for MRPC Microsoft's three files), or
+    TFDS's `glue/TASK`. For SQuAD: train-v2.0.json and dev-v2.0.json, or TFDS's `squad/v2.0`; T = 384, the
+    stride is 128, and scores use the best threshold for the development split. For FOLIO: folio-train.jsonl
+    and folio-validation.jsonl of the authors' version 0.0; T = 512. RTE starts from the pretrained model,
+    while others start it from one fine-tuned on MNLI.
 
-    `clutrr23` and `clutrr234` are trained on chains of 2 and 3, or 2 to 4, relations and tested on 2 to 10:
-    Figure 5 (a) and (b), without numbers: accuracy falls with the length, far above BERT's. The setting is
-    Appendix C's. Data: `gen_train23_test2to10/` of Hugging Face's copy or `data_089907f8/` of the authors'
-    archive; `gen_train234_test2to10/` or `data_db9b8f04/`. The archive has no validation split, so the last
-    step is taken for the best. (The released program chooses the best mean over the test lengths: on what it
-    reports.)
+    `clutrr23` and `clutrr234` are trained on chains of 2 and 3, or 2 to 4, relations and tested on 2 to 10.
+    Figure 5 (a) and (b) shows their results without numbers: accuracy decreases with the length and stays far
+    above BERT's. The setting is that of Appendix C. Data: `gen_train23_test2to10/` of Hugging Face's copy or
+    `data_089907f8/` of the authors' archive; `gen_train234_test2to10/` or `data_db9b8f04/`. The archive has
+    no validation split, so the last step counts as the best. (The released program selects the checkpoint
+    with the best mean over the test lengths, which are the scores it reports.)
     """
     searched = TABLE_9[column(task)]
     return Config(

@@ -1,4 +1,4 @@
-"""A task's splits as arrays, and batches of them as a function of the step."""
+"""A task's splits as arrays, and their batches as a function of the step."""
 
 import dataclasses
 import functools
@@ -17,25 +17,25 @@ from folnet.tokenization import WordPieceTokenizer
 
 VOCABULARY = "vocab.txt"
 POOL = 32
-"""Number of batches whose examples are sorted by length, where batches have several lengths."""
+"""Number of batches in a group whose examples are sorted by length, if batches have several lengths."""
 
 AnyTask = tasks.SequenceTask | tasks.SquadTask
 
 
 def task_of(config: Config) -> AnyTask:
-    """The task; ValueError for one of another kind."""
+    """Returns the task with the config's options; raises ValueError for an unsupported kind."""
     task = tasks.open_task(config.task)
     if isinstance(task, tasks.SquadTask):
         return dataclasses.replace(task, stride=config.stride, query_length=config.query_length)
     if isinstance(task, tasks.ClutrrTask):
         return dataclasses.replace(task, released=config.released_text)
     if not isinstance(task, tasks.SequenceTask):
-        raise ValueError(f"task={config.task} has no head here, expected texts into classes, or SQuAD")
+        raise ValueError(f"task: got {config.task!r}, expected a sequence task or SQuAD")
     return task
 
 
 class Split(NamedTuple):
-    """A part of a task's data."""
+    """A split of a task's data."""
 
     name: str
     examples: Sequence[Any]
@@ -44,50 +44,50 @@ class Split(NamedTuple):
 
     @property
     def labelled(self) -> bool:
-        """Whether it can be scored; the labels of most test splits are not published."""
+        """Whether all examples have labels; those of most test splits are not published."""
         return not isinstance(self.examples, tasks.Examples) or all(
             example.label is not None for example in self.examples
         )
 
     @property
     def rows(self) -> int:
-        """Examples as the model sees them; of SQuAD, windows."""
+        """The number of model inputs: examples, or windows for SQuAD."""
         return len(self.features.input_ids)
 
 
 class Data(NamedTuple):
-    """All of it."""
+    """A task, its tokenizer and its available splits."""
 
     task: AnyTask
     tokenizer: WordPieceTokenizer
     train: Split
     dev: tuple[Split, ...]
-    """One; two of MNLI; none of CLUTRR as its authors publish it."""
+    """Usually one; two for MNLI; none for CLUTRR as published by its authors."""
     test: tuple[Split, ...]
-    """Those that are there."""
+    """The available test splits."""
 
     @property
     def measured(self) -> tuple[Split, ...]:
-        """All but the training split."""
+        """All splits except the training split."""
         return self.dev + self.test
 
 
 def vocabulary(config: Config) -> Path:
-    """The file of pieces."""
+    """Returns the path of the vocabulary file."""
     return Path(config.vocabulary or Path(config.checkpoint) / VOCABULARY).expanduser()
 
 
 def how_to_make(checkpoint: Any) -> str:
-    """The commands that make a directory to start from."""
+    """Returns a sentence with the commands that create the directory of a checkpoint."""
     room = "python -m experiments.folnet_pretrain"
     return (
-        f"Make it: {room}.load --pretrained=RUN --to={checkpoint}, or of the authors' files "
+        f"To create it, run {room}.load --pretrained=RUN --to={checkpoint}, or for the authors' files "
         f"{room}.convert FILES {checkpoint}"
     )
 
 
 def missing(config: Config) -> list[str]:
-    """Which files and libraries are missing, and how to get them; nothing is read yet."""
+    """Returns a message for each missing file or library and how to get it; reads no file's contents."""
     task, found = task_of(config), []
     try:
         task.check(config.data_dir or ".", _needed(task))
@@ -95,15 +95,15 @@ def missing(config: Config) -> list[str]:
         found.append(f"data_dir: {error}")
     if config.checkpoint and not Path(config.checkpoint).expanduser().is_dir():
         found.append(
-            f"checkpoint: there is no directory {config.checkpoint}. {how_to_make(config.checkpoint)}. "
-            "Or begin from scratch: --config.checkpoint= --config.vocabulary=FILE"
+            f"checkpoint: got {config.checkpoint}, expected a directory. {how_to_make(config.checkpoint)}. "
+            "To start from scratch, use --config.checkpoint= --config.vocabulary=FILE"
         )
     elif not (config.vocabulary or config.checkpoint):
-        found.append("vocabulary: a model from scratch needs a file, such as BERT's vocab.txt")
+        found.append("vocabulary: got '', expected a file such as BERT's vocab.txt for a model from scratch")
     elif not vocabulary(config).is_file():
         found.append(
-            f"vocabulary: there is no file {vocabulary(config)}; FOLNet has the vocab.txt of uncased BERT, "
-            "--config.vocabulary=FILE"
+            f"vocabulary: got {vocabulary(config)}, expected a file. FOLNet uses the vocab.txt of uncased "
+            "BERT: --config.vocabulary=FILE"
         )
     try:
         if isinstance(task, tasks.SequenceTask):
@@ -114,26 +114,25 @@ def missing(config: Config) -> list[str]:
 
 
 def _needed(task: AnyTask) -> list[str]:
-    """The splits that a run requires: what it learns from, and what the paper reports."""
+    """Returns the splits that a run requires: for training, and for the scores that the paper reports."""
     if isinstance(task, tasks.ClutrrTask):
         return ["train", "test"]
     return [split for split in task.splits if not split.startswith("test")]
 
 
 def check_rows(tokenizer: WordPieceTokenizer, rows: int) -> None:
-    """ValueError if there are pieces that a model's table of words has no row for."""
+    """Raises ValueError if the vocabulary is larger than the model's word embeddings."""
     if tokenizer.vocab_size > rows:
         raise ValueError(
-            f"vocabulary has {tokenizer.vocab_size} pieces, the model's table of words only {rows} rows "
-            "(model.vocab_size)"
+            f"vocabulary: got {tokenizer.vocab_size} pieces, expected at most model.vocab_size={rows}"
         )
 
 
 def open_data(config: Config, tokenizer: WordPieceTokenizer) -> Data:
-    """Reads the splits and cuts them into pieces.
+    """Reads and tokenizes the splits.
 
     Raises:
-        ValueError: a file is damaged (with its line), or `length` is too short for its examples.
+        ValueError: a file is damaged (the message gives the line), or `length` is too short for the examples.
     """
     task = task_of(config)
 
@@ -155,16 +154,16 @@ def open_data(config: Config, tokenizer: WordPieceTokenizer) -> Data:
 
 
 def fingerprint(data: Data) -> dict[str, Any]:
-    """Numbers by which other data are recognised: vocabulary, rows, the training split's tokens."""
+    """Returns values that identify the data: vocabulary, rows, and a checksum of the training tokens."""
     found = {f"rows of {split.name}": split.rows for split in (data.train, *data.measured)}
     tokens = zlib.crc32(np.ascontiguousarray(data.train.features.input_ids))
     return {"vocabulary": data.tokenizer.fingerprint, **found, "tokens of train": tokens}
 
 
 def columns(features: Any, mask_padding: bool) -> dict[str, np.ndarray]:
-    """What the model and its loss take of features, by name, [N, ...] each.
+    """Returns the inputs of the model and its loss by name, with shapes [N, ...].
 
-    `label` is a text's class or number, `start` and `end` are an answer's.
+    `label` is the class or number of a text, `start` and `end` are the positions of an answer.
     """
     found = {"input_ids": features.input_ids, "token_type_ids": features.token_type_ids}
     if mask_padding:
@@ -175,35 +174,35 @@ def columns(features: Any, mask_padding: bool) -> dict[str, np.ndarray]:
 
 
 class Batches:
-    """`batches(step)` of a run: in every epoch each example exactly once, in a new order.
+    """`batches(step)` of a run: each epoch has every example exactly once, in a new order.
 
-    The last batch of an epoch is padded with rows of `weight` 0. (The authors' sampler has the same order in
-    all epochs, and their runs end as many batches early as there are epochs; we see no reason for either.)
+    The last batch of an epoch is padded with rows of `weight` 0. (The authors' sampler uses the same order in
+    all epochs, and their runs end one batch per epoch early; we see no reason for either.)
     """
 
     def __init__(self, features: Any, config: Config):
-        """Prepares the batches of the training split's features."""
+        """Prepares batches of the training split's features."""
         self._columns = columns(features, config.mask_padding)
         self._size, self._seed = config.batch_size, config.seed
         self._lengths = (*config.lengths, features.input_ids.shape[1])
         self._fits = fitting(features, self._lengths)
         self._per_epoch = config.steps_per_epoch(len(self._fits))
-        self._order = functools.lru_cache(maxsize=2)(self._draw)  # batches are made a little ahead
+        self._order = functools.lru_cache(maxsize=2)(self._draw)  # 2, since batches are prefetched
 
     def __call__(self, step: int) -> dict[str, np.ndarray]:
-        """The batch of a step, counted from 0."""
+        """Returns the batch of a step, counted from 0."""
         epoch, place = divmod(step, self._per_epoch)
         rows = self._order(epoch)[place]
         return take(self._columns, rows, self._size, self._lengths[self._fits[rows].max()])
 
     def _draw(self, epoch: int) -> list[Int[np.ndarray, "n"]]:
-        """The batches of an epoch, as indices of their examples."""
+        """Draws the batches of an epoch, as indices of their examples."""
         rng = np.random.default_rng([self._seed, epoch])
         order = rng.permutation(len(self._fits))
         if len(self._lengths) == 1:
             return list(_cut(order, self._size))
         pools = [pool[np.argsort(self._fits[pool], kind="stable")] for pool in _cut(order, POOL * self._size)]
-        # One sequence: cut pool by pool, each pool would have a last batch that is not full.
+        # Cut the concatenation: cut separately, each pool would end with an incomplete batch.
         found = list(_cut(np.concatenate(pools), self._size))
         return [found[place] for place in rng.permutation(len(found))]
 
@@ -213,23 +212,23 @@ def _cut(rows: Int[np.ndarray, "N"], size: int) -> Iterator[Int[np.ndarray, "n"]
 
 
 def fitting(features: Any, lengths: Sequence[int]) -> Int[np.ndarray, "N"]:
-    """For each row the index of the least of some rising lengths that its tokens fit into."""
+    """Returns for each row the index of the smallest of the increasing `lengths` that fits its tokens."""
     return np.searchsorted(lengths, features.attention_mask.sum(axis=1))
 
 
 def take(
     table: Mapping[str, np.ndarray], rows: Int[np.ndarray, "n"], size: int, length: int
 ) -> dict[str, np.ndarray]:
-    """Some rows as a batch of a fixed size.
+    """Returns rows as a batch of a fixed size.
 
     Args:
-        table: arrays [N, ...] by name, those of rank 2 with tokens along their second axis.
-        rows: at most `size` of them.
-        size: B; missing rows are copies of the first, without a label.
-        length: T; tokens beyond it are cut off.
+        table: arrays [N, ...] by name; those of rank 2 have tokens along the second axis.
+        rows: indices of at most `size` rows.
+        size: B; missing rows are filled with copies of the first one, without a label.
+        length: T; later tokens are cut off.
 
     Returns:
-        The batch, and `weight` [B]: 1 for the rows, 0 for what is filled in.
+        The batch by name, with `weight` [B]: 1 for the given rows, 0 for the copies.
     """
     filled = np.concatenate([rows, np.full(size - len(rows), rows[0], rows.dtype)])
     weight = (np.arange(size) < len(rows)).astype(np.float32)
@@ -245,7 +244,7 @@ def take(
 
 
 def sequential(split: Split, config: Config) -> Iterator[tuple[Int[np.ndarray, "n"], dict[str, np.ndarray]]]:
-    """A split's rows in batches for measuring, each row once: their indices, and the batch."""
+    """Yields all rows of a split once, in batches for evaluation: their indices and the batch."""
     lengths = (*config.lengths, split.features.input_ids.shape[1])
     fits = fitting(split.features, lengths)
     table = columns(split.features, config.mask_padding)

@@ -1,4 +1,4 @@
-"""The best model of a run that fine-tuned: a directory for `from_pretrained`, kept in the run's directory."""
+"""Loads the best model of a fine-tuning run, which is stored as a directory for `from_pretrained`."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ from experiments.folnet_finetune.measures import BEST
 
 
 def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exportable:
-    """Opens the best model of a run for export, whatever the step."""
+    """Opens the best model of a run for export; `step` and `seed` are ignored."""
     return of_pretrained(path / BEST)

@@ -1,4 +1,4 @@
-"""What is measured of a fine-tuned model, the best of a run, and predictions in files."""
+"""Evaluation of fine-tuned models, the best model of a run, and files of predictions."""
 
 import functools
 import json
@@ -20,28 +20,28 @@ from folnet import tasks
 from folnet.tasks.files import write_whole
 
 MAIN = "main"
-"""The metric that checkpoints, and settings of a sweep, are chosen by."""
+"""Name of the metric that selects the best checkpoint and the best setting of a sweep."""
 THRESHOLD = "f1/best_threshold"
 BEST, PREDICTIONS = "best", "predictions"
-"""In a run's directory, the best model and what it says."""
+"""Names in a run's directory: of the best model, and of its predictions."""
 
 
 class Measured(NamedTuple):
-    """A split, measured."""
+    """The evaluation of a model on a split."""
 
     metrics: dict[str, float]
-    """By the task's names for them; none of a split without labels."""
+    """Metrics by the task's names; empty for a split without labels."""
     predictions: Any
-    """As the task's `write_predictions` takes them."""
+    """The predictions, as `write_predictions` of the task takes them."""
     logits: tuple[np.ndarray, ...]
-    """[N, C], or of begin and end [W, T] each."""
+    """Logits [N, C]; for SQuAD those of start and end, each [W, T]."""
 
 
 class Measure:
-    """Measures splits of a task by a model."""
+    """Evaluates a model on splits of a task."""
 
     def __init__(self, config: Config, model: Any, data: Data, parallel: str | runtime.Layout = "jit"):
-        """Takes them; compiles at the first use."""
+        """Prepares the evaluation of a model on `data`; it is compiled on first use."""
         self._config, self._data = config, data
         devices = runtime.Layout.of(parallel).mesh_to_measure()
         even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
@@ -49,7 +49,7 @@ class Measure:
         self._apply = jax.jit(functools.partial(apply, model))
 
     def logits(self, params: Any, split: Split) -> tuple[np.ndarray, ...]:
-        """The model's logits of all rows of a split, in order."""
+        """Returns the model's logits for all rows of a split, in order."""
         found: list[np.ndarray] = []
         for rows, batch in sequential(split, self._config):
             out = self._apply(params, jax.device_put(batch, self._split))
@@ -59,15 +59,15 @@ class Measure:
                 width = split.features.input_ids.shape[1:] if spans else parts[0].shape[1:]
                 found = [np.zeros((split.rows, *width), part.dtype) for part in parts]
             for whole, part in zip(found, parts, strict=True):
-                # Of a window that was cut to a shorter length the rest is padding, which is never asked for.
+                # For a window cut to a shorter length, the rest is padding, whose logits are never used.
                 whole[rows, : part.shape[1]] = part[: len(rows)]
         return tuple(found)
 
     def __call__(self, params: Any, split: Split, *, threshold: float | None = None) -> Measured:
-        """Measures a split.
+        """Evaluates a split.
 
-        `threshold` is SQuAD's: how much better no answer must be than the best span. None is 0 for the
-        scores, and for the predictions the value at which this split's F1 is best.
+        `threshold` is for SQuAD: by how much "no answer" must beat the best span. None means 0 for the
+        scores, and for the predictions the value with the best F1 on this split.
         """
         task, logits = self._data.task, self.logits(params, split)
         if isinstance(task, tasks.SequenceTask):
@@ -82,13 +82,13 @@ class Measure:
         return Measured(scores, answers, logits)
 
     def development(self, params: Any) -> dict[str, float]:
-        """All metrics of the development splits, and `main`; nothing if there is no such split."""
+        """Returns all metrics of the development splits and `main`; empty if there is no such split."""
         measured = {split.name: self(params, split).metrics for split in self._data.dev}
         return named(measured) | ({MAIN: main_metric(self._data.task, measured)} if measured else {})
 
 
 def named(measured: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Metrics of all splits in one dictionary; with several, names begin with the kind of split."""
+    """Returns the metrics of all splits in one dictionary; with several, names start with the split's."""
     found = {}
     for split, metrics in measured.items():
         kind = split.partition("_")[2]
@@ -98,8 +98,10 @@ def named(measured: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def main_metric(task: AnyTask, measured: Mapping[str, Mapping[str, float]]) -> float:
-    """What the authors' programs choose by: of SQuAD the F1 at the best threshold, else the mean of the
-    task's metrics (one or two), and of MNLI over both splits.
+    """Returns the metric by which the authors' programs select checkpoints.
+
+    For SQuAD it is the F1 at the best threshold, otherwise the mean of the task's one or two metrics (for
+    MNLI, over both splits).
     """
     names = task.metrics if isinstance(task, tasks.SequenceTask) else (f"{task.metrics[0]}/best",)
     values = [metrics[name] for metrics in measured.values() for name in names]
@@ -107,28 +109,30 @@ def main_metric(task: AnyTask, measured: Mapping[str, Mapping[str, float]]) -> f
 
 
 class Best:
-    """The best parameters of a run: a directory for `from_pretrained`, or in memory where nothing is kept.
+    """The best parameters of a run, in a directory for `from_pretrained` or, without a workdir, in memory.
 
-    It is written before the run's checkpoint of the same step: a run that is killed between both computes
-    the same again, bit for bit.
+    They are written before the run's checkpoint of the same step: a run killed between the two recomputes the
+    same parameters, bit for bit.
     """
 
     RECORD = "metrics.json"
 
     def __init__(self, directory: Path | None, model: Any, data: Data):
-        """Continues from what the directory holds."""
+        """Continues from the record in `directory`, if there is one."""
         self._directory, self._model, self._data = directory, model, data
         self._held: Any = None
         self.record: dict[str, Any] | None = None
-        """`step` and all metrics of the best; None if there is none yet."""
+        """The step and all metrics of the best parameters; None before the first."""
         if directory is not None and (directory / self.RECORD).is_file():
             self.record = read_json(directory / self.RECORD)
             for name in ("step", MAIN):
                 if not isinstance(value := self.record.get(name), int | float):
-                    raise WorkdirError(f"{directory / self.RECORD} is damaged: {name} is {value!r:.60}")
+                    raise WorkdirError(
+                        f"{directory / self.RECORD}: damaged: {name}: got {value!r:.60}, expected a number"
+                    )
 
     def offer(self, step: int, metrics: Mapping[str, float], params: Any) -> None:
-        """Keeps the parameters if they are better than those before."""
+        """Stores the parameters if their main metric is better than the best so far."""
         if self.record is not None and metrics[MAIN] <= self.record[MAIN]:
             return
         record = {"step": step, **metrics}
@@ -141,17 +145,17 @@ class Best:
         self.record = record
 
     def params(self) -> Any:
-        """The best parameters."""
+        """Returns the best parameters, from memory or from the directory."""
         if self._directory is None:
             return self._held
         return type(self._model).from_pretrained(self._directory)[1]
 
 
 def write_predictions(directory: Path, task: AnyTask, split: Split, measured: Measured) -> list[str]:
-    """Writes a split's predictions as its benchmark takes them.
+    """Writes a split's predictions in the format of its benchmark and returns the names of the files.
 
-    GLUE's table for its server; SQuAD's answers and null odds; for FOLIO and CLUTRR, which have no server,
-    JSON lines with prediction, label and the class's probability. Returns the names of the files.
+    For GLUE this is the table for its server; for SQuAD answers and null odds; for FOLIO and CLUTRR, which
+    have no server, JSON lines with the prediction, the label and the probability of the predicted class.
     """
     if isinstance(task, tasks.GlueTask):
         return [task.write_predictions(directory, split.name, split.examples, measured.predictions).name]
@@ -179,20 +183,21 @@ def conclude(
     last: dict[str, Any],
     workdir: Path | None,
 ) -> dict[str, Any]:
-    """The results of a run with parameters `params`, whose `step` and metrics are `last`, for its summary.
+    """Returns a run's results for its summary and writes the best model's predictions.
 
-    Writes the best model's predictions, unless `workdir` is None.
+    `params` are the last parameters, and `last` has their step and metrics. Without a workdir, nothing is
+    written.
 
     Returns:
-        `last` and `best` (`step` and all metrics of the development splits; without such a split the best is
-        the last), `test` (metrics of the best where labels are published), `predictions` (file names below
-        the workdir), and what was trained.
+        `last` and `best` (the step and all metrics of the development splits; without such a split the best
+        is the last), `test` (the best parameters' metrics where labels are published), `predictions` (file
+        names relative to the workdir), and a description of the run.
     """
     record, chosen = best.record, params
     if record is None:
         record = last
     elif record["step"] != last["step"]:
-        processes.gathered(0)  # the first process has written it
+        processes.gathered(0)  # waits until the first process has written the best parameters
         chosen = best.params()
     tested, files = {}, []
     for split in data.measured if config.predict else [s for s in data.test if s.labelled]:

@@ -1,4 +1,4 @@
-"""The model that is fine-tuned: an encoder from a directory or from scratch, and a new head."""
+"""The model to fine-tune: an encoder from a directory or from scratch, and a new head."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,17 +23,17 @@ from folnet.settings import ModelConfig
 
 
 def make(config: Config) -> FOLNetForSequenceClassification | FOLNetForQuestionAnswering:
-    """The module; of a checkpoint only its settings are read.
+    """Returns the flax module; of a checkpoint, only the settings are read.
 
     Raises:
-        ValueError: the checkpoint's settings are missing or damaged, or do not fit the config.
+        ValueError: the checkpoint's settings are missing or damaged, or do not match the config.
     """
     task = tasks.open_task(config.task)
     settings = _settings(config)
     if settings.absolute_position and config.tokens > settings.max_position_embeddings:
         raise ValueError(
-            f"length={config.tokens} must be at most the checkpoint's {settings.max_position_embeddings} "
-            "absolute positions"
+            f"length: got {config.tokens}, expected at most {settings.max_position_embeddings}, the number "
+            "of absolute positions in the checkpoint"
         )
     if isinstance(task, tasks.SequenceTask):
         kind = "single_label_classification" if task.classes else "regression"
@@ -49,11 +49,11 @@ def _settings(config: Config) -> ModelConfig:
     try:
         return found.replace(**{name: getattr(config.model, name) for name in OF_ANY_MODEL})
     except ValueError as error:
-        raise ValueError(f"model.{error}, since checkpoint={config.checkpoint}") from error
+        raise ValueError(f"model.{error}, with checkpoint={config.checkpoint!r}") from error
 
 
 def misfits(config: Config) -> list[str]:
-    """What is missing or wrong with the checkpoint, judging by its settings and its parameters' shapes."""
+    """Returns messages about the checkpoint's settings and parameter shapes, if any are missing or wrong."""
     if not config.checkpoint:
         return []
     try:
@@ -65,18 +65,18 @@ def misfits(config: Config) -> list[str]:
         with safetensors.safe_open(path, framework="numpy") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
-        what = "there is none" if isinstance(error, FileNotFoundError) else f"it is damaged: {error}"
-        return [f"checkpoint: {path} should have the parameters of a model, but {what}"]
+        what = "file not found" if isinstance(error, FileNotFoundError) else f"damaged: {error}"
+        return [f"checkpoint: {path}: {what}"]
     expected = parameters.shapes(model)
     wrong = parameters.misfits(_encoder(expected), _encoder(parameters.adapted(shapes, expected)))
     if not wrong:
         return []
     more = f" and {len(wrong) - 2} more" if len(wrong) > 2 else ""
-    return [f"checkpoint: {path} does not fit its {pretrained.CONFIG_FILE}: {'; '.join(wrong[:2])}{more}"]
+    return [f"checkpoint: {path}: does not match {pretrained.CONFIG_FILE}: {'; '.join(wrong[:2])}{more}"]
 
 
 def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
-    """`init(key)`: random parameters."""
+    """Returns `init(key)`, which draws random parameters for the model."""
 
     def init(key):
         return model.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
@@ -85,14 +85,16 @@ def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
 
 
 def begin(config: Config, model: Any) -> dict[str, Any]:
-    """The checkpoint's encoder, and a head drawn from the seed in place of any that the checkpoint has.
+    """Returns initial parameters: the checkpoint's encoder and a head drawn from the seed.
+
+    A head in the checkpoint is ignored.
 
     Raises:
-        ValueError: what `misfits` would say.
+        ValueError: the checkpoint does not match the model (see `misfits`).
     """
     table = safetensors.numpy.load_file(_weights(config))
     table = _encoder(parameters.adapted(table, parameters.shapes(model)))
-    key, _ = jax.random.split(run_keys(config.seed)[0])  # as a run's own initial state
+    key, _ = jax.random.split(run_keys(config.seed)[0])  # the same key as for a run from scratch
     return parameters.filled(model, table, str(_weights(config)), key=key)
 
 
@@ -105,7 +107,7 @@ def _encoder[Value](table: dict[str, Value]) -> dict[str, Value]:
 
 
 def apply(model: Any, params: Any, batch: Any, *, dropout: jax.Array | None = None) -> Any:
-    """The model's output; with a key, something is dropped."""
+    """Returns the model's output for a batch; dropout is applied only if a key is given."""
     return model.apply(
         {"params": params},
         batch["input_ids"],

@@ -1,13 +1,13 @@
-"""Adam as FOLNet was fine-tuned with: no bias correction, decoupled decay.
+"""FOLNet's optimizer for fine-tuning: Adam without bias correction, with decoupled decay.
 
 For the mean gradient g of a batch and each parameter p with moments m and v:
 
     m, v = b1 m + (1 - b1) g, b2 v + (1 - b2) g^2
     p = p - lr * (m / (sqrt(v) + eps) + decay * p)
 
-Neither moment is divided by 1 - b^t: update t is (1 - b1^t) / sqrt(1 - b2^t) times as large as in Adam, the
-first 3.2 times, which the warmup makes up for. The authors set this in the fused implementation that they
-used; the paper only says Adam. Biases do not decay.
+Neither moment is divided by 1 - b^t: update t is (1 - b1^t) / sqrt(1 - b2^t) times as large as in Adam (the
+first one 3.2 times), which the warmup compensates for. The authors configure their fused implementation this
+way; the paper only says Adam. Biases do not decay.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from experiments.folnet_pretrain.optimizer import decays
 
 
 class Moments(NamedTuple):
-    """The state of `scale_by_moments`: m and v, each shaped as the parameters."""
+    """The state of `scale_by_moments`: m and v, trees like the parameters."""
 
     mu: Any
     nu: Any
 
 
 def scale_by_moments(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
-    """M / (sqrt(v) + eps), for moments with decay rates `b1` and `b2` and without bias correction."""
+    """Returns the transformation g -> m / (sqrt(v) + eps) without bias correction of the moments."""
 
     def init(params):
         return Moments(optax.tree.zeros_like(params), optax.tree.zeros_like(params))
@@ -53,9 +53,9 @@ def adam(
     clip: float = 0.0,
     bias_correction: bool = False,
 ) -> optax.GradientTransformation:
-    """Adam with decoupled decay; arguments as of `folnet_pretrain.optimizer.lamb`.
+    """Returns Adam with decoupled decay; for the arguments see `folnet_pretrain.optimizer.lamb`.
 
-    With `bias_correction` it is Adam as Kingma and Ba (2015) have it. Table 9 does not clip.
+    With `bias_correction`, moments are those of Kingma and Ba (2015). In Table 9 gradients are not clipped.
     """
     parts = [optax.clip_by_global_norm(clip)] if clip else []
     parts.append(optax.scale_by_adam(b1, b2, eps) if bias_correction else scale_by_moments(b1, b2, eps))
@@ -65,12 +65,16 @@ def adam(
 
 
 def linear(lr: float, steps: int, warmup: float) -> Callable[[Any], Float[Array, ""]]:
-    """The learning rate of each update, counted from 0: up in a line, then down to 0, as released.
+    """Returns the released learning rate by update, counted from 0: a linear warmup and a linear decay to 0.
 
-    Of n = steps updates, number t (from 1) has the rate lr * (t / n) / warmup while t / n is below warmup,
-    and lr * (1 - t / n) / (1 - warmup) from there on. The last has rate 0: the authors count, then step.
+    Of n = steps updates, number t (from 1) has the rate lr * (t / n) / warmup while t / n < warmup, and
+    lr * (1 - t / n) / (1 - warmup) after that. The last update has rate 0, since the authors increment the
+    counter before the update.
 
-    `lr` is the peak, `steps` those of the whole run, and `warmup` a fraction of them, from 0 up to 1.
+    Args:
+        lr: the peak learning rate.
+        steps: number of updates in the whole run, n.
+        warmup: fraction of the steps, 0 <= warmup < 1.
     """
 
     def rate(count: Int[Array, ""]) -> Float[Array, ""]:

@@ -1,4 +1,4 @@
-"""Several fine-tuning runs as one: settings, seeds, medians, the table and the chosen setting."""
+"""Runs several settings and seeds and reports their medians and the best setting."""
 
 import dataclasses
 import itertools
@@ -23,34 +23,34 @@ DIVERGED = "diverged.json"
 
 
 class Run(NamedTuple):
-    """One of the runs."""
+    """A finished run of a sweep."""
 
     setting: Setting
     seed: int
     directory: str
-    """Below the workdir of all."""
+    """Path relative to the sweep's workdir."""
     results: dict[str, Any] | None
-    """Those of its summary; None if its loss was not finite."""
+    """The results in its summary; None if the loss became non-finite."""
 
 
 class Report(NamedTuple):
-    """Their results."""
+    """The finished runs of a sweep and their table."""
 
     runs: list[Run]
     table: list[dict[str, Any]]
-    """See `tabulate`."""
+    """A row per setting; see `tabulate`."""
 
 
 def run_all(
     config: Config, examples: int, workdir: Path, run: Callable[[Config, Path], dict[str, Any]]
 ) -> Report:
-    """Makes all unfinished runs, and writes `sweep.md` and `sweep.json`.
+    """Executes all unfinished runs and writes `sweep.md` and `sweep.json`.
 
     Args:
-        config: with seeds or a sweep.
-        examples: of the training split.
-        workdir: above all runs: a folder for each setting, in it one for each seed.
-        run: from the config and directory of a run to its summary; an unfinished one continues.
+        config: a config with several seeds or a sweep.
+        examples: number of examples in the training split.
+        workdir: directory of the sweep, with a folder per setting and in it one per seed.
+        run: trains (or continues) the run of a config in a directory and returns its summary.
 
     Raises:
         runtime.WorkdirError: a directory belongs to a run with another config.
@@ -59,11 +59,11 @@ def run_all(
     for setting, seed in itertools.product(config.settings(), range(config.seed, config.seed + config.seeds)):
         name = f"{setting}/seed{seed}"
         one, directory = config.for_run(setting, seed).resolved(examples), workdir / name
-        known = _is_of(one, directory)  # of another run `run` says what is wrong
+        known = _is_of(one, directory)  # if not, `run` raises an error
         summary = _read(directory / "summary.json") if known else None
         results = summary["results"] if summary is not None and _is_over(one, summary) else None
         if results is None and not (known and (directory / DIVERGED).exists()):
-            if config.session_seconds:  # of all runs together
+            if config.session_seconds:  # the limit applies to all runs together
                 left = config.session_seconds - (time.monotonic() - began)
                 if left <= 0:
                     break
@@ -85,9 +85,9 @@ def run_all(
 
 
 def _clear(runs: list[Run], seeds: int, workdir: Path) -> None:
-    """Removes checkpoints, and the models of settings that are not chosen.
+    """Removes checkpoints, and the models of settings that are not the best.
 
-    Only settings with all of their seeds are compared; the median of fewer might still fall.
+    Only settings with all seeds are compared, since the median over fewer may still change.
     """
     whole = [run for run in runs if sum(other.setting == run.setting for other in runs) == seeds]
     chosen = _chosen(tabulate(whole))
@@ -98,7 +98,7 @@ def _clear(runs: list[Run], seeds: int, workdir: Path) -> None:
 
 
 def _is_over(config: Config, summary: dict[str, Any]) -> bool:
-    """Whether a run has nothing left to do (not only in this session)."""
+    """Returns whether a run is finished, as opposed to interrupted by the session's end."""
     return summary["step"] >= config.steps or 0 < config.max_seconds <= summary["train_seconds"]
 
 
@@ -115,12 +115,13 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def tabulate(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """A row per setting, by the median of the best checkpoints' main metric, the greatest first.
+    """Returns a row per setting, ordered by the median of the best checkpoints' main metric, highest first.
 
     A row has the setting's fields, `seeds`, `best` and `last` (medians of all metrics on the development
-    splits at the best and the last checkpoints), `least` and `greatest` (of the main metric of the best),
-    `test` (medians of the best checkpoints where labels are published). A setting with diverged runs has
-    their number, `diverged`, and comes last; so does one without a development split.
+    splits at the best and the last checkpoints), `least` and `greatest` (the range of the best checkpoints'
+    main metric) and `test` (medians of the best checkpoints' metrics where labels are published). A setting
+    with diverged runs has their number, `diverged`, instead. It comes last, as do settings without a
+    development split.
     """
     rows = []
     for setting in dict.fromkeys(run.setting for run in runs):
@@ -159,24 +160,24 @@ def _report(config: Config, runs: list[Run], workdir: Path) -> Report:
 
 
 def _chosen(table: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The setting of the greatest median; None without a development split."""
+    """Returns the setting with the highest median, or None without a development split."""
     if not table or MAIN not in table[0].get("best", {}):
         return None
     return {name: table[0][name] for name in Setting._fields}
 
 
 def markdown(config: Config, table: list[dict[str, Any]], finished: int, planned: int) -> str:
-    """The table for reading: medians in percent."""
+    """Returns the table as Markdown, with medians in percent."""
     whole = next((row for row in table if "best" in row), {"best": {}, "test": {}})
     shown, tested = [name for name in whole["best"] if "threshold" not in name], list(whole["test"])
     head = ["lr", "batch", "epochs", "warmup", "seeds", *shown]
-    head += [f"{MAIN}, least to greatest", f"{MAIN} at the end", *(f"test {name}" for name in tested)]
+    head += [f"{MAIN}, range", f"{MAIN}, last checkpoint", *(f"test {name}" for name in tested)]
     lines = [
         f"# {config.task}: {finished} of {planned} runs",
         "",
-        f"From {config.checkpoint or 'scratch'}. Medians of the seeds in percent, on the development split "
-        "at each run's best checkpoint. Checkpoint, setting and, of SQuAD, threshold are chosen on the split "
-        "that they are reported on, as the authors do: what they give elsewhere is less.",
+        f"From {config.checkpoint or 'scratch'}. Medians over seeds in percent, on the development split at "
+        "each run's best checkpoint. As in the paper, the checkpoint, the setting and (for SQuAD) the "
+        "threshold are selected on the split that is reported, so scores on other data are lower.",
         "",
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),

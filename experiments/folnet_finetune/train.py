@@ -4,11 +4,12 @@ r"""Fine-tunes FOLNet (Chen 2023, Section 4, Appendices B and C) on GLUE, SQuAD 
         --config.checkpoint=models/folnet --workdir=runs/rte
     python -m experiments.folnet_finetune --config=rte --config.sweep=16gb --config.seeds=5 --workdir=runs/all
 
-The first trains one model from a directory, which `folnet_pretrain.load` and `folnet_pretrain.convert` make,
-or with `--config.checkpoint=` from scratch. A run keeps its last checkpoints, the best model (`best/`, again
-a directory to start from) and its predictions (`predictions/`). The second tries Table 9's settings, five
-seeds each, in a directory per run, and writes medians to `sweep.md` and `sweep.json`; started again, it
-continues. Of finished runs only the chosen setting's models are kept, unless `--config.keep=all`.
+The first command trains one model from a directory created by `folnet_pretrain.load` or
+`folnet_pretrain.convert`, or from scratch with `--config.checkpoint=`. A run keeps its last checkpoints, the
+best model (`best/`, also a directory to start from) and its predictions (`predictions/`). The second command
+tries the settings of Table 9 with five seeds each, in one directory per run, and writes medians to `sweep.md`
+and `sweep.json`; running it again continues. Of finished runs, only the best setting's models are kept unless
+`--config.keep=all` is given.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ from folnet import objective, tasks
 from folnet.tokenization import WordPieceTokenizer
 
 DATA = ".data.json"
-"""The data's fingerprint in a workdir; hidden, so that a workdir with nothing else counts as empty."""
+"""File name of the data's fingerprint; hidden, so that a workdir with nothing else counts as empty."""
 
 
 def main(
@@ -41,15 +42,17 @@ def main(
 
     Args:
         config: see `experiments.folnet_finetune.config`.
-        workdir: where the run is kept, or the directories of all runs; None keeps nothing of one run.
+        workdir: directory of the run, or of all runs; None saves nothing (for a single run only).
         parallel: see `runtime.fit`.
 
     Raises:
-        runtime.WorkdirError: as `open_data`; or a directory belongs to another run.
+        ValueError: several runs have no workdir.
+        runtime.WorkdirError: the data or the checkpoint is unsuitable (see `open_data`), or a directory
+            belongs to another run.
     """
     several = config.seeds > 1 or config.sweep != NO_SWEEP
     if several and workdir is None:
-        raise ValueError("workdir must be given for several runs, got None")
+        raise ValueError("workdir: got None, expected a directory for several runs")
     opened = open_data(config)
     if workdir is None or not several:
         return train(config, opened, workdir, parallel)
@@ -61,10 +64,10 @@ def main(
 
 
 def open_data(config: Config) -> data.Data:
-    """The task's splits, once everything that a run needs is there.
+    """Returns the task's splits, after checking that everything a run needs is available.
 
     Raises:
-        runtime.WorkdirError: something is damaged or does not fit, or all that is missing.
+        runtime.WorkdirError: something is missing (the message lists everything), damaged or does not match.
     """
     if missing := [*data.missing(config), *model.misfits(config)]:
         raise runtime.WorkdirError("; ".join(missing))
@@ -79,7 +82,7 @@ def open_data(config: Config) -> data.Data:
 def train(
     config: Config, opened: data.Data, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> runtime.FitResult:
-    """One run; raises `runtime.WorkdirError` if the workdir belongs to another run or to other data."""
+    """Executes one run; raises WorkdirError if the workdir belongs to another run or other data."""
     config = config.resolved(opened.train.rows)
     config.validate()
     if workdir is not None:
@@ -106,7 +109,7 @@ def train(
             found = measure.development(params)
         latest.clear()
         latest[tuning.step] = found
-        # Not where a session's time was up: what is kept must not depend on how often a run was stopped.
+        # Not at the end of a session: the best model must not depend on how often a run was interrupted.
         if found and (tuning.step % config.eval_every == 0 or tuning.step == config.steps):
             best.offer(tuning.step, found, params)
         return found
@@ -123,25 +126,25 @@ def train(
 
 
 def _keep_data(fingerprint: dict[str, Any], workdir: Path) -> None:
-    """Refuses a workdir that was begun with other texts or another vocabulary."""
+    """Stores the data's fingerprint; raises WorkdirError if the workdir has a different one."""
     path = workdir / DATA
     if path.exists():
         before = read_json(path)
         if changed := [name for name in fingerprint if before.get(name) != fingerprint[name]]:
             raise runtime.WorkdirError(
-                f"workdir {workdir} was begun with other data: {', '.join(changed)} changed since; choose "
-                "another workdir"
+                f"{workdir}: the run was started with other data ({', '.join(changed)} changed since); "
+                "choose another workdir"
             )
-    elif not workdir.exists() or not any(workdir.iterdir()):  # otherwise the loop checks whose it is
+    elif not workdir.exists() or not any(workdir.iterdir()):  # otherwise the loop checks the owner
         workdir.mkdir(parents=True, exist_ok=True)
         write_json(path, fingerprint)
 
 
 def make_loss(config: Config, tuned: Any) -> Callable[..., runtime.Sums]:
-    """`loss(params, batch, key)` of a run: the mean over the batch's examples.
+    """Returns `loss(params, batch, key)`, the mean over the batch's examples.
 
-    Cross-entropy of a class; squared error of a number; of an answer half the sum of the cross-entropies of
-    where it begins and ends.
+    It is the cross-entropy of a class, the squared error of a number, or for an answer the mean of the
+    cross-entropies of its start and end.
     """
     task = tasks.open_task(config.task)
     drops = tuned.config.hidden_dropout_prob > 0 or tuned.config.attention_probs_dropout_prob > 0
@@ -155,7 +158,7 @@ def make_loss(config: Config, tuned: Any) -> Callable[..., runtime.Sums]:
         else:
             weight = batch["weight"]
             found = objective.squared_error(out.logits[:, 0] * weight, batch["label"] * weight)
-            found = dataclasses.replace(found, count=weight.sum())  # rows that are filled in add nothing
+            found = dataclasses.replace(found, count=weight.sum())  # padding rows do not count
         metrics: dict[str, tuple[Scalar, Scalar]] = {}
         if getattr(task, "bounds", None) is None:
             metrics["accuracy"] = (found.correct, found.count)
@@ -165,29 +168,29 @@ def make_loss(config: Config, tuned: Any) -> Callable[..., runtime.Sums]:
 
 
 class Tuning(Descent):
-    """Gradient descent that begins at a checkpoint, and knows which step is measured."""
+    """Gradient descent that starts from a checkpoint and records the step being evaluated."""
 
     def __init__(self, program: Program, batches: Callable[[int], Any], config: Config, tuned: Any):
-        """Takes what `runtime.fit` makes an engine of, and the checkpoint's config."""
+        """Sets up gradient descent for the model `tuned`, from the checkpoint in `config` if any."""
         super().__init__(program, Fed(program, batches, config.steps))
         self._config, self._model = config, tuned
         self.step = 0
-        """Updates behind the parameters that `unplace` returned last."""
+        """Number of updates of the parameters that `unplace` last returned."""
         if config.checkpoint:
             self.initial = self._pretrained
 
     def unplace(self, state: TrainState) -> TrainState:
-        """See `Descent.unplace`."""
+        """Does what `Descent.unplace` does, and records the state's step."""
         unplaced = super().unplace(state)
         self.step = int(unplaced.step)
         return unplaced
 
     def params_of(self, state: TrainState) -> PyTree:
-        """See `Descent.params_of`."""
+        """Does what `Descent.params_of` does, and records the state's step."""
         return self.unplace(state).params
 
     def _pretrained(self) -> TrainState:
-        """The state before the first step. The parameters are put where they will live, not compiled in."""
+        """Returns the initial state; parameters are placed on devices instead of compiled in as constants."""
         where = jax.tree.map(lambda leaf: leaf.sharding, self._program.abstract_state())
         params = jax.device_put(model.begin(self._config, self._model), where.params)
         optimizer = self._program.task.optimizer

@@ -1,12 +1,12 @@
-r"""FOLNet on GLUE without training (Chen 2023, Appendix C, Table 10): masked words that mean classes.
+r"""Zero-shot GLUE (Chen 2023, Appendix C, Table 10): classes as words predicted for a mask.
 
     python -m experiments.folnet_finetune.zero_shot --checkpoint=models/folnet --data_dir=data \
         --tasks=sst2,rte --out=runs/zero-shot
 
-A pretrained model fills in the mask of a prompt, such as "... It was [MASK].", and the class whose word is
-likeliest there is the answer; prompts and words are those of Gao et al. (2021), `folnet.tasks.prompts`.
-Development splits are measured; `zero_shot.json`, `zero_shot.md` and predictions are written. The paper
-reports an average of 51.5 for Large of 160 GB; it was not measured here.
+A pretrained model fills in the mask of a prompt such as "... It was [MASK].", and the class with the most
+likely word is the answer; prompts and words are those of Gao et al. (2021), `folnet.tasks.prompts`. The
+program evaluates development splits and writes `zero_shot.json`, `zero_shot.md` and predictions. The paper
+reports an average of 51.5 for Large (160 GB); we have not measured it.
 """
 
 import dataclasses
@@ -32,24 +32,24 @@ from folnet.tokenization import WordPieceTokenizer
 
 
 class Column(NamedTuple):
-    """A column of Table 10."""
+    """A column of Table 10: a task's score on its development split."""
 
     name: str
     metric: str
     score: float
-    """A fraction."""
+    """The value of `metric`, as a fraction."""
     constant: float
-    """The score of always answering the class that is most frequent here (0 of a correlation)."""
+    """The score of always answering the most frequent class of the split (0 for a correlation)."""
     metrics: dict[str, float]
-    """All of the task's."""
+    """All metrics of the task."""
     examples: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A model with a head for words, reading prompts of `length` tokens, `batch_size` at a time.
+    """A model with a masked-language-modeling head that reads prompts of `length` tokens in batches.
 
-    As released, tokens see padding, unless `mask_padding`.
+    As in the released model, tokens attend to padding unless `mask_padding` is set.
     """
 
     model: FOLNetForMaskedLM
@@ -61,7 +61,7 @@ class Reader:
 
     @functools.cached_property
     def _read(self) -> Callable[[Any, Any], jax.Array]:
-        """From parameters and a batch to the logits of all words at the mask [B, V]; compiled once."""
+        """A compiled function from parameters and a batch to the logits of all words at the mask [B, V]."""
 
         def read(params, batch):
             out: Any = self.model.apply(
@@ -76,10 +76,10 @@ class Reader:
         return jax.jit(read)
 
     def logits(self, prompt: tasks.Prompt, examples: Sequence[tasks.Example]) -> Float[np.ndarray, "N C"]:
-        """Logits of the prompt's words at the mask, for each example.
+        """Returns the logits of the prompt's words at the mask, for each example.
 
         Raises:
-            ValueError: a word is not one piece of the vocabulary, or T has no room for the template.
+            ValueError: a word is not a single piece of the vocabulary, or T is too small for the template.
         """
         words = prompts.label_ids(prompt, self.tokenizer)
         features = prompts.prompt_features(prompt, examples, self.tokenizer, self.length)
@@ -102,16 +102,16 @@ def measure(
     names: Sequence[str],
     out: Path | None = None,
 ) -> list[Column]:
-    """Measures the development splits of some of GLUE's tasks.
+    """Evaluates the model on the development splits of GLUE tasks.
 
     Args:
         reader: the model.
-        data_dir: a directory with GLUE's files.
-        names: of the tasks.
-        out: where predictions are written; None writes none.
+        data_dir: directory with GLUE's files.
+        names: names of the tasks.
+        out: directory for predictions; None writes none.
 
     Returns:
-        These tasks' columns of Table 10, in its order.
+        The tasks' columns of Table 10, in its order.
 
     Raises:
         ValueError: files are missing or damaged.
@@ -133,24 +133,24 @@ def measure(
 
 
 def average(columns: Sequence[Column]) -> float | None:
-    """Table 10's average, or None without all of its columns."""
+    """Returns the average of Table 10, or None if a column is missing."""
     scores = {column.name: column.score for column in columns}
     return tasks.zero_shot_average(scores) if set(scores) == set(tasks.COLUMNS) else None
 
 
 def missing(checkpoint: Path, vocabulary: Path, data_dir: Path, names: Iterable[str]) -> list[str]:
-    """Which files and libraries are missing, and how to get them; nothing is read."""
+    """Returns a message for each missing file or library and how to get it; reads no file's contents."""
     found = []
     for name in names:
         task = tasks.SEQUENCE_TASKS[name]
         try:
             task.check(data_dir, [split for split in task.splits if split.startswith("validation")])
         except ValueError as error:
-            found.append(f"data_dir: {error}")
+            found.append(f"--data_dir: {error}")
     if not checkpoint.is_dir():
-        found.append(f"checkpoint: there is no directory {checkpoint}. {data.how_to_make(checkpoint)}")
+        found.append(f"--checkpoint: got {checkpoint}, expected a directory. {data.how_to_make(checkpoint)}")
     elif not vocabulary.is_file():
-        found.append(f"vocabulary: there is no file {vocabulary}; --vocabulary=FILE")
+        found.append(f"--vocabulary: got {vocabulary}, expected a file")
     try:
         task_metrics.require(list(tasks.ZERO_SHOT.values()))
     except ImportError as error:
@@ -159,14 +159,14 @@ def missing(checkpoint: Path, vocabulary: Path, data_dir: Path, names: Iterable[
 
 
 def markdown(checkpoint: str, columns: Sequence[Column]) -> str:
-    """The table for reading, in percent."""
+    """Returns the table as Markdown, in percent."""
     mean = average(columns)
     ends = [("average", "", mean)] if mean is not None else []
     head = ["", *(column.name for column in columns), *(end[0] for end in ends)]
     metrics = ["metric", *(column.metric for column in columns), *(end[1] for end in ends)]
     rows: list[tuple[str, list[float]]] = [
         (checkpoint, [column.score for column in columns] + [end[2] for end in ends]),
-        ("the same answer to all", [column.constant for column in columns]),
+        ("most frequent class", [column.constant for column in columns]),
     ]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), f"| {' | '.join(metrics)} |"]
     for name, values in rows:
@@ -177,14 +177,15 @@ def markdown(checkpoint: str, columns: Sequence[Column]) -> str:
 
 
 def run(values: Mapping[str, Any]) -> str:
-    """Measures and writes what the flags' values say; returns the table.
+    """Evaluates the tasks given by the flags' values, writes the results and returns the table.
 
     Raises:
-        ValueError: something is missing, damaged or does not fit; nothing has been compiled yet.
+        ValueError: a file is missing, damaged or does not match; this is raised before anything is compiled.
     """
     names = values["tasks"] or list(tasks.PROMPTS)
     if unknown := [name for name in names if name not in tasks.PROMPTS]:
-        raise ValueError(f"tasks must be of {', '.join(tasks.PROMPTS)}, got {unknown[0]!r}")
+        known = ", ".join(map(repr, tasks.PROMPTS))
+        raise ValueError(f"--tasks: got {unknown[0]!r}, expected some of {known}")
     checkpoint, data_dir = (Path(values[name]).expanduser() for name in ("checkpoint", "data_dir"))
     vocabulary = Path(values["vocabulary"] or checkpoint / data.VOCABULARY).expanduser()
     if lacking := missing(checkpoint, vocabulary, data_dir, names):
@@ -212,7 +213,7 @@ def run(values: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Prints the table; a mistake is a usage error of one line."""
+    """Prints the table; reports a user error as a usage error in one line."""
     try:
         print(run(flags.FLAGS.flag_values_dict()), end="")
     except ValueError as error:
@@ -220,14 +221,14 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("checkpoint", None, "directory of a model with a head for words", required=True)
+    flags.DEFINE_string("checkpoint", None, "directory of a masked language model", required=True)
     flags.DEFINE_string("data_dir", None, "directory with GLUE's files", required=True)
-    flags.DEFINE_string("out", None, "where tables and predictions go", required=True)
-    flags.DEFINE_string("vocabulary", "", "file of pieces; by default vocab.txt in the checkpoint")
-    flags.DEFINE_list("tasks", [], "of GLUE; by default all eight")
-    flags.DEFINE_integer("length", 128, "tokens of a prompt", lower_bound=16)
-    flags.DEFINE_integer("batch_size", 64, "prompts read at once", lower_bound=1)
-    flags.DEFINE_bool("mask_padding", False, "whether tokens do not see padding; as released, they do")
-    flags.DEFINE_bool("lowercase", True, "whether text is lowercased")
-    flags.DEFINE_string("dtype", "float32", "of the computation")
+    flags.DEFINE_string("out", None, "output directory of tables and predictions", required=True)
+    flags.DEFINE_string("vocabulary", "", "vocabulary file; by default vocab.txt in the checkpoint")
+    flags.DEFINE_list("tasks", [], "GLUE tasks; by default all eight")
+    flags.DEFINE_integer("length", 128, "tokens per prompt", lower_bound=16)
+    flags.DEFINE_integer("batch_size", 64, "prompts per batch", lower_bound=1)
+    flags.DEFINE_bool("mask_padding", False, "mask padding; the released model does not")
+    flags.DEFINE_bool("lowercase", True, "lowercase the text")
+    flags.DEFINE_string("dtype", "float32", "dtype of the computation")
     runtime.run_program(main)

@@ -1,11 +1,11 @@
-"""Checkpoints of FOLNet's authors to ours, and back.
+"""Converts the checkpoints of FOLNet's authors to ours and back.
 
     python -m experiments.folnet_pretrain.convert folnet_base out/folnet-base
     python -m experiments.folnet_pretrain.convert --reverse out/folnet-base theirs/folnet_base
 
-The first reads `folnet_base.cfg` and `folnet_base.pt`, executing nothing in them, and writes `config.json`
-and `model.safetensors`, which `from_pretrained` loads. The second writes the authors' two files. The class of
-model is inferred from the tensors, or `--model` names it.
+The first command reads `folnet_base.cfg` and `folnet_base.pt` without executing anything in them, and writes
+`config.json` and `model.safetensors`, which `from_pretrained` loads. The second writes the authors' two
+files. The model class is inferred from the tensors unless `--model` names it.
 """
 
 import contextlib
@@ -33,9 +33,9 @@ MODELS = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The program."""
+    """Runs the conversion that the command line asks for; user errors are reported as usage errors."""
     if len(arguments) != 3:
-        raise app.UsageError(f"{len(arguments) - 1} names, expected two: what is read, and what is written")
+        raise app.UsageError(f"arguments: got {len(arguments) - 1}, expected 2: the source and the target")
     values = flags.FLAGS
     try:
         turn = to_authors if values.reverse else from_authors
@@ -45,28 +45,28 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def from_authors(prefix: str, directory: str, name: str | None = None) -> str:
-    """Reads prefix.cfg and prefix.pt, writes a directory.
+    """Reads prefix.cfg and prefix.pt and writes a directory for `from_pretrained`.
 
     Args:
-        prefix: the files' path without their endings.
-        directory: made if it does not exist.
-        name: of the class of model; None: inferred from the tensors.
+        prefix: path of the files without extensions.
+        directory: created if it does not exist.
+        name: the model class; None infers it from the tensors.
 
     Returns:
         A summary to print.
 
     Raises:
-        ValueError: a file is damaged or missing, or does not fit; the directory holds a model.
+        ValueError: a file is missing, damaged or does not match, or the directory already holds a model.
     """
     settings, weights = Path(f"{prefix}.cfg"), Path(f"{prefix}.pt")
     for path in (settings, weights):
         if not path.is_file():
-            raise ValueError(f"{path} is not there; expected {settings} and {weights}")
+            raise ValueError(f"{path}: file not found, expected {settings} and {weights}")
     _refuse_to_replace(Path(directory) / pretrained.CONFIG_FILE, Path(directory) / pretrained.WEIGHTS_FILE)
     with _naming(settings):
         theirs = json.loads(settings.read_text(encoding="utf-8"))
         if not isinstance(theirs, dict):
-            raise ValueError(f"it holds {theirs!r:.40}, expected settings by name")
+            raise ValueError(f"got {theirs!r:.40}, expected a JSON object of settings")
         convert.from_torch_config(theirs)
     state = torch_files.read_state_dict(weights)
     cls = MODELS[name] if name else convert.class_of(theirs, state)
@@ -75,30 +75,31 @@ def from_authors(prefix: str, directory: str, name: str | None = None) -> str:
     cls(config).save_pretrained(directory, params)
     lines = [f"{directory}: {_described(cls.__name__, params)}"]
     if foreign := convert.left_out(theirs, state, cls):
-        lines.append(f"left out, of other heads: {', '.join(foreign)}")
+        lines.append(f"skipped tensors of other heads: {', '.join(foreign)}")
     return "\n".join(lines)
 
 
 def to_authors(directory: str, prefix: str, name: str | None = None) -> str:
-    """Reads a directory, writes prefix.cfg and prefix.pt.
+    """Reads a model's directory and writes prefix.cfg and prefix.pt.
 
     Args:
-        directory: of a model.
-        prefix: the files' path without their endings.
-        name: of the class of model; None: the one it was saved from.
+        directory: a directory with config.json and model.safetensors.
+        prefix: path of the files without extensions.
+        name: the model class; None takes the one that was saved.
 
     Returns:
         A summary to print.
 
     Raises:
-        ValueError: a file is damaged, missing, or would be replaced; the authors' code lacks the model.
+        ValueError: a file is missing, damaged or would be overwritten, or the authors' code has no such
+            model.
     """
     settings, weights = Path(f"{prefix}.cfg"), Path(f"{prefix}.pt")
     _refuse_to_replace(settings, weights)
     _, architecture = pretrained.read_config(directory)
     name = name or architecture
     if name not in MODELS:
-        raise ValueError(f"{directory}: holds a {name!r}, expected one of {', '.join(MODELS)}")
+        raise ValueError(f"{directory}: got a {name!r}, expected one of {', '.join(map(repr, MODELS))}")
     model, params = MODELS[name].from_pretrained(directory)
     theirs, state = convert.to_torch(model.config, params)
     settings.parent.mkdir(parents=True, exist_ok=True)
@@ -109,15 +110,15 @@ def to_authors(directory: str, prefix: str, name: str | None = None) -> str:
 
 def _refuse_to_replace(*paths: Path) -> None:
     if there := [str(path) for path in paths if path.exists()]:
-        raise ValueError(f"{', '.join(there)}: there already, expected a new name")
+        raise ValueError(f"{', '.join(there)}: already exists; choose another name")
 
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """What is wrong with a file, with its name."""
+    """Puts the path of a file before the message of a `ValueError` raised inside."""
     try:
         yield
-    except ValueError as error:  # of JSON and of its encoding, too
+    except ValueError as error:  # includes invalid JSON and invalid UTF-8
         raise ValueError(f"{path}: {error}") from error
 
 
@@ -126,6 +127,6 @@ def _described(name: str, params: dict) -> str:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_bool("reverse", False, "from ours to the authors'")
-    flags.DEFINE_enum("model", None, list(MODELS), "class of the model; by default inferred from the tensors")
+    flags.DEFINE_bool("reverse", False, "convert our format to the authors'")
+    flags.DEFINE_enum("model", None, list(MODELS), "model class; by default inferred from the tensors")
     app.run(main)

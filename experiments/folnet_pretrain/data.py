@@ -1,4 +1,4 @@
-r"""Prepares text for pretraining FOLNet: documents to windows of tokens in array_record files.
+r"""Prepares text for pretraining FOLNet: turns documents into windows of tokens in array_record files.
 
     python -m experiments.folnet_pretrain.data --source=tensorflow_datasets/wikipedia/20230601.en/1.0.0 \
         --vocabulary=vocab.txt --out=data/wikipedia
@@ -6,10 +6,10 @@ r"""Prepares text for pretraining FOLNet: documents to windows of tokens in arra
         --length=512
 
 The source is `python` (the language reference), a folder prepared by TensorFlow Datasets, array_record
-files, or text: a folder of files `*.txt` with a document each, or one file with blank lines between
-documents. `--new_vocabulary` learns one from what is not held out. All cores are used; a command that was
-interrupted continues where it was and ends with the same files, whatever the number of processes.
-`folnet.pretraining.PreparedWindows` reads them.
+files, or text: a folder of `*.txt` files with one document each, or one file with blank lines between
+documents. `--new_vocabulary` learns a vocabulary from the documents that are not held out. All cores are
+used. An interrupted command continues where it stopped and produces the same files, for any number of
+processes. `folnet.pretraining.PreparedWindows` reads them.
 """
 
 import concurrent.futures
@@ -46,11 +46,11 @@ from folnet.pretraining.files import (
     write_windows,
 )
 from folnet.pretraining.sources import open_documents
-from folnet.pretraining.windows import check_packing, make_windows
+from folnet.pretraining.windows import PACKINGS, Packing, check_packing, make_windows
 from folnet.tokenization import WordPieceTokenizer
 
 _MOST_FILES, _LEAST_DOCUMENTS = 256, 1000
-_DONE = ".done"  # what each finished part has; gone at the end
+_DONE = ".done"  # directory with a marker per finished part; removed at the end
 
 
 def prepare(
@@ -59,7 +59,7 @@ def prepare(
     tokenizer: WordPieceTokenizer,
     *,
     length: int = 128,
-    packing: str = "document",
+    packing: Packing = "document",
     short_fraction: float = 0.0,
     held_out: float = 0.005,
     seed: int = 0,
@@ -69,37 +69,40 @@ def prepare(
 ) -> Manifest:
     """Writes the windows of documents; see `folnet.pretraining.files` for the layout.
 
-    A script that calls it needs `if __name__ == "__main__":`, as all of Python's multiprocessing does.
+    A script that calls this function needs `if __name__ == "__main__":`, as always with multiprocessing.
 
     Args:
-        directory: made if it does not exist.
+        directory: created if it does not exist.
         documents: the text.
-        tokenizer: makes tokens of it.
-        length: tokens of an example, T.
-        packing: see `folnet.pretraining.PACKINGS`. With `corpus` documents continue within a part.
+        tokenizer: turns text into tokens.
+        length: tokens per example, T.
+        packing: see `folnet.pretraining.Packing`. With "corpus", windows span documents of the same part.
         short_fraction: see `folnet.pretraining.make_windows`.
-        held_out: fraction of the documents kept from training.
-        seed: of the short windows.
-        shard_documents: documents of a part, which one process makes and which becomes a file; by default at
-            least 1000, and enough for at most 256 files, since all are open while they are read.
-        processes: how many work; all cores by default. With 1 this process does it itself.
-        show: show progress on standard error.
+        held_out: fraction of the documents held out from training.
+        seed: determines the short windows.
+        shard_documents: documents per part; one process makes a part, which becomes one file per split. The
+            default is at least 1000, and enough for at most 256 files, since all are open during reading.
+        processes: number of worker processes; all cores by default. With 1, no other process is started.
+        show: whether to show progress on standard error.
+
+    Returns:
+        The manifest of the directory.
 
     Raises:
-        ValueError: an argument is wrong, a document is damaged, or the directory holds something else.
-        RuntimeError: another process is writing there, or one of ours was killed.
+        ValueError: an argument is invalid, a document is damaged, or the directory has other contents.
+        RuntimeError: another process is writing to the directory, or a worker was killed.
     """
     check_packing(packing, length, short_fraction, tokenizer.vocab_size)
     processes = len(os.sched_getaffinity(0)) if processes is None else processes
     if not len(documents):
-        raise ValueError(f"documents must not be empty, {documents.name} has none")
+        raise ValueError(f"documents: got none in {documents.name}, expected at least 1")
     if shard_documents is None:
         shard_documents = max(_LEAST_DOCUMENTS, -(-len(documents) // _MOST_FILES))
     for name, value in (("processes", processes), ("shard_documents", shard_documents)):
         if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+            raise ValueError(f"{name}: got {value}, expected at least 1")
     if not 0 <= held_out < 1:
-        raise ValueError(f"held_out must be a fraction in 0 .. 1, got {held_out}")
+        raise ValueError(f"held_out: got {held_out}, expected 0 <= held_out < 1")
     wanted = Manifest(
         source=documents.name,
         documents=len(documents),
@@ -119,7 +122,7 @@ def prepare(
         if begun.splits:
             return begun
         (root / _DONE).mkdir(exist_ok=True)
-        for leftover in [*root.glob(".*.tmp"), *(root / _DONE).glob(".*.tmp")]:  # of what was killed
+        for leftover in [*root.glob(".*.tmp"), *(root / _DONE).glob(".*.tmp")]:  # left by a killed process
             leftover.unlink()
         parts = [_marker(root, shard) for shard in range(wanted.shards)]
         missing = [shard for shard, marker in enumerate(parts) if not marker.is_file()]
@@ -127,16 +130,17 @@ def prepare(
         already = 0
         for shard, marker in enumerate(parts):
             if marker.is_file():
-                _counts(marker)  # damage is reported before hours of work, not after them
+                _counts(marker)  # report damage before hours of work, not after
                 already += len(job.range(shard))
         with _progress(len(documents), already, show) as progress:
             for shard in _make(job, missing, processes):
                 progress.update(len(job.range(shard)))
         made = list(map(_counts, parts))
-        splits = {split: [part[split] for part in made] for split in SPLITS}
-        finished = dataclasses.replace(wanted, splits=splits)
+        finished = dataclasses.replace(
+            wanted, splits={split: [part[split] for part in made] for split in SPLITS}
+        )
         if not any(part["windows"] for part in finished.splits[TRAIN]):
-            raise ValueError(f"documents must have some text to train on, {documents.name} has none")
+            raise ValueError(f"documents: got no text in {documents.name} to train on, expected some")
         finished.write(root)
         for marker in parts:
             marker.unlink()
@@ -149,54 +153,54 @@ def _marker(root: Path, shard: int) -> Path:
 
 
 def _counts(marker: Path) -> dict[str, dict[str, int]]:
-    """What a finished part has; ValueError if its marker is damaged."""
+    """Returns the counts of a finished part by split; raises ValueError if its marker is damaged."""
     try:
         made = json.loads(marker.read_text(encoding="utf-8"))
         check_splits({split: [made[split]] for split in SPLITS})
         if set(made) != set(SPLITS) or any(part["shard"] != int(marker.stem) for part in made.values()):
-            raise ValueError(f"it is not that of part {int(marker.stem)}")
+            raise ValueError(f"it does not describe part {int(marker.stem)}")
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{marker} is damaged; remove it and start again: {error!r}") from error
+        raise ValueError(f"{marker}: damaged; remove it and run again: {error!r}") from error
     return made
 
 
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Keeps other processes from writing into the directory; ends with this process, however that ends."""
+    """Locks the directory against other processes; the lock is released even if this process is killed."""
     with open(root / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RuntimeError(f"another process is preparing into {root}") from error
+            raise RuntimeError(f"{root}: another process is writing to this directory") from error
         yield
 
 
 def _agree(root: Path, wanted: Manifest, tokenizer: WordPieceTokenizer) -> Manifest:
-    """Writes down what is being made, or checks that it is what was begun before."""
+    """Writes the manifest and vocabulary, or checks that the directory was started with the same ones."""
     if not (root / MANIFEST).is_file():
         if found := sorted(entry.name for entry in root.iterdir() if not entry.name.startswith(".")):
             others = [name for name in found if name != VOCABULARY]
             if others or WordPieceTokenizer.load(root / VOCABULARY).vocabulary != tokenizer.vocabulary:
                 have = ", ".join(found[:5])
-                raise ValueError(f"directory must be empty or hold prepared windows, {root} has {have}")
+                raise ValueError(f"{root}: got {have}, expected an empty directory or prepared windows")
         tokenizer.save(root / VOCABULARY)
         wanted.write(root)
         return wanted
     begun = Manifest.read(root)
     different = [
-        f"{name}: {there!r} there, {asked!r} asked for"
+        f"{name} is {there!r}, requested {asked!r}"
         for (name, there), asked in zip(vars(begun).items(), vars(wanted).values(), strict=True)
         if name != "splits" and there != asked
     ]
     if different:
         listed = "; ".join(different)
-        raise ValueError(f"directory {root} holds other windows ({listed}); choose another directory")
+        raise ValueError(f"{root}: holds different windows ({listed}); choose another directory")
     return begun
 
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """All that a process needs to make any part."""
+    """Everything a worker needs to make any part."""
 
     root: Path
     documents: Documents
@@ -204,12 +208,12 @@ class _Job:
     settings: Manifest
 
     def range(self, shard: int) -> range:
-        """The documents of a part."""
+        """Returns the indices of a part's documents."""
         first = shard * self.settings.shard_documents
         return range(first, min(first + self.settings.shard_documents, self.settings.documents))
 
     def make(self, shard: int) -> int:
-        """Writes one part: its files first, then the marker that says they are there."""
+        """Writes one part and returns its number: first its files, then the marker of its completion."""
         settings, counts = self.settings, {}
         for split in SPLITS:
             chosen = (
@@ -218,7 +222,7 @@ class _Job:
                 if is_held_out(document.text, settings.held_out) == (split == HELD_OUT)
             )
             if split == HELD_OUT and not settings.held_out:
-                chosen = ()  # without reading it all again
+                chosen = ()  # saves a second pass over the documents
             names = ("length", "packing", "short_fraction", "seed")
             fields = {name: getattr(settings, name) for name in names}
             windows = make_windows(chosen, self.tokenizer, **fields)
@@ -228,14 +232,13 @@ class _Job:
 
 
 def _make(job: _Job, shards: Sequence[int], processes: int) -> Iterator[int]:
-    """Makes parts, in whatever order they are finished."""
+    """Makes parts and yields their numbers in the order of completion."""
     if processes == 1 or len(shards) <= 1:
         yield from map(job.make, shards)
         return
-    # Spawned, not forked: the tokenizer and the readers have threads, and a fork may hang in one of their
-    # locks.
+    # Spawn instead of fork: the tokenizer and the readers have threads, whose locks can deadlock a fork.
     context = multiprocessing.get_context("spawn")
-    # Nobody writes to this pipe. It ends for the workers when its other end is closed, by us or by our death.
+    # Nothing is written to this pipe. Workers see its end when we close the other side or die.
     ending, alive = context.Pipe(duplex=False)
     processes = min(processes, len(shards))
     pool = concurrent.futures.ProcessPoolExecutor(processes, context, _begin_worker, (job, ending))
@@ -246,22 +249,22 @@ def _make(job: _Job, shards: Sequence[int], processes: int) -> Iterator[int]:
                 yield future.result()
         except BrokenProcessPool as error:
             raise RuntimeError(
-                "a process was killed (out of memory?); start again, what is done is kept"
+                "a worker process was killed (out of memory?); run again, finished parts are kept"
             ) from error
         except BaseException:
-            alive.close()  # a part is too long to wait for
+            alive.close()  # a part takes too long to wait for
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         pool.shutdown()
 
 
-_worker: dict[str, _Job] = {}  # what this process works at, if it is a worker
+_worker: dict[str, _Job] = {}  # the job of this process, if it is a worker
 
 
 def _begin_worker(job: _Job, ending: Connection) -> None:
-    """Makes a worker end when its parent says so or is gone; Ctrl-C is the parent's business."""
+    """Sets up a worker to exit when its parent closes the pipe or dies; the parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the other cores have work of their own
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # other workers use the other cores
     _worker["job"] = job
 
     def watch() -> None:
@@ -276,7 +279,7 @@ def _make_part(shard: int) -> int:
 
 
 def _progress(total: int, done: int, show: bool, doing: str = "preparing") -> tqdm:
-    """A bar on a terminal, a line every half minute elsewhere."""
+    """Returns a progress bar for a terminal; elsewhere it prints a line every half minute."""
     look: dict[str, Any] = {"dynamic_ncols": True}
     if not sys.stderr.isatty():
         line = "{desc}: {n:,} of {total:,} documents, {remaining} left\n"
@@ -285,28 +288,28 @@ def _progress(total: int, done: int, show: bool, doing: str = "preparing") -> tq
 
 
 def summary(directory: str, made: Manifest) -> str:
-    """A line a split: how many windows, tokens and documents."""
+    """Returns the vocabulary and length, and a line per split with its windows, tokens and documents."""
     lines = [f"{directory}: vocabulary {made.vocabulary}, T = {made.length}"]
     for split, parts in made.splits.items():
         windows, tokens, documents = (
             sum(part[name] for part in parts) for name in ("windows", "tokens", "documents")
         )
-        of = f" of {documents:,} documents" if documents else ""
+        of = f" from {documents:,} documents" if documents else ""
         lines.append(f"  {split}: {windows:,} windows, {tokens:,} tokens{of}")
     return "\n".join(lines)
 
 
 def _tokenizer(values: Any, documents: Documents) -> WordPieceTokenizer:
-    """The vocabulary that was named, the one of an earlier start, or a new one."""
+    """Returns the tokenizer of the given vocabulary, of an interrupted earlier run, or of a new one."""
     if values.vocabulary and values.new_vocabulary:
-        raise ValueError("vocabulary and new_vocabulary cannot both be given")
+        raise ValueError("--vocabulary: got both --vocabulary and --new_vocabulary, expected one of them")
     begun = Path(values.out).expanduser() / VOCABULARY
     if values.vocabulary:
         return WordPieceTokenizer.from_vocabulary(values.vocabulary, lowercase=values.lowercase)
     if begun.is_file():
         return WordPieceTokenizer.from_vocabulary(begun, lowercase=values.lowercase)
     if not values.new_vocabulary:
-        raise ValueError("vocabulary must be a file, or new_vocabulary a number of pieces; got neither")
+        raise ValueError("--vocabulary: got neither --vocabulary nor --new_vocabulary, expected one of them")
     step = max(1, len(documents) // values.vocabulary_documents)
     chosen = range(0, len(documents), step)
 
@@ -321,7 +324,7 @@ def _tokenizer(values: Any, documents: Documents) -> WordPieceTokenizer:
 
 
 def main() -> None:
-    """Prepares text as the flags say; a mistake is reported in one line, with exit status 2."""
+    """Prepares text as the flags specify; reports an error in one line, with exit status 2."""
     values = flags.FLAGS
     try:
         check_packing(values.packing, values.length, values.short_fraction, 0)
@@ -339,21 +342,25 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("source", None, "where the documents are", required=True)
-    flags.DEFINE_string("out", None, "directory of the windows", required=True)
-    flags.DEFINE_string("vocabulary", None, "a file vocab.txt, such as BERT's")
-    flags.DEFINE_integer("new_vocabulary", None, "train a vocabulary of so many pieces instead")
-    flags.DEFINE_integer("vocabulary_documents", 200_000, "documents a new vocabulary is learned from, about")
-    flags.DEFINE_bool("lowercase", True, "uncased, as FOLNet is")
-    flags.DEFINE_string("split", "train", "of a prepared data set")
-    flags.DEFINE_string("feature", "text", "of a prepared data set: which is the text")
-    flags.DEFINE_bool("blank_lines", None, "blank lines separate documents; by default in one file")
-    flags.DEFINE_integer("length", 128, "tokens of an example, T")
-    flags.DEFINE_enum("packing", "document", ["document", "sentences", "corpus"], "how windows are filled")
-    flags.DEFINE_float("short_fraction", 0.0, "of the windows, made shorter (BERT: 0.1)")
-    flags.DEFINE_float("held_out", 0.005, "of the documents, kept from training")
-    flags.DEFINE_integer("seed", 0, "of the short windows")
-    flags.DEFINE_integer("shard_documents", None, "documents of a file; by default for at most 256 files")
-    flags.DEFINE_integer("processes", None, "how many work; all cores by default")
-    flags.DEFINE_bool("quiet", False, "show no progress")
+    flags.DEFINE_string("source", None, "path of the documents, or 'python'", required=True)
+    flags.DEFINE_string("out", None, "output directory of the windows", required=True)
+    flags.DEFINE_string("vocabulary", None, "vocabulary file, such as BERT's vocab.txt")
+    flags.DEFINE_integer("new_vocabulary", None, "learn a vocabulary of this many pieces instead")
+    flags.DEFINE_integer(
+        "vocabulary_documents", 200_000, "approximate number of documents to learn a new vocabulary from"
+    )
+    flags.DEFINE_bool("lowercase", True, "lowercase the text, as for FOLNet")
+    flags.DEFINE_string("split", "train", "split of a prepared data set")
+    flags.DEFINE_string("feature", "text", "text feature of a prepared data set")
+    flags.DEFINE_bool(
+        "blank_lines", None, "whether blank lines separate documents; by default only in a single file"
+    )
+    flags.DEFINE_integer("length", 128, "tokens per example, T")
+    flags.DEFINE_enum("packing", "document", list(PACKINGS), "how windows are filled")
+    flags.DEFINE_float("short_fraction", 0.0, "fraction of windows that are made shorter (BERT: 0.1)")
+    flags.DEFINE_float("held_out", 0.005, "fraction of documents held out from training")
+    flags.DEFINE_integer("seed", 0, "seed of the short windows")
+    flags.DEFINE_integer("shard_documents", None, "documents per file; by default for at most 256 files")
+    flags.DEFINE_integer("processes", None, "number of worker processes; all cores by default")
+    flags.DEFINE_bool("quiet", False, "do not show progress")
     runtime.run_program(main)

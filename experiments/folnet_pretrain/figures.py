@@ -1,41 +1,40 @@
-"""The pictures, drawn from the records and results of finished runs."""
+"""Figures of finished pretraining runs, drawn from their records and results."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments import runtime
 from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.measures import held_out_curve
 from experiments.folnet_pretrain.parts import FOLNET
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # otherwise imported where something is drawn
+type Figure = runtime.plots.Figure  # evaluated lazily, since matplotlib is imported only to draw
 
-LINE = "entropy of the words asked for"
+LINE = "entropy of the masked words"
 BLANK = "____"
 RIGHT, WRONG = "#00734f", "#b23c00"
-"""Green and red of the house's palette, dark enough for small letters; a sign says the same."""
+"""Green and red of our palette, dark enough for small text; a sign repeats the information."""
 _SIGNS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}"}
 ROWS = 12
-"""Texts in a picture of words filled in, and in the tour's table."""
-_WIDTH = 82  # characters of a line of text
-_TEXT, _WORD = 64, 17  # how wide the column of text is, and each of the others
+"""Number of texts in the figure of filled-in words and in the tour's table."""
+_WIDTH = 82  # characters per line of text
+_TEXT, _WORD = 64, 17  # widths of the text column and of each other column
 
 
 def draw(
     workdir: Path, configs: Mapping[str, Config], results: Mapping[str, runtime.FitResult]
 ) -> dict[str, Path]:
-    """Draws the losses of a run and its baseline, and the words that they fill in.
+    """Draws the losses of a run and its baseline, and the words they fill in.
 
     Args:
-        workdir: the run's directory; that of another is below it, by its name.
-        configs: the config of each run, the main one first.
-        results: its result, under the same names.
+        workdir: directory of the main run; the others are in subdirectories with their names.
+        configs: the config of each run by name, the main run first.
+        results: the result of each run by name.
 
     Returns:
-        The files written, by the name of the figure.
+        The path of each figure by name.
     """
     main = next(iter(configs))
     curves = {
@@ -54,7 +53,7 @@ def draw(
 
 
 def shown(model: str) -> str:
-    """What an architecture is called where people read it."""
+    """Returns the display name of an architecture."""
     return "FOLNet" if model == FOLNET else "Transformer"
 
 
@@ -65,19 +64,19 @@ def loss(
     seconds: bool,
     last: int | None = None,
 ) -> "Figure":
-    """Held-out loss of masked words during training, and what word frequencies alone would lose.
+    """Plots the held-out loss of masked words during training, with the loss of word frequencies alone.
 
     Args:
-        curves: steps, seconds and losses, by what the model is called.
-        line: the entropy of the words asked for.
-        seconds: against seconds instead of steps.
-        last: the step up to which steps are drawn; all by default.
+        curves: (step, seconds, loss) of each measurement, by the model's display name.
+        line: the entropy of the masked words.
+        seconds: plot against seconds instead of steps.
+        last: last step to plot; all by default.
 
     Raises:
-        ValueError: there is nothing to draw.
+        ValueError: there is no measurement.
     """
     if not any(curves.values()):
-        raise ValueError("curves must have at least one measurement, got none")
+        raise ValueError("curves: got no measurement, expected at least one")
     drawn = {}
     for name, points in curves.items():
         points = [point for point in points if last is None or point[0] <= last]
@@ -88,24 +87,24 @@ def loss(
         drawn,
         title="Held-out loss of masked words",
         xlabel="seconds of training" if seconds else "steps",
-        ylabel="nats a masked word",
+        ylabel="nats per masked word",
     )
 
 
 def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
-    """Held-out texts with a word masked: what stands there, and what each model puts there.
+    """Draws a table of held-out texts with one masked word: the original word and each model's guess.
 
-    `chosen` says which; how many are right is counted over all. `answers` has for each model the same blanks
-    with its guesses, as a run's results have them.
+    `chosen` selects the rows; the heading counts correct guesses over all blanks. `answers` maps each model
+    to the same blanks with its guesses, as in a run's results.
 
     Raises:
-        ValueError: models were asked different things.
+        ValueError: the models have different blanks.
     """
     rows = chosen(list(answers.values()))
     texts = [textwrap.wrap(blank(row[0]["before"], row[0]["after"]), _WIDTH) for row in rows]
     heights = [len(lines) + 0.8 for lines in texts]
-    shares = [f"{sum(e['right'] for e in of)} of {len(of)} right" for of in answers.values()]
-    columns = ["stands there", *(f"{name}\n{share}" for name, share in zip(answers, shares, strict=True))]
+    shares = [f"{sum(e['right'] for e in of)} of {len(of)} correct" for of in answers.values()]
+    columns = ["original", *(f"{name}\n{share}" for name, share in zip(answers, shares, strict=True))]
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -134,38 +133,39 @@ def filled(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
 def chosen(
     answers: Sequence[Sequence[Mapping[str, Any]]], count: int = ROWS
 ) -> list[tuple[Mapping[str, Any], ...]]:
-    """Some blanks with the guesses of all models, in order: half of them such as any model got right.
+    """Selects blanks, in order, with the guesses of all models; in half of them some model is correct.
 
-    Which model it was makes no difference, so none is flattered; of a kind with too few, there are fewer.
+    The choice does not depend on which model is correct, so that none is favored. If there are too few blanks
+    of one kind, fewer are returned.
 
     Args:
-        answers: each model's to the same blanks.
-        count: the maximum.
+        answers: for each model, its answers to the same blanks.
+        count: maximum number of blanks.
 
     Raises:
-        ValueError: models were asked different things.
+        ValueError: the models have different blanks.
     """
     rows = list(zip(*answers, strict=True))
     for row in rows:
         if len({(entry["before"], entry["word"], entry["after"]) for entry in row}) != 1:
-            raise ValueError("answers must be to the same blanks")
+            raise ValueError("answers: got different blanks, expected the same ones for all models")
     right = [index for index, row in enumerate(rows) if any(entry["right"] for entry in row)]
     wrong = [index for index in range(len(rows)) if index not in right]
     return [rows[index] for index in sorted(right[: count - count // 2] + wrong[: count // 2])]
 
 
 def marked(entry: Mapping[str, Any]) -> str:
-    """A guess with a sign of whether it is right, and its probability."""
+    """Returns a guess as text: a sign for correct or wrong, the word, and its probability."""
     return f"{_SIGNS[entry['right']]} {entry['guess']} ({entry['probability']:.0%})"
 
 
 def blank(before: str, after: str) -> str:
-    """A text with a gap in it; dots where it begins within a word."""
+    """Returns a text with a gap, with leading dots if the text starts within a word."""
     return f"{before.replace('##', '...', 1) if before.startswith('##') else before} {BLANK} {after}".strip()
 
 
 def shortened(before: str, after: str, *, characters: int = 32) -> str:
-    """The text around a blank, at most so many characters to either side."""
+    """Returns the text around a blank, with at most `characters` characters on either side."""
     left = before if len(before) <= characters else "... " + before[-characters:].split(" ", 1)[-1]
     right = after if len(after) <= characters else after[:characters].rsplit(" ", 1)[0] + " ..."
     return blank(left, right)

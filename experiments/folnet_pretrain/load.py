@@ -1,9 +1,9 @@
-"""Pretrained models, from a run's directory or a released folder.
+"""Loads pretrained models from a run's directory or a released folder.
 
     python -m experiments.folnet_pretrain.load --pretrained=runs/folnet --to=models/folnet
 
-writes `config.json`, `model.safetensors` and `vocab.txt`, which `from_pretrained` of
-`FOLNetForSequenceClassification` and the other classes of `folnet` reads. From Python:
+writes `config.json`, `model.safetensors` and `vocab.txt`, which `from_pretrained` reads
+(`FOLNetForSequenceClassification` and the other classes of `folnet`). From Python:
 `trained = load("runs/folnet")`.
 """
 
@@ -28,7 +28,7 @@ from folnet.tokenization import WordPieceTokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A model with both heads, its parameters, its text's tokenizer, the step, and the run's config."""
+    """A model with both heads, its parameters, the tokenizer, the checkpoint's step and the run's config."""
 
     model: FOLNetForPreTraining
     params: Any
@@ -37,17 +37,17 @@ class Trained:
     config: Config
 
     def save_pretrained(self, directory: Path | str) -> None:
-        """Writes the model and its vocabulary, for `from_pretrained`."""
+        """Writes the model and its vocabulary to a directory for `from_pretrained`."""
         self.model.save_pretrained(directory, self.params)
         self.tokenizer.save(Path(directory) / VOCABULARY)
 
 
 def load(path: Path | str, *, step: int | None = None) -> Trained:
-    """A trained model.
+    """Loads a trained model.
 
     Args:
-        path: a run's directory (of a model, or `baseline` below it), or a released folder.
-        step: of which checkpoint; the last by default.
+        path: a run's directory (the model's, or its subdirectory `baseline`), or a released folder.
+        step: step of the checkpoint; the last one by default.
 
     Raises:
         ValueError: the path holds no run, or its vocabulary is missing and cannot be learned again.
@@ -62,8 +62,8 @@ def load(path: Path | str, *, step: int | None = None) -> Trained:
 
 
 def _tokenizer(path: Path, config: Config) -> WordPieceTokenizer:
-    """The one in the workdir; of a released folder, learned again from the text and compared."""
-    folders = (path, path.parent) if path.name == BASELINE else (path,)  # the run above has a baseline's
+    """Returns the workdir's tokenizer; for a released folder, learns it again and compares fingerprints."""
+    folders = (path, path.parent) if path.name == BASELINE else (path,)  # a baseline uses its parent's
     for kept in (folder / KEPT for folder in folders):
         if kept.is_file():
             return WordPieceTokenizer.load(kept, lowercase=config.data.lowercase)
@@ -74,19 +74,19 @@ def _tokenizer(path: Path, config: Config) -> WordPieceTokenizer:
     wanted = read_json(summary).get("results", {}).get("vocabulary")
     if wanted != tokenizer.fingerprint:
         raise ValueError(
-            f"{path} was trained with the vocabulary {wanted}, its text now gives {tokenizer.fingerprint}: "
-            "the text has changed since"
+            f"{path}: got vocabulary {tokenizer.fingerprint} from the text, expected {wanted} as in "
+            "training: the text has changed since"
         )
     return tokenizer
 
 
 def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exportable:
-    """Opens a pretrained model with its two heads for export; see `load`."""
+    """Opens a pretrained model with both heads for export; see `load`."""
     return of_pretraining(load(path, step=step))
 
 
 def of_pretraining(trained: Trained) -> Exportable:
-    """Tokens to masked words and the question about sentences, for texts of the length trained on."""
+    """Returns a model to export: from tokens to both heads' logits, at the length of its training texts."""
     exportable = of_encoder(
         trained.model, trained.params, trained.tokenizer, masks_padding=trained.config.mask_padding
     )
@@ -95,15 +95,13 @@ def of_pretraining(trained: Trained) -> Exportable:
 
 
 def main() -> None:
-    """Makes a directory for `from_pretrained` of a run."""
+    """Writes the directory for `from_pretrained` and prints its path."""
     target, trained = Path(flags.FLAGS.to), load(flags.FLAGS.pretrained)
     trained.save_pretrained(target)
-    print(f"{target}: {trained.config.model.name}, step {trained.step}, with its {VOCABULARY}")
+    print(f"{target}: {trained.config.model.name}, step {trained.step}, with {VOCABULARY}")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string(
-        "pretrained", None, "run or released folder to make a directory of for fine-tuning", required=True
-    )
-    flags.DEFINE_string("to", None, "where it goes", required=True)
+    flags.DEFINE_string("pretrained", None, "directory of a run, or a released folder", required=True)
+    flags.DEFINE_string("to", None, "output directory, for fine-tuning", required=True)
     runtime.run_program(main, reports=(ValueError, runtime.CheckpointError))

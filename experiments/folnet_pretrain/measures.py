@@ -1,4 +1,4 @@
-"""What is measured of a pretrained model: held-out text, the lines it must get below, words filled in."""
+"""Measurements of a pretrained model: held-out losses, reference losses and filled-in words."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ from folnet.objective import Loss
 from folnet.tokenization import WordPieceTokenizer
 
 COUNTED = 200
-"""Batches whose predictions are counted for the unigram lines, at most."""
+"""Maximum number of training batches whose masked words are counted for the reference losses."""
 
 
 def held_out_batches(config: Config, text: Text) -> Iterator[pretraining.PretrainingBatch]:
-    """Held-out examples, always the same: the windows in a random order, `eval_masks` times."""
+    """Yields the same held-out batches on each call: all windows in random order, `eval_masks` times."""
     for masks in range(config.eval_masks):
         batches = pretraining.PretrainingBatches(
             text.held_out,
@@ -43,7 +43,7 @@ def make_evaluate(
     text: Text,
     parallel: str | runtime.Layout = "jit",
 ) -> Callable[[Any], dict[str, float]]:
-    """`evaluate(params)` of `runtime.fit`: the means of `train.make_losses` over held-out text."""
+    """Returns `evaluate(params)` for `runtime.fit`: means of `train.make_losses` over the held-out text."""
     batches = [batch._asdict() for batch in held_out_batches(config, text)]
     devices = runtime.Layout.of(parallel).mesh_to_measure()
     even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
@@ -63,11 +63,11 @@ def make_evaluate(
 
 
 def lines(config: Config, text: Text) -> dict[str, Any]:
-    """What a model that ignores the text would lose, in nats per masked word, and what was counted.
+    """Returns the losses of models that ignore the text, in nats per masked word, and what was counted.
 
-    `unigram_entropy` is the entropy of the pieces asked for in the corpus, training and held-out parts in the
-    proportion of their tokens: the least loss of a model that gives the same answer everywhere.
-    `unigram_held_out` is what the frequencies of the training part lose on the held-out one.
+    `unigram_entropy` is the entropy of the masked pieces in the corpus, with the training and held-out parts
+    weighted by their numbers of windows: the lowest loss of a model whose answer is the same everywhere.
+    `unigram_held_out` is the held-out loss of the frequencies in the training part.
     """
     train = pretraining.PretrainingBatches(
         text.train, text.tokenizer, config.batch_size, seed=config.seed, **config.data.drawing
@@ -92,12 +92,12 @@ class Blank:
     """A held-out window with one piece masked.
 
     Attributes:
-        before: the text before it.
-        word: the piece that was there.
-        after: the text after it.
-        ids: the window's tokens as a model reads them [T], the word masked.
-        segments: their segments [T].
-        place: of the mask.
+        before: the text before the mask.
+        word: the original piece.
+        after: the text after the mask.
+        ids: the model's input tokens [T], with the word masked.
+        segments: the tokens' segments [T].
+        place: the mask's index in `ids`.
     """
 
     before: str
@@ -109,10 +109,10 @@ class Blank:
 
 
 def blanks(config: Config, text: Text, count: int) -> list[Blank]:
-    """Blanks in held-out windows, evenly spaced: in each a piece drawn at random, the same for all models.
+    """Masks one random piece in each of at most `count` evenly spaced held-out windows.
 
-    Pieces that are no text ([UNK], [SEP] between documents) are left out. The config's seed draws
-    the pieces, at most `count`.
+    The config's seed determines the pieces, so they are the same for all models. Pieces that are not text
+    ([UNK], or [SEP] between documents) are never masked.
     """
     tokenizer, rng = text.tokenizer, np.random.default_rng(config.seed)
     special = np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
@@ -126,7 +126,7 @@ def blanks(config: Config, text: Text, count: int) -> list[Blank]:
 
 
 def _blank(tokenizer: WordPieceTokenizer, tokens: np.ndarray, place: int, length: int) -> Blank:
-    """With both halves of the window in their order, as the objectives with two segments have them."""
+    """Masks one token of a window, which becomes two segments as in the objectives with sentence tasks."""
     middle = len(tokens) // 2
     inputs = tokenizer.assemble([tokens[:middle].tolist()], [tokens[middle:].tolist()], length=length)
     ids, at = inputs.input_ids[0].copy(), place + (1 if place < middle else 2)
@@ -144,7 +144,7 @@ def _blank(tokenizer: WordPieceTokenizer, tokens: np.ndarray, place: int, length
 def fill(
     config: Config, model: nn.Module, params: Any, text: Text, asked: list[Blank]
 ) -> list[dict[str, Any]]:
-    """Blanks with the likeliest piece for each, `guess`, its `probability`, and whether it is `right`."""
+    """Returns for each blank the most likely piece, `guess`, its `probability` and whether it is `right`."""
     if not asked:
         return []
     batch = {
@@ -164,7 +164,7 @@ def fill(
             True,
             mlm_positions=batch["mlm_positions"],
         )
-        # Rows of the table above the vocabulary are no words.
+        # The table may have more rows than the vocabulary has words.
         return jax.nn.softmax(out.prediction_logits[:, 0, : text.tokenizer.vocab_size])
 
     found = np.asarray(probabilities(params), np.float64)
@@ -177,17 +177,17 @@ def fill(
 
 
 def held_out_curve(workdir: Path) -> list[tuple[int, float, float]]:
-    """Steps, seconds of training and held-out loss, wherever a run was measured."""
+    """Returns (step, seconds of training, held-out loss) for each evaluation of a run."""
     rows = runtime.metrics.read(workdir / "metrics.jsonl")
     key = "eval/mlm_loss"
     return [(row["step"], row["train_seconds"], row[key]) for row in rows if row.get(key) is not None]
 
 
 def recorded(workdir: Path, step: int) -> float | None:
-    """The held-out loss at a step; None if it was not measured then."""
+    """Returns the held-out loss at a step, or None if the run was not evaluated then."""
     return {at: loss for at, _, loss in held_out_curve(workdir)}.get(step)
 
 
 def first_below(workdir: Path, line: float) -> int | None:
-    """The first step at which the held-out loss was measured below a line; None if it never was."""
+    """Returns the first step with a held-out loss below `line`, or None."""
     return next((step for step, _, loss in held_out_curve(workdir) if loss < line), None)

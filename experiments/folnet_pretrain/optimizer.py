@@ -1,4 +1,4 @@
-"""The optimizer and the schedules that FOLNet was pretrained with: LAMB (You et al. 2020), as released.
+"""FOLNet's optimizer and learning-rate schedules for pretraining: LAMB (You et al. 2020), as released.
 
 For the mean gradient g of a batch, clipped to a global norm, and each parameter p with moments m and v:
 
@@ -6,13 +6,13 @@ For the mean gradient g of a batch, clipped to a global norm, and each parameter
     u = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * p
     p = p - lr * |p| / |u| * u
 
-The norms are those of a whole parameter. A parameter without decay has no trust ratio |p| / |u| either; nor
-has one that is 0, or whose update is. The fused implementation that the authors used does the same; it clips
-to 1 by default, while the paper's Table 8 says 0.
+Norms are taken over a whole parameter. The trust ratio |p| / |u| is left out for parameters without decay,
+and if p or u is 0. The fused implementation used by the authors does the same; it clips to 1 by default,
+while Table 8 of the paper says 0.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,10 @@ from jaxtyping import Array, Float, Int
 
 from experiments import runtime
 
-SCHEDULES = ("released", "linear", "constant")
+ScheduleName = Literal["released", "linear", "constant"]
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 ESCAPING = ("bias", "scale")
-"""Names of the parameters without decay: FOLNet's biases, and as in BERT a transformer's gains."""
+"""Names of parameters without decay: biases, and (as in BERT) the scales of a Transformer's LayerNorms."""
 
 
 def lamb(
@@ -35,15 +36,15 @@ def lamb(
     weight_decay: float = 0.01,
     clip: float = 1.0,
 ) -> optax.GradientTransformation:
-    """LAMB with decoupled decay, bias correction, and trust ratios only where decay applies.
+    """Returns LAMB with decoupled decay, bias correction, and trust ratios only where decay applies.
 
     Args:
         schedule: the learning rate of each update, counted from 0.
         b1: decay rate of the first moment.
-        b2: decay rate of the second.
-        eps: added to the root of the second.
-        weight_decay: of all but biases; with 0 nothing decays, and nothing has a trust ratio.
-        clip: maximum global norm of the gradient; 0 does not clip.
+        b2: decay rate of the second moment.
+        eps: added to the square root of the second moment.
+        weight_decay: decay of all parameters but `ESCAPING`; 0 also disables trust ratios.
+        clip: maximum global norm of the gradient; 0 disables clipping.
     """
     parts = [optax.clip_by_global_norm(clip)] if clip else []
     parts.append(optax.scale_by_adam(b1, b2, eps))
@@ -54,30 +55,32 @@ def lamb(
 
 
 def decays(params: Any) -> Any:
-    """Which of a nested dictionary of parameters decay: all but `ESCAPING`; the same tree of truth values."""
+    """Returns a tree of booleans, True for parameters that decay: all but those named in `ESCAPING`."""
     return jax.tree_util.tree_map_with_path(
         lambda path, _: getattr(path[-1], "key", None) not in ESCAPING, params
     )
 
 
-def schedule(kind: str, lr: float, steps: int, warmup: float = 0.01) -> Callable[[Any], Float[Array, ""]]:
-    """The learning rate of each update, counted from 0.
+def schedule(
+    kind: ScheduleName, lr: float, steps: int, warmup: float = 0.01
+) -> Callable[[Any], Float[Array, ""]]:
+    """Returns the learning rate as a function of the update's number t, counted from 0.
 
-    All kinds rise in a line over the first `warmup` of the steps, W; update t has (t + 1) / W of the rate, so
-    that the first is not wasted. Then
+    Every schedule increases linearly over the first W = warmup * steps updates; update t has the rate
+    lr * (t + 1) / W, so that the first one has an effect. After that
 
-    - `released` is lr * (1 - t / steps)^0.5, with a step down by half a percent at the end of the warmup;
-    - `linear` (Table 8) falls from lr to 0 over the other steps;
-    - `constant` stays at lr, so that runs of different length agree up to the shorter one's end.
+    - `released` is lr * (1 - t / steps)^0.5, which drops by half a percent at the end of the warmup;
+    - `linear` (Table 8) decreases from lr to 0 over the remaining steps;
+    - `constant` stays at lr, so that runs of different lengths agree up to the end of the shorter one.
 
     Args:
         kind: one of `SCHEDULES`.
-        lr: the peak, or nearly so.
-        steps: of the whole run.
-        warmup: fraction of them.
+        lr: the peak learning rate.
+        steps: number of updates in the whole run.
+        warmup: fraction of the steps.
 
     Raises:
-        ValueError: another kind.
+        ValueError: `kind` is not one of `SCHEDULES`.
     """
     runtime.one_of("schedule", kind, SCHEDULES)
     rising = round(warmup * steps)

@@ -1,32 +1,42 @@
-"""The parts of the config that other programs use too: which model, and which text."""
+"""The parts of the config that other programs share: the model and the text."""
 
 import dataclasses
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from experiments import runtime
 from folnet import FOLNetConfig, FOLNetForPreTraining, pretraining
+from folnet.configuration import Activation, CJoin, Remat
+from folnet.configuration import RelativePosition as FOLNetPosition
+from folnet.pretraining import Cut, Objective, Packing
 from folnet.pretraining.files import MANIFEST, Manifest
 from folnet.tokenization import WordPieceTokenizer
+from folnet.transformer_configuration import RelativePosition as TransformerPosition
 from folnet.transformer_configuration import TransformerConfig
 
-FOLNET, TRANSFORMER, NONE = "folnet", "transformer", "none"
-ARCHITECTURES = (FOLNET, TRANSFORMER)
+FOLNET: Final = "folnet"
+TRANSFORMER: Final = "transformer"
+NONE: Final = "none"
+Architecture = Literal["folnet", "transformer"]
+Baseline = Literal["none", "transformer"]
+RelativePosition = Literal[FOLNetPosition, TransformerPosition]
+"""The choices of both architectures; `ModelConfig.settings` checks the choice for the model's own."""
+CutOrDefault = Literal["", Cut]
 
 
 @dataclasses.dataclass
 class ModelConfig:
-    """Which model. The defaults are FOLNet Base; `folnet.FOLNetConfig` describes the fields.
+    """The model; the defaults are FOLNet Base, and `folnet.FOLNetConfig` describes the fields.
 
-    A transformer ignores `relation_size`, `relation_intermediate_size`, `operators`, `cjoin` and
+    A Transformer ignores `relation_size`, `relation_intermediate_size`, `operators`, `cjoin` and
     `diagonal_link`.
 
     Attributes:
         name: "folnet" or "transformer".
-        vocab_size: rows of the table of words; at least the size of the text's vocabulary.
+        vocab_size: rows of the word embeddings; at least the size of the text's vocabulary.
     """
 
-    name: str = FOLNET
+    name: Architecture = FOLNET
     vocab_size: int = 30528
     hidden_size: int = 768
     relation_size: int = 64
@@ -37,20 +47,20 @@ class ModelConfig:
     relation_intermediate_size: int = 256
     operators: str = "jmc.atp"
     max_distance: int = 64
-    relative_position: str = "folnet"
+    relative_position: RelativePosition = "folnet"
     absolute_position: bool = False
     max_position_embeddings: int = 512
-    activation: str = "gelu"
-    cjoin: str = "released"
+    activation: Activation = "gelu"
+    cjoin: CJoin = "released"
     diagonal_link: bool = False
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     dtype: str = "float32"
-    remat: str = "none"
+    remat: Remat = "none"
 
     def settings(self, pretrain_loss: str = "MLM") -> FOLNetConfig | TransformerConfig:
-        """The model's own settings; ValueError for a field that does not fit."""
-        runtime.one_of("model.name", self.name, ARCHITECTURES)
+        """Returns the settings of the model's class; raises ValueError for an invalid field."""
+        runtime.one_of("model.name", self.name, get_args(Architecture))
         kind = FOLNetConfig if self.name == FOLNET else TransformerConfig
         known = {field.name for field in dataclasses.fields(kind)}
         fields = {name: value for name, value in dataclasses.asdict(self).items() if name in known}
@@ -60,19 +70,19 @@ class ModelConfig:
             raise ValueError(f"model.{error}") from error
 
     def make(self, pretrain_loss: str = "MLM") -> FOLNetForPreTraining:
-        """The module; ValueError for a field that does not fit."""
+        """Returns the flax module; raises ValueError for an invalid field."""
         return FOLNetForPreTraining(self.settings(pretrain_loss))
 
     def as_transformer(self, **changes: Any) -> "ModelConfig":
-        """A transformer as BERT is, of the same widths and layers but for the changes."""
-        bert = {"name": TRANSFORMER, "relative_position": "none", "absolute_position": True}
+        """Returns the config of a Transformer like BERT with these widths and layers, and with `changes`."""
+        bert: dict[str, Any] = {"name": TRANSFORMER, "relative_position": "none", "absolute_position": True}
         if self.remat == "relation_boolean":
-            bert["remat"] = "none"  # it has no relations to compute again
+            bert["remat"] = "none"  # a Transformer has no relations to rematerialize
         return dataclasses.replace(self, **(bert | changes))
 
 
 class Text(NamedTuple):
-    """What a run learns from, and what it is measured on."""
+    """The training and held-out windows of a run, and their tokenizer."""
 
     train: pretraining.Windows
     held_out: pretraining.Windows
@@ -81,70 +91,71 @@ class Text(NamedTuple):
 
 @dataclasses.dataclass
 class DataConfig:
-    """Where the text comes from, and how it becomes examples; `folnet.pretraining` says more.
+    """The text and how it becomes examples; see `folnet.pretraining` for details.
 
     Attributes:
         directory: windows prepared by `experiments.folnet_pretrain.data`; "" prepares `source` in memory.
-        source: "python" (the language reference that comes with Python), or a folder or file as
-            `experiments.folnet_pretrain.data` takes it.
-        new_vocabulary: of `source`: maximum size of the vocabulary learned from it.
-        held_out: of `source`: fraction of the documents that is only measured on.
-        packing: of `source`: how windows are filled.
-        length: tokens of an example, T; a directory must have been prepared for the same.
-        lowercase: whether text is lowercased, as FOLNet's is; of a directory likewise.
+        source: "python" (the language reference included with Python), or a folder or file in a format that
+            `experiments.folnet_pretrain.data` reads.
+        new_vocabulary: maximum size of the vocabulary learned from `source`.
+        held_out: fraction of the documents of `source` held out from training.
+        packing: how windows of `source` are filled; see `folnet.pretraining.Packing`.
+        length: tokens per example, T; must match the directory's.
+        lowercase: whether the text is lowercased, as for FOLNet; must match the directory's.
         objective: "sop" (which of two halves came first; the released loader calls it NSP), "nsp", "pair" or
-            "single" (no question about sentences).
-        cut: where a window is cut in two: "middle", "sentence" or "" for the objective's own.
-        mask_rate: fraction of the tokens to be predicted.
-        whole_words: whether words are masked whole.
-        dynamic: whether an example is drawn anew in each epoch.
+            "single" (both without a sentence task).
+        cut: where a window is cut in two: "middle", "sentence", or "" for the objective's default.
+        mask_rate: fraction of the tokens to predict.
+        whole_words: whether all pieces of a word are masked together.
+        dynamic: whether masks and segments are drawn anew in each epoch.
     """
 
     directory: str = ""
     source: str = pretraining.PYTHON
     new_vocabulary: int = 1500
     held_out: float = 0.2
-    packing: str = "document"
+    packing: Packing = "document"
     length: int = 128
     lowercase: bool = True
-    objective: str = "sop"
-    cut: str = ""
+    objective: Objective = "sop"
+    cut: CutOrDefault = ""
     mask_rate: float = 0.15
     whole_words: bool = False
     dynamic: bool = True
 
     @property
     def asks_about_sentences(self) -> bool:
-        """Whether there is a second loss."""
+        """Whether the objective has a sentence task, and with it a second loss."""
         return self.objective in ("sop", "nsp")
 
     @property
     def pretrain_loss(self) -> str:
-        """The losses as the paper writes them."""
+        """The losses in the paper's notation, such as "MLM.SOP"."""
         return {"sop": "MLM.SOP", "nsp": "MLM.NSP"}.get(self.objective, "MLM")
 
     @property
     def drawing(self) -> dict[str, Any]:
-        """How examples are drawn: arguments of `pretraining.PretrainingBatches`."""
+        """The arguments of `pretraining.PretrainingBatches` that determine how examples are drawn."""
         names = ("objective", "mask_rate", "whole_words", "dynamic")
         return {"cut": self.cut or None} | {name: getattr(self, name) for name in names}
 
     def validate(self) -> None:
-        """Checks what can be checked without reading; ValueError naming what is wrong."""
+        """Checks the fields without reading the text; raises ValueError for an invalid one."""
         runtime.one_of("data.objective", self.objective, pretraining.OBJECTIVES)
-        runtime.one_of("data.cut", self.cut, ("", *pretraining.CUTS))
+        runtime.one_of("data.cut", self.cut, get_args(CutOrDefault))
         runtime.one_of("data.packing", self.packing, pretraining.PACKINGS)
         runtime.at_least("data.length", self.length, 8)
         if not 0 < self.mask_rate <= 1:
-            raise ValueError(f"data.mask_rate={self.mask_rate} must be above 0, and 1 at most")
+            raise ValueError(f"data.mask_rate: got {self.mask_rate}, expected 0 < mask_rate <= 1")
         if not self.directory and not 0 < self.held_out < 1:
-            raise ValueError(f"data.held_out={self.held_out} must be between 0 and 1")
+            raise ValueError(f"data.held_out: got {self.held_out}, expected 0 < held_out < 1")
 
     def open(self) -> Text:
-        """The text, prepared.
+        """Returns the prepared text.
 
         Raises:
-            ValueError: it is missing (with the command that makes it), or of another length.
+            ValueError: the text is missing (the message gives the command that prepares it), or was prepared
+                with different settings.
         """
         if self.directory:
             return self._prepared()
@@ -160,7 +171,8 @@ class DataConfig:
         )
         if not len(split.held_out):
             raise ValueError(
-                f"data.source={self.source} has no text that is held out; raise data.held_out={self.held_out}"
+                f"data.held_out: got {self.held_out}, expected a larger fraction: no text of "
+                f"data.source={self.source} is held out"
             )
         return Text(*split, tokenizer)
 
@@ -168,16 +180,16 @@ class DataConfig:
         directory = Path(self.directory).expanduser()
         if not (directory / MANIFEST).is_file():
             raise ValueError(
-                f"data.directory={self.directory} holds no prepared text. Make it: python -m "
-                "experiments.folnet_pretrain.data --source=TEXT --vocabulary=vocab.txt "
+                f"data.directory: got {self.directory}, expected prepared text. To prepare it, run: "
+                "python -m experiments.folnet_pretrain.data --source=TEXT --vocabulary=vocab.txt "
                 f"--length={self.length} --out={self.directory}"
             )
         manifest = Manifest.read(directory)
         for name in ("length", "lowercase"):
             if (found := getattr(manifest, name)) != getattr(self, name):
                 raise ValueError(
-                    f"data.{name}={getattr(self, name)} must be that of data.directory={self.directory}, "
-                    f"{found}"
+                    f"data.{name}: got {getattr(self, name)}, expected {found} as in "
+                    f"data.directory={self.directory}"
                 )
         train, held_out = (pretraining.PreparedWindows(directory, split) for split in ("train", "held_out"))
         return Text(train, held_out, train.tokenizer())

@@ -1,4 +1,4 @@
-"""What the tour shows of FOLNet's pretraining."""
+"""The tour's stop for FOLNet's pretraining."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from experiments.folnet_pretrain.config import Config
 from experiments.folnet_pretrain.train import BASELINE, main
 
 PICTURES = {
-    "loss_by_steps": "Loss on held-out text against training steps.",
-    "loss_by_seconds": "The same against seconds of training.",
-    "filled": "Masked words of held-out text: the original word, and what each model fills in.",
+    "loss_by_steps": "Loss on held-out text by training step.",
+    "loss_by_seconds": "Loss on held-out text by seconds of training.",
+    "filled": "Masked words of held-out text: the original word and each model's guess.",
 }
 
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
-    """Runs the experiment in a directory and describes its results."""
+    """Runs the experiment in `directory` and returns its results as a stop of the tour."""
     results = main(config, workdir=directory)
     first, baseline = results[config.model.name], results[BASELINE]
     line = first.results["unigram_entropy"]
@@ -25,35 +25,36 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     rows = [
         {
             "held-out text": figures.shortened(ours["before"], ours["after"]),
-            "stands there": ours["word"],
+            "original": ours["word"],
             name: figures.marked(ours),
             other: figures.marked(theirs),
         }
         for ours, theirs in figures.chosen([first.results["filled"], baseline.results["filled"]])
     ]
     loss = (
-        f"After {first.step} steps ({first.train_seconds:.0f} s) {name} loses "
+        f"After {first.step} steps ({first.train_seconds:.0f} s) {name} has a loss of "
         f"{first.metrics['eval/mlm_loss']:.2f} nats per masked word of held-out text"
     )
     if below is not None:
-        loss += f"; from step {below} on it beats {line:.2f}, what word frequencies alone reach"
-    loss += f". {other} loses "
+        loss += f"; from step {below} on it is below {line:.2f}, the loss of word frequencies alone"
+    loss += f". {other} has a loss of "
     if equal is not None:
-        loss += f"{equal:.2f} after as many steps, "
-    loss += f"{baseline.metrics['eval/mlm_loss']:.2f} after as many seconds, {baseline.step} steps."
+        loss += f"{equal:.2f} after the same number of steps and "
+    loss += f"{baseline.metrics['eval/mlm_loss']:.2f} after the same time ({baseline.step} steps)."
     shares = [result.metrics["eval/mlm_accuracy"] for result in (first, baseline)]
     return runtime.Stop(
-        title="FOLNet: words from the properties of tokens and the relations between them",
+        title="FOLNet: words from properties of tokens and relations between them",
         meaning=(
-            "FOLNet applies learned Horn clauses, layer by layer, to properties of tokens and relations of "
-            "pairs of tokens. Here it learns to fill in masked words of Python's language reference. "
+            "FOLNet applies learned Horn clauses, layer by layer, to properties of tokens and relations "
+            "between tokens. Here it learns to fill in masked words of Python's language reference. "
             f"{loss} {name} fills in {shares[0]:.0%} of the masked words correctly, {other} {shares[1]:.0%}."
         ),
         rows=rows,
         figures={directory / f"{figure}.png": caption for figure, caption in PICTURES.items()},
         caveat=(
-            f"{first.results['parameters']:,} and {baseline.results['parameters']:,} parameters, 83 thousand "
-            "tokens of text, one seed, the best of three learning rates each: nothing follows about which is "
-            "better. The table shows words that either model fills in correctly, and words that neither does."
+            f"The models have {first.results['parameters']:,} and {baseline.results['parameters']:,} "
+            "parameters. With 83 thousand tokens of text, one seed and the best of three learning rates for "
+            "each, this run does not show which is better. The table shows words that at least one model "
+            "fills in correctly and words that neither does."
         ),
     )

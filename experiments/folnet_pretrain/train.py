@@ -1,8 +1,8 @@
-"""Pretrains FOLNet (Chen 2023) or a transformer: masked words, and a question about two segments.
+"""Pretrains FOLNet (Chen 2023) or a Transformer on masked words and a sentence task.
 
-Trains the model; then, if the config has a baseline, the transformer it is compared with, on the same batches
-(in `baseline/` of the workdir). Held-out text is measured during training; at the end the models fill in
-masked words of it, and both are drawn. `load` reads what was trained.
+Trains the model and then, if the config has a baseline, a Transformer on the same batches (in `baseline/` of
+the workdir). Losses on held-out text are measured during training; at the end the models fill in masked words
+of it, and figures are drawn. `load` reads trained models.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from folnet.tokenization import WordPieceTokenizer
 
 BASELINE = "baseline"
 VOCABULARY = ".vocab.txt"
-"""The vocabulary in a workdir; hidden, so that a workdir with nothing else still counts as empty."""
+"""File name of a workdir's vocabulary; hidden, so that a workdir with nothing else still counts as empty."""
 
 
 def main(
@@ -35,21 +35,23 @@ def main(
 
     Args:
         config: see `experiments.folnet_pretrain.config`.
-        workdir: where the run is kept; None keeps and draws nothing.
+        workdir: directory of the run; None saves and draws nothing.
         parallel: see `runtime.fit`.
 
     Returns:
         The result of the model, under its name, and of the baseline, under "baseline".
 
     Raises:
-        runtime.WorkdirError: as `open_text`; or the workdir belongs to another run.
+        runtime.WorkdirError: the text is missing or does not match (see `open_text`), or the workdir belongs
+            to another run.
     """
     config = config.resolved()
     text = open_text(config, workdir)
-    configs, results = {config.model.name: config}, {}
+    configs: dict[str, Config] = {config.model.name: config}
+    results: dict[str, runtime.FitResult] = {}
     results[config.model.name] = first = train(config, text, workdir, parallel)
     if config.session_seconds and not config.is_over(first.step, first.train_seconds):
-        return results  # this process's time is up; the same command continues
+        return results  # the session's time is up; running the command again continues
     if config.baseline != NONE:
         configs[BASELINE] = config.for_baseline(first.train_seconds)
         below = None if workdir is None else Path(workdir) / BASELINE
@@ -60,25 +62,25 @@ def main(
 
 
 def open_text(config: Config, workdir: Path | None = None) -> Text:
-    """The text, checked against the config and against the vocabulary that the workdir was begun with.
+    """Returns the text, after checking that it matches the config and the workdir's vocabulary.
 
     Raises:
-        runtime.WorkdirError: it is missing (with the command that makes it) or does not fit; nothing has been
-            compiled yet.
+        runtime.WorkdirError: the text is missing (the message gives the command that prepares it) or does not
+            match; this is raised before anything is compiled.
     """
     try:
         text = config.data.open()
         pieces, rows = text.tokenizer.vocab_size, config.model.vocab_size
         if pieces > rows:
             raise ValueError(
-                f"model.vocab_size={rows} must be at least the {pieces} pieces of the vocabulary; a multiple "
-                f"of 8 such as {text.tokenizer.padded_vocab_size}"
+                f"model.vocab_size: got {rows}, expected at least {pieces}, the size of the vocabulary, such "
+                f"as the multiple of 8 {text.tokenizer.padded_vocab_size}"
             )
         training_batches(config, text)
         if workdir is not None:
             processes.first_before_others(lambda: _keep(text.tokenizer, Path(workdir)), ValueError)
     except (ValueError, RuntimeError) as error:
-        raise runtime.WorkdirError(f"the text: {error}") from error
+        raise runtime.WorkdirError(f"data: {error}") from error
     return text
 
 
@@ -88,8 +90,9 @@ def _keep(tokenizer: WordPieceTokenizer, workdir: Path) -> None:
         begun = WordPieceTokenizer.load(path, lowercase=tokenizer.lowercase)
         if begun.fingerprint != tokenizer.fingerprint:
             raise ValueError(
-                f"workdir {workdir} was begun with the vocabulary {begun.fingerprint}, the text now gives "
-                f"{tokenizer.fingerprint}: it has changed since; choose another workdir"
+                f"{workdir}: got vocabulary {tokenizer.fingerprint} from the text, expected "
+                f"{begun.fingerprint} as at the start of this run: the text has changed; choose another "
+                "workdir"
             )
         return
     workdir.mkdir(parents=True, exist_ok=True)
@@ -99,7 +102,7 @@ def _keep(tokenizer: WordPieceTokenizer, workdir: Path) -> None:
 def train(
     config: Config, text: Text, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> runtime.FitResult:
-    """Trains one model."""
+    """Trains one model on the text; see `main` for the arguments."""
     model = config.model.make(config.data.pretrain_loss)
     batches = training_batches(config, text, jax.process_index(), jax.process_count())
 
@@ -128,10 +131,10 @@ def train(
 
 
 def training_batches(config: Config, text: Text, process: int = 0, processes: int = 1) -> PretrainingBatches:
-    """The batches of a run as a function of the step, or one process's rows of them.
+    """Returns a run's batches as a function of the step, restricted to the rows of one process.
 
     Raises:
-        ValueError: the text does not fit the config.
+        ValueError: the text does not match the config.
     """
     return PretrainingBatches(
         text.train,
@@ -145,7 +148,7 @@ def training_batches(config: Config, text: Text, process: int = 0, processes: in
 
 
 def totals(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """`totals(batch)` of `runtime.fit`: what is asked for in the whole of it, by kind."""
+    """Counts the masked words and the sentence pairs of a whole batch; `totals` of `runtime.fit`."""
     return {
         "predictions": jnp.sum(batch["mlm_labels"] >= 0, dtype=jnp.float32),
         "sentences": jnp.sum(batch["next_sentence_label"] >= 0, dtype=jnp.float32),
@@ -153,7 +156,7 @@ def totals(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
-    """`init(key)` of `runtime.fit`."""
+    """Returns `init(key)` for `runtime.fit`, which draws the model's initial parameters."""
 
     def init(key):
         return model.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
@@ -162,9 +165,9 @@ def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
 
 
 def make_losses(config: Config, model: nn.Module) -> Callable[..., tuple[objective.Loss, objective.Loss]]:
-    """`losses(params, batch, dropout=None)`: of masked words, and of the question about sentences.
+    """Returns `losses(params, batch, dropout=None)`: the losses of masked words and of the sentence task.
 
-    With the key `dropout` the model drops activations.
+    Dropout is applied only if the key `dropout` is given.
     """
 
     def losses(params, batch, dropout=None):
@@ -184,10 +187,10 @@ def make_losses(config: Config, model: nn.Module) -> Callable[..., tuple[objecti
 
 
 def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
-    """`loss(params, batch, key)` of `runtime.fit`: the mean over masked words plus the mean over sentences.
+    """Returns `loss(params, batch, key)` for `runtime.fit`: mean over masked words plus mean over sentences.
 
-    Both are means over the whole batch, however it is cut into parts: each part divides by the whole's
-    counts, and the numerators add up. (The authors average over what a device sees at once.)
+    Both are means over the whole batch, however it is split: each part divides its sums by the counts of the
+    whole batch, and the results add up. (The authors average over what each device processes at once.)
     """
     drops = config.model.hidden_dropout_prob > 0 or config.model.attention_probs_dropout_prob > 0
     losses = make_losses(config, model)
@@ -203,14 +206,14 @@ def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
             total += sentences.sum / jnp.maximum(batch["sentences"], 1)
             metrics["sentence_loss"] = (sentences.sum, sentences.count)
             metrics["sentence_accuracy"] = (sentences.correct, sentences.count)
-        share = batch["input_ids"].shape[0] / config.batch_size  # shares of all parts add up to 1
+        share = batch["input_ids"].shape[0] / config.batch_size  # the shares of all parts sum to 1
         return runtime.Sums(total, share, metrics)
 
     return loss
 
 
 def abstract_state(config: Config) -> runtime.TrainState:
-    """Shapes, types and shardings of the run's state, for reading its checkpoints."""
+    """Returns the shapes, dtypes and shardings of the run's state, for reading its checkpoints."""
     model = config.model.make(config.data.pretrain_loss)
     task = Task(
         config.seed, config.batch_size, make_init(model), make_loss(config, model), config.make_optimizer()

@@ -1,7 +1,7 @@
-"""FOLNet and Transformers on kinship problems: short chains of facts in training, long ones in tests."""
+"""FOLNet and Transformers on kinship problems: trained on short chains of facts, tested on long ones."""
 
 from experiments import runtime
-from experiments.kinship import load, tour, train
+from experiments.kinship import claims, load, tour, train
 from experiments.kinship.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -13,7 +13,8 @@ EXPERIMENT = runtime.Experiment(
     tour_stop=tour.tour_stop,
     card=runtime.Card(
         title=lambda config: f"FOLNet {config.model} on kinship problems",
-        data="None from outside: problems are drawn by `folnet.kinship`.",
-        limits="Symbolic families of our own, told as chains; it knows no other relations.",
+        data="No external data: `folnet.kinship` generates the problems.",
+        limits="Only chains of facts about synthetic families; it knows no other relations.",
     ),
+    claims=claims.CLAIMS,
 )

@@ -1,8 +1,8 @@
-"""Configs of FOLNets and Transformers on kinship problems.
+"""Configs for FOLNets and Transformers on kinship problems.
 
     python -m experiments.kinship --config=PRESET --config.FIELD=VALUE --workdir=DIR
 
-Each preset's docstring says what it should reach, on which hardware, in how long.
+Each preset's docstring gives the expected result, the hardware and the running time.
 """
 
 import dataclasses
@@ -29,31 +29,31 @@ from folnet.transformer import num_parameters
 
 @dataclasses.dataclass
 class Config(runtime.RunConfig):
-    """Models to be compared on the same problems, each for `steps` or `max_seconds`, whichever ends first.
+    """Models to compare on the same problems, each trained for `steps` or `max_seconds`, whichever is less.
 
-    A model is named by a word: a FOLNet by its operators, such as "jmc.atp" or "j.at" (letters as in Table 3
-    of the paper); "bert"; "t5", with T5's relative positions; "relation_aware", the attention of Shaw et al.
-    (2018), which takes the graph as relations of pairs. The metric is the mean accuracy over `metric_lengths`
-    at the last step, not at the best; curves compare models after equal steps and after equal time.
+    Models have names: a FOLNet is named by its operators, such as "jmc.atp" or "j.at" (letters as in Table 3
+    of the paper); "bert"; "t5", with T5's relative positions; "relation_aware", with the attention of Shaw et
+    al. (2018), which takes the graph as relations between pairs. The metric is the mean accuracy over
+    `metric_lengths` at the last step, not the best; curves compare models after equal steps and equal time.
 
     Attributes:
-        steps: number of updates at most.
-        model: what is trained.
-        baselines: others to be trained on the same batches, each in its own directory below the run's.
-        match: the FOLNet that all models are matched to in parameters by the width of their feed-forward
-            layers, by its operators; "" leaves widths as they are.
+        steps: maximum number of updates.
+        model: name of the model to train.
+        baselines: names of models to train on the same batches, each in a subdirectory of the run's.
+        match: operators of the FOLNet whose number of parameters all models match through the width of their
+            feed-forward layers; "" keeps the widths.
         data: the problems.
-        sizes: of all models.
+        sizes: sizes of all models.
         metric_lengths: the lengths k of the metric.
-        lr: Adam's learning rate, after the warmup.
-        lrs: those of the baselines, in their order; () for `lr`.
-        warmup_steps: over which the rate rises in a line.
-        decay_steps: at which the rate has fallen to 0 in a line; 0 leaves it constant.
+        lr: Adam's learning rate after the warmup.
+        lrs: learning rates of the baselines, in order; () means `lr` for all.
+        warmup_steps: number of steps over which the rate increases linearly.
+        decay_steps: step at which the rate has decreased linearly to 0; 0 means a constant rate.
         b1: Adam's beta 1.
         b2: Adam's beta 2.
-        weight_decay: decoupled; 0 for none.
-        clip: the gradient's global norm at most; 0 leaves it.
-        eval_batch_size: problems of an evaluation's batch.
+        weight_decay: decoupled weight decay; 0 disables it.
+        clip: maximum global norm of the gradient; 0 disables clipping.
+        eval_batch_size: batch size of evaluations.
     """
 
     experiment: ClassVar[str] = "kinship"
@@ -76,32 +76,40 @@ class Config(runtime.RunConfig):
     eval_batch_size: int = 300
 
     def validate(self) -> None:
-        """See `RunConfig.validate`; also makes the settings of all models, which check themselves."""
+        """Checks all fields, as `RunConfig.validate` does; also builds all models' settings to check them."""
         super().validate()
         steps, lrs, baselines = self.steps, self.lrs, self.baselines
         if self.seed >= parts.TEST_SEED:
-            raise ValueError(f"seed={self.seed} must be below {parts.TEST_SEED}: the others are for tests")
+            raise ValueError(
+                f"seed: got {self.seed}, expected less than {parts.TEST_SEED}; larger seeds are for tests"
+            )
         for name in ("lr", "weight_decay", "clip", "warmup_steps", "decay_steps"):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("b1", "b2"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be from 0 up to 1")
+                raise ValueError(f"{name}: got {getattr(self, name)}, expected 0 <= {name} < 1")
         runtime.at_least("eval_batch_size", self.eval_batch_size, 1)
         if steps * self.batch_size > 2**32:
-            raise ValueError(f"steps={steps} of batch_size={self.batch_size} must be at most 2^32 problems")
+            raise ValueError(
+                f"steps: got {steps}, expected at most {2**32 // self.batch_size} with "
+                f"batch_size={self.batch_size} (2^32 problems)"
+            )
         if self.decay_steps and not self.warmup_steps < self.decay_steps >= steps:
             raise ValueError(
-                f"decay_steps={self.decay_steps} must be at least steps={steps}, and more than "
+                f"decay_steps: got {self.decay_steps}, expected 0, or at least steps={steps} and more than "
                 f"warmup_steps={self.warmup_steps}"
             )
         if len(lrs) not in (0, len(baselines)):
-            raise ValueError(f"lrs={lrs} must be one for each of the {len(baselines)} baselines, or ()")
+            raise ValueError(f"lrs: got {lrs}, expected () or one for each of {len(baselines)} baselines")
         if len(set(self.models)) != len(self.models):
-            raise ValueError(f"baselines={baselines} must differ from each other and from {self.model!r}")
+            raise ValueError(
+                f"baselines: got {baselines}, expected names that differ from each other and from "
+                f"model={self.model!r}"
+            )
         self.data.validate()
         if not self.metric_lengths or set(self.metric_lengths) - set(self.data.test_lengths):
             raise ValueError(
-                f"metric_lengths={self.metric_lengths} must be some of data.test_lengths="
+                f"metric_lengths: got {self.metric_lengths}, expected some of data.test_lengths="
                 f"{self.data.test_lengths}"
             )
         for name in self.models:
@@ -109,26 +117,26 @@ class Config(runtime.RunConfig):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The model and its baselines."""
+        """The names of the model and its baselines."""
         return (self.model, *self.baselines)
 
     @property
     def metric(self) -> str:
-        """The name of the metric, in words."""
+        """A description of the metric."""
         lengths = ", ".join(map(str, self.metric_lengths))
         return f"mean accuracy over k = {lengths}, at the last step"
 
     def for_model(self, name: str) -> "Config":
-        """The config of one model's own run."""
+        """Returns the config of a single model's run."""
         rates = dict(zip(self.baselines, self.lrs, strict=False))
         return dataclasses.replace(self, model=name, baselines=(), lrs=(), lr=rates.get(name, self.lr))
 
     def takes_relations(self, name: str) -> bool:
-        """Whether a model is given the graph as relations of pairs."""
+        """Returns whether a model reads the graph as relations between pairs."""
         return self.data.form == parts.GRAPH and name not in parts.WITHOUT_RELATIONS
 
     def settings(self, name: str) -> FOLNetConfig | TransformerConfig:
-        """A model's own settings, matched in parameters; ValueError for what does not fit."""
+        """Returns a model's settings, matched in parameters; raises ValueError if they are invalid."""
         field = "model" if name == self.model else "baselines"
         reference = self._folnet("match", self.match) if self.match else None
         if name not in parts.TRANSFORMERS:
@@ -147,11 +155,11 @@ class Config(runtime.RunConfig):
             return TransformerConfig.from_dict(sizes | changes)
 
     def make(self, name: str) -> FOLNetForSequenceClassification:
-        """A model; it answers from its first token, as all do."""
+        """Returns a model, which classifies from its first token."""
         return FOLNetForSequenceClassification(self.settings(name))
 
     def reader(self, name: str, source: kinship.Kinship) -> Reader:
-        """What turns problems into what a model reads."""
+        """Returns the reader that turns problems into a model's inputs."""
         if self.takes_relations(name):
             return Graph(self.data.room(source).people, inverses=self.data.inverses)
         return self._written(self.data.largest() if self.data.spread else self.data.room(source))
@@ -161,7 +169,7 @@ class Config(runtime.RunConfig):
         return kind(room, self.data.largest().people, spread=self.data.spread)
 
     def make_optimizer(self) -> optax.GradientTransformation:
-        """Adam, with the schedule, clipping and weight decay of the config."""
+        """Returns Adam with the schedule, clipping and weight decay of this config."""
         steps = max(self.warmup_steps, 1)
 
         def rate(count):
@@ -176,7 +184,7 @@ class Config(runtime.RunConfig):
         return optax.chain(*parts, optax.adamw(rate, b1=self.b1, b2=self.b2, weight_decay=self.weight_decay))
 
     def _inputs(self, name: str) -> dict[str, Any]:
-        """The settings that say what a model reads, and how many classes it tells apart."""
+        """Returns the settings that depend on a model's inputs and on the number of classes."""
         classes = {"num_labels": len(kinship.TARGETS)}
         if self.takes_relations(name):
             relations = kinship.RELATION_VOCAB_SIZE * (1 + self.data.inverses)
@@ -186,11 +194,11 @@ class Config(runtime.RunConfig):
         return classes | sizes | {"relation_vocab_size": 0}
 
     def _folnet(self, field: str, operators: str) -> FOLNetConfig:
-        """A FOLNet with the sizes as they are."""
+        """Returns the settings of a FOLNet with the config's sizes, not matched in parameters."""
         if "." not in operators:
             raise ValueError(
-                f"{field}={operators!r} is no model: expected a FOLNet's operators, such as 'jmc.atp'"
-                + (f", or one of {', '.join(parts.TRANSFORMERS)}" if field != "match" else "")
+                f"{field}: got {operators!r}, expected a FOLNet's operators, such as 'jmc.atp'"
+                + (f", or one of {', '.join(map(repr, parts.TRANSFORMERS))}" if field != "match" else "")
             )
         relative = "folnet" if self.data.form == parts.TEXT else "none"
         own = {"operators": operators, "relative_position": relative}
@@ -201,18 +209,24 @@ class Config(runtime.RunConfig):
 
 @functools.cache
 def num_of(settings: FOLNetConfig) -> int:
-    """Parameters of a FOLNet without its head; nothing is computed."""
+    """Returns the number of parameters of a FOLNet without its head, from shapes alone."""
     return num_parameters(FOLNet(settings))
 
 
 def matched_folnet(settings: FOLNetConfig, parameters: int) -> FOLNetConfig:
-    """`folnet.matched_to` for FOLNets, by the unary boolean operator's width; ValueError if 1 is too wide."""
+    """Returns settings with about `parameters` parameters, by the unary boolean operator's width.
+
+    This is `folnet.matched_to` for FOLNets.
+
+    Raises:
+        ValueError: there are more parameters even with a width of 1.
+    """
     one, two = (num_of(settings.replace(intermediate_size=width)) for width in (1, 2))
-    width = 1 + round((parameters - one) / (two - one))  # each adds as many
+    width = 1 + round((parameters - one) / (two - one))  # each unit of width adds two - one
     if width < 1:
         raise ValueError(
-            f"match gives {parameters} parameters, expected at least the {one} of {settings.operators!r} "
-            "with a boolean operator of width 1"
+            f"match: got {parameters} parameters, expected at least {one}, the number of "
+            f"{settings.operators!r} with a boolean operator of width 1"
         )
     return settings.replace(intermediate_size=width)
 
@@ -220,10 +234,11 @@ def matched_folnet(settings: FOLNetConfig, parameters: int) -> FOLNetConfig:
 def quick() -> Config:
     """FOLNet with all operators against one with join, assoc and trans, trained on chains of 2 and 3 facts.
 
-    109,914 and 109,950 parameters; 20 s of training each. Both know all problems of 2 and 3 facts after some
-    300 steps. They differ on longer ones, but one seed supports no conclusion: results/kinship has several.
-    Of the learning rates 1e-3, 2e-3 and 4e-3, tried with one seed that is not among those, the last was the
-    best of both models. It took 157 s in all on two busy CPU cores; on idle ones it should take about 80.
+    The models have 109,914 and 109,950 parameters and train for 20 s each. Both solve all problems of 2 and 3
+    facts after about 300 steps. They differ on longer ones, but one seed supports no conclusion:
+    results/kinship has several. Of the learning rates 1e-3, 2e-3 and 4e-3, tried with another seed, the last
+    was the best for both models. A run took 157 s on two busy CPU cores; on idle ones it should take about 80
+    s.
     """
     return Config(
         baselines=("j.at",),
@@ -236,10 +251,10 @@ def quick() -> Config:
 
 
 def ablation() -> Config:
-    """`quick` for 150 seconds per model, with more test problems: results/kinship has it over three seeds.
+    """`quick` for 150 seconds per model and with more test problems; results/kinship has three seeds.
 
-    `python -m benchmarks.learning --only=kinship` runs it model by model and seed by seed; a run takes about
-    three minutes on two CPU cores with compiling and measuring.
+    A run takes about three minutes on two CPU cores, including compilation and evaluation. The comparison
+    `kinship.operators` of `experiments.claims` has its sizes, with fixed numbers of steps.
     """
     config = quick()
     data = dataclasses.replace(config.data, test_problems=500)
@@ -247,13 +262,12 @@ def ablation() -> Config:
 
 
 def accelerator() -> Config:
-    """All four families for ten minutes each on one accelerator, trained on chains of 2 and 3; not run here.
+    """All four families for ten minutes each on one accelerator, trained on chains of 2 and 3 facts.
 
-    Five seeds are `for seed in 0 1 2 3 4; do ... --config.seed=$seed --workdir=runs/kinship-$seed; done`, or
-    `python -m benchmarks.learning --only=kinship --presets=accelerator --seeds=5
-    --variants=jmc.atp,j.at,relation_aware,bert,t5`. The metric, named before any run, is the mean accuracy
-    over k = 4 to 10 at the last step. BERT and T5, which take no relations of pairs, read the graph as
-    tokens.
+    We have not run it. For five seeds, use
+    `for seed in 0 1 2 3 4; do ... --config.seed=$seed --workdir=runs/kinship-$seed; done`. The metric, chosen
+    before any run, is the mean accuracy over k = 4 to 10 at the last step. BERT and T5 cannot take relations
+    between pairs, so they read the graph as tokens.
     """
     return Config(
         baselines=("j.at", parts.RELATION_AWARE, parts.BERT, parts.T5),
@@ -280,16 +294,17 @@ def accelerator() -> Config:
 
 
 def accelerator_234() -> Config:
-    """`accelerator`, trained on chains of 2, 3 and 4 facts; the metric is over k = 5 to 10; not run here."""
+    """`accelerator` with training chains of 2, 3 and 4 facts and a metric over k = 5 to 10; not run yet."""
     config = accelerator()
     data = dataclasses.replace(config.data, train_lengths=(2, 3, 4))
     return dataclasses.replace(config, data=data, metric_lengths=(5, 6, 7, 8, 9, 10))
 
 
 def text() -> Config:
-    """`accelerator` on stories instead of graphs, which all models read as word pieces; not run here.
+    """`accelerator` on stories instead of graphs, which all models read as word pieces.
 
-    These models are not comparable with those of the paper's Figure 5, pretrained on 160 GB of text.
+    We have not run it. Unlike the models in Figure 5 of the paper, these are not pretrained on 160 GB of
+    text, so results are not comparable.
     """
     config = accelerator()
     data = dataclasses.replace(config.data, form=parts.TEXT)

@@ -1,8 +1,8 @@
-"""The figures of kinship runs: of one run of each model, or of several seeds with intervals."""
+"""Figures of kinship runs, for one run of each model or for several seeds with intervals."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +11,11 @@ from experiments.kinship.config import Config
 from experiments.kinship.measures import Point, line, points
 from experiments.kinship.parts import BERT, RELATION_AWARE, T5
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # otherwise imported where something is drawn
+type Figure = runtime.plots.Figure  # evaluated lazily, since matplotlib is imported only to draw
 
 
 def draw(config: Config, workdir: Path, results: Mapping[str, runtime.FitResult]) -> dict[str, Path]:
-    """Draws the figures (`of_lines`) of one run of each model; the files written, by the figure's name."""
+    """Draws the figures of `of_lines` for one run of each model and returns their paths by name."""
     lines = {
         name: [line(config, result, workdir if name == config.model else workdir / name)]
         for name, result in results.items()
@@ -26,39 +25,39 @@ def draw(config: Config, workdir: Path, results: Mapping[str, runtime.FitResult]
 
 
 def shown(model: str) -> str:
-    """What a model is called where people read it."""
+    """Returns the display name of a model."""
     names = {BERT: "BERT", T5: "T5's positions", RELATION_AWARE: "relation-aware"}
     return names.get(model, f"FOLNet {model}")
 
 
 def spelt(lengths: Sequence[int]) -> str:
-    """Lengths in few words."""
+    """Returns lengths as text, such as "k = 4 to 10" or "k = 2, 4"."""
     if list(lengths) == list(range(lengths[0], lengths[-1] + 1)) and len(lengths) > 2:
         return f"k = {lengths[0]} to {lengths[-1]}"
     return f"k = {', '.join(map(str, lengths))}"
 
 
 def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Figure]":
-    """All figures of some runs, a line per model: Figure 5, and the metric during training.
+    """Returns all figures of some runs, with a line per model: Figure 5, and the metric during training.
 
-    Seeds are averaged at the lengths and steps that all of them have; against seconds, at equal times up to
-    the end of a model's shortest run, interpolated linearly between two measurements.
+    Seeds are averaged at the lengths and steps that they share. Over seconds they are averaged at equal times
+    up to the end of a model's shortest run, with linear interpolation between evaluations.
 
     Args:
-        lines: of each model, by its name, for each seed its line (`measures.line`), all of one preset.
+        lines: for each model by name, the records of its seeds (`measures.line`), all of one preset.
 
     Returns:
-        "by_length": accuracy against the length of the chain; "by_steps" and "by_seconds": the metric.
+        "by_length": accuracy by the length of the chain; "by_steps" and "by_seconds": the metric.
 
     Raises:
-        ValueError: there is no run, or none with a measurement.
+        ValueError: no run has an evaluation.
     """
     runs = [run for seeds in lines.values() for run in seeds]
     if not any(run["curve"] for run in runs):
-        raise ValueError("lines must have at least one run with a measurement, got none")
+        raise ValueError("lines: got no run with an evaluation, expected at least one")
     title = f"Trained on chains of {' and '.join(map(str, runs[0]['train_lengths']))} facts"
     if (count := max(map(len, lines.values()))) > 1:
-        title += f"; mean of {count} seeds, 95 %"
+        title += f"; mean of {count} seeds with 95 % interval"
     lengths, steps, seconds = {}, {}, {}
     for name, seeds in ((shown(model), seeds) for model, seeds in lines.items()):
         lengths[name] = _common(
@@ -70,7 +69,7 @@ def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Fig
     frame: dict[str, Any] = {"title": title, "ylim": (-0.03, 1.03), "size": (5.4, 3.4)}
     marks = {"longest trained": max(runs[0]["train_lengths"])}
     by_length = runtime.plots.curve_figure(
-        lengths, xlabel="facts of the chain, k", ylabel="accuracy", marks=marks, **frame
+        lengths, xlabel="facts in the chain, k", ylabel="accuracy", marks=marks, **frame
     )
     by_length.axes[0].set_xticks(sorted({k for of_model in lengths.values() for k in of_model[0]}))
     metric = f"mean accuracy, {spelt(runs[0]['metric_lengths'])}"
@@ -84,7 +83,7 @@ def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Fig
 
 
 def _common(seeds: Sequence[Mapping[int, float]]) -> tuple:
-    """The places that all seeds have, and the band of their values there."""
+    """Returns the positions that all seeds share, and the band of their values there."""
     places = sorted(set.intersection(*map(set, seeds)))
     return places, *_band([[values[place] for place in places] for values in seeds])
 
@@ -100,7 +99,7 @@ def _by_seconds(seeds: Sequence[Sequence[Point]]) -> tuple:
 
 
 def _band(rows: Sequence[Sequence[float]]) -> tuple:
-    """Values [n] of one seed; of several their mean, and the ends of its 95 % interval within [0, 1]."""
+    """Returns the values of one seed [n]; for several, the mean and its 95 % interval, clipped to [0, 1]."""
     if len(rows) == 1:
         return (list(rows[0]),)
     found = [runtime.intervals.mean_interval(values) for values in zip(*rows, strict=True)]

@@ -1,10 +1,10 @@
-"""Kinship problems as models read them: a graph as relations of pairs, the same written out, a story.
+"""Kinship problems as model inputs: a graph as relations between pairs, the graph as tokens, or a story.
 
-Models without relations of pairs read [CLS], the facts in a random order, and [SEP] question [SEP]. Of a
-graph a fact is three tokens, x, r and y; people have names drawn from as many as the largest problem needs,
-so that none is new in a test. Where facts are spread, all inputs are as long as the longest, with masked gaps
-of random length before each fact: a model trained on short chains has then met all positions and distances of
-a long chain.
+Models without relations between pairs read [CLS], the facts in random order, and [SEP] question [SEP]. In a
+graph, a fact is three tokens, x, r and y; names are drawn from a set just large enough for the largest
+problem, so that tests have no new ones. If facts are spread, all inputs have the length of the longest, with
+masked gaps of random length before each fact, so that a model trained on short chains has seen all positions
+and distances of long chains.
 
 Axis letters: B batch; T tokens.
 """
@@ -20,15 +20,15 @@ from folnet import kinship
 from folnet.tokenization import CLS, PAD, SEP, SPECIAL_TOKENS, WordPieceTokenizer
 
 Arrays = dict[str, np.ndarray]
-"""`input_ids` [B, T], `attention_mask` [B, T], `labels` [B]; `relation_ids` [B, T, T, ...] of a graph,
-`token_type_ids` [B, T] of what is written out."""
+"""`input_ids` [B, T], `attention_mask` [B, T] and `labels` [B]; also `relation_ids` [B, T, T, ...] for graphs
+or `token_type_ids` [B, T] for facts as tokens."""
 
 Reader = Callable[[kinship.Kinship, Iterable[int]], Arrays]
-"""Turns the problems of some numbers into arrays; the same for the same numbers."""
+"""Returns the arrays of the problems with the given numbers; deterministic."""
 
 
 class Room(NamedTuple):
-    """The most people and facts that a problem has."""
+    """The maximum numbers of people and facts in a problem."""
 
     people: int
     facts: int
@@ -36,18 +36,18 @@ class Room(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """A `Reader`: people as tokens, facts as relations of pairs (`folnet.kinship.symbols`).
+    """A `Reader` with people as tokens and facts as relations between pairs (`folnet.kinship.symbols`).
 
     Attributes:
-        people: how many there is room for.
-        inverses: whether facts also stand at the pair turned round.
+        people: maximum number of people in a problem.
+        inverses: whether each fact is also given for the reversed pair, as its own relation.
     """
 
     people: int
     inverses: bool = False
 
     def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
-        """See `Reader`."""
+        """Returns arrays with the facts in `relation_ids`."""
         found = kinship.symbols(source.draw(indices), num_people=self.people)
         relations = found.relation_ids
         if self.inverses:
@@ -59,11 +59,11 @@ class Graph:
 
 
 class Written:
-    """What the two `Reader`s with tokens in a row have in common: where the facts stand.
+    """Base class of the two `Reader`s with sequences of tokens; it determines the positions of facts.
 
     Attributes:
         vocab_size: number of tokens in the vocabulary.
-        length: of all inputs, T.
+        length: length of all inputs, T.
     """
 
     pad: int
@@ -71,13 +71,19 @@ class Written:
     sep: int
 
     def __init__(self, room: Room, names: int, *, spread: bool):
-        """Takes the size of the largest problem, how many names there are, and whether facts are spread."""
+        """Computes the lengths from the size of the largest problem.
+
+        Args:
+            room: maximum numbers of people and facts in a problem.
+            names: number of different names.
+            spread: whether there are gaps of random length between facts.
+        """
         self.names, self.spread = names, spread
         self.vocab_size, fact, question = self._sizes()
         self.length = 1 + room.facts * fact + 2 + question
 
     def __call__(self, source: kinship.Kinship, indices: Iterable[int]) -> Arrays:
-        """See `Reader`."""
+        """Returns arrays with the facts as tokens."""
         indices = [int(index) for index in indices]
         ids = np.full((len(indices), self.length), self.pad, np.int32)
         segments, mask = np.zeros_like(ids), np.zeros(ids.shape, bool)
@@ -88,7 +94,7 @@ class Written:
             pieces = [*parts, [self.sep, *question, self.sep]]
             free = self.length - 1 - sum(map(len, pieces))
             gaps = [0] * len(pieces)
-            if self.spread:  # cuts of the free tokens, one before each part, the rest after all
+            if self.spread:  # split the free tokens at random: a gap before each piece, the rest at the end
                 generator = np.random.default_rng((source.seed, index, 3))
                 gaps = np.diff(np.sort(generator.integers(0, free + 1, len(pieces))), prepend=0).tolist()
             place = 1
@@ -101,18 +107,18 @@ class Written:
         return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask, "labels": labels}
 
     def _sizes(self) -> tuple[int, int, int]:
-        """Tokens in the vocabulary, in the longest fact, in the longest question."""
+        """Returns the number of tokens in the vocabulary, in the longest fact and in the longest question."""
         raise NotImplementedError
 
     def _write(
         self, source: kinship.Kinship, indices: Sequence[int]
     ) -> Iterable[tuple[int, list[list[int]], list[int]]]:
-        """Of each problem its class, the tokens of each fact in the order told, and those of the question."""
+        """Yields the class, the tokens of each fact in their order, and the question's, for each problem."""
         raise NotImplementedError
 
 
 class WrittenGraph(Written):
-    """A graph's facts as tokens x, r, y, in a random order, and the question as x, y."""
+    """A graph's facts as tokens x, r, y in random order, with the question as x, y."""
 
     pad, cls, sep = range(3)
 
@@ -125,13 +131,13 @@ class WrittenGraph(Written):
             problem = source[index]
             generator = np.random.default_rng((source.seed, index, 2))
             name = (first_name + generator.permutation(self.names)).tolist()
-            told = (problem.facts[place] for place in generator.permutation(len(problem.facts)))
-            facts = [[name[fact.x], 3 + fact.relation, name[fact.y]] for fact in told]
+            shuffled = (problem.facts[place] for place in generator.permutation(len(problem.facts)))
+            facts = [[name[fact.x], 3 + fact.relation, name[fact.y]] for fact in shuffled]
             yield problem.label, facts, [name[person] for person in problem.query]
 
 
 class Text(Written):
-    """Stories as word pieces, sentence by sentence; each word that stories are made of is a piece."""
+    """Stories as word pieces, sentence by sentence; every word that occurs in stories is a piece."""
 
     pad, cls, sep = map(SPECIAL_TOKENS.index, (PAD, CLS, SEP))
 
@@ -147,16 +153,16 @@ class Text(Written):
 
 @functools.cache
 def tokenizer() -> WordPieceTokenizer:
-    """The tokenizer of stories."""
+    """Returns the tokenizer of stories, whose vocabulary is `kinship.WORDS` and the special tokens."""
     return WordPieceTokenizer([*SPECIAL_TOKENS, *kinship.WORDS])
 
 
 @functools.cache
 def longest() -> tuple[int, int]:
-    """Tokens of the longest sentence, and of a question."""
+    """Returns the numbers of tokens in the longest sentence and in a question."""
     name = kinship.NAMES[0]
-    told = [template.format(x=name, y=name) for templates in kinship.TEMPLATES for template in templates]
+    sentences = [template.format(x=name, y=name) for templates in kinship.TEMPLATES for template in templates]
     problem = kinship.Kinship()[0]
     asked = kinship.question(problem, kinship.NAMES[: problem.num_people])
-    *facts, question = map(len, tokenizer().ids([*told, asked]))
+    *facts, question = map(len, tokenizer().ids([*sentences, asked]))
     return max(facts), question

@@ -1,4 +1,4 @@
-"""Models of kinship problems as functions of named arrays: a graph as relations of pairs, or written out."""
+"""Opens models of kinship problems for export, as functions of named arrays."""
 
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,14 @@ from folnet import kinship
 
 
 def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exportable:
-    """Opens the model of a run, or of a baseline in the directory below it, for export."""
+    """Opens the model of a run (or of a baseline, in a subdirectory) for export."""
     config = releasing.read_run_config(Config, path)
     restored = releasing.restore(path, train.abstract_state(config), step)
     return of_kinship(config, restored.state.params, restored.step)
 
 
 def of_kinship(config: Config, params: Any, step: int | None = None) -> Exportable:
-    """Problems to logits of the relation asked for; of the length of the run's longest test."""
+    """Returns a model from problems to logits of the answer, at the length of the run's longest test."""
     model = config.make(config.model)
     settings = model.config
     read = [config.reader(config.model, source)(source, range(1)) for _, source in config.data.tests()]
@@ -31,7 +31,7 @@ def of_kinship(config: Config, params: Any, step: int | None = None) -> Exportab
         "relation_ids": Input(
             (*text, LENGTH, *((2,) if config.data.inverses else ())),
             "int32",
-            "relations of pairs, -1 for none",
+            "relations between pairs, -1 for none",
             pad=-1,
             range=(-1, settings.relation_vocab_size - 1),
         ),
@@ -44,8 +44,10 @@ def of_kinship(config: Config, params: Any, step: int | None = None) -> Exportab
         kind=f"encoder (kinship, {config.model})",
         function=function,
         params=params,
-        inputs={name: told for name, told in known.items() if name in longest},
-        outputs={"logits": Output((BATCH, len(kinship.TARGETS)), "of the relations", kinship.TARGET_NAMES)},
+        inputs={name: described for name, described in known.items() if name in longest},
+        outputs={
+            "logits": Output((BATCH, len(kinship.TARGETS)), "logits of the relations", kinship.TARGET_NAMES)
+        },
         source=describe_source(params, step),
         lengths=(longest["input_ids"].shape[1],),
         shortest=2,

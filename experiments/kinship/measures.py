@@ -1,4 +1,4 @@
-"""What is measured of a model on kinship problems: right answers, by the length of the chain."""
+"""Evaluation of models on kinship problems: correct answers by the length of the chain."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -18,14 +18,14 @@ from experiments.runtime import mesh
 from folnet import kinship
 
 METRIC = "metric"
-"""The main measure, in a run's record as eval/metric."""
+"""Name of the main metric, "eval/metric" in a run's records."""
 HELD_OUT = "held_out/"
-"""Begins the names of tests that need what training never shows."""
+"""Prefix of the names of tests that need compositions held out from training."""
 PREDICTIONS = "predictions.jsonl"
 
 
 class Point(NamedTuple):
-    """A value measured during training, after some updates and seconds of training."""
+    """A value measured during training, with the number of updates and the seconds of training."""
 
     step: int
     seconds: float
@@ -33,16 +33,16 @@ class Point(NamedTuple):
 
 
 class Tests:
-    """All test problems as a model reads them, in order; they are the same for all seeds.
+    """All test problems as a model's inputs, in order; they are the same for all seeds.
 
     Attributes:
-        sources: the problems of each test, by its name.
-        count: problems in each test.
-        labels: of all [N].
+        sources: the problems of each test by name.
+        count: number of problems in each test.
+        labels: labels of all problems [N].
     """
 
     def __init__(self, config: Config, name: str):
-        """Draws them for the model of a name."""
+        """Draws the problems and reads them for the model `name`."""
         self.sources = dict(config.data.tests())
         self.count = config.data.test_problems
         largest = max(self.sources.values(), key=lambda source: source.max_people)
@@ -51,22 +51,22 @@ class Tests:
         arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         self.labels = arrays["labels"]
         count, size = len(self.labels), config.eval_batch_size
-        # Batches of one size: the last one is filled up with the last problem.
+        # All batches have the same size: the last is padded with copies of the last problem.
         places = [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
         self._batches = [{key: array[rows] for key, array in arrays.items()} for rows in places]
 
     def answers(self, answer: Callable[[Arrays], Any]) -> np.ndarray:
-        """The class that a model gives each problem [N], from its answers to batches."""
+        """Returns the predicted class of each problem [N]; `answer` predicts those of a batch."""
         return np.concatenate([np.asarray(answer(batch)) for batch in self._batches])[: len(self.labels)]
 
     def right(self, answers: np.ndarray) -> dict[str, int]:
-        """How many problems of each test are answered rightly."""
+        """Returns the number of correct answers in each test."""
         hits = (answers == self.labels).reshape(len(self.sources), self.count).sum(axis=1)
         return dict(zip(self.sources, hits.tolist(), strict=True))
 
 
 def logits(model: nn.Module, params: Any, batch: Mapping[str, Any], dropout: jax.Array | None = None) -> Any:
-    """Logits of the classes, for problems as a reader gives them; with a key, there is dropout."""
+    """Returns the logits of the classes for a batch from a reader; dropout is applied if a key is given."""
     atoms = {"relation_ids": batch["relation_ids"]} if "relation_ids" in batch else {}
     texts = batch["input_ids"], batch.get("token_type_ids"), batch["attention_mask"]
     rngs = None if dropout is None else {"dropout": dropout}
@@ -77,7 +77,7 @@ def logits(model: nn.Module, params: Any, batch: Mapping[str, Any], dropout: jax
 def make_answer(
     config: Config, model: nn.Module, tests: Tests, parallel: str | runtime.Layout = "jit"
 ) -> Callable[[Any], np.ndarray]:
-    """`answer(params)`: the class that the model gives each test problem [N]."""
+    """Returns `answer(params)`, which predicts the class of each test problem [N]."""
     devices = runtime.Layout.of(parallel).mesh_to_measure()
     even = config.eval_batch_size % devices.shape[mesh.AXIS] == 0
     split = NamedSharding(devices, PartitionSpec(mesh.AXIS) if even else PartitionSpec())
@@ -90,9 +90,9 @@ def make_answer(
 
 
 def accuracies(config: Config, right: Mapping[str, int]) -> dict[str, float]:
-    """What is recorded of a measurement: the metric, and the accuracy of each test.
+    """Returns the records of an evaluation: the metric and the accuracy of each test.
 
-    The tests that need what is held out have a metric of their own, over the lengths that have such a test.
+    Tests that need held-out compositions have their own metric, over the lengths with such a test.
     """
     shares = {name: hits / config.data.test_problems for name, hits in right.items()}
     found = {METRIC: float(np.mean([shares[str(length)] for length in config.metric_lengths]))}
@@ -103,7 +103,7 @@ def accuracies(config: Config, right: Mapping[str, int]) -> dict[str, float]:
 
 
 def summarize(config: Config, right: Mapping[str, int]) -> dict[str, Any]:
-    """A run's results: the metric by its name, and each test with an interval over its problems."""
+    """Returns a run's results: the metric with its name, and each test with an interval over its problems."""
     total, tests = config.data.test_problems, {}
     for name, hits in right.items():
         interval = list(runtime.intervals.wilson_interval(hits, total))
@@ -113,14 +113,14 @@ def summarize(config: Config, right: Mapping[str, int]) -> dict[str, Any]:
 
 
 def curve(workdir: Path) -> list[Point]:
-    """The metric wherever it was measured during a run."""
+    """Returns the metric at each evaluation of a run."""
     key = f"eval/{METRIC}"
     rows = runtime.metrics.read(workdir / "metrics.jsonl")
     return [Point(row["step"], row["train_seconds"], row[key]) for row in rows if row.get(key) is not None]
 
 
 def line(config: Config, result: runtime.FitResult, workdir: Path) -> dict[str, Any]:
-    """A finished run as a line of a record: what it was, what it reached, and how."""
+    """Returns the record of a finished run: its settings, accuracies and curve."""
     return {
         "model": result.results["model"],
         "seed": config.seed,
@@ -138,25 +138,29 @@ def line(config: Config, result: runtime.FitResult, workdir: Path) -> dict[str, 
 
 
 def points(of_line: Mapping[str, Any]) -> list[Point]:
-    """The curve of a line."""
+    """Returns the curve in a run's record."""
     return [Point(*point) for point in of_line["curve"]]
 
 
 def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
-    """A preset's lines in a record, by model, seeds in order; {} without a record; ValueError if damaged."""
+    """Returns the records of a preset's runs by model, ordered by seed; {} if the file does not exist.
+
+    Raises:
+        ValueError: a line is damaged.
+    """
     if not file.exists():
         return {}
     lines = []
     for number, text in enumerate(file.read_bytes().splitlines(), 1):
         try:
-            told = json.loads(text)
+            found_line = json.loads(text)
             for name, kind in {"preset": str, "model": str, "seed": int}.items():
-                if not isinstance(told[name], kind):
-                    raise TypeError(f"{name} is {told[name]!r:.60}")
-            points(told)
+                if not isinstance(found_line[name], kind):
+                    raise TypeError(f"{name}: got {found_line[name]!r:.60}, expected type {kind.__name__}")
+            points(found_line)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{file}, line {number}: not the record of a run ({error!r})") from error
-        lines.append(told)
+        lines.append(found_line)
     found: dict[str, list[dict[str, Any]]] = {}
     for of_run in sorted(lines, key=lambda of_run: of_run["seed"]):
         if of_run["preset"] == preset:
@@ -165,9 +169,9 @@ def of_preset(file: Path, preset: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def write_predictions(path: Path, tests: Tests, answers: np.ndarray) -> None:
-    """Writes a line for each test problem: which it is, its chain, the answer and the model's.
+    """Writes a JSON line for each test problem with its seed and number, its chain, and both answers.
 
-    `folnet.kinship.Kinship(seed, (k,), ...)[number]` is the problem, with the settings of the config.
+    The problem is `folnet.kinship.Kinship(seed, (k,), ...)[number]`, with the settings of the config.
     """
     names = kinship.TARGET_NAMES
     lines = []
@@ -175,9 +179,9 @@ def write_predictions(path: Path, tests: Tests, answers: np.ndarray) -> None:
         for number, given in enumerate(answers[place * tests.count : (place + 1) * tests.count].tolist()):
             problem = source[number]
             chain = [kinship.RELATIONS[relation] for relation in kinship.relations_of(problem)]
-            told = {"test": name, "seed": source.seed, "number": number, "chain": chain}
-            told |= {"answer": problem.answer_name, "given": names[given], "right": given == problem.label}
-            lines.append(json.dumps(told) + "\n")
+            entry = {"test": name, "seed": source.seed, "number": number, "chain": chain}
+            entry |= {"answer": problem.answer_name, "given": names[given], "right": given == problem.label}
+            lines.append(json.dumps(entry) + "\n")
     hidden = path.with_name(f".{path.name}.new")
     hidden.write_text("".join(lines), encoding="utf-8")
     hidden.replace(path)

@@ -1,8 +1,9 @@
-"""The parts of kinship's configs, which `config.Config` puts together: the sizes of models, the problems."""
+"""The parts of `config.Config`: the sizes of models and the problems."""
 
 import contextlib
 import dataclasses
 from collections.abc import Generator, Iterator
+from typing import Final, Literal, get_args
 
 from experiments import runtime
 from experiments.kinship.inputs import Room
@@ -12,15 +13,17 @@ from folnet.kinship.splits import targets
 BERT, T5, RELATION_AWARE = "bert", "t5", "relation_aware"
 TRANSFORMERS = (BERT, T5, RELATION_AWARE)
 WITHOUT_RELATIONS = (BERT, T5)
-"""Models that a graph must be written out for."""
-GRAPH, TEXT = FORMS = ("graph", "text")
+"""Models that cannot take relations between pairs, so they read a graph as tokens."""
+GRAPH: Final = "graph"
+TEXT: Final = "text"
+Form = Literal["graph", "text"]
 TEST_SEED = 2**31
-"""Test problems are those of this seed and above, training problems those of seeds below it."""
+"""Test problems have this seed or larger ones, training problems smaller ones."""
 
 
 @contextlib.contextmanager
 def naming(field: str) -> Generator[None]:
-    """Puts the name of a field before the message of a `ValueError` raised inside."""
+    """Prefixes the message of a `ValueError` raised inside with the name of a field."""
     try:
         yield
     except ValueError as error:
@@ -29,22 +32,22 @@ def naming(field: str) -> Generator[None]:
 
 @dataclasses.dataclass
 class SizeConfig:
-    """Sizes that all models have in common; `folnet.FOLNetConfig` says what each field does.
+    """Sizes shared by all models; see `folnet.FOLNetConfig` for the fields.
 
     Attributes:
         hidden_size: D1.
-        relation_size: D2, of a FOLNet.
+        relation_size: D2 (FOLNet only).
         num_hidden_layers: L.
         num_attention_heads: H.
         head_size: S.
-        intermediate_size: of the unary boolean operator, or the feed-forward layers, unless it is matched.
-        relation_intermediate_size: of the binary boolean operator, of a FOLNet.
-        max_distance: of text: from here on all distances are alike.
-        initializer_range: standard deviation of matrices and tables at the start; negative for sqrt(2 /
-            (rows + columns)), with which models of this size learn many times faster than with BERT's 0.02.
+        intermediate_size: width of the unary boolean operator or the feed-forward layers, unless matched.
+        relation_intermediate_size: width of the binary boolean operator (FOLNet only).
+        max_distance: for text, the distance from which on all distances are treated alike.
+        initializer_range: initial standard deviation of matrices and embeddings; if negative, sqrt(2 / (rows
+            + columns)), with which models of this size learn many times faster than with BERT's 0.02.
         hidden_dropout_prob: dropout of base atoms and conclusions.
         attention_probs_dropout_prob: dropout of kernels.
-        dtype: of the computation; parameters are float32.
+        dtype: dtype of the computation; parameters are float32.
     """
 
     hidden_size: int = 48
@@ -63,29 +66,29 @@ class SizeConfig:
 
 @dataclasses.dataclass
 class DataConfig:
-    """Which problems, and how models read them.
+    """The problems and the form in which models read them.
 
     Attributes:
-        form: "graph": people are tokens and facts are relations of pairs, in no order; for models that take
-            no relations the facts are written out as tokens. "text": stories, for all models.
-        train_lengths: facts of a chain, k, in training, each as likely.
-        test_lengths: k of the tests, a set of problems each.
-        supporting: distractors in every problem, as `folnet.kinship.Kinship` has them, and so the next two.
-        irrelevant: facts that lead to somebody who is of no use.
-        disconnected: facts about other people.
-        held_out_pairs: how many compositions of two relations training never shows; problems that need them
-            are then tests of their own.
-        held_out_chains: part of all chains of three relations that training never shows; likewise.
-        held_out_seed: which.
-        inverses: of a graph, whether each fact also stands at the pair turned round, as its own relation.
-        spread: of facts written out and of text: whether there are gaps of random length between facts, so
-            that a test has no positions and distances that were never met in training.
-        pool: training problems drawn before the start, of which each batch takes some at random; 0 draws new
-            ones for each batch, some 10,000 a second, for which an accelerator would wait.
-        test_problems: in each test.
+        form: "graph" (people are tokens, facts are relations between pairs without an order; models that
+            cannot take relations read the facts as tokens) or "text" (stories, for all models).
+        train_lengths: numbers of facts in a training chain, k, all equally likely.
+        test_lengths: numbers of facts k in the tests, with one set of problems each.
+        supporting: supporting distractors per problem; see `folnet.kinship.Kinship` for all three kinds.
+        irrelevant: distracting facts that lead to a person who does not matter.
+        disconnected: distracting facts about other people.
+        held_out_pairs: number of compositions of two relations held out from training; problems that need
+            them become separate tests.
+        held_out_chains: fraction of all chains of three relations held out from training; likewise.
+        held_out_seed: seed that selects the held-out compositions.
+        inverses: for graphs, whether each fact is also given for the reversed pair, as its own relation.
+        spread: for facts as tokens and for text, whether there are gaps of random length between facts, so
+            that tests have no positions or distances that are new.
+        pool: number of training problems drawn before the start, from which batches are sampled; 0 draws new
+            ones for each batch, about 10,000 per second, which is too slow for an accelerator.
+        test_problems: number of problems in each test.
     """
 
-    form: str = GRAPH
+    form: Form = GRAPH
     train_lengths: tuple[int, ...] = (2, 3)
     test_lengths: tuple[int, ...] = tuple(kinship.LENGTHS)
     supporting: int = 0
@@ -100,7 +103,7 @@ class DataConfig:
     test_problems: int = 200
 
     def held_out(self) -> kinship.HeldOut:
-        """What training never shows; ValueError for a number out of range."""
+        """Returns the held-out compositions; raises ValueError for a number out of range."""
         found, seed = kinship.NOTHING, self.held_out_seed
         if self.held_out_pairs:
             with naming("data.held_out_pairs"):
@@ -112,11 +115,11 @@ class DataConfig:
         return found
 
     def train(self, seed: int) -> kinship.Kinship:
-        """Endless problems to learn from; ValueError naming what does not fit."""
+        """Returns the unlimited training problems of a seed; raises ValueError if fields do not fit."""
         return self._source("train_lengths", seed, self.train_lengths, "seen")
 
     def tests(self) -> Iterator[tuple[str, kinship.Kinship]]:
-        """The problems of each k, "k", and of those that need what is held out, "held_out/k"; see `train`."""
+        """Yields the tests: "k" for each length, and "held_out/k" for problems with held-out compositions."""
         held_out = self.held_out()
         for length in self.test_lengths:
             yield str(length), self._source("test_lengths", TEST_SEED + length, (length,), "seen")
@@ -129,26 +132,26 @@ class DataConfig:
         held_out = self.held_out()
         part = part if held_out else "all"
         distractors = {kind: getattr(self, kind) for kind in kinship.DISTRACTORS}
-        with naming(f"data.{name}={getattr(self, name)}, with the rest of data"):
+        with naming(f"data, with {name}={getattr(self, name)}"):
             return kinship.Kinship(seed, lengths, **distractors, held_out=held_out, part=part)
 
     def validate(self) -> None:
-        """Checks all fields; ValueError naming what is wrong."""
-        runtime.one_of("data.form", self.form, FORMS)
+        """Checks all fields; raises ValueError for an invalid one."""
+        runtime.one_of("data.form", self.form, get_args(Form))
         for name, least in {"test_problems": 1, "held_out_seed": 0, "pool": 0}.items():
             runtime.at_least(f"data.{name}", getattr(self, name), least)
         for name in ("train_lengths", "test_lengths"):
             lengths = getattr(self, name)
             if not lengths or sorted(set(lengths)) != list(lengths):
-                raise ValueError(f"data.{name}={lengths} must be some lengths, growing, such as (2, 3)")
-        self.largest()  # makes all problems, and so refuses what does not fit
+                raise ValueError(f"data.{name}: got {lengths}, expected increasing lengths, such as (2, 3)")
+        self.largest()  # constructs all problems, which checks the remaining fields
 
     def room(self, source: kinship.Kinship) -> Room:
-        """People and facts of the largest of some problems."""
+        """Returns the maximum numbers of people and facts in the problems of a source."""
         facts = max(source.lengths) + 2 * self.supporting + self.irrelevant + self.disconnected
         return Room(source.max_people, facts)
 
     def largest(self) -> Room:
-        """People and facts of the largest problem of training and tests."""
+        """Returns the maximum numbers of people and facts in all training and test problems."""
         rooms = [self.room(source) for source in (self.train(0), *dict(self.tests()).values())]
         return Room(*map(max, zip(*rooms, strict=True)))

@@ -1,4 +1,4 @@
-"""What the tour shows of kinship problems."""
+"""The tour's stop for kinship problems."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +11,11 @@ from experiments.kinship.config import Config
 from experiments.kinship.train import main
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "kinship" / "learning.jsonl"
-"""The record that `benchmarks.learning` writes."""
+"""The published record, of runs from before `experiments.claims`."""
 
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
-    """Runs the experiment in a directory and describes the result, next to the published one if present."""
+    """Runs the experiment in `directory` and returns its results as a stop, next to any published ones."""
     results = main(config, workdir=directory)
     lengths, first = config.metric_lengths, results[config.model]
     tests = {
@@ -24,8 +24,8 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     }
     rows = [_row(name, "here", accuracies, lengths) for name, accuracies in tests.items()]
     pictures = {
-        directory / "by_length.png": "This run: accuracy on new problems by the length of their chain.",
-        directory / "by_seconds.png": "This run: mean accuracy on longer chains, during training.",
+        directory / "by_length.png": "This run: accuracy on new problems by length of the chain.",
+        directory / "by_seconds.png": "This run: mean accuracy on longer chains during training.",
     }
     published = measures.of_preset(PUBLISHED, "ablation")
     for name, lines in published.items():
@@ -34,24 +34,25 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     if published:
         seconds = max(line["train_seconds"] for lines in published.values() for line in lines)
         path = runtime.plots.save(figures.of_lines(published)["by_length"], directory / "published.png")
-        pictures[path] = f"Published: mean over seeds with its 95 % interval, {seconds:.0f} s per model."
+        pictures[path] = f"Published: mean over seeds with 95 % interval, {seconds:.0f} s per model."
     trained, longest, own = config.data.train_lengths, config.data.test_lengths[-1], tests[config.model]
     parameters = " and ".join(f"{result.results['parameters']:,}" for result in results.values())
     return runtime.Stop(
-        title="FOLNet: kinship, from short chains of facts to long ones",
+        title="FOLNet: kinship, from short to long chains of facts",
         meaning=(
             "Who is Kim to Lee, given only who is whose son, sister or wife? Facts are relations between "
-            "people, from which the model concludes others. It is trained on problems of "
-            f"{' and '.join(map(str, trained))} facts and asked about longer ones. After "
-            f"{first.train_seconds:.0f} s of training {figures.shown(config.model)} answers "
-            f"{own[str(trained[-1])]:.0%} of the new problems of {trained[-1]} facts, {own['4']:.0%} of 4 "
-            f"and {own[str(longest)]:.0%} of {longest}; a guess is right one time in eighteen."
+            "people, from which the model infers others. It is trained on problems of "
+            f"{' and '.join(map(str, trained))} facts and tested on longer ones. After "
+            f"{first.train_seconds:.0f} s of training, {figures.shown(config.model)} answers "
+            f"{own[str(trained[-1])]:.0%} of new problems of {trained[-1]} facts correctly, {own['4']:.0%} "
+            f"of those with 4 and {own[str(longest)]:.0%} of those with {longest}; guessing is correct one "
+            "time in eighteen."
         ),
         rows=rows,
         figures=pictures,
         caveat=(
-            f"{parameters} parameters, as many seconds of training each; the run made here is one seed, "
-            f"{config.data.test_problems} problems of each length. The metric was chosen in advance: "
+            f"The models have {parameters} parameters and the same training time. This run has one seed and "
+            f"{config.data.test_problems} problems per length. The metric was chosen in advance: "
             f"{config.metric}."
         ),
     )

@@ -1,10 +1,10 @@
-"""FOLNet and Transformers on kinship problems: trained on short chains of facts, asked about long ones.
+"""Trains FOLNet and Transformers on kinship problems with short chains of facts and tests them on long ones.
 
     python -m experiments.kinship --config=quick --workdir=runs/kinship
 
-The setting of CLUTRR (Sinha et al. 2019), which Chen (2023) has in Figure 5, on problems of our own
-(`folnet.kinship`). Trains the model, then each baseline (in a directory of its name below the workdir), on
-the same batches. Measures accuracy by the length of the chain during training; at the end draws figures, and
+This is the setting of CLUTRR (Sinha et al. 2019), as in Figure 5 of Chen (2023), with generated problems
+(`folnet.kinship`). The program trains the model and then each baseline (in a subdirectory with its name) on
+the same batches. It measures accuracy by length of the chain during training; at the end it draws figures and
 writes each model's answer to every test problem to `predictions.jsonl`.
 """
 
@@ -27,10 +27,10 @@ from folnet import objective
 def main(
     config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> dict[str, runtime.FitResult]:
-    """Trains the model and the baselines in `workdir` and draws figures there; None keeps and draws nothing.
+    """Trains the model and the baselines and draws figures in `workdir`; None saves and draws nothing.
 
     Returns:
-        The results by the models' names, the main one first.
+        The results by model name, the main model first.
     """
     config.validate()
     results = {}
@@ -38,14 +38,14 @@ def main(
         below = Path(workdir) / name if workdir is not None and name != config.model else workdir
         results[name] = train(config if name == config.model else config.for_model(name), below, parallel)
         if config.session_seconds and not config.is_over(results[name].step, results[name].train_seconds):
-            return results  # this process's time is up; the same command continues
+            return results  # the session's time is up; running the command again continues
     if workdir is not None and runtime.is_first() and runtime.can_draw():
         figures.draw(config, Path(workdir), results)
     return results
 
 
 def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
-    """Trains `config.model`."""
+    """Trains `config.model` and writes its test predictions; see `main` for the arguments."""
     model, tests = config.make(config.model), measures.Tests(config, config.model)
     answer = measures.make_answer(config, model, tests, parallel)
 
@@ -74,7 +74,7 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
 
 
 def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:
-    """`batches(step)` of `runtime.fit`: this process's rows of the problems of a step."""
+    """Returns `batches(step)` for `runtime.fit`: this process's rows of a step's problems."""
     source, size = config.data.train(config.seed), config.batch_size
     read = functools.partial(config.reader(config.model, source), source)
     pool = read(range(config.data.pool)) if config.data.pool else None
@@ -91,12 +91,12 @@ def make_batches(config: Config) -> Callable[[int], dict[str, Any]]:
 
 
 def make_init(model: nn.Module) -> Callable[[jax.Array], Any]:
-    """`init(key)` of `runtime.fit`."""
+    """Returns `init(key)` for `runtime.fit`, which draws the model's initial parameters."""
     return lambda key: model.init(key, np.zeros((1, 2), np.int32))["params"]
 
 
 def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
-    """`loss(params, batch, key)` of `runtime.fit`: cross-entropy of the relation asked for."""
+    """Returns `loss(params, batch, key)` for `runtime.fit`: the cross-entropy of the correct relation."""
     drops = config.sizes.hidden_dropout_prob > 0 or config.sizes.attention_probs_dropout_prob > 0
 
     def loss(params, batch, key):
@@ -108,11 +108,11 @@ def make_loss(config: Config, model: nn.Module) -> Callable[..., runtime.Sums]:
 
 
 def problem(config: Config, model: nn.Module) -> dict[str, Any]:
-    """What is optimised and how, as `runtime.fit` and `Task` take it."""
+    """Returns the arguments `init`, `loss` and `optimizer` of `runtime.fit` and `Task`."""
     return {"init": make_init(model), "loss": make_loss(config, model), "optimizer": config.make_optimizer()}
 
 
 def abstract_state(config: Config) -> runtime.TrainState:
-    """Shapes, types and shardings of the run's state, for reading its checkpoints."""
+    """Returns the shapes, dtypes and shardings of the run's state, for reading its checkpoints."""
     task = Task(config.seed, config.batch_size, **problem(config, config.make(config.model)))
     return Program(task, "jit").abstract_state()

@@ -1,7 +1,7 @@
-"""The linear logic RNN (Hu and Murfet 2017), its memories and an LSTM on sequence tasks."""
+"""Linear logic RNNs (Hu and Murfet 2017), memories and an LSTM on sequence tasks."""
 
 from experiments import runtime
-from experiments.llrnn import load, tour, train
+from experiments.llrnn import claims, load, tour, train
 from experiments.llrnn.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -12,8 +12,9 @@ EXPERIMENT = runtime.Experiment(
     open_model=load.open_model,
     tour_stop=tour.tour_stop,
     card=runtime.Card(
-        title=lambda config: f"the cell {config.cell.name} on the task {config.task}",
-        data="None from outside: sequences are drawn by `llrnn.tasks`.",
-        limits="It knows its one task; beyond the lengths in the table nothing was measured.",
+        title=lambda config: f"a {config.cell.name} cell on the task {config.task}",
+        data="No external data: `llrnn.tasks` generates the sequences.",
+        limits="Trained on a single task; not evaluated beyond the lengths in the table.",
     ),
+    claims=claims.CLAIMS,
 )

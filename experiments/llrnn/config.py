@@ -1,14 +1,14 @@
-"""Configs of runs on sequence tasks: any task with any recurrent cell.
+"""Configs for training any recurrent cell on any sequence task.
 
     python -m experiments.llrnn --config=PRESET --config.FIELD=VALUE --workdir=DIR
 
-Each preset's docstring says what it should reach, on which hardware, in how long. `quick`, `copy` and
-`word_problem` then train a baseline on the same batches for as many seconds as the cell took.
+Each preset's docstring gives the expected result, the hardware and the time. `quick`, `copy` and
+`word_problem` also train a baseline on the same batches for the same training time.
 """
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import jax
 import optax
@@ -19,13 +19,14 @@ from experiments import runtime
 from llrnn import model as models
 from llrnn import tasks
 
-ACTIVATIONS = {"relu": nn.relu, "tanh": nn.tanh}
-OPTIMIZERS = ("adam", "rmsprop", "sgd")
+Activation = Literal["relu", "tanh"]
+Optimizer = Literal["adam", "rmsprop", "sgd"]
+ACTIVATIONS: dict[Activation, Any] = {"relu": nn.relu, "tanh": nn.tanh}
 NO_CELL = "none"
 
 
 def set_fields(config: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are not None."""
+    """Returns the fields of a dataclass that are not None."""
     return {name: value for name, value in dataclasses.asdict(config).items() if value is not None}
 
 
@@ -36,16 +37,16 @@ def _warn_once(text: str) -> None:
 
 @dataclasses.dataclass
 class CellConfig:
-    """A recurrent cell: its name and its fields; None keeps the cell's own default.
+    """Configures a recurrent cell by its name and fields; None keeps the cell's own default.
 
-    `llrnn.cells` and `llrnn.memory` document each field. A field that the cell does not have is refused,
-    unless the cell replaces the preset's (`--config.cell.name=lstm`): then such fields of the preset are left
-    out with a warning.
+    `llrnn.cells` and `llrnn.memory` document the fields. Setting a field that the cell does not have is an
+    error. However, if the cell replaces the preset's (`--config.cell.name=lstm`), fields that it does not
+    have are ignored with a warning.
     """
 
     name: str = "ntm"
     features: int = 64
-    activation: str | None = None
+    activation: Activation | None = None
     # recurrent cells
     update: str | None = None
     normalize: bool | None = None
@@ -65,21 +66,21 @@ class CellConfig:
     direct: bool | None = None
 
     def __post_init__(self):
-        self._preset_name = self.name  # flags set attributes afterwards
+        self._preset_name = self.name  # flags set attributes after construction
 
     def make(self) -> nn.RNNCellBase:
-        """The cell; ValueError for an unknown name, activation or field."""
+        """Builds the cell; raises ValueError for an unknown name, activation or field."""
         options = set_fields(self)
         del options["name"]
         if self.activation is not None:
-            runtime.one_of("activation", self.activation, ACTIVATIONS)
+            runtime.one_of("cell.activation", self.activation, get_args(Activation))
             options["activation"] = ACTIVATIONS[self.activation]
         if self.name != self._preset_name:
             known = models.cell_fields(self.name)
             if left_out := sorted(set(options) - set(known)):
                 _warn_once(
-                    f"{self.name} has no {', '.join(left_out)}, which the preset sets for "
-                    f"{self._preset_name}: left out"
+                    f"cell {self.name} has no fields {', '.join(left_out)}; ignoring the preset's values for "
+                    f"{self._preset_name}"
                 )
             options = {name: value for name, value in options.items() if name in known}
         return models.make_cell(self.name, **options)
@@ -87,7 +88,7 @@ class CellConfig:
 
 @dataclasses.dataclass
 class TaskOptions:
-    """Attributes of the task, which `llrnn.tasks` documents; None keeps the task's own."""
+    """Overrides of the task's attributes, documented in `llrnn.tasks`; None keeps the task's default."""
 
     train_lengths: tuple[int, ...] | None = None
     test_lengths: tuple[int, ...] | None = None
@@ -100,23 +101,23 @@ class TaskOptions:
 
 @dataclasses.dataclass
 class Config(runtime.RunConfig):
-    """A task, a cell, and how the cell is trained on it.
+    """Configures a task, a cell and its training.
 
     Attributes:
         task: one of `llrnn.tasks.NAMES`.
-        task_options: what to change of the task.
+        task_options: overrides of the task's attributes.
         cell: the recurrent cell.
-        baseline: a cell to train afterwards for as many seconds; name "none" trains none.
-        baseline_lr: the baseline's learning rate; 0 takes `lr`.
-        optimizer: "adam", "rmsprop" (decay .9, momentum .9, as the authors have it) or "sgd".
+        baseline: the cell to train afterwards for the same training time; its name "none" trains no baseline.
+        baseline_lr: learning rate of the baseline; 0 uses `lr`.
+        optimizer: "adam", "rmsprop" (decay .9 and momentum .9, as used by the authors) or "sgd".
         lr: learning rate.
-        clip: the gradient's norm is clipped to this; 0 leaves it.
-        hidden_outputs: dimension of y in (2.2); 0 leaves that equation out.
-        unroll: steps of the recurrence laid out in one iteration of the compiled loop.
-        eval_examples: sequences in an evaluation, for each length.
-        final_examples: sequences in the evaluation at the end.
-        score_examples: for the tasks of Deletang et al., sequences at each of the lengths 41 to 500 for their
-            score at the end; 0 leaves it out (it takes minutes).
+        clip: maximum norm of the gradient; 0 disables clipping.
+        hidden_outputs: dimension of y in equation (2.2); 0 omits that equation.
+        unroll: number of recurrence steps unrolled per iteration of the compiled loop.
+        eval_examples: sequences per length in an evaluation during training.
+        final_examples: sequences per length in the final evaluation.
+        score_examples: for the tasks of Deletang et al., sequences per length from 41 to 500 for their final
+            score; 0 skips the score, which takes minutes.
     """
 
     experiment: ClassVar[str] = "llrnn"
@@ -126,7 +127,7 @@ class Config(runtime.RunConfig):
     cell: CellConfig = dataclasses.field(default_factory=CellConfig)
     baseline: CellConfig = dataclasses.field(default_factory=lambda: CellConfig(name=NO_CELL))
     baseline_lr: float = 0.0
-    optimizer: str = "adam"
+    optimizer: Optimizer = "adam"
     lr: float = 1e-3
     clip: float = 1.0
     hidden_outputs: int = 0
@@ -136,10 +137,9 @@ class Config(runtime.RunConfig):
     score_examples: int = 0
 
     def validate(self) -> None:
-        """See `RunConfig.validate`; builds task and cells, so that what they refuse is refused here."""
+        """See `RunConfig.validate`; also builds the task and the cells to surface their errors early."""
         super().validate()
         runtime.one_of("task", self.task, tasks.NAMES)
-        runtime.one_of("optimizer", self.optimizer, OPTIMIZERS)
         for name in ("lr", "baseline_lr", "clip", "hidden_outputs", "score_examples"):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("unroll", "eval_examples", "final_examples"):
@@ -149,23 +149,23 @@ class Config(runtime.RunConfig):
             self.for_baseline(max_seconds=0).check_cell()
 
     def check_cell(self) -> None:
-        """Traces the model on the task's shapes without computing anything; ValueError if they do not fit."""
+        """Traces the model on the task's shapes without computing; raises ValueError if they do not fit."""
         task = self.make_task()
         inputs = jax.ShapeDtypeStruct((1, task.steps(task.train_lengths[0]), sum(task.fields)), "float32")
         jax.eval_shape(self.make_model(task).init, jax.random.key(0), inputs)
 
     def make_task(self) -> tasks.Task:
-        """The task."""
+        """Builds the task with its overrides."""
         return tasks.make(self.task, **set_fields(self.task_options))
 
     def make_model(self, task: tasks.Task) -> models.RecurrentModel:
-        """The cell with the task's outputs."""
+        """Builds the cell and a read-out with the task's number of outputs."""
         return models.RecurrentModel(
             self.cell.make(), task.num_outputs, hidden_outputs=self.hidden_outputs or None, unroll=self.unroll
         )
 
     def make_optimizer(self) -> optax.GradientTransformation:
-        """The optimizer."""
+        """Builds the optimizer, preceded by gradient clipping if `clip` is set."""
         update = {
             "adam": optax.adam,
             "rmsprop": lambda lr: optax.rmsprop(lr, decay=0.9, momentum=0.9),
@@ -179,7 +179,7 @@ class Config(runtime.RunConfig):
         return self.baseline.name != NO_CELL
 
     def for_baseline(self, max_seconds: float) -> "Config":
-        """The config of the baseline's run: the same but for the cell, and stopped by the clock."""
+        """Returns the config of the baseline's run: another cell, stopped after `max_seconds`."""
         return dataclasses.replace(
             self,
             cell=self.baseline,
@@ -191,7 +191,7 @@ class Config(runtime.RunConfig):
 
 
 def _ntm(features: int, memory_size: int, memory_width: int, **fields: Any) -> CellConfig:
-    """The authors' Neural Turing Machine."""
+    """Returns the config of the authors' Neural Turing Machine."""
     return CellConfig(
         name="ntm",
         features=features,
@@ -206,14 +206,14 @@ def _ntm(features: int, memory_size: int, memory_width: int, **fields: Any) -> C
 
 
 def quick() -> Config:
-    """Apply g^k in S5 to pairs (k, g) that were never trained: a higher-order cell against an LSTM.
+    """Applies g^k in S5 on held-out pairs (k, g): a higher-order cell against an LSTM.
 
-    The coupling is given: token k is coupled to the program [[k]], the numeral (its coordinates are the
-    one-hot vector of k), while the operators of the four g and the read-out are learned. The LSTM reads the
-    same tokens.
+    The coupling is fixed: token k is coupled to the program [[k]], the numeral, whose coordinates are the
+    one-hot vector of k. The operators of the four g and the read-out are learned. The LSTM reads the same
+    tokens.
 
-    Reaches held-out accuracy 1.00 within 10 s on two CPU cores. It trains for 30 s, so that the LSTM, given
-    the same time, learns most of the trained pairs; on held-out pairs it stays under .2.
+    Reaches held-out accuracy 1.00 within 10 s on two CPU cores. Training continues for 30 s so that the LSTM,
+    with the same training time, learns most of the training pairs; on held-out pairs it stays below .2.
     """
     return Config(
         task="group_powers",
@@ -232,10 +232,10 @@ def quick() -> Config:
 
 
 def copy() -> Config:
-    """Copy strings of length up to 10, then ones of 20 and 40: the NTM with location addressing.
+    """Copies strings with an NTM with location addressing; trains up to length 10, tests at 10, 20 and 40.
 
-    Reaches symbol error 0 at 10 and 20 and under .01 at 40 in about 20 s on two CPU cores; an LSTM is the
-    baseline.
+    Reaches symbol error 0 at lengths 10 and 20 and below .01 at 40 in about 20 s on two CPU cores. The
+    baseline is an LSTM.
     """
     return Config(
         task="copy",
@@ -252,19 +252,20 @@ def copy() -> Config:
 
 
 def word_problem() -> Config:
-    """The word problem of S5 (complete for NC1), trained on words of length up to 16: a second-order cell.
+    """Solves the word problem of S5 (complete for NC1) with a second-order cell, training up to length 16.
 
-    The cell is linear in the state and normalised, h' = Z h / |Z h|; it is trained as `quick` is. Reaches
-    accuracy 1.00 at length 256 in about 45 s on two CPU cores; an LSTM is the baseline.
+    The cell is linear in the state and normalized, h' = Z h / |Z h|, and trained as in `quick`. Reaches
+    accuracy 1.00 at length 256 in about 45 s on two CPU cores. The baseline is an LSTM.
     """
     cell = CellConfig(name="second_order", features=32, update="linear", normalize=True)
     return dataclasses.replace(quick(), task="word_problem", cell=cell, eval_every=400)
 
 
 def length_generalization() -> Config:
-    """The tasks of Deletang et al. (2022): train up to length 40, score at 41 to 500.
+    """Tasks of Deletang et al. (2022), trained up to length 40 and scored at lengths 41 to 500.
 
-    `--config.task=` parity, cycle_navigation, reverse_string, duplicate_string, odds_first or bucket_sort.
+    `--config.task=` selects parity, cycle_navigation, reverse_string, duplicate_string, odds_first or
+    bucket_sort.
     """
     return Config(
         task="reverse_string",
@@ -290,15 +291,15 @@ AUTHORS_TASKS = (
 
 
 def authors(task: str) -> Config:
-    """The preset of one of the authors' tasks at their sizes.
+    """One of the authors' tasks with their sizes.
 
-    Controller of 100 (tanh), ring of 128 x 20, RMSProp at 1e-4 with decay and momentum .9, batches of 250,
-    200 epochs of 10,000 sequences (their default). `--config.cell.name=pattern_ntm` and
-    `multiple_pattern_ntm` are their other models, with rings of 20 for programs. Meant for an accelerator.
+    A controller of 100 units (tanh), a ring of 128 x 20, RMSProp at 1e-4 with decay and momentum .9, batches
+    of 250, 200 epochs of 10,000 sequences (their default). `--config.cell.name=pattern_ntm` and
+    `multiple_pattern_ntm` select their other models, with program rings of 20. Meant for an accelerator.
     """
     return Config(
         task=task,
-        cell=_ntm(100, 128, 20, read="previous"),  # M(r) before the step, as their code has it
+        cell=_ntm(100, 128, 20, read="previous"),  # reads M(r) before the update, as in their code
         optimizer="rmsprop",
         lr=1e-4,
         clip=10.0,

@@ -1,4 +1,4 @@
-"""Pictures of finished runs, drawn from their records and results."""
+"""Draws the figures of finished runs from their metrics and results."""
 
 import re
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ def draw(
     """Draws a run and its baseline.
 
     Args:
-        workdir: the run's directory; the baseline's is `baseline/` in it.
-        configs: the config of each run, the main one first.
-        results: the result of each run, under the same names.
+        workdir: the run's directory, with the baseline's in `baseline/`.
+        configs: the config of each run by name, the main one first.
+        results: the result of each run by name.
 
     Returns:
-        The files written, by the name of the figure.
+        The paths written, by figure name.
     """
     drawn = {"error_by_length": error_by_length(configs, results)}
     first, config = next(iter(configs.items()))
@@ -39,12 +39,12 @@ def draw(
 
 
 def shown(cell: str) -> str:
-    """A cell's name for people."""
+    """Returns a cell's display name."""
     return cell.replace("_", " ").replace("ntm", "NTM").replace("lstm", "LSTM")
 
 
 def error_by_length(configs: Mapping[str, Config], results: Mapping[str, runtime.FitResult]):
-    """Error per symbol at the end of training against the sequence length: a line per run and split."""
+    """Draws the final error per symbol against sequence length, one line per run and split."""
     curves = {}
     for name, result in results.items():
         for split, points in by_split(result.results).items():
@@ -55,16 +55,16 @@ def error_by_length(configs: Mapping[str, Config], results: Mapping[str, runtime
     return runtime.plots.curve_figure(
         curves,
         title=config.task.replace("_", " "),
-        xlabel="length of the sequence",
+        xlabel="sequence length",
         ylabel="error per symbol",
         xlog=max(task.test_lengths) > 8 * task.train_lengths[1],
         ylim=(-0.03, 1.0),
-        marks={"longest trained": task.train_lengths[1]},
+        marks={"longest in training": task.train_lengths[1]},
     )
 
 
 def by_split(results: Mapping[str, Any]) -> dict[str, list[tuple[int, float]]]:
-    """The final errors of a run: for each split pairs of a length and the error there, sorted."""
+    """Returns a run's final errors as sorted (length, error) pairs, by split."""
     found: dict[str, list[tuple[int, float]]] = {}
     for name, value in results.items():
         if match := re.fullmatch(r"(\w+)/error_(\d+)", name):
@@ -73,7 +73,7 @@ def by_split(results: Mapping[str, Any]) -> dict[str, list[tuple[int, float]]]:
 
 
 def held_out(workdir: Path, configs: Mapping[str, Config]):
-    """Accuracy on held-out and on trained pairs against the seconds of training: two lines per run."""
+    """Draws accuracy on held-out and training pairs against training time, two lines per run."""
     curves = {}
     for name, config in configs.items():
         longest = config.make_task().train_lengths[1]
@@ -81,7 +81,7 @@ def held_out(workdir: Path, configs: Mapping[str, Config]):
         for split in ("held_out_once", "train"):
             key = f"eval/{split}/error_{longest}"
             points = [(row["train_seconds"], 1 - row[key]) for row in records if row.get(key) is not None]
-            kind = "trained pairs" if split == "train" else "held-out pairs"
+            kind = "training pairs" if split == "train" else "held-out pairs"
             curves[f"{shown(config.cell.name)}, {kind}"] = ([x for x, _ in points], [y for _, y in points])
     return runtime.plots.curve_figure(
         curves,
@@ -93,7 +93,7 @@ def held_out(workdir: Path, configs: Mapping[str, Config]):
 
 
 def addresses_over_time(config: Config, result: runtime.FitResult):
-    """Where a memory writes and reads at each step of one sequence; None for a cell without addresses."""
+    """Draws a memory's write and read addresses over one sequence; None for cells without addresses."""
     task = config.make_task()
     model = config.make_model(task)
     length = min(2 * task.train_lengths[1], max(task.test_lengths))
@@ -106,7 +106,7 @@ def addresses_over_time(config: Config, result: runtime.FitResult):
         return None
     return runtime.plots.heatmap_figure(
         panels,
-        title=f"{config.task.replace('_', ' ')}, length {length}: the {shown(config.cell.name)}'s addresses",
+        title=f"Addresses of the {shown(config.cell.name)}: {config.task.replace('_', ' ')}, length {length}",
         xlabel="step",
         ylabel="location on the ring",
         limits=(0.0, 1.0),

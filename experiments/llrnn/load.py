@@ -1,4 +1,4 @@
-"""Trained cells, from a run's directory (also of the baseline below it) or a released folder."""
+"""Loads trained cells from a run's directory, its `baseline/` folder, or a released folder."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from experiments.runtime.checkpoints import Restored
 
 
 def load(path: Path, step: int | None = None) -> tuple[Config, Restored]:
-    """The config and the state of a run at a checkpoint, the last by default."""
+    """Loads the config and the state of a run from a checkpoint, by default the last one."""
     config = releasing.read_run_config(Config, path)
     return config, releasing.restore(path, abstract_state(config), step)
 
@@ -24,7 +24,7 @@ def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exporta
 
 
 def of_recurrent(config: Config, params: Any, step: int | None = None) -> Exportable:
-    """Sequences of tokens to logits, the scan over the cell inside."""
+    """Wraps a model as a function from token sequences to logits that includes the scan over the cell."""
     task = config.make_task()
     model = config.make_model(task)
 
@@ -39,11 +39,11 @@ def of_recurrent(config: Config, params: Any, step: int | None = None) -> Export
             "tokens": Input(
                 (BATCH, LENGTH, len(task.fields)),
                 "int32",
-                f"the fields of each step, of {', '.join(map(str, task.fields))} values",
+                f"the fields of each step, with {', '.join(map(str, task.fields))} values",
                 range=(0, max(task.fields) - 1),
             )
         },
-        outputs={"logits": Output((BATCH, LENGTH, task.num_outputs), "of the target's classes")},
+        outputs={"logits": Output((BATCH, LENGTH, task.num_outputs), "logits of the target's classes")},
         source=describe_source(params, step),
         lengths=None,
         derivable=function,

@@ -1,4 +1,4 @@
-"""Errors of a recurrent model: by length and split, and the score of Deletang et al."""
+"""Measures the errors of a recurrent model by length and split, and the score of Deletang et al."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -12,26 +12,26 @@ from experiments import runtime
 from llrnn import model as models
 from llrnn import tasks
 
-EVALUATION_SEED = 2**31 - 1  # apart from every training seed in use: the same sequences for every run
+EVALUATION_SEED = 2**31 - 1  # not used for training; every run is evaluated on the same sequences
 
 
 def predict(
     model: models.RecurrentModel, params: Any, inputs: Float[Array, "B T I"]
 ) -> Float[Array, "B T O"]:
-    """The model's logits."""
+    """Applies the model and returns its logits."""
     return cast(models.RecurrentOutput, model.apply({"params": params}, inputs)).logits
 
 
 def make_evaluation(
     task: tasks.Task, model: models.RecurrentModel, examples: int
 ) -> Callable[[Any], dict[str, dict[str, int]]]:
-    """A function from parameters to `{"SPLIT/error_LENGTH": counts}` at the task's lengths and splits.
+    """Returns a function from parameters to `{"SPLIT/error_LENGTH": counts}`, for each split and length.
 
-    Trained lengths and pairs are measured at the longest trained length, on fresh sequences.
+    The lengths are the task's test lengths and its longest training length; all sequences are new.
     """
     lengths = sorted({task.train_lengths[1], *task.test_lengths})
 
-    # One compiled program for all lengths: shapes have room for the longest.
+    # All lengths share one compiled program, whose shapes fit the longest.
     @functools.partial(jax.jit, static_argnames="split")
     def count(params, split):
         def at(length):
@@ -53,7 +53,7 @@ def make_evaluation(
         for split in task.splits:
             counts = jax.device_get(count(params, split))
             for index, length in enumerate(lengths):
-                if counts["symbols"][index]:  # a few short sequences may hold nothing that a split scores
+                if counts["symbols"][index]:  # short sequences may have no symbols that a split scores
                     found[f"{split}/error_{length}"] = {name: int(row[index]) for name, row in counts.items()}
         return found
 
@@ -61,7 +61,7 @@ def make_evaluation(
 
 
 def summarize(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Error per symbol, and the share of sequences without any error with its Wilson interval."""
+    """Returns the error per symbol, and the share of error-free sequences with its Wilson interval."""
     right = counts["sequences"] - counts["sequences_wrong"]
     low, high = runtime.intervals.wilson_interval(right, counts["sequences"])
     return {
@@ -80,7 +80,7 @@ def score(
     examples: int,
     lengths: Sequence[int] = tasks.SCORED_LENGTHS,
 ) -> float:
-    """The score of Deletang et al.: accuracy averaged over the lengths 41 to 500."""
+    """Computes the score of Deletang et al., the mean accuracy over lengths 41 to 500."""
     longest = max(lengths)
 
     @jax.jit

@@ -1,10 +1,10 @@
-"""Sequence tasks with the linear logic RNN, its memories, or an LSTM.
+"""Trains linear logic RNNs, memories or an LSTM on sequence tasks.
 
     python -m experiments.llrnn --config=quick --workdir=runs/quick
 
-Trains the cell, then the baseline (in `baseline/` below the workdir) for as many seconds, measures both at
-the task's lengths and splits, and draws: error against length, held-out accuracy against training time where
-the task holds something out, and read and write addresses over time where the cell has any.
+Trains the cell, then the baseline (in `baseline/` below the workdir) for the same training time. Measures
+both at the task's lengths and splits, and draws error against length, held-out accuracy against training time
+(if the task has a held-out split), and read and write addresses over time (if the cell has them).
 """
 
 import math
@@ -31,7 +31,7 @@ def main(
 
     Args:
         config: see `experiments.llrnn.config`.
-        workdir: where the run is kept; None keeps and draws nothing.
+        workdir: the run's directory; None saves and draws nothing.
         parallel: see `runtime.fit`.
 
     Returns:
@@ -41,7 +41,7 @@ def main(
     configs = {config.cell.name: config}
     if config.has_baseline:
         seconds = results[config.cell.name].train_seconds
-        # Rounded up: 0 would be no limit.
+        # Rounded up, because 0 would mean no limit.
         configs[BASELINE] = config.for_baseline(max_seconds=max(0.1, math.ceil(10 * seconds) / 10))
         below = None if workdir is None else Path(workdir) / BASELINE
         results[BASELINE] = train(configs[BASELINE], below, parallel)
@@ -51,7 +51,7 @@ def main(
 
 
 def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout = "jit") -> runtime.FitResult:
-    """Trains one cell on one task."""
+    """Trains one cell on one task without drawing figures."""
     task = config.make_task()
     model = config.make_model(task)
     training = make_training(config)
@@ -83,7 +83,7 @@ def train(config: Config, workdir: Path | None, parallel: str | runtime.Layout =
 
 
 def make_training(config: Config) -> Task:
-    """What is trained: parameters, sequences of random length drawn on the device, their cross-entropy."""
+    """Returns initialization, on-device sampling of random-length sequences, and the cross-entropy loss."""
     task = config.make_task()
     model = config.make_model(task)
     shortest, longest = task.train_lengths
@@ -108,5 +108,5 @@ def make_training(config: Config) -> Task:
 
 
 def abstract_state(config: Config) -> runtime.TrainState:
-    """Shapes, types and shardings of the run's state, for reading its checkpoints."""
+    """Returns shapes, dtypes and shardings of the run's state, for reading its checkpoints."""
     return Program(make_training(config), "jit").abstract_state()

@@ -1,7 +1,7 @@
-"""The Mathematics Dataset (Schlag et al. 2019): the TP-Transformer and the Transformer."""
+"""TP-Transformer and Transformer on the Mathematics Dataset (Schlag et al. 2019)."""
 
 from experiments import runtime
-from experiments.mathematics import load, tour, train
+from experiments.mathematics import claims, load, tour, train
 from experiments.mathematics.config import Config, get_config
 
 EXPERIMENT = runtime.Experiment(
@@ -13,8 +13,9 @@ EXPERIMENT = runtime.Experiment(
     tour_stop=tour.tour_stop,
     card=runtime.Card(
         title=lambda config: f"a {config.model.name} on {', '.join(config.data.modules)}",
-        data="Questions drawn by the generator of the Mathematics Dataset (`mathematics-dataset` 1.0.1, "
-        "Saxton et al. 2019, Apache-2.0), of the modules in config.json.",
-        limits="A toy beside the paper's 49 million parameters; it knows its modules only.",
+        data="Questions generated with the Mathematics Dataset (`mathematics-dataset` 1.0.1, "
+        "Saxton et al. 2019, Apache-2.0), for the modules in config.json.",
+        limits="Much smaller than the paper's 49 M parameters; covers only the modules it was trained on.",
     ),
+    claims=claims.CLAIMS,
 )

@@ -1,14 +1,15 @@
-"""Configs of the TP-Transformer and the Transformer on the Mathematics Dataset.
+"""Configs for training the TP-Transformer and the Transformer on the Mathematics Dataset.
 
     python -m experiments.mathematics --config=PRESET --config.FIELD=VALUE --workdir=DIR
 
-Each preset's docstring says what it should reach, on which hardware, in how long. Large sets of questions are
-made beforehand by `python -m experiments.mathematics.data`; small ones are drawn when the run starts.
+Each preset's docstring gives the expected result, the hardware and the time. Large sets of questions are
+generated beforehand with `python -m experiments.mathematics.data`; small ones are generated when the run
+starts.
 """
 
 import dataclasses
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,119 +17,124 @@ import optax
 
 from experiments import runtime
 from tp_transformer import TPTransformer, Transformer, mathematics
+from tp_transformer.attention import Implementation
 from tp_transformer.mathematics.order import check_buckets
-from tp_transformer.model import EncoderDecoder
+from tp_transformer.model import EncoderDecoder, Initialization
 
-ARCHITECTURES = {"tp_transformer": TPTransformer, "transformer": Transformer}
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-CHOICES = {
-    "name": ARCHITECTURES,
-    "initialization": ("released", "xavier", "uniform"),
-    "dtype": DTYPES,
-    "attention": ("", "xla", "cudnn"),
-}
+Architecture = Literal["tp_transformer", "transformer"]
+Dtype = Literal["float32", "bfloat16"]
+Attention = Literal["", Implementation]
+CHOICES = {"name": Architecture, "initialization": Initialization, "dtype": Dtype, "attention": Attention}
+ARCHITECTURES: dict[str, Any] = {"tp_transformer": TPTransformer, "transformer": Transformer}
+DTYPES: dict[Dtype, Any] = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 MATCHED, NONE = 0, "none"
 
 
 @dataclasses.dataclass
 class ModelConfig:
-    """One of the two architectures; `tp_transformer.model` says what each field does.
+    """Configures one of the two architectures; `tp_transformer.model` documents the fields.
 
     Attributes:
-        name: "tp_transformer" or "transformer"; "none", of a baseline, trains none.
-        features: d_z.
-        filter_features: d_f; 0, of a baseline, for the one nearest to the model's number of parameters.
-        num_heads: H.
-        num_layers: L.
-        dropout_rate: 0 in the paper.
+        name: "tp_transformer" or "transformer"; for a baseline also "none", which trains no baseline.
+        features: model width, d_z in the paper.
+        filter_features: feed-forward width, d_f in the paper. For a baseline, 0 chooses the value that best
+            matches the model's number of parameters.
+        num_heads: number of attention heads, H.
+        num_layers: number of encoder layers and of decoder layers, L.
+        dropout_rate: dropout rate; 0 in the paper.
         initialization: "released", "xavier" or "uniform".
-        dtype: type of the products, "float32" or "bfloat16"; parameters are float32.
-        attention: implementation of attention: "" leaves the choice to JAX, else "xla" or "cudnn".
-        remat: compute inner values again for gradients, to save memory.
+        dtype: compute dtype, "float32" or "bfloat16"; parameters are float32.
+        attention: attention implementation, "xla" or "cudnn"; "" lets JAX choose.
+        remat: recompute activations in the backward pass to save memory.
     """
 
-    name: str = "tp_transformer"
+    name: Literal[Architecture, "none"] = "tp_transformer"
     features: int = 512
     filter_features: int = 2048
     num_heads: int = 8
     num_layers: int = 6
     dropout_rate: float = 0.0
-    initialization: str = "released"
-    dtype: str = "float32"
-    attention: str = ""
+    initialization: Initialization = "released"
+    dtype: Dtype = "float32"
+    attention: Attention = ""
     remat: bool = False
 
     def make(self, vocabulary: mathematics.Vocabulary = mathematics.DEFAULT) -> EncoderDecoder:
-        """The module; ValueError for a field that does not fit."""
+        """Builds the module; raises ValueError for an invalid field."""
         for field, choices in CHOICES.items():
-            runtime.one_of(f"model.{field}", getattr(self, field), choices)
+            runtime.one_of(f"model.{field}", getattr(self, field), get_args(choices))
         fields: dict[str, Any] = dataclasses.asdict(self) | {"dtype": DTYPES[self.dtype]}
         kind, attention = ARCHITECTURES[fields.pop("name")], fields.pop("attention") or None
         symbols = {"vocab_size": vocabulary.size, "pad": vocabulary.pad}
         return kind(attention_implementation=attention, **symbols, **fields)
 
     def parameters(self) -> int:
-        """Their number, found without computing any; ValueError for a field that does not fit."""
+        """Counts the parameters without initializing them; raises ValueError for an invalid field."""
         tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
         shapes = jax.eval_shape(self.make().init, jax.random.key(0), tokens, tokens)
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
     def matched(self, parameters: int) -> "ModelConfig":
-        """With the `filter_features` nearest to a number of parameters; ValueError if it always has more."""
+        """Returns a copy whose `filter_features` best matches a number of parameters.
+
+        Raises:
+            ValueError: the model has more parameters at every `filter_features`.
+        """
         one, two = (dataclasses.replace(self, filter_features=n).parameters() for n in (1, 2))
-        wanted = 1 + round((parameters - one) / (two - one))  # each adds as many
+        wanted = 1 + round((parameters - one) / (two - one))  # linear in filter_features
         if wanted < 1:
             raise ValueError(
-                f"baseline.features={self.features} gives more than the model's {parameters} parameters; "
-                "expected a smaller one, or a filter_features of its own"
+                f"baseline.features: got {self.features}, which exceeds the model's {parameters} parameters; "
+                "expected a smaller value, or filter_features set explicitly"
             )
         return dataclasses.replace(self, filter_features=wanted)
 
 
 @dataclasses.dataclass
 class DataConfig:
-    """Where questions come from, and how they make batches.
+    """Configures where questions come from and how they are batched.
 
     Attributes:
-        directory: a folder of text files (v1.0, or one that `experiments.mathematics.data` made) or of TFDS;
-            "" draws questions when the run starts.
-        modules: which; () takes all of the training split.
-        extrapolation: modules of the extrapolation set to measure; () for all that the directory has.
-        split: "train" (the three levels as one), or one of "train-easy", "train-medium" and "train-hard".
-        train: of drawn questions, how many of a module in the three training levels together.
-        test: of drawn questions, how many of a module in a test split.
-        seed: of drawn questions.
-        buckets: lengths "SOURCExTARGET" of batches, growing; one of them mixes all lengths, as in the paper.
+        directory: a folder of text files (v1.0, or made by `experiments.mathematics.data`) or a TFDS folder;
+            "" generates questions when the run starts.
+        modules: modules to train on; () uses all modules of the training split.
+        extrapolation: modules of the extrapolation split to evaluate; () uses all those in `directory`.
+        split: "train" (all three levels), "train-easy", "train-medium" or "train-hard".
+        train: number of generated questions per module, over the three training levels.
+        test: number of generated questions per module in each test split.
+        seed: seed for generating questions.
+        buckets: batch lengths "SOURCExTARGET" in ascending order; a single bucket mixes all lengths, as in
+            the paper.
     """
 
     directory: str = ""
     modules: tuple[str, ...] = ()
     extrapolation: tuple[str, ...] = ()
-    split: str = mathematics.TRAIN
+    split: mathematics.Split = mathematics.TRAIN
     train: int = 3000
     test: int = 200
     seed: int = 0
     buckets: tuple[str, ...] = tuple(f"{source}x{target}" for source, target in mathematics.BUCKETS)
 
     def validate(self) -> None:
-        """Checks what can be checked without reading; ValueError naming what is wrong."""
+        """Checks everything that does not need the files; raises ValueError naming the invalid field."""
         runtime.one_of("data.split", self.split, (mathematics.TRAIN, *mathematics.LEVELS))
         for name, split in (("modules", self.split), ("extrapolation", mathematics.EXTRAPOLATE)):
             if getattr(self, name):
                 mathematics.check_modules(split, getattr(self, name))
         if not self.directory:
             if not self.modules:
-                raise ValueError("data.modules must name modules when no data.directory is given, got none")
+                raise ValueError("data.modules: got none, expected modules because data.directory is empty")
             self.open()
         self.shapes()
 
     def shapes(self) -> tuple[tuple[int, int], ...]:
-        """The buckets as numbers."""
+        """Parses `buckets` into (source, target) lengths; raises ValueError for an invalid one."""
         found = []
         for text in self.buckets:
             match = re.fullmatch(r"(\d+)x(\d+)", text)
             if match is None:
-                raise ValueError(f"data.buckets must be lengths such as '64x14', got {text!r}")
+                raise ValueError(f"data.buckets: got {text!r}, expected lengths such as '64x14'")
             found.append((int(match[1]), int(match[2])))
         try:
             return check_buckets(found)
@@ -136,14 +142,16 @@ class DataConfig:
             raise ValueError(f"data.{error}") from error
 
     def open(self) -> mathematics.Source:
-        """The questions; ValueError if the directory has none, or for what cannot be drawn."""
+        """Opens the questions; raises ValueError if there are none or they cannot be generated."""
         if self.directory:
             return mathematics.open_source(self.directory)
         return mathematics.Generator(self.train, self.test, self.modules, self.extrapolation, self.seed)
 
-    def test_modules(self, source: mathematics.Source) -> dict[str, tuple[str, ...]]:
-        """The modules that are measured, by test split."""
-        found = {mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)}
+    def test_modules(self, source: mathematics.Source) -> dict[mathematics.Split, tuple[str, ...]]:
+        """Returns the modules to evaluate, by test split."""
+        found: dict[mathematics.Split, tuple[str, ...]] = {
+            mathematics.INTERPOLATE: self.modules or source.modules(mathematics.INTERPOLATE)
+        }
         if self.extrapolation:
             found[mathematics.EXTRAPOLATE] = self.extrapolation
         elif self.directory and not self.modules and not isinstance(source, mathematics.TFDSDirectory):
@@ -153,23 +161,25 @@ class DataConfig:
 
 @dataclasses.dataclass
 class Config(runtime.RunConfig):
-    """A model, its data, and how it is trained.
+    """Configures a model, its data and its training.
 
     Attributes:
-        data: the questions.
-        model: what is trained.
-        baseline: what is trained after it, on the same batches for as many steps; "none" for no baseline.
-        lr: Adam's learning rate, constant.
-        b1: Adam's first decay.
-        b2: Adam's second decay.
-        clip: the gradient's global norm is clipped to this; 0 leaves it.
-        warmup_steps: over these the learning rate grows to `lr` from 0; 0, as in the paper, starts with it.
-        eval_batch_size: questions of an evaluation's batch.
-        eval_questions: of a module in an evaluation during training, evenly spaced; 0 takes all.
-        final_questions: of a module in the evaluation at the end, decoded greedily; 0 takes all.
-        role_questions: of a module, for the clusters of role vectors.
-        role_clusters: k of k-means.
-        role_head: whose role vectors are clustered, from 0.
+        data: see `DataConfig`.
+        model: the model to train; see `ModelConfig`.
+        baseline: the model to train afterwards on the same batches for the same number of steps; its name
+            "none" trains no baseline.
+        lr: learning rate of Adam, constant after the warm-up.
+        b1: decay rate of Adam's first moment.
+        b2: decay rate of Adam's second moment.
+        clip: maximum global norm of the gradient; 0 disables clipping.
+        warmup_steps: number of steps over which the learning rate rises linearly from 0 to `lr`; 0, as in the
+            paper, starts at `lr`.
+        eval_batch_size: number of questions per evaluation batch.
+        eval_questions: evenly spaced questions per module in evaluations during training; 0 uses all.
+        final_questions: questions per module in the final evaluation, decoded greedily; 0 uses all.
+        role_questions: questions per module for clustering role vectors.
+        role_clusters: number of clusters, k of k-means.
+        role_head: index of the head whose role vectors are clustered, from 0.
     """
 
     experiment: ClassVar[str] = "mathematics"
@@ -190,13 +200,13 @@ class Config(runtime.RunConfig):
     role_head: int = 0
 
     def validate(self) -> None:
-        """See `RunConfig.validate`; builds the models, so that what they refuse is refused here."""
+        """See `RunConfig.validate`; also builds the models to surface their errors early."""
         super().validate()
         for name in ("lr", "clip", "warmup_steps", "eval_questions", "final_questions"):
             runtime.at_least(name, getattr(self, name), 0)
         for name in ("b1", "b2"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be from 0 up to 1")
+                raise ValueError(f"{name}: got {getattr(self, name)}, expected a value in [0, 1)")
         for name in ("eval_batch_size", "role_questions", "role_clusters"):
             runtime.at_least(name, getattr(self, name), 1)
         runtime.one_of("role_head", self.role_head, range(self.model.num_heads))
@@ -207,7 +217,7 @@ class Config(runtime.RunConfig):
             self.for_baseline().model.parameters()
 
     def make_optimizer(self) -> optax.GradientTransformation:
-        """Adam, the gradient clipped before it."""
+        """Builds Adam, preceded by gradient clipping if `clip` is set."""
         lr = optax.linear_schedule(0.0, self.lr, self.warmup_steps) if self.warmup_steps else self.lr
         adam = optax.adam(lr, self.b1, self.b2)
         return optax.chain(optax.clip_by_global_norm(self.clip), adam) if self.clip else adam
@@ -218,8 +228,8 @@ class Config(runtime.RunConfig):
         return self.baseline.name != NONE
 
     def for_baseline(self) -> "Config":
-        """The config of the baseline's run: the same but for the model."""
-        runtime.one_of("baseline.name", self.baseline.name, ARCHITECTURES)
+        """Returns the config of the baseline's run, which differs only in the model."""
+        runtime.one_of("baseline.name", self.baseline.name, get_args(Architecture))
         model = self.baseline
         if model.filter_features == MATCHED:
             model = model.matched(self.model.parameters())
@@ -228,11 +238,12 @@ class Config(runtime.RunConfig):
 
 
 def quick() -> Config:
-    """Digits of numbers and comparisons of pairs: a small TP-Transformer, on questions that are drawn first.
+    """A small TP-Transformer on two modules: digits of numbers, and comparisons of pairs.
 
-    Reaches an exact match of .99 on digits and .53 on comparisons (500 held-out questions each), where always
-    giving the module's commonest answer has .10 and .25; in 105 s of training on two CPU cores, 124 s with
-    drawing questions, compiling and measuring. Three seeds in results/mathematics: .87 to 1.00, .53 to .59.
+    Reaches an exact match of .99 on digits and .53 on comparisons (500 held-out questions each); always
+    giving the module's most frequent answer scores .10 and .25. Training takes 105 s on two CPU cores, 124 s
+    including question generation, compilation and evaluation. Three seeds in results/mathematics: .87 to 1.00
+    and .53 to .59.
     """
     chosen = ("numbers__place_value", "comparison__pair")
     return Config(
@@ -251,13 +262,13 @@ def quick() -> Config:
 
 
 def paper() -> Config:
-    """The paper's model, data and optimisation: batches of 1024 of all modules, Adam at 1e-4, clipped at .1.
+    """The paper's model, data and optimizer: batches of 1024 from all modules, Adam at 1e-4, clipping at .1.
 
     Needs `--config.data.directory=DIR` with the published v1.0 or a generated set of its size
-    (`experiments.mathematics.data`). The paper reports 80.67 % interpolation and 52.48 % extrapolation at
-    700,000 steps, 84.24 % and 55.40 % at 1,700,000, which took 25 days on four V100; it was not run here.
-    The authors had `--config.model.dtype=float32` and, mixing all lengths,
-    `--config.data.buckets="('162x32',)"`. `--config.model.name=transformer` is their baseline.
+    (`experiments.mathematics.data`). The paper reports 80.67% interpolation and 52.48% extrapolation after
+    700,000 steps, and 84.24% and 55.40% after 1,700,000, which took 25 days on four V100. We have not run it.
+    The authors used `--config.model.dtype=float32` and, mixing all lengths,
+    `--config.data.buckets="('162x32',)"`. `--config.model.name=transformer` selects their baseline.
     """
     return Config(
         data=DataConfig(directory="data/mathematics_dataset-v1.0"),
@@ -284,7 +295,7 @@ MODULES_CHOSEN = (
     "numbers__round_number",
     "polynomials__collect",
 )
-"""Arithmetic, algebra, ordering and reading of digits; each is drawn fast enough for a large set."""
+"""Arithmetic, algebra, ordering and digits; all are fast enough to generate for a large set."""
 
 EXTRAPOLATION_CHOSEN = (
     "arithmetic__add_or_sub_big",
@@ -296,16 +307,16 @@ EXTRAPOLATION_CHOSEN = (
 
 
 def modules() -> Config:
-    """Ten modules, one architecture and initialisation on one accelerator; meant for ten minutes per run.
+    """Ten modules on one accelerator, intended to take ten minutes per run.
 
-    `benchmarks.learning --only=mathematics` runs all of a comparison: both architectures, of equally many
-    parameters, at both initialisations, with three seeds. Draw the questions first:
+    Meant for comparing both architectures with matched parameter counts, at both initializations, with three
+    seeds each. Generate the questions first:
 
         python -m experiments.mathematics.data --out=data/chosen --train=300000 --test=2000 \
             --modules=NAMES        # `MODULES_CHOSEN` and `EXTRAPOLATION_CHOSEN`, with commas between
 
-    The size and the number of steps are estimates for an H200 and were not measured. On a machine that is
-    lent for a while, `--config.session_seconds=500` ends a session; the same command continues from there.
+    The size and the number of steps are estimates for an H200 and have not been measured. On a machine with
+    limited sessions, `--config.session_seconds=500` ends a session; the same command resumes the run.
     """
     return Config(
         data=DataConfig(directory="data/chosen", modules=MODULES_CHOSEN, extrapolation=EXTRAPOLATION_CHOSEN),

@@ -1,10 +1,10 @@
-"""The figures of a run on the Mathematics Dataset, drawn from its record and its results."""
+"""Draws the figures of a run on the Mathematics Dataset from its metrics and results."""
 
 import colorsys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,11 @@ from experiments.mathematics.config import Config
 from experiments.mathematics.measures import Sampled
 from tp_transformer import TPTransformer, evaluation, mathematics, roles
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # otherwise imported where something is drawn
+type Figure = runtime.plots.Figure  # evaluated lazily, since matplotlib is imported only to draw
 
-ALWAYS = "always the commonest answer"
+ALWAYS = "always the most frequent answer"
 ROWS = 12
-"""Questions in a picture of roles."""
+"""Number of questions in a figure of roles."""
 
 
 def draw(
@@ -29,7 +28,11 @@ def draw(
     results: Mapping[str, runtime.FitResult],
     source: mathematics.Source,
 ) -> dict[str, Path]:
-    """Draws a run, the first of `configs`, and its baseline if any; the files, by the name of the figure."""
+    """Draws a run (the first entry of `configs`) and its baseline, if any.
+
+    Returns:
+        The paths written, by figure name.
+    """
     config, first = next(iter(configs.values())), next(iter(results.values()))
     always = first.results["commonest_answer"]
     drawn = {"learning": learning(workdir, configs, scores(always, mathematics.INTERPOLATE))}
@@ -46,25 +49,29 @@ def draw(
 
 
 def shown(model: str) -> str:
-    """What an architecture is called where people read it."""
+    """Returns an architecture's display name."""
     return {"tp_transformer": "TP-Transformer", "transformer": "Transformer"}.get(model, model)
 
 
 def title_of(module: str) -> str:
-    """A module's name where people read it."""
+    """Returns a module's display name."""
     return module.replace("__", ": ").replace("_", " ")
 
 
 def scores(results: Mapping[str, Any], split: str) -> evaluation.Scores:
-    """The scores of a split in a run's results."""
+    """Reads the scores of a split from a run's results."""
     return evaluation.Scores.from_json(results[split])
 
 
 def bars(shares: Mapping[str, evaluation.Scores], *, title: str) -> "Figure":
-    """Figure 3: bars of each model's exact match by module in one split; ValueError if there is no module."""
+    """Draws each model's exact match by module in one split, as in figure 3 of the paper.
+
+    Raises:
+        ValueError: `shares` has no module.
+    """
     modules = list(dict.fromkeys(module for of_model in shares.values() for module in of_model.modules))
     if not modules:
-        raise ValueError("shares must hold at least one module, got none")
+        raise ValueError("shares: got no module, expected at least 1")
     thickness = 0.8 / len(shares)
     with runtime.plots.style(), runtime.plots.without_grid():
         figure = runtime.plots.Figure(figsize=(6.4, 1.2 + 0.13 * len(modules) * (len(shares) + 0.6)))
@@ -84,7 +91,10 @@ def bars(shares: Mapping[str, evaluation.Scores], *, title: str) -> "Figure":
 
 
 def learning(workdir: Path, configs: Mapping[str, Config], always: evaluation.Scores) -> "Figure":
-    """Exact match on the interpolation set against steps: of a single model also by module, if few."""
+    """Draws exact match on the interpolation split against steps.
+
+    For a single model with 2 to 5 modules, also draws one curve per module.
+    """
     key, curves, steps = f"eval/{mathematics.INTERPOLATE}", {}, []
     for name, config in configs.items():
         folder = workdir / name if curves else workdir
@@ -112,7 +122,7 @@ def learning(workdir: Path, configs: Mapping[str, Config], always: evaluation.Sc
 def of_roles(
     config: Config, model: TPTransformer, params: dict, source: mathematics.Source, module: str
 ) -> "Figure | None":
-    """Figure 2 of a trained model; None if its role vectors are too few, or too alike, for the clusters."""
+    """Draws figure 2 of the paper; None if there are fewer distinct role vectors than clusters."""
     some = Sampled(source, config.role_questions).questions(mathematics.INTERPOLATE, module)
     questions = [pair.question for pair in some]
     ids = jnp.asarray(mathematics.DEFAULT.encode_batch(questions))
@@ -126,20 +136,20 @@ def of_roles(
     return coloured(
         [marked(question) for question in questions[:ROWS]],
         clusters.labels[:ROWS],
-        title=f"{title_of(module)}: characters by the cluster of their role vector\n"
-        f"head {config.role_head} of the last encoder layer, {config.role_clusters} clusters of "
-        f"{len(questions)} questions, {explained:.0%} of the variance",
+        title=f"{title_of(module)}: characters coloured by the cluster of their role vector\n"
+        f"head {config.role_head} of the last encoder layer, {config.role_clusters} clusters from "
+        f"{len(questions)} questions, {explained:.0%} of the variance explained",
     )
 
 
 def marked(question: str) -> str:
-    """A question with the signs that the paper's figure has for its start and end."""
+    """Adds the paper's symbols for the start and the end of a question."""
     return f"#{question}%"
 
 
 def palette(count: int) -> list[tuple[float, float, float]]:
-    """Light colours for dark letters, neighbours in number far apart in hue; too many to be told apart."""
-    golden = (5**0.5 - 1) / 2  # a turn that never comes close to an earlier one
+    """Returns light colours for dark text; consecutive ones differ strongly in hue."""
+    golden = (5**0.5 - 1) / 2  # multiples of the golden ratio spread the hues evenly
     return [
         colorsys.hls_to_rgb((0.6 + index * golden) % 1, (0.82, 0.7)[index % 2], 0.75)
         for index in range(count)
@@ -149,23 +159,25 @@ def palette(count: int) -> list[tuple[float, float, float]]:
 def coloured(
     questions: Sequence[str], labels: Sequence[np.ndarray] | np.ndarray, *, title: str, width: int = 64
 ) -> "Figure":
-    """Characters in boxes of their clusters' colours, the number of the cluster below each (figure 2).
+    """Draws characters in boxes coloured by cluster, with the cluster number below each (figure 2).
 
     Args:
-        questions: as symbols, one character each; longer ones continue in the next line.
-        labels: for each question the cluster of each symbol [S]; at least as many as it has characters.
-        title: what the figure shows.
+        questions: the questions, one character per symbol; long ones are wrapped.
+        labels: for each question, the cluster of each symbol [S], with S at least the question's length.
+        title: title of the figure.
         width: characters per line.
 
     Raises:
-        ValueError: a question without its labels.
+        ValueError: a question has fewer labels than characters, or a negative label.
     """
     from matplotlib.patches import Rectangle
 
     lines: list[list[tuple[str, int]]] = []
     for question, row in zip(questions, labels, strict=True):
         if len(question) > len(row) or (np.asarray(row[: len(question)]) < 0).any():
-            raise ValueError(f"labels must have a cluster for each of the characters of {question!r}")
+            raise ValueError(
+                f"labels: got {list(row)}, expected a cluster for each character of {question!r}"
+            )
         cells = list(zip(question, map(int, row), strict=False))
         lines += [cells[start : start + width] for start in range(0, len(cells), width)]
     columns = max(map(len, lines))

@@ -1,4 +1,4 @@
-"""Trained models of the Mathematics Dataset: from a run, a released folder, or the authors' files.
+"""Loads models trained on the Mathematics Dataset from a run, a released folder, or the authors' files.
 
 From Python: `load("runs/mathematics").answer(["What is 2 + 2?"])`.
 """
@@ -25,15 +25,15 @@ AUTHORS_HEADS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A model with parameters.
+    """A trained model with its parameters and vocabulary.
 
     Attributes:
         model: the module.
         params: its parameters.
-        vocabulary: from characters to its symbols.
-        step: updates made; None if unknown.
-        config: of the run; None for the authors' files.
-        questions: the drawn questions that a run's directory holds, else None.
+        vocabulary: the mapping between characters and token ids.
+        step: number of updates; None if unknown.
+        config: the run's config; None for the authors' files.
+        questions: the folder of generated questions in the run's directory; None if there is none.
     """
 
     model: EncoderDecoder
@@ -44,20 +44,24 @@ class Trained:
     questions: Path | None = None
 
     def encode(self, questions: Sequence[str]) -> Int[Array, "B S"]:
-        """Questions as symbols, of the smallest of a few lengths; ValueError for what cannot be encoded."""
+        """Encodes questions as token ids [B, S], with S the smallest bucket length that fits.
+
+        Raises:
+            ValueError: a question is too long or has an unknown character.
+        """
         longest, most = max(map(len, questions)), mathematics.MAX_QUESTION
         if longest > most:
-            raise ValueError(f"the question has {longest} characters, expected at most {most}")
+            raise ValueError(f"questions: got one of {longest} characters, expected at most {most}")
         length = next(source for source, _ in mathematics.BUCKETS if source >= longest + 2)
         return jnp.asarray(self.vocabulary.encode_batch(list(questions), length))
 
     def answer(self, questions: Sequence[str]) -> list[str]:
-        """Answers, greedily."""
+        """Returns the greedily decoded answer to each question."""
         tokens = measures.decode(self.model, self.params, self.encode(questions), self.vocabulary)
         return [self.vocabulary.decode(row) for row in np.asarray(tokens)]
 
     def beam(self, question: str, beams: int) -> list[tuple[str, float]]:
-        """The likeliest answers with their probabilities, the likeliest first."""
+        """Returns the most likely answers with their probabilities, in descending order."""
         symbols = {"start": self.vocabulary.start, "end": self.vocabulary.end}
         asked, most = self.encode([question]), measures.LONGEST
         found = beam_search(self.model, self.params, asked, max_length=most, beams=beams, **symbols)
@@ -67,16 +71,16 @@ class Trained:
 
 
 def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_HEADS) -> Trained:
-    """A trained model.
+    """Loads a trained model.
 
     Args:
         path: a run's directory, a released folder, or a file of the authors' weights (.pt, .pth, .bin).
-        step: of which checkpoint; the last by default.
-        num_heads: of a file of weights, which does not hold it.
+        step: step of the checkpoint; the last one by default.
+        num_heads: number of heads of the authors' model; their files do not record it.
 
     Raises:
-        ValueError: the path holds no run, or weights of something else.
-        runtime.CheckpointError: there is no such checkpoint, or it is damaged.
+        ValueError: `path` is not a run of this experiment, or has the weights of another model.
+        runtime.CheckpointError: the checkpoint does not exist or is damaged.
     """
     path = Path(path)
     if path.suffix in TORCH:
@@ -88,7 +92,7 @@ def load(path: Path | str, *, step: int | None = None, num_heads: int = AUTHORS_
             model = model.clone(pad=vocabulary.pad)
         elif model.vocab_size != vocabulary.size:
             raise ValueError(
-                f"{path} has {model.vocab_size} symbols, expected {mathematics.DEFAULT.size} or "
+                f"{path}: got {model.vocab_size} symbols, expected {mathematics.DEFAULT.size} or "
                 f"the authors' {vocabulary.size}"
             )
         return Trained(model, params, vocabulary)
@@ -105,10 +109,10 @@ def open_model(path: Path, *, step: int | None = None, seed: int = 0) -> Exporta
 
 
 def of_solver(trained: Trained) -> Exportable:
-    """Questions to answers, the greedy loop inside."""
+    """Wraps a model as a function from questions to answers that includes the greedy decoding loop."""
     model, vocabulary, shape = trained.model, trained.vocabulary, (BATCH, measures.LONGEST + 1)
     symbols = (0, model.vocab_size - 1)
-    source = Input((BATCH, LENGTH), "int32", "the question's symbols", pad=vocabulary.pad, range=symbols)
+    source = Input((BATCH, LENGTH), "int32", "token ids of the question", pad=vocabulary.pad, range=symbols)
     return Exportable(
         kind="sequence to sequence",
         function=lambda params, inputs: {
@@ -116,7 +120,7 @@ def of_solver(trained: Trained) -> Exportable:
         },
         params=trained.params,
         inputs={"source": source},
-        outputs={"tokens": Output(shape, "the answer's symbols, the start symbol first")},
+        outputs={"tokens": Output(shape, "token ids of the answer, starting with the start symbol")},
         source=describe_source(trained.params, trained.step),
         lengths=tuple(sorted({source for source, _ in mathematics.BUCKETS})),
         text=describe_characters(vocabulary),
@@ -124,7 +128,7 @@ def of_solver(trained: Trained) -> Exportable:
 
 
 def describe_characters(vocabulary: mathematics.Vocabulary) -> dict[str, Any]:
-    """How `run_exported` reads questions and writes answers."""
+    """Describes to `run_exported` how to encode questions and decode answers."""
     return {
         "kind": "characters",
         "input": "source",

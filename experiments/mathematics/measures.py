@@ -1,4 +1,4 @@
-"""What is measured of a model of the Mathematics Dataset: exact match, and the baseline it must exceed."""
+"""Evaluates models on the Mathematics Dataset: exact match, and a most-frequent-answer baseline."""
 
 import dataclasses
 import functools
@@ -18,25 +18,25 @@ from tp_transformer.mathematics.sources import Listed
 from tp_transformer.model import EncoderDecoder
 
 LONGEST = mathematics.MAX_ANSWER + 1
-"""Symbols decoded at most: the longest answer and its end."""
+"""Maximum number of decoded symbols: the longest answer and the end symbol."""
 
 COUNTED = 10_000
-"""Training questions of a module among which the commonest answer is found."""
+"""Number of training questions per module used to find the most frequent answer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampled:
-    """A source with at most `count` questions of each module, evenly spaced; 0 keeps all."""
+    """A source limited to `count` evenly spaced questions per module; 0 keeps all."""
 
     source: mathematics.Source
     count: int
 
-    def modules(self, split: str) -> tuple[str, ...]:
-        """As the source's."""
+    def modules(self, split: mathematics.Split) -> tuple[str, ...]:
+        """Returns the source's modules of a split."""
         return self.source.modules(split)
 
-    def questions(self, split: str, module: str) -> mathematics.Questions:
-        """Some of the source's."""
+    def questions(self, split: mathematics.Split, module: str) -> mathematics.Questions:
+        """Returns at most `count` of the source's questions."""
         questions = self.source.questions(split, module)
         if not 0 < self.count < len(questions):
             return questions
@@ -45,7 +45,7 @@ class Sampled:
 
 
 def test_batches(config: Config, source: mathematics.Source, count: int) -> dict[str, mathematics.Batches]:
-    """Batches of the test splits, `count` questions of each module (0: all)."""
+    """Returns batches for each test split with `count` questions per module (0: all)."""
     buckets = with_room(config.data.shapes())
     return {
         split: _in_order(source, count, split, modules, batch_size=config.eval_batch_size, buckets=buckets)
@@ -54,14 +54,18 @@ def test_batches(config: Config, source: mathematics.Source, count: int) -> dict
 
 
 def _in_order(
-    source: mathematics.Source, count: int, split: str, modules: Sequence[str] | None, **sizes: Any
+    source: mathematics.Source,
+    count: int,
+    split: mathematics.Split,
+    modules: Sequence[str] | None,
+    **sizes: Any,
 ) -> mathematics.Batches:
-    """Batches that have `count` questions of each module once."""
+    """Returns unshuffled batches that contain `count` questions of each module once."""
     return mathematics.Batches(Sampled(source, count), split, modules, shuffle=False, keep_last=True, **sizes)
 
 
 def with_room(buckets: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Buckets that also take the longest possible question, which those of training need not."""
+    """Adds a bucket for the longest possible question, which the training buckets may lack."""
     whole = mathematics.WHOLE[0]
     fitting = [bucket for bucket in buckets if bucket[0] <= whole[0] and bucket[1] <= whole[1]]
     return tuple(dict.fromkeys((*fitting, whole)))
@@ -75,14 +79,14 @@ def logits(
     *,
     dropout: jax.Array | None = None,
 ) -> Float[Array, "B T V"]:
-    """The model's logits of the symbol after each one given; with a key, there is dropout."""
+    """Returns next-symbol logits after each symbol of `given`; applies dropout if a key is passed."""
     rngs = None if dropout is None else {"dropout": dropout}
     found = model.apply({"params": params}, source, given, deterministic=dropout is None, rngs=rngs)
     return cast(jax.Array, found)
 
 
 def by_forcing(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax.Array]:
-    """Whether greedy decoding would be right, by one pass over the right answers: for use during training."""
+    """Returns a function that tests in one teacher-forced pass whether greedy decoding would be right."""
 
     @jax.jit
     def right(params, source, target):
@@ -98,13 +102,13 @@ def decode(
     source: Int[Array, "B S"],
     vocabulary: mathematics.Vocabulary = mathematics.DEFAULT,
 ) -> Int[Array, "B M+1"]:
-    """Answers as symbols, found greedily, the start symbol first."""
+    """Decodes answers greedily; returns token ids that begin with the start symbol."""
     symbols = {"start": vocabulary.start, "end": vocabulary.end}
     return decoding.greedy_decode(model, params, source, max_length=LONGEST, **symbols)
 
 
 def by_decoding(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax.Array]:
-    """Whether greedily decoded answers are right: for the end of training."""
+    """Returns a function that decodes answers greedily and tests whether they are right."""
 
     def right(params, batch):
         source, target = spread(batch)
@@ -114,7 +118,7 @@ def by_decoding(model: EncoderDecoder) -> Callable[[Any, mathematics.Batch], jax
 
 
 def spread(batch: mathematics.Batch) -> tuple[jax.Array, jax.Array]:
-    """Source and target, split over the devices if they can be."""
+    """Places source and target, sharded over the devices if the batch size divides evenly."""
     devices = runtime.Layout().mesh_to_measure()
     even = len(batch.source) % devices.size == 0
     spec = jax.sharding.PartitionSpec(mesh.AXIS) if even else jax.sharding.PartitionSpec()
@@ -126,7 +130,7 @@ def measure(
     params: Any,
     batches: Mapping[str, mathematics.Batches],
 ) -> dict[str, evaluation.Scores]:
-    """Exact match by split and module; in several processes, each answers its share of the batches."""
+    """Computes exact match by split and module; several processes each evaluate a share of the batches."""
     found = {}
     for split, of_split in batches.items():
         names, mine = of_split.modules, processes.share(of_split)
@@ -139,16 +143,16 @@ def measure(
 
 
 def commonest_answers(config: Config, source: mathematics.Source) -> dict[str, str]:
-    """The commonest answer of each module in training."""
+    """Returns the most frequent training answer of each module."""
     data, buckets = config.data, mathematics.WHOLE
     some = _in_order(source, COUNTED, data.split, data.modules or None, batch_size=1024, buckets=buckets)
     return evaluation.most_frequent_answers(some)
 
 
 def always(answers: Mapping[str, str], batches: mathematics.Batches) -> evaluation.Scores:
-    """The exact match of always giving the same answer to all questions of a module.
+    """Scores a constant answer per module.
 
-    For a module of the extrapolation set this is the answer of the training module that it extends.
+    For a module of the extrapolation split this is the answer of the training module that it extends.
     """
     named = [answers.get(nearest(module, answers)) for module in batches.modules]
 
@@ -160,12 +164,12 @@ def always(answers: Mapping[str, str], batches: mathematics.Batches) -> evaluati
 
 
 def nearest(module: str, answers: Mapping[str, str]) -> str:
-    """The training module that one of the extrapolation set (`numbers__place_value_big`) extends."""
+    """Returns the training module that an extrapolation module (`numbers__place_value_big`) extends."""
     return max((name for name in answers if module.startswith(name)), key=len, default="")
 
 
 def summarize(scores: Mapping[str, evaluation.Scores]) -> dict[str, Any]:
-    """Plain numbers by split, with Wilson intervals of each module's exact match."""
+    """Returns JSON-ready scores by split, with a Wilson interval for each module's exact match."""
     record = {split: of_split.to_json() for split, of_split in scores.items()}
     for of_split in record.values():
         for entry in of_split["modules"].values():

@@ -1,4 +1,4 @@
-"""What the tour shows of the Mathematics Dataset."""
+"""The tour stop of the Mathematics Dataset."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from tp_transformer import mathematics
 Row = dict[str, str]
 
 PICTURES = {
-    "learning": "Held-out questions answered exactly, every character and the end, during training.",
-    "accuracy_interpolate": "At the end, against always giving the commonest answer of the module.",
-    "roles": "Every character has the colour and number of the cluster that its role vector belongs to.",
+    "learning": "Held-out questions answered exactly, to the last character, during training.",
+    "accuracy_interpolate": "Final accuracy, compared with always giving the module's most frequent answer.",
+    "roles": "Each character has the colour and number of its role vector's cluster.",
 }
 
 
 def tour_stop(directory: Path, config: Config) -> runtime.Stop:
-    """Runs the experiment in a directory and describes the result."""
+    """Runs the experiment in `directory` and returns its page of the tour."""
     (result,) = main(config, workdir=directory).values()
     found = result.results[mathematics.INTERPOLATE]
     always = figures.scores(result.results["commonest_answer"], mathematics.INTERPOLATE).accuracies
@@ -37,30 +37,30 @@ def tour_stop(directory: Path, config: Config) -> runtime.Stop:
     return runtime.Stop(
         title="TP-Transformer: mathematics, character by character",
         meaning=(
-            "The model reads a question as characters and writes the answer as characters. Its attention "
-            "binds what it retrieves to a role vector that it computes for each position (one picture shows "
-            f"which positions get similar roles). After {result.train_seconds:.0f} s of training it answers "
-            f"{found['average']:.0%} of new questions exactly; the 95 % interval of each module is at least "
-            f"{100 * least:.0f} points above always giving the module's commonest answer."
+            "The model reads a question character by character and writes the answer the same way. Its "
+            "attention binds the values it retrieves to a role vector computed per position (a figure "
+            f"shows which positions have similar roles). After {result.train_seconds:.0f} s of training it "
+            f"answers {found['average']:.0%} of new questions exactly; in each module the 95% interval is at "
+            f"least {100 * least:.0f} points above always giving the module's most frequent answer."
         ),
         rows=[row for turn in zip(*tried, strict=False) for row in turn][:5],
         figures={path: caption for path, caption in paths.items() if path.exists()},
         caveat=(
-            "Two of the 56 modules, a model 240 times smaller than the paper's, one seed; a run of this size "
-            "supports no comparison with a Transformer. The table's questions were chosen to show right and "
-            "wrong answers."
+            "Two of the 56 modules, a model 240 times smaller than the paper's, one seed: too small for a "
+            "comparison with a Transformer. The questions in the table were chosen to show right and wrong "
+            "answers."
         ),
     )
 
 
 def answered(trained: Trained, source: mathematics.Source, module: str, count: int) -> list[Row]:
-    """Test questions of a module with the right answer, the model's, and whether it is right."""
+    """Returns table rows with test questions, the right answer, the model's, and a verdict."""
     pairs = list(Sampled(source, count).questions(mathematics.INTERPOLATE, module))
     return [
         {
             "question": question,
             "answer": answer,
-            "the model's": given,
+            "model's answer": given,
             "": "right" if given == answer else "wrong",
         }
         for (question, answer), given in zip(pairs, trained.answer([q for q, _ in pairs]), strict=True)
@@ -68,6 +68,6 @@ def answered(trained: Trained, source: mathematics.Source, module: str, count: i
 
 
 def mix(rows: Sequence[Row]) -> list[Row]:
-    """The same rows, a right one before each wrong one for as long as there are both."""
+    """Interleaves right and wrong rows, starting with a right one; the remainder is appended."""
     right, wrong = ([row for row in rows if row[""] == kind] for kind in ("right", "wrong"))
     return [row for pair in itertools.zip_longest(right, wrong) for row in pair if row is not None]

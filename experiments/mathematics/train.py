@@ -1,11 +1,11 @@
-"""The TP-Transformer and the Transformer on the Mathematics Dataset (Schlag et al. 2019).
+"""Trains the TP-Transformer or the Transformer on the Mathematics Dataset (Schlag et al. 2019).
 
     python -m experiments.mathematics --config=quick --workdir=runs/quick
 
-Trains the model, then the baseline if the config has one (in `baseline/` below the workdir) on the same
-batches for as many steps, measures exact match by module on the test splits, and draws a bar for every module
+Trains the model, then the baseline, if any (in `baseline/` below the workdir), on the same batches for the
+same number of steps. Measures exact match by module on the test splits, and draws exact match by module
 (figure 3 of the paper), exact match during training, and questions coloured by the clusters of their role
-vectors (figure 2). `experiments.mathematics.solve` asks the trained model.
+vectors (figure 2). `experiments.mathematics.solve` answers questions with the trained model.
 """
 
 from collections.abc import Callable
@@ -25,45 +25,55 @@ from tp_transformer.model import EncoderDecoder
 
 BASELINE = "baseline"
 QUESTIONS = ".questions"
-"""Where a workdir keeps drawn questions: hidden, so that a workdir with nothing else counts as free."""
+"""Folder of generated questions in a workdir; hidden, so that a workdir without a run counts as empty."""
 
 
 def main(
     config: Config, *, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> dict[str, runtime.FitResult]:
-    """Trains the model and the baseline in `workdir` and draws figures there; None keeps and draws nothing.
+    """Trains the model and the baseline and draws the figures.
+
+    Args:
+        config: see `experiments.mathematics.config`.
+        workdir: the run's directory; None saves and draws nothing.
+        parallel: see `runtime.fit`.
 
     Returns:
         The result of the model, under its name, and of the baseline, under "baseline".
 
     Raises:
-        runtime.WorkdirError: there are no questions, or they do not fit or are another set's.
+        runtime.WorkdirError: there are no questions, they do not fit the buckets, or the workdir has those of
+            another config.
     """
     try:
         source = processes.first_before_others(lambda: open_questions(config, workdir), ValueError)
-        training_batches(config, source)  # reports questions that do not fit before anything is done
+        training_batches(config, source)  # raises early if questions do not fit the buckets
     except (ValueError, RuntimeError) as error:
-        raise runtime.WorkdirError(f"the questions: {error}") from error
-    configs = {config.model.name: config}
+        raise runtime.WorkdirError(f"config.data: {error}") from error
+    configs: dict[str, Config] = {config.model.name: config}
     if config.has_baseline:
         configs[BASELINE] = config.for_baseline()
-    results = {}
+    results: dict[str, runtime.FitResult] = {}
     for name, of_model in configs.items():
         below = Path(workdir) / BASELINE if workdir is not None and name == BASELINE else workdir
         results[name] = result = train(of_model, source, below, parallel)
         if config.session_seconds and not of_model.is_over(result.step, result.train_seconds):
-            break  # this process's time is up; the same command continues
+            break  # the session has ended; the same command resumes the run
     if workdir is not None and runtime.is_first() and runtime.can_draw():
         figures.draw(Path(workdir), {name: configs[name] for name in results}, results, source)
     return results
 
 
 def open_questions(config: Config, workdir: Path | None) -> mathematics.Source:
-    """The questions, which a workdir keeps if they are drawn; ValueError if it holds others, or for none."""
+    """Opens the questions; generated ones are stored in the workdir.
+
+    Raises:
+        ValueError: there are no questions, or the workdir has those of another config.
+    """
     source = config.data.open()
     if workdir is None or not isinstance(source, mathematics.Generator):
         return source
-    # Workers take a second or two to start, which a small set is not worth.
+    # Starting workers takes a second or two, longer than generating a small set.
     small = len(source.names) * source.train <= 3000
     directory = Path(workdir) / QUESTIONS
     return mathematics.generate(directory, source, processes=1 if small else None, show=not small)
@@ -72,7 +82,7 @@ def open_questions(config: Config, workdir: Path | None) -> mathematics.Source:
 def train(
     config: Config, source: mathematics.Source, workdir: Path | None, parallel: str | runtime.Layout = "jit"
 ) -> runtime.FitResult:
-    """Trains one model."""
+    """Trains one model without drawing figures."""
     model, batches = config.model.make(), training_batches(config, source)
     forced, decoded = measures.by_forcing(model), measures.by_decoding(model)
     some = measures.test_batches(config, source, config.eval_questions)
@@ -107,20 +117,24 @@ def train(
 
 
 def training_batches(config: Config, source: mathematics.Source) -> mathematics.Batches:
-    """The training batches, this process's rows; ValueError for none, or if a question fits no bucket."""
+    """Returns this process's rows of the training batches.
+
+    Raises:
+        ValueError: there are no questions, or one does not fit any bucket.
+    """
     data, process = config.data, {"process_index": jax.process_index(), "process_count": jax.process_count()}
     sizes = {"batch_size": config.batch_size, "buckets": data.shapes()}
     return mathematics.Batches(source, data.split, data.modules or None, seed=config.seed, **sizes, **process)
 
 
 def make_init(model: EncoderDecoder) -> Callable[[jax.Array], Any]:
-    """`init(key)` of `runtime.fit`."""
+    """Returns the `init(key)` function for `runtime.fit`."""
     tokens = np.zeros((1, 2), np.int32)
     return lambda key: model.init(key, tokens, tokens)["params"]
 
 
 def make_loss(model: EncoderDecoder) -> Callable[..., runtime.Sums]:
-    """`loss(params, batch, key)` of `runtime.fit`: cross-entropy over the symbols of the answers."""
+    """Returns `loss(params, batch, key)` for `runtime.fit`: cross-entropy over the answers' symbols."""
 
     def loss(params, batch, key):
         given, labels = objective.shifted(batch["target"])
@@ -134,11 +148,11 @@ def make_loss(model: EncoderDecoder) -> Callable[..., runtime.Sums]:
 
 
 def problem(config: Config, model: EncoderDecoder) -> dict[str, Any]:
-    """What is optimised and how, as `runtime.fit` and `Task` take it."""
+    """Returns the `init`, `loss` and `optimizer` arguments of `runtime.fit` and `Task`."""
     return {"init": make_init(model), "loss": make_loss(model), "optimizer": config.make_optimizer()}
 
 
 def abstract_state(config: Config) -> runtime.TrainState:
-    """Shapes, types and shardings of the run's state, for reading its checkpoints."""
+    """Returns shapes, dtypes and shardings of the run's state, for reading its checkpoints."""
     task = Task(config.seed, config.batch_size, **problem(config, config.model.make()))
     return Program(task, "jit").abstract_state()

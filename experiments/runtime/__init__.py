@@ -1,9 +1,9 @@
 """The training runtime, written once so that an experiment is one short readable file.
 
-An experiment brings a config and pure functions; `fit` does the rest: steps on all devices, checkpoints with
-automatic resume, the record, the summary, progress. A complete one::
+An experiment provides a config and pure functions; `fit` does the rest: steps on all devices, checkpoints
+with automatic resume, metrics, the summary, and progress. A complete example::
 
-    # experiments/line/config.py: what can be chosen, and the presets
+    # experiments/line/config.py: the settings and their presets
     @dataclasses.dataclass
     class Config(runtime.RunConfig):
         experiment: ClassVar[str] = "line"
@@ -20,7 +20,7 @@ automatic resume, the record, the summary, progress. A complete one::
 
     get_config = runtime.Presets(quick=quick)
 
-    # experiments/line/train.py: what it does
+    # experiments/line/train.py: the training problem
     def main(config: Config, *, workdir, parallel="jit"):
         def init(key):                       # -> params
             return {"slope": jnp.zeros(())}
@@ -29,7 +29,7 @@ automatic resume, the record, the summary, progress. A complete one::
             x = jax.random.normal(key, (config.batch_size,))
             return {"x": x, "y": 3 * x}
 
-        def loss(params, batch, key):        # -> sums over the examples it is given, not means
+        def loss(params, batch, key):        # -> sums over the examples in `batch`, not means
             error = params["slope"] * batch["x"] - batch["y"]
             count = error.size
             return runtime.Sums(jnp.sum(error**2), count, {"absolute": (jnp.sum(abs(error)), count)})
@@ -40,27 +40,27 @@ automatic resume, the record, the summary, progress. A complete one::
         return runtime.fit(config, init=init, loss=loss, sample=sample, optimizer=optax.sgd(config.lr),
                            evaluate=evaluate, workdir=workdir, parallel=parallel)
 
-    # experiments/line/__init__.py: what programs over all experiments need of it; it is named in registry.py
+    # experiments/line/__init__.py: the entry point for programs over all experiments; listed in registry.py
     EXPERIMENT = runtime.Experiment(Config, get_config, main)
 
     # experiments/line/__main__.py
     runtime.launch(EXPERIMENT)
 
 `python -m experiments.line --config=quick --config.lr=0.2 --workdir=DIR --parallel=jit --mesh=data:4,model:2
---fsdp` runs it (the last three choose how it is laid out on several devices: `Layout`); a misspelt field, a
-value of the wrong type and what `validate` refuses are reported in one line (exit status 2) before anything
-is written. From Python, `main(Config(...), workdir=None)` keeps no files; `fit` returns a `FitResult`
+--fsdp` runs it (the last three flags set the `Layout` on several devices). A misspelt field, a value of the
+wrong type, and anything that `validate` rejects are reported in one line (exit status 2) before any file is
+written. From Python, `main(Config(...), workdir=None)` keeps no files; `fit` returns a `FitResult`
 (`state`, `params`, `step`, `metrics`, `results`, `train_seconds`, `summary`).
 
-The workdir holds `config.json`, `metrics.jsonl` (a line a log interval: `step`, `loss`, `grad_norm`,
+The workdir contains `config.json`, `metrics.jsonl` (one line per log interval: `step`, `loss`, `grad_norm`,
 `train_seconds`, the metrics of the loss, `eval/...`), `checkpoints/`, and at the end `summary.json` (`step`,
-`metrics`, `results`, times, devices, versions, commit, `params_sha256`). Started again, a killed run
-continues from its last intact checkpoint and a finished one returns at once. Host-fed data: give
-`batches(step)` instead of `sample`. A measurement made once, at the end: `conclude(params)`, kept in the
-summary's `results`.
+`metrics`, `results`, times, devices, versions, commit, `params_sha256`). When started again, a killed run
+continues from its last intact checkpoint, and a finished run returns at once. For data from the host, pass
+`batches(step)` instead of `sample`. For a measurement at the end only, pass `conclude(params)`; its values
+are stored in the summary's `results`.
 
-Figures: `plots.curve_figure`, `plots.heatmap_figure`, `plots.save`. Claims over seeds:
-`intervals.mean_interval`, `intervals.wilson_interval`. Records: `metrics.read(workdir / "metrics.jsonl")`.
+Figures: `plots.curve_figure`, `plots.heatmap_figure`, `plots.save`. Confidence intervals over seeds:
+`intervals.mean_interval`, `intervals.wilson_interval`. Metrics: `metrics.read(workdir / "metrics.jsonl")`.
 """
 
 import importlib
@@ -116,9 +116,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Matplotlib and SciPy take half of the time it takes to start, and many a process draws nothing.
+    # Matplotlib and SciPy account for half of the start-up time, and many processes draw nothing.
     if name in ("intervals", "plots"):
         return importlib.import_module(f"{__name__}.{name}")
-    if name in ("launch", "run_program"):  # a command line needs packages that training does not
+    if name in ("launch", "run_program"):  # the command line needs packages that training does not
         return getattr(importlib.import_module(f"{__name__}.launching"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What a run is: a typed dataclass with presets, checked before anything is computed or written."""
+"""Run configs: typed dataclasses with presets, checked before anything is computed or written."""
 
 import dataclasses
 import types
@@ -14,38 +14,38 @@ from experiments.runtime.mesh import Layout
 def resumable(default: Any) -> Any:
     """Declares a config field, with an immutable default, that may change when a run is continued.
 
-    Only for fields that do not alter the parameters reached at a given step. `steps` itself may only be
-    raised. An experiment whose learning-rate schedule depends on `steps` declares the field again without
-    this mark.
+    Use it only for fields that do not affect the parameters at a given step. `steps` itself may only
+    increase. An experiment whose learning-rate schedule depends on `steps` redeclares that field without
+    this marker.
     """
     return dataclasses.field(default=default, metadata={"resumable": True})
 
 
 @dataclasses.dataclass
 class RunConfig:
-    """The fields every experiment has; an experiment's own config inherits from it and adds its fields.
+    """The fields common to all experiments; an experiment's config inherits from it and adds its own.
 
-    A field is an int, float, bool, str, a tuple of those, an optional one of those, or a nested dataclass;
-    each is set on the command line by its dotted name (`--config.model.width=128`).
+    A field is an int, float, bool, or str, a tuple or an optional of these, or a nested dataclass. Each is
+    set on the command line by its dotted name (`--config.model.width=128`).
 
     Attributes:
-        experiment: the experiment's name, the same for all configs of a class; a run's `config.json` records
-            it.
-        seed: everything random in a run is derived from it and the step, so a continued run repeats itself.
+        experiment: the experiment's name, a constant of the class; recorded in a run's `config.json`.
+        seed: all randomness in a run is derived from the seed and the step, so a continued run is
+            reproducible.
         steps: number of updates.
-        batch_size: examples in an update over all devices together, a multiple of their number.
-        log_every: a line of metrics every so many steps. With batches drawn on the device these steps are one
-            compiled call, so it is also the time a SIGTERM may have to wait.
+        batch_size: examples per update over all devices, a multiple of their number.
+        log_every: steps between lines of metrics. When batches are drawn on the device, these steps are one
+            compiled call, so a SIGTERM may have to wait this long.
         checkpoint_every: steps between checkpoints, a multiple of `log_every`.
-        keep_checkpoints: how many of the last ones are kept; at least 2, so that a damaged one has a
-            predecessor.
+        keep_checkpoints: number of most recent checkpoints to keep, at least 2, so that there is a fallback
+            if one is damaged.
         eval_every: steps between evaluations, a multiple of `log_every`; 0 evaluates at the end only.
-        max_seconds: stop after so many seconds of training (compilation, evaluation and saving do not count,
-            earlier sessions of the same run do), at the end of a log interval; 0 is no limit. A run that
-            stops this way depends on the machine's speed.
-        session_seconds: stop, with everything saved, so many seconds after this process took up the run (all
-            of it counts), at the end of a log interval; 0 is no limit. For time-limited machines: the same
-            command goes on from there.
+        max_seconds: training time in seconds after which the run ends, at the end of a log interval; 0 means
+            no limit. Earlier sessions of the run count; compilation, evaluation and saving do not. A run that
+            ends this way depends on the machine's speed.
+        session_seconds: time in seconds, from the start of this process, after which it saves its state and
+            stops, at the end of a log interval; 0 means no limit. For time-limited machines: the same command
+            continues the run.
         tensorboard: also write TensorBoard events (needs the `tensorboard` extra).
     """
 
@@ -63,10 +63,10 @@ class RunConfig:
     tensorboard: bool = resumable(False)
 
     def validate(self) -> None:
-        """Checks types and ranges; an experiment extends it with `super().validate()` first.
+        """Checks types and ranges; an experiment's override calls `super().validate()` first.
 
         Raises:
-            ValueError: naming the field, its value and what it may be.
+            ValueError: with the field, its value and the expected values.
         """
         check_types(self)
         at_least("seed", self.seed, 0)
@@ -80,64 +80,66 @@ class RunConfig:
         for name in ("checkpoint_every", "eval_every"):
             if getattr(self, name) % self.log_every:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} must be a multiple of log_every={self.log_every}: "
-                    "the state is at hand between log intervals only"
+                    f"{name}: got {getattr(self, name)}, expected a multiple of log_every={self.log_every}, "
+                    "since the state is available only between log intervals"
                 )
 
     def is_over(self, step: int, train_seconds: float) -> bool:
-        """Whether a run has come to its end, of steps or of seconds; not whether a session has."""
+        """Returns whether a run has reached `steps` or `max_seconds` (`session_seconds` does not count)."""
         return step >= self.steps or 0 < self.max_seconds <= train_seconds
 
     def check_layout(self, layout: Layout) -> None:
-        """Checks that a run of this config can lie on the devices so.
+        """Checks that a run of this config fits the layout and the available devices.
 
         Raises:
-            ValueError: naming what does not fit and what was expected.
+            ValueError: with the offending value and what was expected.
         """
         layout.check(self.batch_size, jax.device_count())
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    """Raises a `ValueError` naming the field if `value` is below `least` or not a number."""
+    """Raises a `ValueError` that names the field if `value` is below `least` or NaN."""
     if not value >= least:
-        raise ValueError(f"{name}={value} must be at least {least}")
+        raise ValueError(f"{name}: got {value}, expected at least {least}")
 
 
 def one_of(name: str, value: Any, choices: typing.Iterable[Any]) -> None:
-    """Raises a `ValueError` naming the field and all choices if `value` is not one of them."""
+    """Raises a `ValueError` that names the field and all choices if `value` is not one of them."""
     choices = list(choices)
     if value not in choices:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, choices))}")
+        raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}")
 
 
 def check_types(config: Any, prefix: str = "") -> None:
-    """Checks every field of a (nested) dataclass against its annotation; an int is taken where a float is.
+    """Checks every field of a (nested) dataclass against its annotation; ints are accepted as floats.
 
-    The command-line parser checks plain fields but not what is inside a tuple, and Python code is not checked
-    at all. `prefix` goes before a field's name in a message.
+    The command-line parser checks plain fields but not the items of a tuple, and configs made in Python are
+    not checked at all. `prefix` precedes a field's name in messages.
 
     Raises:
-        ValueError: naming the field, what it is declared as and what was found.
+        ValueError: with the field, its value and its declared type.
     """
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value, hint = getattr(config, field.name), hints[field.name]
+        if choices := _choices(hint):
+            one_of(f"{prefix}{field.name}", value, choices)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             check_types(value, f"{prefix}{field.name}.")
         elif not _fits(value, hint):
             declared = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else hint
-            raise ValueError(f"{prefix}{field.name}={value!r} must be of type {declared}")
+            raise ValueError(f"{prefix}{field.name}: got {value!r}, expected type {declared}")
 
 
 def from_dict[Config](cls: type[Config], values: typing.Mapping[str, Any], prefix: str = "") -> Config:
-    """Returns a (nested) config dataclass of what JSON holds; fields that are absent get their defaults.
+    """Builds a (nested) config dataclass from parsed JSON; absent fields keep their defaults.
 
     Raises:
-        ValueError: naming a field that does not exist, after `prefix`.
+        ValueError: for a field that does not exist, with its name after `prefix`.
     """
     fields = {field.name: field for field in dataclasses.fields(typing.cast(Any, cls))}
     if unknown := sorted(set(values) - set(fields)):
-        raise ValueError(f"{cls.__name__} has no field {prefix}{unknown[0]}")
+        raise ValueError(f"config: got field {prefix + unknown[0]!r}, expected a field of {cls.__name__}")
     hints = typing.get_type_hints(cls)
     found = {}
     for name, value in values.items():
@@ -149,6 +151,15 @@ def from_dict[Config](cls: type[Config], values: typing.Mapping[str, Any], prefi
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """Returns the values that a `Literal`, or an optional one, allows; () for other annotations."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    parts = typing.get_args(hint) if is_union else (hint,)
+    if not any(typing.get_origin(part) is typing.Literal for part in parts):
+        return ()
+    return tuple(value for part in parts for value in typing.get_args(part) or (None,))
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -173,24 +184,24 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 class Presets[Config: RunConfig]:
-    """The presets of an experiment, its config file's `get_config`: `get_config("quick")` is a new config.
+    """The presets of an experiment, used as its `get_config`: `get_config("quick")` returns a new config.
 
     Attributes:
-        names: of the presets.
+        names: names of the presets.
     """
 
     def __init__(self, **builders: Callable[[], Config]):
-        """Takes for each preset's name a function without arguments that builds the config."""
+        """Maps each preset's name to a function without arguments that builds the config."""
         self._builders = builders
         self.names = tuple(builders)
 
     def __call__(self, name: str | None = None) -> Config:
-        """The config of a preset.
+        """Returns a new config of the named preset.
 
         Raises:
-            ValueError: there is no preset of that name; it names those that exist.
+            ValueError: if there is no preset of that name; the message lists the available ones.
         """
         if name not in self._builders:
             found = "no preset" if name is None else repr(name)
-            raise ValueError(f"config: got {found}, expected one of {', '.join(self.names)}")
+            raise ValueError(f"config: got {found}, expected one of {', '.join(map(repr, self.names))}")
         return self._builders[name]()

@@ -1,23 +1,24 @@
-"""What the rest of the house needs of an experiment: one record, which its room's `__init__.py` makes."""
+"""The interface of an experiment: one record, which its room's `__init__.py` creates."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.runtime.claims import Comparison
 from experiments.runtime.config import RunConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class Stop:
-    """One experiment's section of the tour's page.
+    """One experiment's section of the tour page.
 
     Attributes:
-        title: what is asked.
-        meaning: what the result says, for a reader who has not read the paper.
-        rows: the table below it, for each row the values by column; all rows have the same columns.
-        figures: files under the tour's directory, with a caption each.
-        caveat: what was given, or what the result does not show.
+        title: the question that the experiment asks.
+        meaning: what the result means, for a reader who has not read the paper.
+        rows: the result table, one mapping from column to value per row; all rows have the same columns.
+        figures: captions by file; the files are under the tour's directory.
+        caveat: assumptions, or what the result does not show.
     """
 
     title: str
@@ -29,12 +30,12 @@ class Stop:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """What a released folder's README says of the model, besides what the run's summary says.
+    """The parts of a released model's README that the run's summary does not contain.
 
     Attributes:
-        title: from a config to the model in a few words.
-        data: where the data come from, and their licence.
-        limits: what the model is not.
+        title: returns a short description of the model from its config.
+        data: source and licence of the data.
+        limits: limitations of the model.
     """
 
     title: Callable[[Any], str]
@@ -44,20 +45,21 @@ class Card:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """An experiment, as the programs over all experiments see it.
+    """The interface of an experiment for programs that work on all experiments.
 
     Attributes:
-        config: its config class, whose `experiment` is the experiment's name and its folder's.
-        presets: from a preset's name to a config (`runtime.presets`).
-        main: `main(config, workdir=..., parallel=...)` runs it.
-        default: the preset that is run when none is named.
-        abstract_state: from a config to what its checkpoints hold, as `jax.ShapeDtypeStruct`s with shardings;
-            None if its runs are not released as folders.
-        open_model: `open_model(path, step=..., seed=...)`, the trained model of a run or of a released folder
-            as an `experiments.exporting.Exportable`.
-        tour_stop: from a directory and a config, runs it there and says what it shows; None if the tour
-            leaves the experiment out.
-        card: for the card of a released folder.
+        config: the config class; its `experiment` is the name of the experiment and of its folder.
+        presets: returns the config of a preset's name (`runtime.Presets`).
+        main: `main(config, workdir=..., parallel=...)` runs the experiment.
+        default: the preset used when none is given.
+        abstract_state: returns, for a config, the state in its checkpoints as `jax.ShapeDtypeStruct`s with
+            shardings; None if its runs cannot be released as folders.
+        open_model: `open_model(path, step=..., seed=...)` returns the trained model of a run or a released
+            folder as an `experiments.exporting.Exportable`.
+        tour_stop: runs a config in a directory and returns its section of the tour; None if the tour omits
+            the experiment.
+        card: text for the README of a released folder.
+        claims: the comparisons that its `claims.py` declares.
     """
 
     config: type[RunConfig]
@@ -68,8 +70,9 @@ class Experiment:
     open_model: Callable[..., Any] | None = None
     tour_stop: Callable[[Path, Any], Stop] | None = None
     card: Card | None = None
+    claims: Sequence[Comparison] = ()
 
     @property
     def name(self) -> str:
-        """The folder in `experiments/`, and NAME of `python -m experiments.NAME`."""
+        """The folder's name in `experiments/`, as in `python -m experiments.NAME`."""
         return self.config.experiment

@@ -1,4 +1,4 @@
-"""Where a run's batches come from: drawn on the device inside the compiled steps, or fed from the host."""
+"""Sources of a run's batches: drawn on the device inside the compiled steps, or fed from the host."""
 
 import time
 from collections.abc import Callable, Hashable
@@ -12,16 +12,16 @@ from experiments.runtime.training import Program, PyTree, Trace, TrainState
 
 
 class Drawn:
-    """Batches drawn on the device: all steps between two lines of the record are one compiled call."""
+    """Batches drawn on the device: all steps of a log interval are one compiled call."""
 
     def __init__(self, program: Program):
-        """Takes the program; compiles at the first `prepare`."""
+        """Stores the program; compilation happens in `prepare`."""
         self.compile_seconds = 0.0
         self._program = program
         self._chunks: dict[int, Callable] = {}
 
     def prepare(self, state: TrainState, step: int, length: int) -> float:
-        """Compiles what `advance` will need; see `Engine.prepare`."""
+        """Compiles the steps that `advance` will run; see `Engine.prepare`."""
         if length in self._chunks:
             return 0.0
         start = time.monotonic()
@@ -31,26 +31,25 @@ class Drawn:
         return seconds
 
     def advance(self, state: TrainState, step: int, length: int) -> tuple[TrainState, Trace]:
-        """Makes `length` updates, as prepared; see `Engine.advance`."""
+        """Makes `length` updates, for which `prepare` must have been called; see `Engine.advance`."""
         state, trace = self._chunks[length](state)
         return state, jax.device_get(trace)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Does nothing, since there are no resources to release."""
 
 
 class Fed:
-    """Batches made on the host, step by step, the next ones while the device computes.
+    """Batches made on the host, one per step, prepared ahead of time while the device computes.
 
-    They may have a few shapes, such as those of length buckets: a step is compiled for each when it is first
-    met.
+    Batches may have a few different shapes (length buckets, for example); the step is compiled for each.
     """
 
     AHEAD = 2
-    """Batches made in advance; more than a couple only helps when the time for one varies."""
+    """Number of batches to prepare ahead; more helps only if the time per batch varies."""
 
     def __init__(self, program: Program, batches: Callable[[int], PyTree], steps: int):
-        """Takes the program and the source; see `fit` for `batches`. No batch beyond `steps` is asked for."""
+        """Starts the thread that calls `batches` (see `fit`), for steps below `steps` only."""
         self.compile_seconds = 0.0
         self._program, self._batches, self._steps = program, batches, steps
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
@@ -58,9 +57,9 @@ class Fed:
         self._updates: dict[Hashable, Callable] = {}
 
     def prepare(self, state: TrainState, step: int, length: int) -> float:
-        """Compiles the step for the first batch, which is made before the clock starts.
+        """Compiles the step for the next batch, and returns the seconds that compilation took.
 
-        Shapes that come up later are compiled by `advance`, and counted in `compile_seconds`.
+        Shapes that occur later are compiled by `advance`, and counted in `compile_seconds`.
         """
         self._ask(step)
         before = self.compile_seconds
@@ -78,22 +77,22 @@ class Fed:
         return state, jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(traces))
 
     def close(self) -> None:
-        """Stops making batches."""
+        """Stops the thread that prepares batches, and waits for it."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _update(self, state: TrainState, batch: PyTree) -> Callable:
-        """The step compiled for a placed batch's shapes, which is done at most once."""
+        """Returns the step compiled for the shapes of a placed batch; each is compiled at most once."""
         leaves, structure = jax.tree.flatten(batch)
         kind = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         if kind not in self._updates:
-            jax.block_until_ready(state)  # steps under way are training, not compilation
+            jax.block_until_ready(state)  # pending steps count as training, not compilation
             start = time.monotonic()
             self._updates[kind] = self._program.compile_step(state, batch)
             self.compile_seconds += time.monotonic() - start
         return self._updates[kind]
 
     def _ask(self, step: int) -> None:
-        """Has the batches of this step and the next ones made."""
+        """Requests the batches of this step and the next ones."""
         for wanted in range(step, min(step + 1 + self.AHEAD, self._steps)):
             if wanted not in self._pending:
                 self._pending[wanted] = self._pool.submit(self._make, wanted)

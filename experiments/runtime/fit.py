@@ -1,4 +1,4 @@
-"""Gradient descent on a loss: the engine of most experiments, and `fit`, which runs it."""
+"""Gradient descent on a loss: `fit`, which most experiments call, and the engine it runs."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -15,10 +15,10 @@ from experiments.runtime.training import Init, Loss, Program, PyTree, Task, Trac
 
 
 class Descent:
-    """A `looping.Engine`: a loss's gradient, an optimizer, batches drawn or fed."""
+    """The `looping.Engine` of gradient descent, with batches drawn on the device or fed from the host."""
 
     def __init__(self, program: Program, feed: Drawn | Fed):
-        """Takes the programs and where their batches come from."""
+        """Combines the compiled programs with a source of batches."""
         self._program, self._feed = program, feed
         self.parallel = str(program.layout)
         self.abstract_state, self.initial = program.abstract_state, program.initial
@@ -27,23 +27,23 @@ class Descent:
 
     @property
     def compile_seconds(self) -> float:
-        """Spent on compilation so far."""
+        """Seconds spent on compilation so far."""
         return self._feed.compile_seconds
 
     def unplace(self, state: TrainState) -> TrainState:
-        """The inverse of `place`."""
+        """Inverts `place`; see `Engine.unplace`."""
         return self._program.unplace(state)
 
     def params_of(self, state: TrainState) -> PyTree:
-        """The parameters of a placed state."""
+        """Returns the parameters of a placed state."""
         return self._program.unplace(state.params)
 
     def metrics(self, trace: Trace, step: int) -> dict[str, float]:
-        """The averages of the steps."""
+        """Returns the metrics averaged over the steps; see `averages`."""
         return averages(trace)
 
     def first_bad(self, trace: Trace) -> tuple[int, str] | None:
-        """The first step whose loss or parameters are not finite."""
+        """Returns the index of the first step with a non-finite loss or parameter, and a message, or None."""
         finite = np.asarray(trace.finite)
         if finite.all():
             return None
@@ -51,7 +51,7 @@ class Descent:
         numerator, denominator = (np.asarray(part)[index] for part in trace.ratios["loss"])
         with np.errstate(divide="ignore", invalid="ignore"):
             value = np.divide(numerator, denominator)
-        what = "the loss is finite but parameters are not" if np.isfinite(value) else f"the loss is {value}"
+        what = "the loss is finite but a parameter is not" if np.isfinite(value) else f"the loss is {value}"
         return index, what
 
 
@@ -73,57 +73,59 @@ def fit(
     name: str | None = None,
     quiet: bool = False,
 ) -> FitResult:
-    """Trains, or goes on training what a killed or finished run has left in the workdir.
+    """Trains a model, continuing the run in the workdir if there is one.
 
-    Everything random comes from `(config.seed, step)`, so a run that was killed and started again ends with
-    the parameters, bit for bit, of one that was not (on the same devices, and unless `max_seconds` cut it
-    short).
+    All randomness is derived from `(config.seed, step)`, so a run that is killed and restarted ends with the
+    same parameters, bit for bit, as an uninterrupted one (on the same devices, and unless `max_seconds` ended
+    it).
 
     Args:
-        config: the run's config, validated here again.
+        config: the run's config, which is validated here again.
         init: `init(key) -> params`, pure.
-        loss: `loss(params, batch, key) -> Sums`, pure: totals over the examples of the batch it is given,
-            which on several devices is a part of the whole under `shard_map` and `pmap` (with a key of its
-            own for each part) and the whole, partitioned by the compiler, under `jit`.
+        loss: `loss(params, batch, key) -> Sums`, pure: totals over the examples in `batch`. On several
+            devices, `batch` is one device's part under `shard_map` and `pmap` (each part with its own key),
+            and the whole batch, partitioned by the compiler, under `jit`.
         optimizer: an optax optimizer.
         sample: `sample(key, step) -> batch`, pure: draws a whole batch on the device; arrays of rank >= 1
-            have `config.batch_size` as their first axis, scalars hold for all examples. `config.log_every`
-            steps are then one compiled call. With `init_extra` it is `sample(key, step, params, extra) ->
-            (batch, extra)`.
-        batches: instead of `sample`: `batches(step) -> batch` of numpy arrays for the 0-based step, this
-            process's rows of it, called ahead of time in a thread. It must depend on the step alone. There
-            may be a few shapes (length buckets); the update is compiled once for each.
-        init_extra: `init_extra(key) -> extra`, pure: what `sample` carries from step to step, such as the
-            states of environments; saved with the state, copied to all devices.
-        evaluate: `evaluate(params) -> {name: number}`, every `config.eval_every` steps and at the end; the
-            numbers go into the record as `eval/name`. It should be the same function of the parameters each
-            time.
-        conclude: `conclude(params) -> JSON values`, once at the end, for measurements too dear to repeat;
-            they go into the summary as `results`.
-        accumulate: into how many parts a batch is cut whose gradients are added up, so that a batch need not
-            fit in memory at once; a device's rows of it must be a multiple. The step stays that of the whole.
-        totals: `totals(batch) -> {name: sum over its rows}`, pure: what the loss needs to know of the whole
-            batch, however it is cut into parts; it finds the sums in the batch (a dictionary) by their names.
-        workdir: where the run is kept; None keeps nothing (and several processes need one).
-        parallel: `jit`, `shard_map` or `pmap`, over all devices; or a `Layout`, which may also split the
-            state, or what is large in one example.
-        name: what the progress bar calls the run; the workdir's name by default.
-        quiet: show no progress.
+            have `config.batch_size` as their first axis, scalars apply to all examples. `config.log_every`
+            steps are then one compiled call. With `init_extra` the signature is `sample(key, step, params,
+            extra) -> (batch, extra)`.
+        batches: alternative to `sample`: `batches(step) -> batch` returns this process's rows of the batch
+            of the 0-based step as numpy arrays. It is called ahead of time in a thread, and must depend on
+            the step only. A few different shapes (length buckets) are fine; the update is compiled per shape.
+        init_extra: `init_extra(key) -> extra`, pure: state that `sample` carries from step to step, such as
+            environment states; saved with the train state, and replicated on all devices.
+        evaluate: `evaluate(params) -> {name: number}`, called every `config.eval_every` steps and at the end;
+            the numbers are recorded as `eval/name`. It should be the same function of the parameters at each
+            call.
+        conclude: `conclude(params) -> JSON values`, called once at the end, for expensive measurements; the
+            summary contains them as `results`.
+        accumulate: number of microbatches per batch. Their gradients are added up, so that the batch need not
+            fit in memory at once; the update equals that of the whole batch. Must divide the number of rows
+            per device.
+        totals: `totals(batch) -> {name: sum over its rows}`, pure: sums over the whole batch that the loss
+            needs even if it sees only a part; they are added to `batch` (a dictionary) by name.
+        workdir: directory of the run; None keeps nothing. Required with several processes.
+        parallel: `jit`, `shard_map` or `pmap`, over all devices; or a `Layout`, which can also split the
+            state or large arrays of a single example.
+        name: the run's name in progress messages; the workdir's name by default.
+        quiet: whether to hide progress.
 
     Returns:
         The final state and metrics.
 
     Raises:
-        ValueError: for a bad config, batch, loss or workdir (`WorkdirError`), before anything is written.
-        NonFiniteLoss: when the loss or a parameter stops being finite; no such state is ever saved.
-        Preempted: after a SIGTERM, when the log interval under way is finished and saved.
-        CheckpointError: if there are checkpoints and all are damaged.
+        ValueError: for an invalid config, batch, loss or workdir (`WorkdirError`), before files are written.
+        NonFiniteLoss: if the loss or a parameter is not finite; such a state is never saved.
+        Preempted: after a SIGTERM, once the current log interval is finished and saved.
+        CheckpointError: if checkpoints exist and all of them are damaged.
     """
     config.validate()
     if (sample is None) == (batches is None):
-        raise ValueError("exactly one of sample and batches must be given")
+        both = "both" if batches is not None else "neither"
+        raise ValueError(f"sample, batches: got {both}, expected exactly one of them")
     if init_extra is not None and sample is None:
-        raise ValueError("init_extra is for sample to carry on; it cannot be given with batches")
+        raise ValueError("init_extra: got it with batches, expected it with sample only")
     program = Program(
         Task(config.seed, config.batch_size, init, loss, optimizer, sample, init_extra, accumulate, totals),
         parallel,
@@ -142,7 +144,7 @@ def fit(
 
 
 def _named(program: Program, measure: Callable[[PyTree], Any] | None) -> Callable[[PyTree], Any] | None:
-    """A measurement under the same names of axes as the steps."""
+    """Runs a measurement with the same logical axis names as the steps."""
     if measure is None:
         return None
 
@@ -154,7 +156,7 @@ def _named(program: Program, measure: Callable[[PyTree], Any] | None) -> Callabl
 
 
 def averages(trace: Trace) -> dict[str, float]:
-    """Returns the metrics of stacked steps: total numerator over total denominator, NaN where that is 0."""
+    """Returns metrics of stacked steps: total numerator / total denominator, NaN where the latter is 0."""
     totals = {
         key: (np.sum(over, dtype=np.float64), np.sum(under, dtype=np.float64))
         for key, (over, under) in trace.ratios.items()

@@ -1,4 +1,4 @@
-"""From the command line to a checked config: flags, their errors in one line each, the run's directory."""
+"""The command line of experiments: flags, errors reported in one line, and the run's directory."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import jax
 from absl import app, flags, logging
@@ -23,7 +23,9 @@ from experiments.runtime.experiment import Experiment
 from experiments.runtime.looping import NonFiniteLoss, Preempted
 from experiments.runtime.workdir import WorkdirError, config_lines
 
-flags.disclaim_key_flags()  # --help shows an experiment's flags as its own
+flags.disclaim_key_flags()  # --help lists the flags under the experiment, not under this module
+# ml_collections knows no Literal; `RunConfig.validate` checks the value.
+config_flags.register_flag_parser_for_type(Literal, flags.ArgumentParser())
 
 
 def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoReturn:
@@ -32,50 +34,50 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
     Defines `--config` (with `--config.field=value` for each of its fields), `--workdir`, `--parallel`,
     `--mesh` and `--fsdp`, and for several processes `--distributed`, `--coordinator_address`,
     `--num_processes` and `--process_id` (see `processes.connect`). `--config` is a preset's name, `quick` or
-    `NAME:quick`, or a user's own `FILE.py:PRESET`, whose `get_config(PRESET)` returns a config. Mistakes in
-    them are reported in one line, with exit status 2, before anything is computed or written; so is a workdir
-    that belongs to another run. A run that stops because its loss is not finite exits with 1, one stopped by
-    SIGTERM with 143, both with a line that names the checkpoint from which it can continue.
+    `NAME:quick`, or a user's own `FILE.py:PRESET`, whose `get_config(PRESET)` returns a config. Invalid flags
+    and a workdir that belongs to another run are reported in one line, with exit status 2, before anything is
+    computed or written. A run that stops because its loss is not finite exits with status 1; one stopped by
+    SIGTERM exits with 143. Both print the checkpoint from which the run can continue.
 
     Args:
-        experiment: what is run.
+        experiment: the experiment to run.
         argv: the command line; `sys.argv` by default.
     """
     config, values = config_file(experiment, experiment.default), flags.FLAGS
     argv = list(sys.argv if argv is None else argv)
-    with _reported_in_one_line(argv, config):  # the default config is read here already
+    with _reported_in_one_line(argv, config):  # this reads the default config already
         argv = _with_files(experiment, argv)
         config_flags.DEFINE_config_file(
             "config",
             config,
-            "a preset, or FILE.py:PRESET; fields are set by --config.field=value",
+            "a preset, or FILE.py:PRESET; set fields with --config.field=value",
             sys_argv=argv,
         )
     flags.DEFINE_string("workdir", None, "directory of the run (default: runs/NAME-PRESET)")
     flags.DEFINE_enum("parallel", "jit", mesh.PARALLEL, "how a step runs on several devices")
     flags.DEFINE_string(
-        "mesh", "", "devices along each axis, as data:4,model:2; all along data if nothing is said"
+        "mesh", "", "devices along each axis, such as data:4,model:2 (default: all along data)"
     )
-    flags.DEFINE_bool("fsdp", False, "split parameters and moments along data instead of copying them")
+    flags.DEFINE_bool("fsdp", False, "split parameters and moments along data instead of replicating them")
 
     flags.DEFINE_enum(
-        "distributed", "auto", processes.DISTRIBUTED, "whether this is one of several processes of a run"
+        "distributed", "auto", processes.DISTRIBUTED, "whether to connect with other processes of the run"
     )
-    flags.DEFINE_string("coordinator_address", None, "HOST:PORT of process 0, where processes meet")
-    flags.DEFINE_integer("num_processes", None, "how many processes the run has")
-    flags.DEFINE_integer("process_id", None, "which of them this is, from 0")
+    flags.DEFINE_string("coordinator_address", None, "HOST:PORT of process 0")
+    flags.DEFINE_integer("num_processes", None, "number of processes of the run")
+    flags.DEFINE_integer("process_id", None, "index of this process, from 0")
 
     def parse(argv: list[str]) -> list[str]:
         with _reported_in_one_line(argv, config):
             rest = values(argv)
             if len(rest) > 1:
-                raise flags.Error(f"unexpected argument {rest[1]!r}")
+                raise flags.Error(f"arguments: got {rest[1]!r}, expected flags only")
             processes.connect(
                 values.distributed, values.coordinator_address, values.num_processes, values.process_id
             )
             values.config.validate()
         if values["verbosity"].using_default_value:
-            logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell much at the level below
+            logging.set_verbosity(logging.WARNING)  # JAX and Orbax are verbose at INFO
         return rest
 
     def run(_: Sequence[str]) -> None:
@@ -98,28 +100,28 @@ def launch(experiment: Experiment, *, argv: Sequence[str] | None = None) -> NoRe
                 raise
             traceback.print_exc()
             sys.stderr.flush()
-            os._exit(1)  # the ordinary end would wait for the other processes, which wait for this one
+            os._exit(1)  # a normal exit would wait for the other processes, which wait for this one
 
     app.run(run, argv=argv, flags_parser=parse)
 
 
 def run_program(main: Callable[[], Any], *, reports: tuple[type[Exception], ...] = ()) -> NoReturn:
-    """Runs a program that has flags but no config, then exits; what `if __name__ == "__main__"` ends in.
+    """Runs a program that has flags but no config, then exits; for use under `if __name__ == "__main__"`.
 
     Args:
-        main: the program; it reads `flags.FLAGS`.
-        reports: exceptions that mean a wrong call, such as `ValueError`: shown as a usage error of one line.
+        main: the program, which reads `flags.FLAGS`.
+        reports: exceptions to report as a usage error without a traceback, such as `ValueError`.
     """
 
     def run(arguments: Sequence[str]) -> None:
         if len(arguments) > 1:
-            raise app.UsageError(f"unexpected argument {arguments[1]!r}")
+            raise app.UsageError(f"arguments: got {arguments[1]!r}, expected flags only")
         try:
             main()
         except reports as error:
             raise app.UsageError(str(error)) from error
 
-    logging.set_verbosity(logging.WARNING)  # JAX and Orbax say much at the level below
+    logging.set_verbosity(logging.WARNING)  # JAX and Orbax are verbose at INFO
     app.run(run)
 
 
@@ -130,43 +132,43 @@ def _fail(message: str, status: int = 2) -> NoReturn:
 
 @contextlib.contextmanager
 def _reported_in_one_line(argv: Sequence[str], config: str) -> Generator[None]:
-    """Ends the program with the cause, and no traceback, if the flags are at fault."""
+    """Exits with a one-line message instead of a traceback if the flags are invalid."""
     try:
         yield
-    except KeyError as error:  # what config_flags raises for a name that is not a field
+    except KeyError as error:  # config_flags raises it for a name that is not a field
         _fail(_unknown_field(argv, config) or str(error))
     except (flags.Error, ValueError, TypeError, OSError) as error:
         _fail(_one_line(str(error)))
 
 
 def _one_line(message: str) -> str:
-    """The cause of an error, without the traceback that config_flags puts in a config file's message."""
+    """Extracts the cause of an error; config_flags includes a traceback in errors of config files."""
     if causes := re.findall(r"^\s*(?:ValueError|TypeError): (.*)$", message, flags=re.MULTILINE):
         return causes[-1]
     missing = re.search(r"Attempted .*:\n\s*(.*)\n", message)
     if missing:
-        return f"there is no config file {missing.group(1)}"
+        return f"--config: got {missing.group(1)}, expected an existing file"
     return message
 
 
 def config_file(experiment: Experiment, value: str) -> str:
-    """A value of `--config` as the FILE.py:PRESET that config_flags reads.
+    """Returns a value of `--config` in the form FILE.py:PRESET, which config_flags reads.
 
     Raises:
-        ValueError: it names another experiment.
+        ValueError: if the value names another experiment.
     """
     file, _, preset = value.rpartition(":")
     if (file or preset).endswith(".py"):
         return value
     if file not in ("", experiment.name):
         raise ValueError(
-            f"config: got {value!r}, expected a preset, {experiment.name}:PRESET or FILE.py:PRESET"
+            f"--config: got {value!r}, expected a preset, {experiment.name}:PRESET or FILE.py:PRESET"
         )
     return f"{inspect.getfile(experiment.config)}:{preset}"
 
 
 def _with_files(experiment: Experiment, argv: Sequence[str]) -> list[str]:
-    """The command line with `--config=FILE.py:PRESET` in place of a preset's name."""
+    """Replaces a preset's name in `--config` by FILE.py:PRESET."""
     found = list(argv)
     for index, argument in enumerate(argv):
         if match := re.fullmatch(r"(--?config=)(.*)", argument):
@@ -177,7 +179,7 @@ def _with_files(experiment: Experiment, argv: Sequence[str]) -> list[str]:
 
 
 def _unknown_field(argv: Sequence[str], config: str) -> str | None:
-    """Names the misspelt field of `--config.field`, and those that exist."""
+    """Returns a message with the misspelt field of `--config.field` and the existing ones, or None."""
     for argument in argv:
         if match := re.match(r"--?config=(.*)", argument):
             config = match.group(1)
@@ -187,13 +189,13 @@ def _unknown_field(argv: Sequence[str], config: str) -> str | None:
         holder, path = tree, match.group(1).split(".") if match else []
         for depth, name in enumerate(path):
             if not hasattr(holder, name):
-                field = f"config has no field {'.'.join(path[: depth + 1])}"
+                field = f"--config.{'.'.join(path[: depth + 1])}: no such field"
                 if not dataclasses.is_dataclass(holder):
                     return f"{field}: {'.'.join(path[:depth])} is a plain value"
                 names = [field.name for field in dataclasses.fields(holder)]
                 near = difflib.get_close_matches(name, names, 1)
-                guess = f"; did you mean {near[0]}?" if near else ""
-                return f"{field}{guess} (there are: {', '.join(names)})"
+                guess = f" (did you mean {near[0]}?)" if near else ""
+                return f"{field}{guess}, expected one of {', '.join(names)}"
             holder = getattr(holder, name)
     return None
 

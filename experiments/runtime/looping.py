@@ -1,7 +1,7 @@
-"""The loop of every run: restore, advance, record, evaluate, save, until steps or seconds are used up.
+"""The loop of every run: restore, advance, record, evaluate, and save, until the steps or the time run out.
 
-What is advanced is an `Engine`: gradient descent on a loss (`fit`), or anything else that carries a state
-from step to step on all devices, such as actors and learners of reinforcement learning.
+The loop drives an `Engine`: gradient descent on a loss (`fit`), or anything else that carries a state from
+step to step on all devices, such as actors and learners of reinforcement learning.
 """
 
 import contextlib
@@ -27,36 +27,33 @@ from experiments.runtime.workdir import Workdir, WorkdirError, config_lines, par
 
 
 class NonFiniteLoss(FloatingPointError):
-    """Training stopped because the loss or a parameter was no longer finite.
+    """Raised when the loss or a parameter is not finite.
 
     Attributes:
         step: the first bad step, counted from 1.
-        checkpoint: the last checkpoint, whose state is finite; None if there is none yet.
+        checkpoint: path of the last checkpoint, whose state is finite; None if there is none.
     """
 
     def __init__(self, what: str, step: int, checkpoint: Path | None):
-        """See the class."""
         self.step, self.checkpoint = step, checkpoint
-        good = (
-            f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint before it"
-        )
+        good = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no earlier checkpoint"
         super().__init__(f"{what} at step {step}; {good}")
 
 
 class Preempted(RuntimeError):
-    """Training stopped because the process was asked to end (SIGTERM); the state is saved."""
+    """Raised when a SIGTERM has stopped the run, after its state is saved."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FitResult:
-    """What a run has come to.
+    """The outcome of a run.
 
     Attributes:
         state: the final state, a `TrainState` after `fit`.
-        params: its parameters; of several processes, each has them on its own devices.
+        params: its parameters; with several processes, each has them on its own devices.
         step: number of updates.
-        metrics: the last line of the record.
-        results: what `conclude` returned.
+        metrics: the last line of `metrics.jsonl`, without its step.
+        results: the values that `conclude` returned.
         train_seconds: time spent in updates, over all sessions of the run, without compilation.
         summary: the content of `summary.json`.
     """
@@ -71,55 +68,54 @@ class FitResult:
 
 
 class Engine(Protocol):
-    """What a run advances, on all devices.
+    """The interface between the loop and a training algorithm that runs on all devices.
 
-    Between calls its state is *placed*: as the compiled programs want it. Checkpoints hold it otherwise: the
-    same tree on any number of devices, with the parameters as the attribute `params`.
-
-    Attributes:
-        parallel: how it uses several devices, for the summary.
+    Between calls the state is *placed*, in the form that the compiled programs need. Checkpoints hold the
+    unplaced form: the same tree on any number of devices, with the parameters as the attribute `params`.
     """
 
-    parallel: str
+    @property
+    def parallel(self) -> str:
+        """Description of how several devices are used, for the summary."""
 
     @property
     def compile_seconds(self) -> float:
-        """Spent on compilation so far."""
+        """Seconds spent on compilation so far."""
 
     def abstract_state(self) -> Any:
-        """Shapes, types and shardings of a state that is not placed, as a checkpoint gives it back."""
+        """Returns the shapes, dtypes and shardings of an unplaced state, as restored from a checkpoint."""
 
     def initial(self) -> Any:
-        """The state before the first step, not placed."""
+        """Returns the unplaced state before the first step."""
 
     def place(self, state: Any) -> Any:
-        """Makes a state ready to be advanced."""
+        """Makes an unplaced state ready for `advance`."""
 
     def unplace(self, state: Any) -> Any:
-        """The inverse of `place`; good until the state is advanced."""
+        """Inverts `place`; the result is valid until the state is advanced."""
 
     def params_of(self, state: Any) -> PyTree:
-        """The parameters of a placed state, for `evaluate`; good until the state is advanced."""
+        """Returns the parameters of a placed state, for `evaluate`; valid until the state is advanced."""
 
     def prepare(self, state: Any, step: int, length: int) -> float:
-        """Compiles what `advance` will need; the seconds it took, 0 if there was nothing to compile."""
+        """Compiles the steps that `advance` will run; returns the seconds taken (0 if already compiled)."""
 
     def advance(self, state: Any, step: int, length: int) -> tuple[Any, Any]:
         """Makes `length` steps after `step`.
 
         Returns:
-            The new placed state (the old one is consumed), and what the steps have left for the record, on
-            the host: computed, not under way.
+            The new placed state (the old one is consumed), and a trace of the steps on the host, with the
+            computation finished.
         """
 
     def first_bad(self, trace: Any) -> tuple[int, str] | None:
-        """The first step that is not finite, counted from 0, and what is the matter; None if all are well."""
+        """Returns the 0-based index of the first non-finite step and a description, or None."""
 
     def metrics(self, trace: Any, step: int) -> dict[str, float]:
-        """What the record says of these steps, numbers by name; after them `step` steps are made."""
+        """Returns the metrics of the steps in `trace` by name; `step` is the number of steps made so far."""
 
     def close(self) -> None:
-        """Releases what it holds."""
+        """Releases the resources of the engine (threads, for example)."""
 
 
 def loop(
@@ -132,19 +128,19 @@ def loop(
     name: str | None = None,
     quiet: bool = False,
 ) -> FitResult:
-    """Runs an engine, or goes on with what a killed or finished run has left in the workdir.
+    """Runs an engine, continuing the run in the workdir if there is one.
 
-    The config is validated here again; the engine, which makes `config.log_every` steps at a time, is closed
-    at the end. The other arguments are those of `fit`.
+    The config is validated here again. The engine makes `config.log_every` steps at a time and is closed at
+    the end. For the other arguments see `fit`.
 
     Returns:
         The final state and metrics.
 
     Raises:
-        ValueError: for a bad config or workdir (`WorkdirError`), before anything is written.
-        NonFiniteLoss: when the loss or a parameter stops being finite; no such state is ever saved.
-        Preempted: after a SIGTERM, when the log interval under way is finished and saved.
-        CheckpointError: if there are checkpoints and all are damaged.
+        ValueError: for an invalid config or workdir (`WorkdirError`), before any file is written.
+        NonFiniteLoss: if the loss or a parameter is not finite; such a state is never saved.
+        Preempted: after a SIGTERM, once the current log interval is finished and saved.
+        CheckpointError: if checkpoints exist and all of them are damaged.
     """
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -155,7 +151,7 @@ def loop(
         if workdir is None:
             if jax.process_count() > 1:
                 raise ValueError(
-                    "workdir must be given: several processes keep their checkpoints in one place"
+                    f"workdir: got None, expected a directory shared by the {jax.process_count()} processes"
                 )
             workdir = stack.enter_context(tempfile.TemporaryDirectory())
             name = name or "run"
@@ -193,7 +189,7 @@ def loop(
         )
         stack.callback(shown.close)
         if restored:
-            shown.note(f"continues from step {step}")
+            shown.note(f"continuing from step {step}")
         preemption = stack.enter_context(_preemption())
         state = engine.place(state)
         ended = config.is_over(step, train_seconds)
@@ -204,17 +200,17 @@ def loop(
                 shown.note(f"compiled in {compiling:.1f} s")
             start, compiled = time.monotonic(), engine.compile_seconds
             state, trace = engine.advance(state, step, length)
-            late = engine.compile_seconds - compiled  # for batches of a shape that was not met before
+            late = engine.compile_seconds - compiled  # for batches of a new shape
             train_seconds += time.monotonic() - start - late
-            # Several processes go by the first one's clock: all must stop at the same step.
+            # All processes use the first one's clock, since all must stop at the same step.
             train_seconds, elapsed = processes.gathered([train_seconds, time.monotonic() - began])[0].tolist()
             if late:
-                shown.note(f"compiled for another shape in {late:.1f} s")
+                shown.note(f"compiled for a new batch shape in {late:.1f} s")
             if bad := engine.first_bad(trace):
                 raise NonFiniteLoss(bad[1], step + bad[0] + 1, checkpoints.latest_path())
             step += length
-            # Asked once, since the clock goes on and a run may only end with its state saved; and after an
-            # interval, so that every session gets on, however long it took to begin.
+            # Decided once, because the clock keeps running and a run must not end without saving its state;
+            # and after an interval, so that every session makes progress, however long it took to start.
             ended = config.is_over(step, train_seconds) or 0 < config.session_seconds <= elapsed
 
             metrics = {**engine.metrics(trace, step), "train_seconds": round(train_seconds, 3)}
@@ -225,7 +221,7 @@ def loop(
             shown.update(step, plain(metrics), train_seconds - seconds_before)
             stopping = bool(processes.gathered(preemption.is_set()).any())
             if checkpoints.due(step, force=ended or stopping):
-                # The line first: a checkpoint presumes that the record up to its step is complete.
+                # The metrics first: a checkpoint implies that they are complete up to its step.
                 writer.sync()
                 checkpoints.save(
                     step,
@@ -234,15 +230,15 @@ def loop(
                 )
             if stopping and not ended:
                 raise Preempted(
-                    f"stopped by SIGTERM at step {step} of {config.steps}; saved in "
-                    f"{checkpoints.latest_path()}; the same command continues from there"
+                    f"stopped by SIGTERM at step {step} of {config.steps}; saved to "
+                    f"{checkpoints.latest_path()}; run the same command to continue"
                 )
 
         state = engine.unplace(state)
         last = {key: value for key, value in (writer.last or {}).items() if key != "step"}
         params = processes.on_own_devices(state.params)
         results = dict(conclude(params)) if conclude is not None else {}
-        checkpoints.latest_path()  # the summary presumes the last checkpoint
+        checkpoints.latest_path()  # waits: the summary implies that the last checkpoint is complete
         summary = {
             "step": step,
             "metrics": last,
@@ -260,7 +256,10 @@ def loop(
 
 @contextlib.contextmanager
 def _preemption() -> Generator[threading.Event]:
-    """An event that the first SIGTERM sets, not a second one. Only the main thread can listen."""
+    """Yields an event that the first SIGTERM sets; a second one has its usual effect.
+
+    Python handles signals in the main thread only; in other threads the event is never set.
+    """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

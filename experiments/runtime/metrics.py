@@ -1,4 +1,4 @@
-"""The record of a run: `metrics.jsonl`, one JSON object a line, and TensorBoard's events on request."""
+"""The metrics of a run: `metrics.jsonl`, one JSON object per line, and optionally TensorBoard events."""
 
 import json
 import math
@@ -12,58 +12,58 @@ from experiments.runtime.workdir import whole
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Reads the complete lines of a metrics file, a dict each; an absent file has none.
+    """Reads the complete lines of a metrics file as dicts; returns an empty list if there is no file.
 
-    A last line cut short by a kill is left out. Numbers that were not finite are None.
+    An incomplete last line, left by a kill, is ignored. Numbers that were not finite are None.
 
     Raises:
-        ValueError: a line before the last is not a JSON object with a `step`; the file and line are named.
+        ValueError: if a complete line is not a JSON object with a `step`; the message has file and line.
     """
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")
     records = []
-    for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is nothing, or half a line
+    for number, line in enumerate(lines[:-1], 1):  # after the last newline: nothing, or an incomplete line
         try:
             record = json.loads(line)
             if not isinstance(record["step"], int):
-                raise TypeError("step is not a whole number")
+                raise TypeError("step is not an integer")
         except (ValueError, KeyError, TypeError) as error:
             shown = line[:80].decode("utf-8", "replace")
             raise ValueError(
-                f"line {number} of {path} is not a JSON object with a step: {shown!r}"
+                f"{path}: got {shown!r} in line {number}, expected a JSON object with a step"
             ) from error
         records.append(record)
     return records
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns metrics as JSON has them: scalars as int or float, not-finite ones as None (JSON has no NaN).
+    """Converts metrics for JSON: scalars to int or float, non-finite ones to None (JSON has no NaN).
 
     Raises:
-        ValueError: naming the metric that is not a single number.
+        ValueError: with the name of a metric that is not a scalar.
     """
     result = {}
     for name, value in values.items():
         try:
             number = value if isinstance(value, int) else float(value)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"metric {name!r} must be a single number, got {value!r}") from error
+            raise ValueError(f"metric {name!r}: got {value!r}, expected a scalar") from error
         result[name] = number if math.isfinite(number) else None
     return result
 
 
 class MetricsWriter:
-    """Appends to `metrics.jsonl` so that a continued run's record reads as if it had never stopped.
+    """Appends to `metrics.jsonl`; a continued run's file is the same as an uninterrupted one's.
 
-    Of several processes only the first writes.
+    With several processes, only the first writes.
     """
 
     def __init__(self, workdir: Path, step: int, *, tensorboard: bool = False):
-        """Opens the record and drops what was written after `step`, the checkpoint the run continues from.
+        """Opens the file and drops the lines after `step`, the checkpoint from which the run continues.
 
         Raises:
-            ValueError: TensorBoard is asked for and tensorboardX is not installed.
+            ValueError: if `tensorboard` is set and tensorboardX is not installed.
         """
         path = workdir / "metrics.jsonl"
         self._board = self._file = None
@@ -76,7 +76,8 @@ class MetricsWriter:
                 from tensorboardX import SummaryWriter
             except ImportError as error:
                 raise ValueError(
-                    "tensorboard=True needs tensorboardX: pip install -e '.[tensorboard]'"
+                    "tensorboard: got True, expected tensorboardX to be installed "
+                    "(pip install -e '.[tensorboard]')"
                 ) from error
             self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
         with whole(path) as temporary:
@@ -84,13 +85,13 @@ class MetricsWriter:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Appends a line.
+        """Appends one line with the metrics of a step.
 
         Raises:
-            ValueError: the step does not come after the last line's, or a value is not a number.
+            ValueError: if the step is not greater than the last line's, or a value is not a number.
         """
         if self.last is not None and step <= self.last["step"]:
-            raise ValueError(f"step={step} must come after the last line's, {self.last['step']}")
+            raise ValueError(f"step: got {step}, expected more than {self.last['step']}, the last line's")
         self.last = {"step": step, **plain(values)}
         if self._file is not None:
             self._file.write(json.dumps(self.last, allow_nan=False) + "\n")
@@ -101,14 +102,13 @@ class MetricsWriter:
                     self._board.add_scalar(name, value, step)
 
     def sync(self) -> None:
-        """Makes the lines so far outlive a crash of the machine; a checkpoint presumes them."""
+        """Flushes all lines to disk, so that they survive a crash of the machine."""
         if self._file is not None:
             os.fsync(self._file.fileno())
         if self._board is not None:
             self._board.flush()
 
     def close(self) -> None:
-        """Closes the files."""
         for opened in (self._file, self._board):
             if opened is not None:
                 opened.close()

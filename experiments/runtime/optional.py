@@ -1,4 +1,4 @@
-"""What a run can do without: it trains, saves and records where nothing can be drawn."""
+"""Optional dependencies: runs train, save and record metrics without Matplotlib."""
 
 import functools
 import importlib.util
@@ -7,8 +7,11 @@ import sys
 
 @functools.cache
 def can_draw() -> bool:
-    """Whether Matplotlib is here; told once if it is not. The same command draws later, where it is."""
+    """Returns whether Matplotlib is installed; prints a note once if not.
+
+    The same command draws the figures later, where Matplotlib is installed.
+    """
     if importlib.util.find_spec("matplotlib") is not None:
         return True
-    print("no pictures are drawn: matplotlib is not installed", file=sys.stderr, flush=True)
+    print("skipping figures: matplotlib is not installed", file=sys.stderr, flush=True)
     return False

@@ -1,12 +1,12 @@
-"""A whole run in a folder small enough to commit: its config, its record, and its last state in one file.
+"""Released runs: folders small enough to commit, with a run's config, metrics, and last state in one file.
 
     pack(workdir, abstract, folder)      # config.json, metrics.jsonl, summary.json and state.safetensors
-    unpack(folder, abstract, workdir)    # a workdir in which the run's command goes on
+    unpack(folder, abstract, workdir)    # a workdir in which the run's command continues
     read_state(folder, abstract)         # the state alone
 
-The state's file is read by anything that reads safetensors: an array for each leaf, named by its path. Random
-keys are kept as their words. Its metadata have the step, the progress, and a checksum of both and the arrays,
-since the format itself has none; files from before there was one are read without it.
+The state is an ordinary safetensors file with one array per leaf, named by the leaf's path. Random keys are
+stored as their integer words. The metadata contain the step, the progress, and a checksum of these and the
+arrays, because the format itself has none; older files without a checksum are read unverified.
 """
 
 import json
@@ -29,24 +29,24 @@ _RECORDS = ("config.json", "metrics.jsonl", "summary.json")
 
 
 def pack(workdir: Path, abstract: Any, folder: Path, *, step: int | None = None) -> Path:
-    """Puts a run into a folder, which is replaced if it holds one already; returns the file of the state.
+    """Packs a run into a folder, replacing a packed run in it; returns the path of the state file.
 
-    `abstract` is the state as `jax.ShapeDtypeStruct`s with shardings. Of the checkpoints the last one that is
-    intact is taken, or that of `step`.
+    `abstract` is the state as `jax.ShapeDtypeStruct`s with shardings. The state is that of the last intact
+    checkpoint, or of the checkpoint at `step`.
 
     Raises:
-        CheckpointError: there is no checkpoint, or none is intact.
-        WorkdirError: the folder holds something else.
+        CheckpointError: if there is no checkpoint, or none is intact.
+        WorkdirError: if the folder contains other files.
     """
     checkpoints = Checkpoints(workdir / "checkpoints", every=1, keep=2)
     restored = checkpoints.restore(abstract) if step is None else checkpoints.read(step, abstract)
     if restored is None:
-        raise CheckpointError(f"there is no checkpoint in {checkpoints.directory}")
+        raise CheckpointError(f"{checkpoints.directory}: got no checkpoint, expected at least one")
     there = {path.name for path in folder.glob("*")} - {STATE, *_RECORDS}
-    # Hidden files are ours (a state whose writing was interrupted) or nobody's.
+    # Hidden files are ours (an interrupted write of a state) or belong to nobody.
     endings = (".png", ".gif", ".mp4", ".md")
     if others := sorted(name for name in there if name[0] != "." and not name.endswith(endings)):
-        raise WorkdirError(f"folder {folder} holds {others[0]!r}, which no packed run has; choose another")
+        raise WorkdirError(f"{folder}: got {others[0]!r}, expected a packed run or an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     for name in _RECORDS:
         (folder / name).unlink(missing_ok=True)
@@ -57,17 +57,17 @@ def pack(workdir: Path, abstract: Any, folder: Path, *, step: int | None = None)
 
 
 def unpack(folder: Path, abstract: Any, workdir: Path) -> Restored:
-    """Makes a workdir, new or empty, of a packed run, so that its command continues it there.
+    """Unpacks a packed run into a new or empty workdir, where the run's command continues it.
 
     Raises:
-        WorkdirError: the workdir holds something, or the folder's config is damaged.
-        CheckpointError: the folder has no state, or one that is damaged or does not fit.
+        WorkdirError: if the workdir is not empty, or the folder's config is damaged.
+        CheckpointError: if the folder's state is missing, damaged, or does not match `abstract`.
     """
     if workdir.exists() and any(workdir.iterdir()):
-        raise WorkdirError(f"workdir {workdir} is not empty; choose another")
+        raise WorkdirError(f"{workdir}: the workdir is not empty; choose another")
     restored, config = read_state(folder, abstract), read_json(folder / "config.json")
     workdir.mkdir(parents=True, exist_ok=True)
-    # The config last: a workdir without one is refused, so one that was made by half is not taken for a run.
+    # The config last: a workdir without one is rejected, so a half-made workdir is not mistaken for a run.
     checkpoints = Checkpoints(workdir / "checkpoints", every=1, keep=2)
     checkpoints.save(restored.step, restored.state, restored.progress)
     checkpoints.close()
@@ -78,7 +78,7 @@ def unpack(folder: Path, abstract: Any, workdir: Path) -> Restored:
 
 
 def write_state(path: Path, restored: Restored) -> None:
-    """Writes a state with its step and progress as one file, whole or not at all."""
+    """Writes a state with its step and progress as one safetensors file, atomically."""
     arrays = {
         name: np.array(jax.device_get(leaf), order="C") for name, leaf in _named(restored.state).items()
     }
@@ -86,35 +86,38 @@ def write_state(path: Path, restored: Restored) -> None:
     record["checksum"] = str(checksum_with(restored.state, [restored.step, restored.progress]))
     with whole(path) as temporary:
         save_file(arrays, temporary, record)
-        temporary.chmod(0o644)  # the library makes files that only their owner reads
+        temporary.chmod(0o644)  # the library creates files that only their owner can read
 
 
 def read_state(folder: Path, abstract: Any) -> Restored:
     """Reads the state of a packed run, with the shardings of `abstract`.
 
     Raises:
-        CheckpointError: there is no such file, it is damaged, or its arrays are not those of `abstract`.
+        CheckpointError: if the file is missing or damaged, or its arrays do not match `abstract`.
     """
     try:
         with safe_open(folder / STATE, framework="numpy") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             record: Mapping[str, str] = file.metadata()
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{folder / STATE} cannot be read: {error}") from error
+        raise CheckpointError(f"{folder / STATE}: cannot be read: {error}") from error
     try:
         step, progress = int(record["step"]), dict(json.loads(record["progress"]))
         if strange := set(record) - {"step", "progress", "checksum"}:
-            raise ValueError(f"its metadata have {strange.pop()!r}")
+            raise ValueError(f"unexpected metadata {strange.pop()!r}")
     except (ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{folder / STATE} is damaged, or no packed run's: {error!r}") from error
+        raise CheckpointError(f"{folder / STATE}: damaged, or not a packed run's: {error!r}") from error
     wanted = _named(abstract)
     if wrong := sorted(set(wanted) ^ set(arrays)):
-        raise CheckpointError(f"{folder / STATE} does not hold this state: {wrong[0]} is on one side only")
+        side = "an unexpected" if wrong[0] in arrays else "no"
+        raise CheckpointError(
+            f"{folder / STATE}: does not match the expected state: it has {side} {wrong[0]}"
+        )
     for name, leaf in wanted.items():
         array = arrays[name]
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
             raise CheckpointError(
-                f"{folder / STATE}: {name} is {array.dtype}{list(array.shape)}, expected "
+                f"{folder / STATE}: {name}: got {array.dtype}{list(array.shape)}, expected "
                 f"{leaf.dtype}{list(leaf.shape)}"
             )
     state = jax.tree.unflatten(jax.tree.structure(abstract), [arrays[name] for name in wanted])
@@ -123,19 +126,21 @@ def read_state(folder: Path, abstract: Any) -> Restored:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             array = jax.random.wrap_key_data(array)
             if array.dtype != leaf.dtype:
-                raise CheckpointError(f"random keys are {array.dtype} here, expected {leaf.dtype}")
+                raise CheckpointError(
+                    f"{folder / STATE}: got random keys of {array.dtype}, expected {leaf.dtype}"
+                )
         return jax.device_put(array, leaf.sharding)
 
     restored = Restored(step, jax.tree.map(place, abstract, state), progress)
     if "checksum" in record and record["checksum"] != str(checksum_with(restored.state, [step, progress])):
         raise CheckpointError(
-            f"{folder / STATE} is damaged: its content is not what was saved (the checksum differs)"
+            f"{folder / STATE}: damaged: the content differs from what was saved (checksum mismatch)"
         )
     return restored
 
 
 def _named(tree: Any) -> dict[str, Any]:
-    """Leaves by path, in the tree's order; random keys as their words."""
+    """Returns the leaves by path, in the tree's order, with random keys as their integer words."""
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -1,6 +1,4 @@
-"""One look for all figures: legible when small, told apart without colour vision, the same bytes every
-time.
-"""
+"""The common style of all figures: legible when small, colour-blind-safe, byte-for-byte reproducible."""
 
 import contextlib
 from collections.abc import Mapping
@@ -14,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito's palette, which people with any common colour vision can tell apart, most distinct first."""
+"""Okabe and Ito's colour-blind-safe palette, most distinct colours first."""
 _DASHES = ("-", "--", "-.", ":")
 
 STYLE = {
@@ -38,12 +36,12 @@ STYLE = {
 
 
 def style() -> contextlib.AbstractContextManager:
-    """Within it, figures are made in the house's style."""
+    """Returns a context manager within which figures have the common style."""
     return matplotlib.rc_context(STYLE)
 
 
 def without_grid() -> contextlib.AbstractContextManager:
-    """Within it, and within `style`, figures have no grid."""
+    """Returns a context manager, for use within `style`, within which figures have no grid."""
     return matplotlib.rc_context({"axes.grid": False})
 
 
@@ -59,31 +57,31 @@ def curve_figure(
     marks: Mapping[str, float] | None = None,
     size: tuple[float, float] = (4.8, 3.2),
 ) -> Figure:
-    """Draws lines in one frame, each with its colour and dash; `save` writes the figure.
+    """Draws curves in one plot, each with its own colour and dash pattern; `save` writes the figure.
 
     Args:
-        curves: for each label x [n] and y [n], and optionally the lower and upper end [n] of a band.
-        title: what the figure shows.
-        xlabel: what is along x, with its unit.
-        ylabel: what is along y, with its unit.
-        xlog: logarithmic x.
-        ylog: logarithmic y.
+        curves: by label, x [n] and y [n], and optionally the lower and upper ends [n] of a band.
+        title: title of the figure.
+        xlabel: label of the x axis, with the unit.
+        ylabel: label of the y axis, with the unit.
+        xlog: whether x is logarithmic.
+        ylog: whether y is logarithmic.
         ylim: range of y.
-        marks: labelled vertical lines (the longest length trained on, say).
+        marks: positions of vertical lines by label (the longest training length, for example).
         size: width and height in inches.
 
     Raises:
-        ValueError: naming the curve whose parts differ in length.
+        ValueError: with the label of a curve whose arrays differ in length.
     """
     with matplotlib.rc_context(STYLE):
-        # A Figure of its own, not pyplot's: nothing global keeps it alive or needs closing.
+        # Not a pyplot figure, which would stay alive globally until closed.
         figure = Figure(figsize=size)
         axes = figure.add_subplot()
         for index, (label, parts) in enumerate(curves.items()):
             arrays = [np.asarray(part, dtype=float) for part in parts]
             if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
                 shapes = ", ".join(str(array.shape) for array in arrays)
-                raise ValueError(f"curve {label!r} must have parts of one equal length, got shapes {shapes}")
+                raise ValueError(f"curve {label!r}: got shapes {shapes}, expected vectors of equal length")
             colour = COLOURS[index % len(COLOURS)]
             markers = "o" if len(arrays[0]) <= 12 else None
             axes.plot(arrays[0], arrays[1], _DASHES[index % 4], color=colour, marker=markers, label=label)
@@ -92,7 +90,7 @@ def curve_figure(
         axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xscale="log" if xlog else "linear")
         axes.set_yscale("log" if ylog else "linear")
         places = sorted({float(x) for parts in curves.values() for x in np.asarray(parts[0])})
-        if xlog and len(places) <= 12:  # a few chosen values, 20 and 40, read better than 2 x 10^1
+        if xlog and len(places) <= 12:  # plain values such as 20 and 40 read better than 2 x 10^1
             axes.set_xticks(places, [f"{place:g}" for place in places])
             axes.set_xticks([], minor=True)
         if ylim is not None:
@@ -110,14 +108,18 @@ def curve_figure(
 
 
 def _free_place(axes: Axes, x: float) -> tuple[float, str]:
-    """Where a label beside a vertical line meets the fewest curves: a height from 0 to 1, and its anchor."""
+    """Finds where a label next to a vertical line overlaps the fewest curves.
+
+    Returns:
+        The height in axes fractions, 0 to 1, and the label's vertical alignment.
+    """
     left, right = axes.get_xlim()
-    axes.get_ylim()  # until then the limits are not those of what is drawn
+    axes.get_ylim()  # makes Matplotlib compute the limits, which it does lazily
     places = np.linspace(x, x + 0.05 * (right - left), 3)
     heights = []
     for line in axes.lines:
         xs, ys = (np.asarray(values, dtype=float) for values in line.get_data())
-        if line.get_transform() == axes.transData:  # a curve, no other mark
+        if line.get_transform() == axes.transData:  # a curve, not a mark
             order = np.argsort(xs)
             points = np.stack([places, np.interp(places, xs[order], ys[order])], axis=1)
             heights.append(axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1])
@@ -139,26 +141,26 @@ def heatmap_figure(
     colour_label: str | None = None,
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draws matrices side by side on one colour scale, row 0 at the bottom; `save` writes the figure.
+    """Draws matrices side by side with one colour scale, row 0 at the bottom; `save` writes the figure.
 
     Args:
-        panels: for each title a matrix [rows, columns].
-        title: what the figure shows.
-        xlabel: what the columns are.
-        ylabel: what the rows are.
-        limits: values of the scale's ends; the extremes of all panels by default.
-        colour_label: what the colour means.
+        panels: matrices [rows, columns] by title.
+        title: title of the figure.
+        xlabel: label of the columns.
+        ylabel: label of the rows.
+        limits: ends of the colour scale; the minimum and maximum over all panels by default.
+        colour_label: label of the colour scale.
         size: width and height in inches.
 
     Raises:
-        ValueError: there is no panel, or one is not a matrix.
+        ValueError: if there is no panel, or one is not a non-empty matrix.
     """
     matrices = {label: np.asarray(values, dtype=float) for label, values in panels.items()}
     if not matrices:
-        raise ValueError("panels must hold at least one matrix")
+        raise ValueError("panels: got none, expected at least one matrix")
     for label, matrix in matrices.items():
         if matrix.ndim != 2 or not matrix.size:
-            raise ValueError(f"panel {label!r} must be a matrix [rows, columns], got shape {matrix.shape}")
+            raise ValueError(f"panel {label!r}: got shape {matrix.shape}, expected [rows, columns]")
     everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
     low, high = limits or (np.nanmin(everything), np.nanmax(everything))
     scale = {"cmap": "viridis", "vmin": low, "vmax": high}
@@ -177,15 +179,15 @@ def heatmap_figure(
 
 
 def save(figure: Figure, path: Path | str) -> Path:
-    """Writes a figure as `.png` or `.svg`, the same bytes for the same content: no dates or versions inside.
+    """Writes a figure as `.png` or `.svg`, without dates or versions, so that equal figures are equal files.
 
     Raises:
-        ValueError: for another kind of file.
+        ValueError: for any other suffix.
     """
     path = Path(path)
     metadata = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}.get(path.suffix)
     if metadata is None:
-        raise ValueError(f"path must end in .png or .svg, got {path.name}")
+        raise ValueError(f"path: got {path.name!r}, expected a name that ends in .png or .svg")
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         figure.savefig(path, metadata=metadata)

@@ -1,8 +1,8 @@
-"""Several processes as one run: how they find each other, agree on things, and share work out.
+"""Runs of several processes: connecting them, exchanging values, and dividing work.
 
-All is built on JAX's own runtime: `jax.distributed` connects the processes, the collectives of
-`jax.experimental.multihost_utils` carry what they tell each other. Each function here that says "in all
-processes" must be called by every process, in the same order; with one process none of them communicates.
+Everything is built on JAX's runtime: `jax.distributed` connects the processes, and the collectives of
+`jax.experimental.multihost_utils` exchange data. Functions documented as collective must be called by every
+process, in the same order; with one process none of them communicates.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
@@ -23,14 +23,17 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 HEARTBEAT_SECONDS = 30
-"""After which a process that is silent counts as gone, and the others are ended."""
+"""Time without a heartbeat after which a process is considered dead, and the others are terminated."""
 SHUTDOWN_SECONDS = 3600
-"""For which a process that is done waits for the others, as while the first draws; gone ones are noticed."""
-DISTRIBUTED = ("auto", "on", "off")
+"""Time that a finished process waits for the others (the first one draws figures); dead ones are noticed."""
+Distributed = Literal["auto", "on", "off"]
+"""Whether to connect processes: see `connect`."""
+DISTRIBUTED: tuple[Distributed, ...] = get_args(Distributed)
+Launcher = Literal["SLURM", "Open MPI", "Kubernetes", "Cloud TPU"]
 
 
-def surroundings_of_several(environment: os._Environ | dict[str, str] = os.environ) -> str | None:
-    """Returns SLURM, Open MPI, Kubernetes or Cloud TPU if that started this process as one of several."""
+def surroundings_of_several(environment: os._Environ | dict[str, str] = os.environ) -> Launcher | None:
+    """Returns the launcher that started this process as one of several, or None."""
     slurm = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID")
     if all(name in environment for name in slurm) and _number(environment.get("SLURM_NTASKS")) > 1:
         return "SLURM"
@@ -49,7 +52,7 @@ def _number(text: str | None) -> int:
 
 
 def _is_tpu_machine() -> bool:
-    """A machine of a TPU slice says so by its devices; JAX asks the cloud for the rest."""
+    """Returns whether this machine has TPU devices; JAX queries the cloud for the other hosts."""
     wanted = os.environ.get("JAX_PLATFORMS", "tpu").split(",")
     if "tpu" not in wanted or importlib.util.find_spec("libtpu") is None:
         return False
@@ -57,48 +60,50 @@ def _is_tpu_machine() -> bool:
 
 
 def connect(
-    distributed: str = "auto",
+    distributed: Distributed = "auto",
     coordinator_address: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
 ) -> None:
-    """Connects this process with the others of its run, before anything else touches a device.
+    """Connects this process with the others of its run; call it before anything else uses a device.
 
-    What is not given is taken from the environment: `JAX_COORDINATOR_ADDRESS`, `JAX_NUM_PROCESSES` and
-    `JAX_PROCESS_ID`, or what SLURM, Open MPI, Kubernetes and Cloud TPUs say, as `jax.distributed.initialize`
-    reads it.
+    Missing arguments are taken from the environment: `JAX_COORDINATOR_ADDRESS`, `JAX_NUM_PROCESSES` and
+    `JAX_PROCESS_ID`, or the variables of SLURM, Open MPI, Kubernetes and Cloud TPUs that
+    `jax.distributed.initialize` reads.
 
     Args:
-        distributed: `on` always connects; `off` never does; `auto` does if an address is given, or if the
-            surroundings say that there are several processes.
+        distributed: `on` always connects, `off` never does, and `auto` connects if an address is given or a
+            launcher has started several processes.
         coordinator_address: HOST:PORT of process 0.
-        num_processes: how many there are.
-        process_id: which this is, from 0.
+        num_processes: number of processes.
+        process_id: index of this process, from 0.
 
     Raises:
-        ValueError: what was given does not fit together, or the others were not found.
+        ValueError: if the arguments are inconsistent, or the other processes were not found.
     """
     if distributed not in DISTRIBUTED:
-        raise ValueError(f"distributed={distributed!r} is not one of {', '.join(DISTRIBUTED)}")
+        raise ValueError(
+            f"distributed: got {distributed!r}, expected one of {', '.join(map(repr, DISTRIBUTED))}"
+        )
     address = coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS") or None
     count = _given("num_processes", num_processes, "JAX_NUM_PROCESSES")
     index = _given("process_id", process_id, "JAX_PROCESS_ID")
     given = {"coordinator_address": address, "num_processes": count, "process_id": index}
     if distributed == "off":
         if coordinator_address or num_processes is not None or process_id is not None:
-            raise ValueError("distributed=off leaves nothing to connect: give no address, number or id")
+            raise ValueError("distributed: got 'off', expected no address, number or id of processes with it")
         return
     if count is not None and count < 1:
-        raise ValueError(f"num_processes={count} must be at least 1")
+        raise ValueError(f"num_processes: got {count}, expected at least 1")
     if index is not None and (index < 0 or (count is not None and index >= count)):
-        raise ValueError(f"process_id={index} must be from 0 up to num_processes={count}")
+        raise ValueError(f"process_id: got {index}, expected 0 <= process_id < num_processes={count}")
     if address is not None and not (":" in address and address.rpartition(":")[2].isdigit()):
-        raise ValueError(f"coordinator_address={address!r} must be HOST:PORT of process 0")
+        raise ValueError(f"coordinator_address: got {address!r}, expected HOST:PORT of process 0")
     around = surroundings_of_several()
     named = [name for name, value in given.items() if value is not None]
     if named and len(named) < len(given) and around is None:
         missing = ", ".join(name for name in given if name not in named)
-        raise ValueError(f"{', '.join(named)} alone do not connect processes: {missing} must be given too")
+        raise ValueError(f"{missing}: got none, expected a value, since {', '.join(named)} is given")
     if not named and around is None and distributed == "auto":
         return
     try:
@@ -108,15 +113,17 @@ def connect(
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         )
     except (RuntimeError, ValueError) as error:
-        how = ", ".join(f"{name}={value}" for name, value in given.items()) if named else around or "nothing"
+        how = (
+            ", ".join(f"{name}={value}" for name, value in given.items()) if named else around or "no address"
+        )
         raise ValueError(
-            f"the processes of this run could not be connected (by {how}): {first_line(error)}; for a run of "
-            "one process give --distributed=off"
+            f"could not connect the processes of this run (using {how}): {first_line(error)}; for a run of "
+            "one process use --distributed=off"
         ) from error
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first, or its type if it says nothing."""
+    """Returns the first line of an error's message, or its type if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
@@ -125,17 +132,17 @@ def _given(name: str, value: int | None, variable: str) -> int | None:
     if value is not None or not text:
         return value
     if not text.isdigit():
-        raise ValueError(f"{variable}={text!r}, the environment's {name}, must be a number")
+        raise ValueError(f"{variable}: got {text!r}, expected an integer ({name}, from the environment)")
     return int(text)
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes what all have come to."""
+    """Returns whether this is process 0, which writes the files of the run."""
     return jax.process_index() == 0
 
 
 def gathered(values: Any) -> np.ndarray:
-    """In all processes: the numbers of every one, of one shape and type, along a new first axis."""
+    """Collective: stacks the values of all processes, of equal shape and dtype, along a new first axis."""
     values = np.asarray(values)
     if jax.process_count() == 1:
         return values[None]
@@ -145,7 +152,7 @@ def gathered(values: Any) -> np.ndarray:
 
 
 def gathered_texts(text: str) -> list[str]:
-    """In all processes: the text of every one."""
+    """Collective: returns the strings of all processes."""
     if jax.process_count() == 1:
         return [text]
     raw = np.frombuffer(text.encode(), np.uint8)
@@ -155,28 +162,28 @@ def gathered_texts(text: str) -> list[str]:
 
 
 def total(tree: Any) -> Any:
-    """In all processes: the sums over processes, in their order, of a tree of numpy arrays or numbers."""
+    """Collective: sums a tree of numpy arrays or numbers over the processes, in process order."""
     return jax.tree.map(lambda leaf: gathered(leaf).sum(axis=0), tree)
 
 
 def share[T](items: Iterable[T]) -> Iterator[T]:
-    """The items of this process: every item belongs to one process, however many there are."""
+    """Returns this process's share of the items; every item belongs to exactly one process."""
     return itertools.islice(items, jax.process_index(), None, jax.process_count())
 
 
 def own_rows(batch: Any) -> Any:
-    """Returns this process's rows of a batch that each process makes as a whole.
+    """Returns this process's rows of a batch of which each process has all rows.
 
-    Arrays of rank >= 1 have as many rows, a multiple of the processes.
+    The number of rows of every array of rank >= 1 must be a multiple of the number of processes.
     """
     index, count = jax.process_index(), jax.process_count()
     return jax.tree.map(lambda leaf: np.split(leaf, count)[index] if np.ndim(leaf) else leaf, batch)
 
 
 def summed[T](measure: Callable[[T], Any], items: Sequence[T]) -> Any:
-    """In all processes: the sum of a measurement, a tree, over items; one process measures each.
+    """Collective: sums a measurement (a tree) over items; each item is measured by one process.
 
-    There is at least one item, and they are the same in all processes.
+    The items must be the same in all processes, and there must be at least one.
     """
     parts = [measure(item) for item in share(items)]
     if not parts:  # fewer items than processes
@@ -185,10 +192,9 @@ def summed[T](measure: Callable[[T], Any], items: Sequence[T]) -> Any:
 
 
 def in_all[T](work: Callable[[], T], error: type[Exception]) -> T:
-    """In all processes: does something, or raises in all of them if it fails in one.
+    """Collective: calls `work`, and raises in all processes if it fails in one.
 
-    A process that failed alone would leave the others waiting for it. `error` is raised, with a message,
-    where another process has failed.
+    Otherwise the other processes would wait for the failed one. They raise `error` with its message.
     """
     result, failure = None, None
     try:
@@ -205,7 +211,7 @@ def in_all[T](work: Callable[[], T], error: type[Exception]) -> T:
 
 
 def first_before_others[T](work: Callable[[], T], error: type[Exception]) -> T:
-    """In all processes: what makes files if they are missing is done by the first, then by the others."""
+    """Collective: calls `work` in the first process, then in the others, which find the files it has made."""
     if jax.process_count() == 1:
         return work()
     made = in_all(lambda: work() if is_first() else None, error)
@@ -214,9 +220,9 @@ def first_before_others[T](work: Callable[[], T], error: type[Exception]) -> T:
 
 
 def check_alike(lines: Sequence[str], error: type[Exception]) -> None:
-    """In all processes: raises `error` in all of them if they were not started alike.
+    """Collective: raises `error` in all processes if they were started with different settings.
 
-    `lines` are what this one was started with, a setting a line; the message names those that differ.
+    `lines` are the settings of this process, one per line; the message lists those that differ.
     """
     texts = gathered_texts("\n".join(lines))
     first = texts[0].splitlines()
@@ -227,20 +233,20 @@ def check_alike(lines: Sequence[str], error: type[Exception]) -> None:
         added = [line for line in other if line not in first]
         if missing or added:
             differing.append(
-                f"\n  process {index} has {', '.join(added) or 'nothing'} where process 0 has "
-                f"{', '.join(missing) or 'nothing'}"
+                f"\n  process {index}: got {', '.join(added) or 'nothing'}, expected "
+                f"{', '.join(missing) or 'nothing'} as in process 0"
             )
     if differing:
-        raise error(f"the {len(texts)} processes were not started alike:{''.join(differing)}")
+        raise error(f"the {len(texts)} processes were started with different settings:{''.join(differing)}")
 
 
 def own_mesh() -> Mesh:
-    """A mesh of this process's devices with the one axis `data`: for what each process measures by itself."""
+    """Returns a mesh of this process's devices with the single axis `data`, for local measurements."""
     return Mesh(np.asarray(jax.local_devices()), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 
 
 def on_own_devices(tree: Any) -> Any:
-    """In all processes: arrays, copied or split over all devices, copied to those of each process."""
+    """Collective: replicates arrays, which may be split over all devices, on each process's own devices."""
     if jax.process_count() == 1:
         return tree
     here = NamedSharding(own_mesh(), PartitionSpec())
@@ -262,26 +268,26 @@ def on_own_devices(tree: Any) -> Any:
 _LAST_WORDS = """
 import sys
 text = sys.argv[1]
-if not sys.stdin.buffer.read(1):  # the end of a process that did not take its leave
+if not sys.stdin.buffer.read(1):  # the process ended without writing a byte
     print(text, file=sys.stderr, flush=True)
 """
 
 
 @contextlib.contextmanager
 def last_words(workdir: Path, *, unless: tuple[type[Exception], ...] = ()) -> Generator[None]:
-    """Prints what to do if this process ends before its work is done, unless by an error that says so itself.
+    """Prints how to continue if this process dies early, except after the errors in `unless`.
 
-    When one of several processes is gone, JAX's runtime aborts the others: no handler of Python's runs then.
-    So the line is left with a small process that waits for this one's end. With one process there is none.
+    When one of several processes dies, JAX's runtime aborts the others without running any Python handler.
+    Therefore a small helper process waits for this one to end and prints the message. A run of one process
+    needs none.
     """
     if jax.process_count() == 1:
         yield
         return
     text = (
-        f"error: process {jax.process_index()} of {jax.process_count()} ended before the run did; the lines "
-        "above say why (if one process of a run ends, JAX ends the others). To go on, start all of "
-        "them again with the same command: the run continues from the last checkpoint in "
-        f"{workdir / 'checkpoints'}"
+        f"error: process {jax.process_index()} of {jax.process_count()} ended early; see the messages above "
+        "(when one process ends, JAX terminates the others). To continue from the last checkpoint in "
+        f"{workdir / 'checkpoints'}, start all processes again with the same command"
     )
     waiting = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _LAST_WORDS, text], stdin=subprocess.PIPE, start_new_session=True
@@ -291,4 +297,4 @@ def last_words(workdir: Path, *, unless: tuple[type[Exception], ...] = ()) -> Ge
     except unless:
         waiting.communicate(b".")
         raise
-    waiting.communicate(b".")  # after any other error the words are said when this process has ended
+    waiting.communicate(b".")  # after any other error the helper prints its message when this process ends

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a run for the user: a bar on a terminal, occasional lines elsewhere."""
 
 import importlib.util
 import sys
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import jax
 
 _NOT_SHOWN = ("step", "grad_norm", "train_seconds")
-_MOST_SHOWN = 5  # a line is read at a glance; all of them are in the record
+_MOST_SHOWN = 5  # metrics.jsonl has all of them
 
 
 class Progress:
-    """Shows steps done, the loss, the speed and the time left, on the first process only."""
+    """Shows the steps done, the metrics, the speed and the time left, on the first process only."""
 
     def __init__(
         self,
@@ -24,31 +24,31 @@ class Progress:
         quiet: bool = False,
         every: float = 10.0,
     ):
-        """Starts showing.
+        """Opens the bar if there is a terminal.
 
         Args:
-            name: what the run is called.
-            step: steps done already.
-            steps: steps in all.
-            max_seconds: seconds of this session after which the run stops before its last step; 0: none.
-            quiet: show nothing.
-            every: seconds between lines where there is no terminal.
+            name: the run's name in messages.
+            step: steps already done.
+            steps: total number of steps.
+            max_seconds: seconds of this session after which the run stops early; 0 means no limit.
+            quiet: whether to show nothing.
+            every: seconds between lines when there is no terminal.
         """
         self._shown = not quiet and jax.process_index() == 0
         self._name, self._step, self._steps, self._every = name, step, steps, every
         self._first, self._max_seconds = step, max_seconds
         self._last_line = time.monotonic()
         self._bar = None
-        # Without tqdm there are lines, as there are without a terminal.
+        # Without tqdm, print lines as without a terminal.
         if self._shown and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None:
             from tqdm import tqdm
 
-            # A run that the clock will stop has no known number of steps to fill the bar with.
+            # A run that is limited by time has no known number of steps for the bar.
             total = None if max_seconds else steps
             self._bar = tqdm(total=total, initial=step, desc=name, unit="step", dynamic_ncols=True)
 
     def note(self, text: str) -> None:
-        """Says something once."""
+        """Prints a message about the run to stderr, above the bar if there is one."""
         if not self._shown:
             return
         if self._bar is not None:
@@ -57,7 +57,7 @@ class Progress:
             print(f"{self._name}: {text}", file=sys.stderr, flush=True)
 
     def update(self, step: int, metrics: Mapping[str, float | None], seconds: float) -> None:
-        """Shows that `step` steps are done, their metrics, and the speed over `seconds` of this session."""
+        """Shows the step and its metrics, and the speed over `seconds` of training in this session."""
         if not self._shown:
             return
         known = [
@@ -80,6 +80,5 @@ class Progress:
         self._step = step
 
     def close(self) -> None:
-        """Ends the bar."""
         if self._bar is not None:
             self._bar.close()

@@ -1,4 +1,4 @@
-"""Runs and released folders: how either's config and state are read, and one made of the other."""
+"""Reading the config and state of runs and released folders, and converting one into the other."""
 
 from pathlib import Path
 from typing import Any
@@ -13,48 +13,48 @@ def read_run_config[C: RunConfig](kind: type[C], path: Path | str) -> C:
     """Reads the config of a run's directory or of a released folder.
 
     Raises:
-        ValueError: naming the path, if there is no config or one of another experiment.
+        ValueError: with the path, if the config is missing, invalid, or of another experiment.
     """
     try:
         config = read_config(kind, Path(path) / "config.json")
         config.validate()
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is not a run of experiments.{kind.experiment}: {error}") from error
+        raise ValueError(f"{path}: not a run of experiments.{kind.experiment}: {error}") from error
     return config
 
 
 def is_released(path: Path) -> bool:
-    """Whether it is a released folder, not a run's directory."""
+    """Returns whether `path` is a released folder rather than a run's directory."""
     return (path / packing.STATE).exists()
 
 
 def restore(path: Path, abstract: Any, step: int | None = None) -> Restored:
-    """Reads the state that a run's directory or a released folder holds, at a step (the last by default).
+    """Reads the state of a run's directory or a released folder, at a step (the last by default).
 
     Raises:
-        CheckpointError: there is no such checkpoint, or it is damaged.
+        CheckpointError: if there is no such checkpoint, or it is damaged.
     """
     if is_released(path):
         restored = packing.read_state(path, abstract)
         if step not in (None, restored.step):
-            raise CheckpointError(f"{path} holds step {restored.step} only, not {step}")
+            raise CheckpointError(f"{path}: got step {step}, expected {restored.step}, the only one there")
         return restored
     checkpoints = Checkpoints(path / "checkpoints", every=1, keep=2)
     there = checkpoints.steps()
     if not there:
-        raise CheckpointError(f"there is no checkpoint in {checkpoints.directory}")
+        raise CheckpointError(f"{checkpoints.directory}: got no checkpoint, expected at least one")
     return checkpoints.read(there[0] if step is None else step, abstract)
 
 
 def transfer(source: Path, target: Path, abstract: Any, *, release: bool) -> str:
-    """Releases a run as a folder, or makes a run of a released folder; returns what was done, in a line.
+    """Releases a run as a folder, or makes a run from a released folder; returns a one-line summary.
 
     Raises:
-        CheckpointError: the source holds no intact state.
-        WorkdirError: the target holds something else.
+        CheckpointError: if the source has no intact state.
+        WorkdirError: if the target contains other files.
     """
     if release:
         file = packing.pack(source, abstract, target)
         return f"{file}: {file.stat().st_size / 1e6:.1f} MB"
     restored = packing.unpack(source, abstract, target)
-    return f"{target}: step {restored.step}; the run's own command goes on from there"
+    return f"{target}: step {restored.step}; the run's own command continues from there"

@@ -1,17 +1,17 @@
-"""The train state, one update of it, and the compiled programs that make many updates in one call.
+"""The train state, its update, and the compiled programs that make many updates in one call.
 
-A loss gives sums, not means. The loss of a batch is `sum of numerators / sum of denominators` over all its
-examples; a device that sees a part of the batch cannot know the denominator (the number of unmasked
-positions, say) of the others, so means of means would weigh examples by the device they happen to be on. With
-sums all modes agree:
+A loss function returns sums, not means. The loss of a batch is `sum of numerators / sum of denominators` over
+all its examples. A device that has a part of the batch does not know the denominator (the number of unmasked
+positions, for example) of the other parts, so a mean of means would weight examples by their device. With
+sums, all modes agree:
 
-    loss = psum(numerator) / psum(denominator)        gradient = psum(d numerator / d params) /
-    psum(denominator)
+    loss = psum(numerator) / psum(denominator)
+    gradient = psum(d numerator / d params) / psum(denominator)
 
-The denominator must not depend on the parameters. No collective is differentiated: under `shard_map` with
-replication checks the transposed psum is inserted by JAX, under `pmap` and without the checks it is not, and
-code that is right in one is wrong by a factor of the device count in the other. Differentiating local sums
-only is right in all.
+The denominator must not depend on the parameters. No collective is differentiated: JAX inserts the transposed
+psum under `shard_map` with replication checks, but not under `pmap` or without the checks, so code that is
+correct in one mode would be wrong by a factor of the device count in another. Differentiating only local sums
+is correct in all of them.
 """
 
 import contextlib
@@ -36,13 +36,13 @@ Scalar = Shaped[Array, ""] | float
 
 @flax.struct.dataclass
 class Sums:
-    """What a loss function returns: totals over the examples it was given.
+    """The return value of a loss function: totals over the given examples.
 
     Attributes:
-        numerator: total loss, differentiated.
-        denominator: what the total is divided by (number of examples, of unmasked positions); it must not
-            depend on the parameters.
-        metrics: for each further metric its own (numerator, denominator).
+        numerator: total loss, which is differentiated.
+        denominator: divisor of the total (number of examples or of unmasked positions); it must not depend on
+            the parameters.
+        metrics: (numerator, denominator) of further metrics by name.
     """
 
     numerator: Scalar
@@ -52,13 +52,13 @@ class Sums:
 
 @flax.struct.dataclass
 class TrainState:
-    """All that a run carries from one step to the next, and all that a checkpoint holds.
+    """The state that a run carries from step to step and saves in checkpoints.
 
     Attributes:
         step: number of updates made.
         params: the parameters.
         opt_state: the optimizer's state.
-        extra: anything else that changes (states of environments); None if there is none.
+        extra: any other changing state (of environments, for example), or None.
     """
 
     step: Int[Array, ""]
@@ -69,11 +69,11 @@ class TrainState:
 
 @flax.struct.dataclass
 class Trace:
-    """What a step leaves for the record; stacked along a leading axis when several steps are one call.
+    """The metrics of one step, or of several steps stacked along a leading axis.
 
     Attributes:
-        ratios: numerator and denominator of each metric, `loss` and `grad_norm` (of the whole gradient,
-            before the optimizer) among them.
+        ratios: (numerator, denominator) of each metric, including `loss` and `grad_norm` (the norm of the
+            whole gradient, before the optimizer).
         finite: whether the loss and all updated parameters are finite.
     """
 
@@ -87,7 +87,7 @@ Loss = Callable[[PyTree, PyTree, PRNGKeyArray], Sums]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The pure functions that make a training problem; see `fit` for each."""
+    """The pure functions that define a training problem; see `fit` for their signatures."""
 
     seed: int
     batch_size: int
@@ -101,13 +101,13 @@ class Task:
 
 
 def run_keys(seed: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """The two keys of a run: for the initial state, and the one that is folded with the step's number."""
+    """Returns the two keys of a run: for the initial state, and for the steps (folded with their number)."""
     init, train = jax.random.split(jax.random.key(seed))
     return init, train
 
 
 def initial_state(task: Task) -> TrainState:
-    """Returns the state before the first step; to be jitted with the shardings wanted."""
+    """Returns the state before the first step; jit it with the desired output shardings."""
     params_key, extra_key = jax.random.split(run_keys(task.seed)[0])
     params = task.init(params_key)
     extra = task.init_extra(extra_key) if task.init_extra is not None else None
@@ -117,23 +117,23 @@ def initial_state(task: Task) -> TrainState:
 class Program:
     """The compiled programs of a task on all devices, in one of the three modes.
 
-    Between calls a state is *placed*: as its layout says (replicated over the mesh, or split), or under
-    `pmap` with a leading axis of devices.
+    Between calls a state is *placed*: replicated over the mesh or split, as the layout says, or, under
+    `pmap`, with a leading axis of devices.
     """
 
     def __init__(self, task: Task, parallel: str | mesh_lib.Layout):
-        """Prepares the programs; nothing is compiled yet.
+        """Prepares the programs without compiling them.
 
         Raises:
-            ValueError: the mode is unknown, or the batch cannot be split equally.
+            ValueError: if the mode is unknown, or the batch cannot be split equally.
         """
         self.layout = mesh_lib.Layout.of(parallel)
         self.layout.check(task.batch_size, jax.device_count())
         data = self.layout.mesh().shape[mesh_lib.AXIS]
         if task.accumulate < 1 or task.batch_size // data % task.accumulate:
             raise ValueError(
-                f"accumulate={task.accumulate} must be at least 1 and divide a device's rows of a batch, "
-                f"{task.batch_size // data}"
+                f"accumulate: got {task.accumulate}, expected a divisor of {task.batch_size // data}, the "
+                "rows of a batch per device"
             )
         self.task, self.parallel, self.mesh = task, self.layout.mode, self.layout.mesh()
         self.devices = self.mesh.size
@@ -148,15 +148,15 @@ class Program:
         )
 
     def naming(self) -> contextlib.AbstractContextManager[None]:
-        """For what is traced on this mesh: see `Layout.naming`."""
+        """Returns the context for tracing steps on this mesh; see `Layout.naming`."""
         return self.layout.naming(self.mesh)
 
     def measuring(self) -> contextlib.AbstractContextManager[None]:
-        """For what is traced besides the steps, such as an evaluation: each process makes it by itself."""
+        """Returns the context for tracing evaluations, which each of several processes makes by itself."""
         return self.naming() if jax.process_count() == 1 else contextlib.nullcontext()
 
     def abstract_state(self) -> TrainState:
-        """Shapes, types and shardings of a state that is not placed, as a checkpoint gives it back."""
+        """Returns the shapes, dtypes and shardings of an unplaced state, as restored from a checkpoint."""
         shapes = jax.eval_shape(lambda: initial_state(self.task))
         return jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
@@ -165,21 +165,21 @@ class Program:
         )
 
     def check(self, state: TrainState) -> None:
-        """Traces the loss on a drawn batch, so that a mistake shows before files do; nothing is computed.
+        """Traces the loss on a drawn batch without computing it, to find mistakes before files are written.
 
         Raises:
-            ValueError: a batch or sums of the wrong shape.
+            ValueError: for a batch or sums of the wrong shape.
         """
         task = self.task
         if task.sample is None:
-            return  # host batches are checked as they come
+            return  # host batches are checked when they are made
         key = run_keys(task.seed)[1]
         if task.init_extra is not None:
             batch, extra = jax.eval_shape(task.sample, key, state.step, state.params, state.extra)
             kinds = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), (extra, state.extra))
             if kinds[0] != kinds[1]:
                 raise ValueError(
-                    "sample must return an extra of the same structure, shapes and types as init_extra"
+                    "sample: got an extra of other structure, shapes or dtypes, expected those of init_extra"
                 )
         else:
             batch = jax.eval_shape(task.sample, key, state.step)
@@ -192,17 +192,20 @@ class Program:
             )
 
     def initial(self) -> TrainState:
-        """Makes the initial state where it will live (donating a copy later would delete its original)."""
+        """Creates the initial state directly with its final shardings.
+
+        A copy made later might share buffers with the original, and donating it would delete both.
+        """
         where = jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state())
         with self.naming():
             return jax.jit(lambda: initial_state(self.task), out_shardings=where)()
 
     def place(self, state: TrainState) -> TrainState:
-        """Makes a replicated state ready to be stepped."""
+        """Converts an unplaced state to the form that the compiled programs need."""
         return self._spread(state) if self.parallel == "pmap" else state
 
     def unplace(self, tree: PyTree) -> PyTree:
-        """The inverse of `place`, for a state or a part of it; good until the state is stepped."""
+        """Inverts `place`, for a state or a part of it; the result is valid until the next update."""
         return self._gather(tree) if self.parallel == "pmap" else tree
 
     def place_batch(self, batch: PyTree) -> PyTree:
@@ -226,10 +229,10 @@ class Program:
     def compile_chunk(
         self, state: TrainState, length: int
     ) -> Callable[[TrainState], tuple[TrainState, Trace]]:
-        """Compiles `length` updates, batches drawn on the device, into one call that reuses the state.
+        """Compiles `length` updates, with batches drawn on the device, into one call.
 
         Returns:
-            A function from a placed state, which it consumes, to the new one and the stacked traces [length].
+            A function from a placed state, which is donated, to the new state and stacked traces [length].
         """
 
         def chunk(state):
@@ -238,10 +241,10 @@ class Program:
         return self._compile(chunk, state)
 
     def compile_step(self, state: TrainState, batch: PyTree) -> Callable:
-        """Compiles one update on a given batch, both placed.
+        """Compiles one update for the shapes of a placed state and batch.
 
         Returns:
-            A function from a placed state, which it consumes, and a batch to the new state and its trace.
+            A function from a placed state, which is donated, and a batch to the new state and its trace.
         """
         return self._compile(self._update, state, batch)
 
@@ -260,12 +263,12 @@ class Program:
             return jax.jit(function, donate_argnums=0, out_shardings=where).lower(*arguments).compile()
 
     def _update(self, state: TrainState, batch: PyTree = None) -> tuple[TrainState, Trace]:
-        """One step: draw, differentiate, update. Under pmap it runs once a device, else once for all."""
+        """Makes one step: draw a batch, differentiate, update. Under pmap it runs on each device."""
         task, extra = self.task, state.extra
         sample_key, loss_key = jax.random.split(jax.random.fold_in(run_keys(task.seed)[1], state.step))
         if batch is None:
             if task.sample is None:
-                raise ValueError("sample must be given when no batch is")
+                raise ValueError("sample: got None, expected a function when there is no batch")
             if task.init_extra is None:
                 batch = task.sample(sample_key, state.step)
             else:
@@ -276,7 +279,7 @@ class Program:
             found = task.totals(batch)
             batch = {**batch, **(lax.psum(found, mesh_lib.AXIS) if self.parallel == "pmap" else found)}
         gradient, sums = self._gradient(state.params, batch, loss_key)
-        if self.layout.fsdp:  # each device then sums only the part of a gradient that it keeps
+        if self.layout.fsdp:  # each device then reduces only its own part of the gradient
             where = self.layout.state_shardings(self.mesh, gradient)
             gradient = lax.with_sharding_constraint(gradient, where)
         updates, opt_state = task.optimizer.update(gradient, state.opt_state, state.params)
@@ -292,10 +295,10 @@ class Program:
         return TrainState(state.step + 1, params, opt_state, extra), Trace(ratios, finite)
 
     def _distribute(self, batch: PyTree) -> PyTree:
-        """Gives each device its rows of a batch that was drawn as a whole."""
+        """Splits a batch that was drawn as a whole, so that each device has its rows."""
         if self.parallel == "pmap":
-            # Every device draws the whole batch, the same one, and keeps its part: dearer than a draw of the
-            # part alone, but the examples are then those of the other modes.
+            # Every device draws the same whole batch and keeps its part. This costs more than drawing only
+            # the part, but the examples are then the same as in the other modes.
             rows = self.task.batch_size // self.devices
             start = lax.axis_index(mesh_lib.AXIS) * rows
             return jax.tree.map(
@@ -305,14 +308,13 @@ class Program:
         return lax.with_sharding_constraint(batch, shardings)
 
     def _gradient(self, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
-        """Gradient of the loss over the whole batch, and the sums over the whole batch."""
+        """Returns the gradient of the loss over the whole batch, and the sums over the whole batch."""
         if self.parallel == "jit":
             gradient, sums = accumulated_gradient(self.task, params, batch, key)
         elif self.parallel == "pmap":
             gradient, sums = self._summed_gradient(params, batch, key)
         else:
-            # check_vma would have models mark the carries of their scans as varying; nothing here relies on
-            # it.
+            # check_vma would require models to mark the carries of their scans as varying; it is not needed.
             gradient, sums = jax.shard_map(
                 self._summed_gradient,
                 mesh=self.mesh,
@@ -323,23 +325,23 @@ class Program:
         return jax.tree.map(lambda leaf: (leaf / sums.denominator).astype(leaf.dtype), gradient), sums
 
     def _summed_gradient(self, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
-        if self.devices > 1:  # else one mask would serve every device's examples
+        if self.devices > 1:  # otherwise all devices would draw the same dropout masks
             key = jax.random.fold_in(key, lax.axis_index(mesh_lib.AXIS))
         return lax.psum(accumulated_gradient(self.task, params, batch, key), mesh_lib.AXIS)
 
 
 def accumulated_gradient(task: Task, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
-    """`local_gradient` of a batch, part after part if the task accumulates.
+    """Computes `local_gradient` of a batch, in `task.accumulate` sequential parts.
 
-    Sums of parts add up to the sums of the whole, so the step is that of the whole batch at once (but for the
-    order of sums, and for what the loss draws at random: each part has a key of its own).
+    The sums of the parts add up to the sums of the whole batch, so the step is the same up to the order of
+    the sums and the random draws of the loss (each part has its own key).
     """
     parts = task.accumulate
     if parts == 1:
         return local_gradient(task.loss, params, batch, key)
 
     def cut(leaf):
-        """Rows i, i + parts, ... are part i: where the rows are split over devices, so is every part."""
+        """Assigns rows i, i + parts, ... to part i: if rows are split over devices, so is every part."""
         if not leaf.ndim:
             return jnp.broadcast_to(leaf, (parts,))
         return jnp.moveaxis(leaf.reshape(-1, parts, *leaf.shape[1:]), 1, 0)
@@ -355,24 +357,22 @@ def accumulated_gradient(task: Task, params: PyTree, batch: PyTree, key: PRNGKey
 
 
 def local_gradient(loss: Loss, params: PyTree, batch: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Sums]:
-    """Returns the gradient of the loss's numerator on the examples at hand, and all its sums as floats.
+    """Returns the gradient of the loss's numerator on the given examples, and all its sums as floats.
 
     Raises:
-        ValueError: the loss returns something else than scalar sums, or takes a metric's reserved name.
+        ValueError: if the loss returns anything but scalar sums, or uses a reserved metric name.
     """
 
     def numerator(params):
         sums = loss(params, batch, key)
         if not isinstance(sums, Sums):
-            raise ValueError(f"loss must return runtime.Sums, got {type(sums).__name__}")
+            raise ValueError(f"loss: got a result of type {type(sums).__name__}, expected runtime.Sums")
         for path, leaf in jax.tree_util.tree_leaves_with_path(sums):
             if jnp.shape(leaf):
                 name = jax.tree_util.keystr(path).lstrip(".")
-                raise ValueError(
-                    f"{name} of the loss's sums has shape {jnp.shape(leaf)}, expected a scalar total"
-                )
+                raise ValueError(f"loss: got {name} of shape {jnp.shape(leaf)}, expected a scalar total")
         if taken := {"loss", "grad_norm", "step"} & set(sums.metrics):
-            raise ValueError(f"metrics of the loss's sums may not be named {', '.join(sorted(taken))}")
+            raise ValueError(f"loss: got metrics {', '.join(sorted(taken))}, expected unreserved names")
         floats = jax.tree.map(lambda leaf: jnp.promote_types(jnp.result_type(leaf), jnp.float32), sums)
         sums = jax.tree.map(jnp.asarray, sums, floats)
         return sums.numerator, sums

@@ -1,4 +1,4 @@
-"""The directory of a run: who may use it, which config it belongs to, and the summary at the end."""
+"""The directory of a run: locking, the check of its config, and the summary."""
 
 import contextlib
 import dataclasses
@@ -22,55 +22,55 @@ from experiments.runtime.config import RunConfig, from_dict
 
 
 class WorkdirError(ValueError):
-    """The workdir cannot be used for this run; nothing was written to it."""
+    """Raised when a directory cannot be used for a run; nothing was written to it."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+    """Reads the object in a JSON file.
 
     Raises:
-        OSError: it cannot be read.
-        WorkdirError: it is damaged, or holds something else; the file is named.
+        OSError: if the file cannot be read.
+        WorkdirError: with the path, if the content is not a JSON object.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise WorkdirError(f"{path} is not JSON: {error}") from error
+        raise WorkdirError(f"{path}: not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise WorkdirError(f"{path} holds {value!r:.60}, expected an object")
+        raise WorkdirError(f"{path}: got {value!r:.60}, expected a JSON object")
     return value
 
 
 EXPERIMENT = "experiment"
-"""The key of a run's `config.json` that names its experiment; the others are the fields of the config."""
+"""The key in `config.json` for the experiment's name; the other keys are the fields of the config."""
 
 
 def config_dict(config: RunConfig) -> dict[str, Any]:
-    """A run's config as `config.json` holds it: its experiment, and its fields with tuples as lists."""
+    """Returns the content of `config.json`: the experiment's name, and the fields with tuples as lists."""
     named = {EXPERIMENT: config.experiment} if config.experiment else {}
     return named | json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 def config_lines(config: RunConfig) -> list[str]:
-    """A config dataclass as lines, a field each: `model.width=64`."""
+    """Formats a config dataclass as one line per field, such as `model.width=64`."""
     return [f"{name}={json.dumps(value)}" for name, value in flatten(config_dict(config)).items()]
 
 
 def read_config[Config: RunConfig](cls: type[Config], path: Path) -> Config:
-    """Reads the config that a run has left as `config.json`, as a `cls`.
+    """Reads a run's `config.json` as an instance of `cls`.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is not JSON, holds a field that `cls` does not have, or is another experiment's.
+        OSError: if the file cannot be read.
+        ValueError: if it is not JSON, has a field that `cls` lacks, or belongs to another experiment.
     """
     values = read_json(path)
     if (found := values.pop(EXPERIMENT, cls.experiment)) != cls.experiment:  # absent from earlier folders
-        raise ValueError(f"{path}: got a config of {found}, expected one of {cls.experiment}")
+        raise ValueError(f"{path}: got a config of {found!r}, expected one of {cls.experiment!r}")
     return from_dict(cls, values)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as one, with dotted names."""
+    """Flattens nested dicts to a single dict with dotted names."""
     flat = {}
     for name, value in tree.items():
         if isinstance(value, dict):
@@ -81,9 +81,10 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def config_difference(before: dict[str, Any], config: Any) -> list[str]:
-    """Returns what keeps a run from being continued with another config: a line for each field that differs.
+    """Returns one line for each field that prevents a run from being continued with another config.
 
-    `before` is what `config_dict` returned. Fields declared `resumable` may differ, `steps` only upwards.
+    `before` is the `config_dict` of the run. Fields declared `resumable` may differ; `steps` may only
+    increase.
     """
     old, new = flatten(before), flatten(config_dict(config))
     if EXPERIMENT in new:
@@ -93,31 +94,32 @@ def config_difference(before: dict[str, Any], config: Any) -> list[str]:
     lines = []
     for name in [*old, *(name for name in new if name not in old)]:
         was, now = old.get(name, missing), new.get(name, missing)
-        # A free field that the run does not have was added to the program since.
+        # A free field that the run lacks was added to the program later.
         if was == now or (
             name in free and now is not missing and (name != "steps" or was is missing or was <= now)
         ):
             continue
-        shown = ["absent" if value is missing else json.dumps(value) for value in (was, now)]
-        hint = " (it may only be raised)" if name == "steps" and name in free else ""
-        lines.append(f"{name}: {shown[0]} there, {shown[1]} now{hint}")
+        shown = ["nothing" if value is missing else json.dumps(value) for value in (was, now)]
+        hint = " or more" if name == "steps" and name in free else ""
+        lines.append(f"{name}: got {shown[1]}, expected {shown[0]}{hint}")
     return lines
 
 
 class Workdir:
-    """A run's directory, held by this process until it is closed (or dies)."""
+    """A run's directory, locked by this process until `close` or the end of the process."""
 
     def __init__(self, path: str | os.PathLike, config: Any):
-        """Checks that the directory is this run's or free, takes it, and writes `config.json`.
+        """Checks that the directory is unused or belongs to this run, locks it, and writes `config.json`.
 
         Raises:
-            WorkdirError: it belongs to a run with another config (the difference is in the message), holds
-                other files, or another process is at work in it.
+            WorkdirError: if the directory belongs to a run with another config (the message lists the
+                differences), contains other files, or is in use by another process.
         """
         self.path = Path(path).absolute()
         self._lock = None
         try:
-            # All look before the first makes anything, which the others would take for somebody else's.
+            # All processes check before the first one writes; the others would mistake its files for another
+            # run's.
             processes.in_all(lambda: self._check(config), WorkdirError)
             processes.in_all(lambda: self._take(config), WorkdirError)
             processes.in_all(self._check_shared, WorkdirError)
@@ -133,43 +135,43 @@ class Workdir:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 self._lock.close()
-                raise WorkdirError(f"another process is at work in workdir {self.path}") from error
-            self._check(config)  # again: another process may have come first and be gone
+                raise WorkdirError(f"{self.path}: the workdir is in use by another process") from error
+            self._check(config)  # again: another process may have used the directory in the meantime
             write_json(self.path / "config.json", config_dict(config))
 
     def _check_shared(self) -> None:
         if not (self.path / "config.json").exists():
             raise WorkdirError(
-                f"workdir {self.path} is not seen here as process 0 has made it; it must be on a file system "
-                "that all processes share"
+                f"{self.path}: process {jax.process_index()} does not see the workdir that process 0 has "
+                "created; it must be on a file system shared by all processes"
             )
 
     def _check(self, config: Any) -> None:
         file = self.path / "config.json"
-        # Listed first: a process that starts at the same time may be about to write config.json.
+        # Listed before the check for config.json, which a concurrent process may be about to write.
         names = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
         if file.exists():
             before = read_json(file)
             if lines := config_difference(before, config):
                 raise WorkdirError(
-                    f"workdir {self.path} belongs to a run with another config; choose another workdir, or "
-                    "the same config to continue that run:" + "".join(f"\n  {line}" for line in lines)
+                    f"{self.path}: the workdir belongs to a run with another config; choose another workdir, "
+                    "or the same config to continue that run:" + "".join(f"\n  {line}" for line in lines)
                 )
         elif self.path.exists():
             if not self.path.is_dir():
-                raise WorkdirError(f"workdir {self.path} is not a directory")
-            # Hidden files are ours (the lock, a config.json whose writing was interrupted) or nobody's.
+                raise WorkdirError(f"{self.path}: got a file, expected a directory")
+            # Hidden files are ours (the lock, an interrupted write of config.json) or belong to nobody.
             if others := sorted(name for name in names if not name.startswith(".")):
                 raise WorkdirError(
-                    f"workdir {self.path} has no config.json but is not empty ({', '.join(others[:5])}"
+                    f"{self.path}: the workdir has no config.json but is not empty ({', '.join(others[:5])}"
                     f"{', ...' if len(others) > 5 else ''}); choose another"
                 )
 
     def read_summary(self) -> dict[str, Any] | None:
-        """The summary a finished run has left, or None.
+        """Returns the summary of a finished run, or None if there is none.
 
         Raises:
-            WorkdirError: it is damaged.
+            WorkdirError: if the file is damaged.
         """
         file = self.path / "summary.json"
         if not file.exists():
@@ -177,25 +179,26 @@ class Workdir:
         summary = read_json(file)
         kinds = {"step": int, "metrics": dict, "results": dict}
         if wrong := [name for name, kind in kinds.items() if not isinstance(summary.get(name), kind)]:
-            raise WorkdirError(f"{file} is damaged: its {wrong[0]} is {summary.get(wrong[0])!r:.60}")
+            shown, kind = f"{summary.get(wrong[0])!r:.60}", kinds[wrong[0]].__name__
+            raise WorkdirError(f"{file}: damaged: {wrong[0]}: got {shown}, expected type {kind}")
         return summary
 
     def write_summary(self, summary: dict[str, Any] | None) -> None:
-        """Writes `summary.json`; None removes one that training on will make untrue."""
+        """Writes `summary.json`; None removes the file, which further training would make outdated."""
         if processes.is_first() and summary is None:
             (self.path / "summary.json").unlink(missing_ok=True)
         elif processes.is_first():
             write_json(self.path / "summary.json", summary)
 
     def close(self) -> None:
-        """Lets others have the directory."""
+        """Releases the lock on the directory."""
         if self._lock is not None:
             self._lock.close()
 
 
 @contextlib.contextmanager
 def whole(path: Path) -> Generator[Path]:
-    """Yields a name to write a file under; even after a kill `path` is the old file or the whole new one."""
+    """Yields a temporary path for writing a file, which replaces `path` atomically at the end."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         yield temporary
@@ -207,15 +210,15 @@ def whole(path: Path) -> Generator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes JSON, whole or not at all."""
+    """Writes a JSON file atomically, indented by two spaces."""
     with whole(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def params_sha256(params: Any) -> str:
-    """Returns 64 hexadecimal digits, equal exactly when two trees of parameters are.
+    """Returns the SHA-256 of a tree of parameters as 64 hexadecimal digits.
 
-    The SHA-256 of, for each parameter sorted by name, its name, type, shape and bytes (little-endian).
+    The hash covers each parameter's name, dtype, shape and bytes (little-endian), in the order of the names.
     """
     digest = hashlib.sha256()
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
@@ -229,7 +232,7 @@ def params_sha256(params: Any) -> str:
 
 
 def surroundings() -> dict[str, Any]:
-    """Where a run took place: devices, versions, and the commit of the code if it is a git checkout."""
+    """Describes where a run takes place: devices, versions, and the commit of the code in a git checkout."""
     devices = jax.devices()
     return {
         "devices": {
@@ -245,7 +248,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The versions of Python and of packages, by name."""
+    """Returns the installed versions of Python and of the packages, by name."""
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), **found}
 
@@ -256,9 +259,9 @@ def _commit() -> str | None:
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit of a folder's checkout, with `-dirty` if files were changed; None outside or without git.
+    """Returns the commit of a folder's checkout, with `-dirty` if files have changed, or None without git.
 
-    Records in `results/` are not code: a measurement writes them, and another may follow it.
+    Changes in `results/` do not count, because measurements write there.
     """
 
     def git(*arguments: str) -> str:

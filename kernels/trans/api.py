@@ -1,29 +1,26 @@
 """The trans operator: from two relations a third, through everything that may stand between."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
 
 from kernels import checks, dispatch
 from kernels.arrays import accumulator
 from kernels.trans import reference
 from kernels.trans.reference import Config
 
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
-
 
 def trans(
-    kernel_logits: Float[jax.Array, "*batch H T T"],
-    premise: Float[jax.Array, "*batch H T T"],
+    kernel_logits: Float[ArrayLike, "*batch H X A"],
+    premise: Float[ArrayLike, "*batch H A Y"],
     *,
     causal: bool = False,
-    mask: Bool[jax.Array, "*#batch #H #T #T"] | None = None,
+    mask: Bool[ArrayLike, "..."] | None = None,
     implementation: dispatch.Implementation = None,
-) -> Float[jax.Array, "*batch H T T"]:
+) -> Float[Array, "*batch H X Y"]:
     """The trans operator of FOLNet (Chen 2023, Table 2): who is related to y through some a.
 
         u_h(x, y) = sum_a softmax_a(kernel_logits)_h(x, a) * premise_h(a, y)
@@ -60,26 +57,32 @@ def trans(
     return out.reshape(*batch, heads, rows, outputs)
 
 
-def checked(kernel_logits, premise, causal, mask):
-    """The static settings, and the arguments as arrays that fit each other."""
+def checked(
+    kernel_logits: Any, premise: Any, causal: Any, mask: Any
+) -> tuple[Config, Float[Array, "*batch H X A"], Float[Array, "*batch H A Y"], Bool[Array, "..."] | None]:
+    """Returns the static settings and the arguments of `trans` as arrays, with all axes in the mask.
+
+    Raises:
+        ValueError: shapes or types that do not fit; it names the argument and what was expected.
+    """
     if not isinstance(causal, bool):
-        raise ValueError(f"causal is {causal!r}, expected True or False: it is compiled in")
+        raise ValueError(f"causal: got {causal!r}, expected True or False (it is compiled in)")
     kernel_logits, premise = checks.floating(kernel_logits=kernel_logits, premise=premise)
-    checks.rank("kernel_logits", kernel_logits, 3, "[..., H, T, T]")
-    checks.rank("premise", premise, 3, "[..., H, T, T]")
+    checks.rank("kernel_logits", kernel_logits, 3, "[..., H, X, A]")
+    checks.rank("premise", premise, 3, "[..., H, A, Y]")
     *batch, heads, rows, columns = kernel_logits.shape
     checks.shape(
         "premise",
         premise,
         (*batch, heads, columns, premise.shape[-1]),
         "[..., H, A, Y]",
-        f"by the batch, heads and last axis of kernel_logits {kernel_logits.shape}",
+        f"to match the batch, heads and last axis of kernel_logits {kernel_logits.shape}",
     )
     if causal and rows != columns:
         raise ValueError(
-            f"kernel_logits has shape {kernel_logits.shape}, expected [..., H, T, T] with causal=True"
+            f"kernel_logits: got shape {kernel_logits.shape}, expected [..., H, T, T] with causal=True"
         )
-    return Config(causal), kernel_logits, premise, checks.mask(mask, kernel_logits.shape, "[..., H, T, T]")
+    return Config(causal), kernel_logits, premise, checks.mask(mask, kernel_logits.shape, "[..., H, X, A]")
 
 
 def _outputs(config, kernel_logits, premise, mask, *_):

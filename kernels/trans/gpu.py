@@ -16,23 +16,19 @@ and heads are one axis Z there. Masked logits are -inf: a mask is applied before
 logits), causality inside it, where tiles that no row sees are neither copied nor multiplied.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from kernels.arrays import filled, round_up
 from kernels.trans import gpu_backward, gpu_forward
 from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS
 from kernels.trans.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 DTYPES = ("bfloat16", "float16")
 LONGEST = 1280  # rows, columns and outputs: 20 tiles of 64 x 64 in shared memory, and room for the rest
@@ -45,12 +41,14 @@ def unsupported(config: Config, kernel_logits: Any, premise: Any, mask: Any = No
     del config, mask
     dtypes = {str(jnp.dtype(x.dtype)) for x in (kernel_logits, premise)}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
-        return f"{' and '.join(sorted(dtypes))}: both must be bfloat16 or both float16 (TF32 is no float32)"
+        # Float32 products would be rounded to TF32.
+        found = " and ".join(sorted(dtypes))
+        return f"kernel_logits, premise: got dtypes {found}, expected both bfloat16 or both float16"
     sizes = (*kernel_logits.shape[2:], premise.shape[3])
     if max(sizes) > LONGEST:
-        return f"sizes {sizes} of rows, columns and outputs: at most {LONGEST} fit into shared memory"
+        return f"X, A, Y: got {sizes}, expected each at most {LONGEST} (the limit of shared memory)"
     if 0 in (*kernel_logits.shape, *premise.shape):
-        return "empty arrays"
+        return f"kernel_logits: got shape {kernel_logits.shape}, expected no empty axis"
     return None
 
 
@@ -192,14 +190,14 @@ def _local_multiprocessors() -> int:
 # ------------------------------------------------------------------------------
 
 
-def _logits(kernel_logits: jax.Array, mask: jax.Array | None) -> jax.Array:
+def _logits(kernel_logits: Array, mask: Array | None) -> Array:
     """[Z, X, A], -inf where masked and in columns added to fill the last tile."""
     if mask is not None:
         kernel_logits = jnp.where(mask, kernel_logits, jnp.array(-jnp.inf, kernel_logits.dtype))
     return _tiled(kernel_logits, -jnp.inf)
 
 
-def _tiled(x: jax.Array, value: float = 0.0) -> jax.Array:
+def _tiled(x: Array, value: float = 0.0) -> Array:
     """[Z, ., .] of whole tiles as copies want them: 8 rows, 64 columns."""
     x = x.reshape(-1, *x.shape[2:])
     return filled(filled(x, 1, round_up(x.shape[1], 8)), 2, round_up(x.shape[2], TILE), value)

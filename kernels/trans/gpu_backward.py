@@ -11,27 +11,22 @@ Both kinds read the logits and du. The pieces of one head are dealt out next to 
 two reads is served by the cache: six arrays cross the memory bus and not eight.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
 
 from kernels.softmax import LOG2E
 from kernels.trans import gpu_pipeline
 from kernels.trans.gpu_pipeline import TILE, WARPGROUP_ROWS, Ring, Work
 
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
-
-def _weights(logits: jax.Array, lse: jax.Array) -> jax.Array:
+def _weights(logits: Array, lse: Array) -> Array:
     return jnp.exp2(logits * LOG2E - gpu_pipeline.across(lse * LOG2E))
 
 
@@ -62,7 +57,7 @@ class _Rings:
         """Whether a product's tiles all have slots, and may leave them while the next product runs."""
         return self.passing.tiles.shape[0] >= self.chunks
 
-    def store(self, warpgroup: Any, position: Any, value: jax.Array, target: Any) -> None:
+    def store(self, warpgroup: Any, position: Any, value: Array, target: Any) -> None:
         """Sends a tile out through its passing slot."""
         ref = self.passing.at(position).at[warpgroup]
         ref[...] = value.astype(ref.dtype)
@@ -370,7 +365,7 @@ def _kernel(*refs: Any, work: Work, row_blocks: int, row_offset: int | None) -> 
 def run(
     logits: Float[Array, "Z X A"],
     lse: Float[Array, "Z X"],
-    premise: Float[Array, "Z A Y"],
+    premise: Float[Array, "Z A8 Y"],
     out: Float[Array, "Z X Y"],
     dout: Float[Array, "Z X Y"],
     sizes: Mapping[str, int],
@@ -382,9 +377,9 @@ def run(
     """Gradients of the logits and of the premise.
 
     Args:
-        logits: K; masked ones -inf. Rows are a multiple of 8, columns and outputs of 64.
+        logits: K; -inf where masked. X is a multiple of 8; A is padded to a multiple of 64.
         lse: from the forward pass.
-        premise: v.
+        premise: v. A8 is A padded to a multiple of 8, Y a multiple of 64.
         out: u, from the forward pass.
         dout: du.
         sizes: those of `gpu._plan`; passing are the tiles that are met once.

@@ -1,22 +1,18 @@
 """The forward pass of trans on Hopper: softmax in place in shared memory, then a matrix product."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
 
 from kernels.softmax import LOG2E
 from kernels.trans import gpu_pipeline
 from kernels.trans.gpu_pipeline import LOWEST, TILE, WARPGROUP_ROWS, Ring, Work
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 
 def _kernel(*refs: Any, work: Work, row_offset: int | None) -> None:
@@ -127,7 +123,7 @@ def _kernel(*refs: Any, work: Work, row_offset: int | None) -> None:
 
 def run(
     logits: Float[Array, "Z X A"],
-    premise: Float[Array, "Z A Y"],
+    premise: Float[Array, "Z A8 Y"],
     sizes: Mapping[str, int],
     *,
     row_offset: int | None,
@@ -137,8 +133,8 @@ def run(
     """softmax(logits) @ premise and the log-sum-exp.
 
     Args:
-        logits: masked ones -inf. Rows are a multiple of 8 and columns of 64, of which the copies' tiles are.
-        premise: of the same 16-bit dtype.
+        logits: -inf where masked. X is a multiple of 8; A is padded to a multiple of 64, which tiles need.
+        premise: of the same 16-bit dtype. A8 is A padded to a multiple of 8, Y a multiple of 64.
         sizes: those of `gpu._plan`; held are the logits, streamed the premise.
         row_offset: of the causal mask, None without one.
         programs: how many the chip runs at once.

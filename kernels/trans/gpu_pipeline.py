@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array
 
 WARPGROUP_ROWS = 64  # rows of one wgmma instruction
 TILE = 64  # columns of 16-bit numbers in the widest swizzle, 128 bytes
@@ -16,7 +17,7 @@ LOWEST = -1e30  # where maxima start: finite, so that a row of -inf does not giv
 TRANSFORMS = (plgpu.TilingTransform((8, TILE)), plgpu.SwizzleTransform(128))
 
 
-type Positions = tuple[jax.Array, ...]  # of the next tile of each ring
+type Positions = tuple[Array, ...]  # of the next tile of each ring
 
 # ---- copies
 # ---------------------------------------------------------------------------------------------------
@@ -65,10 +66,10 @@ class Ring:
             plgpu.Barrier(num_arrivals=consumers, num_barriers=slots),
         )
 
-    def _slot(self, position: jax.Array) -> jax.Array:
+    def _slot(self, position: Array) -> Array:
         return lax.rem(position, jnp.int32(self.tiles.shape[0]))
 
-    def _acquire(self, position: jax.Array) -> jax.Array:
+    def _acquire(self, position: Array) -> Array:
         slot = self._slot(position)
 
         @pl.when(position >= self.tiles.shape[0])
@@ -77,7 +78,7 @@ class Ring:
 
         return slot
 
-    def fill(self, position: jax.Array, *sources: Any) -> None:
+    def fill(self, position: Array, *sources: Any) -> None:
         """Producer: copies into the position's slot, once what was in it has been used."""
         slot = self._acquire(position)
         for part, source in enumerate(sources):
@@ -85,38 +86,38 @@ class Ring:
             target = target if len(target.shape) == len(source.shape) else target.at[part]
             plgpu.copy_gmem_to_smem(source, target, self.full.at[slot])
 
-    def drain(self, position: jax.Array) -> None:
+    def drain(self, position: Array) -> None:
         """Producer, at the end: waits until all that lies before the position has been used."""
         for slot in range(self.tiles.shape[0]):
             self._acquire(position + slot)
 
-    def hand_over(self, position: jax.Array, copies: int) -> None:
+    def hand_over(self, position: Array, copies: int) -> None:
         """Producer: gives the position's slot to the consumers as it is, in place of `copies` copies."""
         slot = self._acquire(position)
         for _ in range(copies):
             plgpu.barrier_arrive(self.full.at[slot])
 
-    def wait(self, position: jax.Array) -> Any:
+    def wait(self, position: Array) -> Any:
         """Consumer: the position's tile, once it is filled. Once a position only."""
         slot = self._slot(position)
         plgpu.barrier_wait(self.full.at[slot])
         return self.tiles.at[slot]
 
-    def at(self, position: jax.Array) -> Any:
+    def at(self, position: Array) -> Any:
         """Consumer: the position's tile, waited for before."""
         return self.tiles.at[self._slot(position)]
 
-    def release(self, position: jax.Array) -> None:
+    def release(self, position: Array) -> None:
         """Consumer: this warpgroup does not need the position any more."""
         plgpu.barrier_arrive(self.empty.at[self._slot(position)])
 
 
-def array_type(shape: tuple[int, ...], dtype: Any, like: jax.Array) -> jax.ShapeDtypeStruct:
+def array_type(shape: tuple[int, ...], dtype: Any, like: Array) -> jax.ShapeDtypeStruct:
     """Of a result that varies over the same `shard_map` axes as an argument."""
     return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=jax.typeof(like).manual_axis_type)
 
 
-def store_tile(value: jax.Array, slots: Any, turn: int, target: Any) -> None:
+def store_tile(value: Array, slots: Any, turn: int, target: Any) -> None:
     """Starts the copy of a tile from registers to `target`, by way of the warpgroup's `slots` in turn."""
     slot = turn % slots.shape[0]
     plgpu.wait_smem_to_gmem(slots.shape[0] - 1, wait_read_only=True)
@@ -155,7 +156,7 @@ class Work:
         """How many programs work."""
         return min(self.programs, self.batch * self.blocks)
 
-    def piece(self, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def piece(self, item: Array) -> tuple[Array, Array]:
         """The item's (z, block); a program has every `launched`-th item.
 
         Under a causal mask some blocks cost more than others. The blocks of a z are turned by one place every
@@ -164,12 +165,12 @@ class Work:
         z = lax.div(item, self.blocks)
         return z, lax.rem(item + lax.div(z, max(1, self.launched // self.blocks)), self.blocks)
 
-    def parts(self, block: jax.Array) -> list[Any]:
+    def parts(self, block: Array) -> list[Any]:
         """Where each warpgroup's rows of a block are."""
         starts = (block * self.block + part * WARPGROUP_ROWS for part in range(self.warpgroups))
         return [pl.ds(start, WARPGROUP_ROWS) for start in starts]
 
-    def loop[T](self, body: Callable[[jax.Array, jax.Array, T], T], init: T) -> T:
+    def loop[T](self, body: Callable[[Array, Array, T], T], init: T) -> T:
         """Runs `body(z, block, carry) -> carry` over the pieces of this program."""
         program = lax.axis_index("program")
         count = lax.div(self.batch * self.blocks - program + self.launched - 1, self.launched)
@@ -181,8 +182,8 @@ class Work:
 
     def run(
         self,
-        copy: Callable[[jax.Array, jax.Array, Positions], Positions],
-        compute: Callable[[jax.Array, jax.Array, jax.Array, Positions], Positions],
+        copy: Callable[[Array, Array, Positions], Positions],
+        compute: Callable[[Array, Array, Array, Positions], Positions],
         rings: Sequence[Ring],
     ) -> None:
         """Inside a kernel: each warpgroup's part of the work.
@@ -230,33 +231,33 @@ class Work:
 # ------------------------------------------------------------------------------------------------
 
 
-def row_vector(value: float) -> jax.Array:
+def row_vector(value: float) -> Array:
     """A number for each of a warpgroup's rows."""
     x = jnp.full((WARPGROUP_ROWS,), value, jnp.float32)
     return plgpu.layout_cast(x, plgpu.Layout.WGMMA.reduce(1))
 
 
-def full_tile(value: float, dtype: Any = jnp.float32) -> jax.Array:
+def full_tile(value: float, dtype: Any = jnp.float32) -> Array:
     """A tile of one number."""
     return plgpu.layout_cast(jnp.full((WARPGROUP_ROWS, TILE), value, dtype), plgpu.Layout.WGMMA)
 
 
-def load_row_vector(ref: Any) -> jax.Array:
+def load_row_vector(ref: Any) -> Array:
     """A number for each of a warpgroup's rows, from shared memory."""
     return plgpu.load(ref, layout=plgpu.Layout.WGMMA.reduce(1))
 
 
-def across(x: jax.Array) -> jax.Array:
+def across(x: Array) -> Array:
     """A number a row, repeated along a tile's row."""
     return lax.broadcast_in_dim(x, (WARPGROUP_ROWS, TILE), [0])
 
 
-def load_tile(ref: Any, dtype: Any = jnp.float32) -> jax.Array:
+def load_tile(ref: Any, dtype: Any = jnp.float32) -> Array:
     """A tile from shared memory to registers."""
     return plgpu.load(ref, layout=plgpu.Layout.WGMMA).astype(dtype)
 
 
-def visible(first_row: jax.Array, first_column: jax.Array, row_offset: int) -> jax.Array:
+def visible(first_row: Array, first_column: Array, row_offset: int) -> Array:
     """The causal mask of a tile: column <= row + row_offset."""
     shape = (WARPGROUP_ROWS, TILE)
     row = plgpu.broadcasted_iota(jnp.int32, shape, 0, layout=plgpu.Layout.WGMMA)
@@ -270,10 +271,10 @@ def visible(first_row: jax.Array, first_column: jax.Array, row_offset: int) -> j
 
 def multiply(
     width: int,
-    tiles: int | jax.Array,
-    operands: Callable[[jax.Array], tuple[Any, Any]],
-    free: Callable[[int | jax.Array], None],
-) -> jax.Array:
+    tiles: int | Array,
+    operands: Callable[[Array], tuple[Any, Any]],
+    free: Callable[[int | Array], None],
+) -> Array:
     """The sum over tiles of A_t B_t, [64, width] in float32.
 
     Args:
@@ -298,6 +299,6 @@ def multiply(
     return pl.run_scoped(accumulate, plgpu.ACC((WARPGROUP_ROWS, width), jnp.float32))
 
 
-def chunks(x: jax.Array) -> list[jax.Array]:
+def chunks(x: Array) -> list[Array]:
     """The tiles of a product, from left to right."""
     return [x[:, start : start + TILE] for start in range(0, x.shape[1], TILE)]

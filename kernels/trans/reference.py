@@ -3,19 +3,14 @@
 Letters: B batch, H heads, X rows of the kernel and the result, A the reduced index, Y columns of the premise.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kernels.arrays import accumulator, einsum
 from kernels.softmax import MASKED
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +27,12 @@ class Config:
     row_offset: int = 0
 
 
-def allowed(config: Config, rows: int, columns: int, mask: Bool[Array, "b h x a"] | None):
-    """Where attention is allowed, [b, h, x, a] with each size full or 1; None if everywhere."""
+def allowed(
+    config: Config, rows: int, columns: int, mask: Bool[Array, "b h #X #A"] | None
+) -> Bool[Array, "b2 h2 #X #A"] | None:
+    """Where attention is allowed, each axis full or of size 1; None if everywhere."""
     if config.causal:
-        # An arange a side, compared: [X, A] without a batch, so that it costs nothing beside the kernel.
+        # An arange a side, compared: [X, A] without a batch, so that it costs almost nothing.
         past = jnp.arange(columns)[None, :] <= jnp.arange(rows)[:, None] + config.row_offset
         past = past[None, None]
         return past if mask is None else jnp.logical_and(mask, past)

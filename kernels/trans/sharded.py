@@ -14,30 +14,26 @@ rows has no sharding of its own.
 Letters: X rows of this device, A = n X columns, C = X columns of one piece, Y columns of the premise.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
 
 from kernels import checks, dispatch
 from kernels.arrays import accumulator, zeros
 from kernels.trans import xla
 
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
-
 
 def trans_sharded(
-    kernel_logits: Float[jax.Array, "*batch H X A"],
-    premise: Float[jax.Array, "*batch H X Y"],
+    kernel_logits: Float[ArrayLike, "*batch H X A"],
+    premise: Float[ArrayLike, "*batch H X Y"],
     *,
     axis_name: str,
     causal: bool = False,
-    mask: Bool[jax.Array, "*#batch #H #X #A"] | None = None,
-) -> Float[jax.Array, "*batch H X Y"]:
+    mask: Bool[ArrayLike, "..."] | None = None,
+) -> Float[Array, "*batch H X Y"]:
     """`trans` inside `jax.shard_map`, the rows of both relations sharded over a mesh axis.
 
         rows = jax.P(None, None, "rows")
@@ -69,12 +65,12 @@ def trans_sharded(
     *batch, heads, rows, columns = kernel_logits.shape
     if columns != devices * rows:
         raise ValueError(
-            f"kernel_logits has shape {kernel_logits.shape}, expected [..., H, X, A] with A = {devices} X: "
-            f"its rows are spread over the {devices} devices of {axis_name!r}"
+            f"kernel_logits: got shape {kernel_logits.shape}, expected [..., H, X, A] with A = {devices} X, "
+            f"since its rows are sharded over the {devices} devices of {axis_name!r}"
         )
-    of_kernel = f"by the batch, heads and rows of kernel_logits {kernel_logits.shape}"
+    to_kernel = f"to match the batch, heads and rows of kernel_logits {kernel_logits.shape}"
     outputs = premise.shape[-1]
-    checks.shape("premise", premise, (*batch, heads, rows, outputs), "[..., H, X, Y]", of_kernel)
+    checks.shape("premise", premise, (*batch, heads, rows, outputs), "[..., H, X, Y]", to_kernel)
     mask = checks.mask(mask, kernel_logits.shape, "[..., H, X, A]")
     if 0 in (*batch, heads, rows, outputs):
         return jnp.zeros((*batch, heads, rows, outputs), premise.dtype)

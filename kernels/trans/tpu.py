@@ -10,21 +10,17 @@ tiles after the diagonal are neither computed nor fetched.
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jaxtyping import Array, Float
 
 from kernels.trans import tpu_tiles
 from kernels.trans.reference import Config
 from kernels.trans.tpu_backward import backward
 from kernels.trans.tpu_tiles import Here, Tiles
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 __all__ = ["backward", "block_candidates", "forward", "unsupported"]
 
@@ -35,10 +31,11 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
     """Why these arguments need another implementation, or None."""
     del config
     kernel_logits, premise = arrays[:2]
-    if not {str(kernel_logits.dtype), str(premise.dtype)} <= {"float32", "bfloat16"}:
-        return f"kernel_logits is {kernel_logits.dtype} and premise {premise.dtype}, not float32 or bfloat16"
-    if 0 in (*kernel_logits.shape, *premise.shape):
-        return f"an axis is empty: kernel_logits {kernel_logits.shape}, premise {premise.shape}"
+    for name, x in (("kernel_logits", kernel_logits), ("premise", premise)):
+        if str(x.dtype) not in ("float32", "bfloat16"):
+            return f"{name}: got dtype {x.dtype}, expected float32 or bfloat16"
+        if 0 in x.shape:
+            return f"{name}: got shape {x.shape}, expected no empty axis"
     return None
 
 

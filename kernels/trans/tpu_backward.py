@@ -12,20 +12,16 @@ softmax of its own, so that nothing is added to from two places.
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jaxtyping import Array, Float
 
 from kernels.trans import tpu_tiles
 from kernels.trans.reference import Config
 from kernels.trans.tpu_tiles import Here, Tiles
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 
 def backward(

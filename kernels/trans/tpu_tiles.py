@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array
 
 from kernels.arrays import divisor, round_up
 from kernels.trans.reference import Config
@@ -121,12 +122,12 @@ class Tiles:
         seen = (here.tile["X"] + 1) * self.sides["X"] - 1 + self.config.row_offset
         return here.tile["A"] * self.sides["A"] <= seen
 
-    def positions(self, here: "Here", axis: str, shape: tuple[int, ...], dimension: int) -> jax.Array:
+    def positions(self, here: "Here", axis: str, shape: tuple[int, ...], dimension: int) -> Array:
         """Inside a kernel: where each entry of a tile lies along an axis of the whole array."""
         first = here.tile[axis] * self.sides[axis]
         return jax.lax.broadcasted_iota(jnp.int32, shape, dimension) + first
 
-    def inside(self, here: "Here", axes: str, reference: Any) -> jax.Array:
+    def inside(self, here: "Here", axes: str, reference: Any) -> Array:
         """Inside a kernel: a tile [heads, *axes] with 0 where it overhangs and may hold anything."""
         values = reference[...]
         for dimension, axis in enumerate(axes, start=1):
@@ -135,7 +136,7 @@ class Tiles:
                 values = jnp.where(there, values, jnp.zeros_like(values))
         return values
 
-    def logits(self, here: "Here", kernel: Any, mask: Any) -> jax.Array:
+    def logits(self, here: "Here", kernel: Any, mask: Any) -> Array:
         """Inside a kernel: float32 logits [heads, X, A] of a tile, -inf where nothing is or may be seen."""
         logits = kernel[...].astype(jnp.float32)
         conditions = []
@@ -156,14 +157,14 @@ def run(
     kernel: Callable[..., None],
     tiles: Tiles,
     order: str,
-    inputs: Sequence[tuple[jax.Array, str]],
-    mask: jax.Array | None,
+    inputs: Sequence[tuple[Array, str]],
+    mask: Array | None,
     outputs: Sequence[tuple[str, Any]],
     *,
     running: Sequence[str] = (),
     name: str,
     interpret: Any,
-) -> list[jax.Array]:
+) -> Sequence[Array]:
     """Calls a kernel over the grid of some tiles.
 
     Args:
@@ -214,7 +215,7 @@ def run(
     )(*arrays)
 
 
-def product(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
+def product(left: Array, right: Array, left_axis: int, right_axis: int) -> Array:
     """Inside a kernel: products per head over one axis a side, in the narrower dtype, summed in float32."""
     narrow = jnp.bfloat16 if jnp.bfloat16 in (left.dtype, right.dtype) else jnp.float32
     return jax.lax.dot_general(

@@ -1,26 +1,22 @@
 """trans in plain JAX: runs on any platform and under any partitioning, and is the fast path on CPUs.
 
-Without a causal mask a softmax and a product are all there is to it, and XLA fuses one into the other (on
-CPUs completely). What is written here beside them: the softmax is not kept for the backward pass, only the
-log of its denominator; and with a causal mask the rows are cut into a few tiles, each of which stops at its
-own last column, so that close to half of the work is not done at all.
+Without a causal mask this is a softmax and a product, and XLA fuses one into the other (on CPUs completely).
+Two things are added: the backward pass gets the log of the softmax's denominator instead of the softmax, and
+with a causal mask the rows are cut into a few tiles, each of which stops at its own last column, which saves
+almost half of the work.
 
 Letters: B batch, H heads, X rows, A the reduced index, Y columns of the premise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kernels.arrays import accumulator, filled
 from kernels.trans.reference import Config, allowed
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
 
 # With n tiles (n + 1) / 2n of the products remain: beyond eight there is little left to gain, and every tile
 # is a few more operations for the compiler. Below 128 rows the copies of slices cost more than they save.
@@ -133,8 +129,10 @@ def config_of(config: Config, start: int) -> Config:
     return Config(config.causal, config.row_offset + start)
 
 
-def cut(mask: Bool[Array, "b h x a"] | None, start: int, stop: int, first: int, end: int):
-    """The part of a mask at the rows start..stop and the columns first..end; a size of 1 stays."""
+def cut(
+    mask: Bool[Array, "b h x a"] | None, start: int, stop: int, first: int, end: int
+) -> Bool[Array, "b h rows columns"] | None:
+    """The part of a mask at the rows start..stop and the columns first..end; an axis of size 1 stays."""
     if mask is None:
         return None
     rows = slice(start, stop) if mask.shape[2] > 1 else slice(None)
@@ -155,7 +153,13 @@ def _masked(config, logits, mask):
     return jnp.where(where, logits, -jnp.inf)
 
 
-def product(left, right, left_axis, right_axis, dtype):
+def product(
+    left: Float[Array, "B H _ _"],
+    right: Float[Array, "B H _ _"],
+    left_axis: int,
+    right_axis: int,
+    dtype: jax.typing.DTypeLike,
+) -> Float[Array, "B H _ _"]:
     """Products per batch and head over one axis a side, in the narrower of the dtypes, summed in `dtype`."""
     narrow = left.dtype if jnp.finfo(left.dtype).bits < jnp.finfo(right.dtype).bits else right.dtype
     return jax.lax.dot_general(

@@ -1,36 +1,32 @@
 """Trilinear attention: of a query to pairs of positions, with causal windows and grouped queries."""
 
-from __future__ import annotations
-
 import math
 import numbers
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
 from kernels import checks, dispatch
-from kernels.arrays import accumulator
+from kernels.arrays import Size, accumulator
 from kernels.trilinear import reference
 from kernels.trilinear.reference import Config
 
-if TYPE_CHECKING:
-    from jaxtyping import Float
-
 
 def trilinear_attention(
-    query: Float[jax.Array, "*batch N H D"],
-    key1: Float[jax.Array, "*batch N G D"],
-    key2: Float[jax.Array, "*batch N G D"],
-    value1: Float[jax.Array, "*batch N G D"],
-    value2: Float[jax.Array, "*batch N G D"],
+    query: Float[ArrayLike, "*batch N H D"],
+    key1: Float[ArrayLike, "*batch N G D"],
+    key2: Float[ArrayLike, "*batch N G D"],
+    value1: Float[ArrayLike, "*batch N G D"],
+    value2: Float[ArrayLike, "*batch N G D"],
     *,
     window1: int | None = None,
     window2: int | None = None,
     causal: bool = False,
     scale: float | None = None,
     implementation: dispatch.Implementation = None,
-) -> Float[jax.Array, "*batch N H D"]:
+) -> Float[Array, "*batch N H D"]:
     """Attention of every position to pairs (j, k) of positions (Roy et al. 2025, Section 4).
 
         out_i = sum_jk softmax_jk(scale * sum_d q_id k1_jd k2_kd) (v1_j * v2_k)
@@ -79,24 +75,24 @@ def trilinear_attention(
     return out.reshape(*batch, length, heads, features)
 
 
-def _checked_batch(query, key1, key2, value1, value2) -> tuple[int, ...]:
-    """The batch axes; a ValueError where shapes do not fit each other."""
+def _checked_batch(query, key1, key2, value1, value2) -> tuple[Size, ...]:
+    """Returns the batch axes; raises a ValueError if the shapes do not fit each other."""
     checks.rank("query", query, 3, "[..., N, H, D]")
     checks.rank("key1", key1, 3, "[..., N, G, D]")
     *batch, length, heads, features = query.shape
     groups = key1.shape[-2]
     if features == 0:
-        raise ValueError(f"query has shape {query.shape}, expected D of at least 1")
+        raise ValueError(f"query: got shape {query.shape}, expected D of at least 1")
     axes = "[..., N, G, D]"
-    of_query = f"by the batch, N and D of query {query.shape}"
-    checks.shape("key1", key1, (*batch, length, groups, features), axes, of_query)
+    to_query = f"to match the batch, N and D of query {query.shape}"
+    checks.shape("key1", key1, (*batch, length, groups, features), axes, to_query)
     if heads and (groups == 0 or heads % groups):
         raise ValueError(
-            f"key1 has shape {key1.shape} and query {query.shape}: "
-            f"its G = {groups} groups do not divide the H = {heads} heads of query"
+            f"key1: got shape {key1.shape}, expected a number of groups G = {groups} that divides "
+            f"the H = {heads} heads of query {query.shape}"
         )
     for name, x in (("key2", key2), ("value1", value1), ("value2", value2)):
-        checks.shape(name, x, key1.shape, axes, "by key1")
+        checks.shape(name, x, key1.shape, axes, "to match key1")
     return tuple(batch)
 
 
@@ -104,13 +100,13 @@ def _checked_window(name: str, window: int | None, causal: bool) -> int | None:
     if window is None:
         return None
     if isinstance(window, bool) or not isinstance(window, numbers.Integral):
-        raise ValueError(f"{name} is {window!r}, expected an int of at least 1, or None for all of the past")
-    if window < 1:
-        raise ValueError(f"{name} is {window}, expected at least 1: a query sees itself")
-    if not causal:
         raise ValueError(
-            f"{name} is {window} with causal=False, expected causal=True: windows are of the past"
+            f"{name}: got {window!r}, expected an int of at least 1, or None for all of the past"
         )
+    if window < 1:
+        raise ValueError(f"{name}: got {window}, expected at least 1 (a query sees itself)")
+    if not causal:
+        raise ValueError(f"{name}: got {window} with causal=False, expected causal=True")
     return int(window)
 
 

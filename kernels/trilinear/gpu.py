@@ -10,16 +10,15 @@ size s may be wrong by s / 512, and the backward pass rounds another product tha
 %, in norm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
 
 from kernels.softmax import LOG2E, MASKED
 from kernels.trilinear import gpu_sweep as sweep
@@ -38,9 +37,6 @@ from kernels.trilinear.gpu_layout import (
 from kernels.trilinear.gpu_sweep import COMPUTE, ROWS
 from kernels.trilinear.reference import Config
 
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
-
 __all__ = ["backward", "block_candidates", "forward", "unsupported"]
 
 DTYPES = ("bfloat16", "float16")
@@ -53,11 +49,11 @@ def unsupported(config: Config, query: Any, *keys: Any) -> str | None:
     dtypes = {jnp.dtype(a.dtype).name for a in (query, *keys)}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         found = ", ".join(sorted(dtypes))
-        return f"its matrix products take one of {', '.join(DTYPES)} for all arrays, not {found}"
+        return f"arrays: got dtypes {found}, expected {' or '.join(DTYPES)} for all of them"
     if query.shape[-1] > max(FEATURES):
-        return f"at most {max(FEATURES)} features a head fit its tiles, not {query.shape[-1]}"
+        return f"D: got {query.shape[-1]} features per head, expected at most {max(FEATURES)}"
     if not query.size:
-        return "it needs at least one position, head and feature"
+        return f"query: got shape {query.shape}, expected at least one position, head and feature"
     return None
 
 

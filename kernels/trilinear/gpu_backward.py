@@ -8,26 +8,25 @@ dS = P (dP - sum(dout * out)), the gradients are
     dv2_k = sum_j  v1_j * Y_jk      dv1_j = sum_k  v2_k * Y_jk      Y_jk = sum_i P_ijk dout_i
 
 times the logit's scale for the first three (i runs over positions and the heads of a group). Three kernels:
-one over tiles of queries, and two over tiles of second keys, which hold Z and Y in registers: one of them
-at a time, beside the sum over j, is what fits. That is eight matrix products where one pass that adds to
+one over tiles of queries, and two over tiles of second keys, which hold Z and Y in registers: only one of
+them fits at a time together with the sum over j. That is eight matrix products where one pass that adds to
 all five gradients in memory would take six; there are no atomic additions, and the result is the same bit
 for bit every time.
 
 A block of the latter two has all of its second keys but only its own share of dk1 and dv1: a vector for
-each j, which the caller adds up over the blocks. So that these shares stay small beside the arguments,
+each j, which the caller adds up over the blocks. To keep these shares small compared with the arguments,
 groups are taken a few at a time, as many as fill the chip.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
 
 from kernels.softmax import LOG2E, MASKED
 from kernels.trilinear import gpu_sweep as sweep
@@ -43,9 +42,6 @@ from kernels.trilinear.gpu_layout import (
 )
 from kernels.trilinear.gpu_sweep import COMPUTE, ROWS
 from kernels.trilinear.reference import Config, in_order
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 COLUMNS = 64  # of a tile: with two products of a tile at once the registers have no room for more
 CHIP = 132  # blocks that run at once on the chips these kernels are for, one a multiprocessor

@@ -9,24 +9,19 @@ The second keys are those that stream through the matrix unit, so the longer win
 operation is symmetric in (key1, value1) and (key2, value2), and they are exchanged where that helps.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Float
 
 from kernels.arrays import round_up
 from kernels.trilinear.gpu_sweep import ALIGNMENT, ROWS, Band, Scalar
 from kernels.trilinear.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 FEATURES = (64, 128)  # what the tiles are written for; fewer are padded with zeros
 
@@ -175,8 +170,8 @@ def as_windows(
     """Second keys or values, to be read in tiles from where a window starts: a copy for each `plan.fronts`.
 
     A swizzled tile starts at a multiple of 8 rows and a window anywhere. Where groups are small a tile's
-    positions are many and the windows of all tiles start alike; where they are large the keys are few
-    beside the queries.
+    positions are many and the windows of all tiles start alike; where they are large there are
+    few keys for each query.
     """
     x = as_keys(plan, x, 0)
     total = round_up(plan.length + max(plan.fronts(columns)) + columns, ALIGNMENT)
@@ -184,5 +179,5 @@ def as_windows(
     return jnp.stack(copies, axis=1).reshape(-1, total, plan.padded)
 
 
-def _padded(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _padded(x: Array, shape: tuple[int, ...]) -> Array:
     return jnp.pad(x, [(0, new - old) for new, old in zip(shape, x.shape, strict=True)])

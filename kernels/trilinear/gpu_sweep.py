@@ -21,11 +21,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array
 
 ROWS = 64  # of a tile of L: what one warpgroup's matrix instruction takes
 COMPUTE = 2  # computing warpgroups of a block
@@ -243,22 +243,22 @@ MATRIX = plgpu.Layout.WGMMA
 BY_ROW, BY_COLUMN = MATRIX.reduce(1), MATRIX.reduce(0)
 
 
-def full(shape: tuple[int, ...], value: float) -> jax.Array:
+def full(shape: tuple[int, ...], value: float) -> Array:
     """A constant in registers: a matrix as the matrix unit lays it out, or a vector over its rows."""
     return plgpu.layout_cast(jnp.full(shape, value, jnp.float32), MATRIX if len(shape) == 2 else BY_ROW)
 
 
-def along_rows(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def along_rows(vector: Array, shape: tuple[int, ...]) -> Array:
     """A vector over columns, repeated in every row."""
     return lax.broadcast_in_dim(vector, shape, (1,))
 
 
-def along_columns(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def along_columns(vector: Array, shape: tuple[int, ...]) -> Array:
     """A vector over rows, repeated in every column."""
     return lax.broadcast_in_dim(vector, shape, (0,))
 
 
-def positions(shape: tuple[int, ...], axis: int, start: Scalar, repeat: int = 1) -> jax.Array:
+def positions(shape: tuple[int, ...], axis: int, start: Scalar, repeat: int = 1) -> Array:
     """The position that each row, or column, of a tile stands for, when `repeat` in turn stand for one.
 
     Args:
@@ -280,9 +280,7 @@ def scale_into(target: Ref, source: Ref, vector: Ref) -> None:
     target[...] = rows * along_rows(factor, source.shape)
 
 
-def row_products(
-    pairs: Sequence[tuple[Ref, Ref]], then: Callable[[], None] = lambda: None
-) -> list[jax.Array]:
+def row_products(pairs: Sequence[tuple[Ref, Ref]], then: Callable[[], None] = lambda: None) -> list[Array]:
     """The products left right^T of pairs in shared memory.
 
     `then` is called when they have been issued, before they are waited for.
@@ -298,7 +296,7 @@ def row_products(
     return pl.run_scoped(compute, *shapes)
 
 
-def column_sums(target: Ref, x: jax.Array, ones: Ref) -> jax.Array:
+def column_sums(target: Ref, x: Array, ones: Ref) -> Array:
     """The sum of each column of x, a vector over rows, by way of `target`: a matrix of ones times x.
 
     The sum over rows crosses warps. The matrix unit takes x in its own precision and adds in float32.
@@ -313,14 +311,14 @@ def column_sums(target: Ref, x: jax.Array, ones: Ref) -> jax.Array:
     return pl.run_scoped(compute, plgpu.ACC((x.shape[1], ones.shape[1]), jnp.float32)).max(axis=1)
 
 
-def add_product(total: jax.Array, left: jax.Array, right: Ref, *, interpret: bool) -> jax.Array:
+def add_product(total: Array, left: Array, right: Ref, *, interpret: bool) -> Array:
     """The sum total + left right, the left factor in registers."""
     if interpret:  # The interpreter has no matrix product with an operand in registers.
         product = jnp.dot(left, right[...], preferred_element_type=jnp.float32)
         plgpu.commit_smem()  # that was an ordinary read, which the copy engine need not wait for
         return total + product
     multiply = pl.run_state(lambda accumulator: plgpu.wgmma(accumulator, left, right))
-    return cast(jax.Array, multiply(plgpu.ACC.init(total)))
+    return cast(Array, multiply(plgpu.ACC.init(total)))
 
 
 # ---- shared memory ------------------------------------------------------------------------------------

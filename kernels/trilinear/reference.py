@@ -7,20 +7,16 @@ Axis letters: B batch, N positions (i of a query; j and k of the two keys), H qu
 keys and values), R = H / G query heads a group, D features.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kernels.arrays import accumulator, einsum
 from kernels.softmax import MASKED
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Config:
         """How many first and second keys the last of `length` queries sees."""
         return min(self.window1 or length, length), min(self.window2 or length, length)
 
-    def smaller_window_first(self, arrays: Sequence[Any]) -> tuple[Config, tuple[Any, ...]]:
+    def smaller_window_first(self, arrays: Sequence[Any]) -> tuple["Config", tuple[Any, ...]]:
         """Exchanges the two keys, and the two values, where that makes the first window the smaller one."""
         query, key1, key2, value1, value2 = arrays[:5]
         window1, window2 = self.reach(query.shape[1])

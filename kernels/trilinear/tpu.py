@@ -10,20 +10,16 @@ The loop over first keys goes by distance, as that of the blockwise path does (s
 128 positions wastes nothing on a window of 32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from kernels.softmax import LOG2E
 from kernels.trilinear import tpu_backward, tpu_forward
 from kernels.trilinear.reference import Config, in_order
 from kernels.trilinear.tpu_plan import LANES, Plan, make_plan
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 DTYPES = (jnp.dtype(jnp.float32), jnp.dtype(jnp.bfloat16))
 
@@ -33,12 +29,12 @@ def unsupported(config: Config, *arrays: Any) -> str | None:
     dtypes = {jnp.dtype(a.dtype) for a in arrays[:5]}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         named = ", ".join(sorted(d.name for d in dtypes))
-        return f"all arrays float32 or all bfloat16 are supported, not {named}"
+        return f"arrays: got dtypes {named}, expected float32 or bfloat16 for all of them"
     config, (query, key, *_) = config.smaller_window_first(arrays)
     if make_plan(config, query, key) is None:
         return (
-            f"keys of {query.shape[1]} positions with {query.shape[-1]} features do not fit vector "
-            f"memory (small windows of both keys would let them be cut into segments)"
+            f"query: got {query.shape[1]} positions with {query.shape[-1]} features, expected keys that fit "
+            f"in vector memory (small windows for both keys allow longer sequences)"
         )
     return None
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array
 
 from kernels.softmax import LOG2E, MASKED
 from kernels.trilinear.tpu_plan import Plan, Tile, side_by_side
@@ -20,13 +21,13 @@ from kernels.trilinear.tpu_plan import Plan, Tile, side_by_side
 
 def sweep(
     plan: Plan,
-    query: jax.Array,
-    dout: jax.Array,
-    lse: jax.Array,
-    delta: jax.Array,
-    *keys: jax.Array,
+    query: Array,
+    dout: Array,
+    lse: Array,
+    delta: Array,
+    *keys: Array,
     interpret: Any,
-) -> tuple[jax.Array, ...]:
+) -> tuple[Array, ...]:
     """The kernel over all tiles.
 
     Args:
@@ -99,7 +100,7 @@ def _kernel(plan, q_ref, g_ref, lse_ref, delta_ref, k1_ref, v1_ref, k2_ref, v2_r
             ref[...] = ref[...] * math.log(2.0)
 
 
-def _over_queries(plan: Plan, terms: jax.Array) -> jax.Array:
+def _over_queries(plan: Plan, terms: Array) -> Array:
     """What belongs to the rows that `first_rows` gave: summed over the queries that share one."""
     total = jnp.sum(terms, axis=0)
     return total if plan.config.causal else jnp.sum(total, axis=0, keepdims=True)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array
 
 from kernels.softmax import LOG2E, MASKED
 from kernels.trilinear.tpu_plan import LANES, Plan, Tile
@@ -23,7 +24,7 @@ from kernels.trilinear.tpu_plan import LANES, Plan, Tile
 MARGIN = 64.0
 
 
-def attend(plan: Plan, query: jax.Array, *keys: jax.Array, interpret: Any) -> tuple[jax.Array, jax.Array]:
+def attend(plan: Plan, query: Array, *keys: Array, interpret: Any) -> tuple[Array, Array]:
     """The kernel over all tiles.
 
     Args:

@@ -6,23 +6,19 @@ first queries reach back to them; zeros before position 0), the segment's own, a
 no block ends outside. Position p of segment s is in row p - s * segment + front.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Float
 
 from kernels.arrays import divisor, round_up
 from kernels.softmax import MASKED
 from kernels.trilinear.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 LANES = 128
 ROWS = 512  # rows of a tile (positions times heads): long enough to pay for loading the matrix unit

@@ -19,22 +19,18 @@ Letters: B batch, G groups, T positions of a tile, R heads a group, J first keys
 block, D features. Heads are laid out [B, G, N, R, D], keys and values [B, G, N, D].
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
-from kernels.arrays import accumulator, round_up, zeros
+from kernels.arrays import Size, accumulator, round_up, zeros
 from kernels.softmax import MASKED
 from kernels.trilinear.reference import Config, in_order
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
 
 
 def unsupported(config: Config, *arrays: Any) -> str | None:
@@ -186,7 +182,7 @@ class _Tiles:
         """Zeros before the first keys."""
         return self.queries + self.first if self.config.causal else 0
 
-    def chunks(self, start: Array) -> int | Array:
+    def chunks(self, start: int | Array) -> int | Array:
         """How many chunks of J first keys the tile at `start` meets."""
         if not self.config.causal:
             return -(-self.length // self.first)
@@ -196,7 +192,7 @@ class _Tiles:
         return -(-jnp.minimum(window, start + self.queries) // self.first)
 
     def gather(
-        self, keys: Float[Array, "B G n D"], start: Array, chunk: Array
+        self, keys: Float[Array, "B G n D"], start: int | Array, chunk: int | Array
     ) -> Float[Array, "B G #T 1 J D"]:
         """For each row of the tile the first keys (or their values) of a chunk."""
         t, j = self.queries, self.first
@@ -207,7 +203,11 @@ class _Tiles:
         return jnp.stack(rows, axis=3)[:, :, :, None]
 
     def scatter(
-        self, sums: Float[Array, "B G n D"], start: Array, chunk: Array, rows: Float[Array, "B G T J D"]
+        self,
+        sums: Float[Array, "B G n D"],
+        start: int | Array,
+        chunk: int | Array,
+        rows: Float[Array, "B G T J D"],
     ) -> Float[Array, "B G n D"]:
         """Adds what belongs to `gather`'s keys to where they were gathered from: its transpose."""
         j = self.first
@@ -217,7 +217,7 @@ class _Tiles:
         band = functools.reduce(jnp.add, shifted)
         return _add(sums, band, start - chunk * j - (j - 1) + self.front)
 
-    def seen(self, start: Array, chunk: Array, k_start: Array) -> Bool[Array, "#T 1 J K"]:
+    def seen(self, start: int | Array, chunk: int | Array, k_start: int | Array) -> Bool[Array, "#T 1 J K"]:
         """Which of the triples of a step are allowed."""
         step = jnp.arange(self.first) + chunk * self.first
         k = jnp.arange(self.second) + k_start
@@ -230,7 +230,7 @@ class _Tiles:
         second = (back >= 0) & (back < window2)
         return first[:, None, :, None] & second[:, None, None, :]
 
-    def over_blocks(self, start: Array, block: Callable, state: Any) -> Any:
+    def over_blocks(self, start: int | Array, block: Callable, state: Any) -> Any:
         """Folds `block(k_start, state)` over the blocks of second keys that the tile at `start` sees."""
         _, window = self.config.reach(self.length)
         if not self.config.causal:
@@ -318,12 +318,12 @@ def _products(dtype: jnp.dtype) -> Callable[[str, Array, Array], Array]:
     return product
 
 
-def _slice(x: Array, start: Array, size: int) -> Array:
+def _slice(x: Array, start: int | Array, size: int) -> Array:
     """Positions [start, start + size)."""
     return jax.lax.dynamic_slice_in_dim(x, start, size, axis=2)
 
 
-def _add(x: Array, part: Array, start: Array) -> Array:
+def _add(x: Array, part: Array, start: int | Array) -> Array:
     """Adds `part` to the positions from `start` on."""
     sums = _slice(x, start, part.shape[2]) + part
     return jax.lax.dynamic_update_slice_in_dim(x, sums, start, axis=2)
@@ -335,6 +335,6 @@ def _loop(count: int | Array, body: Callable, state: Any) -> Any:
     return jax.lax.fori_loop(0, count, body, state)
 
 
-def _zeros_like(x: Array, shape: tuple[int, ...]) -> Array:
+def _zeros_like(x: Array, shape: tuple[Size, ...]) -> Array:
     """Zeros to start a loop from, in the type of sums."""
     return zeros(x, shape, accumulator(x.dtype))

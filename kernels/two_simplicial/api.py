@@ -1,36 +1,31 @@
 """2-simplicial attention: attention of a query to pairs of keys."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
 
 from kernels import checks, dispatch
 from kernels.two_simplicial import reference
-from kernels.two_simplicial.reference import LOGITS, Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+from kernels.two_simplicial.reference import Config, Logit
 
 LEAST_EPS = 1e-15  # its square must be a normal float32
 
 
 def two_simplicial_attention(
-    query: Float[jax.Array, "*batch N H D"],
-    key1: Float[jax.Array, "*batch M H D"],
-    key2: Float[jax.Array, "*batch M H D"],
-    value: Float[jax.Array, "*batch M H E"],
-    bilinear: Float[jax.Array, "H F E E"],
+    query: Float[ArrayLike, "*batch N H D"],
+    key1: Float[ArrayLike, "*batch M H D"],
+    key2: Float[ArrayLike, "*batch M H D"],
+    value: Float[ArrayLike, "*batch M H E"],
+    bilinear: Float[ArrayLike, "H F E E"],
     *,
-    logit: str = "unsigned",
-    mask: Bool[jax.Array, "*#batch #N #M #M"] | None = None,
+    logit: Logit = "unsigned",
+    mask: Bool[ArrayLike, "..."] | None = None,
     scale: float = 1.0,
     eps: float = 1e-6,
     implementation: dispatch.Implementation = None,
-) -> Float[jax.Array, "*batch N H F"]:
+) -> Float[Array, "*batch N H F"]:
     """Attention of every query to all pairs (j, k) of keys (Clift et al. 2020, Section 3).
 
         out_i = sum_jk softmax_jk(logit(q_i, k1_j, k2_k)) * B(value_j, value_k),
@@ -67,7 +62,8 @@ def two_simplicial_attention(
             platform.
     """
     config, arrays, batch = _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps)
-    n, keys, (heads, features) = query.shape[-3], key1.shape[-3], bilinear.shape[:2]
+    *_, n, heads, _ = jnp.shape(query)
+    keys, features = jnp.shape(key1)[-3], jnp.shape(bilinear)[1]
     if 0 in (*batch, n, keys, heads, features):  # nothing to attend to, or nobody who does
         dispatch.checked_names(OPERATION, implementation)
         return jnp.zeros((*batch, n, heads, features), jnp.result_type(*arrays[:5]))
@@ -76,8 +72,6 @@ def two_simplicial_attention(
 
 
 def _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps):
-    if logit not in LOGITS:
-        raise ValueError(f"logit is {logit!r}, expected one of {', '.join(map(repr, LOGITS))}")
     config = Config(
         logit=logit, scale=checks.positive("scale", scale), eps=checks.positive("eps", eps, LEAST_EPS)
     )
@@ -89,23 +83,19 @@ def _checked(query, key1, key2, value, bilinear, logit, mask, scale, eps):
     checks.rank("value", value, 3, "[..., M, H, E]")
     *batch, n, heads, depth = query.shape
     m, width = key1.shape[-3], value.shape[-1]
-    of_query = f"of query {query.shape}"
-    checks.shape(
-        "key1", key1, (*batch, m, heads, depth), "[..., M, H, D]", f"by the batch, heads and D {of_query}"
-    )
-    checks.shape("key2", key2, key1.shape, "[..., M, H, D]", "by key1")
-    checks.shape("value", value, (*batch, m, heads, width), "[..., M, H, E]", f"by key1 {key1.shape}")
+    to_query = f"to match the batch, heads and D of query {query.shape}"
+    checks.shape("key1", key1, (*batch, m, heads, depth), "[..., M, H, D]", to_query)
+    checks.shape("key2", key2, key1.shape, "[..., M, H, D]", "to match key1")
+    to_key1 = f"to match key1 {key1.shape}"
+    checks.shape("value", value, (*batch, m, heads, width), "[..., M, H, E]", to_key1)
     checks.rank("bilinear", bilinear, 4, "[H, F, E, E]")
-    of_value = f"by the heads and E of value {value.shape}"
-    checks.shape("bilinear", bilinear, (heads, bilinear.shape[1], width, width), "[H, F, E, E]", of_value)
-    if depth == 0 or width == 0:
-        raise ValueError(
-            f"query has shape {query.shape} and value {value.shape}, expected D and E of at least 1"
-        )
+    to_value = f"to match the heads and E of value {value.shape}"
+    checks.shape("bilinear", bilinear, (heads, bilinear.shape[1], width, width), "[H, F, E, E]", to_value)
+    for name, x, axis, size in (("query", query, "D", depth), ("value", value, "E", width)):
+        if size == 0:
+            raise ValueError(f"{name}: got shape {x.shape}, expected {axis} of at least 1")
     if logit == "signed" and depth % 3:
-        raise ValueError(
-            f"logit='signed' cuts vectors into pieces of three: D = {depth} is not divisible by 3"
-        )
+        raise ValueError(f"query: got D = {depth}, expected a multiple of 3 with logit='signed'")
     mask = checks.mask(mask, (*batch, n, m, m), "[..., N, M, M]")
     arrays = [checks.flatten_batch(x, batch, 3) for x in (query, key1, key2, value)]
     return config, (*arrays, bilinear, None if mask is None else checks.flatten_batch(mask, batch, 3)), batch

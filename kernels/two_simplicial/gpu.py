@@ -10,19 +10,16 @@ bfloat16 inputs go through the tensor core as they are, the logits' dot products
 split into bfloat16 parts and multiplied in three (values) or six (linear logits) products.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
+from kernels.arrays import Described
 from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_backward, gpu_forward, gpu_operands
 from kernels.two_simplicial.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 # With fewer keys most of a tile of 16 would be padding; the plain path is hard to beat there.
 LEAST_KEYS = 8
@@ -30,26 +27,33 @@ MOST_KEYS = 4096
 MOST_FEATURES = 128
 
 
-def unsupported(config: Config, query, key1, key2, value, bilinear, mask=None) -> str | None:
+def unsupported(
+    config: Config,
+    query: Described,
+    key1: Described,
+    key2: Described,
+    value: Described,
+    bilinear: Described,
+    mask: Described | None = None,
+) -> str | None:
     """Why these arguments, of which shapes and dtypes suffice, cannot be computed here, or None."""
     del mask
     arrays = {"query": query, "key1": key1, "key2": key2, "value": value, "bilinear": bilinear}
     for name, array in arrays.items():
         if array.dtype not in (jnp.float32, jnp.bfloat16):
-            return f"{name} is {array.dtype}; the kernel takes float32 and bfloat16"
+            return f"{name}: got dtype {array.dtype}, expected float32 or bfloat16"
     keys, features, depth = key1.shape[1], bilinear.shape[1], query.shape[-1]
     if keys < LEAST_KEYS:
-        return f"M = {keys}: fewer than {LEAST_KEYS} keys leave most of a tile empty"
+        return f"M: got {keys} keys, expected at least {LEAST_KEYS} (fewer leave most of a tile empty)"
     if keys > MOST_KEYS:
-        return f"M = {keys}: more than {MOST_KEYS} keys do not fit in shared memory"
+        return f"M: got {keys} keys, expected at most {MOST_KEYS} (the limit of shared memory)"
     if features > MOST_FEATURES:
-        return f"F = {features}: more than {MOST_FEATURES} output features do not fit in registers"
+        return f"F: got {features} features, expected at most {MOST_FEATURES} (the limit of registers)"
     if config.logit != "unsigned" and depth > MOST_FEATURES:
-        return (
-            f"D = {depth}: more than {MOST_FEATURES} features of a linear logit do not fit in shared memory"
-        )
+        return f"D: got {depth} features, expected at most {MOST_FEATURES} with logit={config.logit!r}"
     if config.scale <= 0:
-        return f"scale = {config.scale}: the largest logit is found before it is scaled, by a positive number"
+        # The largest logit is found before scaling.
+        return f"scale: got {config.scale}, expected a positive number"
     return None
 
 
@@ -111,7 +115,9 @@ def backward(
     return tuple(g.astype(a.dtype) for g, a in zip(gradients, arrays, strict=False))
 
 
-def block_candidates(config: Config, query, key1, *_) -> dict[str, list[dict[str, int]]]:
+def block_candidates(
+    config: Config, query: Described, key1: Described, *_: Any
+) -> dict[str, list[dict[str, int]]]:
     """Block sizes to try when tuning, the default first: "k" keys of a tile, "j" tiles of a pipeline step."""
     del config, query
     keys = key1.shape[1]

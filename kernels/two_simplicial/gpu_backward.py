@@ -8,11 +8,11 @@ P (dP - delta). Of the triple product g = dlogit * s / t is what is summed, with
 `pairwise.Gradients`.
 """
 
-import jax
 import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array
 
 from kernels.softmax import LOG2E
 from kernels.two_simplicial import gpu_tiles as tiles
@@ -20,7 +20,7 @@ from kernels.two_simplicial.gpu_forward import linear_factors, pair_specs, restr
 from kernels.two_simplicial.gpu_tiles import COLUMN, ROW, ROWS, TILE, Plan
 
 
-def query_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, ...]:
+def query_side(plan: Plan, operands: dict[str, Array]) -> tuple[Array, ...]:
     """Sums over pairs.
 
     Of the triple product x [Z, KS, J, N], z [Z, N, K] and aa [Z, KS, N], else q [Z, KS, N, D]. KS are tiles
@@ -140,7 +140,7 @@ def _dweight(plan, douts, block, i):
     return tiles.multiply(plan, (ROWS, plan.k_block), tiles.cross(douts, values))
 
 
-def pair_side(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, ...]:
+def pair_side(plan: Plan, operands: dict[str, Array]) -> tuple[Array, ...]:
     """Sums over queries: w [Z, J*K, F], and of the triple product sums [Z, JS, R, K], else c [Z, J*K, D].
 
     JS are steps of `j_block` keys j, and R its 2 j_block + 2 rows of sums: y for each j, bb for each j (to be

@@ -7,18 +7,18 @@ exponentials are the left operand of P @ W where they stand.
 
 from collections.abc import Callable
 
-import jax
 import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array
 
 from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_tiles as tiles
 from kernels.two_simplicial.gpu_tiles import COLUMN, ROW, ROWS, TILE, Plan
 
 
-def attend(plan: Plan, operands: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+def attend(plan: Plan, operands: dict[str, Array]) -> tuple[Array, Array]:
     """Attended values [Z, N, F] float32 and log2 of the denominators [Z, N], about -1e30 where all is masked.
 
     Args:

@@ -7,24 +7,20 @@ Letters: B batch, H heads, Z = B*H, N queries (i), M keys, J and K the keys in f
 features of keys, values and output.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from kernels.arrays import filled, round_up
 from kernels.softmax import LOG2E, MASKED
 from kernels.two_simplicial import gpu_tiles, pairwise
 from kernels.two_simplicial.gpu_tiles import ROWS, Plan
 from kernels.two_simplicial.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 # What W and its like may take at a time.
 CHUNK_BYTES = 64 << 20

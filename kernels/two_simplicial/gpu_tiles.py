@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas.mosaic_gpu import Layout
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import llvm
+from jaxtyping import Array
 
 ROWS = 64  # queries of a tile: what one warpgroup's matrix instruction takes
 LINE = 128  # bytes: a copy into shared memory is a multiple of it
@@ -52,20 +53,20 @@ class Plan:
 
     @property
     def j_steps(self) -> int:
-        """Pipeline steps over j."""
+        """Pipeline steps that cover all first keys j."""
         return self.first // self.j_block
 
     @property
     def k_steps(self) -> int:
-        """Tiles along k."""
+        """Tiles that cover all second keys k."""
         return self.second // self.k_block
 
     @property
     def q_steps(self) -> int:
-        """Tiles of queries."""
+        """Tiles that cover all queries."""
         return self.queries // ROWS
 
-    def example(self, group: jax.Array, count: int) -> jax.Array | int:
+    def example(self, group: Array, count: int) -> Array | int:
         """The row of an array that has one for each group, for each example, or one for all."""
         return group if count == self.groups else 0 if count == 1 else jax.lax.div(group, self.heads)
 
@@ -73,11 +74,11 @@ class Plan:
         self,
         name: str,
         kernel: Callable[..., None],
-        operands: Mapping[str, jax.Array],
+        operands: Mapping[str, Array],
         shapes: Sequence[tuple[int, ...]],
         scratch: Sequence[Any],
         **grid: int,
-    ) -> tuple[jax.Array, ...]:
+    ) -> tuple[Array, ...]:
         """The float32 results of `kernel(plan, operands by name, *results, *scratch)` over a grid."""
 
         def body(*references):
@@ -114,7 +115,7 @@ def swizzled(features: int, rows: int = ROWS, dtype: Any = jnp.bfloat16) -> tupl
         width = swizzle // size
         if features % width == 0 and (size != 2 or rows % width == 0):
             return (plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle))
-    raise ValueError(f"{features} features by {rows} rows fit no swizzle")
+    raise ValueError(f"features, rows: got {features} and {rows}, expected multiples that fit a swizzle")
 
 
 def matrix(rows: int, features: int, aligned: int = ROWS, dtype: Any = jnp.bfloat16) -> Any:
@@ -127,7 +128,7 @@ def line(size: int) -> int:
     return -(-size * 4 // LINE) * LINE // 4
 
 
-def special(plan: Plan, name: str, tile: jax.Array) -> jax.Array:
+def special(plan: Plan, name: str, tile: Array) -> Array:
     """The square root ("sqrt") or its inverse ("rsqrt") in one instruction.
 
     `jnp.sqrt` keeps subnormal numbers, for three more instructions an element; here squares are at least
@@ -147,7 +148,7 @@ def special(plan: Plan, name: str, tile: jax.Array) -> jax.Array:
     return instruction(tile)
 
 
-def multiply(plan: Plan, accumulator: jax.Array | tuple[int, int], factors: Sequence[tuple]) -> jax.Array:
+def multiply(plan: Plan, accumulator: Array | tuple[int, int], factors: Sequence[tuple]) -> Array:
     """Adds products a @ b to an accumulator on the tensor core; a shape stands for zeros.
 
     Args:
@@ -174,10 +175,10 @@ def multiply(plan: Plan, accumulator: jax.Array | tuple[int, int], factors: Sequ
 
         return pl.run_scoped(product, plgpu.ACC(accumulator, jnp.float32))
     # `run_state` turns the reference's description into the array that it ends with.
-    return cast(jax.Array, pl.run_state(instructions)(plgpu.ACC.init(accumulator)))
+    return cast(Array, pl.run_state(instructions)(plgpu.ACC.init(accumulator)))
 
 
-def split(tile: jax.Array, parts: int) -> list[jax.Array]:
+def split(tile: Array, parts: int) -> list[Array]:
     """The bfloat16 numbers whose sum approximates a float32 tile, largest first."""
     result = []
     for _ in range(parts):
@@ -192,23 +193,23 @@ def cross(left: Sequence, right: Sequence) -> list[tuple]:
     return [(a, b) for i, a in enumerate(left) for j, b in enumerate(right) if i + j < orders]
 
 
-def rows(vector: jax.Array, columns: int) -> jax.Array:
+def rows(vector: Array, columns: int) -> Array:
     """One number a query, repeated along k."""
     return jax.lax.broadcast_in_dim(vector, (ROWS, columns), [0])
 
 
-def columns(vector: jax.Array) -> jax.Array:
+def columns(vector: Array) -> Array:
     """One number a key, repeated along the queries."""
     return jax.lax.broadcast_in_dim(vector, (ROWS, vector.shape[0]), [1])
 
 
-def zeros(plan: Plan, shape: tuple[int, ...], layout=TILE, value: float = 0.0) -> jax.Array:
+def zeros(plan: Plan, shape: tuple[int, ...], layout=TILE, value: float = 0.0) -> Array:
     """A constant array in registers."""
     array = jnp.full(shape, value, jnp.float32)
     return array if plan.interpret else plgpu.layout_cast(array, layout)
 
 
-def load(plan: Plan, reference, layout) -> jax.Array:
+def load(plan: Plan, reference, layout) -> Array:
     """A copy into registers."""
     if plan.interpret:
         return reference[...]
@@ -222,9 +223,7 @@ def fetch(copies: Sequence[tuple], barrier) -> None:
     plgpu.barrier_wait(barrier)
 
 
-def squares(
-    plan: Plan, x: jax.Array, bb: jax.Array, z: jax.Array, zz: jax.Array, y: jax.Array, cc: jax.Array, e
-) -> jax.Array:
+def squares(plan: Plan, x: Array, bb: Array, z: Array, zz: Array, y: Array, cc: Array, e) -> Array:
     """The squares t^2 of `pairwise.py` for one j: x one a query, bb a number, the others tiles, zz = z^2."""
     width = z.shape[1]
     xx = x * x

@@ -12,22 +12,18 @@ registers while j runs. The logit is
     s_i t_ijk,    s_i = scale |a|,    t_ijk = sqrt((y - x z)^2 + x^2 c.c + z^2 (b.b - x^2) + (eps / |a|)^2).
 
 With g = dlogit * s / t the gradients of the dot products are sums of g times one of them (`Gradients`), and
-the kernels end there: `pullback` goes on to the vectors with small matrix products.
+the kernels end there: `pullback` computes those of the vectors from them with small matrix products.
 
 Axis letters: B batch, H heads, N queries (i), M keys, J and K the keys in first and second place, D features.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from kernels.two_simplicial.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 # Below this a query counts as 0. Its square and its inverse's square are normal float32 numbers, and so is
 # (eps / TINY)^2 for every eps up to 1.

@@ -7,21 +7,19 @@ Axis letters: B batch, H heads, N queries (index i), M keys (indices j and k), D
 E value features, F output features; C pieces of three coordinates.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kernels.arrays import accumulator, einsum
 from kernels.softmax import MASKED
 
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
-
-LOGITS = ("unsigned", "trilinear", "signed")
+Logit = Literal["unsigned", "trilinear", "signed"]
+"""How a query and two keys give one number; `Config` says how."""
+LOGITS: tuple[Logit, ...] = get_args(Logit)
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,14 @@ class Config:
       eps: the unsigned logit is sqrt(square + eps^2), which has a gradient where the square is 0.
     """
 
-    logit: str = "unsigned"
+    logit: Logit = "unsigned"
     scale: float = 1.0
     eps: float = 1e-6
+
+    def __post_init__(self):
+        """Raises a ValueError if the logit is unknown."""
+        if self.logit not in LOGITS:
+            raise ValueError(f"logit: got {self.logit!r}, expected one of {', '.join(map(repr, LOGITS))}")
 
 
 def logits(
@@ -61,12 +64,10 @@ def logits(
         return config.scale * jnp.sqrt(square + config.eps**2)
     if config.logit == "trilinear":
         return config.scale * einsum("bihd,bjhd,bkhd->bhijk", query, key1, key2)
-    if config.logit == "signed":
-        query, key1, key2 = (a.reshape(*a.shape[:-1], -1, 3) for a in (query, key1, key2))
-        # det[a, b, c] = a . (b x c)
-        cross = jnp.cross(key1[:, :, None], key2[:, None, :])
-        return config.scale * einsum("bihcx,bjkhcx->bhijk", query, cross)
-    raise ValueError(f"logit is one of {', '.join(LOGITS)}; got {config.logit!r}")
+    query, key1, key2 = (a.reshape(*a.shape[:-1], -1, 3) for a in (query, key1, key2))
+    # det[a, b, c] = a . (b x c)
+    cross = jnp.cross(key1[:, :, None], key2[:, None, :])
+    return config.scale * einsum("bihcx,bjkhcx->bhijk", query, cross)
 
 
 def two_simplicial_attention(
@@ -92,9 +93,6 @@ def two_simplicial_attention(
     Returns:
       The attended values, in the type of `value`, and the logarithm of each softmax's denominator. Where
       nothing is allowed both are 0.
-
-    Raises:
-      ValueError: for an unknown logit.
     """
     dtype, accumulation = value.dtype, accumulator(query, key1, key2, value, bilinear)
     query, key1, key2, value, bilinear = (
@@ -114,15 +112,20 @@ def two_simplicial_attention(
     return out.astype(dtype), lse[..., 0, 0]
 
 
-def plain(config: Config, query, key1, key2, value, bilinear, mask=None) -> Float[Array, "B N H F"]:
+def plain(
+    config: Config,
+    query: Float[Array, "B N H D"],
+    key1: Float[Array, "B M H D"],
+    key2: Float[Array, "B M H D"],
+    value: Float[Array, "B M H E"],
+    bilinear: Float[Array, "H F E E"],
+    mask: Bool[Array, "#B #N #M #M"] | None = None,
+) -> Float[Array, "B N H F"]:
     """The einsum path that a user would write for equation (10), and what benchmarks compare with.
 
     For each head an array over all triples, and for the backward pass several. Arguments as those of
-    `two_simplicial_attention`. A row in which nothing is allowed gives the mean over all pairs, not 0, as a
-    softmax does.
-
-    Raises:
-      ValueError: for an unknown logit.
+    `two_simplicial_attention`. A row with nothing allowed gives the mean over all pairs, not 0, as a softmax
+    does.
     """
     arrays = query, key1, key2, value, bilinear
     dtype, accumulation = value.dtype, accumulator(*arrays)

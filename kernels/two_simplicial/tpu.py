@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from kernels.arrays import round_up
 from kernels.two_simplicial import tpu_backward, tpu_forward, tpu_layout, tpu_tiles
@@ -27,17 +28,17 @@ DTYPES = ("float32", "bfloat16")
 def unsupported(config: Config, *arrays: Any) -> str | None:
     """Why these arguments cannot be served, None when they can."""
     *inputs, _ = arrays
-    for array in inputs:
+    for name, array in zip(("query", "key1", "key2", "value", "bilinear"), inputs, strict=True):
         if str(array.dtype) not in DTYPES:
-            return f"arrays are {' or '.join(DTYPES)}, got {array.dtype}"
+            return f"{name}: got dtype {array.dtype}, expected {' or '.join(DTYPES)}"
     if config.logit == "unsigned" and config.scale < 0:
-        return f"an unsigned logit has a scale that is not negative, got {config.scale}"
+        return f"scale: got {config.scale}, expected a number of at least 0 with logit='unsigned'"
     smallest = block_candidates(config, *arrays)["backward"][-1]
     used = max(vmem_bytes(config, *arrays, blocks=smallest).values())
     if used > VMEM:
         return (
-            f"M = {inputs[1].shape[1]} keys take {used >> 20} MiB of on-chip memory, more than the "
-            f"{VMEM >> 20} MiB that are used"
+            f"M: got {inputs[1].shape[1]} keys, which need {used >> 20} MiB of on-chip memory, "
+            f"expected at most {VMEM >> 20} MiB"
         )
     return None
 
@@ -90,7 +91,7 @@ def vmem_bytes(config: Config, *arrays: Any, blocks: Mapping[str, int]) -> dict[
 
 def forward(
     config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: Any = False
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Array, Array]:
     """Output [B, N, H, F] and log-sum-exp [B, H, N] of `reference.two_simplicial_attention`'s arrays.
 
     `blocks` are "queries" and "keys" of a tile, `interpret` is True or Pallas' own parameters, on a CPU.
@@ -106,7 +107,7 @@ def forward(
 
 def backward(
     config: Config, *arrays: Any, blocks: Mapping[str, int] | None = None, interpret: Any = False
-) -> tuple[jax.Array, ...]:
+) -> tuple[Array, ...]:
     """Gradients of query, key1, key2, value and bilinear.
 
     `arrays` are those of `forward`, its two results and the cotangent of the first.

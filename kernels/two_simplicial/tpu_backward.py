@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jaxtyping import Array
 
 from kernels.softmax import LOG2E
 from kernels.two_simplicial import tpu_tiles as tiles
@@ -31,7 +32,7 @@ from kernels.two_simplicial.tpu_layout import LANES, query_rows, scalar_rows
 from kernels.two_simplicial.tpu_tiles import SUBLANES, Operand, Spec
 
 
-def residuals(spec: Spec, out: jax.Array, lse: jax.Array, dout: jax.Array) -> dict[str, jax.Array]:
+def residuals(spec: Spec, out: Array, lse: Array, dout: Array) -> dict[str, Array]:
     """What the forward pass left, as the kernels want it: dout [G, F, N], lse and Delta [G, 8, N]."""
     delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
     return {
@@ -41,7 +42,7 @@ def residuals(spec: Spec, out: jax.Array, lse: jax.Array, dout: jax.Array) -> di
     }
 
 
-def over_queries(spec: Spec, parts: dict[str, Any], interpret: Any) -> dict[str, jax.Array]:
+def over_queries(spec: Spec, parts: dict[str, Any], interpret: Any) -> dict[str, Array]:
     """Gradients summed over pairs: of x, z and |q|^2 by name, or of q for a scale of 1."""
     plan = spec.plan
     grid = (plan.groups, plan.padded_queries // plan.queries, plan.first // plan.keys)
@@ -50,9 +51,7 @@ def over_queries(spec: Spec, parts: dict[str, Any], interpret: Any) -> dict[str,
     return dict(zip((name[1:] for name in operands[1]), results, strict=True))
 
 
-def over_keys(
-    spec: Spec, parts: dict[str, Any], interpret: Any
-) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+def over_keys(spec: Spec, parts: dict[str, Any], interpret: Any) -> tuple[dict[str, Array], Array, Array]:
     """Gradients summed over queries: of y and norms or a and r by name, and of v and g of the values."""
     plan = spec.plan
     grid = (plan.groups, plan.first // plan.keys, plan.padded_queries // plan.queries)
@@ -303,7 +302,7 @@ def _pairs(spec: Spec, r: SimpleNamespace) -> None:
         tiles.bias_columns(spec, r)
 
 
-def _unsigned_change(spec, r, s, j, rows, second, lse, delta) -> tuple[jax.Array, jax.Array]:
+def _unsigned_change(spec, r, s, j, rows, second, lse, delta) -> tuple[Array, Array]:
     """The weights of a strip, and the gradient of the squared logits without its factor ln(2) / 2."""
     inverse = jax.lax.rsqrt(s.square)
     weight = jnp.exp2(s.square * inverse - lse)
@@ -330,6 +329,6 @@ def _changes(spec: Spec, r: SimpleNamespace, weights: Any = None) -> None:
     tiles.over_first(spec, fold)
 
 
-def _lanes_of(x: jax.Array) -> jax.Array:
+def _lanes_of(x: Array) -> Array:
     """Sums the queries of a tile to the lanes of a register, without crossing them."""
     return functools.reduce(jnp.add, jnp.split(x, x.shape[1] // LANES, axis=1))

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jaxtyping import Array
 
 from kernels.softmax import MASKED
 from kernels.two_simplicial import tpu_tiles as tiles
@@ -16,7 +17,7 @@ from kernels.two_simplicial.tpu_tiles import SUBLANES, Operand, Spec
 LN2 = math.log(2.0)
 
 
-def attend(spec: Spec, parts: dict[str, Any], interpret: Any) -> tuple[jax.Array, jax.Array]:
+def attend(spec: Spec, parts: dict[str, Any], interpret: Any) -> tuple[Array, Array]:
     """The kernel over all groups and tiles.
 
     Args:
@@ -161,7 +162,7 @@ def _kernel(spec: Spec, r: SimpleNamespace) -> None:
         r.lse[...] = jnp.where(some, r.top[:1, :] * LN2 + jnp.log(total), 0.0)
 
 
-def _unsigned_logits(spec: Spec, r: SimpleNamespace) -> jax.Array:
+def _unsigned_logits(spec: Spec, r: SimpleNamespace) -> Array:
     """Squared logits into the tile, -1 where masked; the largest logit of each query."""
     tiles.columns(spec, r.y_column, r.y[...])
     tiles.columns(spec, r.norm_column, r.norms[...])
@@ -180,7 +181,7 @@ def _unsigned_logits(spec: Spec, r: SimpleNamespace) -> jax.Array:
     return jnp.sqrt(_in_all_rows(jnp.max(top, axis=0, keepdims=True)))
 
 
-def _product_logits(spec: Spec, r: SimpleNamespace) -> jax.Array:
+def _product_logits(spec: Spec, r: SimpleNamespace) -> Array:
     """Logits into the tile, MASKED where masked; the largest of each query."""
     tiles.bias_columns(spec, r)
     tiles.product_logits(spec, r)
@@ -198,11 +199,11 @@ def _product_logits(spec: Spec, r: SimpleNamespace) -> jax.Array:
     return _in_all_rows(jnp.max(tiles.over_first(spec, fold, lowest), axis=0, keepdims=True))
 
 
-def _in_all_rows(row: jax.Array) -> jax.Array:
+def _in_all_rows(row: Array) -> Array:
     return jnp.broadcast_to(row, (SUBLANES, row.shape[1]))
 
 
-def _weights(spec: Spec, r: SimpleNamespace, top: jax.Array) -> None:
+def _weights(spec: Spec, r: SimpleNamespace, top: Array) -> None:
     """Exponentials of the logits; something finite for pairs that are not there: their values are 0."""
 
     def fold(j, carry):

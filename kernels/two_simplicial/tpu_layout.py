@@ -18,19 +18,15 @@ Axis letters: B batch, H heads, G groups (B * H), N queries, M keys, D features 
 values, F of the output.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
+from kernels.arrays import Described
 from kernels.softmax import LOG2E
 from kernels.two_simplicial.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 LANES = 128
 SUBLANES = 8
@@ -70,36 +66,36 @@ class Plan:
         return self.keys * self.second
 
 
-def group_major(x: Float[Array, "B L H D"], length: int) -> Float[Array, "G L D"]:
+def group_major(x: Float[Array, "B L H D"], length: int) -> Float[Array, "G padded D"]:
     """Batch and heads to one axis, the second axis padded with zeros to `length`."""
     batch, size, heads, features = x.shape
     x = jnp.swapaxes(x, 1, 2).reshape(batch * heads, size, features)
     return jnp.pad(x, ((0, 0), (0, length - size), (0, 0)))
 
 
-def query_rows(x: Float[Array, "B N H F"], plan: Plan) -> Float[Array, "G F N"]:
+def query_rows(x: Float[Array, "B N H F"], plan: Plan) -> Float[Array, "G F padded"]:
     """Vectors of queries with the queries in lanes."""
     return jnp.swapaxes(group_major(x, plan.padded_queries), 1, 2)
 
 
-def scalar_rows(x: Float[Array, "B H N"], plan: Plan) -> Float[Array, "G 8 N"]:
+def scalar_rows(x: Float[Array, "B H N"], plan: Plan) -> Float[Array, "G 8 padded"]:
     """One number a query, in all eight rows of a register: broadcasting it in the kernel costs every tile."""
     x = jnp.pad(x.reshape(plan.groups, 1, plan.n), ((0, 0), (0, 0), (0, plan.padded_queries - plan.n)))
     return jnp.broadcast_to(x, (plan.groups, SUBLANES, plan.padded_queries))
 
 
-def from_scalar_rows(x: Float[Array, "G 1 N"], plan: Plan) -> Float[Array, "B H N"]:
-    """Undoes `scalar_rows`."""
+def from_scalar_rows(x: Float[Array, "G 1 padded"], plan: Plan) -> Float[Array, "B H N"]:
+    """The inverse of `scalar_rows`, for results that are in one row."""
     return x[:, 0, : plan.n].reshape(-1, plan.heads, plan.n)
 
 
-def from_query_rows(x: Float[Array, "G F N"], plan: Plan) -> Float[Array, "B N H F"]:
-    """Undoes `query_rows`."""
+def from_query_rows(x: Float[Array, "G F padded"], plan: Plan) -> Float[Array, "B N H F"]:
+    """The inverse of `query_rows`, without the padding."""
     x = x[:, :, : plan.n].reshape(-1, plan.heads, x.shape[1], plan.n)
     return jnp.transpose(x, (0, 3, 1, 2))
 
 
-def pair_allowed(mask: Array | None, plan: Plan) -> Float[Array, "B M M"]:
+def pair_allowed(mask: Array | None, plan: Plan) -> Float[Array, "B first second"]:
     """1 for the pairs (j, k) that are there and that the mask allows, when it is the same for all queries.
 
     The first axis is 1 where all examples are alike.
@@ -189,7 +185,7 @@ def value_factors(plan: Plan, value: Array, bilinear: Array, with_ones: bool = F
     return group_major(value, plan.second).astype(dtype), maps.reshape(plan.groups, *maps.shape[2:])
 
 
-def value_dtype(value: Array, bilinear: Array) -> jnp.dtype:
+def value_dtype(value: Described, bilinear: Described) -> jnp.dtype:
     """The type of the products with values: bfloat16 when both are, else float32."""
     both = value.dtype == jnp.bfloat16 and bilinear.dtype == jnp.bfloat16
     return jnp.dtype(jnp.bfloat16 if both else jnp.float32)

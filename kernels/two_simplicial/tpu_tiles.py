@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array
 
 from kernels.arrays import divisor, round_up
 from kernels.softmax import LOG2E, MASKED
@@ -84,7 +85,7 @@ def call(
     interpret: Any,
     *,
     order: tuple[Literal["parallel", "arbitrary"], ...] = ("parallel", "parallel", "arbitrary"),
-) -> tuple[jax.Array, ...]:
+) -> tuple[Array, ...]:
     """`pallas_call` with inputs, outputs and scratch by name: the kernel gets one namespace of references."""
     inputs, outputs, scratch = operands
     names = (*inputs, *outputs, *scratch)
@@ -123,7 +124,7 @@ def vmem_bytes(
 
 
 def vmem_limit(inputs: Any, outputs: Any, scratch: Any) -> int:
-    """What the compiler may use: room for its own temporaries beside ours, at least its usual 16 MiB."""
+    """Returns the bytes that the compiler may use, with room for its temporaries; at least 16 MiB."""
     return max(16 << 20, vmem_bytes(inputs, outputs, scratch) * 3 // 2 + (2 << 20))
 
 
@@ -141,7 +142,7 @@ def _tile_bytes(shape: tuple[int, ...], dtype: Any) -> int:
 # ----------------------------------------------------------------
 
 
-def dot(a: jax.Array, b: jax.Array, contract: tuple[int, int] = (1, 0)) -> jax.Array:
+def dot(a: Array, b: Array, contract: tuple[int, int] = (1, 0)) -> Array:
     """A product of two matrices over the given axes, in float32; exact products of what it is given."""
     exact = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
     return jax.lax.dot_general(
@@ -153,7 +154,7 @@ def dot(a: jax.Array, b: jax.Array, contract: tuple[int, int] = (1, 0)) -> jax.A
     )
 
 
-def product(spec: Spec, to: Any, left: Any, right: jax.Array) -> None:
+def product(spec: Spec, to: Any, left: Any, right: Array) -> None:
     """to[pairs, queries] = left[pairs, .] @ right[., queries], a chunk of pairs at a time."""
 
     def chunk(rows):
@@ -177,12 +178,12 @@ def over_products(spec: Spec, body: Callable[[Any], None]) -> None:
     jax.lax.fori_loop(0, rows // size, step, 0)
 
 
-def over_first(spec: Spec, body: Callable[[jax.Array, Any], Any], carry: Any = 0) -> Any:
+def over_first(spec: Spec, body: Callable[[Array, Any], Any], carry: Any = 0) -> Any:
     """Folds the body over the first keys of a tile."""
     return jax.lax.fori_loop(0, spec.plan.keys, body, carry)
 
 
-def strips(spec: Spec, j: jax.Array) -> list[tuple[Any, Any]]:
+def strips(spec: Spec, j: Array) -> list[tuple[Any, Any]]:
     """The strips of first key j: their rows of the tile, and their second keys."""
     second = spec.plan.second
     size = max(size for size in (8, 16, 32) if second % size == 0 and size <= STRIP)
@@ -192,7 +193,7 @@ def strips(spec: Spec, j: jax.Array) -> list[tuple[Any, Any]]:
     ]
 
 
-def columns(spec: Spec, to: Any, rows: jax.Array) -> None:
+def columns(spec: Spec, to: Any, rows: Array) -> None:
     """to[pairs, lanes] = a number a pair, from its row of first keys [j, k], the same in all lanes."""
     turned = rows.T
     second = spec.plan.second
@@ -200,18 +201,18 @@ def columns(spec: Spec, to: Any, rows: jax.Array) -> None:
         to[j * second : (j + 1) * second, :] = jnp.broadcast_to(turned[:, j : j + 1], (second, LANES))
 
 
-def registers(x: jax.Array) -> jax.Array:
+def registers(x: Array) -> Array:
     """A strip [rows, queries] as registers of eight rows, which all meet the same row of numbers a query."""
     return x.reshape(-1, SUBLANES, x.shape[1])
 
 
-def flat(x: jax.Array) -> jax.Array:
-    """Undoes `registers`."""
+def flat(x: Array) -> Array:
+    """The inverse of `registers`: [rows, queries]."""
     return x.reshape(-1, x.shape[2])
 
 
-def across(spec: Spec, column: jax.Array) -> jax.Array:
-    """A column [rows, lanes] beside itself for all queries of a tile, in registers."""
+def across(spec: Spec, column: Array) -> Array:
+    """Repeats a column [rows, lanes] over all queries of a tile, in registers."""
     return registers(jnp.concatenate([column] * (spec.plan.queries // LANES), axis=1))
 
 
@@ -233,15 +234,15 @@ def values(spec: Spec, r: SimpleNamespace) -> None:
 class Squares:
     """Squared unsigned logits of one strip in registers, and what their gradient needs; in powers of two."""
 
-    x: jax.Array
-    z: jax.Array
-    y: jax.Array
-    norms: jax.Array
-    inner: jax.Array
-    square: jax.Array
+    x: Array
+    z: Array
+    y: Array
+    norms: Array
+    inner: Array
+    square: Array
 
 
-def squares(spec: Spec, r: SimpleNamespace, j: jax.Array, rows: Any, second: Any) -> Squares:
+def squares(spec: Spec, r: SimpleNamespace, j: Array, rows: Any, second: Any) -> Squares:
     """Equation (8) with normalised keys, for first key j and a strip of second ones."""
     x = jnp.broadcast_to(r.x[pl.ds(j, 1), :], (SUBLANES, spec.plan.queries))[None]
     z, aa = registers(r.z[second, :]), r.aa[...][None]
@@ -250,8 +251,8 @@ def squares(spec: Spec, r: SimpleNamespace, j: jax.Array, rows: Any, second: Any
     return Squares(x, z, y, norms, inner, inner * across(spec, norms) + spec.floor)
 
 
-def key_products(spec: Spec, to: Any, a: Any, r: jax.Array) -> None:
-    """to[pairs, D] = k1_j * k2_k; where it is split, the rounded product and beside it what rounding took."""
+def key_products(spec: Spec, to: Any, a: Any, r: Array) -> None:
+    """Writes k1_j * k2_k to to[pairs, D]; where it is split, the rounded product, then the rounding error."""
     second, depth = spec.plan.second, r.shape[1]
     r = r.astype(jnp.float32)
     for j in range(spec.plan.keys):
@@ -272,7 +273,7 @@ def product_logits(spec: Spec, r: SimpleNamespace) -> None:
     product(spec, r.tile, r.c_tile, jnp.concatenate([q, q], axis=0) if spec.split else q)
 
 
-def scaled(spec: Spec, r: SimpleNamespace, rows: Any) -> jax.Array:
+def scaled(spec: Spec, r: SimpleNamespace, rows: Any) -> Array:
     """A strip of such logits in registers, in powers of two; MASKED or less for pairs that are not there."""
     logit = registers(r.tile[rows, :]) * (spec.config.scale * LOG2E)
     return logit + across(spec, r.bias_column[rows, :]) if spec.biased else logit
@@ -284,7 +285,7 @@ def bias_columns(spec: Spec, r: SimpleNamespace) -> None:
         columns(spec, r.bias_column, (1.0 - r.allowed[...]) * MASKED)
 
 
-def is_allowed(spec: Spec, r: SimpleNamespace, j: jax.Array, second: Any) -> jax.Array:
+def is_allowed(spec: Spec, r: SimpleNamespace, j: Array, second: Any) -> Array:
     """The strip of a mask that differs between queries, in registers."""
     first, rows = r.mask.shape[0], r.mask.shape[1]
     mask = r.mask[j if first > 1 else 0, second if rows > 1 else pl.ds(0, 1), :].astype(jnp.int32)

@@ -12,24 +12,20 @@ Axis letters: B batch, H heads, N queries, M keys, D, E, F features of keys, val
 queries, S blocks of J first keys, K second keys (all of them), P = J * K pairs.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kernels.arrays import accumulator, filled, round_up, zeros
 from kernels.softmax import MASKED
 from kernels.two_simplicial import xla_tiling as tiles
-from kernels.two_simplicial.reference import LOGITS, Config, logits
+from kernels.two_simplicial.reference import Config, logits
 from kernels.two_simplicial.xla_logits import Groups, form_of
 from kernels.two_simplicial.xla_tiling import Tiling
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Bool, Float
 
 type Blocks = Mapping[str, int] | None
 
@@ -43,10 +39,8 @@ FEW_KEYS = 2  # the forward pass of so few needs no tiles
 def unsupported(config: Config, *arrays: Any) -> str | None:
     """Why this path cannot serve these arguments: it serves all that the definition does."""
     del arrays
-    if config.logit not in LOGITS:
-        return f"there is no logit {config.logit!r}"
     if config.scale <= 0:
-        return f"scale {config.scale} is not positive"
+        return f"scale: got {config.scale}, expected a positive number"
     return None
 
 
@@ -319,7 +313,7 @@ def _tiled(function, blocks: Blocks, query, key1, *arrays):
     return jax.lax.platform_dependent(query, key1, *arrays, cpu=on_cpu, default=elsewhere)
 
 
-def _heads_first(dtype: jnp.dtype, *arrays: Float[Array, "B N H D"]) -> tuple[Float[Array, "B H N D"], ...]:
+def _heads_first(dtype: jnp.dtype, *arrays: Float[Array, "B _ H _"]) -> tuple[Float[Array, "B H _ _"], ...]:
     return tuple(jnp.swapaxes(a, 1, 2).astype(dtype) for a in arrays)
 
 

@@ -9,19 +9,15 @@ them, and adds up a group's gradients over the tiles that share it, without know
 Axis letters: B batch, H heads, T blocks of Q queries, S blocks of J first keys, K second keys, D features.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from kernels.softmax import MASKED
 from kernels.two_simplicial.reference import Config
-
-if TYPE_CHECKING:
-    from jaxtyping import Array, Float
 
 PRECISE = jax.lax.Precision.HIGHEST
 
@@ -139,7 +135,7 @@ class Product:
         return Groups(queries=(query * self.config.scale,), first=(key1,), second=(key2,))
 
     def raw(self, tile: Groups) -> Float[Array, "B H J K Q"]:
-        """The logits."""
+        """The logits themselves, scaled with the queries."""
         (query,), (key1,), (key2,) = tile.queries, tile.first, tile.second
         return jnp.einsum("bhjkd,bhqd->bhjkq", self.products(key1, key2), query, precision=PRECISE)
 

@@ -3,19 +3,14 @@
 Axis letters: B batch, H heads, N queries, M keys; the others are blocks and what is in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from kernels.arrays import divisor, filled, round_up
-
-if TYPE_CHECKING:
-    from jaxtyping import Array
+from kernels.arrays import Size, divisor, filled, round_up
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,7 @@ class Budget:
 
 
 def tiling(
-    batch: int, heads: int, queries: int, keys: int, budget: Budget, blocks: Mapping[str, int] | None = None
+    batch: Size, heads: int, queries: int, keys: int, budget: Budget, blocks: Mapping[str, int] | None = None
 ) -> Tiling:
     """Block sizes for a call: those of `blocks`, and for the rest what the budget allows.
 

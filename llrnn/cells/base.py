@@ -1,4 +1,4 @@
-"""What the cells of all families share: initialisers and dtypes, named affine maps, checks."""
+"""Base class of all cells: initialisers and dtypes, named affine maps, and checks of fields and shapes."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -7,45 +7,48 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import Dtype, Initializer
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 type Check = Callable[[str, Any], None]
 
 
 def at_least(least: int, *, or_none: bool = False) -> Check:
-    """Raises ValueError when a field is less; with `or_none` it may be None."""
+    """Returns a check that raises ValueError for a field below `least`; `or_none` also allows None."""
 
     def check(name: str, value: int | None) -> None:
         if not (or_none and value is None) and (value is None or value < least):
             expected = f"None or at least {least}" if or_none else f"at least {least}"
-            raise ValueError(f"{name} must be {expected}, got {value}")
+            raise ValueError(f"{name}: got {value}, expected {expected}")
 
     return check
 
 
 def one_of(choices: tuple[str, ...]) -> Check:
-    """Raises ValueError when a field is none of the choices."""
+    """Returns a check that raises ValueError for a field that is not one of `choices`."""
 
     def check(name: str, value: str) -> None:
         if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+            expected = ", ".join(map(repr, choices))
+            raise ValueError(f"{name}: got {value!r}, expected one of {expected}")
 
     return check
 
 
 def checked(**by_field: Check) -> Mapping[str, Check]:
-    """The checks of the fields that a class adds, for its `checks`."""
+    """Returns the read-only mapping from field names to checks that a class assigns to `checks`."""
     return MappingProxyType(by_field)
 
 
 class Cell(nn.RNNCellBase, kw_only=True):
-    """A recurrent cell whose input is a vector; axis letters: B batch (any number of leading axes), I input.
+    """Base class of recurrent cells whose input is a vector.
+
+    Axis letters: B batch (any number of leading axes), I input features, D hidden features.
 
     Attributes:
-      kernel_init: of the maps of the input and of predictions (commands, data, heads).
-      recurrent_kernel_init: of H, the map of the state.
-      bias_init: of the biases.
-      dtype: dtype of the maps' products; None takes it from inputs and parameters.
+      kernel_init: initialiser of the maps from the input and of those that predict commands, data and heads.
+      recurrent_kernel_init: initialiser of H, the map from the state.
+      bias_init: initialiser of the biases.
+      dtype: dtype in which the maps are applied; None infers it from inputs and parameters.
       param_dtype: dtype of the parameters and of the carried state.
     """
 
@@ -59,28 +62,31 @@ class Cell(nn.RNNCellBase, kw_only=True):
 
     @property
     def num_feature_axes(self) -> int:
-        """One: an input is a vector."""
+        """Number of feature axes of an input, as `flax.linen.RNN` asks: 1, since inputs are vectors."""
         return 1
 
     @nn.nowrap
-    def validate(self) -> Any:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
+    def validate(self) -> object:
+        """Raises ValueError, naming the field, if the value of a field is not allowed."""
         for kind in reversed(type(self).__mro__):
             for name, check in vars(kind).get("checks", {}).items():
                 check(name, getattr(self, name))
 
     @nn.nowrap
     def check_state(self, name: str, state: Array, inputs: Array, size: int) -> None:
-        """Raises ValueError unless the state is [*B, size] where the inputs are [*B, I]."""
-        if state.shape != (*inputs.shape[:-1], size):
+        """Raises ValueError unless `state` is [*B, size] for inputs [*B, I]."""
+        expected = (*inputs.shape[:-1], size)
+        if state.shape != expected:
             raise ValueError(
-                f"{name} must be [*B, {size}] with the batch axes of inputs, got {state.shape} and "
+                f"{name}: got shape {state.shape}, expected [*B, {size}] = {expected} for inputs "
                 f"{inputs.shape}"
             )
 
     @nn.nowrap
-    def affine(self, features: int, hidden: Array, inputs: Array) -> Array:
-        """H h + U x + B of (2.1)."""
+    def affine(
+        self, features: int, hidden: Float[Array, "*B _"], inputs: Float[Array, "*B _"]
+    ) -> Float[Array, "*B {features}"]:
+        """Computes H h + U x + B of (2.1)."""
         recurrent = self.dense("hidden", features, use_bias=False, kernel_init=self.recurrent_kernel_init)
         return recurrent(hidden) + self.dense("input", features)(inputs)
 
@@ -94,7 +100,7 @@ class Cell(nn.RNNCellBase, kw_only=True):
         kernel_init: Initializer | None = None,
         bias_init: Initializer | None = None,
     ) -> nn.Dense:
-        """A named affine map; it starts as the cell's fields say or by initialisers of its own."""
+        """Returns a named affine map with the cell's dtypes; initialisers default to the cell's."""
         return nn.Dense(
             features,
             use_bias=use_bias,

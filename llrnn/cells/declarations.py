@@ -1,33 +1,38 @@
-"""Where the vectors that a proof is applied to come from: a declaration for each of its banged inputs.
+"""Declarations that state, for each banged input of a proof, where its vector comes from.
 
-Hu & Murfet (2017), Definition 2.4 and (2.10). Axis letters: N the coordinates of a vector.
+Hu & Murfet (2017), Definition 2.4 and (2.10). Axis letters: N coordinates of a vector.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, get_args, runtime_checkable
 
 from jaxtyping import Array, Float
 
 from llrnn import logic
-from llrnn.cells.recurrent import COUPLINGS
+from llrnn.cells.base import one_of
+from llrnn.cells.recurrent import Coupling
 from llrnn.logic.types import bang_free, dimension
-from llrnn.logic.values import coerce
+from llrnn.logic.values import Value, coerce
 
 
+@runtime_checkable
 class ProgramSpace(Protocol):
     """A space of programs with coordinates: `logic.Span`, `logic.numeral_span`, `logic.word_span`."""
 
     @property
     def dimension(self) -> int:
-        """How many coordinates there are."""
+        """The number of coordinates, N."""
+        ...
 
     @property
     def type(self) -> logic.Type:
         """The type of the programs."""
+        ...
 
-    def denote(self, coordinates: Float[Array, "N"]) -> Any:
-        """The value of the programs' type with these coordinates."""
+    def denote(self, coordinates: Float[Array, "N"]) -> Value:
+        """Returns the superposition of the programs with these coordinates, a value of `type`."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,19 +40,19 @@ class Command:
     """A command vector: a superposition sum_i p_i [[program_i]] of programs, p = softmax(W h + B).
 
     Attributes:
-      name: of its parameters.
+      name: name of its parameters.
       programs: closed terms of one type, or a space of programs such as `logic.numeral_span`.
-      coupling: "predicted", from the state; "given", p is the next features of the input (the commands that
-        are given take the first features of the input, in the order of their declarations; the rest is x).
+      coupling: "predicted" computes p from the state. "given" reads p from the input: its first features are
+        the coordinates of the given commands, in the order of their declarations, and the rest is x.
     """
 
     name: str
-    programs: "ProgramSpace | tuple[logic.Term, ...]"
-    coupling: str = "predicted"
+    programs: ProgramSpace | tuple[logic.Term, ...]
+    coupling: Coupling = "predicted"
 
     @property
-    def span(self) -> "ProgramSpace":
-        """The span of the programs."""
+    def span(self) -> ProgramSpace:
+        """The programs as a space with coordinates; a tuple of terms becomes a `logic.Span`."""
         return logic.Span(self.programs) if isinstance(self.programs, tuple) else self.programs
 
 
@@ -56,9 +61,10 @@ class Data:
     """A data vector b = sigma(W h + B) of a bang-free type.
 
     Attributes:
-      name: of its parameters.
-      activation: sigma; None takes the cell's.
-      basis: [N, dimension of the type], vectors that span the subspace b lies in; None for all of the type.
+      name: name of its parameters.
+      activation: sigma; None uses the cell's.
+      basis: the N vectors that span the subspace of b, with as many columns as the type has dimensions; None
+        for the whole space.
     """
 
     name: str
@@ -71,8 +77,9 @@ class Input:
     """An input vector c = W x of a bang-free type.
 
     Attributes:
-      name: of its parameters.
-      basis: [N, dimension of the type], vectors that span the subspace c lies in; None for all of the type.
+      name: name of its parameters.
+      basis: the N vectors that span the subspace of c, with as many columns as the type has dimensions; None
+        for the whole space.
     """
 
     name: str
@@ -81,24 +88,24 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Weight:
-    """A learned vector of a bang-free type, the same at every step."""
+    """A learned vector of a bang-free type, shared by all steps."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """A given value of any type, the same at every step; an operator as a matrix or as a linear callable."""
+    """A constant of any type, shared by all steps; an operator is a matrix or a linear callable."""
 
     name: str
-    value: Any
+    value: Value
 
 
 type Declaration = Command | Data | Input | Weight | Fixed
 
 
 def components(state: logic.Type) -> tuple[logic.Type, ...]:
-    """The factors of a product of types, from left to right; a type that is no product is its only one."""
+    """Returns the factors of a product of types, from left to right; another type is its own only factor."""
     match state:
         case logic.With(left, right):
             return components(left) + components(right)
@@ -106,7 +113,7 @@ def components(state: logic.Type) -> tuple[logic.Type, ...]:
 
 
 def banged_domains(of: logic.Type, count: int) -> tuple[list[logic.Type], logic.Type]:
-    """T1, T2, .. of a type !T1 -o !T2 -o .. -o B, at most `count`, and B."""
+    """Splits a type !T1 -o !T2 -o .. -o B into at most `count` of the T1, T2, .. and the remaining B."""
     domains = []
     while len(domains) < count and isinstance(of, logic.Lolli) and isinstance(of.domain, logic.Bang):
         domains.append(of.domain.body)
@@ -115,11 +122,16 @@ def banged_domains(of: logic.Type, count: int) -> tuple[list[logic.Type], logic.
 
 
 def state_type(master: logic.Term, inputs: Sequence[Declaration], name: str = "master") -> logic.Type:
-    """The type A of the state of a proof with these inputs, everything checked.
+    """Checks a proof and the declarations of its inputs, and returns the type A of its state.
+
+    Args:
+      master: the proof, of type !T1 -o .. -o !Tn -o A -o A, or .. -o !A -o A.
+      inputs: a declaration for each of T1 .. Tn.
+      name: name of the argument `master` in error messages.
 
     Raises:
-      ValueError: the term is no proof (`logic.check` says why), its type does not fit Definition 2.4, or a
-        declaration does not fit its type; the message names it and shows both.
+      ValueError: the term is not a proof (the message is that of `logic.check`), its type does not have the
+        form of Definition 2.4, or a declaration does not match its type.
     """
     of = logic.check(master)
     domains, rest = banged_domains(of, len(inputs))
@@ -127,40 +139,42 @@ def state_type(master: logic.Term, inputs: Sequence[Declaration], name: str = "m
         _check_declaration(declared, domain)
     if len(domains) < len(inputs):
         raise ValueError(
-            f"{name} : {of} has {len(domains)} banged inputs before its state, but {len(inputs)} are declared"
+            f"inputs: got {len(inputs)} declarations, expected {len(domains)}, one per banged input of "
+            f"{name} : {of}"
         )
     if isinstance(rest, logic.Lolli):
         state = rest.codomain
         if bang_free(state) and rest.domain in (state, logic.Bang(state)):
             return state
     raise ValueError(
-        f"{name} : {of} must end, after the {len(inputs)} declared inputs, in A -o A or !A -o A for a type A "
-        f"without bangs; it ends in {rest}"
+        f"{name}: got type {of}, which after the {len(inputs)} declared inputs ends in {rest}, expected an "
+        "end A -o A or !A -o A for a type A without bangs"
     )
 
 
 def _check_declaration(declared: Declaration, of: logic.Type) -> None:
     what = f"{type(declared).__name__} {declared.name!r}"
     if isinstance(declared, Command):
-        if declared.coupling not in COUPLINGS:
-            raise ValueError(
-                f"coupling of {what} must be one of {', '.join(COUPLINGS)}, got {declared.coupling!r}"
-            )
+        one_of(get_args(Coupling))(f"coupling of {what}", declared.coupling)
         if declared.span.type != of:
             raise ValueError(
-                f"{what} spans programs of type {declared.span.type}, but the proof's input is !({of})"
+                f"programs of {what}: got type {declared.span.type}, expected {of}, under the bang of the "
+                "proof's input"
             )
         return
     if isinstance(declared, Fixed):
         try:
             coerce(declared.value, of)
         except ValueError as error:
-            raise ValueError(f"{what} is no value of the proof's input type {of}: {error}") from error
+            raise ValueError(f"value of {what}, for the proof's input of type {of}: {error}") from error
         return
     if not bang_free(of):
         raise ValueError(
-            f"{what} needs a type without bangs, whose dimension is finite; the proof's input is !({of})"
+            f"{what}: got the proof's input !({of}), expected a type without bangs under its bang, whose "
+            "dimension is finite"
         )
     basis = None if isinstance(declared, Weight) else declared.basis
     if basis is not None and (basis.ndim != 2 or basis.shape[1] != dimension(of)):
-        raise ValueError(f"basis of {what} must be [N, {dimension(of)}] for type {of}, got {basis.shape}")
+        raise ValueError(
+            f"basis of {what}: got shape {basis.shape}, expected [N, {dimension(of)}] for type {of}"
+        )

@@ -2,36 +2,36 @@
 
     master : !T1 -o .. -o !Tn -o A -o A                                                          (2.8)
 
-is a proof; h in [[A]] is the state. At each step a vector is found for every banged input, and the operator
-that the proof denotes at these vectors, Z = [[master]]_nl(v1, .., vn), acts on the state:
+is a proof; h in [[A]] is the state. Each step computes a vector for every banged input. The operator that
+the proof denotes at these vectors, Z = [[master]]_nl(v1, .., vn), then acts on the state:
 
     h' = sigma(Z h + H h + U x + B)                                                              (2.11)
     h' = sigma(Z_in h + H h + U x + B) + Z_out h           (the later draft, with a second proof)
 
-Where a vector comes from is declared, one declaration for each banged input:
+A declaration for each banged input states where its vector comes from:
 
     Command   p = softmax(W h + B), coordinates in a span of programs                            (2.10)
     Data      b = sigma(W h + B)                                                                 (2.10)
     Input     c = W x                                                                            (2.10)
-    Weight    a learned vector, the I and J of the multiplicative RNN (2.6), the V of Example 2.10
-    Fixed     a given value, the rotation R of the Neural Turing Machine
+    Weight    a learned vector: I and J of the multiplicative RNN (2.6), V of Example 2.10
+    Fixed     a constant: the rotation R of the Neural Turing Machine
 
-The step of an NTM is not linear in its state (its memory is applied to its address, which it also moves), so
-a proof may use the state more than once: master may end in !A -o A, with A a product of types, and Z h is
-then [[master]]_nl(v1, .., vn, h). Example 2.10 of the draft asks for A -o A, of which there is no such proof.
+The step of an NTM is not linear in its state, because it both moves its address and applies its memory to
+it. A proof may therefore use the state more than once: master may end in !A -o A, with A a product of types,
+and Z h is then [[master]]_nl(v1, .., vn, h). Example 2.10 of the draft asks for a proof that ends in A -o A;
+none exists.
 
-Axis letters: B batch (any number of leading axes), I input features, D the dimension of A, N the coordinates
-of a vector.
+Axis letters: B batch (any number of leading axes), I input features, D dimension of A, N coordinates of a
+vector.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from llrnn import logic
 from llrnn.cells import declarations
@@ -39,35 +39,35 @@ from llrnn.cells.base import Cell
 from llrnn.cells.declarations import Command, Data, Declaration, Fixed, Input, Weight
 from llrnn.cells.recurrent import unit
 from llrnn.logic.types import dimension
-from llrnn.logic.values import coerce, flatten, unflatten
+from llrnn.logic.values import Value, coerce, flatten, unflatten
 
-_TAKEN = ("hidden", "input")  # the parameters H and U, B
+_TAKEN = ("hidden", "input")  # names of the parameters H and U, B
 
 
 def _scale(of: logic.Type) -> float:
-    """Standard deviation of the coordinates at the start: a linear map keeps lengths, others are unit."""
+    """Returns the initial standard deviation of coordinates: 1, or for a linear map so as to keep lengths."""
     return dimension(of.domain) ** -0.5 if isinstance(of, logic.Lolli) else 1.0
 
 
 class LLRNNCell(Cell):
     """The recurrent cell of a proof (Definition 2.4); the module's docstring has the equations.
 
-    The carry is h, [*B, D], the coordinates of a value of A (products one factor after the other, linear maps
-    as matrices row by row). The factors of a product are counted from 0, left to right; three of Example
-    2.10's constraints are stated by them: which of them the controller reads, and which of them sigma, H, U
-    and B act on.
+    The carry is h, [*B, D], the coordinates of a value of A: the factors of a product one after the other,
+    linear maps as matrices row by row. `controller` and `inside` number the factors of a product from 0, left
+    to right; they express three constraints of Example 2.10: which factors the controller reads, and which
+    ones sigma, H, U and B act on.
 
     Attributes:
       master: the proof, of type !T1 -o .. -o !Tn -o A -o A, or .. -o !A -o A.
       inputs: a declaration for each of T1 .. Tn, in order.
-      master_out: a second proof of the same type, whose Z_out h is added outside sigma; None for none.
-      controller: the factors that commands, data and H are maps of; None for all. They are the cell's output.
-      inside: the factors of Z h inside sigma, with H h, U x and B; the others of h' are those of Z h as they
-        are. None for all; () makes the cell linear, without H, U and B.
+      master_out: a second proof of the same type, whose Z_out h is added outside sigma, or None.
+      controller: the factors that commands, data and H read; None for all. They are the cell's output.
+      inside: the factors of Z h that are added to H h + U x + B inside sigma; the other factors of h' equal
+        those of Z h. None for all; () makes the cell linear, without H, U and B.
       normalize: divide h' by its length.
-      initial: the value of A to start from; None for 0.
+      initial: the initial value of A; None for 0.
       activation: sigma.
-      param_dtype: as in `Cell`, and the dtype of what the proof denotes.
+      param_dtype: as in `Cell`, and the dtype of the proof's denotation.
     """
 
     master: logic.Term
@@ -76,43 +76,43 @@ class LLRNNCell(Cell):
     controller: tuple[int, ...] | None = None
     inside: tuple[int, ...] | None = None
     normalize: bool = False
-    initial: Any = None
+    initial: Value = None
     activation: Callable[[Array], Array] = nn.relu
 
     @nn.nowrap
     def validate(self) -> logic.Type:
-        """The type A of the state; ValueError, naming the field, when the fields do not make a cell."""
+        """Returns the type A of the state; raises ValueError, naming the field, if a field is not allowed."""
         of = declarations.state_type(self.master, self.inputs)
         if self.master_out is not None:
             other = declarations.state_type(self.master_out, self.inputs, "master_out")
             if other != of:
-                raise ValueError(f"master_out must act on the state of master, {of}, got {other}")
+                raise ValueError(f"master_out: got a proof on the state {other}, expected {of} as in master")
             if self.domains(self.master_out) != self.domains(self.master):
                 raise ValueError(
-                    f"master_out must take the inputs of master, {self.master.type}, got "
-                    f"{self.master_out.type}"
+                    f"master_out: got type {self.master_out.type}, expected the inputs of master, "
+                    f"{self.master.type}"
                 )
         names = [declared.name for declared in self.inputs]
         for name in names:
             if names.count(name) > 1 or name in _TAKEN:
                 raise ValueError(
-                    f"inputs must have names of their own, not {', '.join(_TAKEN)}; got {name!r} among "
-                    f"{names}"
+                    f"inputs: got {name!r} among the names {names}, expected distinct names other than "
+                    f"{', '.join(map(repr, _TAKEN))}"
                 )
         count = len(declarations.components(of))
         for field in ("controller", "inside"):
             chosen = getattr(self, field)
             if chosen is not None and any(not 0 <= k < count for k in chosen):
                 raise ValueError(
-                    f"{field} must be None or factors 0 .. {count - 1} of the state {of}, got {chosen}"
+                    f"{field}: got {chosen}, expected None or factors 0 .. {count - 1} of the state {of}"
                 )
         if self.controller == ():
-            raise ValueError("controller must be None or name at least one factor of the state, got ()")
+            raise ValueError("controller: got (), expected None or at least one factor of the state")
         return of
 
     @nn.nowrap
     def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> Float[Array, "*B D"]:
-        """The state before the first input, of shape [*B, I]: `initial` or 0."""
+        """Returns the initial state, `initial` or 0, for inputs of shape [*B, I]."""
         of = self.validate()
         if self.initial is None:
             start = jnp.zeros(dimension(of), self.param_dtype)
@@ -124,12 +124,12 @@ class LLRNNCell(Cell):
     def __call__(
         self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
     ) -> tuple[Float[Array, "*B D"], Float[Array, "*B _"]]:
-        """One step: (carry h, inputs x) to (h', the controller's factors of h')."""
+        """Runs one step: maps the carry h and the inputs x to h' and the controller's factors of h'."""
         of = self.validate()
         self.check_state("carry", carry, inputs, dimension(of))
         seen = carry[..., self.coordinates(of, self.controller)]
         given, inputs = self.take_given(inputs)
-        vectors, shared = {}, {}  # coordinates that differ along the batch, and values that do not
+        vectors, shared = {}, {}  # coordinates with batch axes, and values without
         for declared, domain in zip(self.inputs, self.domains(self.master), strict=True):
             match declared:
                 case Command(coupling="given"):
@@ -174,10 +174,10 @@ class LLRNNCell(Cell):
         proof: logic.Term,
         of: logic.Type,
         vectors: dict[str, Float[Array, "*B N"]],
-        shared: dict[str, Any],
+        shared: dict[str, Value],
         hidden: Float[Array, "*B D"],
     ) -> Float[Array, "*B D"]:
-        """Z h: what the proof denotes at the vectors, applied to every state of the batch."""
+        """Computes Z h: applies the proof's denotation at the vectors to every state of the batch."""
         value = logic.denote(proof)
 
         def of_one(vectors: dict[str, Float[Array, "N"]], hidden: Float[Array, "D"]) -> Float[Array, "D"]:
@@ -199,27 +199,27 @@ class LLRNNCell(Cell):
 
     @nn.nowrap
     def domains(self, proof: logic.Term) -> list[logic.Type]:
-        """T1 .. Tn, the types under the bangs of a proof's inputs."""
+        """Returns T1 .. Tn, the types under the bangs of a proof's inputs."""
         return declarations.banged_domains(proof.type, len(self.inputs))[0]
 
     @nn.nowrap
     def take_given(self, inputs: Float[Array, "*B _"]) -> tuple[dict[str, Array], Float[Array, "*B I"]]:
-        """The coordinates of the commands that are given, and x, the rest of the input."""
+        """Splits the input into the coordinates of the given commands, by name, and x."""
         given = {}
         for declared in self.inputs:
             if isinstance(declared, Command) and declared.coupling == "given":
                 count = declared.span.dimension
                 if inputs.shape[-1] <= count:
                     raise ValueError(
-                        f"inputs must have more features than the {count} that are given to Command "
-                        f"{declared.name!r}, got {inputs.shape}"
+                        f"inputs: got shape {inputs.shape}, expected more than {count} features, the "
+                        f"coordinates of Command {declared.name!r}"
                     )
                 given[declared.name], inputs = inputs[..., :count], inputs[..., count:]
         return given, inputs
 
     @nn.nowrap
-    def coordinates(self, of: logic.Type, chosen: tuple[int, ...] | None) -> Any:
-        """The coordinates in h of the chosen factors of the state, in order."""
+    def coordinates(self, of: logic.Type, chosen: tuple[int, ...] | None) -> Int[np.ndarray, "_"]:
+        """Returns the positions in h of the chosen factors of the state, in order."""
         ends = np.cumsum([dimension(factor) for factor in declarations.components(of)])
         factors = np.split(np.arange(ends[-1]), ends[:-1])
         return np.concatenate([np.arange(0), *(factors if chosen is None else [factors[k] for k in chosen])])

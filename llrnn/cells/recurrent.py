@@ -1,12 +1,12 @@
-"""The recurrent cells that need no proof to be stated: Elman, second-order, multiplicative and higher-order.
+"""Recurrent cells defined without a proof: Elman, second-order, multiplicative and higher-order.
 
 Section 2 of Hu & Murfet, "Linear logic and recurrent neural networks" (2017).
 Axis letters: B batch (any number of leading axes), I input features, D hidden features, K factors of the
 multiplicative cell, P = L + 1 powers 0..L.
 
 Every cell is a `flax.linen.RNNCellBase` whose carry is the hidden state h [*B, D], so `flax.linen.RNN` runs
-it as one fused scan. The term that logic adds to the plain RNN is a linear operator Z on h; `update` says
-where it goes:
+it as one fused scan. Linear logic adds to the plain RNN a linear operator Z on h; the field `update` selects
+how:
 
     "draft"   h' = sigma(Z h + H h + U x + B)                        (2.11)
     "later"   h' = sigma(Z_in h + H h + U x + B) + Z_out h           (the later draft; separate weights)
@@ -14,6 +14,7 @@ where it goes:
 """
 
 from collections.abc import Callable
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +25,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from llrnn.cells.base import Cell, at_least, checked, one_of
 
-UPDATES = ("draft", "later", "linear")
-COUPLINGS = ("predicted", "given")
+Update = Literal["draft", "later", "linear"]
+Coupling = Literal["predicted", "given"]
 
 type _Term = Callable[[str], Float[Array, "*B D"]]
 
-# One [D, D] operator an input feature, rows first. Inputs are mostly one-hot, so that an operator is met
-# alone: each is scaled to keep the length of h by itself, whatever the number of input features.
+# One [D, D] operator per input feature, rows first. Inputs are mostly one-hot and select a single operator,
+# so each operator is scaled to preserve the length of h on its own, for any number of input features.
 operator_init = nn.initializers.variance_scaling(
     1.0, "fan_in", "normal", in_axis=-1, out_axis=-2, batch_axis=(0,)
 )
@@ -39,25 +40,25 @@ operator_init = nn.initializers.variance_scaling(
 def second_order_operator(
     operators: Float[Array, "I D D"], inputs: Float[Array, "*B I"]
 ) -> Float[Array, "*B D D"]:
-    """The operator V(x) = sum_k x_k V_k of (2.4), linear in the input; entry [i, j] takes h_j to h'_i."""
-    # Of two axes: the transpose of a product over three costs a CPU twice as much.
+    """Computes V(x) = sum_k x_k V_k of (2.4), linear in the input; entry [i, j] maps h_j to h'_i."""
+    # A product of matrices: on a CPU the transpose of a product of three-axis arrays costs twice as much.
     count, *size = operators.shape
     return (inputs @ operators.reshape(count, -1)).reshape(*inputs.shape[:-1], *size)
 
 
 def apply_operator(operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-    """`operator @ vector`, for every element of the batch."""
+    """Computes `operator @ vector` for every element of the batch."""
     return jnp.einsum("...ij,...j->...i", operator, vector)
 
 
 def second_order_term(
     operators: Float[Array, "I D D"], inputs: Float[Array, "*B I"], vector: Float[Array, "*B D"]
 ) -> Float[Array, "*B D"]:
-    """V(x)(h) of (2.3), for one application of the operator.
+    """Computes V(x)(h) of (2.3), one application of the operator.
 
-    Either order of summing costs B I D^2 products. With few input features the I vectors V_k h are smaller
-    than the D x D operator V(x), and memory is what the sum waits for: four times faster on two CPU cores at
-    I = 10, D = 128.
+    Either order of summation costs B I D^2 multiplications. With few input features the I vectors V_k h take
+    less memory than the D x D operator V(x), and the sum is limited by memory bandwidth: this order is four
+    times faster on two CPU cores at I = 10, D = 128.
     """
     if inputs.shape[-1] < vector.shape[-1]:
         return jnp.einsum("...k,...ki->...i", inputs, jnp.einsum("kij,...j->...ki", operators, vector))
@@ -67,12 +68,15 @@ def second_order_term(
 def power_superposition(
     coefficients: Float[Array, "*B P"], operator: Callable[[Array], Array], vector: Float[Array, "*B D"]
 ) -> Float[Array, "*B D"]:
-    """The superposition sum_i p_i alpha^i (v) of (2.13), by Horner's rule.
+    """Computes the superposition sum_i p_i alpha^i (v) of (2.13) by Horner's rule.
 
-    acc <- alpha(acc) + p_i v, from the highest power down: no power of alpha is ever formed, P - 1
-    applications to a vector, O(P D^2) where powers cost O(P D^3).
+    acc <- alpha(acc) + p_i v, from the highest power down. This forms no power of alpha: it takes P - 1
+    applications to a vector, O(P D^2), where powers cost O(P D^3).
 
-    The coefficients are p_0 .. p_(P-1), the operator acts on the vectors v of the whole batch.
+    Args:
+      coefficients: p_0 .. p_(P-1).
+      operator: alpha, a linear function of the vectors of the whole batch.
+      vector: v.
     """
     count = coefficients.shape[-1]
     highest = coefficients[..., -1:] * vector
@@ -83,8 +87,8 @@ def power_superposition(
     def step(acc: Array, p: Array) -> tuple[Array, None]:
         return operator(acc) + p[..., None] * vector, None
 
-    # Not unrolled, however short: the gradient by alpha is then summed in place (a third of the time on a
-    # CPU).
+    # Not unrolled, however short: the scan sums the gradient with respect to alpha in place, which takes a
+    # third of the time on a CPU.
     return jax.lax.scan(step, highest, rest, reverse=True)[0]
 
 
@@ -92,18 +96,18 @@ def power_superposition(
 def matrix_power_superposition(
     coefficients: Float[Array, "*B P"], operator: Float[Array, "*B D D"], vector: Float[Array, "*B D"]
 ) -> Float[Array, "*B D"]:
-    """`power_superposition` of `apply_operator`, with a derivative that goes over the operator once.
+    """Computes `power_superposition` of `apply_operator`, with a derivative that reads the operator once.
 
-    Differentiated step by step, Horner's rule adds P - 1 outer products to a D x D gradient, one after the
-    other, and memory is what it waits for. Here the derivative is written as a recursion whose forcing terms
-    are one product of the operator's tangent with all intermediate vectors; transposed, that is one product
-    of matrices. It is differentiable any number of times, forward and backward.
+    Differentiated step by step, Horner's rule adds P - 1 outer products to a D x D gradient one at a time,
+    which is limited by memory bandwidth. Here the derivative is a recursion whose forcing terms are one
+    product of the operator's tangent with all intermediate vectors; its transpose is one product of matrices.
+    It can be differentiated any number of times, forward and backward.
     """
     return _horner(coefficients, operator, vector)[0]
 
 
 def _horner(coefficients, operator, vector):
-    """The superposition, and what the operator was applied to: [P - 1, *B, D], highest power last."""
+    """Returns the superposition and the arguments of the operator, [P - 1, *B, D], highest power last."""
 
     def step(acc: Array, p: Array) -> tuple[Array, Array]:
         return apply_operator(operator, acc) + p[..., None] * vector, acc
@@ -134,10 +138,10 @@ def second_order_powers(
     inputs: Float[Array, "*B I"],
     vector: Float[Array, "*B D"],
 ) -> Float[Array, "*B D"]:
-    """The superposition sum_i p_i V(x)^i (v) of (2.13) with the operator of (2.4).
+    """Computes the superposition sum_i p_i V(x)^i (v) of (2.13) with the operator of (2.4).
 
-    The operators of a batch, D x D each, are formed again for the gradient: to keep them for every step of a
-    sequence takes more memory than all else, and on a CPU more time than to form them.
+    The gradient recomputes the operators of a batch, D x D each. Storing them for every step of a sequence
+    would take more memory than everything else, and on a CPU more time than recomputing them.
     """
     return matrix_power_superposition(coefficients, second_order_operator(operators, inputs), vector)
 
@@ -148,38 +152,41 @@ def multiplicative_operator(
     contract: Float[Array, "K D"],
     vector: Float[Array, "*B D"],
 ) -> Float[Array, "*B D"]:
-    """I diag(V x) J h of (2.7), the factors V x given."""
+    """Computes I diag(V x) J h of (2.7), where `factors` is V x."""
     inner = factors * jnp.einsum("kj,...j->...k", contract, vector)
     return jnp.einsum("ik,...k->...i", expand, inner)
 
 
 def unit(vector: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-    """The vector v / ||v||; 1e-12 keeps the value and the gradient of a vanished state finite."""
+    """Computes v / ||v||; adding 1e-12 under the root keeps value and gradient finite at v = 0."""
     return vector * jax.lax.rsqrt(jnp.sum(vector * vector, axis=-1, keepdims=True) + 1e-12)
 
 
 class RecurrentCell(Cell):
-    """What the named cells share: the carry, the affine part H h + U x + B and the three updates.
+    """Base class of the named cells: the carry, the affine part H h + U x + B and the three updates.
 
     Attributes:
       features: D, the dimension of the hidden state.
-      update: "draft", "later" or "linear", see the head of this module.
+      update: "draft", "later" or "linear"; the module's docstring has the equations.
       normalize: with update="linear", divide the new state by its length.
-      activation: sigma; the paper's is relu, the authors' experiments use tanh.
-      operator_init: of Z's operators.
+      activation: sigma; relu in the paper, tanh in the authors' experiments.
+      operator_init: initialiser of the operators in Z.
     """
 
     features: int
-    update: str = "draft"
+    update: Update = "draft"
     normalize: bool = False
     activation: Callable[[Array], Array] = nn.relu
     operator_init: Initializer = operator_init
 
-    checks = checked(features=at_least(1), update=one_of(UPDATES))
+    checks = checked(features=at_least(1), update=one_of(get_args(Update)))
 
     @nn.nowrap
     def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> Float[Array, "*B D"]:
-        """The state before an input of shape [*B, I]: 0, or the first unit vector where 0 would stay 0."""
+        """Returns the initial state for inputs of shape [*B, I].
+
+        The state is 0, or the first unit vector with update="linear", where 0 would stay 0.
+        """
         shape = (*input_shape[:-1], self.features)
         if self.update != "linear":
             return jnp.zeros(shape, self.param_dtype)
@@ -187,23 +194,23 @@ class RecurrentCell(Cell):
 
     @nn.nowrap
     def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
+        """Raises ValueError, naming the field, if the value of a field is not allowed."""
         super().validate()
         if self.normalize and self.update != "linear":
-            raise ValueError(f"normalize is for update='linear' alone, got update={self.update!r}")
+            raise ValueError(f"update: got {self.update!r}, expected 'linear' with normalize=True")
 
     @nn.compact
     def __call__(
         self, carry: Float[Array, "*B D"], inputs: Float[Array, "*B I"]
     ) -> tuple[Float[Array, "*B D"], Float[Array, "*B D"]]:
-        """One step: (carry h, inputs x) to (h', h')."""
+        """Runs one step: maps the carry h and the inputs x to (h', h')."""
         self.validate()
         self.check_state("carry", carry, inputs, self.features)
-        new = self.evolve(carry, inputs).astype(carry.dtype)  # under a scan the carry may not change its type
+        new = self.evolve(carry, inputs).astype(carry.dtype)  # a scan requires a carry of constant dtype
         return new, new
 
     def evolve(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> Float[Array, "*B D"]:
-        """The new state by the chosen update."""
+        """Computes the new state h' by the equation that `update` selects."""
         term, x = self.operator(hidden, inputs)
         match self.update:
             case "draft":
@@ -213,7 +220,7 @@ class RecurrentCell(Cell):
         return unit(term("")) if self.normalize else term("")
 
     def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> tuple[_Term, Array]:
-        """Z h as a function of the suffix of its weights' names, and x [*B, I], what U is applied to."""
+        """Returns a function from the suffix of the weights' names to Z h, and x [*B, I], the input of U."""
         raise NotImplementedError
 
 
@@ -222,25 +229,21 @@ class ElmanCell(RecurrentCell):
 
     @nn.nowrap
     def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
+        """Raises ValueError, naming the field, if the value of a field is not allowed."""
         super().validate()
         if self.update != "draft":
-            raise ValueError(
-                f"ElmanCell has no operator to move: update must be 'draft', got {self.update!r}"
-            )
+            raise ValueError(f"update: got {self.update!r}, expected 'draft': ElmanCell has no operator Z")
 
     def evolve(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> Float[Array, "*B D"]:
-        """The new state."""
+        """Computes h' of (2.1)."""
         return self.activation(self.affine(self.features, hidden, inputs))
 
 
 class SecondOrderCell(RecurrentCell):
-    """Z = V(x), an operator linear in the input (2.3)-(2.5); the LLRNN whose proof is dereliction (Example
-    2.8).
-    """
+    """Z = V(x), linear in the input (2.3)-(2.5): the LLRNN whose proof is dereliction (Example 2.8)."""
 
     def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> tuple[_Term, Array]:
-        """V(x)(h) and x."""
+        """Returns V(x)(h), as a function of the weights' suffix, and x."""
         shape = (inputs.shape[-1], self.features, self.features)
 
         def term(suffix: str) -> Array:
@@ -252,10 +255,10 @@ class SecondOrderCell(RecurrentCell):
 
 
 class MultiplicativeCell(RecurrentCell):
-    """Z = I diag(V x) J (2.6)-(2.7): second-order through K factors, K (2 D + I) weights in place of I D^2.
+    """Z = I diag(V x) J (2.6)-(2.7): second-order through K factors, with K (2 D + I) weights, not I D^2.
 
     Attributes:
-      factors: K, the dimension of the auxiliary space; None takes `features`.
+      factors: K, the dimension of the auxiliary space; None uses `features`.
     """
 
     factors: int | None = None
@@ -263,7 +266,7 @@ class MultiplicativeCell(RecurrentCell):
     checks = checked(factors=at_least(1, or_none=True))
 
     def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B I"]) -> tuple[_Term, Array]:
-        """I diag(V x) J h and x."""
+        """Returns I diag(V x) J h, as a function of the weights' suffix, and x."""
         factors = self.features if self.factors is None else self.factors
         # Unit variance for one-hot x, as for the operators of the second-order cell.
         drawn = nn.initializers.normal(1.0)
@@ -285,26 +288,29 @@ class HigherOrderCell(RecurrentCell):
     """Z = sum_i p_i (W^c x)^i over the powers 0..L, a superposition of the numerals (Example 2.9, (2.13)).
 
     Attributes:
-      max_power: L.
-      coupling: "predicted": p = softmax(W^p h + B^p) as in (2.10). "given": the first L + 1 features of the
-        input are p itself, a task's token k being the program [[k]]; x is the rest. What is given is not
-        learned: say so in any comparison.
+      max_power: L, the highest power.
+      coupling: "predicted" computes p = softmax(W^p h + B^p) as in (2.10). "given" reads p from the first
+        L + 1 features of the input, so that a task's token k is the program [[k]], and x is the rest. A given
+        p is not learned; any comparison should say so.
     """
 
     max_power: int = 2
-    coupling: str = "predicted"
+    coupling: Coupling = "predicted"
 
-    checks = checked(max_power=at_least(0), coupling=one_of(COUPLINGS))
+    checks = checked(max_power=at_least(0), coupling=one_of(get_args(Coupling)))
 
     def operator(self, hidden: Float[Array, "*B D"], inputs: Float[Array, "*B _"]) -> tuple[_Term, Array]:
-        """sum_i p_i V(x)^i (h) and x; the inputs are x, or [p, x] with coupling="given"."""
+        """Returns sum_i p_i V(x)^i (h), as a function of the weights' suffix, and x.
+
+        The inputs are x, or p followed by x with coupling="given".
+        """
         count = self.max_power + 1
         if self.coupling == "predicted":
             powers = nn.softmax(self.dense("powers", count)(hidden))  # (2.10)
         elif inputs.shape[-1] <= count:
             raise ValueError(
-                f"inputs must have more than the {count} features that coupling='given' takes as p, "
-                f"got {inputs.shape}"
+                f"inputs: got shape {inputs.shape}, expected more than {count} features with "
+                "coupling='given', which reads p from that many"
             )
         else:
             powers, inputs = inputs[..., :count], inputs[..., count:]

@@ -2,8 +2,8 @@
 
 Sweedler semantics of linear logic in vector spaces (Hu & Murfet 2017, section 2.2; Clift & Murfet, "Cofree
 coalgebras and differential linear logic"). Promotion is evaluation at a point; `let !x = t in u` on the ket
-|v1 .. vs>_P is the directional derivative of u in x at P along v1 .. vs. The values are described in
-`values`.
+|v1 .. vs>_P is the directional derivative of u in x at P along v1 .. vs. The module `values` describes the
+values.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,28 +38,31 @@ from llrnn.logic.values import (
 
 
 def denote(term: Term) -> Value:
-    """The denotation of a closed term, which is checked once, here.
+    """Checks a closed term and returns its denotation.
 
     Returns:
-      Its value, by its type: an array for an atom or 1, a pair for &, a `LinearMap` for -o. A banged
-      argument of a linear map is given as a plain value, an operator A -o A as a matrix or as a callable.
+      A value that depends on the type: an array for an atom or 1, a pair for &, a `LinearMap` for -o. A
+      linear map takes a plain value for a banged argument, a matrix or a callable for an operator A -o A.
 
     Raises:
-      IllTyped, LinearityError: the term is not a proof.
+      IllTyped: the term is not a proof.
+      LinearityError: the term is not a proof, because of a linear variable.
     """
     check(term)
     return plain(_value(term, {}))
 
 
 def nonlinear(term: Term) -> Callable[..., Value]:
-    """[[term]]_nl for term : !A1 -o .. -o !Ar -o B: the function (P1, .., Pr) -> [[term]](|>_P1, .., |>_Pr).
+    """Returns [[term]]_nl, the function (P1, .., Pr) -> [[term]](|>_P1, .., |>_Pr).
 
-    Fewer points than banged arguments give a function of the others; points are values of A1, A2, ..
+    The term has type !A1 -o .. -o !Ar -o B; the points are values of A1, A2, .. With fewer points the
+    function returns a function of the remaining arguments.
 
     Raises:
-      IllTyped, LinearityError: the term is not a proof.
-      ValueError: its type is not of the form !A -o B, or (on the call) more points are given than it has
-        banged arguments.
+      IllTyped: the term is not a proof.
+      LinearityError: the term is not a proof, because of a linear variable.
+      ValueError: the type is not of the form !A -o B, or the function is called with more points than the
+        term has banged arguments.
     """
     value = _banged_map(term)
 
@@ -68,7 +71,8 @@ def nonlinear(term: Term) -> Callable[..., Value]:
         for given in (point, *more):
             if not isinstance(result, LinearMap) or not isinstance(result.domain, Bang):
                 raise ValueError(
-                    f"more: `{excerpt(term)}` : {term.type} has fewer than {1 + len(more)} banged arguments"
+                    f"more: got {1 + len(more)} points, expected at most one per banged argument of "
+                    f"`{excerpt(term)}` : {term.type}"
                 )
             result = result.apply(ket(coerce(given, result.domain.body)))
         return plain(result)
@@ -77,12 +81,14 @@ def nonlinear(term: Term) -> Callable[..., Value]:
 
 
 def ket_value(term: Term, point: Value, vectors: Sequence[Value]) -> Value:
-    """[[term]] |v1 .. vs>_point for term : !A -o B: the s-th derivative of [[term]]_nl at the point along
-    the vectors, all of them values of A.
+    """Returns [[term]] |v1 .. vs>_point, the s-th derivative of [[term]]_nl at the point along the vectors.
+
+    The term has type !A -o B; the point and the vectors are values of A.
 
     Raises:
-      IllTyped, LinearityError: the term is not a proof.
-      ValueError: its type is not of the form !A -o B, or a value is not one of A.
+      IllTyped: the term is not a proof.
+      LinearityError: the term is not a proof, because of a linear variable.
+      ValueError: the type is not of the form !A -o B, or the point or a vector is not a value of A.
     """
     return _banged_map(term)(ket(point, *vectors))
 
@@ -90,13 +96,13 @@ def ket_value(term: Term, point: Value, vectors: Sequence[Value]) -> Value:
 def _banged_map(term: Term) -> LinearMap:
     need_terms(term=term)
     if not isinstance(term.type, Lolli) or not isinstance(term.type.domain, Bang):
-        raise ValueError(f"term: expected a proof of a type !A -o B, got `{excerpt(term)}` : {term.type}")
+        raise ValueError(f"term: got `{excerpt(term)}` : {term.type}, expected a type !A -o B")
     return denote(term)
 
 
 @stackless
 def _value(term: Term, environment: dict[str, Value]) -> "Steps[Value]":
-    """The internal value of a term; an unrestricted variable x : A has a value of A, the point of |>_x."""
+    """Returns the internal value of a term; `environment` has, for an unrestricted x : A, a value of A."""
     match term:
         case terms.Var():
             return environment[term.name]
@@ -116,7 +122,7 @@ def _value(term: Term, environment: dict[str, Value]) -> "Steps[Value]":
             left, right = yield from each(_value.steps(part, environment) for part in term.children)
             return pure_tensor(Tensor(term.left.type, term.right.type), left, right)
         case terms.LetPair(scrutinee=terms.Pair() as pair):
-            # A pure tensor is taken apart without being formed.
+            # The two sides of a pure tensor are bound without computing the tensor.
             left, right = yield from each(_value.steps(part, environment) for part in pair.children)
             return (yield _value.steps(term.body, {**environment, term.left: left, term.right: right}))
         case terms.LetPair():
@@ -145,14 +151,14 @@ def _value(term: Term, environment: dict[str, Value]) -> "Steps[Value]":
             return add(*(yield from each(_value.steps(part, environment) for part in term.terms)))
         case terms.Zero():
             return zero(term.of)
-    raise ValueError(f"term: not a term: {term!r}")
+    raise ValueError(f"term: got {term!r}, expected a term")
 
 
 def _contract(of: Tensor, value: Value, body: Callable[[Value, Value], Value], result: Type) -> Value:
-    """A bilinear function at a value of A (x) B: the sum of body(a, b) over its pure tensors."""
+    """Applies a bilinear function to a value of A (x) B: sums body(a, b) over its pure tensors."""
     if isinstance(value, PureTensors):
         return add(zero(result), *[body(left, right) for left, right in value.terms])
-    # Over the shorter side: value = sum_i e_i (x) row_i = sum_j column_j (x) e_j.
+    # The sum is over the shorter side: value = sum_i e_i (x) row_i = sum_j column_j (x) e_j.
     rows, columns = value.shape
     parts = (basis(rows), value) if rows <= columns else (value.T, basis(columns))
 
@@ -163,7 +169,7 @@ def _contract(of: Tensor, value: Value, body: Callable[[Value, Value], Value], r
 
 
 def _sum_over(function: Callable[[Any], Value], parts: Any, count: int, of: Type) -> Value:
-    """The sum of function(part) over the leading axis of `parts`, for function values of type `of`."""
+    """Sums function(part), a value of type `of`, over the leading axis of `parts`."""
     match of:
         case Lolli(a, b):
             return LinearMap(a, b, lambda x: _sum_over(lambda part: function(part).apply(x), parts, count, b))

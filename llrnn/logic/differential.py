@@ -7,12 +7,12 @@ from llrnn.logic.types import Bang, Lolli
 
 
 def derivative(term: Term) -> Term:
-    r"""The derivative of term : !A -o B as a term !A -o A -o B: \!x. \v. term |v>_x, its cuts eliminated.
+    r"""Returns the derivative of term : !A -o B, the term \!x. \v. term |v>_x : !A -o A -o B without cuts.
 
-    [[derivative(term)]](|>_P, v) is the directional derivative of [[term]]_nl at P along v, what `jax.jvp`
-    computes of the denotation; here the program is differentiated (Clift & Murfet; Remark 2.13 of Hu & Murfet
-    2017). B is what is left of the type after the first argument, further banged arguments included. The
-    derivative can be differentiated again: the second one has type !A -o A -o A -o B.
+    [[derivative(term)]](|>_P, v) is the directional derivative of [[term]]_nl at P along v, which `jax.jvp`
+    computes from the denotation. This function differentiates the program instead (Clift & Murfet; Remark
+    2.13 of Hu & Murfet 2017). B may contain further banged arguments. The derivative can be differentiated
+    again: the second one has type !A -o A -o A -o B.
 
     Raises:
       IllTyped: the type is not of the form !A -o B.
@@ -21,6 +21,6 @@ def derivative(term: Term) -> Term:
     need_terms(term=term)
     of = term.type
     if not isinstance(of, Lolli) or not isinstance(of.domain, Bang):
-        raise IllTyped(f"only a term of type !A -o B has a derivative, but `{excerpt(term)}` has type {of}")
+        raise IllTyped(f"term: got `{excerpt(term)}` : {of}, expected a type !A -o B")
     point = of.domain.body
     return normalize(banged(point, lambda x: lam(point, lambda v: term(Ket(x, (v,))))))

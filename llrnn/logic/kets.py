@@ -1,12 +1,11 @@
-"""The coalgebra !V of a finite-dimensional vector space V, by its formulas: kets as formal sums.
+"""The coalgebra !V of a finite-dimensional vector space V, by explicit formulas for formal sums of kets.
 
 !V is spanned by |v1 .. vs>_P, "the s-th derivative of the Dirac at P along v1 .. vs", symmetric and linear in
 the vectors (Murfet, "Logic and linear algebra: an introduction", section 5.3; "On Sweedler's cofree
-cocommutative coalgebra"). Everything here is combinatorics of subsets and partitions on coordinates; nothing
-is differentiated. It is a second way to the denotations in `denote`, which come from nested directional
-derivatives, and the tests hold the two against each other.
+cocommutative coalgebra"). This module computes with subsets and partitions of vectors and differentiates
+nothing. The tests use it to check `denote`, which computes nested directional derivatives.
 
-A formal sum is a tuple of `FormalKet`; coordinates are numpy arrays of any dtype, exact ones included.
+A formal sum is a tuple of `FormalKet`; coordinates are NumPy arrays of any dtype, exact ones included.
 """
 
 import dataclasses
@@ -15,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Shaped
 
-type Coordinates = np.ndarray
+type Coordinates = Shaped[np.ndarray, "d"]
 type FormalSum = tuple["FormalKet", ...]
 
 
@@ -25,9 +25,9 @@ class FormalKet:
     """coefficient * |vectors>_point.
 
     Attributes:
-      point: P, [d].
-      vectors: v1 .. vs, each [d].
-      coefficient: a number.
+      point: P.
+      vectors: v1 .. vs.
+      coefficient: a number of any type.
     """
 
     point: Coordinates
@@ -36,32 +36,34 @@ class FormalKet:
 
 
 def formal(point: Coordinates, *vectors: Coordinates) -> FormalSum:
-    """|vectors>_point as a formal sum.
+    """Returns |vectors>_point as a formal sum.
 
     Raises:
-      ValueError: the point is not a vector, or a vector differs from it in shape.
+      ValueError: the point is not a vector, or a vector has another shape than the point.
     """
     point = np.asarray(point)
     arrays = tuple(np.asarray(vector) for vector in vectors)
     if point.ndim != 1 or any(array.shape != point.shape for array in arrays):
         shapes = [array.shape for array in arrays]
-        raise ValueError(f"vectors: a ket has a point [d] and vectors [d], got {point.shape} and {shapes}")
+        raise ValueError(
+            f"vectors: got shapes {shapes} with a point of shape {point.shape}, expected [d] for all"
+        )
     return (FormalKet(point, arrays),)
 
 
 def counit(kets: FormalSum) -> Any:
-    """Weakening !V -> R: |>_P to 1, longer kets to 0."""
+    """Applies weakening !V -> R, which maps |>_P to 1 and longer kets to 0."""
     return sum(ket.coefficient for ket in kets if not ket.vectors)
 
 
 def dereliction(kets: FormalSum) -> Coordinates:
-    """!V -> V: |>_P to P, |v>_P to v, longer kets to 0.
+    """Applies dereliction !V -> V, which maps |>_P to P, |v>_P to v and longer kets to 0.
 
     Raises:
-      ValueError: the sum is empty, so that its dimension is not known.
+      ValueError: the sum is empty, so that its dimension is unknown.
     """
     if not kets:
-        raise ValueError("kets: an empty sum has no dimension")
+        raise ValueError("kets: got an empty sum, expected at least one ket, which has a dimension")
     total = np.zeros_like(kets[0].point)
     for ket in kets:
         if len(ket.vectors) < 2:
@@ -70,17 +72,17 @@ def dereliction(kets: FormalSum) -> Coordinates:
 
 
 def contraction(kets: FormalSum, factors: int = 2) -> tuple[tuple[FormalKet, ...], ...]:
-    """!V -> !V (x) .. (x) !V: |v1 .. vs>_P to the sum over all ways to deal the vectors to the factors.
+    """Applies contraction !V -> !V (x) .. (x) !V, which distributes the vectors of a ket over the factors.
 
-    For two factors it is sum_I |v_I>_P (x) |v_(not I)>_P over the subsets I of {1 .. s}, and for more the
-    iterated contraction. A term of the result is a tuple of one ket per factor; the first one carries the
-    coefficient.
+    With two factors it maps |v1 .. vs>_P to sum_I |v_I>_P (x) |v_(not I)>_P over the subsets I of {1 .. s};
+    with more, it is the iterated contraction. A term of the result is a tuple of one ket per factor; the
+    first ket has the coefficient.
 
     Raises:
       ValueError: there are no factors.
     """
     if factors < 1:
-        raise ValueError(f"factors: expected at least 1, got {factors}")
+        raise ValueError(f"factors: got {factors}, expected at least 1")
     terms = []
     for ket in kets:
         for hands in itertools.product(range(factors), repeat=len(ket.vectors)):
@@ -93,10 +95,10 @@ def contraction(kets: FormalSum, factors: int = 2) -> tuple[tuple[FormalKet, ...
 
 
 def promotion(phi: Callable[[Coordinates, Sequence[Coordinates]], Coordinates], kets: FormalSum) -> FormalSum:
-    """The coalgebra map !V -> !W that lifts a linear map phi : !V -> W (Faa di Bruno's formula).
+    """Applies the coalgebra map !V -> !W that lifts a linear map phi : !V -> W (Faa di Bruno's formula).
 
-    |v1 .. vs>_P goes to the sum over the partitions {C1 .. Cl} of the vectors of
-    |phi|v_C1>_P, .., phi|v_Cl>_P>_Q, with Q = phi|>_P. phi(point, vectors) is the value on |vectors>_point.
+    It maps |v1 .. vs>_P to the sum of |phi|v_C1>_P, .., phi|v_Cl>_P>_Q over the partitions {C1 .. Cl} of the
+    vectors, with Q = phi|>_P. phi(point, vectors) is the value of phi on |vectors>_point.
     """
     results = []
     for ket in kets:
@@ -108,19 +110,19 @@ def promotion(phi: Callable[[Coordinates, Sequence[Coordinates]], Coordinates], 
 
 
 def codereliction(vector: Coordinates) -> FormalSum:
-    """V -> !V: v to |v>_0."""
+    """Applies codereliction V -> !V, which maps v to |v>_0."""
     return formal(np.zeros_like(vector), vector)
 
 
 def deriving(kets: FormalSum, vector: Coordinates) -> FormalSum:
-    """!V (x) V -> !V: |v1 .. vs>_P (x) v to |v, v1 .. vs>_P."""
+    """Applies the deriving map !V (x) V -> !V, which maps |v1 .. vs>_P (x) v to |v, v1 .. vs>_P."""
     return tuple(FormalKet(ket.point, (np.asarray(vector), *ket.vectors), ket.coefficient) for ket in kets)
 
 
 def coordinates(kets: FormalSum) -> dict[tuple[tuple[Any, ...], tuple[int, ...]], Any]:
-    """A formal sum in the basis |e_i1 .. e_is>_P, i1 <= .. <= is; equal elements have equal coordinates.
+    """Returns the coordinates in the basis |e_i1 .. e_is>_P, i1 <= .. <= is, equal for equal elements.
 
-    The keys are (coordinates of P, (i1, .., is)); coefficients that are 0 are left out.
+    The keys are (coordinates of P, (i1, .., is)); coefficients equal to 0 are omitted.
     """
     total = {}
     for ket in kets:
@@ -135,13 +137,13 @@ def coordinates(kets: FormalSum) -> dict[tuple[tuple[Any, ...], tuple[int, ...]]
 
 
 def _partitions(items: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], ...]]:
-    """Every partition of the items into non-empty blocks."""
+    """Yields every partition of the items into non-empty blocks."""
     if not items:
         yield ()
         return
     first, *others = items
-    for beside in itertools.product((True, False), repeat=len(others)):
-        block = (first, *itertools.compress(others, beside))
-        rest = itertools.compress(others, [not chosen for chosen in beside])
+    for chosen in itertools.product((True, False), repeat=len(others)):
+        block = (first, *itertools.compress(others, chosen))
+        rest = itertools.compress(others, [not choice for choice in chosen])
         for partition in _partitions(tuple(rest)):
             yield (block, *partition)

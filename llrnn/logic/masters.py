@@ -1,6 +1,6 @@
 """The master program of the Neural Turing Machine with location addressing.
 
-The masters of the second-order and of the higher-order RNN are `dereliction` and `evaluate`.
+The masters of the second-order and the higher-order RNN are `dereliction` and `evaluate`.
 """
 
 from llrnn.logic.terms import Fst, LetStar, Snd, Term
@@ -9,32 +9,37 @@ from llrnn.logic.types import Lolli, One, Type, With, endo, integer
 
 
 def dual(a: Type) -> Lolli:
-    """A -o 1, the linear functionals on A."""
+    """Returns A -o 1, the type of linear functionals on A."""
     return Lolli(a, One)
 
 
 def ntm_state(first: Type, address: Type, content: Type) -> With:
-    """The type of states, first & (W & (W' & M)), with W' = W -o 1 and the memory M = W -o V.
+    """Returns the type of states, first & (W & (W' & M)), with W' = W -o 1 and the memory M = W -o V.
 
-    W is the type of the read address; the write address is a functional on it, V what the memory holds.
+    W is the type of read addresses, W' of write addresses, V of the memory's contents.
     """
     return With(first, With(address, With(dual(address), Lolli(address, content))))
 
 
 def ntm_master(hidden: Type, address: Type, content: Type) -> Term:
-    r"""The corrected master of the Neural Turing Machine (Example 2.10).
+    r"""Returns the master of the Neural Turing Machine (Example 2.10), with two corrections.
 
-    On ([[m]], [[n]], alpha, beta, u) and the state (h, r, w, M) its value is
+    It maps ([[m]], [[n]], alpha, beta, u) and the state (h, r, w, M) to
 
         (M'(r'), r', w', M')   with r' = alpha^m(r), w' = beta^n(w), M' = M + w' (x) u.
 
-    The draft asks for a proof of A -o A with the first component M(r) + w'(r') u. That is no proof: r, w and
-    M are used more than once, so the state has to be banged; and by (2.15) what is read is the updated
+    The draft asks for a proof of A -o A with first component M(r) + w'(r') u. No such proof exists: r, w and
+    M are used more than once, so the state has to be banged. And by (2.15) the machine reads the updated
     memory at the updated address, M'(r') = M(r') + w'(r') u. The memory's update is a sum of two proofs,
-    which takes differential linear logic (`is_plain` is false of this term).
+    which needs differential linear logic (`is_plain` returns False for this term).
 
     Its type is !int_W -o !int_W' -o !(W -o W) -o !(W' -o W') -o !V -o !S -o S', with S = H0 & (W & (W' & M))
-    and S' = V & (W & (W' & M)): H0 is the type of h, W that of read addresses, V of what the memory holds.
+    and S' = V & (W & (W' & M)).
+
+    Args:
+      hidden: H0, the type of h.
+      address: W, the type of read addresses.
+      content: V, the type of the memory's contents.
     """
     w_dual = dual(address)
 

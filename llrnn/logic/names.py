@@ -1,4 +1,4 @@
-"""Names of variables, and what a term is made of: fresh names, renaming, the plain fragment."""
+"""Fresh names of variables, renaming, and the test for plain linear logic."""
 
 from collections.abc import Set
 
@@ -7,7 +7,7 @@ from llrnn.logic.terms import Ket, Sum, Term, Var, Zero
 
 
 def fresh(hint: str, avoid: Set[str]) -> str:
-    """A name like `hint` that is not among `avoid`: hint, hint1, hint2, .."""
+    """Returns the first of hint, hint1, hint2, .. that is not in `avoid`."""
     if hint not in avoid:
         return hint
     stem, number = hint.rstrip("0123456789") or "x", 1
@@ -18,7 +18,7 @@ def fresh(hint: str, avoid: Set[str]) -> str:
 
 @stackless
 def rename(term: Term, names: dict[str, str]) -> "Steps[Term]":
-    """The term with free variables renamed; the new names must occur nowhere in it, not even bound."""
+    """Renames free variables of a term; the new names must not occur in it, not even bound."""
     if not any(name in term.free for name in names):
         return term
     if isinstance(term, Var):
@@ -32,7 +32,7 @@ def rename(term: Term, names: dict[str, str]) -> "Steps[Term]":
 
 
 def is_plain(term: Term) -> bool:
-    """Whether the term belongs to plain linear logic: no sum, no zero, no ket with tangent vectors."""
+    """Returns whether the term is plain linear logic: no sum, no zero, no ket with tangent vectors."""
     pending, seen = [term], set[int]()
     while pending:
         node = pending.pop()

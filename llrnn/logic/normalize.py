@@ -1,21 +1,22 @@
-"""Cut elimination: terms to normal form, by the rules of differential linear logic.
+"""Cut elimination: rewrites terms to normal form by the rules of differential linear logic.
 
-A cut is a construct that takes apart what another has just built: a lambda applied, a pair opened, a
-component of <.., ..> taken, a ket opened. The last is the rule that differentiation enters by,
+A cut is an elimination applied to an introduction: a lambda applied, a pair opened, a component of <.., ..>
+taken, a ket opened. The last of these rules is where differentiation takes place,
 
     let !x = |v1 .. vs>_t in u   ->   (d/dx .. (d u / dx . v1) .. . vs)[x := t],
 
 where d u / dx . v is the linear substitution of v for one use of x, summed over the uses (Ehrhard & Regnier,
-"The differential lambda-calculus"; on denotations it is the directional derivative). Around it:
+"The differential lambda-calculus"); its denotation is the directional derivative. Two more rules:
 
-- sums and zero move out through everything that is linear in the subterm (not out of the point of a ket, nor
-  out of a branch of <.., ..>), so that elsewhere a normal form has sums only at its top;
-- a `let` whose subject is not built by anything (a variable, an elimination of one) moves out as far as its
-  variables allow, so that it never stands between the two halves of a cut. Normal forms are unique up to
-  bound names and the order of independent lets and of summands.
+- Sums and zero move out of every position in which the construct is linear, that is, not out of the point of
+  a ket nor out of a branch of <.., ..>. Outside these two, a normal form has a sum only at its top.
+- A `let` whose subject is not an introduction (a variable or an elimination of one) moves out as far as its
+  variables allow, so that it does not separate the two halves of a cut.
 
-Subterms are normalised first and substitution is hereditary: it rebuilds a normal term by the same smart
-constructors, so that work is done only where a substitution makes a new cut.
+Normal forms are unique up to bound names and the order of independent lets and of summands.
+
+Subterms are normalised first. Substitution is hereditary: it rebuilds a normal term by the same smart
+constructors, and so does work only where it creates a new cut.
 """
 
 import itertools
@@ -32,13 +33,14 @@ _LETS = (terms.LetStar, terms.LetPair, terms.LetBang)
 
 
 def normalize(term: Term) -> Term:
-    """The normal form of a proof, also under binders; it has the same type and the same denotation.
+    """Returns the normal form of a proof, also under binders; type and denotation stay the same.
 
-    It is as large as what the program computes: 3 * 4 is the 12-fold numeral. A closed term is checked first;
-    of one with free variables it is the caller who knows which of them are linear.
+    The normal form is as large as the result of the program: 3 * 4 becomes the numeral 12. A closed term is
+    checked first; a term with free variables is not, since only the caller knows which of them are linear.
 
     Raises:
-      IllTyped, LinearityError: the term is closed and not a proof.
+      IllTyped: the term is closed and not a proof.
+      LinearityError: the term is closed and not a proof, because of a linear variable.
     """
     need_terms(term=term)
     if not term.free:
@@ -48,9 +50,9 @@ def normalize(term: Term) -> Term:
 
 @stackless
 def _rebuild(term: Term, substitution: dict[str, Term], normal: bool) -> "Steps[Term]":
-    """The normal form of the term with normal terms for some of its free variables.
+    """Returns the normal form of the term after the substitution, whose terms are normal.
 
-    Of a term that is `normal` itself only what changes is rebuilt.
+    If the term itself is `normal`, only the parts that change are rebuilt.
     """
     used = {name: new for name, new in substitution.items() if name in term.free}
     if normal and not used:
@@ -67,7 +69,7 @@ def _rebuild(term: Term, substitution: dict[str, Term], normal: bool) -> "Steps[
 
 
 def _enter(term: Term, substitution: dict[str, Term]) -> tuple[tuple[str, ...], dict[str, Term]]:
-    """What the term binds, renamed not to catch what is substituted, and the substitution in its scope."""
+    """Returns the bound names, renamed so as to capture nothing, and the substitution in their scope."""
     if not term.bound:
         return (), substitution
     body = term.children[-1]
@@ -77,7 +79,7 @@ def _enter(term: Term, substitution: dict[str, Term]) -> tuple[tuple[str, ...], 
 
 
 def _fresh_names(form: Term, body: Term, outside: frozenset[str]) -> tuple[tuple[str, ...], dict[str, Term]]:
-    """Names for what `form` binds in `body` that do not occur outside, and the renaming of the body."""
+    """Returns names for the variables bound in `body` that are not in `outside`, and the body's renaming."""
     renaming: dict[str, Term] = {}
     names: list[str] = []
     for name, of in zip(form.bound, form.bound_types, strict=True):
@@ -91,7 +93,7 @@ def _fresh_names(form: Term, body: Term, outside: frozenset[str]) -> tuple[tuple
 
 @stackless
 def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Term]":
-    """The normal form of the construct `form` with other bound names and with normal subterms."""
+    """Returns the normal form of the construct `form` with other bound names and with normal subterms."""
     term = form.remake(bound, tuple(children))
     if isinstance(term, terms.Sum):
         return _total(term.terms, term.type)
@@ -116,7 +118,7 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
         let, rest = yield _movable_let.steps(child, frozenset(bound))
         if let is None:
             continue
-        # let p = s in .. inside becomes let p = s outside; p must not catch anything there.
+        # The let moves outwards, where the variables it binds must not capture others.
         others = [other for i, other in enumerate(term.children) if i != place]
         outside = frozenset(bound).union(*(other.free for other in others))
         names, renaming = _fresh_names(let, rest, outside)
@@ -130,7 +132,7 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
         case terms.LetStar(scrutinee=terms.Star()):
             return term.body
         case terms.LetPair(scrutinee=terms.Pair() as pair):
-            # Both at once: neither component may be changed by the substitution of the other.
+            # Simultaneously: the substitution of one component must not change the other.
             return (yield _rebuild.steps(term.body, {term.left: pair.left, term.right: pair.right}, True))
         case terms.Fst(product=terms.Both() as product):
             return product.left
@@ -143,9 +145,9 @@ def _make(form: Term, bound: tuple[str, ...], children: list[Term]) -> "Steps[Te
 
 @stackless
 def _movable_let(term: Term, stays: frozenset[str]) -> "Steps[tuple[Term | None, Term]]":
-    """The first of a chain of lets whose subject mentions no name that stays, and the chain without it.
+    """Finds the first of a chain of lets whose subject uses no name in `stays`.
 
-    Without such a let, None and the term.
+    Returns that let and the chain without it, or None and the term.
     """
     if not isinstance(term, _LETS):
         return None, term
@@ -155,7 +157,7 @@ def _movable_let(term: Term, stays: frozenset[str]) -> "Steps[tuple[Term | None,
     let, rest = yield _movable_let.steps(body, stays.union(term.bound))
     if let is None:
         return None, term
-    # The let found moves over this one: neither may catch the other's variables.
+    # The two lets change places: neither may capture the other's variables.
     names, renaming = _fresh_names(let, rest, subject.free.union(term.bound))
     rest = yield _rebuild.steps(rest, renaming, True)
     return let.remake(names, let.children), term.remake(term.bound, (subject, rest))
@@ -165,7 +167,7 @@ def _movable_let(term: Term, stays: frozenset[str]) -> "Steps[tuple[Term | None,
 def _open_ket(term: terms.LetBang, ket: terms.Ket) -> "Steps[Term]":
     x, body = term.name, term.body
     outside = frozenset[str]().union(*(vector.free for vector in ket.vectors))
-    if x in outside:  # the vectors' x is another variable
+    if x in outside:  # the x of the vectors is a different variable
         x = fresh(x, outside | body.names)
         body = yield _rebuild.steps(body, {term.name: Var(x, ket.point.type)}, True)
     summands = [body]
@@ -178,9 +180,9 @@ def _open_ket(term: terms.LetBang, ket: terms.Ket) -> "Steps[Term]":
 
 @stackless
 def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
-    """The summands of d term / dx . v for normal terms: v takes the place of one use of the variable x.
+    """Returns the summands of d term / dx . v for normal terms, each with v for one use of the variable x.
 
-    In the summands x may occur again, linear variables of v occur once, and none is 0; no summand means 0.
+    The summands may use x again, use linear variables of v once, and are not 0; no summand means 0.
     """
     if x not in term.free:
         return []
@@ -188,7 +190,7 @@ def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
         return [v]
     bound, renaming = _enter(term, {x: v})
     children = list(term.children)
-    renaming.pop(x, None)  # _enter is asked for names apart from those of v; x itself stays
+    renaming.pop(x, None)  # _enter only chooses bound names apart from those of v; x itself stays
     if renaming:
         children[-1] = yield _rebuild.steps(children[-1], renaming, True)
     if isinstance(term, terms.Both):
@@ -202,7 +204,7 @@ def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
             if isinstance(term, terms.Sum):
                 results.append(derivative)
             elif isinstance(term, terms.Ket) and place == 0:
-                # d |v1 .. vs>_P = |v1 .. vs, dP>_P + ..: the point stays, the ket grows by a vector.
+                # d |v1 .. vs>_P = |v1 .. vs, dP>_P + ..: the point stays, the ket gains a vector.
                 results.append((yield _make.steps(term, (), [*children, derivative])))
             else:
                 results.append((yield _make.steps(term, bound, _replaced(children, place, derivative))))
@@ -210,7 +212,7 @@ def _derivatives(term: Term, x: str, v: Term) -> "Steps[list[Term]]":
 
 
 def _linear_places(term: Term) -> range:
-    """The subterms in which a construct is linear: all, but not the point of a ket."""
+    """Returns the positions of the subterms in which a construct is linear: all but the point of a ket."""
     return range(1 if isinstance(term, terms.Ket) else 0, len(term.children))
 
 
@@ -224,7 +226,7 @@ def _total(summands: Iterable[Term], of: Type) -> Term:
 
 
 def _flat(summands: Iterable[Term]) -> list[Term]:
-    """The summands without nested sums and zeros."""
+    """Flattens nested sums and removes zeros."""
     flat: list[Term] = []
     for term in summands:
         if not isinstance(term, terms.Zero):

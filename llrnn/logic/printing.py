@@ -1,18 +1,18 @@
-"""Text with no more brackets than it needs, for types and for terms."""
+"""Printing of types and terms with as few brackets as possible."""
 
 from collections.abc import Callable
 from typing import Any
 
 from llrnn.logic.stackless import Steps, stackless
 
-# How tightly a construct holds its parts, and its text in pieces: strings, and parts with the tightness that
-# they need to stand there without brackets.
+# The binding strength of a construct and the pieces of its text: strings, and parts with the least binding
+# strength that needs no brackets there.
 type Layout[N] = tuple[int, list[str | tuple[N, int]]]
 
 
 @stackless
 def written(node: Any, tightness: int, layout: Callable[[Any], Layout[Any]]) -> "Steps[str]":
-    """The text of a node where this tightness is asked for."""
+    """Returns the text of a node, in brackets if its binding strength is below `tightness`."""
     level, pieces = layout(node)
     text = ""
     for piece in pieces:

@@ -1,7 +1,7 @@
-"""The sequent-calculus derivation of a term, with every structural rule written out.
+"""The sequent-calculus derivation of a term, with every structural rule explicit.
 
-A term leaves contraction, weakening and dereliction implicit in how often a variable occurs; here each is a
-rule of its own. Rules, with exchange implicit (a context is a multiset):
+In a term, contraction, weakening and dereliction are implicit in the number of uses of a variable; here each
+is a rule. The rules, with exchange implicit (a context is a multiset), are
 
     ax          A |- A                                  cut         G |- A   and  A, D |- C   give  G, D |- C
     1R          |- 1                                    1L          G |- C   gives  1, G |- C
@@ -17,7 +17,7 @@ and for differential linear logic
     deriving        G |- !A  and  D |- A  give  G, D |- !A  (|v1 .. vs>_P (x) v -> |v1 .. vs, v>_P)
     sum             G |- A  n times gives  G |- A       zero        G |- A  for any G
 
-A term without cuts (one in normal form) has a derivation without cut.
+A term in normal form has a derivation without cuts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,9 +36,9 @@ class Derivation:
 
     Attributes:
       rule: the name of the last rule.
-      hypotheses: the types on the left of its conclusion.
-      conclusion: the type on the right.
-      premises: the derivations of what the rule is applied to.
+      hypotheses: the types on the left of the last sequent.
+      conclusion: the type on the right of the last sequent.
+      premises: the derivations of the rule's premises.
     """
 
     rule: str
@@ -47,7 +47,7 @@ class Derivation:
     premises: tuple["Derivation", ...]
 
     def instances(self) -> Iterator["Derivation"]:
-        """Every rule instance in the tree, this one first."""
+        """Yields every rule instance in the tree, this one first."""
         pending: list[Derivation] = [self]
         while pending:
             node = pending.pop()
@@ -66,7 +66,7 @@ class Derivation:
 def derivation(
     term: Term, unrestricted: Mapping[str, Type] | None = None, linear: Mapping[str, Type] | None = None
 ) -> Derivation:
-    """The derivation of a term: of `!A1, .., !Am, B1, .., Bn |- term.type`.
+    """Returns the derivation of `!A1, .., !Am, B1, .., Bn |- term.type` that a term stands for.
 
     Args:
       term: a proof.
@@ -74,7 +74,8 @@ def derivation(
       linear: its free linear variables y_j : B_j.
 
     Raises:
-      IllTyped, LinearityError: the term is not a proof in this context (see `check`).
+      IllTyped: the term is not a proof in this context (see `check`).
+      LinearityError: the term is not a proof in this context, because of a linear variable.
     """
     unrestricted, linear = unrestricted or {}, linear or {}
     check(term, unrestricted, linear)
@@ -88,7 +89,7 @@ def derivation(
 
 @dataclass(eq=False)
 class _Binder:
-    """What a hypothesis comes from: a variable, whose occurrences are told apart by this object."""
+    """The variable of a hypothesis; identity of this object distinguishes variables of equal names."""
 
     type: Type
     unrestricted: bool
@@ -96,14 +97,14 @@ class _Binder:
 
 @dataclass(eq=False)
 class _Hypothesis:
-    """One occurrence of a type on the left. Its binder is not known until what it is cut against is."""
+    """One occurrence of a type on the left; its binder is unknown until a term proves it."""
 
     type: Type
     binder: _Binder | None = None
 
 
 class _Node:
-    """A derivation whose hypotheses still know their variables."""
+    """A derivation under construction, whose hypotheses refer to their variables."""
 
     def __init__(self, rule: str, hypotheses: list[_Hypothesis], conclusion: Type, *premises: "_Node"):
         self.rule = rule
@@ -121,21 +122,21 @@ class _Node:
         return [h for h in self.hypotheses if all(h is not g for g in gone)]
 
 
-# What is built so far below a term: a derivation with a hypothesis of the term's type, and that hypothesis.
+# The derivation built so far below a term, with a hypothesis of the term's type, and that hypothesis.
 type _Goal = tuple[_Node, _Hypothesis]
 
 
 def _left(rule: str, of: Type, others: list[_Hypothesis], *premises: _Node) -> _Goal:
-    """A left rule with the hypothesis that it introduces, which the term below it is to prove."""
+    """Returns a left rule and the hypothesis that it introduces."""
     new = _Hypothesis(of)
     return _Node(rule, [new, *others], premises[-1].conclusion, *premises), new
 
 
 @stackless
 def _build(term: Term, scope: dict[str, _Binder], goal: _Goal | None) -> "Steps[_Node]":
-    """The derivation of the term or, with a goal, the goal with the term in the place of its hypothesis.
+    """Returns the derivation of the term or, with a goal, the goal with the term for its hypothesis.
 
-    Left rules are put on the goal from the outside in, so that a variable under eliminations needs no cut.
+    Left rules are added to the goal from the outside in, so that a variable under eliminations needs no cut.
     """
     match term:
         case terms.LetStar():
@@ -184,7 +185,7 @@ def _eliminate(term: Term, scope: dict[str, _Binder], goal: _Goal) -> "Steps[_No
             rule = "&L1" if isinstance(term, terms.Fst) else "&L2"
             below = _left(rule, term.product.type, node.without(hole), node)
             return (yield _build.steps(term.product, scope, below))
-    raise ValueError(f"term: not an elimination: {term!r}")
+    raise ValueError(f"term: got {term!r}, expected a variable or an elimination")
 
 
 @stackless
@@ -218,11 +219,11 @@ def _introduce(term: Term, scope: dict[str, _Binder]) -> "Steps[_Node]":
             for tangent in vectors:
                 node = _Node("deriving", [*node.hypotheses, *tangent.hypotheses], term.type, node, tangent)
             return node
-    raise ValueError(f"term: not a term: {term!r}")
+    raise ValueError(f"term: got {term!r}, expected a term")
 
 
 def _once(node: _Node, binder: _Binder) -> tuple[_Node, _Hypothesis]:
-    """The derivation with exactly one hypothesis of the binder: contracted, weakened or absorbed."""
+    """Contracts, weakens or absorbs until the derivation has exactly one hypothesis of the binder."""
     uses = [h for h in node.hypotheses if h.binder is binder]
     if not uses:
         missing = _Hypothesis(binder.type, binder)
@@ -239,18 +240,18 @@ def _once(node: _Node, binder: _Binder) -> tuple[_Node, _Hypothesis]:
 
 @stackless
 def _absorb(node: _Node, missing: _Hypothesis) -> "Steps[_Node]":
-    """The derivation with one more hypothesis, carried up to a zero, which accepts any."""
+    """Adds a hypothesis to the derivation, from its conclusion up to a zero, which accepts any context."""
     premises = list(node.premises)
     for place, premise in enumerate(premises):
         if premise.absorbs:
             premises[place] = yield _absorb.steps(premise, missing)
-            if node.rule not in ("&R", "sum"):  # these share their context: every premise gets it
+            if node.rule not in ("&R", "sum"):  # these share their context, so every premise gets it
                 break
     return _Node(node.rule, [missing, *node.hypotheses], node.conclusion, *premises)
 
 
 def _same_context(branches: list[_Node]) -> list[_Node]:
-    """The branches of a rule that shares its context, each with one hypothesis for every variable of any."""
+    """Gives every branch of a context-sharing rule one hypothesis for each variable of any branch."""
     hypotheses = [h for branch in branches for h in branch.hypotheses]
     for binder in {id(h.binder): h.binder for h in hypotheses if h.binder is not None}.values():
         branches = [_once(branch, binder)[0] for branch in branches]
@@ -265,7 +266,7 @@ def _finished(node: _Node) -> "Steps[Derivation]":
 
 @dataclass(frozen=True)
 class _Drawing:
-    """Lines of equal length, and where in the last one the sequent stands."""
+    """Lines of equal length, and the position of the sequent in the last one."""
 
     lines: list[str]
     start: int
@@ -279,7 +280,7 @@ def _draw(tree: Derivation) -> "Steps[_Drawing]":
     height = max((len(drawing.lines) for drawing in drawings), default=0)
     columns = [[" " * len(d.lines[0])] * (height - len(d.lines)) + d.lines for d in drawings]
     above = [gap.join(row) for row in zip(*columns, strict=True)]
-    # The bar covers the premises' sequents and the conclusion, each centred on it.
+    # The bar spans the premises' sequents and the conclusion, which are centred on it.
     left, right = 0, 0
     if drawings:
         left = drawings[0].start

@@ -1,8 +1,8 @@
 """Spans of programs: the command spaces of a linear logic RNN, with coordinates (Hu & Murfet 2017, (2.9)).
 
-A command vector p gives the superposition sum_i p_i [[pi_i]] of programs. It is itself a value of their
-type, so it can be given to a master program as it is. The families that matter have a method that never
-forms the programs one by one; each is tested equal to the generic one.
+A command vector p gives the superposition sum_i p_i [[pi_i]] of programs. The superposition is a value of
+their type, so a master program accepts it as an argument. Numerals and binary words have spans of their own,
+which evaluate the superposition without its single programs; tests compare them with the generic `Span`.
 """
 
 import itertools
@@ -30,7 +30,8 @@ class Span:
       programs: pi_0 .. pi_(n-1), at least one.
 
     Raises:
-      IllTyped, LinearityError: a program is not a proof.
+      IllTyped: a program is not a proof.
+      LinearityError: a program is not a proof, because of a linear variable.
       ValueError: there are no programs, or they differ in type.
     """
 
@@ -38,13 +39,13 @@ class Span:
 
     def __post_init__(self) -> None:
         if not isinstance(self.programs, tuple) or not self.programs:
-            raise ValueError(f"programs: expected a non-empty tuple of terms, got {self.programs!r}")
+            raise ValueError(f"programs: got {self.programs!r}, expected a non-empty tuple of terms")
         for program in self.programs:
             need_terms(programs=program)
             if check(program) != self.programs[0].type:
                 raise ValueError(
-                    f"programs: all have one type, but `{excerpt(self.programs[0])}` : "
-                    f"{self.programs[0].type} and `{excerpt(program)}` : {program.type}"
+                    f"programs: got `{excerpt(program)}` : {program.type}, expected the type of "
+                    f"`{excerpt(self.programs[0])}` : {self.programs[0].type}"
                 )
 
     @property
@@ -58,10 +59,10 @@ class Span:
         return self.programs[0].type
 
     def denote(self, coordinates: Float[Array | np.ndarray, "n"]) -> Value:
-        """sum_i coordinates[i] [[pi_i]], a value of the programs' type.
+        """Returns sum_i coordinates[i] [[pi_i]], a value of the programs' type.
 
         Raises:
-          ValueError: the coordinates are not [dimension].
+          ValueError: the shape of the coordinates is not [dimension].
         """
         return superpose(_coordinates(coordinates, (self.dimension,)), [denote(p) for p in self.programs])
 
@@ -72,7 +73,7 @@ class NumeralSpan:
 
     Attributes:
       largest: L, at least 0.
-      over: the type A iterated over.
+      over: the type A whose operators the numerals iterate.
     """
 
     largest: int
@@ -83,12 +84,12 @@ class NumeralSpan:
 
     @property
     def dimension(self) -> int:
-        """L + 1."""
+        """The number of coordinates, L + 1."""
         return self.largest + 1
 
     @property
     def type(self) -> Type:
-        """int_A."""
+        """The type of the programs, int_A."""
         return integer(self.over)
 
     @property
@@ -97,13 +98,13 @@ class NumeralSpan:
         return tuple(numeral(n, self.over) for n in range(self.dimension))
 
     def denote(self, coordinates: Float[Array | np.ndarray, "n"]) -> Value:
-        """sum_i coordinates[i] [[i]] of type !E -o E, in which X^i is never formed.
+        """Returns sum_i coordinates[i] [[i]] of type !E -o E, which computes no power X^i.
 
-        At the operator alpha and the vector z it runs acc <- alpha(acc) + p_i z from i = L down to 0: L
+        At the operator alpha and the vector z it computes acc <- alpha(acc) + p_i z from i = L down to 0: L
         operator applications, O(L d^2) for a matrix, as one `lax.scan`.
 
         Raises:
-          ValueError: the coordinates are not [L + 1].
+          ValueError: the shape of the coordinates is not [L + 1].
         """
         p = _coordinates(coordinates, (self.dimension,))
         a, e = self.over, endo(self.over)
@@ -125,7 +126,7 @@ class NumeralSpan:
 
 @dataclass(frozen=True)
 class _Words:
-    """Words of one length over a type without bangs, in two operators X (the digit 0) and Y (the digit 1)."""
+    """Words of a fixed length in two operators on a type without bangs, X (the digit 0) and Y (1)."""
 
     length: int
     over: Type
@@ -135,11 +136,11 @@ class _Words:
 
     @property
     def type(self) -> Type:
-        """bint_A."""
+        """The type of the programs, bint_A."""
         return binary(self.over)
 
     def _on_two_bangs(self, at: Callable[[LinearMap, LinearMap, Array], Array]) -> LinearMap:
-        """The value of type !E -o !E -o E whose coordinates at the points X, Y and the vector z are these."""
+        """Returns the value of type !E -o !E -o E that maps points X, Y and a vector z to `at(X, Y, z)`."""
         a, e = self.over, endo(self.over)
 
         def at_points(x: LinearMap, y: LinearMap) -> LinearMap:
@@ -156,19 +157,18 @@ class _Words:
 
 @dataclass(frozen=True)
 class WordSpan(_Words):
-    """The span of all binary words of one length over a type without bangs, along the tree of prefixes.
+    """The span of all binary words of a fixed length over a type without bangs, by a tree of prefixes.
 
-    The words are in the order of the numbers they write, the first digit the most significant: 00, 01, 10,
-    11.
+    The words are in lexicographic order: 00, 01, 10, 11.
 
     Attributes:
-      length: of the words, at least 0.
-      over: the type A iterated over.
+      length: the length of the words, at least 0.
+      over: the type A on which the two operators act.
     """
 
     @property
     def dimension(self) -> int:
-        """2^length."""
+        """The number of coordinates, 2^length."""
         return 2**self.length
 
     @property
@@ -178,12 +178,13 @@ class WordSpan(_Words):
         return tuple(binary_integer(word, self.over) for word in words)
 
     def denote(self, coordinates: Float[Array | np.ndarray, "n"]) -> Value:
-        """sum_w coordinates[w] [[w]] of type !E -o !E -o E; words with a common prefix share its work.
+        """Returns sum_w coordinates[w] [[w]] of type !E -o !E -o E.
 
-        Level k of the tree holds the 2^k values of the words of length k: O(2^length d^2) in all.
+        Words with a common prefix share its work: level k of the tree of prefixes has the values of the 2^k
+        words of length k. This costs O(2^length d^2) in total.
 
         Raises:
-          ValueError: the coordinates are not [2^length].
+          ValueError: the shape of the coordinates is not [2^length].
         """
         p = _coordinates(coordinates, (self.dimension,))
 
@@ -201,22 +202,22 @@ class WordSpan(_Words):
 class WordProducts(_Words):
     """Products of superposed digits, prod_k (p_k0 X + p_k1 Y), over a type without bangs.
 
-    They are the words of one length whose coefficients are products, c_w = prod_k p_(k, w_k): not a linear
-    space (2 coordinates a digit, and the value is linear in each digit's pair), but one that costs O(length
-    d^2).
+    They are the superpositions of words of a fixed length with coefficients c_w = prod_k p_(k, w_k). They do
+    not form a linear space: the value is linear in the 2 coordinates of each digit. Evaluation costs
+    O(length d^2).
 
     Attributes:
-      length: of the words, at least 0.
-      over: the type A iterated over.
+      length: the length of the words, at least 0.
+      over: the type A on which the two operators act.
     """
 
     def denote(self, coordinates: Float[Array | np.ndarray, "length 2"]) -> Value:
-        """The value of type !E -o !E -o E with these weights of the digits 0 and 1 at each place.
+        """Returns the value of type !E -o !E -o E with the given weights of 0 and 1 for each digit.
 
         Digit k = 0 is applied first, as in a word.
 
         Raises:
-          ValueError: the coordinates are not [length, 2].
+          ValueError: the shape of the coordinates is not [length, 2].
         """
         p = _coordinates(coordinates, (self.length, 2))
         a = self.over
@@ -232,7 +233,7 @@ class WordProducts(_Words):
         return self._on_two_bangs(at)
 
 
-# In programs these read better as functions: `logic.numeral_span(8, H)`.
+# Names that read as functions: `logic.numeral_span(8, H)`.
 numeral_span, word_span, word_products = NumeralSpan, WordSpan, WordProducts
 
 
@@ -241,19 +242,19 @@ def _run(operator: LinearMap, vector: Array, a: Type) -> Array:
 
 
 def _carry(start: Array, step: Callable[[Array], Array]) -> Array:
-    # A scan keeps the dtype of its carry; operator, weights and vector decide it together.
+    # A scan needs a carry of constant dtype, which depends on operator, weights and vector.
     return start.astype(jax.eval_shape(step, start).dtype)
 
 
 def _coordinates(given: Array | np.ndarray, shape: tuple[int, ...]) -> Array:
     coordinates = jnp.asarray(given)
     if coordinates.shape != shape:
-        raise ValueError(f"coordinates: expected shape {shape}, got {coordinates.shape}")
+        raise ValueError(f"coordinates: got shape {coordinates.shape}, expected {shape}")
     return coordinates
 
 
 def _check(name: str, value: int, over: Type) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name}: expected an integer of at least 0, got {value!r}")
+        raise ValueError(f"{name}: got {value!r}, expected an integer of at least 0")
     if not isinstance(over, Type) or not bang_free(over):
-        raise ValueError(f"over: expected a type without !, got {over!r}")
+        raise ValueError(f"over: got {over!r}, expected a type without !")

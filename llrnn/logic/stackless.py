@@ -1,8 +1,8 @@
-"""Recursion without Python's stack, so that the numeral 500 is as good a term as the numeral 2.
+"""Recursion without Python's stack, for terms as deep as the numeral 500.
 
-A program is as deep as the number it computes, and Python's stack is a thousand calls. A function marked
-`@stackless` is written as the recursion it is, with `yield` before each recursive call; the pending calls
-then live in a list instead of on the stack.
+A numeral is as deep as its number, and Python's stack holds a thousand calls. A function marked `@stackless`
+is written as a recursion with `yield` before each recursive call; the pending calls are then in a list
+instead of on the stack.
 """
 
 import functools
@@ -13,7 +13,7 @@ type Steps[R] = Generator[Any, Any, R]
 
 
 class stackless:
-    """Decorator: `value = yield f.steps(...)` inside `f`, plain `f(...)` outside."""
+    """A decorator of recursive functions: `value = yield f.steps(...)` inside `f`, `f(...)` elsewhere."""
 
     def __init__(self, function: Callable[..., Steps[Any]]):
         self.steps = function
@@ -35,7 +35,7 @@ class stackless:
 
 
 def each[R](calls: Iterable[Steps[R]]) -> Steps[list[R]]:
-    """Steps that make several recursive calls in order, for `yield from`; they return the results."""
+    """Makes several recursive calls in order, under `yield from`, and returns the list of results."""
     results = []
     for call in calls:
         results.append((yield call))

@@ -1,18 +1,19 @@
 r"""Terms of (differential) linear logic: a dual-context linear lambda calculus.
 
-Barber and Plotkin's calculus has two contexts, one of linear variables, used exactly once, and one of
-unrestricted variables, which `let !x = t in u` binds. Contraction, weakening and dereliction are then
-implicit in how often x is used, a promotion is a term `!t` that uses no linear variable, and a cut is a
+Barber and Plotkin's calculus has two contexts, one of linear variables, which are used exactly once, and one
+of unrestricted variables, which `let !x = t in u` binds. Contraction, weakening and dereliction are then
+implicit in the number of uses of x, a promotion is a term `!t` that uses no linear variable, and a cut is a
 beta-redex.
 
 For differential linear logic a promotion may carry tangent vectors: `Ket(t, (v1, .., vs))` denotes
 |v1 .. vs>_t, the s-th derivative of the Dirac at t (Clift & Murfet, "Cofree coalgebras and differential
 linear logic"). `Ket(Zero(A), (v,))` is codereliction and `Ket(x, (v,))` the deriving map. `Sum` and `Zero`
-are the addition that differentiation needs. Terms without the three are plain linear logic (`is_plain`).
+provide the addition that differentiation needs. Terms without these three belong to plain linear logic
+(`is_plain`).
 
-Variables carry their types, so every term knows its own (`term.type`) as soon as it is built; what building
-does not check is linearity, which is `check`'s part. `==` is equality up to the names of bound variables.
-In print `\!x. u` abbreviates `\y. let !x = y in u`, which is how a banged argument is taken.
+Variables carry their types, so every term has its type (`term.type`) from its construction, which checks all
+rules but linearity; `check` checks that. `==` is equality up to the names of bound variables. In print
+`\!x. u`, a function of a banged argument, abbreviates `\y. let !x = y in u`.
 """
 
 import re
@@ -25,20 +26,21 @@ from llrnn.logic.types import Bang, Lolli, One, Tensor, Type, Unit, With
 
 
 class IllTyped(ValueError):
-    """A term that does not follow the rules of the logic; the message names the place and the repair."""
+    """A term breaks a rule of the logic; the message gives the place and a repair."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Term:
-    """A term of linear logic. Immutable, hashable; calling it applies it, `+` is the sum of proofs.
+    """A term of linear logic, immutable and hashable; a call applies it, `+` is the sum of proofs.
 
     Attributes:
-      type: its type.
-      children: its immediate subterms, in order.
-      bound: names of the variables it binds, all of them in its last child and nowhere else.
-      bound_types: their types.
-      free: names of its free variables.
-      names: every name that occurs in it, free or bound.
+      type: the type of the term.
+      children: the immediate subterms, in order.
+      bound: names of the variables that the term binds; their scope is the last child.
+      bound_types: types of the bound variables.
+      free: names of the free variables.
+      names: all names in the term, free and bound.
+      skeleton: a hash that ignores names.
     """
 
     type: Type = field(init=False)
@@ -47,7 +49,7 @@ class Term:
     bound_types: tuple[Type, ...] = field(init=False)
     free: frozenset[str] = field(init=False)
     names: frozenset[str] = field(init=False)
-    skeleton: int = field(init=False)  # a hash that ignores names, kept so that hashing never recurses
+    skeleton: int = field(init=False)  # stored, so that hashing does not recurse
 
     def _settle(
         self,
@@ -56,9 +58,9 @@ class Term:
         bound: Mapping[str, Type] = MappingProxyType({}),
         variable: frozenset[str] = frozenset(),
     ) -> None:
-        """Set the fields above; `bound` holds in the last child, `variable` is the name of a variable."""
+        """Sets the fields above; `bound` scopes over the last child, `variable` is the name of a variable."""
         *others, last = (child.free for child in children) if children else (variable,)
-        fields = vars(self)  # these may be set later than a frozen dataclass would allow
+        fields = vars(self)  # written directly, since a frozen dataclass forbids assignment
         fields |= {
             "type": of,
             "children": children,
@@ -70,7 +72,7 @@ class Term:
         }
 
     def remake(self, bound: tuple[str, ...], children: tuple["Term", ...]) -> "Term":
-        """The same construct with other bound names and other subterms."""
+        """Returns the same construct with other bound names and other subterms."""
         if not children:
             return self
         names, terms, parts = iter(bound), iter(children), []
@@ -87,7 +89,7 @@ class Term:
         return type(self)(*parts)
 
     def __call__(self, *arguments: "Term") -> "Term":
-        """Application, curried: `f(a, b)` is `App(App(f, a), b)`."""
+        """Applies the term, curried: `f(a, b)` is `App(App(f, a), b)`."""
         term: Term = self
         for argument in arguments:
             term = App(term, argument)
@@ -112,16 +114,16 @@ class Term:
         return self
 
     def __deepcopy__(self, memo: object) -> "Term":
-        return self  # immutable, and deeper than Python's own copy could follow
+        return self  # immutable, and often too deep for Python's recursive copy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Var(Term):
-    """A variable, linear or unrestricted according to what binds it.
+    """A variable; its binder makes it linear or unrestricted.
 
     Attributes:
-      name: its name.
-      of: its type; an unrestricted variable bound by `let !x = t` has type A where t : !A.
+      name: the name of the variable.
+      of: the type of the variable; `let !x = t` with t : !A binds an unrestricted x : A.
     """
 
     name: str
@@ -159,21 +161,20 @@ class App(Term):
         of = self.function.type
         if not isinstance(of, Lolli):
             raise IllTyped(
-                f"`{excerpt(self.function)}` : {of} is applied to `{excerpt(self.argument)}` : "
-                f"{self.argument.type}, but is not a function; only a term of type A -o B can be applied"
+                f"function: got `{excerpt(self.function)}` : {of}, expected a type A -o B for the argument "
+                f"`{excerpt(self.argument)}` : {self.argument.type}"
             )
         if of.domain != self.argument.type:
             raise IllTyped(
-                f"`{excerpt(self.function)}` : {of} expects an argument of type {of.domain}, but "
-                f"`{excerpt(self.argument)}` has type {self.argument.type}"
-                f"{_bang_advice(of.domain, self.argument)}"
+                f"argument: got `{excerpt(self.argument)}` : {self.argument.type}, expected type {of.domain} "
+                f"for `{excerpt(self.function)}` : {of}{_bang_advice(of.domain, self.argument)}"
             )
         self._settle(of.codomain, self.function, self.argument)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Star(Term):
-    """The proof of 1."""
+    """The proof * of the tensor unit 1."""
 
     def __post_init__(self) -> None:
         self._settle(One)
@@ -181,20 +182,20 @@ class Star(Term):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LetStar(Term):
-    """let * = scrutinee in body, with scrutinee : 1 (a scalar that multiplies the body)."""
+    """let * = scrutinee in body, where scrutinee : 1 is a scalar that multiplies the body."""
 
     scrutinee: Term
     body: Term
 
     def __post_init__(self) -> None:
         need_terms(scrutinee=self.scrutinee, body=self.body)
-        _type_of(self.scrutinee, Unit, "`let * = t in u` takes apart a term of type 1")
+        _type_of(self.scrutinee, Unit, "scrutinee of `let * = t in u`", "1")
         self._settle(self.body.type, self.scrutinee, self.body)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pair(Term):
-    """left (x) right, of type A (x) B."""
+    """left (x) right, of type A (x) B with left : A and right : B."""
 
     left: Term
     right: Term
@@ -215,16 +216,16 @@ class LetPair(Term):
 
     def __post_init__(self) -> None:
         need_terms(scrutinee=self.scrutinee, body=self.body)
-        of = _type_of(self.scrutinee, Tensor, "`let x (x) y = t in u` takes apart a term of type A (x) B")
+        of = _type_of(self.scrutinee, Tensor, "scrutinee of `let x (x) y = t in u`", "A (x) B")
         if self.left == self.right:
-            raise IllTyped(f"let {self.left} (x) {self.right} = .. binds one name twice; use two names")
+            raise IllTyped(f"right: got {self.right!r}, the same name as left, expected two different names")
         bound = {self.left: of.left, self.right: of.right}
         self._settle(self.body.type, self.scrutinee, self.body, bound=bound)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Both(Term):
-    """<left, right>, of type A & B: either can be taken, so both use the same linear variables."""
+    """<left, right>, of type A & B; only one side takes effect, so both use the same linear variables."""
 
     left: Term
     right: Term
@@ -236,31 +237,31 @@ class Both(Term):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fst(Term):
-    """The first of product : A & B."""
+    """fst product, the first component, of type A with product : A & B."""
 
     product: Term
 
     def __post_init__(self) -> None:
         need_terms(product=self.product)
-        self._settle(_type_of(self.product, With, "fst needs a term of type A & B").left, self.product)
+        self._settle(_type_of(self.product, With, "product of fst", "A & B").left, self.product)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Snd(Term):
-    """The second of product : A & B."""
+    """snd product, the second component, of type B with product : A & B."""
 
     product: Term
 
     def __post_init__(self) -> None:
         need_terms(product=self.product)
-        self._settle(_type_of(self.product, With, "snd needs a term of type A & B").right, self.product)
+        self._settle(_type_of(self.product, With, "product of snd", "A & B").right, self.product)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ket(Term):
-    """|vectors>_point, of type !A with the point and every vector of type A; `!t` is Ket(t).
+    """|vectors>_point, of type !A with the point and all vectors of type A; `!t` is Ket(t).
 
-    The point uses no linear variable; each vector may use its own.
+    The point uses no linear variable; the vectors may.
     """
 
     point: Term
@@ -273,16 +274,16 @@ class Ket(Term):
             need_terms(vectors=vector)
             if vector.type != self.point.type:
                 raise IllTyped(
-                    f"a vector of a ket has the type of its point, {self.point.type}, but "
-                    f"`{excerpt(vector)}` has type {vector.type}"
+                    f"vectors: got `{excerpt(vector)}` : {vector.type}, expected the type of the point, "
+                    f"{self.point.type}"
                 )
-        # Ket binds nothing, so that the point may come first, as it is written.
+        # Ket binds nothing, so the point may be the first child, as in the constructor.
         self._settle(Bang(self.point.type), self.point, *self.vectors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LetBang(Term):
-    """let !name = scrutinee in body; the variable is unrestricted in the body: any number of uses."""
+    """let !name = scrutinee in body; the body may use the variable any number of times."""
 
     scrutinee: Term
     name: str
@@ -290,13 +291,13 @@ class LetBang(Term):
 
     def __post_init__(self) -> None:
         need_terms(scrutinee=self.scrutinee, body=self.body)
-        of = _type_of(self.scrutinee, Bang, "`let !x = t in u` takes apart a term of type !A")
+        of = _type_of(self.scrutinee, Bang, "scrutinee of `let !x = t in u`", "!A")
         self._settle(self.body.type, self.scrutinee, self.body, bound={self.name: of.body})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sum(Term):
-    """A sum of at least one proof of the same type from the same linear variables."""
+    """A sum of one or more proofs of the same type from the same linear variables."""
 
     terms: tuple[Term, ...]
 
@@ -307,8 +308,8 @@ class Sum(Term):
             need_terms(terms=term)
             if term.type != self.terms[0].type:
                 raise IllTyped(
-                    f"the terms of a sum have one type, but `{excerpt(self.terms[0])}` : "
-                    f"{self.terms[0].type} is added to `{excerpt(term)}` : {term.type}"
+                    f"terms: got `{excerpt(term)}` : {term.type}, expected the type of the first term, "
+                    f"`{excerpt(self.terms[0])}` : {self.terms[0].type}"
                 )
         self._settle(self.terms[0].type, *self.terms)
 
@@ -324,12 +325,12 @@ class Zero(Term):
         self._settle(self.of)
 
 
-# How tightly a construct holds: a binder reaches as far right as it can, an atom needs no brackets.
+# Binding strength of the constructs: a binder extends as far right as possible, an atom needs no brackets.
 _OPEN, _SUM, _PAIR, _APPLY, _ATOM = range(5)
 
 
 def show(term: Term, types: bool = False) -> str:
-    """The term on one line; with `types`, each bound variable of a lambda shows its type."""
+    """Returns the term on one line; `types` adds the type of each variable that a lambda binds."""
     return written(term, _OPEN, lambda node: _layout(node, types))
 
 
@@ -368,7 +369,7 @@ def _layout(term: Term, types: bool) -> Layout[Term]:
         case LetBang():
             pattern = f"!{term.name}"
         case _:
-            raise ValueError(f"term: not a term: {term!r}")
+            raise ValueError(f"term: got {term!r}, expected a term")
     return _OPEN, [f"let {pattern} = ", (term.scrutinee, _SUM), " in ", (term.body, _OPEN)]
 
 
@@ -377,14 +378,14 @@ def _joined(separator: str, terms: Sequence[Term], tightness: int) -> list[str |
 
 
 def excerpt(term: Term, width: int = 72) -> str:
-    """The term printed on one line of at most `width` characters, its middle left out if need be."""
-    text = re.sub(r"#\d+", "", str(term))  # variables of a function that is being traced are not named yet
+    """Returns the term on one line of at most `width` characters; a long text loses its middle."""
+    text = re.sub(r"#\d+", "", str(term))  # while a function is traced, its variables end in such numbers
     half = (width - 4) // 2
     return text if len(text) <= width else f"{text[:half]} .. {text[-half:]}"
 
 
 def alpha_equal(left: Term, right: Term) -> bool:
-    """Whether two terms differ at most in the names of bound variables."""
+    """Returns whether two terms are equal up to the names of bound variables."""
     pending: list[tuple[Term, Term, dict[str, object], dict[str, object]]] = [(left, right, {}, {})]
     while pending:
         a, b, ours, theirs = pending.pop()
@@ -402,7 +403,7 @@ def alpha_equal(left: Term, right: Term) -> bool:
         last = len(a.children) - 1
         for place, (c, d) in enumerate(zip(a.children, b.children, strict=True)):
             if place == last and a.bound:
-                marks = [object() for _ in a.bound]  # one binder, one object, known under two names
+                marks = [object() for _ in a.bound]  # one object per binder, reached by either name
                 inner = {**ours, **dict(zip(a.bound, marks, strict=True))}
                 other = {**theirs, **dict(zip(b.bound, marks, strict=True))}
                 pending.append((c, d, inner, other))
@@ -413,24 +414,25 @@ def alpha_equal(left: Term, right: Term) -> bool:
 
 def _need(holds: bool, argument: str, expected: str, got: object) -> None:
     if not holds:
-        raise ValueError(f"{argument}: expected {expected}, got {got!r}")
+        raise ValueError(f"{argument}: got {got!r}, expected {expected}")
 
 
 def need_terms(**arguments: object) -> None:
+    """Raises ValueError, naming the argument, if an argument is not a `Term`."""
     for name, value in arguments.items():
         _need(isinstance(value, Term), name, "a term", value)
 
 
-def _type_of[T: Type](term: Term, kind: type[T], claim: str) -> T:
-    """The term's type, which must be of this kind; the error says the claim and what was found."""
+def _type_of[T: Type](term: Term, kind: type[T], place: str, expected: str) -> T:
+    """Returns the term's type; raises IllTyped if it is not of this kind."""
     if not isinstance(term.type, kind):
-        raise IllTyped(f"{claim}, but `{excerpt(term)}` has type {term.type}")
+        raise IllTyped(f"{place}: got `{excerpt(term)}` : {term.type}, expected type {expected}")
     return term.type
 
 
 def _bang_advice(wanted: Type, argument: Term) -> str:
     if wanted == Bang(argument.type):
-        return "; promote it, `!t`, which needs that it uses no linear variable"
+        return "; promote it, `!t`, if it uses no linear variable"
     if argument.type == Bang(wanted):
         return "; open it first, `let !x = t in ..`, and use x"
     return ""

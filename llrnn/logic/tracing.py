@@ -1,44 +1,48 @@
-r"""Terms from Python functions, traced as JAX traces: the function is called once, on variables.
+r"""Terms from Python functions, which are traced as in JAX: the function is called once, on variables.
 
     double = lam(endo(A), lambda f: ...)          \f. ..        with f : A -o A linear
     two = banged(endo(A), lambda f: lam(A, lambda z: f(f(z))))   \!f. \z. f (f z)
 
-A bound variable is named after the function's parameter, with a number when that name is taken inside.
+A bound variable has the name of the function's parameter, with a number if the body uses that name already.
 """
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 
 from llrnn.logic.names import fresh, rename
 from llrnn.logic.terms import Both as _Both
 from llrnn.logic.terms import Ket, Lam, LetBang, LetPair, LetStar, Term, Var, need_terms
 from llrnn.logic.types import Bang, Tensor, Type
 
+type Body = Callable[..., Term]
 
-def lam(*types_and_body: Any) -> Term:
-    r"""`lam(A, lambda x: t)` is the linear function \x:A. t; `lam(A, B, lambda x, y: t)` takes two arguments.
+
+def lam(*types_and_body: Type | Body) -> Term:
+    r"""Returns a linear function.
+
+    `lam(A, lambda x: t)` is \x:A. t, and `lam(A, B, lambda x, y: t)` is \x:A. \y:B. t.
 
     Raises:
-      ValueError: no type or no function is given, or the function takes another number of arguments.
+      ValueError: the type or the function is missing, or the function has a different number of parameters.
     """
-    *types, body = types_and_body
+    *types, body = cast(tuple[*tuple[Type, ...], Body], types_and_body)
     names, term = _trace(types, body)
     for name, of in reversed(list(zip(names, types, strict=True))):
         term = Lam(name, of, term)
     return term
 
 
-def banged(*types_and_body: Any) -> Term:
-    r"""`banged(A, lambda x: t)` is \!x. t, that is \y:!A. let !x = y in t: x : A may be used any number of
-    times.
+def banged(*types_and_body: Type | Body) -> Term:
+    r"""Returns a function of banged arguments, which its body may use any number of times.
 
-    With several types the arguments are curried: `banged(A, B, lambda x, y: t)` is \!x. \!y. t.
+    `banged(A, lambda x: t)` is \!x. t, that is \y:!A. let !x = y in t, and `banged(A, B, lambda x, y: t)` is
+    \!x. \!y. t.
 
     Raises:
-      ValueError: no type or no function is given, or the function takes another number of arguments.
+      ValueError: the type or the function is missing, or the function has a different number of parameters.
     """
-    *types, body = types_and_body
+    *types, body = cast(tuple[*tuple[Type, ...], Body], types_and_body)
     names, term = _trace(types, body)
     for name, of in reversed(list(zip(names, types, strict=True))):
         outer = fresh(f"{name}'", term.names)
@@ -47,60 +51,64 @@ def banged(*types_and_body: Any) -> Term:
 
 
 def let_bang(scrutinee: Term, body: Callable[[Term], Term]) -> Term:
-    """`let !x = scrutinee in body(x)`, with scrutinee : !A and x : A unrestricted."""
+    """Returns `let !x = scrutinee in body(x)`, with scrutinee : !A and x : A unrestricted."""
     need_terms(scrutinee=scrutinee)
     of = scrutinee.type
-    (name,), term = _trace((of.body if isinstance(of, Bang) else of,), body)  # LetBang says what is wrong
+    (name,), term = _trace((of.body if isinstance(of, Bang) else of,), body)  # for other types LetBang raises
     return LetBang(scrutinee, name, term)
 
 
 def let_pair(scrutinee: Term, body: Callable[[Term, Term], Term]) -> Term:
-    """`let x (x) y = scrutinee in body(x, y)`, with scrutinee : A (x) B and both variables linear."""
+    """Returns `let x (x) y = scrutinee in body(x, y)`, with scrutinee : A (x) B and both variables linear."""
     need_terms(scrutinee=scrutinee)
     of = scrutinee.type
-    sides = (of.left, of.right) if isinstance(of, Tensor) else (of, of)  # LetPair says what is wrong
+    sides = (of.left, of.right) if isinstance(of, Tensor) else (of, of)  # for other types LetPair raises
     (left, right), term = _trace(sides, body)
     return LetPair(scrutinee, left, right, term)
 
 
 def let_star(scrutinee: Term, body: Term) -> Term:
-    """`let * = scrutinee in body`: the scalar scrutinee : 1 times body."""
+    """Returns `let * = scrutinee in body`: the scalar scrutinee : 1 times body."""
     return LetStar(scrutinee, body)
 
 
 def bang(term: Term) -> Term:
-    """The promotion `!term`."""
+    """Returns the promotion `!term`, of type !A with term : A."""
     return Ket(term)
 
 
 def both(*terms: Term) -> Term:
-    """<t1, <t2, .. <t(n-1), tn>>>, the product of at least two terms, nested to the right."""
+    """Returns <t1, <t2, .. <t(n-1), tn>>>, the product of two or more terms, nested to the right.
+
+    Raises:
+      ValueError: there are fewer than two terms.
+    """
     if len(terms) < 2:
-        raise ValueError(f"terms: a product has at least two components, got {len(terms)}")
+        raise ValueError(f"terms: got {len(terms)}, expected at least 2")
     *front, product = terms
     for term in reversed(front):
         product = _Both(term, product)
     return product
 
 
-def _trace(types: Sequence[Type], body: Callable[..., Term]) -> tuple[list[str], Term]:
-    """Call the function on variables of these types; the names chosen for them and the term it returns."""
+def _trace(types: Sequence[Type], body: Body) -> tuple[list[str], Term]:
+    """Calls the function on variables of these types; returns the variables' names and the resulting term."""
     if not types or not all(isinstance(of, Type) for of in types):
-        raise ValueError(f"types: expected at least one type before the function, got {list(types)!r}")
+        raise ValueError(f"types: got {list(types)!r}, expected at least one type before the function")
     if not callable(body) or isinstance(body, Term):
-        raise ValueError(f"body: expected a function from terms to a term, got {body!r}")
+        raise ValueError(f"body: got {body!r}, expected a function from terms to a term")
     hints = list(inspect.signature(body).parameters)
     if len(hints) != len(types):
         raise ValueError(
-            f"body: {len(types)} types are given for a function of {len(hints)} parameters {hints}"
+            f"body: got a function of {len(hints)} parameters {hints}, expected {len(types)}, one per type"
         )
-    # While the function runs its variables have names that no other variable has, so that a term built
-    # outside and used inside is never captured; readable names are chosen when the body is known.
+    # During the call the variables have unique names, so that they capture nothing in terms built outside;
+    # readable names follow once the body is known.
     tokens = [object() for _ in types]
     holes = [Var(f"{hint}#{id(token)}", of) for hint, token, of in zip(hints, tokens, types, strict=True)]
     term = body(*holes)
     if not isinstance(term, Term):
-        raise ValueError(f"body: the function must return a term, got {term!r}")
+        raise ValueError(f"body: got a function that returns {term!r}, expected one that returns a term")
     taken = set(term.names)
     names = []
     for hint in hints:

@@ -1,7 +1,7 @@
 """The types of intuitionistic linear logic: atoms, 1, tensor, linear implication, product and bang.
 
-A ::= atom | 1 | A (x) B | A -o B | A & B | !A. Hu & Murfet 2017, section 2.2; the product & is what product
-states (the memory of a Neural Turing Machine) need.
+A ::= atom | 1 | A (x) B | A -o B | A & B | !A. Hu & Murfet 2017, section 2.2; states with several parts need
+the product &, for instance in a Neural Turing Machine.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from llrnn.logic.printing import Layout, written
 
 
 class Type:
-    """A type of linear logic. Types are immutable, hashable and equal when alike."""
+    """A type of linear logic; immutable, hashable, and compared by structure."""
 
     def __str__(self) -> str:
         return written(self, _ARROW, _layout)
@@ -20,16 +20,16 @@ class Type:
     def __post_init__(self) -> None:
         for name, part in vars(self).items():
             if not isinstance(part, Type):
-                raise ValueError(f"{name}: {type(self).__name__} is made of types, got {part!r}")
+                raise ValueError(f"{name}: got {part!r}, expected a type as part of {type(self).__name__}")
 
 
 @dataclass(frozen=True, repr=False)
 class Atom(Type):
-    """A variable for a type, denoted by a real vector space of the given dimension.
+    """A type variable, denoted by a real vector space of the given dimension.
 
     Attributes:
-      name: how the atom is printed; atoms of one name and different dimensions are different types.
-      dimension: of the vector space, at least 1.
+      name: the printed name; atoms with the same name and different dimensions are different types.
+      dimension: the dimension of the vector space, at least 1.
     """
 
     name: str
@@ -37,20 +37,20 @@ class Atom(Type):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"name: an atom needs a non-empty string, got {self.name!r}")
+            raise ValueError(f"name: got {self.name!r}, expected a non-empty string")
         integral = isinstance(self.dimension, int) and not isinstance(self.dimension, bool)
         if not integral or self.dimension < 1:
             raise ValueError(
-                f"dimension: atom {self.name} needs an integer of at least 1, got {self.dimension!r}"
+                f"dimension of atom {self.name}: got {self.dimension!r}, expected an integer of at least 1"
             )
 
 
 @dataclass(frozen=True, repr=False)
 class Unit(Type):
-    """The class of the tensor unit 1; its only instance in use is `One`."""
+    """The class of the tensor unit 1, with `One` as its instance."""
 
     def __call__(self) -> "Unit":
-        """`One()` is `One`, for those who expect a constructor."""
+        """Returns `One` itself, so that `One()` works like the other constructors."""
         return self
 
 
@@ -60,7 +60,7 @@ One = Unit()
 
 @dataclass(frozen=True, repr=False)
 class Tensor(Type):
-    """A (x) B, denoted by the tensor product."""
+    """A (x) B, denoted by the tensor product of vector spaces."""
 
     left: Type
     right: Type
@@ -76,7 +76,7 @@ class Lolli(Type):
 
 @dataclass(frozen=True, repr=False)
 class With(Type):
-    """A & B, denoted by the direct sum."""
+    """A & B, denoted by the direct sum of vector spaces."""
 
     left: Type
     right: Type
@@ -90,22 +90,22 @@ class Bang(Type):
 
 
 def endo(a: Type) -> Lolli:
-    """E = A -o A, the type of operators on A."""
+    """Returns E = A -o A, the type of operators on A."""
     return Lolli(a, a)
 
 
 def integer(a: Type) -> Lolli:
-    """int_A = !E -o E with E = A -o A, the type of Church numerals."""
+    """Returns int_A = !E -o E with E = A -o A, the type of Church numerals."""
     return Lolli(Bang(endo(a)), endo(a))
 
 
 def binary(a: Type) -> Lolli:
-    """bint_A = !E -o !E -o E with E = A -o A, the type of binary integers (words in two operators)."""
+    """Returns bint_A = !E -o !E -o E with E = A -o A, the type of words in two operators."""
     return Lolli(Bang(endo(a)), integer(a))
 
 
 def bang_free(t: Type) -> bool:
-    """Whether no ! occurs in t, so that its denotation has finite dimension."""
+    """Returns whether no ! occurs in t, so that its denotation has finite dimension."""
     match t:
         case Atom() | Unit():
             return True
@@ -115,10 +115,10 @@ def bang_free(t: Type) -> bool:
 
 
 def dimension(t: Type) -> int:
-    """The dimension of the denotation of a type without bangs.
+    """Returns the dimension of the denotation of a type without bangs.
 
     Raises:
-      ValueError: t contains a bang, whose denotation has no finite dimension.
+      ValueError: t contains a bang, so that its denotation is infinite-dimensional.
     """
     match t:
         case Atom(_, size):
@@ -129,10 +129,10 @@ def dimension(t: Type) -> int:
             return dimension(a) * dimension(b)
         case With(a, b):
             return dimension(a) + dimension(b)
-    raise ValueError(f"t: only a type without ! has a finite dimension, got {t}")
+    raise ValueError(f"t: got {t}, expected a type without !, whose dimension is finite")
 
 
-# How tightly each connective holds its arguments: -o loosest and to the right, ! tightest.
+# Binding strength of the connectives: -o binds loosest and associates to the right, ! binds tightest.
 _ARROW, _TIMES, _BANG = range(3)
 
 
@@ -150,4 +150,4 @@ def _layout(t: Type) -> Layout[Type]:
             return _TIMES, [(a, _BANG), " (x) ", (b, _BANG)]
         case With(a, b):
             return _TIMES, [(a, _BANG), " & ", (b, _BANG)]
-    raise ValueError(f"t: not a type: {t!r}")
+    raise ValueError(f"t: got {t!r}, expected a type")

@@ -1,19 +1,19 @@
-"""Denotations as JAX values: what they are, and how they are read, added, laid out and differentiated.
+"""Denotations as JAX values: their forms, conversion, addition, coordinates and differentiation.
 
     type      value
     atom      array [d]
     1         array []
     A & B     pair of values
-    A (x) B   array [dim A, dim B] if neither side has a bang, else a formal sum of pure ones, `PureTensors`
+    A (x) B   array [dim A, dim B] if A, B have no bang, else a formal sum of pure tensors, `PureTensors`
     A -o B    `LinearMap`, a linear callable
-    !A        formal sum of kets, `Kets`; at the boundary a point |>_P is the plain value P
+    !A        formal sum of kets, `Kets`; callers pass and receive a point |>_P as the plain value P
 
-Values given from outside are read by their type (`coerce`): an operator may be a matrix [dim B, dim A] or
-any callable, a functional A -o 1 also a vector [dim A], a point of !A its plain value. Everything works under
-jit, vmap and differentiation, and in the precision of the arrays it is given.
+`coerce` converts values from callers by their type: an operator may be a matrix [dim B, dim A] or a callable,
+a functional A -o 1 also a vector [dim A], a point of !A a value of A. All functions work under jit, vmap and
+differentiation, and in the precision of the arrays they get.
 
-It is one module because a linear map reads its argument when it is called, and to read one (a matrix, a
-callable on points) is to make a linear map out of coordinates or of derivatives.
+These functions are in one module because they are mutually recursive: a linear map converts its argument when
+it is called, and conversion makes linear maps from matrices and from callables on points.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,20 +28,20 @@ from jaxtyping import Array, Float
 from llrnn.logic.terms import Term, excerpt
 from llrnn.logic.types import Atom, Bang, Lolli, Tensor, Type, Unit, With, bang_free, dimension
 
-type Value = Any  # by the table above; the type of logic, not of Python, says which
+type Value = Any  # the table above has the forms; which one depends on the type in the logic
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearMap:
     """A value of type A -o B: a linear function of values of A.
 
-    Called with several arguments it is curried: `f(a, b)` is `f(a)(b)`. Arguments are read by their type
-    (`coerce`), results are given in plain form (`plain`).
+    A call may give several arguments: `f(a, b)` is `f(a)(b)`. It converts arguments by `coerce` and results
+    by `plain`.
 
     Attributes:
       domain: A.
       codomain: B.
-      apply: the function on internal values, in which a value of !A is always `Kets`.
+      apply: the function on internal values, where a value of !A is always `Kets`.
     """
 
     domain: Type
@@ -50,14 +50,14 @@ class LinearMap:
 
     @property
     def type(self) -> Lolli:
-        """A -o B."""
+        """The type A -o B in the logic."""
         return Lolli(self.domain, self.codomain)
 
     def __call__(self, argument: Value, *more: Value) -> Value:
         value: Value = self
         for given in (argument, *more):
             if not isinstance(value, LinearMap):
-                raise ValueError(f"argument: {1 + len(more)} are too many for a value of type {self.type}")
+                raise ValueError(f"more: got {1 + len(more)} arguments, expected fewer for type {self.type}")
             value = value.apply(coerce(given, value.domain))
         return plain(value)
 
@@ -67,7 +67,7 @@ class LinearMap:
 
 @dataclass(frozen=True, eq=False)
 class WeightedKet:
-    """coefficient * |vectors>_point; a coefficient that is the integer 1 is known to be 1."""
+    """coefficient * |vectors>_point; the Python integer 1 marks a coefficient known to be 1."""
 
     coefficient: Value
     point: Value
@@ -76,30 +76,30 @@ class WeightedKet:
 
 @dataclass(frozen=True, eq=False)
 class Kets:
-    """A value of type !A: a formal sum of kets."""
+    """A value of type !A: a formal sum of weighted kets."""
 
     terms: tuple[WeightedKet, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class PureTensors:
-    """A value of A (x) B in which a bang occurs: a formal sum of pure tensors left (x) right."""
+    """A value of type A (x) B with a bang in A or B: a formal sum of pure tensors left (x) right."""
 
     terms: tuple[tuple[Value, Value], ...]
 
 
 def ket(point: Value, *vectors: Value) -> Kets:
-    """|vectors>_point as an argument for a value of type !A -o B; point and vectors are values of A."""
+    """Returns |vectors>_point, an argument for a value of type !A -o B; point and vectors are values of A."""
     return Kets((WeightedKet(1, point, vectors),))
 
 
 def is_one(coefficient: Value) -> bool:
-    """Whether the coefficient of a ket is known to be 1, without looking into an array."""
+    """Returns whether the coefficient of a ket is known to be 1; arrays are not inspected."""
     return isinstance(coefficient, int) and coefficient == 1
 
 
 def add(first: Value, *more: Value) -> Value:
-    """The sum of values of one type: componentwise on pairs, pointwise on callables, formal on kets."""
+    """Adds values of one type: componentwise for pairs, pointwise for callables, formally for kets."""
     values = (first, *more)
     if not more:
         return first
@@ -115,7 +115,7 @@ def add(first: Value, *more: Value) -> Value:
 
 
 def scale(coefficient: Float[Array, ""] | float, value: Value) -> Value:
-    """A scalar times a value of any type."""
+    """Multiplies a value of any type by a scalar."""
     match value:
         case Kets(terms):
             factors = [coefficient if is_one(t.coefficient) else coefficient * t.coefficient for t in terms]
@@ -132,22 +132,22 @@ def scale(coefficient: Float[Array, ""] | float, value: Value) -> Value:
 
 
 def superpose(coefficients: Float[Array | np.ndarray, "n"], values: Sequence[Value]) -> Value:
-    """The linear combination sum_i coefficients[i] * values[i] of at least one value of one type.
+    """Returns the linear combination sum_i coefficients[i] * values[i] of one or more values of one type.
 
     Raises:
-      ValueError: there are not as many coefficients as values, or none.
+      ValueError: there are no values, or the number of coefficients differs from the number of values.
     """
     coefficients = jnp.asarray(coefficients)
     if coefficients.ndim != 1 or coefficients.shape[0] != len(values) or not values:
         raise ValueError(
-            f"coefficients: expected one for each of {len(values)} values (at least 1), got shape "
-            f"{coefficients.shape}"
+            f"coefficients: got shape {coefficients.shape} with {len(values)} values, expected [n] with n "
+            "values, n >= 1"
         )
     return add(*[scale(coefficients[i], value) for i, value in enumerate(values)])
 
 
 def zero(of: Type) -> Value:
-    """The zero of a type, in the precision of whatever it is added to."""
+    """Returns the zero of a type; its arrays are weakly typed and take the dtype of the other summand."""
     match of:
         case With(a, b):
             return zero(a), zero(b)
@@ -157,16 +157,16 @@ def zero(of: Type) -> Value:
             return PureTensors(())
         case Bang():
             return Kets(())
-    return jnp.full(_shape(of), 0.0)  # a Python scalar keeps the dtype weak
+    return jnp.full(_shape(of), 0.0)  # a Python scalar gives a weakly typed array
 
 
 def is_array(of: Type) -> bool:
-    """Whether a value of the type is one array."""
+    """Returns whether a value of the type is a single array."""
     return isinstance(of, (Atom, Unit)) or (isinstance(of, Tensor) and bang_free(of))
 
 
 def _shape(of: Type) -> tuple[int, ...]:
-    """The shape of a value that is one array."""
+    """Returns the shape of a value that is a single array."""
     match of:
         case Atom(_, size):
             return (size,)
@@ -174,11 +174,11 @@ def _shape(of: Type) -> tuple[int, ...]:
             return ()
         case Tensor(a, b):
             return dimension(a), dimension(b)
-    raise ValueError(f"of: expected a type, got {of!r}")
+    raise ValueError(f"of: got {of!r}, expected a type whose values are arrays")
 
 
 def flatten(value: Value, of: Type) -> Float[Array, "d"]:
-    """The coordinates of a value of a bang-free type: & concatenates, (x) and -o are row-major."""
+    """Returns the coordinates of a value of a bang-free type: & concatenates, (x) and -o are row-major."""
     match of:
         case Atom():
             return value
@@ -189,8 +189,8 @@ def flatten(value: Value, of: Type) -> Float[Array, "d"]:
     return jnp.reshape(value, (dimension(of),))
 
 
-def unflatten(coordinates: Float[Array, "d"], of: Type) -> Value:
-    """The value of a bang-free type with these coordinates (the inverse of `flatten`)."""
+def unflatten(coordinates: Float[Array | np.ndarray, "d"], of: Type) -> Value:
+    """Returns the value of a bang-free type with these coordinates, the inverse of `flatten`."""
     match of:
         case Atom():
             return coordinates
@@ -199,29 +199,29 @@ def unflatten(coordinates: Float[Array, "d"], of: Type) -> Value:
         case Lolli(a, b):
             return _from_matrix(jnp.reshape(coordinates, (dimension(b), dimension(a))), a, b)
         case Bang():
-            raise ValueError(f"of: only a type without ! has coordinates, got {of}")
+            raise ValueError(f"of: got {of}, expected a type without !, whose values have coordinates")
     return jnp.reshape(coordinates, _shape(of))
 
 
 def basis(size: int) -> Float[Array, "size size"]:
-    """The unit vectors, weakly typed: a float32 operator stays float32 where 64-bit floats are enabled."""
+    """Returns the unit vectors, weakly typed, so that a float32 operator gives float32 with x64 enabled."""
     return jnp.where(jnp.eye(size, dtype=bool), 1.0, 0.0)
 
 
 def pure_tensor(of: Tensor, left: Value, right: Value) -> Value:
-    """Left (x) right as a value of type `of`."""
+    """Returns left (x) right, a value of type `of`."""
     if bang_free(of):
         return flatten(left, of.left)[:, None] * flatten(right, of.right)[None, :]
     return PureTensors(((left, right),))
 
 
 def dense(value: Value) -> Value:
-    """The value with every bang-free linear map in it as an array: [dim B, dim A], or [dim A] when B is 1.
+    """Converts every linear map in a value to an array: [dim B, dim A], or [dim A] if B is 1.
 
-    The result is a pytree of arrays, which can be carried through `lax.scan` and given back as an argument.
+    The result is a pytree of arrays, which `lax.scan` can carry and a `LinearMap` accepts as an argument.
 
     Raises:
-      ValueError: a linear map has a bang in its type.
+      ValueError: the type of a linear map has a bang.
     """
     if isinstance(value, LinearMap):
         matrix = _matrix_by_type(value)
@@ -232,32 +232,32 @@ def dense(value: Value) -> Value:
 
 
 def matrix(function: Callable[[Value], Value], dimension: int) -> Float[Array, "... dimension"]:
-    """The matrix of a linear callable: column j is its value on the j-th vector of the basis.
+    """Returns the matrix of a linear callable, whose column j is the value at the j-th unit vector.
 
     Args:
       function: a `LinearMap` without bangs in its type, or any linear callable on arrays [dimension].
-      dimension: of its domain.
+      dimension: the dimension of the domain.
 
     Returns:
-      [.., dimension], the leading axes those of a value; for a LinearMap [dim of the codomain, dimension].
+      [dim of the codomain, dimension] for a `LinearMap`; otherwise the axes of a value, then dimension.
 
     Raises:
-      ValueError: a LinearMap whose domain has another dimension or whose type has a bang, or something that
-        cannot be called.
+      ValueError: the domain of a `LinearMap` has another dimension, its type has a bang, or `function` is not
+        callable.
     """
     if isinstance(function, LinearMap):
         found = _dimension(function.domain)
         if found != dimension:
             raise ValueError(
-                f"dimension: the domain {function.domain} has dimension {found}, got {dimension}"
+                f"dimension: got {dimension}, expected {found}, the dimension of the domain {function.domain}"
             )
         return _matrix_by_type(function)
     if not callable(function):
-        raise ValueError(f"function: expected a linear callable, got {function!r}")
+        raise ValueError(f"function: got {function!r}, expected a linear callable")
     return jax.vmap(function, out_axes=-1)(basis(dimension))
 
 
-def _from_matrix(entries: Array, a: Type, b: Type) -> LinearMap:
+def _from_matrix(entries: Float[Array | np.ndarray, "m n"], a: Type, b: Type) -> LinearMap:
     return LinearMap(a, b, lambda x: unflatten(entries @ flatten(x, a), b))
 
 
@@ -270,12 +270,12 @@ def _matrix_by_type(value: LinearMap) -> Float[Array, "m n"]:
 
 def _dimension(of: Type) -> int:
     if not bang_free(of):
-        raise ValueError(f"function: only a linear map between types without ! has a matrix, got {of}")
+        raise ValueError(f"function: got {of} as domain or codomain, expected types without !")
     return dimension(of)
 
 
 def extend(function: Callable[[Value], Value], kets: Kets, result: Type) -> Value:
-    """The linear extension to kets of a function of points; `result` is the type of its values."""
+    """Applies the linear extension to kets of a function of points; `result` is the type of its values."""
     parts = []
     for term in kets.terms:
         value = directional(function, term.point, term.vectors, result)
@@ -286,11 +286,11 @@ def extend(function: Callable[[Value], Value], kets: Kets, result: Type) -> Valu
 def directional(
     function: Callable[[Value], Value], point: Value, vectors: Sequence[Value], result: Type
 ) -> Value:
-    """The directional derivative D^s function(point)[v1 .. vs], by nested `jax.jvp`.
+    """Computes the directional derivative D^s function(point)[v1 .. vs] by nested `jax.jvp`.
 
-    It is the value of `function`, made linear, on |v1 .. vs>_point; `result` is the type of its values, and
-    the derivative is taken as that type asks: pointwise for functions, by Leibniz' rule for tensors and by
-    the chain rule |..>_Q -> |.., dQ>_Q (Faa di Bruno) for kets.
+    This is the value on |v1 .. vs>_point of the linear extension of `function`. The type of its values,
+    `result`, determines the derivative: pointwise for functions, by Leibniz' rule for tensors and by the
+    chain rule |..>_Q -> |.., dQ>_Q (Faa di Bruno) for kets.
     """
     if not vectors:
         return function(point)
@@ -299,20 +299,20 @@ def directional(
 
 
 def _slope(curve: Callable[[Any], Value], of: Type) -> Value:
-    """The derivative at 0 of a curve of values of type `of`, itself a value of type `of`.
+    """Returns the derivative at 0 of a curve of values of type `of`, itself a value of type `of`.
 
-    All arrays of the value are differentiated in one `jax.jvp`, so that an order of differentiation costs two
-    evaluations however many kets it makes; a function is differentiated when it is applied.
+    One `jax.jvp` differentiates all arrays of the value, so that each order of differentiation costs two
+    evaluations for any number of kets; a function is differentiated when it is applied.
     """
     if isinstance(of, Lolli):
         return _tangent(of, None, curve, iter(()))
-    # A Python float is weakly typed: the derivative has the precision of the arrays the curve is made of.
+    # A Python float is weakly typed, so the derivative has the precision of the curve's arrays.
     tangents = iter(jax.jvp(lambda t: _arrays(curve(t), of), (0.0,), (1.0,))[1])
     return _tangent(of, None if is_array(of) else curve(0.0), curve, tangents)
 
 
 def _tangent(of: Type, now: Value, curve: Callable[[Any], Value], tangents: Iterator[Array]) -> Value:
-    """The derivative of a part of a value: `now` is the part at 0, `curve` the part at any time."""
+    """Returns the derivative of a part of a value: `now` is the part at 0, `curve` the part at any time."""
     match of:
         case Lolli(a, b):
             return LinearMap(a, b, lambda x: _slope(lambda t: curve(t).apply(x), b))
@@ -341,7 +341,7 @@ def _tangent(of: Type, now: Value, curve: Callable[[Any], Value], tangents: Iter
 
 
 def _arrays(value: Value, of: Type) -> list[Array]:
-    """The arrays that a value is made of, in the order in which `_tangent` asks for them."""
+    """Returns the arrays in a value, in the order in which `_tangent` consumes their derivatives."""
     match of:
         case Lolli():
             return []
@@ -361,15 +361,15 @@ def _arrays(value: Value, of: Type) -> list[Array]:
 
 
 def coerce(value: Value, of: Type) -> Value:
-    """Read a value given from outside by its type; what is already an internal value stays as it is.
+    """Converts a value from a caller to the internal form of its type; internal values stay unchanged.
 
     Raises:
-      ValueError: the value does not have the form or the shape that the type asks for, or is a term.
+      ValueError: the value does not have the form or the shape of the type, or is a term.
     """
-    if isinstance(value, Term):  # which can be called, as an operator can be, and would fail where it is
+    if isinstance(value, Term):  # a term is callable and would pass for an operator until it is called
         raise ValueError(
-            f"value: expected a value of type {of}, got the term `{excerpt(value)}`; apply terms to each "
-            "other before, or give its denotation"
+            f"value: got the term `{excerpt(value)}`, expected a value of type {of}; apply terms to each "
+            "other first, or pass the term's denotation"
         )
     pair = isinstance(value, (tuple, list)) and len(value) == 2
     match of:
@@ -390,12 +390,12 @@ def coerce(value: Value, of: Type) -> Value:
             return ket(coerce(value, a))
         case With() | Tensor() if not is_array(of):
             pure = " or PureTensors" if isinstance(of, Tensor) else ""
-            raise ValueError(f"value: type {of} needs a pair of values{pure}, got {_describe(value)}")
+            raise ValueError(f"value: got {_describe(value)}, expected a pair of values{pure} for type {of}")
     return _array(value, _shape(of), of)
 
 
 def plain(value: Value) -> Value:
-    """A value as it is given to the outside: a point of !A as the value of A that it is."""
+    """Converts an internal value to the form for callers: a point of !A becomes a value of A."""
     match value:
         case Kets((WeightedKet(coefficient, point, ()),)) if is_one(coefficient):
             return plain(point)
@@ -408,15 +408,15 @@ def _linear(value: Value, of: Lolli) -> LinearMap:
     a, b = of.domain, of.codomain
     if isinstance(value, LinearMap):
         if value.type != of:
-            raise ValueError(f"value: expected a linear map of type {of}, got {value!r}")
+            raise ValueError(f"value: got {value!r}, expected a linear map of type {of}")
         return value
     if callable(value):
         if not isinstance(a, Bang):
             return LinearMap(a, b, lambda x: coerce(value(plain(x)), b))
-        # A callable on points stands for its linear extension to all kets: its directional derivatives.
+        # A callable on points extends linearly to all kets, by its directional derivatives.
         return LinearMap(a, b, lambda kets: extend(lambda p: coerce(value(plain(p)), b), kets, b))
     if not bang_free(of):
-        raise ValueError(f"value: type {of} needs a callable, got {_describe(value)}")
+        raise ValueError(f"value: got {_describe(value)}, expected a callable for type {of}")
     if isinstance(b, Unit) and jnp.ndim(value) == 1:
         return _from_matrix(_array(value, (dimension(a),), of)[None, :], a, b)
     return _from_matrix(_array(value, (dimension(b), dimension(a)), of), a, b)
@@ -427,11 +427,11 @@ def _array(value: Value, shape: tuple[int, ...], of: Type) -> Array:
         array = jnp.asarray(value)
     except TypeError as error:
         raise ValueError(
-            f"value: type {of} needs an array of shape {shape}, got {_describe(value)}"
+            f"value: got {_describe(value)}, expected an array of shape {shape} for type {of}"
         ) from error
     if array.shape != shape:
-        raise ValueError(f"value: type {of} needs an array of shape {shape}, got {array.shape}")
-    # Whole numbers are vectors too, but only floats can be differentiated.
+        raise ValueError(f"value: got shape {array.shape}, expected {shape} for type {of}")
+    # Integer arrays are accepted, but only floats can be differentiated.
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
 
 

@@ -1,4 +1,4 @@
-"""Recurrent cells with a memory: the Neural Turing Machine of the paper and its descendants."""
+"""Recurrent cells with a memory: the paper's Neural Turing Machine and its variants."""
 
 from llrnn.memory.ntm import DihedralNTMCell, NTMCell, NTMState
 from llrnn.memory.operators import OperatorNTMCell

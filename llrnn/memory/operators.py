@@ -1,5 +1,7 @@
 """The NTM that stores operators (Hu & Murfet 2017, Remark 2.11)."""
 
+from typing import Literal, get_args
+
 from flax import linen as nn
 from flax.typing import Initializer
 from jaxtyping import Array, Float
@@ -13,7 +15,7 @@ from llrnn.cells.recurrent import (
 )
 from llrnn.memory.ntm import RotatedCell
 
-SOURCES = ("controller", "input")
+Source = Literal["controller", "input"]
 
 
 class OperatorNTMCell(RotatedCell):
@@ -21,37 +23,38 @@ class OperatorNTMCell(RotatedCell):
 
     h_0' = sigma((M'(r'))(h_0) + H_0 h_0 + U_0 x + B). An operator has entries of both signs, so
     `add_activation` is not applied; `erase` predicts one scalar for the whole operator. With `max_power` the
-    operator read is raised to predicted powers, sum_i p_i (M'(r'))^i (h_0); then N = 1 with source="input"
-    and everything erased is exactly the higher-order RNN. (Of the remark's term as it stands, N = 1 is the
-    second-order RNN: a rotation of one location has no powers to give.)
+    step instead applies a superposition of powers of the operator it reads, sum_i p_i (M'(r'))^i (h_0), with
+    predicted p. With N = 1, source="input" and everything erased, this is exactly the higher-order RNN. (The
+    remark's own term gives the second-order RNN at N = 1: a rotation of one location is the identity.)
 
     Attributes:
       powers: as for `NTMCell`.
-      source: where the operator written comes from: "controller", W_a h_0 + B_a, or "input", W^c x.
-      max_power: L of the powers 0..L; None for the remark's plain term.
+      source: the operator to write: "controller", W_a h_0 + B_a, or "input", W^c x.
+      max_power: L of the powers 0..L; None for the remark's own term.
+      operator_init: initialiser of W^c.
     """
 
-    source: str = "controller"
+    source: Source = "controller"
     max_power: int | None = None
     operator_init: Initializer = operator_init
 
-    checks = checked(source=one_of(SOURCES), max_power=at_least(0, or_none=True))
+    checks = checked(source=one_of(get_args(Source)), max_power=at_least(0, or_none=True))
 
     @nn.nowrap
     def content_width(self) -> int:
-        """D^2, an operator laid out row by row."""
+        """Returns V = D^2, the size of an operator laid out row by row."""
         return self.features**2
 
     @nn.nowrap
     def head_widths(self) -> dict[str, int]:
-        """As for a vector memory, but `erase` is a scalar; the weights of the powers come last."""
+        """Returns the widths of a vector memory, but a scalar `erase`, and the weights of the powers last."""
         widths = super().head_widths()
         add = widths["add"] if self.source == "controller" else 0
         powers = 0 if self.max_power is None else self.max_power + 1
         return {**widths, "add": add, "erase": int(self.erase), "powers": powers}
 
     def written(self, heads: dict[str, Array], inputs: Float[Array, "*B I"]) -> Float[Array, "*B V"]:
-        """The operator, row by row."""
+        """Returns the operator to write, row by row."""
         if self.source == "controller":
             return heads["add"]
         shape = (inputs.shape[-1], self.features, self.features)
@@ -62,7 +65,7 @@ class OperatorNTMCell(RotatedCell):
     def seen(
         self, read: Float[Array, "*B V"], controller: Float[Array, "*B D"], heads: dict[str, Array]
     ) -> Float[Array, "*B D"]:
-        """(M'(r'))(h_0), or its superposed powers."""
+        """Computes (M'(r'))(h_0), or with `max_power` the superposition of powers."""
         operator = read.reshape(*read.shape[:-1], self.features, self.features)
         if self.max_power is None:
             return apply_operator(operator, controller)

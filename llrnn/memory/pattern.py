@@ -2,10 +2,11 @@
 
 From the authors' later draft (sections "Pattern NTM", "Multiple pattern NTM", "Polynomial step NTM") and
 their code.
-Axis letters: B batch (any number of leading axes), I input features, D controller features, N locations.
+Axis letters: B batch (any number of leading axes), I input features, D controller features, N locations,
+V content of a location.
 
-Ring 1 holds content, the rings after it programs: a location of ring 2 holds a superposition of numerals,
-read as the step that ring 1's read address takes. All other addresses are moved by the controller.
+Ring 1 holds content, the other rings hold programs: a location of ring 2, for instance, holds a superposition
+of numerals, the step by which the read address of ring 1 moves. The controller moves all other addresses.
 """
 
 import jax
@@ -26,7 +27,7 @@ class RingsState:
 
     Attributes:
       controller: h_0.
-      rings: ring 1, which holds content, then the rings that hold programs.
+      rings: the ring of content, then the rings of programs.
     """
 
     controller: Float[Array, "*B D"]
@@ -36,18 +37,20 @@ class RingsState:
 class ProgrammedCell(MemoryCell):
     """A controller, a ring of content and rings of programs that move its read address.
 
-    r_1' = g d + (1 - g) f: d moved by the controller, f by the programs read at the rings' last addresses,
-    g = sigmoid(W_g h_0 + B_g). Which programs, and what they do, is left to `program_widths` and `follow`.
+    r_1' = g d + (1 - g) f, where d is r_1 moved by the controller, f is r_1 moved by the programs read at the
+    previous addresses of their rings, and g = sigmoid(W_g h_0 + B_g). Subclasses define the programs and
+    their effect by `program_widths` and `follow`.
 
     Attributes:
-      memory_size, memory_width: N and V of ring 1.
-      program_size: locations of each ring of programs.
-      powers: the powers of the rotation from which the controller chooses, on every ring.
-      direct: whether there is a gate g. False: g = 0, the draft's own equation, with which the authors found
-        their experiments "completely broken".
-      direct_bias: the gate's bias at the start.
-      squash: softmax each location of a ring of programs before it is read, so that a program read is a
-        convex combination; what is written are then raw logits. False: the draft's own M_2(r_2).
+      memory_size: N of ring 1.
+      memory_width: V of ring 1.
+      program_size: number of locations of each ring of programs.
+      powers: the powers of the rotation among which the controller chooses, on every ring.
+      direct: use the gate g. False sets g = 0, the draft's own equation, with which the authors found their
+        experiments "completely broken".
+      direct_bias: initial bias of the gate.
+      squash: apply a softmax to each location of a ring of programs before reading, so that the program read
+        is a convex combination and the controller writes raw logits. False reads the draft's own M_2(r_2).
     """
 
     memory_size: int = 128
@@ -64,17 +67,21 @@ class ProgrammedCell(MemoryCell):
 
     @nn.nowrap
     def program_widths(self) -> tuple[int, ...]:
-        """For each ring of programs, of how many programs a location holds a superposition."""
+        """Returns, for each ring of programs, the number of programs that a location superposes."""
         raise NotImplementedError
 
     @nn.nowrap
     def follow(self, address: Float[Array, "*B N"], programs: list[Array]) -> Float[Array, "*B N"]:
-        """The read address of ring 1 moved by the superpositions read from the rings of programs."""
+        """Moves the read address of ring 1 by the superpositions read from the rings of programs."""
         raise NotImplementedError
 
     @nn.nowrap
     def initialize_carry(self, rng: PRNGKeyArray, input_shape: tuple[int, ...]) -> RingsState:
-        """h_0 = 0, addresses at location 0, ring 1 constant, every program location at (1, 0, ..)."""
+        """Returns the initial state for inputs of shape [*B, I].
+
+        h_0 = 0, addresses are at location 0, ring 1 is constant, and every location of the other rings holds
+        its first program.
+        """
         self.validate()
         batch = tuple(input_shape[:-1])
         contents = [jnp.full((self.memory_width, self.memory_size), self.initial_memory, self.param_dtype)]
@@ -86,7 +93,7 @@ class ProgrammedCell(MemoryCell):
 
     @nn.nowrap
     def head_bias_init(self) -> Initializer:
-        """As given, but for the gate, whose head is the last and whose bias starts at `direct_bias`."""
+        """Returns `bias_init`, except that the last bias, the gate's, starts at `direct_bias`."""
         if not self.direct:
             return self.bias_init
 
@@ -99,7 +106,7 @@ class ProgrammedCell(MemoryCell):
     def __call__(
         self, carry: RingsState, inputs: Float[Array, "*B I"]
     ) -> tuple[RingsState, Float[Array, "*B D"]]:
-        """One step: (carry, inputs x) to (the new state, h_0')."""
+        """Runs one step: maps the carry and the inputs x to the new state and h_0'."""
         self.check_inputs(carry.controller, inputs)
         widths, gamma, moves = {}, int(self.sharpen), len(self.powers)
         for number, width in enumerate((self.memory_width, *self.program_widths()), start=1):
@@ -136,9 +143,14 @@ class ProgrammedCell(MemoryCell):
 
     @nn.nowrap
     def step_ring(
-        self, number: int, ring: rings.Ring, heads: dict[str, Array], add: Array, followed: Array | None
+        self,
+        number: int,
+        ring: rings.Ring,
+        heads: dict[str, Array],
+        add: Float[Array, "*B V"],
+        followed: Float[Array, "*B N"] | None,
     ) -> rings.Ring:
-        """One ring moved and written; `followed` is the read address that the programs ask for, on ring 1."""
+        """Moves and writes one ring; `followed` is, for ring 1, the read address moved by the programs."""
         backwards = tuple(-power for power in self.powers)
         erase = nn.sigmoid(heads[f"erase_{number}"]) if self.erase else None
         write_address = rings.rotate(ring.write_address, nn.softmax(heads[f"write_{number}"]), backwards)
@@ -155,10 +167,10 @@ class ProgrammedCell(MemoryCell):
 
 
 class PatternNTMCell(ProgrammedCell):
-    """r_1' = sum_j (M_2 r_2)_j R^(power_j) (r_1): a second ring holds the steps of the first one's reading.
+    """r_1' = sum_j (M_2 r_2)_j R^(power_j) (r_1): a second ring holds the steps of the first read address.
 
     Attributes:
-      program_powers: the powers of R of which a location of ring 2 holds a superposition.
+      program_powers: the powers of R that a location of ring 2 superposes.
     """
 
     program_powers: tuple[int, ...] = (0, 1, 2)
@@ -167,12 +179,12 @@ class PatternNTMCell(ProgrammedCell):
 
     @nn.nowrap
     def program_widths(self) -> tuple[int, ...]:
-        """Ring 2: numerals."""
+        """Returns the number of numerals that ring 2 superposes."""
         return (len(self.program_powers),)
 
     @nn.nowrap
     def follow(self, address: Float[Array, "*B N"], programs: list[Array]) -> Float[Array, "*B N"]:
-        """sum_j l_j R^(power_j) (r_1)."""
+        """Computes sum_j l_j R^(power_j) (r_1)."""
         return rings.rotate(address, programs[0], self.program_powers)
 
 
@@ -180,13 +192,14 @@ class MultiplePatternNTMCell(PatternNTMCell):
     """Two patterns and a ring of binary words that chooses between them: r_1' = feed(l, m, k)(R)(r_1).
 
     With l and m read from rings 2 and 3 (numerals) and k from ring 4 (binary words), and X = sum_i l_i R^i,
-    Y = sum_j m_j R^j, the step is sum_k k_k [[word_k]](X, Y). For words in which a digit occurs at most once,
-    and l, m of sum 1, this is the draft's sum_ijk l_i m_j k_k R^(a_k i + b_k j), with a_k zeros and b_k ones.
-    For others the draft's formula does not hold: its `feed` promotes a term with a linear int, and with the
-    !int it needs each occurrence of a digit is resampled, so that 00 is X^2 and not sum_i l_i R^(2i).
+    Y = sum_j m_j R^j, the step is sum_k k_k [[word_k]](X, Y). If a digit occurs at most once in every word,
+    and l, m sum to 1, this is the draft's sum_ijk l_i m_j k_k R^(a_k i + b_k j), where word k has a_k zeros
+    and b_k ones. For other words the draft's formula does not hold: its `feed` promotes a term with a linear
+    int, which needs to be !int; each occurrence of a digit then samples again, so that 00 is X^2 and not
+    sum_i l_i R^(2i).
 
     Attributes:
-      words: the binary words of which a location of ring 4 holds a superposition.
+      words: the binary words that a location of ring 4 superposes.
     """
 
     words: tuple[str, ...] = ("0", "1")
@@ -195,12 +208,12 @@ class MultiplePatternNTMCell(PatternNTMCell):
 
     @nn.nowrap
     def program_widths(self) -> tuple[int, ...]:
-        """Rings 2 and 3: numerals; ring 4: words."""
+        """Returns the number of numerals on rings 2 and 3, and of words on ring 4."""
         return (len(self.program_powers), len(self.program_powers), len(self.words))
 
     @nn.nowrap
     def follow(self, address: Float[Array, "*B N"], programs: list[Array]) -> Float[Array, "*B N"]:
-        """sum_k k_k [[word_k]](X, Y) (r_1)."""
+        """Computes sum_k k_k [[word_k]](X, Y) (r_1)."""
         first, second, choice = programs
         return rings.move_by_words(
             address,
@@ -212,14 +225,15 @@ class MultiplePatternNTMCell(PatternNTMCell):
 
 
 class PolynomialStepNTMCell(ProgrammedCell):
-    """A third ring holds programs !int -o int, applied to the step that the second one holds.
+    """A third ring holds programs !int -o int, which apply to the step on the second ring.
 
     With p = sum_i l_i [[i]] read from ring 2 and mu from ring 3, r_1' = sum_j mu_j [[a_j]](p)(R) (r_1), where
     x^2 on a superposition is the composition p(p(R)); see `rings.move_by_polynomials`.
 
     Attributes:
-      max_power: ring 2 holds superpositions of the numerals 0..max_power.
-      polynomials: the programs, each by its natural coefficients (c_0, c_1, ..); x and x^2 by default.
+      max_power: the highest of the numerals 0..max_power that a location of ring 2 superposes.
+      polynomials: the programs of ring 3, each by its natural coefficients (c_0, c_1, ..); x and x^2 by
+        default.
     """
 
     max_power: int = 2
@@ -229,21 +243,22 @@ class PolynomialStepNTMCell(ProgrammedCell):
 
     @nn.nowrap
     def validate(self) -> None:
-        """Raises ValueError, naming the field, when the fields do not make a cell."""
+        """Raises ValueError, naming the field, if the value of a field is not allowed."""
         super().validate()
         natural = all(c >= 0 for polynomial in self.polynomials for c in polynomial)
         if not self.polynomials or not natural:
             raise ValueError(
-                f"polynomials must be tuples of coefficients that are natural numbers, got {self.polynomials}"
+                f"polynomials: got {self.polynomials}, expected at least one tuple of coefficients, each at "
+                "least 0"
             )
 
     @nn.nowrap
     def program_widths(self) -> tuple[int, ...]:
-        """Ring 2: numerals; ring 3: programs on numerals."""
+        """Returns the number of numerals on ring 2 and of programs on ring 3."""
         return (self.max_power + 1, len(self.polynomials))
 
     @nn.nowrap
     def follow(self, address: Float[Array, "*B N"], programs: list[Array]) -> Float[Array, "*B N"]:
-        """sum_j mu_j [[a_j]](p)(R) (r_1)."""
+        """Computes sum_j mu_j [[a_j]](p)(R) (r_1)."""
         step, choice = programs
         return rings.move_by_polynomials(address, choice, self.polynomials, step)

@@ -2,12 +2,12 @@
 
 Hu & Murfet, "Linear logic and recurrent neural networks" (2017), Example 2.10, and the authors' later draft;
 Graves et al., "Neural Turing Machines" (2014), section 3.
-Axis letters: B batch (any number of leading axes), N locations, V content, P moves.
+Axis letters: B batch (any number of leading axes), N locations, V content, P moves, L numerals.
 
-A ring has N locations around a circle. R takes location a to a + 1, the reflection R' takes a to -a. An
-address is a vector r in W = R^N (read) or w in its dual W* (write); a memory is a linear map M : W -> V,
-stored as its matrix [V, N], column j being what location j holds. (With the longer axis last the update runs
-in half the time on a CPU.)
+A ring has N locations on a circle. The rotation R maps location a to a + 1, the reflection R' maps a to -a.
+An address is a vector r in W = R^N (read) or w in its dual W* (write). A memory is a linear map M : W -> V,
+stored as its matrix [V, N], whose column j is the content of location j. (With the longer axis last the
+update takes half the time on a CPU.)
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from llrnn.cells.recurrent import power_superposition
 
-# Up to this many rotations are summed roll by roll, which fuses into one loop; more go through an FFT.
+# Up to this many rotations are summed one by one, which fuses into one loop; more are computed by an FFT.
 _FEW = 8
 
 
@@ -29,9 +29,9 @@ class Ring:
     """The state of one ring.
 
     Attributes:
-      read_address: r, non-negative with sum 1 as long as its moves are softmaxes.
+      read_address: r; non-negative with sum 1 if the coefficients of its moves are.
       write_address: w, likewise.
-      memory: M, one column a location.
+      memory: M, one column per location.
     """
 
     read_address: Float[Array, "*B N"]
@@ -40,7 +40,7 @@ class Ring:
 
 
 def initial_ring(batch_shape: tuple[int, ...], content: Float[Array, "V N"]) -> Ring:
-    """A ring holding `content`, both of its addresses at location 0."""
+    """Returns a ring that holds `content`, with both addresses at location 0."""
     locations = content.shape[-1]
     address = jnp.broadcast_to(jax.nn.one_hot(0, locations, dtype=content.dtype), (*batch_shape, locations))
     return Ring(address, address, jnp.broadcast_to(content, (*batch_shape, *content.shape)))
@@ -49,16 +49,19 @@ def initial_ring(batch_shape: tuple[int, ...], content: Float[Array, "V N"]) -> 
 def rotate(
     address: Float[Array, "*B N"], coefficients: Float[Array, "*B P"], powers: tuple[int, ...]
 ) -> Float[Array, "*B N"]:
-    """sum_k c_k R^(power_k) (address): the update of the read address in (2.14), R a roll and never a matrix.
+    """Computes sum_k c_k R^(power_k) (address), the update of the read address in (2.14).
 
-    The dual rotation R* of the write address is R^-1 on coordinates, since (R* w)(j) = w(R j) = w_(j+1): hand
-    in the powers negated.
-    The powers may be any integers; they count modulo N.
+    For a write address negate the powers: its dual rotation R* is R^-1 on coordinates, since
+    (R* w)(j) = w(R j) = w_(j+1). Powers may be any integers; they count modulo N. R is a roll, so no matrix
+    is formed.
+
+    Raises:
+      ValueError: the number of coefficients is not the number of powers.
     """
     if coefficients.shape[-1] != len(powers):
         raise ValueError(
-            f"coefficients must have one entry for each of the {len(powers)} powers, got shape "
-            f"{coefficients.shape}"
+            f"coefficients: got shape {coefficients.shape}, expected [*B, {len(powers)}] for the powers "
+            f"{powers}"
         )
     locations = address.shape[-1]
     if len(powers) <= _FEW:
@@ -67,25 +70,25 @@ def rotate(
             start=jnp.zeros_like(address),
         )
     if tuple(p % locations for p in powers) != tuple(range(locations)):
-        # Sort the weights onto the N distinct rotations: a product with a constant 0-1 matrix.
+        # Sum the coefficients of equal rotations: a product with a constant 0-1 matrix.
         onto = np.zeros((len(powers), locations))
         onto[np.arange(len(powers)), np.asarray(powers) % locations] = 1
         coefficients = coefficients @ jnp.asarray(onto, coefficients.dtype)
-    # All rotations at once are a circular convolution. Its rounding, about 1e-7, can be of either sign.
+    # A sum over all rotations is a circular convolution. Its rounding error, about 1e-7, has either sign.
     wide = jnp.promote_types(jnp.result_type(address, coefficients), jnp.float32)
     spectrum = jnp.fft.rfft(address.astype(wide)) * jnp.fft.rfft(coefficients.astype(wide))
     return jnp.fft.irfft(spectrum, n=locations).astype(address.dtype)
 
 
 def reflect(address: Float[Array, "*B N"]) -> Float[Array, "*B N"]:
-    """R' (address), R' taking location a to -a; its own dual on coordinates."""
+    """Computes R' (address), where R' maps location a to -a; it is its own dual on coordinates."""
     return jnp.roll(jnp.flip(address, axis=-1), 1, axis=-1)
 
 
 def dihedral_element(word: str, step: int = 1) -> tuple[bool, int]:
-    """The symmetry a -> k + a or a -> k - a of a binary word, as (reflected, k).
+    """Returns the symmetry a -> k + a or a -> k - a that a binary word denotes, as (reflected, k).
 
-    Digits apply left to right: 0 rotates by `step`, 1 reflects. On the dual space step = -1 (see `rotate`).
+    Digits apply left to right: 0 rotates by `step`, 1 reflects. The dual space has step = -1 (see `rotate`).
     """
     reflected, shift = False, 0
     for digit in word:
@@ -99,10 +102,11 @@ def dihedral_element(word: str, step: int = 1) -> tuple[bool, int]:
 def move_by_symmetries(
     address: Float[Array, "*B N"], coefficients: Float[Array, "*B P"], words: tuple[str, ...], step: int = 1
 ) -> Float[Array, "*B N"]:
-    """sum_k c_k [[word_k]](R, R') (address): superposed binary words over the dihedral group of the ring.
+    """Computes sum_k c_k [[word_k]](R, R') (address) for binary words over the dihedral group of the ring.
 
-    The digit 0 is the rotation R by `step` (1 for a read address, -1 for a write address, on which R* acts),
-    1 the reflection R'. A word is met as the group element it denotes, so its length costs nothing.
+    The digit 0 is the rotation R by `step` (1 for a read address; -1 for a write address, on which R* acts),
+    1 the reflection R'. Each word is reduced to a group element first, so its length does not affect the
+    cost.
     """
     elements = [dihedral_element(word, step) for word in words]
     total = jnp.zeros_like(address)
@@ -121,9 +125,9 @@ def move_by_words(
     zero: Callable[[Array], Array],
     one: Callable[[Array], Array],
 ) -> Float[Array, "*B N"]:
-    """sum_k c_k [[word_k]](X, Y) (address) for linear operators X (digit 0) and Y (digit 1) on addresses.
+    """Computes sum_k c_k [[word_k]](X, Y) (address) for linear operators X (digit 0) and Y (digit 1).
 
-    Digits apply left to right; a prefix that words share is applied once.
+    Digits apply left to right; a prefix that several words share is applied once.
     """
     reached = {"": address}
     for word in words:
@@ -142,21 +146,25 @@ def move_by_polynomials(
     polynomials: tuple[tuple[int, ...], ...],
     step: Float[Array, "*B L"],
 ) -> Float[Array, "*B N"]:
-    """sum_j mu_j [[a_j]](p)(R) (address) for programs a_j : !int -o int and the step p = sum_i l_i [[i]].
+    """Computes sum_j mu_j [[a_j]](p)(R) (address) for programs a_j : !int -o int and p = sum_i l_i [[i]].
 
-    A polynomial a(x) = c_0 + c_1 x + c_2 x^2 + .. over the naturals is the program that sums and multiplies
-    numerals: sums compose operators, products compose programs, so that
+    A polynomial a(x) = c_0 + c_1 x + c_2 x^2 + .. over the naturals is the program that adds and multiplies
+    numerals. Sums compose operators and products compose programs, so that
 
         [[a]](p)(X) = X^(c_0) p(X)^(c_1) p(p(X))^(c_2) ..           with p(X) = sum_i l_i X^i.
 
-    On a sharp p = [[s]] that is R^a(s). On a superposition x^2 is the composition p(p(R)); the draft's
-    reading of it as a step of s^2 is the sharp case.
+    For a single numeral p = [[s]] this is R^a(s). For a superposition, x^2 is the composition p(p(R)); the
+    draft reads it as a step of s^2, which holds for a single numeral only.
 
-    The coefficients are mu, the polynomials the (c_0, c_1, ..) of each a_j, the step l_0 .. l_(L-1).
+    Args:
+      address: the address to move.
+      coefficients: mu.
+      polynomials: (c_0, c_1, ..) of each a_j.
+      step: l_0 .. l_(L-1).
     """
 
     def iterate(times: int, vector: Array) -> Array:
-        """The operator p(p(..R..)) with p composed `times` times, applied to a vector."""
+        """Applies the operator p(p(..R..)), with p composed `times` times, to a vector."""
         if times == 0:
             return jnp.roll(vector, 1, axis=-1)
         if times == 1:
@@ -174,16 +182,16 @@ def move_by_polynomials(
 
 
 def sharpen(address: Float[Array, "*B N"], gamma: Float[Array, "*B 1"]) -> Float[Array, "*B N"]:
-    """address^gamma, normalised (Graves et al., equation 9), gamma >= 1.
+    """Computes address^gamma, normalised to sum 1, for gamma >= 1 (Graves et al., equation 9).
 
-    Computed as a softmax of gamma log(address + 1e-6): the power itself underflows and its gradient at
-    0 is NaN.
+    It is the softmax of gamma log(address + 1e-6): the power itself would underflow, and its gradient at 0
+    is NaN.
     """
     return jax.nn.softmax(gamma * jnp.log(address + 1e-6), axis=-1)
 
 
 def read(memory: Float[Array, "*B V N"], address: Float[Array, "*B N"]) -> Float[Array, "*B V"]:
-    """M(r) = sum_j r_j M(j)."""
+    """Computes M(r) = sum_j r_j M(j)."""
     return jnp.einsum("...vn,...n->...v", memory, address)
 
 
@@ -191,14 +199,14 @@ def write(
     memory: Float[Array, "*B V N"],
     address: Float[Array, "*B N"],
     add: Float[Array, "*B V"],
-    erase: Float[Array, "*B V"] | None = None,
+    erase: Float[Array, "*B #V"] | None = None,
 ) -> Float[Array, "*B V N"]:
-    """M + w (x) add, or M - M * (w (x) erase) + w (x) add.
+    """Computes M + w (x) add, or M - M * (w (x) erase) + w (x) add; `erase` may be one number per memory.
 
-    The erasure is gated by the address, as in Graves et al., equations 3-4, and in the authors' experiments;
-    the later draft's (1 - e) o M would erase every location at every step.
+    The address gates the erasure, as in Graves et al., equations 3-4, and in the authors' experiments; the
+    later draft's (1 - e) o M would erase every location at every step.
     """
-    # Rank-one products by einsum: their gradients are then products too, and not reductions of broadcasts.
+    # Outer products by einsum: their gradients are then products too, not reductions of broadcasts.
     added = jnp.einsum("...n,...v->...vn", address, add)
     if erase is None:
         return memory + added

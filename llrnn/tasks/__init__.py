@@ -1,7 +1,8 @@
-"""Sequence tasks: the paper's own, group tasks, and the length-generalisation tasks people compare with.
+"""Sequence tasks: the authors' own, group tasks, and the usual length-generalisation tasks.
 
-`make(name)` gives a task, `task.sample(key, batch_size, length)` a batch, `task.encode(batch.tokens)` what a
-network reads, and `error_per_symbol(logits, batch)` how it did. `NAMES` lists the tasks.
+`make(name)` returns a task, `task.sample(key, batch_size, length)` a batch, `task.encode(batch.tokens)` the
+inputs of a network, and `error_per_symbol(logits, batch)` counts its errors. `NAMES` lists the tasks. To add
+one, subclass `Task` in `groups`, `patterns`, `chomsky` or a module of your own and list it in the module's `TASKS`.
 """
 
 import dataclasses
@@ -37,20 +38,22 @@ NAMES: tuple[str, ...] = tuple(_BY_NAME)
 
 
 def make(name: str, /, **options: Any) -> Task:
-    """The task of a name (one of `NAMES`), with some of its attributes changed; its class documents them.
+    """Returns the task `name`, one of `NAMES`, with some attributes changed; its class documents them.
 
     For example `make("word_problem", group="A5")` or `make("group_powers", powers=4, operators=8)`.
 
     Raises:
-      ValueError: an unknown name or option, or an option's value that the task refuses.
+      ValueError: the name or an option is unknown, or an option has a value that the task does not allow.
     """
     if name not in _BY_NAME:
-        raise ValueError(f"name must be one of {', '.join(NAMES)}; got {name!r}")
+        raise ValueError(f"name: got {name!r}, expected one of {', '.join(map(repr, NAMES))}")
     task = _BY_NAME[name]
     known = [field.name for field in dataclasses.fields(task) if field.name != "name"]
     for option in options:
         if option not in known:
-            raise ValueError(f"options of {name} must be among {', '.join(known)}; got {option!r}")
+            raise ValueError(
+                f"options of {name}: got {option!r}, expected one of {', '.join(map(repr, known))}"
+            )
     return dataclasses.replace(task, **options)
 
 

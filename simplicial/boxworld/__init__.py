@@ -5,11 +5,11 @@
     picture = boxworld.observe(state, config)                    # uint8 [rows, cols + 1, 3]
     state, outcome = boxworld.step(state, boxworld.RIGHT, config)
 
-Everything above is for one environment and is meant for `jax.vmap` and `jax.jit`. `step` never starts a new
-episode; `pool` and `step_or_restart` run a batch for ever at about the price of its steps.
+All functions above act on one environment and are meant for `jax.vmap` and `jax.jit`. `step` never starts a
+new episode; `pool` and `step_or_restart` run a batch indefinitely at little more than the cost of its steps.
 
-`config.py` has the settings, `rules.py` the state and what a step does, `generation.py` the random puzzles,
-`boards.py` puzzles set up by hand, `pool.py` batches without end, `solving.py` shortest solutions.
+`config.py` has the settings, `rules.py` the state and the rules, `generation.py` random puzzles, `boards.py`
+puzzles set up by hand, `pool.py` batches that restart, `solving.py` shortest solutions.
 """
 
 from simplicial.boxworld.boards import from_board

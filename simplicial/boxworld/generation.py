@@ -1,11 +1,11 @@
-"""Random puzzles, as the authors draw them.
+"""Random puzzles from the authors' distribution.
 
 The boxes and loose keys of a puzzle are numbered: 0 is the Gem; then, path by path, the boxes 1..L-1 of the
-first (key n behind lock n + 1) and its loose key L, and the same for the second path; then the bridge; then
-the distractors, branch by branch. Each number is given a slot at random. All of it is arithmetic on the S
-slots, by rank rather than by sorting or scattering, since vmapped sorts and scatters are slow on a CPU.
+first path (key n behind lock n + 1) and its loose key L, then the same for the second path; then the bridge;
+then the distractors, branch by branch. Each number is assigned a random slot. All of this is arithmetic on
+the S slots, by rank instead of sorting or scattering, because vmapped sorts and scatters are slow on CPUs.
 
-Axes: S slots, row by row; K traps; R rows, C columns.
+Axis letters: S slots, row by row; K traps; R rows, C columns.
 """
 
 import colorsys
@@ -14,6 +14,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Int8, Int32, PRNGKeyArray, UInt8, UInt32
 
 from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig, check, known_leaves
@@ -22,22 +23,22 @@ from simplicial.boxworld.rules import EMPTY, GEM, State
 HUES: UInt8[np.ndarray, "20 3"] = np.round(
     [255 * np.asarray(colorsys.hsv_to_rgb(i / NUM_COLOURS, 0.7, 0.8)) for i in range(NUM_COLOURS)]
 ).astype(np.uint8)
-"""The colours of the keys: hues 0, 18, .., 342 degrees, saturation .7, value .8."""
+"""Colours of the keys: hues 0, 18, .., 342 degrees, saturation 0.7, value 0.8."""
 
 
 def reset(key: PRNGKeyArray, config: BoxWorldConfig) -> State:
-    """A new episode with a puzzle drawn from the config's distribution.
+    """Returns a new episode with a puzzle drawn from the config's distribution.
 
-    The solution length and the number of distractors are uniform in their ranges; slots and colours are a
-    fresh permutation; a bridge's lock is uniform over the keys of the first path, its key over those of the
-    second; a distractor branch's first lock is uniform over all keys of the solution.
+    The solution length and the number of distractors are uniform in their ranges; slots and colours are
+    random permutations. A bridge's lock is uniform over the keys of the first path, its key over those of the
+    second; the first lock of a distractor branch is uniform over all keys of the solution.
 
     Raises:
-        ValueError: the config's ranges are empty or cannot fit the board; leaves that are traced or batched
+        ValueError: the config's ranges are empty or do not fit the board; leaves that are traced or batched
             are not checked.
     """
     check(config)
-    # One call for all random words: a call each would be most of the time to run and to compile.
+    # One call draws all random words: a call for each draw would dominate the run and compile time.
     sizes = (2, 3, 1, config.num_slots, NUM_COLOURS, config.traps)
     words = jax.random.bits(key, (sum(sizes),))
     for_sizes, for_bridge, for_gem, for_slots, for_colours, for_locks = jnp.split(
@@ -54,7 +55,7 @@ def reset(key: PRNGKeyArray, config: BoxWorldConfig) -> State:
     if not config.bridge_traps:
         is_used = traps < distractors * config.branch_length
         bridge = jnp.zeros(2, jnp.int32)
-    else:  # the first is the bridge's; without one the distractors move up a number, so that slots stay free
+    else:  # trap 0 is the bridge's; without a bridge the distractors move up by one, which leaves slots free
         has_bridge = lock[0] >= 0
         is_used = jnp.where(traps == 0, has_bridge, traps <= distractors * config.branch_length)
         number = number - jnp.where(traps > 0, 1 - has_bridge.astype(jnp.int32), 0)
@@ -91,16 +92,18 @@ def reset(key: PRNGKeyArray, config: BoxWorldConfig) -> State:
 
 
 def puzzles(config: BoxWorldConfig) -> list[tuple[int, int, int]]:
-    """Every (L, s, t) that `reset` can draw, (L, 0, 0) where there is no bridge; see `puzzle_type`.
+    """Lists every (L, s, t) that `reset` can draw, (L, 0, 0) without a bridge; see `puzzle_type`.
 
     Raises:
-        ValueError: the config's ranges are empty, cannot fit the board, or are not plain numbers.
+        ValueError: the config's ranges are empty, do not fit the board, or are traced or batched.
     """
     check(config)
     known = known_leaves(config)
     least, most, probability = (known[name] for name in ("min_length", "max_length", "bridge_probability"))
     if least is None or most is None or probability is None:
-        raise ValueError("lengths and bridge_probability must be plain numbers here, not traced or batched")
+        raise ValueError(
+            "config: got lengths or a bridge_probability that are traced or batched, expected plain numbers"
+        )
     found = []
     for length in range(int(least), int(most) + 1):
         if probability < 1:
@@ -112,7 +115,7 @@ def puzzles(config: BoxWorldConfig) -> list[tuple[int, int, int]]:
 
 
 def puzzle_number(state: State, config: BoxWorldConfig) -> Int32[Array, ""]:
-    """Where the state's puzzle stands in `puzzles(config)`; -1 for one that is not there.
+    """Returns the index of the state's puzzle in `puzzles(config)`, or -1 if it is not listed.
 
     Raises:
         ValueError: as `puzzles`.
@@ -122,32 +125,32 @@ def puzzle_number(state: State, config: BoxWorldConfig) -> Int32[Array, ""]:
     return jnp.where(is_it.any(), jnp.argmax(is_it), -1).astype(jnp.int32)
 
 
-def _uniform(word: UInt32[Array, "*N"], least, most) -> Int32[Array, "*N"]:
-    """A whole number from `least` to `most` (fewer than 256 apart) by one random word; bias below 1e-5."""
+def _uniform(word: UInt32[Array, "*N"], least: ArrayLike, most: ArrayLike) -> Int32[Array, "*N"]:
+    """Maps a random word to an integer from `least` to `most` (fewer than 256 apart); bias below 1e-5."""
     least = jnp.asarray(least, jnp.int32)
     count = jnp.asarray(most, jnp.int32) - least + 1
     return least + ((word >> 8) * count.astype(jnp.uint32) >> 24).astype(jnp.int32)
 
 
 def _ranks(words: UInt32[Array, "N"]) -> Int32[Array, "N"]:
-    """The rank of each of N random words: a uniform permutation."""
+    """Returns the rank of each of N random words: a uniformly random permutation."""
     count = words.shape[0]
-    bits = max(
-        count - 1, 1
-    ).bit_length()  # the lowest ones become the word's place, so that there are no ties
+    bits = max(count - 1, 1).bit_length()  # the low bits are replaced by the index, which breaks ties
     words = (words >> bits << bits) | jnp.arange(count, dtype=jnp.uint32)
     return jnp.sum(words[None, :] < words[:, None], axis=1, dtype=jnp.int32)
 
 
-def _slot_ranks(for_gem, for_slots, config: BoxWorldConfig) -> Int32[Array, "S"]:
-    """The number that each slot is given, the Gem's first."""
+def _slot_ranks(
+    for_gem: UInt32[Array, ""], for_slots: UInt32[Array, "S"], config: BoxWorldConfig
+) -> Int32[Array, "S"]:
+    """Returns the number of the box or key assigned to each slot; 0 is the Gem."""
     width, slots = len(config.slot_xs), config.num_slots
     order = _ranks(for_slots)
     if config.gem_locks == 1:
         return order
-    # The authors shuffle the slots until the first may hold the Gem (not in the last column, nor in the last
-    # row); that is the Gem's slot uniform among those and the others in uniform order. The slot below the Gem
-    # comes last, where no puzzle that fits the board reaches it.
+    # The authors shuffle the slots until the first one may hold the Gem (it is in neither the last column nor
+    # the last row). Equivalently, the Gem's slot is uniform among those and the other slots are in uniform
+    # order. The slot below the Gem is ranked last, which no puzzle that fits the board reaches.
     allowed = np.arange(slots).reshape(-1, width)[:-1, :-1].ravel()
     gem = jnp.asarray(allowed)[_uniform(for_gem, 0, allowed.size - 1)]
     place = jnp.arange(slots)
@@ -159,10 +162,10 @@ def _slot_ranks(for_gem, for_slots, config: BoxWorldConfig) -> Int32[Array, "S"]
 
 
 def _trap_boxes(for_bridge, for_locks, length, distractors, config: BoxWorldConfig):
-    """Lock and content of every trap, whether it is used or not; without a bridge the first lock is -1."""
+    """Returns lock and content of every trap, used or not; without a bridge the first lock is -1."""
     paths, first = config.gem_locks, config.bridge_traps
     traps = jnp.arange(config.traps, dtype=jnp.int32) - first
-    content = paths * length + 1 + traps  # a new key in each
+    content = paths * length + 1 + traps  # each holds a new key
     first_lock = _uniform(for_locks, 1, paths * length)
     lock = jnp.where(traps % config.branch_length == 0, first_lock, content - 1)
     if not first:
@@ -175,7 +178,7 @@ def _trap_boxes(for_bridge, for_locks, length, distractors, config: BoxWorldConf
 
 
 def _board(contents, locks, config: BoxWorldConfig) -> Int8[Array, "R C"]:
-    """The tiles of all slots put in their places: `EMPTY` between them."""
+    """Places the tiles of all slots on the board, with `EMPTY` between them."""
     height, width = len(config.slot_ys), len(config.slot_xs)
 
     def spread(tiles, x):

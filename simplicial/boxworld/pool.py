@@ -1,12 +1,13 @@
-"""Episodes without end in batches: a finished one is replaced by the next board of a pool drawn beforehand.
+"""Batches that restart: a finished episode is replaced by the next board of a pool drawn in advance.
 
-Drawing a board costs about 12 times a step (1.3 us to 110 ns on one core), and vmapped code, which runs both
-branches, would draw one for every environment at every step, used or not: 92 % of the time. Here a step only
-selects from the pool (125 ns instead of 110), and the boards given out are replaced by new ones a few at a
-time (`renew` after every step or every few), or all together (`pool` before every rollout). Copying just the
-few finished states instead of selecting saved half of the 15 ns and lost it again to its loop.
+Drawing a board costs about 12 times as much as a step (1.3 us to 110 ns on one core). Vmapped code runs both
+branches of a conditional, so restarting with a fresh board would draw one for every environment at every step
+and spend 92 % of the time on it. Here a step only selects from the pool (125 ns instead of 110), and boards
+that were used are replaced by new ones a few at a time (`renew` every step or every few steps) or all at once
+(`pool` before every rollout). Copying only the finished states instead of selecting saved half of the 15 ns
+and lost it again to the loop it needs.
 
-Axes: B environments, P boards.
+Axis letters: B environments, P boards. Any number of leading axes (*batch) is allowed.
 """
 
 import dataclasses
@@ -23,27 +24,27 @@ from simplicial.boxworld.rules import Outcome, State, step
 
 @struct.dataclass
 class Pool:
-    """Fresh boards, a ring: board number n, counted from the beginning, is at n mod P.
+    """Fresh boards in a ring buffer: board number n, counted from the beginning, is at index n mod P.
 
     Attributes:
         states: P episodes at their start.
-        used: how many boards have been given out.
-        drawn: how many have been drawn.
-        repeated: how many were given out though they had been before, because `used` had caught up with
-            `drawn`: sound puzzles, but not independent of the earlier ones. Above 0, the pool is too small.
+        used: number of boards used so far.
+        drawn: number of boards drawn so far.
+        repeated: number of boards that were used again because `used` had caught up with `drawn`. They are
+            valid puzzles, but not independent of earlier ones; if this is above 0, the pool is too small.
     """
 
     states: State
-    used: Int32[Array, ""]
-    drawn: Int32[Array, ""]
-    repeated: Int32[Array, ""]
+    used: Int32[Array, "*batch"]
+    drawn: Int32[Array, "*batch"]
+    repeated: Int32[Array, "*batch"]
 
 
 @struct.dataclass
 class Transition:
-    """What a step of a batch gave, and where it led before finished episodes were started anew.
+    """Outcome of a batch's step, and the states it led to before finished episodes were restarted.
 
-    `observe` of the `last` states is the final observation of those that ended.
+    `observe` of the `last` states gives the final observations of the episodes that ended.
     """
 
     outcome: Outcome
@@ -51,51 +52,51 @@ class Transition:
 
 
 def reset_batch(key: PRNGKeyArray, size: int, config: BoxWorldConfig) -> State:
-    """`size` independent episodes at their start, a state with a leading axis.
+    """Returns `size` independent episodes at their start, a state with a leading axis.
 
     Raises:
-        ValueError: `size` is not a positive number, or the config cannot be met (see `reset`).
+        ValueError: `size` is not positive, or the config is invalid (see `reset`).
     """
     if size < 1:
-        raise ValueError(f"size must be at least 1, not {size}")
+        raise ValueError(f"size: got {size}, expected at least 1")
     return jax.vmap(lambda one: reset(one, config))(jax.random.split(key, size))
 
 
 def pool(key: PRNGKeyArray, size: int, config: BoxWorldConfig) -> Pool:
-    """`size` fresh boards. Raises ValueError as `reset_batch`."""
+    """Draws `size` fresh boards. Raises ValueError as `reset_batch` does."""
     zero = jnp.int32(0)
     return Pool(states=reset_batch(key, size, config), used=zero, drawn=jnp.int32(size), repeated=zero)
 
 
 def renew(boards: Pool, key: PRNGKeyArray, count: int, config: BoxWorldConfig) -> Pool:
-    """Draws `count` boards and puts them where boards have been given out, as many as there is room for.
+    """Draws `count` boards and stores those for which there is room in place of used ones.
 
-    The cost of the call is that of `count` boards, room or not. Called after every step, `count` should be at
-    least the episodes that end in a step: for B environments and a good player of bridge BoxWorld B / 16, for
-    a random one B / 256.
+    The cost is that of `count` boards, whether or not there is room. When called every step, `count` should
+    be at least the number of episodes that end per step: for B environments of bridge BoxWorld, B / 16 with a
+    good player and B / 256 with a random one.
 
     Raises:
         ValueError: `count` is not between 1 and the pool's size, or as `reset`.
     """
     size = boards.states.time.shape[0]
     if not 1 <= count <= size:
-        raise ValueError(f"count must be between 1 and the pool's size {size}, not {count}")
+        raise ValueError(f"count: got {count}, expected 1 to {size}, the pool's size")
     fresh = reset_batch(key, count, config)
     first = jnp.maximum(boards.drawn, boards.used)
     number = first + jnp.arange(count, dtype=jnp.int32)
     has_room = number < boards.used + size
-    place = jnp.where(has_room, number % size, size)  # past the end: dropped
+    place = jnp.where(has_room, number % size, size)  # an index past the end is dropped
     states = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), boards.states, fresh)
     return dataclasses.replace(boards, states=states, drawn=first + jnp.sum(has_room, dtype=jnp.int32))
 
 
 def select(which: Bool[Array, "B"], new: State, old: State) -> State:
-    """The new states where `which` is True, the old ones elsewhere."""
+    """Returns the new states where `which` is True and the old ones elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *(1,) * (b.ndim - 1)), a, b), new, old)
 
 
 def restart(states: State, ended: Bool[Array, "B"], boards: Pool) -> tuple[State, Pool]:
-    """The states, with those that ended replaced by the pool's next boards in their order."""
+    """Replaces the states that ended by the pool's next boards, in order."""
     size = boards.states.time.shape[0]
     number = (boards.used + jnp.cumsum(ended, dtype=jnp.int32) - 1) % size
     fresh = jax.tree.map(lambda leaf: leaf.at[number].get(mode="promise_in_bounds"), boards.states)
@@ -108,19 +109,20 @@ def restart(states: State, ended: Bool[Array, "B"], boards: Pool) -> tuple[State
 def step_or_restart(
     states: State, actions: Int[Array, "B"], boards: Pool, config: BoxWorldConfig
 ) -> tuple[State, Transition, Pool]:
-    """One move in each of B environments; those that end by it are at the start of a new episode afterwards.
+    """Makes one move in each of B environments and restarts the episodes that end with it.
 
-    New episodes come from the pool in its order; `config` is that of the states and of the pool.
+    New episodes come from the pool in order; `config` must be that of the states and of the pool.
 
     Returns:
-        The states to act in next, what the step gave, and the pool with as many more used as episodes ended.
+        The states for the next step, the outcome of this one, and the pool, with one board used per ended
+        episode.
 
     Raises:
-        ValueError: `actions` is not one per state.
+        ValueError: `actions` does not have one entry per state.
     """
     if jnp.shape(actions) != states.time.shape or states.time.ndim != 1:
         raise ValueError(
-            f"actions must have shape {states.time.shape} (one per state), not {jnp.shape(actions)}"
+            f"actions: got shape {jnp.shape(actions)}, expected {states.time.shape}, one action per state"
         )
     last, outcome = jax.vmap(lambda state, action: step(state, action, config))(states, actions)
     states, boards = restart(last, outcome.terminated | outcome.truncated, boards)

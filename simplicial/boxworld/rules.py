@@ -1,20 +1,22 @@
-"""The rules of BoxWorld: states, what a step does, what is seen.
+"""The rules of BoxWorld: states, steps and observations.
 
-A key of colour c is a tile of that colour. A box is two tiles side by side: its content on the left, its lock
-on the right. Colour 0 is the Gem; a Gem with two locks is a box two rows high. Coordinates are (x, y), x to
-the right and y downwards, as in the authors' environment.
+A key of colour c is a tile of that colour. A box is two adjacent tiles: its content on the left, its lock on
+the right. Colour 0 is the Gem; a Gem with two locks is a box two rows high. Coordinates are (x, y), x to the
+right and y downwards, as in the authors' environment.
 
-Axes: R rows, C columns, K boxes that end the episode when opened (the bridge, distractors). Boards are int8,
-and every rule is arithmetic on whole boards or a handful of lookups, so that a batch of thousands costs a few
-passes over memory.
+Axis letters: R rows, C columns, W = C + 1 columns of the picture, K boxes that end the episode when opened
+(the bridge, distractors). States may have any number of leading axes (*batch), although the functions here
+are written for one state and meant for `jax.vmap`. Boards are int8, and every rule is arithmetic on whole
+boards or a few lookups, so that a batch of thousands takes a few passes over memory.
 """
 
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int8, Int32, UInt8
+from jaxtyping import Array, Bool, Float, Int8, Int32, Integer, UInt8
 
 from simplicial.boxworld.config import NUM_COLOURS, BoxWorldConfig
 
@@ -23,78 +25,79 @@ NUM_ACTIONS = 4
 GEM, EMPTY = 0, -1
 
 FLOOR, NO_KEY, PLAYER = (199, 199, 199), (10, 10, 10), (127, 127, 127)
-"""What a picture shows where there is no tile, where the inventory is empty, and where the player is."""
+"""Colours in a picture of places without a tile, of empty places in the inventory, and of the player."""
 
 
 @struct.dataclass
 class State:
-    """One episode at one moment.
+    """State of one episode.
 
     Attributes:
-        grid: colour of every tile, `EMPTY` where there is none.
+        grid: colour of every tile, `EMPTY` for no tile.
         inventory: colours of the keys held, oldest first, then `EMPTY`.
         player: (x, y).
-        gem: (x, y) of the Gem's content, the upper one where it has two.
+        gem: (x, y) of the Gem's content, the upper one of two.
         palette: red, green and blue of the Gem and of the 20 colours.
         traps: (x, y) of the locks that end the episode, (-1, -1) where unused; in bridge BoxWorld the first
             is the bridge's.
-        puzzle: the type of the puzzle as it was at the start, see `puzzle_type`.
-        time: steps taken.
-        terminated: the Gem was reached or a trap opened.
-        truncated: the horizon came first.
+        puzzle: type of the puzzle at the start of the episode, see `puzzle_type`.
+        time: number of steps taken.
+        terminated: whether the Gem was reached or a trap opened.
+        truncated: whether the horizon came first.
     """
 
-    grid: Int8[Array, "R C"]
-    inventory: Int8[Array, "R"]
-    player: Int8[Array, "2"]
-    gem: Int8[Array, "2"]
-    palette: UInt8[Array, "21 3"]
-    traps: Int8[Array, "K 2"]
-    puzzle: Int8[Array, "4"]
-    time: Int32[Array, ""]
-    terminated: Bool[Array, ""]
-    truncated: Bool[Array, ""]
+    grid: Int8[Array, "*batch R C"]
+    inventory: Int8[Array, "*batch R"]
+    player: Int8[Array, "*batch 2"]
+    gem: Int8[Array, "*batch 2"]
+    palette: UInt8[Array, "*batch 21 3"]
+    traps: Int8[Array, "*batch K 2"]
+    puzzle: Int8[Array, "*batch 4"]
+    time: Int32[Array, "*batch"]
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
 
 
 @struct.dataclass
 class Outcome:
-    """What a step gave: the reward, and whether and how the episode is over."""
+    """Result of a step: the reward, and whether and how the episode ended."""
 
-    reward: Float[Array, ""]
-    terminated: Bool[Array, ""]
-    truncated: Bool[Array, ""]
+    reward: Float[Array, "*batch"]
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
 
 
 @struct.dataclass
 class PuzzleType:
-    """What kind of puzzle an episode is.
+    """Type of an episode's puzzle.
 
     Attributes:
-        solution_length: L, the keys on a solution path; 0 where a board made by hand has no such path.
-        bridge_lock: s, which key opens the bridge: 1 to L counted from the Gem on the upper path, L + 1 to 2L
-            on the lower one (which no generated bridge has); 0 without a bridge.
-        bridge_key: t, which key the bridge holds; 0 without a bridge.
-        distractors: the number of distractor boxes.
+        solution_length: L, the number of keys on a solution path; 0 if a board set up by hand has no such
+            path.
+        bridge_lock: s, the number of the key that opens the bridge: 1 to L, counted from the Gem, on the
+            upper path, L + 1 to 2L on the lower one (in generated puzzles always 1 to L); 0 without a bridge.
+        bridge_key: t, the number of the key in the bridge; 0 without a bridge.
+        distractors: number of distractor boxes.
     """
 
-    solution_length: Int32[Array, ""]
-    bridge_lock: Int32[Array, ""]
-    bridge_key: Int32[Array, ""]
-    distractors: Int32[Array, ""]
+    solution_length: Int32[Array | np.ndarray, "*batch"]
+    bridge_lock: Int32[Array | np.ndarray, "*batch"]
+    bridge_key: Int32[Array | np.ndarray, "*batch"]
+    distractors: Int32[Array | np.ndarray, "*batch"]
 
 
 def puzzle_type(state: State) -> PuzzleType:
-    """The type (L, s, t) of a state's puzzle as it was made: opened boxes do not change it.
+    """Returns the type (L, s, t) of a state's puzzle at its start; opened boxes do not change it.
 
-    The paper's bridge BoxWorld has 14 with a bridge, and one without for each L.
+    The paper's bridge BoxWorld has 14 types with a bridge, and one type without for each L.
     """
     return PuzzleType(*(state.puzzle[..., i].astype(jnp.int32) for i in range(4)))
 
 
-def observe(state: State, config: BoxWorldConfig) -> UInt8[Array, "R C+1 3"]:
-    """The picture the agent sees: the board and, to its right, the inventory from the top down.
+def observe(state: State, config: BoxWorldConfig) -> UInt8[Array, "R W 3"]:
+    """Draws the agent's observation: the board and, to its right, the inventory from the top down.
 
-    The player is painted last; a finished episode's picture is the one after its last step.
+    The player is drawn last. A finished episode's picture is the one after its last step.
     """
     tiles = jnp.where(state.grid < 0, jnp.int8(NUM_COLOURS + 1), state.grid)
     held = jnp.where(state.inventory < 0, jnp.int8(NUM_COLOURS + 2), state.inventory)
@@ -106,16 +109,16 @@ def observe(state: State, config: BoxWorldConfig) -> UInt8[Array, "R C+1 3"]:
     return palette.at[codes].get(mode="promise_in_bounds")
 
 
-def step(state: State, action: ArrayLike, config: BoxWorldConfig) -> tuple[State, Outcome]:
-    """One move.
+def step(state: State, action: Integer[ArrayLike, ""], config: BoxWorldConfig) -> tuple[State, Outcome]:
+    """Makes one move.
 
-    The player walks onto empty tiles, takes loose keys by walking onto them, and opens a box by walking onto
-    its lock with its key, which is used up; the Gem's two locks open together, with both keys. Whatever else
-    is in the way costs the step and changes nothing. Rewards: the Gem 10 and the end, a trap -1 and the end,
-    any other key or box 1.
+    The player moves onto empty tiles, takes a loose key by moving onto it, and opens a box by moving onto its
+    lock with the matching key, which is used up; the Gem's two locks open together and take both keys. Any
+    other obstacle leaves the state unchanged except for the time. Rewards: 10 for the Gem and -1 for a trap,
+    which both end the episode, and 1 for any other key or box.
 
-    An action other than `LEFT`, `UP`, `RIGHT` and `DOWN` does nothing, but the step is counted. A finished
-    episode stays as it is, reward 0, the same flags again: no new one is started.
+    Actions other than `LEFT`, `UP`, `RIGHT` and `DOWN` do nothing, but count as a step. A finished episode
+    stays as it is, with reward 0 and the same flags; no new episode is started.
     """
     live = ~(state.terminated | state.truncated)
     action = jnp.asarray(action).astype(jnp.int32)
@@ -172,7 +175,7 @@ def step(state: State, action: ArrayLike, config: BoxWorldConfig) -> tuple[State
 
 
 def places(rows: int, cols: int) -> tuple[Int8[Array, "R 1"], Int8[Array, "1 C"]]:
-    """Row and column of every tile, int8 so that comparing whole boards with them stays narrow."""
+    """Returns row and column of every tile, in int8 so that comparisons with whole boards stay narrow."""
     return jnp.arange(rows, dtype=jnp.int8)[:, None], jnp.arange(cols, dtype=jnp.int8)[None, :]
 
 
@@ -182,7 +185,7 @@ def _tile(grid, x, y):
 
 
 def _without(inventory, key):
-    """The inventory less the first `key`, closed up; and whether there was one."""
+    """Removes the first `key` from the inventory; also returns whether there was one."""
     place = jnp.arange(inventory.shape[0], dtype=jnp.int8)
     is_key = (inventory == key) & (key >= 0)
     first = jnp.min(jnp.where(is_key, place, jnp.int8(inventory.shape[0])))
@@ -191,7 +194,7 @@ def _without(inventory, key):
 
 
 def _with(inventory, key):
-    """The inventory with `key` behind the last; a full one stays as it is."""
+    """Appends `key` to the inventory; a full inventory is returned unchanged."""
     place = jnp.arange(inventory.shape[0], dtype=jnp.int8)
     held = jnp.sum(inventory >= 0, dtype=jnp.int8)
     return jnp.where(place == held, key, inventory)

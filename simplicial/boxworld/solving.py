@@ -1,8 +1,8 @@
-"""Shortest solutions of a puzzle, found by search: for evaluation and for demonstrations.
+"""Shortest solutions of puzzles, found by search, for evaluation and demonstrations.
 
-In NumPy and plain Python, one state at a time. What is left on the board and in the inventory depends only on
-which keys and boxes have been taken, not in what order, so that the search runs over (taken, where the player
-stands): at most a few hundred sets, each with one walk over the board per way of reaching it.
+Uses NumPy and plain Python, one state at a time. The contents of board and inventory depend only on which
+keys and boxes have been taken, not on their order, so the search runs over pairs (items taken, player's
+position): at most a few hundred sets, with one walk over the board for each way of reaching a set.
 """
 
 import collections
@@ -15,13 +15,13 @@ import numpy as np
 from simplicial.boxworld.rules import DOWN, EMPTY, GEM, LEFT, RIGHT, UP, State
 
 type _Way = tuple[int, int, frozenset[int], tuple[int, int], tuple[int, ...]]
-"""Cost, order, what has been taken, where the player stands, the actions so far."""
+"""Cost, order of insertion, items taken, player's position, actions so far."""
 
 _WAYS = {LEFT: (-1, 0), UP: (0, -1), RIGHT: (1, 0), DOWN: (0, 1)}
 
 
 class _Item(NamedTuple):
-    """What can be taken: where it is entered, what it costs and gives, the tiles that go."""
+    """A key or box that can be taken: entry tiles, the keys it costs and gives, and the tiles it clears."""
 
     entries: tuple[tuple[int, int], ...]
     costs: tuple[int, ...]
@@ -30,23 +30,23 @@ class _Item(NamedTuple):
 
 
 def shortest_solution(state: State) -> int | None:
-    """The length of `solve`, the steps of the best player; None where the Gem is out of reach."""
+    """Returns the number of steps of `solve`, or None if the Gem is out of reach."""
     actions = solve(state)
     return None if actions is None else len(actions)
 
 
 def solve(state: State) -> list[int] | None:
-    """The actions of a shortest way to the Gem, without opening a trap; None where there is none.
+    """Returns the actions of a shortest path to the Gem that opens no trap, or None if there is none.
 
     Args:
-        state: one episode, not a batch; the horizon is not looked at.
+        state: one episode, not a batch; the horizon is ignored.
 
     Raises:
-        ValueError: a batch was given.
+        ValueError: `state` is a batch.
     """
     grid = np.asarray(state.grid)
     if grid.ndim != 2:
-        raise ValueError(f"state must be one episode with a grid [R, C], not a batch with {grid.shape}")
+        raise ValueError(f"state: got a batch with grid {grid.shape}, expected one episode with grid [R, C]")
     if state.terminated or state.truncated:
         return None
     x, y = np.asarray(state.player).tolist()
@@ -54,7 +54,7 @@ def solve(state: State) -> list[int] | None:
     held = collections.Counter(key for key in np.asarray(state.inventory).tolist() if key != EMPTY)
     tiles = {(int(col), int(row)) for row, col in np.argwhere(grid != EMPTY)}
 
-    order = itertools.count()  # among equal costs first come, first served: sets cannot be compared
+    order = itertools.count()  # breaks ties between equal costs, because frozensets have no total order
     queue: list[_Way] = [(0, next(order), frozenset(), (x, y), ())]
     done = set()
     while queue:
@@ -81,20 +81,20 @@ def solve(state: State) -> list[int] | None:
 
 
 def _items(grid: np.ndarray, traps: list[list[int]]) -> list[_Item]:
-    """Every loose key and box that is no trap."""
+    """Lists every loose key and every box that is not a trap."""
     padded = np.pad(grid, ((0, 0), (1, 1)), constant_values=EMPTY)
     items, gem = [], []
     for y, x in np.argwhere(grid != EMPTY).tolist():
         content, left, right = (int(padded[y, x + i]) for i in (1, 0, 2))
         if left != EMPTY:
-            continue  # a lock: comes with its content
+            continue  # a lock, handled with its content
         if right == EMPTY:
             items.append(_Item(((x, y),), (), (content,), frozenset({(x, y)})))
         elif content == GEM:
             gem.append((x, y, right))
         elif [x + 1, y] not in traps:
             items.append(_Item(((x + 1, y),), (right,), (content,), frozenset({(x, y), (x + 1, y)})))
-    if gem:  # its locks open together
+    if gem:  # both locks open together
         entries = tuple((x + 1, y) for x, y, _ in gem)
         tiles = frozenset({(x + i, y) for x, y, _ in gem for i in (0, 1)})
         items.append(_Item(entries, tuple(lock for *_, lock in gem), (GEM,) * len(gem), tiles))
@@ -104,7 +104,7 @@ def _items(grid: np.ndarray, traps: list[list[int]]) -> list[_Item]:
 def _walks(
     start: tuple[int, int], tiles: set[tuple[int, int]], shape: tuple[int, ...]
 ) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Shortest walks over floor from `start` to every tile that it leads up to."""
+    """Returns the shortest walks over floor from `start` to every tile it can reach."""
     rows, cols = shape
     reached: dict[tuple[int, int], tuple[int, ...]] = {start: ()}
     found: dict[tuple[int, int], tuple[int, ...]] = {}

@@ -11,7 +11,7 @@ from simplicial import boxworld
 
 @pytest.mark.slow
 def test_a_record_of_everything(tmp_path, capsys, monkeypatch):
-    """Four variants, told and written."""
+    """Four variants, printed and written."""
     monkeypatch.setattr(benchmark, "CONFIGS", {"bridge": boxworld.BRIDGE})
     out = tmp_path / "new" / "speed.json"
     given = types.SimpleNamespace(out=str(out), batch=8, steps=10, blocks=1, block_seconds=0.01)
@@ -28,7 +28,7 @@ def test_a_record_of_everything(tmp_path, capsys, monkeypatch):
 def test_a_pool_that_runs_out_is_an_error():
     """Boards given twice would be a cheaper program than the one that is measured."""
     short = boxworld.BRIDGE.replace(horizon=2)
-    with pytest.raises(RuntimeError, match="the pool ran out"):
+    with pytest.raises(RuntimeError, match="pool: too small"):
         benchmark.endless(short, 8, 10, pictures=False)()
 
 

@@ -5,7 +5,7 @@ import json
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import collect, kernel_cases, measured, records
+from benchmarks import collect, kernel_cases, measured
 from kernels.two_simplicial import shapes
 
 CASE = kernel_cases.two_simplicial(shapes.VIRTUAL, jnp.bfloat16)
@@ -56,7 +56,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def collected(tmp_path, monkeypatch, capsys):
-    """Calls the program; the results' folder, the lines it told and the tables' folder."""
+    """Calls the program; returns the results' folder, the printed lines and the tables' folder."""
 
     def run(measured):
         results, tables = tmp_path / "results", tmp_path / "tables"
@@ -99,24 +99,24 @@ def test_nothing_else_does(folder, collected, checks, rows):
 
 
 def test_a_record_with_fewer_rows_replaces_none(folder, collected, tmp_path):
-    rows = [step(), {"name": "bert float32", "failed": "not begun: the budget is spent"}]
+    rows = [step(), {"name": "bert float32", "failed": "not started: budget spent"}]
     results, told, _ = collected(folder(training_kinship={**THERE, "rows": rows}))
     file = results / "kinship" / "training_Test-chip.json"
-    assert told == [f"{file}: 1 rows measured of 2"]
+    assert told == [f"{file}: 1 measured rows of 2"]
     assert json.loads(file.read_text())["rows"] == rows
     assert file.with_suffix(".md").read_text().splitlines()[-2:] == [
         "| jmc.atp float32 | 10,000 problems/s | 10.0 | 0.93 |  |",
-        "| bert float32 | not begun: the budget is spent |  |  |  |",
+        "| bert float32 | not started: budget spent |  |  |  |",
     ]
     before = file.read_bytes()
     _, told, _ = collected(folder(training_kinship={**THERE, "rows": rows[1:]}))
-    assert told == [f"{file}: kept, with 1 rows measured; this folder has 0"]
+    assert told == [f"{file}: kept, with 1 measured rows; this folder has 0"]
     assert file.read_bytes() == before
     # An operation that was measured before and is not now would be lost.
     collected(folder.kernels([check()], [speed("forward")]))
     other = {**speed("forward"), "operation": "trans"}
     _, told, _ = collected(folder(kernels_a={**WHERE, "rows": [other]}))
-    assert told[0].endswith(f"kept, since this folder has no speed of {CASE.operation.name}")
+    assert told[0].endswith(f"kept, since this folder has no speeds of {CASE.operation.name}")
 
 
 def test_collected_twice_it_changes_nothing(folder, collected, tmp_path):
@@ -131,20 +131,23 @@ def test_collected_twice_it_changes_nothing(folder, collected, tmp_path):
 
 
 BAD = {
-    "of another machine": ("kernels_a", {**WHERE, "chip": "Another", "rows": []}),
-    "of another machine or versions": ("training_llrnn", {**THERE, "versions": {"jax": "0.11"}, "rows": []}),
-    "is damaged: Expecting": ("checks_a", '{"rows": ['),
-    "expected an object": ("training_folnet_pretrain", "[]"),
-    "rows=None, expected list": ("checks_a", WHERE),
-    "operation='tuans', expected one of": ("checks_a", {**WHERE, "rows": [check(operation="tuans")]}),
-    "holds=None": ("checks_a", {**WHERE, "rows": [check(holds=None)]}),
-    "direction='up'": ("kernels_a", {**WHERE, "rows": [speed("up")]}),
+    "got machine and versions ('gpu', 'Another'": ("kernels_a", {**WHERE, "chip": "Another", "rows": []}),
+    "got machine and versions": ("training_llrnn", {**THERE, "versions": {"jax": "0.11"}, "rows": []}),
+    "json: Expecting": ("checks_a", '{"rows": ['),
+    "got list, expected an object": ("training_folnet_pretrain", "[]"),
+    "rows: got None, expected list": ("checks_a", WHERE),
+    "operation: got 'tuans', expected one of": ("checks_a", {**WHERE, "rows": [check(operation="tuans")]}),
+    "holds: got None": ("checks_a", {**WHERE, "rows": [check(holds=None)]}),
+    "direction: got 'up'": ("kernels_a", {**WHERE, "rows": [speed("up")]}),
     "expected seconds": ("kernels_a", {**WHERE, "rows": [speed("both", ours=(1.0, -1.0))]}),
-    "rate of nan": ("training_kinship", {**THERE, "rows": [step(float("nan"))]}),
-    "neither a rate nor": ("training_kinship", {**THERE, "rows": [{"name": "x"}]}),
-    "failed=3, expected str": ("training_kinship", {**THERE, "rows": [{"name": "x", "failed": 3}]}),
-    "utilisation='x', expected": ("training_kinship", {**THERE, "rows": [step() | {"utilisation": "x"}]}),
-    "expected its name": ("training_kinship", {**THERE, "rows": [{}]}),
+    "got nan, expected a positive number": ("training_kinship", {**THERE, "rows": [step(float("nan"))]}),
+    "row x: got no rate": ("training_kinship", {**THERE, "rows": [{"name": "x"}]}),
+    "failed: got 3, expected str": ("training_kinship", {**THERE, "rows": [{"name": "x", "failed": 3}]}),
+    "utilisation: got 'x', expected": (
+        "training_kinship",
+        {**THERE, "rows": [step() | {"utilisation": "x"}]},
+    ),
+    "name of a row: got None": ("training_kinship", {**THERE, "rows": [{}]}),
 }
 
 
@@ -162,42 +165,7 @@ def test_what_is_damaged_is_refused_by_name(folder, collected, message, tmp_path
 
 
 def test_an_empty_folder_is_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"it has no machine\.json"):
+    with pytest.raises(ValueError, match=r"got no machine\.json, expected a folder of"):
         measured.read(tmp_path)
-    with pytest.raises(ValueError, match="has no records but"):
+    with pytest.raises(ValueError, match=r"got machine\.json only, expected at least one record"):
         measured.read(folder())
-
-
-def test_lines_of_runs_are_put_where_they_belong(folder, collected, tmp_path, monkeypatch):
-    """A run that is there already is replaced, others are kept; then all is drawn again."""
-    drawn = []
-    monkeypatch.setattr(records.Room, "draw", lambda room, lines, out: drawn.append(out.name))
-    of_run = {**THERE, "preset": "accelerator", "model": "bert", "steps": 9, "train_seconds": 1.5}
-    kinship = {**of_run, "accuracies": {}, "metric": {}, "curve": [], "parameters": 3, "form": "graph"}
-    kinship |= {"train_lengths": [2], "metric_lengths": [3], "test_problems": 5, "command": "x"}
-    modules = {**of_run, "initialization": "uniform", "results": {}}
-    for name, line, seeds in (("kinship", kinship, (1, 2)), ("mathematics", modules, (0, 1))):
-        (folder() / name).mkdir()
-        text = "".join(json.dumps({**line, "seed": seed}) + "\n" for seed in seeds)
-        (folder() / name / "learning.jsonl").write_text(text)
-    results = tmp_path / "results" / "kinship"
-    (results / "unfinished" / "accelerator-bert-1").mkdir(parents=True)
-    old = [{**kinship, "seed": seed, "steps": 4} for seed in (0, 1)]
-    (results / "learning.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
-    _, told, _ = collected(folder())
-    steps = [(line["seed"], line["steps"]) for line in records.read(results)]
-    assert steps == [(0, 4), (1, 9), (2, 9)]
-    assert not list((results / "unfinished").iterdir())
-    assert len((tmp_path / "results/mathematics/modules/learning.jsonl").read_text().splitlines()) == 2
-    assert drawn[-2:] == ["modules", "kinship"]
-    assert told[-1].endswith("accelerator-bert-1: removed, since it is finished")
-
-
-def test_a_run_that_lacks_what_its_table_shows_is_refused(folder, tmp_path):
-    line = {**THERE, "preset": "modules", "model": "transformer", "initialization": "uniform", "seed": 0}
-    line |= {"steps": 9, "train_seconds": 1.5, "results": {"interpolate": {}}}
-    (folder() / "mathematics").mkdir()
-    (folder() / "mathematics" / "learning.jsonl").write_text(json.dumps(line))
-    with pytest.raises(ValueError, match=r"learning\.jsonl is damaged: KeyError"):
-        list(collect.collect(folder(), tmp_path / "results", tmp_path / "tables"))
-    assert not (tmp_path / "results").exists()

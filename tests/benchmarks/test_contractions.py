@@ -58,13 +58,13 @@ def test_what_no_result_needs_is_not_counted():
     assert len(contractions.of(function, square)) == 1
 
 
-def test_what_cannot_be_counted_is_told():
+def test_what_cannot_be_counted_is_reported():
     """A loop that ends when it likes."""
 
     def function(x):
         return jax.lax.while_loop(lambda x: x.sum() < 1, lambda x: x @ x, x)
 
-    with pytest.raises(ValueError, match="function has 1 contractions in a while, expected none"):
+    with pytest.raises(ValueError, match="function: got 1 contractions inside a while, expected none"):
         contractions.of(function, jax.ShapeDtypeStruct((3, 3), jnp.float32))
 
 

@@ -20,9 +20,9 @@ def test_a_row_tells_what_was_measured(monkeypatch):
     assert set(row["call_seconds"]) == {"live", "exported", "fetched", "checked"}
     over = row["exported_over_live"]
     assert over["least"] <= over["median"] <= over["greatest"]
-    assert "sums: exported in" in export.told(row)
-    assert "ABOVE" in export.told(row | {"exported_over_live": dict.fromkeys(over, 1.06)})
-    assert "ABOVE" not in export.told(row | {"exported_over_live": dict.fromkeys(over, 1.04)})
+    assert "sums: exported in" in export.format_row(row)
+    assert "ABOVE" in export.format_row(row | {"exported_over_live": dict.fromkeys(over, 1.06)})
+    assert "ABOVE" not in export.format_row(row | {"exported_over_live": dict.fromkeys(over, 1.04)})
 
 
 def test_another_answer_is_noticed(monkeypatch):
@@ -35,7 +35,7 @@ def test_another_answer_is_noticed(monkeypatch):
 
     other = dataclasses.replace(SUMS, function=changes)
     monkeypatch.setitem(export.CASES, "other", (lambda: other, 3, 4))
-    with pytest.raises(RuntimeError, match="other: the exported model gives another each"):
+    with pytest.raises(RuntimeError, match="other: the output each of the exported model differs"):
         export.measure("other", blocks=1, seconds=0.001)
 
 

@@ -64,8 +64,8 @@ def test_a_row(which):
         assert 0 < over["least"] <= over["median"] <= over["greatest"]
     rate = row["gflop_a_token"]["forward"] * 16 / row["seconds"]["forward_products"]
     assert row["products_gflop_per_second"]["forward"] == pytest.approx(rate)
-    assert benchmark.told(row).startswith(layer.name)
-    assert f"step {row['over_products']['step']['median']:.2f} (" in benchmark.told(row)
+    assert benchmark.format_row(row).startswith(layer.name)
+    assert f"step {row['over_products']['step']['median']:.2f} (" in benchmark.format_row(row)
 
 
 def test_tokens_of_binary_atoms():
@@ -74,4 +74,4 @@ def test_tokens_of_binary_atoms():
     row = benchmark.measure(layer, blocks=1, block_seconds=1e-3, step=False)
     assert (row["batch"], row["length"]) == (2, 8)
     assert "step" not in row["seconds"]
-    assert benchmark.told(row).startswith("mu ")
+    assert benchmark.format_row(row).startswith("mu ")

@@ -57,7 +57,7 @@ def test_a_run_that_goes_on_rightly_is_equal_although_clocks_differ(tmp_path):
     assert json.loads(json.dumps(found)) == found
 
 
-def test_a_run_that_forgets_is_told(tmp_path):
+def test_a_run_that_forgets_is_reported(tmp_path):
     found, _ = soaked(tmp_path, "forgets")
     assert found["repeated_equal"]
     assert not found["equal"]
@@ -91,7 +91,7 @@ def test_only_clocks_and_pictures_are_left_out_of_a_comparison(tmp_path):
     (tmp_path / "more.tsv").write_text("x")
     assert soak.differences(before, soak.fingerprint(tmp_path)) == ["metrics.jsonl", "more.tsv"]
     (tmp_path / "summary.json").unlink()
-    with pytest.raises(ValueError, match="has not ended"):
+    with pytest.raises(ValueError, match=r"got no summary\.json, expected a finished run"):
         soak.fingerprint(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Training steps measured: what is counted, told and left out; a record that is whole after every row."""
+"""Training steps measured: counts, metrics and failed cases; a record that is complete after every row."""
 
 import json
 from types import SimpleNamespace
@@ -126,7 +126,7 @@ def test_rows_go_on_after_one_that_fails_and_end_with_the_budget(monkeypatch):
     assert [row["name"].split()[0] for row in found] == ["product", "a", "b", "product", "c", "d"]
     assert [row.get("rate") for row in found] == [None, 2.0, None, None, 4.0, None]
     assert found[2]["failed"] == "RuntimeError: RESOURCE_EXHAUSTED: no room"
-    assert found[-1]["failed"] == "not begun: the budget is spent"
+    assert found[-1]["failed"] == "not started: budget spent"
     assert found[2]["failed"] in accelerator_summary.training(found[2])
 
 

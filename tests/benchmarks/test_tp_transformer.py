@@ -39,11 +39,11 @@ def test_a_call_goes_on_from_its_own_result():
 
 
 def test_nothing_is_compiled_anew():
-    """A second shape is a second trace, which is told."""
+    """A second shape is a second trace, which is reported."""
     function = jax.jit(benchmark.once(jnp.sin))
     function(jnp.zeros(2))
     function(jnp.ones(2))
-    with pytest.raises(RuntimeError, match="sin was traced a second time"):
+    with pytest.raises(RuntimeError, match="sin: traced a second time"):
         function(jnp.zeros(3))
 
 
@@ -53,7 +53,7 @@ def test_a_row_of_each_kind():
     row = benchmark.training(TPTransformer(**SMALL), 2, 6, 4, blocks=1)
     assert row["tokens_per_second"] == pytest.approx(2 * (6 + 4) / row["seconds"]["step"])
     assert row["over_floor"]["median"] > 0
-    assert "tokens/s" in benchmark.told({"what": "training", "model": "tp_transformer", **row})
+    assert "tokens/s" in benchmark.format_row({"what": "training", "model": "tp_transformer", **row})
     row = benchmark.decoding_speed(TPTransformer(**SMALL), 3, 6, 4, blocks=1)
     assert row["speedup"]["median"] > 0
-    assert "times as fast" in benchmark.told({"what": "decoding", "model": "tp_transformer", **row})
+    assert "times as fast" in benchmark.format_row({"what": "decoding", "model": "tp_transformer", **row})

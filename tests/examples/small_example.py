@@ -1,4 +1,4 @@
-"""An example as its user runs it, and its numbers, all of them finite."""
+"""Runs an example as a user does, and checks that its numbers are finite."""
 
 import json
 import math
@@ -13,7 +13,7 @@ CORES = 2
 
 
 def leaves(numbers):
-    """All numbers in nested dictionaries and lists."""
+    """Returns all numbers in nested dictionaries and lists."""
     if isinstance(numbers, dict):
         numbers = list(numbers.values())
     if isinstance(numbers, list | tuple):
@@ -22,7 +22,7 @@ def leaves(numbers):
 
 
 def complete(numbers, out: Path, picture: str) -> None:
-    """Every number is finite, what was returned is in the file, and the picture is one."""
+    """Checks that every number is finite, the file has the same numbers, and the picture is a PNG."""
     assert len(leaves(numbers)) > 5
     assert all(math.isfinite(number) for number in leaves(numbers))
     saved = json.loads((out / "numbers.json").read_text(encoding="utf-8"))
@@ -31,9 +31,10 @@ def complete(numbers, out: Path, picture: str) -> None:
 
 
 def run(name: str, out: Path) -> dict:
-    """Numbers of a whole run with its own settings, as typed; within two minutes of two cores.
+    """Returns the numbers of a full run with the default settings.
 
-    Cores' time is counted, not the clock's: other work on the machine is none of the example's.
+    The run must take at most two minutes on two cores. This measures CPU time rather than wall time, so that
+    other work on the machine does not count.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The example of a new program as a cell: its task, a short run, and what a whole one shows."""
+"""The example of a new program as a cell: its task, a short run, and the result of a full run."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ def test_a_short_run_is_complete(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(example, "CELLS", ("program",))  # the LSTM is compiled by the slow test
     numbers = example.main(["--steps=2", f"--out={tmp_path}"])
     small_example.complete(numbers, tmp_path, "held_out.png")
-    assert "m : !(A -o A) -o A -o A is linear" in numbers["refused"]
+    assert "got the linear variable m : !(A -o A) -o A -o A, expected none" in numbers["refused"]
     printed = capsys.readouterr().out
     assert r"program   \!m. \!n. \!x. \!y. n !(\z. y (m !x z))" in printed
     error = float(printed.split("(y x^2)^3 up to ")[1].split()[0])
@@ -22,7 +22,7 @@ def test_a_short_run_is_complete(tmp_path, capsys, monkeypatch):
 
 
 def test_cups_follow_from_some_shuffles():
-    """The tokens decide the cup, by shuffles found here from tokens of one round alone."""
+    """The tokens determine the cup, by shuffles that the test finds from tokens of one round."""
     x, cups = example.tokens(jax.random.key(0), 400, 1, ((0, 1),))
     token, cup = np.asarray(x[:, 0]), np.asarray(cups[:, 0])
     b = token[:, -example.SHUFFLES :].argmax(-1)

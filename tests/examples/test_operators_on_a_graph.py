@@ -1,4 +1,4 @@
-"""The example of operators on graphs: its distances, a short run, and what a whole one shows."""
+"""The example of operators on graphs: its distances, a short run, and the result of a full run."""
 
 import jax
 import numpy as np

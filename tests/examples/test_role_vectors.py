@@ -1,4 +1,4 @@
-"""The example of role vectors: its measures on made cases, a short run, and what a whole one shows."""
+"""The example of role vectors: measures on constructed cases, a short run, and the result of a full run."""
 
 import math
 
@@ -26,8 +26,10 @@ def test_places_are_of_words_taken_over_once():
     data = example.read(["bob is ann\tsee ann bob", "ann ann bob\tsee ann bob", "x\ty"])
     places = example.places_in_answer(data, np.arange(3))
     np.testing.assert_array_equal(places, [[2, -1, 1], [-1, -1, 2], [-1, -1, -1]])
-    with pytest.raises(ValueError, match="one tab"):
+    with pytest.raises(ValueError, match="data: got 'no answer', expected lines of words, one tab"):
         example.read(["no answer"])
+    with pytest.raises(ValueError, match="data: got no lines"):
+        example.read([" "])
 
 
 def test_a_step_of_training_and_the_picture(tmp_path):
@@ -41,11 +43,11 @@ def test_a_step_of_training_and_the_picture(tmp_path):
     assert (tmp_path / "roles.png").is_file()
 
 
-def test_what_votes_and_vectors_tell():
+def test_measures_of_groups_and_vectors():
     places = np.array([[1, 2, -1], [2, 1, -1]] * 10)
-    assert example.told_by(np.where(places == 1, 5, 0), places) == 1
-    assert example.told_by(np.zeros_like(places), places) == 0.5
-    assert math.isnan(example.told_by(places, np.full_like(places, -1)))
+    assert example.purity(np.where(places == 1, 5, 0), places) == 1
+    assert example.purity(np.zeros_like(places), places) == 0.5
+    assert math.isnan(example.purity(places, np.full_like(places, -1)))
     noise = np.random.default_rng(0).normal(size=(20, 3, 4))
     assert example.read_out(noise + 10 * places[..., None], places) == 1
     assert example.read_out(np.ones((20, 3, 1)), places) == 0.5
@@ -54,9 +56,9 @@ def test_what_votes_and_vectors_tell():
 def test_a_word_and_its_place_do_not_tell_who_does_what():
     data = example.read(example.sentences())
     places = example.places_in_answer(data, np.arange(len(data.source)))
-    assert example.told_by(data.source, places) == 0.5
+    assert example.purity(data.source, places) == 0.5
     columns = np.broadcast_to(np.arange(data.source.shape[1]), data.source.shape)
-    assert example.told_by(columns, places) < 0.7
+    assert example.purity(columns, places) < 0.7
 
 
 @pytest.mark.slow

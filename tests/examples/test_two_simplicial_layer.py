@@ -1,4 +1,4 @@
-"""The example of attention to pairs: its labels, a short run, and what a whole one shows."""
+"""The example of attention to pairs: its labels, a short run, and the result of a full run."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What the experiments' tests share: finished runs, whose programs take long to compile."""
+"""Finished runs that several test modules use, since their programs take long to compile."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from tests.experiments.mathematics import small as small_mathematics
 
 @pytest.fixture(scope="session")
 def boxworld_run(tmp_path_factory):
-    """Workdir and result of the smallest run, without interruption; to be looked at, not continued."""
+    """Workdir and result of the smallest run, without interruption; do not continue it."""
     workdir = tmp_path_factory.mktemp("boxworld") / "run"
     with compiling.quickly():  # as in all modules that compare it with runs of their own
         return workdir, boxworld.main(small(), workdir=workdir)
@@ -23,7 +23,7 @@ def boxworld_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def folnet_run(tmp_path_factory):
-    """Config, workdir and results of the smallest pretraining with its baseline; to be looked at."""
+    """Config, workdir and results of the smallest pretraining with its baseline; do not continue it."""
     folder = tmp_path_factory.mktemp("folnet")
     source = small_folnet.write_text(folder)
     config = small_folnet.small(source, baseline="transformer", schedule="linear")  # for as many steps alone
@@ -33,7 +33,7 @@ def folnet_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mathematics_run(tmp_path_factory):
-    """Config, workdir and results of a run of four steps with a baseline; its questions are drawn there."""
+    """Config, workdir and results of a run of four steps with a baseline, on generated questions."""
     baseline = dataclasses.replace(small_mathematics.MODEL, name="transformer", filter_features=0)
     config = small_mathematics.small(baseline=baseline)
     config.data = dataclasses.replace(config.data, extrapolation=("numbers__place_value_big",))

@@ -2,7 +2,7 @@
 
 python small_run.py EXPERIMENT WORKDIR [COORDINATOR NUM_PROCESSES PROCESS_ID]
 
-Prints the number of devices as JSON; the run's record is in its workdir. What it reads is beside that.
+Prints the number of devices as JSON; the metrics are in the workdir, and the data in its parent.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from tests.experiments.mathematics import small as small_mathematics
 
 
 def configured(experiment, folder):
-    """A config whose batches eight devices can share, as can some of what is measured."""
+    """Returns a config whose batches, and some of whose tests, eight devices can share."""
     rows = {"batch_size": 8, "eval_batch_size": 8}
     if experiment == "boxworld":
         return small_boxworld.small(seeds=1, eval_episodes=20, final_episodes=20)
@@ -43,7 +43,7 @@ def configured(experiment, folder):
 
 
 def prepare(experiment, folder):
-    """Writes what the run of an experiment reads."""
+    """Writes the data that the run of an experiment reads."""
     folder.mkdir(parents=True, exist_ok=True)
     if experiment == "folnet_pretrain":
         small_folnet.write_text(folder)

@@ -1,4 +1,4 @@
-"""The program, and exports for more devices than there are."""
+"""The export program, and exports for more devices than available."""
 
 import json
 import os
@@ -27,7 +27,7 @@ RELEASED = ROOT / "results" / "boxworld" / "quick_simplicial"
 
 
 class Flags(SimpleNamespace):
-    """Values of flags, and which were given."""
+    """Values of flags, with a record of which were given."""
 
     def __getitem__(self, name):
         return SimpleNamespace(present=name in self.given)
@@ -50,9 +50,9 @@ def test_flags_are_read():
 
 def test_the_platforms_are_those_of_the_chips_unless_they_are_given():
     assert export.read_options(flags(kernels=["h200", "v5e", "v6e"])).platforms == ("cuda", "tpu")
-    with pytest.raises(ValueError, match="platforms=cpu must be those of kernels=h200"):
+    with pytest.raises(ValueError, match="platforms: got cpu, expected cuda for kernels=h200"):
         export.read_options(flags(kernels=["h200"], platforms=["cpu"]))
-    with pytest.raises(ValueError, match="kernels=h100 must be portable, or of"):
+    with pytest.raises(ValueError, match="kernels: got h100, expected portable, or some of"):
         export.read_options(flags(kernels=["h100"]))
 
 
@@ -61,7 +61,9 @@ def test_other_lengths_are_refused(given):
     if given == "34,":
         assert export.read_lengths(given) == (34,)
         return
-    with pytest.raises(ValueError, match=f"length={given} must be any, or numbers like 34,128"):
+    with pytest.raises(
+        ValueError, match=f"--length: got '{given}', expected 'any' or numbers such as 34,128"
+    ):
         export.read_lengths(given)
 
 
@@ -90,9 +92,12 @@ def test_the_program_exports_a_released_agent(tmp_path):
     alone = small_exports.run_alone(path, "--describe")
     assert json.loads(alone.stdout)["source"]["step"] == 480
     for wrong, message in (
-        ([f"--run={tmp_path}", f"--to={path}"], "holds no trained model"),
-        ([f"--run={RELEASED}", f"--to={path}", "--sharding=rows:2"], "mesh='rows:2' must be like"),
-        ([f"--run={RELEASED}", f"--to={path}", "--kernels=h200"], "has none to choose, expected portable"),
+        ([f"--run={tmp_path}", f"--to={path}"], "no trained model"),
+        ([f"--run={RELEASED}", f"--to={path}", "--sharding=rows:2"], "mesh: got 'rows:2'"),
+        (
+            [f"--run={RELEASED}", f"--to={path}", "--kernels=h200"],
+            "got h200, expected portable for this agent",
+        ),
         ([f"--run={RELEASED}", f"--to={path}", "--length=7"], "has no length"),
     ):
         done = program(*wrong)
@@ -103,7 +108,7 @@ def test_the_program_exports_a_released_agent(tmp_path):
 
 @pytest.mark.slow
 def test_runs_of_other_experiments_are_opened(tmp_path, boxworld_run, folnet_run):
-    """From a run's directory, by its config alone: the parameters are those of the summary."""
+    """Only the run's directory is given; the parameters match the summary."""
     config = llrnn_configs.get_config("quick")
     for name, value in {"steps": 2, "log_every": 1, "checkpoint_every": 1, "eval_every": 0}.items():
         setattr(config, name, value)
@@ -136,9 +141,9 @@ def test_eight_devices_give_what_one_gives(name, weights, tmp_path):
     lengths = {"solver": (40,), "recurrent": None}.get(name, ())
     sharding = {"data": 4, "model": 2}
     path = tmp_path / "m.jaxmodel"
-    told = export_model(exportable, path, Options(sharding=sharding, lengths=lengths, weights=weights))
-    assert told["sharding"] == {"axes": sharding, "devices": 8}
-    assert weights == "constants" or len(told["weights"]["split"]) > 3
+    manifest = export_model(exportable, path, Options(sharding=sharding, lengths=lengths, weights=weights))
+    assert manifest["sharding"] == {"axes": sharding, "devices": 8}
+    assert weights == "constants" or len(manifest["weights"]["split"]) > 3
     rng = np.random.default_rng(0)
     inputs: dict[str, Any] = {}
     for name, one in exportable.inputs.items():
@@ -159,7 +164,7 @@ def test_eight_devices_give_what_one_gives(name, weights, tmp_path):
         np.testing.assert_allclose(array, wanted[name][:5], rtol=1e-4, atol=1e-5)
     ran = small_exports.run_alone(path, stdin=five, devices=4)
     assert ran.returncode == 2
-    assert "exported for 8 devices (data:4,model:2), and there are 4" in ran.stderr
+    assert "devices: got 4, expected 8 (data:4,model:2)" in ran.stderr
 
 
 @pytest.mark.slow
@@ -200,12 +205,12 @@ def test_two_processes_run_one_artifact_together(tmp_path):
 
 def test_a_batch_that_the_devices_do_not_divide_is_refused(tmp_path):
     path = tmp_path / "m.jaxmodel"
-    told = export_model(small_exports.SUMS, path, Options(sharding={"data": 64, "model": 4}))
-    assert told["sharding"]["devices"] == 256
-    with pytest.raises(run_exported.Refused, match=r"for 256 devices \(data:64,model:4\), and there are 1"):
+    manifest = export_model(small_exports.SUMS, path, Options(sharding={"data": 64, "model": 4}))
+    assert manifest["sharding"]["devices"] == 256
+    with pytest.raises(run_exported.Refused, match=r"devices: got 1, expected 256 \(data:64,model:4\)"):
         run_exported.load(path)
     model = run_exported.Model.__new__(run_exported.Model)
-    model.manifest, model.inputs = told, {one["name"]: one for one in told["inputs"]}
-    with pytest.raises(run_exported.Refused, match="batch is 96, expected a multiple of 64"):
+    model.manifest, model.inputs = manifest, {one["name"]: one for one in manifest["inputs"]}
+    with pytest.raises(run_exported.Refused, match="batch: got 96, expected a multiple of 64"):
         model.prepare({"ids": np.ones((96, 4), np.int32)})
     assert (model.batch_step, model.batch_room) == (64, None)

@@ -1,4 +1,4 @@
-"""A new experiment is one folder and one line of the registry; all programs over experiments then know it."""
+"""A new experiment is one folder and one line in the registry, after which all programs know it."""
 
 import json
 import os
@@ -30,7 +30,7 @@ tour.make(Path("tour"))
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs Python in an empty directory, with a house that has one room more."""
+    """Runs Python in an empty directory, with a copy of the project that has one more experiment."""
     house = tmp_path / "house"
     shutil.copytree(ROOT / "experiments", house / "experiments", ignore=shutil.ignore_patterns("__pycache__"))
     for package in ("kernels", "simplicial", "tp_transformer", "folnet", "llrnn"):
@@ -65,7 +65,7 @@ def test_it_trains_and_is_released_exported_and_shown(run, tmp_path):
     run("-c", PROGRAMS)
     card = (empty / "released" / "README.md").read_text()
     assert "# released: a line of slope 3" in card
-    assert "| what it is not | It is a line. |" in card
+    assert "| limitations | It is a line. |" in card
     assert "Its slope is learned." in (empty / "tour" / "index.html").read_text()
     answered = run("line.jaxmodel", input='{"inputs": {"x": 2.0}}\n')
     assert json.loads(answered.stdout)["outputs"]["y"] == pytest.approx(6, rel=1e-3)

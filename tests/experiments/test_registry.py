@@ -1,12 +1,17 @@
-"""The registry: every experiment is found by what its runs leave."""
+"""The registry finds the experiment of every run."""
 
 import dataclasses
 import json
+import os
+import socket
+import subprocess
+import sys
 
 import pytest
 
 from experiments import registry
 from experiments.runtime.workdir import config_dict
+from tests.on_devices import ROOT
 
 NAMES = sorted(registry.EXPERIMENTS)
 
@@ -30,5 +35,18 @@ def test_a_run_from_before_names_were_recorded_is_found(name, tmp_path):
 
 def test_a_run_of_an_unknown_experiment_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"experiment": "chess", "seed": 0}')
-    with pytest.raises(ValueError, match=f"matches no known experiment; expected one of .*{NAMES[0]}"):
+    with pytest.raises(ValueError, match=f"matches no known experiment, expected one of .*{NAMES[0]}"):
         registry.experiment_of(tmp_path)
+
+
+def test_importing_the_experiments_does_not_initialize_the_devices():
+    """`jax.distributed.initialize`, which connects the processes of a run, fails if it is called later."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    code = f"import jax, experiments.registry; jax.distributed.initialize({address!r}, 1, 0)"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

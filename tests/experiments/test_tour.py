@@ -1,4 +1,4 @@
-"""The tour: its page, starting afresh, going on, and what it refuses."""
+"""The tour: its page, starting over, continuing, and errors."""
 
 import dataclasses
 from html.parser import HTMLParser
@@ -27,7 +27,7 @@ def tiny():
 
 
 def show(monkeypatch, stops, presets=None):
-    """Makes a tour of these stops, all others left out."""
+    """Makes a tour of these stops only."""
     experiments = {
         name: runtime.Experiment(
             type("Named", (runtime.RunConfig,), {"experiment": name}),
@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
 
 def test_a_page_of_stops(tmp_path, monkeypatch, capsys):
-    """Titles, tables and pictures in order, without a network; the table on the terminal too."""
+    """Titles, tables and figures in order, without a network; the tables are also printed."""
 
     def stop(name):
         def run(directory, config):
@@ -114,7 +114,7 @@ def test_the_tour_makes_a_page_with_every_result(tmp_path, monkeypatch, capsys):
     )
     (out / "index.html").unlink()
     tour.make(out)
-    assert "starting it afresh" in capsys.readouterr().out
+    assert "starting over" in capsys.readouterr().out
     assert '"seed": 1' in (out / "llrnn" / "config.json").read_text()
 
 
@@ -144,7 +144,7 @@ def test_an_interrupted_tour_goes_on(tmp_path, monkeypatch):
 def test_a_directory_that_is_not_a_tour_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(app.UsageError, match=r"holds 'thesis\.tex', which no tour made"):
+    with pytest.raises(app.UsageError, match=r"contains 'thesis\.tex', expected an empty or"):
         tour.start_afresh_if_finished(tmp_path)
     assert (tmp_path / "index.html").read_text() == "mine"
 

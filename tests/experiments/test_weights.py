@@ -1,4 +1,4 @@
-"""Weights that are shipped: each has its card, is what the card says and opens by the card's line."""
+"""Released weights: each has a card that matches it, and opens with the code on the card."""
 
 import dataclasses
 import json
@@ -28,14 +28,14 @@ def _at_the_root(monkeypatch):
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=str)
 def test_what_is_shipped_is_what_its_card_says(folder):
-    """And no larger than a repository should hold."""
-    told = (folder / weights.CARD).read_text(encoding="utf-8")
-    assert told == weights.card(folder), f"python -m experiments.weights --card={folder}"
+    """The files are also small enough for a repository."""
+    text = (folder / weights.CARD).read_text(encoding="utf-8")
+    assert text == weights.card(folder), f"python -m experiments.weights --card={folder}"
     assert (folder / packing.STATE).stat().st_size < 10e6
     restored = releasing.restore(folder, weights.abstract_state(folder))
-    assert f"| {runtime.params_sha256(restored.state.params)} |" in told
+    assert f"| {runtime.params_sha256(restored.state.params)} |" in text
     model = open_model(folder)
-    assert f'open_model("{folder}")' in told
+    assert f'open_model("{folder}")' in text
     assert all(leaf.size for leaf in jax.tree.leaves(model.params))
 
 
@@ -60,13 +60,13 @@ def test_results_are_told_in_rows():
 @pytest.mark.parametrize("config", [Config(task="parity", cell=CellConfig(name="lstm"))])
 def test_a_folder_without_its_files_is_told(tmp_path, config):
     settings = tmp_path / "config.json"
-    with pytest.raises(ValueError, match="holds no trained model"):
+    with pytest.raises(ValueError, match="no trained model"):
         weights.card(tmp_path)
     settings.write_text(json.dumps(dataclasses.asdict(config)), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"has no state\.safetensors: a card is of a released run"):
+    with pytest.raises(ValueError, match=r"got no state\.safetensors, expected a released run"):
         weights.card(tmp_path)
     (tmp_path / packing.STATE).write_bytes(b"")
-    with pytest.raises(ValueError, match="has no summary of a finished run"):
+    with pytest.raises(ValueError, match="no summary of a finished run"):
         weights.card(tmp_path)
     with pytest.raises(runtime.CheckpointError, match="cannot be read"):
         releasing.restore(tmp_path, weights.abstract_state(tmp_path))
@@ -74,7 +74,7 @@ def test_a_folder_without_its_files_is_told(tmp_path, config):
 
 @pytest.mark.slow
 def test_as_a_user_starts_it(tmp_path):
-    """A release is gone on with, released again, and is the same; wrong calls are told."""
+    """A release is unpacked and released again with the same result; wrong calls are reported."""
 
     def call(*arguments):
         command = [sys.executable, "-m", "experiments.weights", *map(str, arguments)]
@@ -94,5 +94,5 @@ def test_as_a_user_starts_it(tmp_path):
     ).read_text(encoding="utf-8")
     failed = call(f"--pack={tmp_path}", f"--to={tmp_path / 'other'}")
     assert failed.returncode == 1
-    assert "holds no trained model" in failed.stderr
-    assert "need --to" in call(f"--pack={tmp_path}").stderr
+    assert "no trained model" in failed.stderr
+    assert "--to: got None" in call(f"--pack={tmp_path}").stderr

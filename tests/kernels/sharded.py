@@ -4,13 +4,14 @@ Batch over the axis `data`, heads over `model`; by the compiler (`jit` with shar
 Prints the greatest relative error of output and gradients for each as JSON.
 """
 
+import functools
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernels import trans, trilinear_attention, two_simplicial_attention
+from kernels import Logit, trans, trilinear_attention, two_simplicial_attention
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -26,10 +27,11 @@ def operations():
     key = [draw(4, 6, 4, 9, seed=seed) for seed in (1, 2)]
     two = (draw(4, 10, 4, 9, seed=0), *key, draw(4, 6, 4, 5, seed=3), draw(4, 3, 5, 5, seed=4))
     two_cuts = (*[HEADS] * 4, jax.P("model"))
-    for logit in ("unsigned", "signed"):
+    logits: tuple[Logit, ...] = ("unsigned", "signed")
+    for logit in logits:
         yield (
             f"two_simplicial, {logit}",
-            lambda *x, logit=logit, **o: two_simplicial_attention(*x, logit=logit, **o),
+            functools.partial(two_simplicial_attention, logit=logit),
             two,
             two_cuts,
             HEADS,

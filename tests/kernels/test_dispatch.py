@@ -2,8 +2,11 @@
 
 import dataclasses
 import json
+import pickle
 import sys
+import traceback
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -110,22 +113,82 @@ def test_without_a_record_the_blockwise_path_is_taken(calls):
 
 
 @pytest.mark.parametrize("name", ["triton", ("xla", "cuda"), ()])
-def test_an_unknown_name_lists_those_there_are(calls, name):
-    with pytest.raises(ValueError, match="reference, xla, gpu, tpu, gpu_interpret, tpu_interpret"):
+def test_an_unknown_name_lists_the_implementations(calls, name):
+    with pytest.raises(
+        ValueError, match="'reference', 'xla', 'gpu', 'tpu', 'gpu_interpret', 'tpu_interpret'"
+    ):
         run(X, WEIGHT, implementation=name)
 
 
 @pytest.mark.parametrize("name", ["gpu", "tpu", ("tpu", "gpu")])
 def test_a_kernel_named_where_it_cannot_run_is_refused(calls, name):
-    with pytest.raises(NotImplementedError, match=r"power_sum.*this is being compiled for cpu"):
+    with pytest.raises(NotImplementedError, match=r"power_sum.*platform: got 'cpu', expected '"):
         jax.jit(lambda x: run(x, WEIGHT, implementation=name))(X)
     assert not calls
 
 
-def test_unsupported_arguments_are_refused_at_once_with_every_reason(calls):
-    wide = draw(4, 9)
-    with pytest.raises(NotImplementedError, match=r"tpu: tpu takes no more than 8.*gpu: gpu takes no more"):
-        jax.eval_shape(lambda x: run(x, draw(9), implementation=("tpu", "gpu")), wide)
+def refusal(function, *arguments) -> Any:
+    """The error that a call raises, which must be a NotImplementedError."""
+    with pytest.raises(NotImplementedError) as caught:
+        function(*arguments)
+    return caught.value
+
+
+WIDE = (draw(4, 9), draw(9))  # more columns than the fake kernels support
+
+
+def test_one_name_that_does_not_fit_raises_its_own_error(calls):
+    error = refusal(lambda: run(*WIDE, implementation="gpu"))
+    assert type(error) is NotImplementedError
+    assert str(error) == "implementation 'gpu' of power_sum: gpu takes no more than 8 columns"
+
+
+def test_several_names_that_do_not_fit_raise_one_group_with_the_error_of_each(calls):
+    """Raised while the call is traced."""
+    names = ("tpu", "gpu")
+    error = refusal(jax.eval_shape, lambda x: run(x, WIDE[1], implementation=list(names)), WIDE[0])
+    assert isinstance(error, dispatch.NoImplementation)
+    assert isinstance(error, ExceptionGroup)
+    assert str(error).startswith(
+        f"implementation: got {names}, expected one that supports this call of power_sum"
+    )
+    assert isinstance(error.exceptions, tuple)
+    assert [type(each) for each in error.exceptions] == [NotImplementedError] * 2
+    for name, each in zip(names, error.exceptions, strict=True):
+        assert str(each) == f"implementation {name!r} of power_sum: {name} takes no more than 8 columns"
+        assert f"{name}: {name} takes no more than 8 columns" in str(error)
+
+
+def test_the_group_has_errors_of_arguments_and_of_the_platform(calls, monkeypatch):
+    """`gpu` does not fit the arguments, `tpu` fits them and is refused when the call is lowered for a CPU."""
+    monkeypatch.setattr(sys.modules["fake.tpu"], "unsupported", lambda config, *arrays: None)
+    error = refusal(jax.jit(lambda *x: run(*x, implementation=("gpu", "tpu"))), *WIDE)
+    assert isinstance(error, dispatch.NoImplementation)
+    assert [str(each) for each in error.exceptions] == [
+        "implementation 'gpu' of power_sum: gpu takes no more than 8 columns",
+        "implementation 'tpu' of power_sum: platform: got 'cpu', expected 'tpu'",
+    ]
+    assert not calls
+
+
+def test_the_group_prints_pickles_and_splits_as_groups_do(calls):
+    error = refusal(lambda: run(*WIDE, implementation=("tpu", "gpu")))
+    printed = "".join(traceback.format_exception(error))
+    for name in ("tpu", "gpu"):
+        assert f"| NotImplementedError: implementation {name!r} of power_sum: {name} takes no more" in printed
+    loaded = pickle.loads(pickle.dumps(error))
+    assert type(loaded) is dispatch.NoImplementation
+    assert str(loaded) == str(error)
+    assert list(map(str, loaded.exceptions)) == list(map(str, error.exceptions))
+    caught = []
+    try:
+        raise error
+    except* NotImplementedError as group:
+        caught.append(group)
+    assert caught == [error]
+    matching, rest = error.split(lambda each: "'tpu'" in str(each) and each is not error)
+    assert type(matching) is type(rest) is dispatch.NoImplementation
+    assert (matching.exceptions, rest.exceptions) == (error.exceptions[:1], error.exceptions[1:])
 
 
 @pytest.mark.parametrize(
@@ -149,10 +212,10 @@ def test_a_sequence_takes_the_first_that_runs_here(calls, names, taken):
 
 def test_the_gpu_interpreter_says_what_it_needs(calls, monkeypatch):
     """It would hang, or fail when its turn came."""
-    with pytest.raises(ValueError, match="gpu_interpret has to be the first"):
+    with pytest.raises(ValueError, match="expected 'gpu_interpret' first"):
         run(X, WEIGHT, implementation=("gpu", "gpu_interpret"))
     monkeypatch.setenv("NPROC", "2")
-    with pytest.raises(ValueError, match="Set NPROC=8"):
+    with pytest.raises(ValueError, match="set NPROC=8"):
         run(X, WEIGHT, implementation="gpu_interpret")
 
 
@@ -186,7 +249,7 @@ def test_a_kernel_can_be_exported_for_its_platform_only(calls):
     function = jax.jit(lambda x: run(x, WEIGHT, implementation="gpu"))
     export.export(function, platforms=["cuda"])(X)
     assert {name for name, *_ in calls} == {"gpu"}
-    with pytest.raises(NotImplementedError, match="compiled for cpu"):
+    with pytest.raises(NotImplementedError, match="platform: got 'cpu', expected 'cuda'"):
         export.export(function, platforms=["cuda", "cpu"])(X)
 
 

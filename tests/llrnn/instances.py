@@ -1,4 +1,4 @@
-"""The named cells with the proofs that they are cells of, and their parameters as the general cell's."""
+"""The named cells, their proofs, and the mappings of their parameters to those of the general cell."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ def affine(params):
 
 
 def operators(params, name="operators"):
-    """[I, D, D], one operator an input, as the kernel [I, D D] of an Input."""
+    """Reshapes operators [I, D, D], one per input feature, to the kernel [I, D D] of an Input."""
     return {"kernel": params[name].reshape(len(params[name]), -1)}
 
 
 def cut(params, **widths):
-    """The fused heads of a memory cell as the maps of commands and data, in order."""
+    """Splits the fused heads of a memory cell into the maps of commands and data, in order."""
     parts, at = {}, 0
     for name, width in widths.items():
         parts[name] = {key: leaf[..., at : at + width] for key, leaf in params["heads"].items()}
@@ -36,7 +36,7 @@ def cut(params, **widths):
 
 
 def ring(content):
-    """(r, (w, M)) at the start: both addresses at location 0, M : W -o V constant by location."""
+    """Returns the initial (r, (w, M)): both addresses at location 0, M : W -o V with equal columns."""
     return (np.eye(LOCATIONS)[0], (np.eye(LOCATIONS)[0], np.tile(np.asarray(content)[:, None], LOCATIONS)))
 
 

@@ -1,6 +1,4 @@
-"""One step of each memory cell as the papers write it: plain float64 NumPy, rotations as matrices, words as
-products of matrices.
-"""
+"""One step of each memory cell as in the papers: float64 NumPy, with rotations and words as matrices."""
 
 import numpy as np
 from flax import linen as nn
@@ -55,7 +53,7 @@ def sharpened(address, logit):
 
 
 class Heads:
-    """Cuts the one projection of the controller in the order in which it was asked for."""
+    """Splits the controller's projection into heads, in the order of the widths."""
 
     def __init__(self, params, controller):
         self.values = controller @ params["heads"]["kernel"] + params["heads"]["bias"]

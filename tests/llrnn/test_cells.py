@@ -1,4 +1,4 @@
-"""The named cells against plain float64 NumPy from the paper's equations, with powers really formed."""
+"""Tests the named cells against the paper's equations in float64 NumPy, with explicit powers."""
 
 from typing import Any, cast
 
@@ -48,7 +48,7 @@ def affine(params, h, x):
 
 
 def oracle_step(cell, params, h, x):
-    """One step of one sequence in NumPy."""
+    """Computes one step of one sequence in NumPy."""
     if isinstance(cell, cells.ElmanCell):
         return relu(affine(params, h, x))
     if isinstance(cell, cells.SecondOrderCell):
@@ -99,7 +99,7 @@ def described(cell):
 
 
 def quickly(function: Any) -> Any:
-    """The compiled function; compiling is most of what these tests do, so without optimisation."""
+    """Compiles a function without optimisation, since compilation dominates the time of these tests."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
@@ -115,7 +115,7 @@ def test_against_the_equations(cell):
     x = rng.normal(size=(BATCH, TIME, given + INPUTS))
     rnn = nn.RNN(cell)
     params = rnn.init(jax.random.key(0), x)["params"]
-    # Biases start at 0: noise on every leaf makes each of them count.
+    # Biases start at 0: noise on every leaf gives each of them an effect.
     params = jax.tree.map(lambda leaf: np.asarray(leaf) + 0.3 * rng.normal(size=leaf.shape), params)
     start = np.eye(FEATURES)[0] if cell.update == "linear" else np.zeros(FEATURES)
     want = np.zeros((BATCH, TIME, FEATURES))
@@ -124,7 +124,7 @@ def test_against_the_equations(cell):
         for t in range(TIME):
             want[b, t] = h = oracle_step(cell, params["cell"], h, x[b, t])
     np.testing.assert_allclose(apply(rnn, {"params": params}, x), want, rtol=1e-9, atol=1e-9)
-    assert np.abs(want).max() > 0.1  # nothing above was a comparison of zeros
+    assert np.abs(want).max() > 0.1  # the comparison above was not between zeros
 
 
 def by_steps(p, alpha, v):
@@ -155,7 +155,7 @@ def test_power_superposition_and_its_gradient(count, superposition):
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_derivatives_of_matrix_powers_of_any_kind(count):
-    """Forward, second, of a batch, and where the operator is formed again."""
+    """Forward mode, second order, under vmap, and with the recomputed operator."""
     rng = np.random.default_rng(2)
     p, v = rng.normal(size=(2, 3, count)), rng.normal(size=(2, 3, 4))
     x, operators = rng.normal(size=(2, 3, 2)), 0.5 * rng.normal(size=(2, 4, 4))
@@ -180,7 +180,7 @@ def test_derivatives_of_matrix_powers_of_any_kind(count):
 
 
 def equations(jaxpr):
-    """Every equation of a jaxpr, those inside loops and calls included."""
+    """Yields every equation of a jaxpr, including those inside loops and calls."""
     for equation in jaxpr.eqns:
         yield equation
         for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
@@ -190,7 +190,7 @@ def equations(jaxpr):
 
 
 def test_no_power_is_formed():
-    """One product makes the operator from the input; no product takes two operators."""
+    """One product computes the operator from the input, and no product has two operators as factors."""
     cell = cells.HigherOrderCell(7, max_power=5)
     x, h = jnp.ones((2, 3)), jnp.ones((2, 7))
     variables = jax.eval_shape(cell.init, jax.random.key(0), h, x)
@@ -208,7 +208,7 @@ def test_normalised_state_keeps_length_one_and_finite_gradients():
     x = jax.nn.one_hot(jax.random.randint(jax.random.key(1), (3, 40), 0, 4), 4, dtype=jnp.float64)
     variables = quickly(rnn.init)(jax.random.key(0), x)
     np.testing.assert_allclose(jnp.linalg.norm(apply(rnn, variables, x), axis=-1), 1.0, rtol=1e-9)
-    dead = jax.tree.map(jnp.zeros_like, variables)  # every operator 0: the state vanishes at once
+    dead = jax.tree.map(jnp.zeros_like, variables)  # every operator is 0, so the state vanishes at once
     grads = quickly(jax.grad(lambda v: cast(Any, rnn.apply(v, x)).sum()))(dead)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(grads))
 
@@ -226,23 +226,37 @@ def test_state_keeps_its_dtype_under_a_bfloat16_computation():
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        (cells.SecondOrderCell(5, update="up"), "update must be one of draft, later, linear, got 'up'"),
-        (cells.SecondOrderCell(5, normalize=True), "normalize is for update='linear'"),
-        (cells.SecondOrderCell(0), "features must be at least 1, got 0"),
-        (cells.ElmanCell(5, update="linear"), "update must be 'draft'"),
-        (cells.HigherOrderCell(5, max_power=-1), "max_power must be at least 0, got -1"),
-        (cells.HigherOrderCell(5, coupling="learned"), "coupling must be one of predicted, given"),
-        (cells.HigherOrderCell(5, max_power=2, coupling="given"), "more than the 3 features"),
-        (cells.MultiplicativeCell(5, factors=0), "factors must be None or at least 1, got 0"),
+        (
+            lambda: cells.SecondOrderCell(5, update="up"),  # pyrefly: ignore
+            "update: got 'up', expected one of 'draft', 'later', 'linear'",
+        ),
+        (
+            lambda: cells.SecondOrderCell(5, normalize=True),
+            "update: got 'draft', expected 'linear' with norm",
+        ),
+        (lambda: cells.SecondOrderCell(0), "features: got 0, expected at least 1"),
+        (lambda: cells.ElmanCell(5, update="linear"), "update: got 'linear', expected 'draft'"),
+        (lambda: cells.HigherOrderCell(5, max_power=-1), "max_power: got -1, expected at least 0"),
+        (
+            lambda: cells.HigherOrderCell(5, coupling="learned"),  # pyrefly: ignore
+            "coupling: got 'learned', expected one of 'predicted', 'given'",
+        ),
+        (
+            lambda: cells.HigherOrderCell(5, max_power=2, coupling="given"),
+            r"inputs: got shape \(1, 3\), expected more than 3 features",
+        ),
+        (lambda: cells.MultiplicativeCell(5, factors=0), "factors: got 0, expected None or at least 1"),
     ],
 )
 def test_bad_fields_are_named(cell, message):
     with pytest.raises(ValueError, match=message):
-        nn.RNN(cell).init(jax.random.key(0), jnp.ones((1, 2, 3)))
+        nn.RNN(cell()).init(jax.random.key(0), jnp.ones((1, 2, 3)))
 
 
 def test_bad_carry_is_shown_with_both_shapes():
-    with pytest.raises(ValueError, match=r"carry must be \[\*B, 5\].*\(2, 4\) and \(2, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"carry: got shape \(2, 4\), expected \[\*B, 5\] = \(2, 5\) for inputs \(2, 3\)"
+    ):
         cells.ElmanCell(5).init(jax.random.key(0), jnp.ones((2, 4)), jnp.ones((2, 3)))
 
 

@@ -1,4 +1,4 @@
-"""The cell of a proof by itself: its equation on product states, and what it refuses."""
+"""Tests the cell of a proof: its equation on product states, and its errors."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def x64():
 
 
 def test_draft_equation_on_a_product_state():
-    """(2.11) with sigma, H, U and B on all of h, and two commands that are given, against NumPy."""
+    """Compares (2.11) with sigma, H, U and B on all of h, and two given commands, with NumPy."""
     a, b = Atom("a", 2), Atom("b", 3)
     state = With(a, b)
     swap = banged(
@@ -77,7 +77,7 @@ def test_draft_equation_on_a_product_state():
         np.testing.assert_allclose(new[row], want, rtol=1e-9)
     np.testing.assert_array_equal(new, output)
     np.testing.assert_array_equal(cell.initialize_carry(jax.random.key(0), (2, 7)), [[1, 1, 0, 0, 0]] * 2)
-    # any number of batch axes, none among them
+    # any number of batch axes, including none
     flat, _ = cell.apply({"params": params}, jnp.asarray(h[0]), jnp.asarray(x[0]))
     np.testing.assert_allclose(flat, new[0], rtol=1e-9)
     folded, _ = cell.apply(
@@ -101,31 +101,39 @@ def test_components_are_the_factors_from_left_to_right():
 
 OPERATOR = (Input("c"),)
 BAD = [
-    (logic.evaluate(H), (), r"must end, after the 0 declared inputs, in A -o A or !A -o A"),
-    (logic.evaluate(H), OPERATOR, r"Input 'c' needs a type without bangs"),
+    (logic.evaluate(H), (), r"master: got type .* after the 0 declared inputs ends in .* expected an end"),
+    (logic.evaluate(H), OPERATOR, r"Input 'c': got the proof's input .*, expected a type without bangs"),
     (
         logic.dereliction(E),
         (Input("c"), Input("d")),
-        r"has 1 banged inputs before its state, but 2 are declared",
+        r"inputs: got 2 declarations, expected 1, one per banged input",
     ),
-    (logic.dereliction(H), OPERATOR, r"it ends in H"),
+    (logic.dereliction(H), OPERATOR, r"ends in H, expected"),
     (
         lam(H, lambda h: LetStar(logic.Star(), h)),
         OPERATOR,
-        r"has 0 banged inputs before its state, but 1 are",
+        r"inputs: got 1 declarations, expected 0",
     ),
     (
         logic.dereliction(E),
         (Command("c", logic.numeral_span(2, H)),),
-        r"spans programs of type !\(H -o H\) -o H -o H",
+        r"programs of Command 'c': got type !\(H -o H\) -o H -o H, expected H -o H",
     ),
     (
         logic.dereliction(E),
         (Fixed("c", np.eye(4)),),
-        r"Fixed 'c' is no value of the proof's input type H -o H",
+        r"value of Fixed 'c', for the proof's input of type H -o H: value: got shape \(4, 4\)",
     ),
-    (logic.dereliction(E), (Input("c", basis=jnp.ones((2, 8))),), r"basis of Input 'c' must be \[N, 9\]"),
-    (logic.dereliction(E), (Input("hidden"),), r"inputs must have names of their own, not hidden, input"),
+    (
+        logic.dereliction(E),
+        (Input("c", basis=jnp.ones((2, 8))),),
+        r"basis of Input 'c': got shape \(2, 8\), expected \[N, 9\]",
+    ),
+    (
+        logic.dereliction(E),
+        (Input("hidden"),),
+        r"inputs: got 'hidden' .*, expected distinct names other than 'hidden', 'input'",
+    ),
     (logic.dereliction(Lolli(Lolli(H, One), Lolli(H, One))), OPERATOR, None),
 ]
 
@@ -133,7 +141,7 @@ BAD = [
 @pytest.mark.parametrize(("master", "inputs", "message"), BAD)
 def test_masters_that_do_not_fit(master, inputs, message):
     cell = LLRNNCell(master, inputs)
-    if message is None:  # any type without bangs will do for the state, functionals too
+    if message is None:  # the state may have any type without bangs, including functionals
         assert cell.initialize_carry(jax.random.key(0), (1, 2)).shape == (1, FEATURES)
         return
     with pytest.raises(ValueError, match=message):
@@ -143,17 +151,17 @@ def test_masters_that_do_not_fit(master, inputs, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"inside": (1,)}, r"inside must be None or factors 0 .. 0 of the state H, got \(1,\)"),
-        ({"controller": ()}, r"controller must be None or name at least one factor"),
+        ({"inside": (1,)}, r"inside: got \(1,\), expected None or factors 0 .. 0 of the state H"),
+        ({"controller": ()}, r"controller: got \(\), expected None or at least one factor"),
         (
             {"master_out": logic.dereliction(logic.endo(W))},
-            r"master_out must act on the state of master, H, got W",
+            r"master_out: got a proof on the state W, expected H as in master",
         ),
         (
             {"master_out": banged(V, lambda v: logic.Sum((lam(H, lambda h: h), logic.Zero(E))))},
-            r"master_out must take the inputs of master, !\(H -o H\) -o H -o H, got !V -o H -o H",
+            r"master_out: got type !V -o H -o H, expected the inputs of master, !\(H -o H\) -o H -o H",
         ),
-        ({"initial": np.zeros(4)}, r"type H needs an array of shape \(3,\), got"),
+        ({"initial": np.zeros(4)}, r"value: got shape \(4,\), expected \(3,\) for type H"),
     ],
 )
 def test_fields_that_do_not_fit(options, message):
@@ -167,19 +175,23 @@ def test_the_draft_s_linear_master_is_rejected_with_the_repair():
     linear = banged(
         Lolli(V, H), lambda v: lam(state, lambda s: both(v(Snd(Snd(Snd(s)))(Fst(Snd(s)))), Snd(s)))
     )
-    with pytest.raises(ValueError, match=r"s .*used twice.*give it type !"):
+    with pytest.raises(ValueError, match=r"variable s .*got two uses.*give it type !"):
         LLRNNCell(linear, (Weight("content"),)).initialize_carry(jax.random.key(0), (1, 2))
 
 
+def powers_cell(coupling):
+    return LLRNNCell(logic.evaluate(H), (Command("p", logic.numeral_span(2, H), coupling), Input("c")))
+
+
 def test_carry_and_given_shapes_are_shown():
-    cell = LLRNNCell(logic.evaluate(H), (Command("p", logic.numeral_span(2, H), "given"), Input("c")))
-    with pytest.raises(ValueError, match=r"carry must be \[\*B, 3\].*\(1, 4\) and \(1, 5\)"):
+    cell = powers_cell("given")
+    with pytest.raises(
+        ValueError, match=r"carry: got shape \(1, 4\), expected \[\*B, 3\] = \(1, 3\) for inputs \(1, 5\)"
+    ):
         cell.init(jax.random.key(0), jnp.ones((1, 4)), jnp.ones((1, 5)))
-    with pytest.raises(ValueError, match=r"more features than the 3 that are given to Command 'p'"):
+    with pytest.raises(ValueError, match=r"inputs: got shape \(1, 3\), expected more than 3 .* Command 'p'"):
         cell.init(jax.random.key(0), jnp.ones((1, 3)), jnp.ones((1, 3)))
     with pytest.raises(
-        ValueError, match=r"coupling of Command 'p' must be one of predicted, given, got 'guessed'"
+        ValueError, match=r"coupling of Command 'p': got 'guessed', expected one of 'predicted', 'given'"
     ):
-        LLRNNCell(logic.evaluate(H), (Command("p", logic.numeral_span(2, H), "guessed"), Input("c"))).init(
-            jax.random.key(0), jnp.ones((1, 3)), jnp.ones((1, 3))
-        )
+        powers_cell("guessed").initialize_carry(jax.random.key(0), (1, 3))

@@ -1,7 +1,7 @@
-"""Every named cell is the LLRNN cell of a proof: values and gradients for all parameters, in float64.
+"""Every named cell equals the LLRNN cell of a proof: values and gradients for all parameters, in float64.
 
-The parameters are the named cell's; `mapped` lays them out as the general cell's. The named cells have tests
-of their own against plain NumPy (test_cells, test_memory), so that each equality here ties the logic to those
+The parameters are those of the named cell; `mapped` converts them to those of the general cell. test_cells
+and test_memory compare the named cells with NumPy, so that each equality here compares the logic with those
 equations too.
 """
 
@@ -63,7 +63,7 @@ LONG = (
     "multiple pattern", "ntm, previous memory", "operators", "operators, powers", "pattern",
     "pattern, previous memory", "polynomial step",
 )  # fmt: skip
-"""Half of the time; `make test-slow` runs them too."""
+"""These take half of the time; `make test-slow` runs them too."""
 
 
 @pytest.mark.parametrize(

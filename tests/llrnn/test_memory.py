@@ -30,7 +30,7 @@ def x64():
 
 
 def quickly(function: Any) -> Any:
-    """The compiled function; compiling is most of what these tests do, so without optimisation."""
+    """Compiles a function without optimisation, since compilation dominates the time of these tests."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
@@ -141,7 +141,7 @@ def test_rotate_is_a_circular_convolution(n):
 
 
 def test_rotation_moves_the_read_address_forward_and_its_dual_the_write_address_back():
-    """R takes location a to a + 1; (R* w)(j) = w(R j), so that the pairing w(R r) = (R* w)(r) holds."""
+    """R maps location a to a + 1, and (R* w)(j) = w(R j), so that w(R r) = (R* w)(r)."""
     rng = np.random.default_rng(3)
     r, w = jnp.asarray(rng.normal(size=7)), jnp.asarray(rng.normal(size=7))
     one = jnp.ones((1,))
@@ -180,7 +180,7 @@ def test_superposed_words_are_products_and_prefixes_are_shared():
 
 
 def test_multiple_pattern_agrees_with_the_draft_exactly_where_digits_do_not_repeat():
-    """The sum l_i m_j k_k R^(a_k i + b_k j) of the later draft: right for 0, 1, 01; wrong for 00 (slip 2)."""
+    """The later draft's sum l_i m_j k_k R^(a_k i + b_k j) holds for 0, 1, 01, but not for 00 (slip 2)."""
     rng = np.random.default_rng(5)
     r, powers = rng.random(9), (0, 1, 2)
     lam, mu = softmax(rng.normal(size=3)), softmax(rng.normal(size=3))
@@ -199,7 +199,7 @@ def test_multiple_pattern_agrees_with_the_draft_exactly_where_digits_do_not_repe
 
 
 def test_a_squared_step_is_composition():
-    """x^2 steps s^2 from a sharp s, and is p(p(R)) on a superposition (slip 3)."""
+    """x^2 moves by s^2 for a single numeral s, and is p(p(R)) on a superposition (slip 3)."""
     rng = np.random.default_rng(6)
     r = jnp.asarray(rng.random(11))
     square = ((0, 0, 1),)
@@ -212,7 +212,7 @@ def test_a_squared_step_is_composition():
     np.testing.assert_allclose(
         rings.move_by_polynomials(r, jnp.ones(1), square, half), (p + p @ p) / 2 @ np.asarray(r), atol=1e-12
     )
-    naive = (np.roll(r, 1) + np.roll(r, 4)) / 2  # steps of s^2, which is not what the program does
+    naive = (np.roll(r, 1) + np.roll(r, 4)) / 2  # steps of s^2, which the program does not take
     assert not np.allclose(rings.move_by_polynomials(r, jnp.ones(1), square, half), naive, atol=1e-3)
 
 
@@ -280,7 +280,7 @@ def test_one_location_of_operators_is_the_higher_order_cell():
 
 
 def test_no_square_of_the_ring():
-    """Forwards and backwards, no array of the batch has two axes of N, whichever powers there are."""
+    """No array of the batch has two axes of N, forwards and backwards, for any powers."""
     x = jnp.ones((2, 3, 4), jnp.float32)
 
     def program(powers):
@@ -303,33 +303,56 @@ def test_no_square_of_the_ring():
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        (memory.NTMCell(0), "features must be at least 1"),
-        (memory.NTMCell(4, memory_size=0), "memory_size must be at least 1"),
-        (memory.NTMCell(4, memory_width=-1), "memory_width must be at least 1"),
-        (memory.NTMCell(4, powers=()), "powers must name at least one"),
-        (memory.NTMCell(4, read="next"), "read must be one of updated, previous, got 'next'"),
-        (memory.DihedralNTMCell(4, words=()), "words must be a tuple of words over 0 and 1"),
-        (memory.DihedralNTMCell(4, words=("0", "2")), "words must be a tuple of words over 0 and 1"),
-        (memory.OperatorNTMCell(4, source="x"), "source must be one of controller, input"),
-        (memory.OperatorNTMCell(4, max_power=-1), "max_power must be None or at least 0"),
-        (memory.PatternNTMCell(4, program_powers=()), "program_powers must name at least one"),
-        (memory.MultiplePatternNTMCell(4, words=("a",)), "words must be a tuple"),
-        (memory.PolynomialStepNTMCell(4, max_power=0), "max_power must be at least 1"),
+        (lambda: memory.NTMCell(0), "features: got 0, expected at least 1"),
+        (lambda: memory.NTMCell(4, memory_size=0), "memory_size: got 0, expected at least 1"),
+        (lambda: memory.NTMCell(4, memory_width=-1), "memory_width: got -1, expected at least 1"),
+        (lambda: memory.NTMCell(4, powers=()), r"powers: got \(\), expected at least one power"),
         (
-            memory.PolynomialStepNTMCell(4, polynomials=((0, -1),)),
-            "polynomials must be tuples of coefficients",
+            lambda: memory.NTMCell(4, read="next"),  # pyrefly: ignore
+            "read: got 'next', expected one of 'updated', 'previous'",
+        ),
+        (
+            lambda: memory.DihedralNTMCell(4, words=()),
+            r"words: got \(\), expected a non-empty tuple of words",
+        ),
+        (
+            lambda: memory.DihedralNTMCell(4, words=("0", "2")),
+            r"words: got \('0', '2'\), expected .* 0 and 1",
+        ),
+        (
+            lambda: memory.OperatorNTMCell(4, source="x"),  # pyrefly: ignore
+            "source: got 'x', expected one of 'controller', 'input'",
+        ),
+        (
+            lambda: memory.OperatorNTMCell(4, max_power=-1),
+            "max_power: got -1, expected None or at least 0",
+        ),
+        (
+            lambda: memory.PatternNTMCell(4, program_powers=()),
+            r"program_powers: got \(\), expected at least one",
+        ),
+        (
+            lambda: memory.MultiplePatternNTMCell(4, words=("a",)),
+            r"words: got \('a',\), expected a non-empty",
+        ),
+        (lambda: memory.PolynomialStepNTMCell(4, max_power=0), "max_power: got 0, expected at least 1"),
+        (
+            lambda: memory.PolynomialStepNTMCell(4, polynomials=((0, -1),)),
+            r"polynomials: got \(\(0, -1\),\), expected at least one tuple",
         ),
     ],
 )
 def test_bad_fields_are_named(cell, message):
     with pytest.raises(ValueError, match=message):
-        nn.RNN(cell).init(jax.random.key(0), jnp.ones((1, 2, 3)))
+        nn.RNN(cell()).init(jax.random.key(0), jnp.ones((1, 2, 3)))
 
 
 def test_bad_shapes_are_shown():
-    with pytest.raises(ValueError, match=r"coefficients must have one entry for each of the 3 powers"):
+    with pytest.raises(ValueError, match=r"coefficients: got shape \(2,\), expected \[\*B, 3\]"):
         rings.rotate(jnp.ones(4), jnp.ones(2), (0, 1, 2))
     cell = memory.NTMCell(5)
     carry = cell.initialize_carry(jax.random.key(0), (2, 3))
-    with pytest.raises(ValueError, match=r"carry.controller must be \[\*B, 5\].*\(2, 5\) and \(4, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"carry.controller: got shape \(2, 5\), expected \[\*B, 5\] = \(4, 5\) .*\(4, 3\)"
+    ):
         cell.init(jax.random.key(0), carry, jnp.ones((4, 3)))

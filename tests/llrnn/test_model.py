@@ -1,4 +1,4 @@
-"""The sequence model: its output equations, the cells by name, what cells record, one scan a sequence."""
+"""Tests the sequence model: output equations, cells by name, recorded values, one scan per sequence."""
 
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ OPTIONS = {
 
 
 def quickly(function: Any) -> Any:
-    """The compiled function; compiling is most of what these tests do, so without optimisation."""
+    """Compiles a function without optimisation, since compilation dominates the time of these tests."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
@@ -31,7 +31,7 @@ def apply(module: Any, variables: Any, *args: Any) -> Any:
 
 
 def initialised(module: Any, x: Any) -> Any:
-    """Random variables of the right shapes, without compiling the initialisation."""
+    """Returns random variables of the right shapes, without compiling the initialisation."""
     shapes = jax.eval_shape(module.init, jax.random.key(0), x)
     rng = np.random.default_rng(0)
     return jax.tree.map(lambda leaf: jnp.asarray(0.4 * rng.normal(size=leaf.shape), leaf.dtype), shapes)
@@ -42,7 +42,7 @@ def made(name):
 
 
 def primitives(jaxpr):
-    """How often each primitive occurs outside of loops' bodies."""
+    """Counts the occurrences of each primitive outside the bodies of loops."""
     names = []
     for equation in jaxpr.eqns:
         names.append(equation.primitive.name)
@@ -67,13 +67,13 @@ def test_every_cell_trains_in_one_scan_and_its_past_is_its_past(name):
 
     def loss(variables, x):
         logits = cast(Any, net.apply(variables, x)).logits
-        return (logits[:, :3] ** 2).sum(), logits  # of the first three steps
+        return (logits[:, :3] ** 2).sum(), logits  # a loss of the first three steps
 
     (_, logits), (grads, to_x) = quickly(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))(variables, x)
     assert logits.shape == (2, 6, 4)
     leaves = jax.tree.leaves(grads)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
-    # Every parameter is in use (the LSTM's biases too), and what comes later never reaches the first three
+    # Every parameter has a gradient (the LSTM's biases too), and later inputs do not affect the first three
     # steps.
     assert sum(bool(jnp.abs(leaf).max() > 0) for leaf in leaves) == len(leaves)
     assert float(jnp.abs(to_x[:, :3]).max()) > 0
@@ -121,7 +121,7 @@ def test_intermediates_are_the_addresses_by_step():
     }
     assert output.intermediates["read_address"].shape == (3, 5, 8)
     np.testing.assert_allclose(output.logits, apply(net, variables, x).logits, rtol=1e-5)
-    # By hand, without a scan: the cell's states one after the other.
+    # The same without a scan: the cell step by step.
     step = quickly(cell.apply)
     params = {"params": variables["params"]["cell"]}
     carry = cell.initialize_carry(jax.random.key(0), (3, 4))
@@ -162,22 +162,24 @@ def test_logits_are_float32_in_a_bfloat16_model():
 def test_names():
     assert isinstance(model.make_cell("ntm", features=3, powers=(0, 1)), memory.NTMCell)
     with pytest.raises(
-        ValueError, match="no cell is called 'gru'; there are dihedral_ntm, elman, higher_order"
+        ValueError, match="name: got 'gru', expected one of 'dihedral_ntm', 'elman', 'higher_order'"
     ):
         model.make_cell("gru", features=3)
-    with pytest.raises(ValueError, match="cell 'elman' has no option memory_size, words; it has features"):
+    with pytest.raises(
+        ValueError, match="options of elman: got 'memory_size', 'words', expected a subset of 'features'"
+    ):
         model.make_cell("elman", features=3, words=(), memory_size=2)
 
 
 @pytest.mark.parametrize(
     ("options", "shape", "message"),
     [
-        ({"num_outputs": 2}, (2, 3), r"inputs must be \[B, T, I\], got \(2, 3\)"),
-        ({"num_outputs": 0}, (2, 3, 4), "num_outputs must be at least 1, got 0"),
+        ({"num_outputs": 2}, (2, 3), r"inputs: got shape \(2, 3\), expected \[B, T, I\]"),
+        ({"num_outputs": 0}, (2, 3, 4), "num_outputs: got 0, expected at least 1"),
         (
             {"num_outputs": 2, "hidden_outputs": 0},
             (2, 3, 4),
-            "hidden_outputs must be None or at least 1, got 0",
+            "hidden_outputs: got 0, expected None or at least 1",
         ),
     ],
 )

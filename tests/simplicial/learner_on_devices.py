@@ -1,6 +1,6 @@
-"""Prints where two seeds of a learner stand after a few iterations, on all devices there are.
+"""Prints the state of two seeds of a learner after a few iterations on all available devices.
 
-Started by test_learner.py in a process of its own: the number of devices is fixed when JAX starts.
+Started by test_learner.py in a separate process, because the number of devices is fixed when JAX starts.
 """
 
 import json
@@ -17,7 +17,7 @@ SEEDS, GROUPS = 2, 8
 
 
 def main():
-    """Runs it and prints one line of JSON."""
+    """Runs the learner and prints one line of JSON."""
     jax.config.update("jax_numpy_rank_promotion", "raise")
     learner = Learner(
         corridor.policy,

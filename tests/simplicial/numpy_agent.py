@@ -1,7 +1,7 @@
-"""The agents written a second time, in NumPy and float64, one observation at a time, from the paper's text.
+"""A second implementation of the agents from the paper's text, in float64 NumPy, one observation at a time.
 
-Nothing is shared with the package: convolutions are sums over windows, attention goes entity by entity and
-pair by pair, and the scalar triple product is the norm of the vector of equation (7), not the polynomial in
+It shares no code with the package: convolutions are sums over windows, attention loops over entities and
+pairs, and the scalar triple product is the norm of the vector of equation (7), not the polynomial in
 dot products of equation (8).
 """
 
@@ -16,7 +16,7 @@ Params = Mapping[str, Any]
 
 @dataclass
 class Maps:
-    """Attention of each block, a list entry a block.
+    """Attention of each block, one list entry per block.
 
     Attributes:
       standard: [H, N, N].
@@ -30,30 +30,30 @@ class Maps:
 
 
 def layer_norm(params: Params, x: np.ndarray) -> np.ndarray:
-    """Each row has mean 0 and variance 1, then a gain and a bias for each feature."""
+    """Normalises each row to mean 0 and variance 1, then applies a gain and a bias per feature."""
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = (centred**2).mean(axis=-1, keepdims=True)
     return centred / np.sqrt(variance + 1e-5) * params["scale"] + params["bias"]
 
 
 def dense(params: Params, x: np.ndarray) -> np.ndarray:
-    """Inputs times W, plus b where there is one."""
+    """Computes inputs times W, plus b if there is one."""
     return x @ params["kernel"] + params.get("bias", 0)
 
 
 def relu(x: np.ndarray) -> np.ndarray:
-    """max(x, 0)."""
+    """Computes max(x, 0) for each entry."""
     return np.maximum(x, 0)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
-    """Over all entries of x."""
+    """Normalises over all entries of x."""
     e = np.exp(x - x.max())
     return e / e.sum()
 
 
 def convolution(params: Params, x: np.ndarray) -> np.ndarray:
-    """2 x 2, without padding, ReLU."""
+    """Applies a 2 x 2 convolution without padding, and ReLU."""
     kernel, rows, columns = params["kernel"], x.shape[0] - 1, x.shape[1] - 1
     out = np.zeros((rows, columns, kernel.shape[-1]))
     for y in range(rows):
@@ -63,7 +63,7 @@ def convolution(params: Params, x: np.ndarray) -> np.ndarray:
 
 
 def triple_product(a: np.ndarray, b: np.ndarray, c: np.ndarray, eps: float = 1e-6) -> float:
-    """|(a.b) c - (a.c) b + (b.c) a|, equation (7)."""
+    """Computes |(a.b) c - (a.c) b + (b.c) a|, equation (7)."""
     vector = (a @ b) * c - (a @ c) * b + (b @ c) * a
     return float(np.sqrt(vector @ vector + eps**2))
 
@@ -71,7 +71,7 @@ def triple_product(a: np.ndarray, b: np.ndarray, c: np.ndarray, eps: float = 1e-
 def one_simplicial(
     kernel: np.ndarray, x: np.ndarray, num_virtual: int, heads: int
 ) -> tuple[np.ndarray, list]:
-    """First summands of equations (13) and (14): output [N+M, F] and each head's rows of weights."""
+    """Returns the first terms of (13) and (14), [N+M, F], and each head's rows of weights."""
     n, size = len(x) - num_virtual, kernel.shape[1] // 3
     query, key, value = (x @ kernel[:, i * size : (i + 1) * size] for i in range(3))
     width = size // heads
@@ -91,7 +91,7 @@ def one_simplicial(
 def two_simplicial(
     kernel: np.ndarray, bilinear: np.ndarray, x: np.ndarray, num_virtual: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Second summands of (13) and (14), before their LayerNorm: output [N+M, F] and weights [H, N, M, M]."""
+    """Returns the second terms of (13) and (14) before LayerNorm, [N+M, F], and weights [H, N, M, M]."""
     heads, width = bilinear.shape[:2]
     n, m, size = len(x) - num_virtual, num_virtual, heads * width
     p, l1, l2, u = (x @ kernel[:, i * size : (i + 1) * size] for i in range(4))
@@ -116,7 +116,7 @@ def two_simplicial(
 
 
 def transformer(params: Params, entities: np.ndarray, heads: int = 2, maps: Maps | None = None) -> np.ndarray:
-    """Blocks with shared weights: standard entities [N, V] in and out."""
+    """Applies blocks with shared weights to standard entities [N, V]."""
     maps = Maps() if maps is None else maps
     n = len(entities)
     virtual = params.get("virtual_entities", np.zeros((0, entities.shape[1])))
@@ -138,7 +138,7 @@ def transformer(params: Params, entities: np.ndarray, heads: int = 2, maps: Maps
 
 
 def agent(params: Params, observation: np.ndarray, heads: int = 2) -> tuple[np.ndarray, float, Maps]:
-    """Logits, value and attention for one observation [R, C+1, 3]."""
+    """Returns logits, value and attention for one observation [R, C+1, 3]."""
     x = convolution(params["conv_1"], convolution(params["conv_0"], observation / 255.0))
     rows, columns = x.shape[:2]
     x = dense(params["embed"], x)

@@ -1,10 +1,10 @@
-"""IMPALA's learner in float64 NumPy, written as the paper's sums are, without any cleverness."""
+"""IMPALA's learner in float64 NumPy, written directly as the paper's sums."""
 
 import numpy as np
 
 
 def v_trace(log_ratio, discount, reward, value, bootstrap, *, valid=None, bars=(1.0, 1.0, 1.0)):
-    """Targets and advantages of one trajectory [T] by the double sum of equation 1 (Espeholt et al. 2018)."""
+    """Computes targets and advantages of one trajectory [T] by the double sum of equation 1."""
     steps = len(reward)
     valid = np.ones(steps, bool) if valid is None else valid
     with np.errstate(over="ignore"):
@@ -21,7 +21,7 @@ def v_trace(log_ratio, discount, reward, value, bootstrap, *, valid=None, bars=(
 
 
 def log_softmax(logits):
-    """Along the last axis."""
+    """Normalises along the last axis."""
     shifted = logits - logits.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
@@ -29,9 +29,10 @@ def log_softmax(logits):
 def loss(
     logits, value, trajectories, *, gamma=0.99, entropy_cost=0.005, value_cost=0.5, bars=(1.0, 1.0, 1.0)
 ):
-    """The sums of `simplicial.impala.loss`, and the gradients of their total by logits and by values.
+    """Returns the sums of `simplicial.impala.loss`, and the gradients of their total.
 
-    Trajectory by trajectory and step by step; `trajectories` is a dictionary of arrays [B, T, ...].
+    The gradients are those with respect to logits and values; `trajectories` is a dictionary of arrays
+    [B, T, ...].
     """
     logits, value = np.asarray(logits, np.float64), np.asarray(value, np.float64)
     sums = dict.fromkeys(("total", "policy", "value", "entropy", "ratio", "steps"), 0.0)
@@ -61,7 +62,7 @@ def loss(
 
 
 def rmsprop(params, accumulator, gradient, *, learning_rate=2e-4, max_norm=40.0, decay=0.99, epsilon=0.1):
-    """One update of one array: the clip, then TensorFlow's RMSProp. The accumulator starts at 1."""
+    """Updates one array by the clip and TensorFlow's RMSProp, whose accumulator starts at 1."""
     gradient = gradient * min(1.0, max_norm / np.sqrt((gradient**2).sum()))
     accumulator = decay * accumulator + (1 - decay) * gradient**2
     return params - learning_rate * gradient / np.sqrt(accumulator + epsilon), accumulator

@@ -1,6 +1,6 @@
-"""What the tests of attention, blocks and agents share: numbers, and compiled calls.
+"""Shared by the tests of attention, blocks and agents: random numbers and compiled calls.
 
-Numbers are NumPy's and come back as NumPy's: JAX compiles a program for every index and sum outside `jit`.
+Numbers are NumPy arrays: outside `jit`, JAX would compile a program for every index and sum.
 """
 
 from typing import Any
@@ -10,12 +10,12 @@ import numpy as np
 
 
 def draw(seed: int, *shape: int) -> np.ndarray:
-    """Normal numbers, in float64; JAX takes them as float32 unless float64 is on."""
+    """Draws normal numbers in float64, which JAX converts to float32 unless float64 is enabled."""
     return np.random.default_rng(seed).normal(size=shape)
 
 
 def perturbed(tree: Any) -> Any:
-    """The same parameters with noise: none is 0 or 1, so that a missing bias or gain would show."""
+    """Adds noise to parameters; none stays 0 or 1, so a missing bias or gain would show."""
     leaves, treedef = jax.tree.flatten(jax.device_get(tree))
     return jax.tree.unflatten(
         treedef, [x + (0.1 * draw(i, *x.shape)).astype(x.dtype) for i, x in enumerate(leaves)]
@@ -23,27 +23,27 @@ def perturbed(tree: Any) -> Any:
 
 
 def on_host(function: Any, **options: Any) -> Any:
-    """The compiled function, its outputs on the host."""
+    """Compiles a function and returns its outputs as NumPy arrays."""
     compiled = jax.jit(function, compiler_options=options)
     return lambda *args, **kwargs: jax.device_get(compiled(*args, **kwargs))
 
 
 def quickly(function: Any) -> Any:
-    """`on_host`, compiled in half the time.
+    """Does the same as `on_host`, with half the compile time.
 
-    For values only: XLA gets float64 gradients wrong at this level.
+    For values only: XLA computes wrong float64 gradients at this optimisation level.
     """
     return on_host(function, xla_backend_optimization_level=0)
 
 
 def made(module: Any, *inputs: Any, **masks: Any) -> tuple[Any, Any]:
-    """Perturbed variables of a module and its compiled call."""
+    """Returns perturbed variables of a module and its compiled call."""
     variables = quickly(module.init)(jax.random.key(0), *inputs, **masks)
     return perturbed(variables), quickly(module.apply)
 
 
 def with_maps(module: Any, variables: Any, *inputs: Any, method: str | None = None, **masks: Any) -> Any:
-    """A call's output and what it sows, by name."""
+    """Returns a call's output and what it sows, by name."""
 
     def call(variables, inputs, masks):
         return module.apply(variables, *inputs, **masks, method=method, mutable=["intermediates"])

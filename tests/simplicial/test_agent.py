@@ -1,4 +1,4 @@
-"""The agents: sizes, a second transcription in float64, gradients, batches, seeds, types, refusals."""
+"""The agents: sizes, a float64 transcription, gradients, batches, seeds, dtypes, errors."""
 
 import re
 from typing import Any, cast
@@ -19,17 +19,17 @@ BRIDGE, STANDARD = (7, 10, 3), (9, 10, 3)
 
 
 def pictures(seed, *shape):
-    """Random colours."""
+    """Draws pictures with random colours."""
     return np.random.default_rng(seed).integers(256, size=shape, dtype=np.uint8)
 
 
 def initialised(agent, seed=0, shape=BRIDGE):
-    """The agent's variables."""
+    """Initialises the agent's variables."""
     return quickly(agent.init)(jax.random.key(seed), np.zeros(shape, np.uint8))
 
 
 def in_numpy(variables):
-    """The parameters as the transcription takes them."""
+    """Converts parameters to the transcription's format."""
     return jax.tree.map(np.asarray, variables["params"])
 
 
@@ -39,7 +39,7 @@ def in_numpy(variables):
     [(0, 2, 239_241), (2, 2, 365_513), (0, 4, 239_753), (2, 4, 366_217)],
 )
 def test_parameter_counts(num_virtual, num_blocks, count, shape):
-    """As the authors', on either board; two blocks more are LayerNorms more: 512, or 704 with the pairs'."""
+    """As the authors' on either board; two more blocks add only LayerNorms: 512, or 704 with the pairs'."""
     agent = Agent(num_virtual_entities=num_virtual, num_blocks=num_blocks)
     variables = jax.eval_shape(agent.init, jax.random.key(0), np.zeros(shape, np.uint8))
     assert set(variables) == {"params"}
@@ -48,7 +48,7 @@ def test_parameter_counts(num_virtual, num_blocks, count, shape):
 
 
 def test_initial_parameters():
-    """Glorot's limits with all outputs of a kernel counted, zero biases, LayerNorms that do nothing."""
+    """Glorot limits that count all outputs of a kernel, zero biases, identity LayerNorms."""
     params = initialised(Agent())["params"]
     limits = {
         ("conv_0",): 6 / (12 + 48),
@@ -75,7 +75,7 @@ def test_initial_parameters():
 
 @pytest.mark.parametrize(("shape", "num_virtual"), [(BRIDGE, 0), (STANDARD, 2)])
 def test_agents_are_the_transcription(shape, num_virtual):
-    """Logits, value and every attention weight, in float64."""
+    """Compares logits, value and every attention weight in float64."""
     observation = pictures(1, 2, *shape)
     with jax.enable_x64(True):
         agent = Agent(num_virtual_entities=num_virtual, param_dtype=jnp.float64)
@@ -98,14 +98,14 @@ def test_agents_are_the_transcription(shape, num_virtual):
 
 @pytest.mark.parametrize("num_virtual", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_gradients_are_those_of_the_transcription(num_virtual):
-    """Against central differences of the NumPy agent, along a random direction for each parameter."""
+    """Compared with central differences of the NumPy agent along a random direction for each parameter."""
     observation = pictures(1, *BRIDGE)
     with jax.enable_x64(True):
         agent = Agent(num_virtual_entities=num_virtual, param_dtype=jnp.float64)
         variables = perturbed(initialised(agent))
 
         def loss(variables):
-            output: Any = agent.apply(variables, observation)
+            output: Any = agent.apply(variables, jnp.asarray(observation))
             return jnp.sum(output.logits**2) + output.value**2
 
         gradient = on_host(jax.grad(loss))(variables)
@@ -126,7 +126,7 @@ def test_gradients_are_those_of_the_transcription(num_virtual):
 
 @pytest.mark.slow
 def test_any_leading_axes():
-    """One picture, or time and batch: each is what it is by itself."""
+    """A single picture, or time and batch axes, give the same results."""
     agent = Agent()
     variables = initialised(agent)
     apply = on_host(agent.apply)
@@ -147,7 +147,7 @@ def test_any_leading_axes():
 
 @pytest.mark.slow
 def test_seeds_side_by_side():
-    """Under `vmap` over parameters every seed's values and gradients are those it has alone."""
+    """`vmap` over parameters gives each seed the values and gradients it has alone."""
     agent = Agent(num_blocks=1, conv_features=(4, 6), head_features=(16,))
     observation = pictures(1, 2, *BRIDGE)
     keys = jax.random.split(jax.random.key(0), 2)
@@ -170,7 +170,7 @@ def test_seeds_side_by_side():
 
 
 def test_a_step_is_traced_once():
-    """New pictures and new parameters do not compile again."""
+    """New pictures and parameters do not compile again."""
     agent = Agent(head_features=(8,))
 
     def plain(variables, observation):
@@ -184,9 +184,9 @@ def test_a_step_is_traced_once():
 
 @pytest.mark.slow
 def test_first_gradients_in_float32_and_bfloat16():
-    """Logits, value and gradients in float32 are near float64's, in bfloat16 near float32's; all are finite.
+    """Values and gradients in float32 are close to float64's, those in bfloat16 to float32's, all finite.
 
-    Also for pictures of one colour, where all entities are nearly alike.
+    Also for pictures of a single colour, whose entities are nearly equal.
     """
     observation = pictures(1, 6, *BRIDGE)
     variables = initialised(Agent())
@@ -222,7 +222,7 @@ def test_first_gradients_in_float32_and_bfloat16():
 
 
 def test_parameters_may_be_bfloat16():
-    """Logits and value are float32 all the same."""
+    """Logits and value are float32 nevertheless."""
     output, variables = jax.eval_shape(
         Agent(param_dtype=jnp.bfloat16).init_with_output, jax.random.key(0), pictures(1, *BRIDGE)
     )
@@ -231,7 +231,7 @@ def test_parameters_may_be_bfloat16():
 
 
 def test_other_sizes():
-    """More heads, virtual entities, actions and channels than the paper has."""
+    """More heads, virtual entities, actions and channels than in the paper."""
     agent = Agent(
         num_virtual_entities=5,
         num_actions=6,
@@ -253,8 +253,8 @@ def test_other_sizes():
 
 
 def test_convolution_is_flax_convolution():
-    """The same parameters in `nn.Conv`, batch by batch."""
-    x = draw(0, 2, 3, 5, 6, 3).astype(np.float32)
+    """Equals `nn.Conv` with the same parameters."""
+    x = jnp.asarray(draw(0, 2, 3, 5, 6, 3), jnp.float32)
     ours, theirs = Conv(7), nn.Conv(7, (2, 2), padding="VALID")
     variables = perturbed(ours.init(jax.random.key(1), x))
     got: Any = ours.apply(variables, x)
@@ -263,7 +263,7 @@ def test_convolution_is_flax_convolution():
 
 
 def test_positions():
-    """Corners of the grid and the formula 2y / (rows - 1) - 1."""
+    """Checks the corners of the grid and the formula 2y / (rows - 1) - 1."""
     grid = grid_positions(5, 8)
     np.testing.assert_allclose(grid[[0, 0, 4, 4], [0, 7, 0, 7]], [[-1, -1], [-1, 1], [1, -1], [1, 1]])
     np.testing.assert_allclose(grid[3, 2], [2 * 3 / 4 - 1, 2 * 2 / 7 - 1])
@@ -272,32 +272,32 @@ def test_positions():
 @pytest.mark.parametrize(
     ("agent", "observation", "message"),
     [
-        (Agent(), np.zeros(BRIDGE, np.float32), "observation has type float32, expected uint8"),
-        (Agent(), np.zeros(BRIDGE, np.int32), "observation has type int32"),
-        (Agent(), np.zeros((7, 10), np.uint8), "observation has shape (7, 10), expected [..., R, C+1, 3]"),
-        (Agent(), np.zeros((3, 7, 10), np.uint8), "observation has shape (3, 7, 10)"),
+        (Agent(), np.zeros(BRIDGE, np.float32), "observation: got dtype float32, expected uint8"),
+        (Agent(), np.zeros(BRIDGE, np.int32), "observation: got dtype int32"),
+        (Agent(), np.zeros((7, 10), np.uint8), "observation: got shape (7, 10), expected [..., R, C+1, 3]"),
+        (Agent(), np.zeros((3, 7, 10), np.uint8), "observation: got shape (3, 7, 10)"),
         (Agent(), np.zeros((2, 10, 3), np.uint8), "of at least 3"),
         (
             Agent(num_heads=3),
             np.zeros(BRIDGE, np.uint8),
-            "num_heads is 3, expected a divisor of features = 64",
+            "num_heads: got 3, expected a divisor of features = 64",
         ),
-        (Agent(num_two_simplicial_heads=5), np.zeros(BRIDGE, np.uint8), "num_heads is 5"),
-        (Agent(num_virtual_entities=-1), np.zeros(BRIDGE, np.uint8), "num_virtual_entities is -1"),
-        (Agent(num_blocks=0), np.zeros(BRIDGE, np.uint8), "num_blocks is 0"),
-        (Agent(num_actions=0), np.zeros(BRIDGE, np.uint8), "num_actions is 0"),
-        (Agent(features=2), np.zeros(BRIDGE, np.uint8), "features is 2"),
+        (Agent(num_two_simplicial_heads=5), np.zeros(BRIDGE, np.uint8), "num_heads: got 5"),
+        (Agent(num_virtual_entities=-1), np.zeros(BRIDGE, np.uint8), "num_virtual_entities: got -1"),
+        (Agent(num_blocks=0), np.zeros(BRIDGE, np.uint8), "num_blocks: got 0"),
+        (Agent(num_actions=0), np.zeros(BRIDGE, np.uint8), "num_actions: got 0"),
+        (Agent(features=2), np.zeros(BRIDGE, np.uint8), "features: got 2"),
     ],
 )
 def test_what_does_not_fit_is_named(agent, observation, message):
-    """Errors say which argument or field and what was expected."""
+    """Errors name the argument or field and state what was expected."""
     with pytest.raises(ValueError, match=re.escape(message)):
         jax.eval_shape(lambda key: agent.init(key, observation), jax.random.key(0))
 
 
 @pytest.mark.slow
 def test_the_gradient_does_not_depend_on_how_a_batch_is_cut():
-    """Sizes at which a compiler computed entities twice and found none equal to their maximum."""
+    """Sizes at which a compiler computed entities twice, so that none equalled the maximum."""
     agent = Agent(num_virtual_entities=0, features=6, head_features=(6,))
     pictures = np.random.default_rng(0).integers(0, 256, (20, 5, 7, 3), np.uint8)
     params = agent.init(jax.random.key(1), pictures[:1])["params"]
@@ -319,7 +319,7 @@ def sum_of(*leaves):
 
 
 def test_the_maximum_and_its_derivative():
-    """The first of several equal entities is the one that counts."""
+    """Of several equal entities, the first receives the gradient."""
     entities = jnp.asarray([[[1.0, 5.0], [3.0, 5.0], [3.0, 2.0]]])
     pooled, back = jax.vjp(max_over_entities, entities)
     np.testing.assert_array_equal(pooled, [[3.0, 5.0]])

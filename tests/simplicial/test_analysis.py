@@ -1,4 +1,4 @@
-"""Attention over the board: which entity is about which tile, maps against the agent's own numbers."""
+"""Attention over the board: entities and their tiles, maps compared with the agent's own weights."""
 
 import itertools
 
@@ -16,7 +16,7 @@ BRIDGE, STANDARD = boxworld.BRIDGE, boxworld.STANDARD
 
 @pytest.fixture(scope="module")
 def seen():
-    """A batch of 3 of the simplicial agent of the paper, its attention in both blocks."""
+    """Returns a batch of 3 with the attention of the paper's simplicial agent in both blocks."""
     agent = Agent()
     states = jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(0), 3, BRIDGE)
     observation = jax.vmap(lambda state: boxworld.observe(state, BRIDGE))(states)
@@ -26,7 +26,7 @@ def seen():
 
 
 def test_entities_of_the_paper():
-    """Section 6: 17 and 25 are the Gem's locks of Figure 7, 39 its player, 7 and 15 beside the inventory."""
+    """Section 6: 17 and 25 are the Gem's locks in Figure 7, 39 the player, 7 and 15 next to the inventory."""
     assert analysis.entity_grid(BRIDGE) == (5, 8)
     tiles = [(2, 3), (2, 4), (8, 5), (8, 1), (8, 2)]
     assert [analysis.entity_of_tile(x, y, BRIDGE) for x, y in tiles] == [17, 25, 39, 7, 15]
@@ -39,13 +39,13 @@ def test_entities_are_numbered_row_by_row(config, entities):
     assert numbers == list(range(entities))
     for x, y in ((0, 1), (1, 0), (cols + 1, 1), (1, rows + 1)):
         with pytest.raises(
-            ValueError, match=rf"x, y must be .*1 to {cols} and 1 to {rows}, not \({x}, {y}\)"
+            ValueError, match=rf"x, y: got \({x}, {y}\), expected .* x in 1..{cols}, y in 1..{rows}"
         ):
             analysis.entity_of_tile(x, y, config)
 
 
 def test_an_entity_is_about_the_middle_of_its_window():
-    """Changing one tile of the picture changes, in the agent, the entities around it and no others."""
+    """Changing a tile of the picture changes the entities around it and no others."""
     agent = Agent(num_virtual_entities=0, num_blocks=1)
     picture = np.full((7, 10, 3), 100, np.uint8)
     changed = np.tile(picture, (70, 1, 1, 1))
@@ -70,7 +70,7 @@ def test_an_entity_is_about_the_middle_of_its_window():
 
 
 def test_virtual_maps_lie_on_the_board(seen):
-    """The weight on a tile's entity is where the tile is; what is missing to 1 is for virtual entities."""
+    """A tile's weight is at the tile's place; the rest up to 1 goes to virtual entities."""
     maps = np.asarray(analysis.virtual_maps(seen[0], BRIDGE))
     weights = seen[0].virtual
     assert maps.shape == (3, 2, 2, 5, 8)
@@ -95,7 +95,7 @@ def test_pair_maps_have_a_row_for_each_pair(seen):
 
 
 def test_pair_deviation():
-    """Most entities attend alike: they are at 0; one that shares nothing with them is at 1."""
+    """Entities with the common attention are at 0; one without overlap is at 1."""
     rows = np.tile([0.7, 0.3, 0, 0], (1, 9, 1))
     rows[0, 4] = [0, 0, 0.5, 0.5]
     rows[0, 6] = [0.2, 0.3, 0.5, 0]
@@ -105,14 +105,14 @@ def test_pair_deviation():
 
 
 def test_pair_deviation_without_anything_common():
-    """Each of four entities looks at a pair of its own: all are as far from the mean."""
+    """Each of four entities attends to a different pair: all are equally far from the mean."""
     pairs = jnp.eye(4).reshape(1, 4, 2, 2)
     found = analysis.pair_deviation(BlockAttention(standard=jnp.zeros((1, 4, 4)), pairs=pairs))
     np.testing.assert_allclose(found, np.full((1, 4), 0.75), rtol=1e-6)
 
 
 def test_pair_deviation_of_an_agent(seen):
-    """Against the sentence of its docstring in NumPy."""
+    """Compared with the docstring's definition in NumPy."""
     found = np.asarray(analysis.pair_deviation(seen[1]))
     maps = seen[1].pairs.astype(np.float64).reshape(3, 40, 4)
     for b in range(3):
@@ -134,13 +134,13 @@ def test_sharpened_is_a_softmax_of_larger_logits(axes, factor):
 
 
 def test_sharpened_keeps_small_weights_and_masked_rows():
-    """Weights of 1e-30 squared are 0 in float32, their ratio is not; a row without weights stays so."""
+    """Weights of 1e-30 underflow when squared, but their ratio is kept; rows of zeros stay zero."""
     found = analysis.sharpened(np.asarray([[1e-30, 3e-30], [0, 0]], np.float32))
     np.testing.assert_allclose(found, [[0.1, 0.9], [0, 0]], rtol=1e-5)
 
 
 def test_sharpened_maps_are_those_of_the_agent_with_larger_queries(seen):
-    """Renormalised over the virtual entities too."""
+    """Weights are renormalised over virtual entities as well."""
     maps = np.asarray(analysis.virtual_maps(seen[0], BRIDGE, analysis.DISPLAY_SHARPENING))
     squares = seen[0].virtual.astype(np.float64) ** 2
     wanted = (squares / squares.sum(-1, keepdims=True))[..., :40].reshape(3, 2, 2, 5, 8)
@@ -148,7 +148,7 @@ def test_sharpened_maps_are_those_of_the_agent_with_larger_queries(seen):
 
 
 def board(**tiles):
-    """A bridge board with a Gem at (1, 3) as in Figure 7, and the rest empty but for `tiles` "x3y1"."""
+    """Returns a bridge board with a Gem at (1, 3) as in Figure 7, and tiles given as "x3y1"."""
     grid = np.full((7, 9), -1)
     grid[3:5, 1], grid[3:5, 2] = 0, (1, 2)
     for name, colour in tiles.items():
@@ -158,7 +158,7 @@ def board(**tiles):
 
 
 def test_landmarks():
-    """The Gem's locks are 17 and 25 when the Gem is where it is in Figure 7."""
+    """The Gem's locks are 17 and 25 with the Gem of Figure 7."""
     grid = board(x7y1=1, x4y3=2, x7y3=2, x8y3=1)  # loose 1 and 2; the bridge: key 2 behind lock 1
     state = boxworld.from_board(grid, np.zeros((21, 3), np.uint8), np.asarray([(8, 3)]), BRIDGE)
     found = analysis.landmarks(state, BRIDGE)
@@ -186,21 +186,21 @@ def test_landmarks_of_a_standard_board():
     x, y = np.asarray(state.gem).tolist()
     assert found == {"player": 0, "Gem lock": analysis.entity_of_tile(x + 1, y, STANDARD)}
     batch = jax.tree.map(lambda leaf: leaf[None], state)
-    with pytest.raises(ValueError, match=r"state must be one episode with a grid .*\(1, 9, 9\)"):
+    with pytest.raises(ValueError, match=r"state: got a batch with grid \(1, 9, 9\), expected one episode"):
         analysis.landmarks(batch, STANDARD)
 
 
 def test_refuses(seen):
-    relational = BlockAttention(standard=seen[0].standard)
-    with pytest.raises(ValueError, match="block has no virtual entities"):
+    relational = BlockAttention(standard=jnp.asarray(seen[0].standard))
+    with pytest.raises(ValueError, match="block: got no virtual entities"):
         analysis.virtual_maps(relational, BRIDGE)
-    with pytest.raises(ValueError, match="block has no 2-simplicial attention"):
+    with pytest.raises(ValueError, match="block: got no 2-simplicial attention"):
         analysis.pair_maps(relational)
-    with pytest.raises(ValueError, match=r"block has 40 standard entities, .* 9 x 9 has 7 x 8"):
+    with pytest.raises(ValueError, match=r"block: got 40 standard entities, expected 7 x 8 .* 9 x 9"):
         analysis.virtual_maps(seen[0], STANDARD)
     for factor in (0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="sharpening must be positive"):
+        with pytest.raises(ValueError, match=r"sharpening: got .*, expected a positive number"):
             analysis.sharpened(jnp.ones(3), factor)
     for axes in (0, 2):
-        with pytest.raises(ValueError, match=r"axes must be from 1 to 1 for shape \(3,\)"):
+        with pytest.raises(ValueError, match=r"axes: got .*, expected 1 to 1 for weights of shape \(3,\)"):
             analysis.sharpened(jnp.ones(3), axes=axes)

@@ -1,4 +1,4 @@
-"""1- and 2-simplicial attention: the formulas in float64, masks, what may be reordered, types, refusals."""
+"""1- and 2-simplicial attention: float64 formulas, masks, permutations, dtypes, errors."""
 
 import re
 from typing import Any, cast
@@ -17,13 +17,13 @@ WIDTH = 10  # features of an entity
 
 @pytest.fixture
 def x64():
-    """float64 for as long as the test runs."""
+    """Enables float64 during a test."""
     with jax.enable_x64(True):
         yield
 
 
 def two(num_heads=1, features=6, **types):
-    """A small 2-simplicial attention."""
+    """Builds a small 2-simplicial attention."""
     return TwoSimplicialAttention(num_heads, features, **types)
 
 
@@ -33,7 +33,7 @@ def two(num_heads=1, features=6, **types):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("heads", [1, 2, 4])
 def test_one_simplicial_attention_is_the_formula(heads):
-    """Equation (4), entity by entity."""
+    """Equation (4), evaluated entity by entity."""
     x = draw(1, 2, 7, WIDTH)
     module = OneSimplicialAttention(heads, 8, param_dtype=jnp.float64)
     variables, apply = made(module, x)
@@ -49,7 +49,7 @@ def test_one_simplicial_attention_is_the_formula(heads):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("shared", [True, False])
 def test_virtual_entities_attend_to_all_and_nobody_to_them(shared):
-    """First summands of (13) and (14); virtual entities of the whole batch or of each example."""
+    """First terms of (13) and (14), with virtual entities shared by the batch or one set per example."""
     x, virtual = draw(1, 2, 7, WIDTH), draw(2, *(() if shared else (2,)), 3, WIDTH)
     module = OneSimplicialAttention(2, 8, param_dtype=jnp.float64)
     variables, _ = made(module, x)
@@ -65,7 +65,7 @@ def test_virtual_entities_attend_to_all_and_nobody_to_them(shared):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("heads", [1, 2, 3])
 def test_two_simplicial_attention_is_the_formula(heads):
-    """Equations (7) and (10), pair by pair, to a context and to the inputs themselves."""
+    """Equations (7) and (10), evaluated pair by pair, for a context and for the inputs themselves."""
     x, context = draw(1, 2, 5, WIDTH), draw(2, 2, 3, WIDTH)
     module = two(heads, 12, param_dtype=jnp.float64)
     variables, _ = made(module, x, context)
@@ -83,9 +83,9 @@ def test_two_simplicial_attention_is_the_formula(heads):
 
 @pytest.mark.usefixtures("x64")
 def test_keys_of_the_whole_batch_are_those_of_each_example():
-    """[M, V] and its copies for every example give the same values and gradients."""
+    """Shared [M, V] and copies per example give the same values and gradients."""
     x, context = draw(1, 2, 3, 5, WIDTH), draw(2, 3, WIDTH)
-    mask = draw(3, 2, 3, 5, 3, 3) > -0.3
+    mask = jnp.asarray(draw(3, 2, 3, 5, 3, 3) > -0.3)
     module = two(2, 12, param_dtype=jnp.float64)
     variables, _ = made(module, x, context)
     probe = draw(4, 2, 3, 5, 12)
@@ -107,7 +107,7 @@ def test_keys_of_the_whole_batch_are_those_of_each_example():
 
 
 def test_two_simplicial_maps_are_the_weights_of_the_output():
-    """The weights that are sown, times B(u_j, u_k), are what comes out."""
+    """The sown weights times B(u_j, u_k) give the output."""
     x, context = draw(1, 2, 5, WIDTH), draw(2, 2, 4, WIDTH)
     module = two(2, 12)
     variables, apply = made(module, x, context)
@@ -125,7 +125,7 @@ def test_two_simplicial_maps_are_the_weights_of_the_output():
 
 
 def test_maps_are_kept_on_request_only():
-    """A plain call returns an array, and initialisation makes parameters only."""
+    """A plain call returns an array, and initialisation creates parameters only."""
     x = draw(1, 2, 5, WIDTH)
     for module in (OneSimplicialAttention(2, 8), two()):
         variables, apply = made(module, x)
@@ -138,7 +138,7 @@ def test_maps_are_kept_on_request_only():
 
 @pytest.mark.parametrize("module", [OneSimplicialAttention(2, 8), two(2, 12)])
 def test_padding_is_as_if_it_were_not_there(module):
-    """Two of five context entities are padding: the output is that of the other three."""
+    """With two of five context entities as padding, the output is that of the other three."""
     x, context = draw(1, 2, 4, WIDTH), draw(2, 2, 5, WIDTH)
     variables, apply = made(module, x, context)
     there = np.array([True, False, True, True, False])
@@ -148,7 +148,7 @@ def test_padding_is_as_if_it_were_not_there(module):
 
 
 def test_causal_masks_hide_the_future():
-    """A language model's masks: what comes after entity 3 changes nothing up to it, and does after it."""
+    """With a causal mask, changes after entity 3 affect only later outputs."""
     x = draw(1, 2, 6, WIDTH)
     changed = np.concatenate([x[:, :4], draw(2, 2, 2, WIDTH)], axis=1)
     past = np.tril(np.ones((6, 6), bool))
@@ -161,11 +161,11 @@ def test_causal_masks_hide_the_future():
 
 
 def test_nothing_allowed_gives_nothing():
-    """A row with nothing allowed is 0, has no gradient, and leaves the others as they are."""
-    x = draw(1, 2, 4, WIDTH)
+    """A row with nothing allowed is 0, has no gradient, and does not affect other rows."""
+    x = jnp.asarray(draw(1, 2, 4, WIDTH))
     for module, keys in ((OneSimplicialAttention(2, 8), (1,)), (two(2, 12), (1, 1))):
         variables, apply = made(module, x)
-        mask = np.array([True, False, True, True]).reshape(4, *keys)
+        mask = jnp.array([True, False, True, True]).reshape(4, *keys)
         out = apply(variables, x, mask=mask)
         np.testing.assert_array_equal(out[:, 1], 0)
         others = np.array([0, 2, 3])
@@ -178,7 +178,7 @@ def test_nothing_allowed_gives_nothing():
 
 
 def test_a_mask_holds_for_virtual_entities_too():
-    """Padding is not attended to by virtual entities, which always attend to each other."""
+    """Virtual entities ignore padding, and always attend to each other."""
     x, virtual = draw(1, 2, 5, WIDTH), draw(2, 3, WIDTH)
     module = OneSimplicialAttention(2, 8)
     variables, _ = made(module, x)
@@ -197,7 +197,7 @@ def test_a_mask_holds_for_virtual_entities_too():
 
 @pytest.mark.parametrize("module", [OneSimplicialAttention(2, 8), two(2, 12)])
 def test_order_of_entities_means_nothing(module):
-    """Inputs reordered: outputs reordered. Context reordered: nothing changes."""
+    """Permuting inputs permutes outputs; permuting the context changes nothing."""
     x, context = draw(1, 2, 5, WIDTH), draw(2, 2, 4, WIDTH)
     variables, apply = made(module, x, context)
     order, other = [3, 0, 4, 1, 2], [2, 3, 1, 0]
@@ -210,7 +210,7 @@ def test_order_of_entities_means_nothing(module):
 
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 def test_any_leading_axes(batch):
-    """Each example by itself is what it is in a batch; a context without batch axes serves all."""
+    """Examples do not affect each other; a context without batch axes is shared."""
     x, context = draw(1, *batch, 5, WIDTH), draw(2, 4, WIDTH)
     for module in (OneSimplicialAttention(2, 8), two(2, 12)):
         variables, apply = made(module, x, context)
@@ -220,11 +220,11 @@ def test_any_leading_axes(batch):
             np.testing.assert_allclose(out[index], apply(variables, x[index], context), rtol=1e-5, atol=1e-6)
 
 
-# Numbers.
+# Initialisation and numerics.
 
 
 def test_initial_weights():
-    """Uniform with the limits that Keras takes: sqrt(6 / (64 + 192)) for four maps of 48, sqrt(6 / 4608)."""
+    """Uniform within Keras' limits: sqrt(6 / (64 + 192)) for four maps of 48, sqrt(6 / 4608)."""
     module = TwoSimplicialAttention()
     params = quickly(module.init)(jax.random.key(0), draw(0, 2, 64))["params"]
     assert params["bilinear"].shape == (1, 48, 48, 48)
@@ -241,7 +241,7 @@ def test_initial_weights():
 
 
 def test_bfloat16_rounds_factors_but_not_triple_products():
-    """Weights of pairs are those of float32 products of the rounded entities and kernel."""
+    """Pair weights are computed from float32 products of the rounded entities and kernel."""
     x, context = draw(1, 3, 20, 64), draw(2, 3, 2, 64)
     half = TwoSimplicialAttention(dtype=jnp.bfloat16)
     variables, _ = made(half, x, context)
@@ -260,7 +260,7 @@ def test_bfloat16_rounds_factors_but_not_triple_products():
 
 
 def test_types_of_outputs():
-    """1-simplicial attention returns its compute type, 2-simplicial float32 at least."""
+    """1-simplicial attention returns its compute dtype, 2-simplicial at least float32."""
     x = draw(1, 5, WIDTH)
     for module, expected in (
         (OneSimplicialAttention(2, 8, dtype=jnp.bfloat16), jnp.bfloat16),
@@ -274,7 +274,7 @@ def test_types_of_outputs():
     "make", [np.zeros_like, np.ones_like, lambda x: np.broadcast_to(np.eye(WIDTH)[0], x.shape)]
 )
 def test_gradients_are_finite_where_vectors_vanish_or_agree(make):
-    """The norm of a triple product has no derivative at 0: there the gradient is finite all the same."""
+    """The norm of a triple product is not differentiable at 0, but the gradient is finite."""
     x, context = make(draw(1, 5, WIDTH)), make(draw(2, 2, WIDTH))
     module = two(2, 12)
     variables, _ = made(module, x, context)
@@ -288,7 +288,7 @@ def test_gradients_are_finite_where_vectors_vanish_or_agree(make):
 
 
 def test_attend_to_pairs_without_flax():
-    """The function by itself, one head, one query whose weights are known: equal logits, the mean of B."""
+    """One head and one query with equal logits return the mean of B."""
     query, key, value = np.zeros((1, 1, 3)), draw(1, 2, 1, 3), draw(2, 2, 1, 2)
     bilinear = draw(3, 1, 4, 2, 2)
     out = quickly(attend_to_pairs)(query, key, key, value, bilinear)
@@ -296,7 +296,7 @@ def test_attend_to_pairs_without_flax():
     np.testing.assert_allclose(out[0, 0], np.einsum("frs,r,s->f", bilinear[0], mean, mean), rtol=1e-5)
 
 
-# Refusals.
+# Errors.
 
 X, MASK = (2, 5, WIDTH), np.ones((2, 5, 4), bool)
 
@@ -304,32 +304,32 @@ X, MASK = (2, 5, WIDTH), np.ones((2, 5, 4), bool)
 @pytest.mark.parametrize(
     ("module", "inputs", "context", "masks", "message"),
     [
-        (OneSimplicialAttention(3, 8), X, None, {}, "num_heads is 3, expected a divisor of features = 8"),
-        (two(0), X, None, {}, "num_heads is 0, expected a divisor of features = 6"),
-        (two(4), X, None, {}, "num_heads is 4, expected a divisor of features = 6"),
-        (two(), (5,), None, {}, "inputs has shape (5,)"),
-        (OneSimplicialAttention(), X, (2, 4, 9), {}, "context has shape (2, 4, 9), expected [..., M, V]"),
+        (OneSimplicialAttention(3, 8), X, None, {}, "num_heads: got 3, expected a divisor of features = 8"),
+        (two(0), X, None, {}, "num_heads: got 0, expected a divisor of features = 6"),
+        (two(4), X, None, {}, "num_heads: got 4, expected a divisor of features = 6"),
+        (two(), (5,), None, {}, "inputs: got shape (5,)"),
+        (OneSimplicialAttention(), X, (2, 4, 9), {}, "context: got shape (2, 4, 9), expected [..., M, V]"),
         (two(), X, (3, 4, WIDTH), {}, "batch and V of inputs (2, 5, 10)"),
-        (two(), X, (2, 4, WIDTH), {"context_mask": np.ones(5, bool)}, "context_mask has shape (5,)"),
-        (two(), X, (2, 4, WIDTH), {"mask": MASK}, "mask has shape (2, 5, 4), which does not broadcast"),
+        (two(), X, (2, 4, WIDTH), {"context_mask": np.ones(5, bool)}, "context_mask: got shape (5,)"),
+        (two(), X, (2, 4, WIDTH), {"mask": MASK}, "mask: got shape (2, 5, 4), expected one"),
         (two(), X, (2, 4, WIDTH), {"mask": np.ones((5, 4, 4))}, "expected bool: True where"),
         (
             OneSimplicialAttention(),
             X,
             None,
             {"mask": MASK},
-            "mask has shape (2, 5, 4), which does not broadcast to [..., N, M] = (2, 5, 5)",
+            "mask: got shape (2, 5, 4), expected one that broadcasts to [..., N, M] = (2, 5, 5)",
         ),
     ],
 )
 def test_what_does_not_fit_is_named(module, inputs, context, masks, message):
-    """Errors say which argument, its shape and what was expected."""
+    """Errors name the argument, its shape and what was expected."""
     context = None if context is None else np.zeros(context)
     with pytest.raises(ValueError, match=re.escape(message)):
         jax.eval_shape(lambda key: module.init(key, np.zeros(inputs), context, **masks), jax.random.key(0))
 
 
 def test_integers_are_refused():
-    """Entities are vectors of floating point numbers."""
-    with pytest.raises(ValueError, match=r"inputs has shape \(5, 10\) and type int32"):
+    """Entities must be floating-point vectors."""
+    with pytest.raises(ValueError, match=r"inputs: got shape \(5, 10\) and dtype int32"):
         two().init(jax.random.key(0), np.zeros((5, WIDTH), np.int32))

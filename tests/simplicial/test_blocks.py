@@ -1,4 +1,4 @@
-"""The two Transformer blocks and their stacks: the paper's pseudo-code in float64, masks, order, sharing."""
+"""The Transformer blocks and their stacks: pseudo-code in float64, masks, permutations, sharing."""
 
 import re
 
@@ -22,7 +22,7 @@ WIDTH = 8
 
 
 def small(num_virtual_entities=3, num_blocks=2, **fields):
-    """A small stack with more than one head of each kind."""
+    """Builds a small stack with more than one head of each kind."""
     return SimplicialTransformer(
         num_virtual_entities,
         num_blocks,
@@ -34,7 +34,7 @@ def small(num_virtual_entities=3, num_blocks=2, **fields):
 
 
 def block(**fields):
-    """A small simplicial block by itself, as a user of sets takes it."""
+    """Builds a small simplicial block for use without a stack."""
     return SimplicialBlock(
         OneSimplicialAttention(2, WIDTH, **fields),
         TwoSimplicialAttention(1, 6, **fields),
@@ -45,7 +45,7 @@ def block(**fields):
 
 @pytest.mark.parametrize(("num_virtual", "num_blocks"), [(0, 4), (3, 1), (2, 3)])
 def test_a_stack_is_the_pseudo_code(num_virtual, num_blocks):
-    """Equations (12) to (14) with one set of attention, B and dense weights and LayerNorms for each block."""
+    """Equations (12) to (14) with shared attention, B and dense weights, and separate LayerNorms."""
     with jax.enable_x64(True):
         x = draw(1, 2, 5, WIDTH)
         variables, apply = made(small(num_virtual, num_blocks, param_dtype=jnp.float64), x)
@@ -59,7 +59,7 @@ def test_a_stack_is_the_pseudo_code(num_virtual, num_blocks):
 
 @pytest.mark.parametrize("num_virtual", [0, 3])
 def test_entities_may_come_in_any_order(num_virtual):
-    """Equivariance; the maximum over entities, and any other symmetric function, is invariant."""
+    """Outputs are equivariant; the maximum over entities, as any symmetric function, is invariant."""
     x, order = draw(1, 2, 6, WIDTH), [5, 2, 0, 3, 1, 4]
     variables, apply = made(small(num_virtual), x)
     out, reordered = apply(variables, x), apply(variables, x[:, order])
@@ -69,13 +69,13 @@ def test_entities_may_come_in_any_order(num_virtual):
 
 
 def test_virtual_entities_do_not_depend_on_the_order():
-    """A block's virtual entities read a set; its standard entities are the set."""
+    """A block's virtual entities read the standard entities as a set."""
     x, virtual, order = draw(1, 6, WIDTH), draw(2, 3, WIDTH), [5, 2, 0, 3, 1, 4]
     variables, apply = made(block(), x, virtual)
     (out, read), (reordered, read_again) = (apply(variables, y, virtual) for y in (x, x[order]))
     np.testing.assert_allclose(reordered, out[order], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(read_again, read, rtol=1e-4, atol=1e-5)
-    # All three read differently, and what they read depends on the set.
+    # All three differ, and they depend on the set.
     _, of_others = apply(variables, np.concatenate([draw(3, 1, WIDTH), x[1:]]), virtual)
     assert np.abs(of_others - read).max(axis=-1).min() > 1e-3
     assert np.abs(read[0] - read[1]).max() > 0.1
@@ -83,7 +83,7 @@ def test_virtual_entities_do_not_depend_on_the_order():
 
 @pytest.mark.slow
 def test_virtual_entities_of_the_whole_batch():
-    """[M, V] in the first block and a copy for each example: the same values and gradients."""
+    """Shared [M, V] and copies per example give the same values and gradients."""
     with jax.enable_x64(True):
         x, virtual = draw(1, 2, 5, WIDTH), draw(2, 3, WIDTH)
         module = block(param_dtype=jnp.float64)
@@ -108,7 +108,7 @@ def test_virtual_entities_of_the_whole_batch():
 
 
 def test_first_block_makes_keys_and_products_of_virtual_entities_once():
-    """However many examples: no array of the first block's B(u, u) has the batch among its axes."""
+    """In the first block, no array of B(u, u) has a batch axis."""
     module = block()
     batch, x = 7, np.zeros((7, 5, WIDTH))
     variables, _ = made(module, x, np.zeros((3, WIDTH)))
@@ -127,7 +127,7 @@ def test_first_block_makes_keys_and_products_of_virtual_entities_once():
 
 @pytest.mark.parametrize("num_virtual", [0, 3])
 def test_padding_is_as_if_it_were_not_there(num_virtual):
-    """Standard entities that are there come out as they do without the padding, in every example."""
+    """Padding does not change the other standard entities in any example."""
     x = draw(1, 2, 6, WIDTH)
     there = np.array([[True, True, False, True, False, True], [False, True, True, True, True, False]])
     variables, apply = made(small(num_virtual), x)
@@ -139,7 +139,7 @@ def test_padding_is_as_if_it_were_not_there(num_virtual):
 
 
 def test_masks_say_who_relates_to_whom():
-    """Without anyone to attend to, an entity depends on itself and on nothing but itself."""
+    """With nothing to attend to, an entity depends only on itself."""
     x = draw(1, 5, WIDTH)
     variables, apply = made(small(3), x)
     masks = {"mask": np.eye(5, dtype=bool), "pair_mask": np.zeros((5, 1, 1), bool)}
@@ -147,14 +147,14 @@ def test_masks_say_who_relates_to_whom():
     before, after = (apply(variables, y, **masks) for y in (x, moved))
     np.testing.assert_array_equal(before[1:], after[1:])
     assert np.abs(before[0] - after[0]).max() > 0.1
-    # With the pairs allowed the second block hears of it, through virtual entities alone.
+    # With pairs allowed, the change reaches the second block, through virtual entities alone.
     del masks["pair_mask"]
     before, after = (apply(variables, y, **masks) for y in (x, moved))
     assert np.abs(before[1:] - after[1:]).max(axis=-1).min() > 1e-4
 
 
 def test_pair_masks_for_each_pair():
-    """Only the pair (0, 0) allowed: the other virtual entities do not matter to standard ones."""
+    """With only the pair (0, 0) allowed, other virtual entities do not affect standard entities."""
     x, virtual = draw(1, 2, 5, WIDTH), draw(2, 3, WIDTH)
     variables, apply = made(block(), x, virtual)
     only = np.zeros((1, 3, 3), bool)
@@ -167,7 +167,7 @@ def test_pair_masks_for_each_pair():
 
 
 def test_weights_are_shared_and_layer_norms_are_not():
-    """Names and sizes of parameters; a block by itself holds its layers under the names of its fields."""
+    """Checks names and sizes; a separate block stores its layers under its field names."""
     x = np.zeros((5, WIDTH))
     params = jax.eval_shape(small(2, 3).init, jax.random.key(0), x)["params"]
     assert set(params) == {
@@ -186,7 +186,7 @@ def test_weights_are_shared_and_layer_norms_are_not():
 
 
 def test_virtual_entities_start_as_an_embedding():
-    """U(-.05, .05)."""
+    """Uniform in [-0.05, 0.05], as in Keras."""
     module = SimplicialTransformer(num_virtual_entities=200)
     params = quickly(module.init)(jax.random.key(0), np.zeros((1, 64)))["params"]
     entities = np.asarray(params["virtual_entities"])
@@ -196,7 +196,7 @@ def test_virtual_entities_start_as_an_embedding():
 
 
 def test_bfloat16_is_near_float32():
-    """The stream between blocks is the compute type; parameters and what they mean stay."""
+    """The stream between blocks has the compute dtype; parameters are unchanged."""
     x = draw(1, 2, 6, WIDTH)
     module = small(3)
     variables, apply = made(module, x)
@@ -209,19 +209,24 @@ def test_bfloat16_is_near_float32():
 @pytest.mark.parametrize(
     ("module", "inputs", "masks", "message"),
     [
-        (small(-1), [(5, WIDTH)], {}, "num_virtual_entities is -1"),
-        (small(2, 0), [(5, WIDTH)], {}, "num_blocks is 0"),
-        (small(), [(5, 7)], {}, "entities has shape (5, 7)"),
-        (small(0), [(WIDTH,)], {}, "entities has shape (8,)"),
-        (small(0), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "pair_mask is given, but"),
-        (small(), [(5, WIDTH)], {"entity_mask": np.ones(4, bool)}, "mask has shape (4,), which does not"),
-        (small(), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "mask has shape (5, 2, 2)"),
-        (block(), [(2, 5, WIDTH), (3, 2, WIDTH)], {}, "virtual has shape (3, 2, 8)"),
-        (block(), [(2, 5, WIDTH), (2, 7)], {}, "virtual has shape (2, 7)"),
+        (small(-1), [(5, WIDTH)], {}, "num_virtual_entities: got -1"),
+        (small(2, 0), [(5, WIDTH)], {}, "num_blocks: got 0"),
+        (small(), [(5, 7)], {}, "entities: got shape (5, 7)"),
+        (small(0), [(WIDTH,)], {}, "entities: got shape (8,)"),
+        (small(0), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "pair_mask: got a mask"),
+        (
+            small(),
+            [(5, WIDTH)],
+            {"entity_mask": np.ones(4, bool)},
+            "mask: got shape (4,), expected one that broadcasts",
+        ),
+        (small(), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "mask: got shape (5, 2, 2)"),
+        (block(), [(2, 5, WIDTH), (3, 2, WIDTH)], {}, "virtual: got shape (3, 2, 8)"),
+        (block(), [(2, 5, WIDTH), (2, 7)], {}, "virtual: got shape (2, 7)"),
     ],
 )
 def test_what_does_not_fit_is_named(module, inputs, masks, message):
-    """Errors say which argument, its shape and what was expected."""
+    """Errors name the argument, its shape and what was expected."""
     with pytest.raises(ValueError, match=re.escape(message)):
         jax.eval_shape(
             lambda key: module.init(key, *(np.zeros(shape) for shape in inputs), **masks), jax.random.key(0)

@@ -1,4 +1,4 @@
-"""V-trace against the paper's sums in float64 and its theorem; loss and optimiser against plain NumPy."""
+"""V-trace against the paper's sums in float64 and its theorem; loss and optimiser against NumPy."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ BARS = [(1.0, 1.0, 1.0), (2.0, 0.5, 1.5), (math.inf, math.inf, math.inf), (1.0, 
 
 
 def drawn(rng, shape):
-    """Arguments of V-trace, some episodes ending on the way, some ratios above and some below the bars."""
+    """Draws arguments of V-trace with some ends of episodes and ratios on both sides of the bars."""
     return {
         "log_ratio": rng.normal(size=shape),
         "discount": 0.99 * (rng.random(shape) > 0.15),
@@ -35,7 +35,7 @@ def drawn(rng, shape):
 
 
 def plain(arguments, bars):
-    """The same, trajectory by trajectory in NumPy."""
+    """Computes the same in NumPy, one trajectory at a time."""
     shape = arguments["reward"].shape
     parts = [
         plain_impala.v_trace(**{name: array[index] for name, array in arguments.items()}, bars=bars)
@@ -83,7 +83,7 @@ def test_on_policy_it_is_the_n_step_return():
 
 
 def test_without_traces_it_is_the_one_step_target():
-    """c_bar = 0: no evidence travels back."""
+    """With c_bar = 0 no information travels back."""
     arguments = drawn(np.random.default_rng(2), (39,))
     del arguments["valid"]
     trace = v_trace(**{k: jnp.asarray(v) for k, v in arguments.items()}, c_bar=0.0)
@@ -95,9 +95,9 @@ def test_without_traces_it_is_the_one_step_target():
 
 @pytest.mark.parametrize("rho_bar", [0.3, 1.0, 1.6, math.inf])
 def test_fixed_point_is_the_value_of_the_clipped_policy(rho_bar):
-    """Theorem 1: its expectation keeps the value of pi_rho ~ min(rho_bar mu, pi), and no other.
+    """Theorem 1: the expectation preserves the value of pi_rho ~ min(rho_bar mu, pi), and no other.
 
-    Expectations are exact, over all action sequences of a problem with three states and two actions.
+    Expectations are exact sums over all action sequences of a problem with three states and two actions.
     """
     steps, gamma = 3, 0.9
     after = np.asarray([[1, 2], [2, 0], [0, 1]])
@@ -142,7 +142,7 @@ def test_fixed_point_is_the_value_of_the_clipped_policy(rho_bar):
 
 
 def test_a_step_broken_off_parts_the_trajectory():
-    """Before it, it is what is bootstrapped from; behind it, nothing that came before is known."""
+    """Earlier steps bootstrap from its value; later steps are unaffected by earlier ones."""
     arguments = {k: jnp.asarray(v) for k, v in drawn(np.random.default_rng(3), (5, 12)).items()}
     broken = 7
     arguments["valid"] = jnp.ones((5, 12), bool).at[:, broken].set(False)
@@ -191,23 +191,23 @@ def test_half_precision_is_summed_in_single():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"discount": jnp.ones((2, 4))}, r"discount must .* shape \(2, 5\), got \(2, 4\)"),
-        ({"reward": jnp.ones(5)}, r"reward must .* shape \(2, 5\), got \(5,\)"),
-        ({"value": jnp.ones((2, 6))}, r"value must .* shape \(2, 5\), got \(2, 6\)"),
-        ({"valid": jnp.ones((2, 1), bool)}, r"valid must .* shape \(2, 5\), got \(2, 1\)"),
+        ({"discount": jnp.ones((2, 4))}, r"discount: got shape \(2, 4\), expected \(2, 5\)"),
+        ({"reward": jnp.ones(5)}, r"reward: got shape \(5,\), expected \(2, 5\)"),
+        ({"value": jnp.ones((2, 6))}, r"value: got shape \(2, 6\), expected \(2, 5\)"),
+        ({"valid": jnp.ones((2, 1), bool)}, r"valid: got shape \(2, 1\), expected \(2, 5\)"),
         (
             {"bootstrap": jnp.ones((2, 1))},
-            r"bootstrap must have .* shape \(2, 5\) without time, got \(2, 1\)",
+            r"bootstrap: got shape \(2, 1\), expected \(2,\), .* without time",
         ),
         (
             {"log_ratio": jnp.float32(0)},
-            r"log_ratio must have a last axis .* got shape \(\)",
+            r"log_ratio: got shape \(\), expected a last axis",
         ),
-        ({"log_ratio": jnp.ones((2, 0))}, r"log_ratio must have a last axis .* got shape \(2, 0\)"),
-        ({"c_bar": 1.5}, r"c_bar must be between 0 and rho_bar=1.0, not 1.5"),
-        ({"c_bar": math.nan}, r"c_bar must be between 0 and rho_bar=1.0, not nan"),
-        ({"rho_bar": -1.0, "c_bar": 0.0}, r"c_bar must be between 0 and rho_bar=-1.0"),
-        ({"advantage_rho_bar": -0.1}, r"advantage_rho_bar must be at least 0, not -0.1"),
+        ({"log_ratio": jnp.ones((2, 0))}, r"log_ratio: got shape \(2, 0\), expected a last axis"),
+        ({"c_bar": 1.5}, r"c_bar: got 1.5, expected a number between 0 and rho_bar = 1.0"),
+        ({"c_bar": math.nan}, r"c_bar: got nan, expected a number between 0 and rho_bar = 1.0"),
+        ({"rho_bar": -1.0, "c_bar": 0.0}, r"c_bar: got 0.0, expected a number between 0 and rho_bar = -1.0"),
+        ({"advantage_rho_bar": -0.1}, r"advantage_rho_bar: got -0.1, expected at least 0"),
     ],
 )
 def test_v_trace_refuses(changed, message):
@@ -217,7 +217,7 @@ def test_v_trace_refuses(changed, message):
 
 
 def batch(seed=0, shape=(5, 9), actions=4):
-    """Logits, values and trajectories in which episodes end in both ways, the last step included."""
+    """Draws logits, values and trajectories with both kinds of ends, also at the last step."""
     rng = np.random.default_rng(seed)
     terminated = rng.random(shape) < 0.2
     terminated[:2, -1] = True, False
@@ -277,7 +277,7 @@ def test_losses_of_parts_add_up():
 
 
 def test_the_last_step_only_bootstraps():
-    """What was done and given there changes nothing; its value does."""
+    """Its action and reward have no effect; its value does."""
     logits, value, arrays = batch(2)
     losses = loss_of(jnp.asarray(logits), jnp.asarray(value), trajectories_of(arrays))
     other = {name: array.copy() for name, array in arrays.items()}
@@ -305,7 +305,7 @@ def test_a_truncated_step_teaches_nothing():
 
 
 def test_the_runtime_takes_the_loss():
-    """As sums with a denominator of 1, so that the optimiser sees the summed gradient."""
+    """Sums with a denominator of 1, so that the optimiser receives the summed gradient."""
     logits, value, arrays = batch(5)
     params = {"logits": jnp.asarray(logits), "value": jnp.asarray(value)}
 
@@ -327,40 +327,43 @@ def changed(**arrays):
 @pytest.mark.parametrize(
     ("logits", "value", "arrays", "message"),
     [
-        ((5, 9), (5, 9), {}, r"^logits must have shape .* = \(5, 9\), got \(5, 9\)"),
-        ((5, 8, 4), (5, 9), {}, r"^logits must have shape .* = \(5, 9\), got \(5, 8, 4\)"),
-        ((5, 9, 3), (5, 9), {}, r"trajectories.logits must have .* \(5, 9, 3\), got \(5, 9, 4\)"),
-        ((5, 9, 4), (5, 9, 1), {}, r"value must have .* shape \(5, 9\), got \(5, 9, 1\)"),
+        ((5, 9), (5, 9), {}, r"^logits: got shape \(5, 9\), expected .* = \(5, 9\)"),
+        ((5, 8, 4), (5, 9), {}, r"^logits: got shape \(5, 8, 4\), expected .* = \(5, 9\)"),
+        ((5, 9, 3), (5, 9), {}, r"trajectories.logits: got shape \(5, 9, 4\), expected \(5, 9, 3\)"),
+        ((5, 9, 4), (5, 9, 1), {}, r"value: got shape \(5, 9, 1\), expected \(5, 9\)"),
         (
             (5, 9, 4),
             (5, 9),
             {"reward": np.zeros(9)},
-            r"trajectories.reward must have .* \(5, 9\), got \(9,\)",
+            r"trajectories.reward: got shape \(9,\), expected \(5, 9\)",
         ),
-        ((5, 9, 4), (5, 9), {"truncated": np.zeros((5, 8))}, r"trajectories.truncated must .* got \(5, 8\)"),
-        ((5, 9, 4), (5, 9), {"terminated": np.zeros(())}, r"trajectories.terminated must .* got \(\)"),
+        ((5, 9, 4), (5, 9), {"truncated": np.zeros((5, 8))}, r"trajectories.truncated: got shape \(5, 8\)"),
+        ((5, 9, 4), (5, 9), {"terminated": np.zeros(())}, r"trajectories.terminated: got shape \(\)"),
         (
             (5, 1, 4),
             (5, 1),
             {"action": np.zeros((5, 1))},
-            r"trajectories.action .* two steps .* got \(5, 1\)",
+            r"trajectories.action: got shape \(5, 1\), expected .* two steps",
         ),
         (
             (9, 4),
             (9,),
             {"action": np.zeros(9)},
-            r"trajectories.action must have shape \[B, T\] .* got \(9,\)",
+            r"trajectories.action: got shape \(9,\), expected \[B, T\]",
         ),
     ],
 )
 def test_loss_refuses(logits, value, arrays, message):
-    trajectories = rollout.Trajectories(jnp.zeros((5, 9, 2)), **changed(**arrays))
     with pytest.raises(ValueError, match=message):
-        loss_of(jnp.zeros(logits), jnp.zeros(value), trajectories)
+        loss_of(
+            jnp.zeros(logits),
+            jnp.zeros(value),
+            rollout.Trajectories(jnp.zeros((5, 9, 2)), **changed(**arrays)),
+        )
 
 
 def test_optimizer_is_tensorflows_rmsprop():
-    """Also where the accumulator has forgotten its start, and on both sides of the clip."""
+    """Also after the accumulator has forgotten its start, and on both sides of the clip."""
     rng = np.random.default_rng(6)
     optimizer = impala.optimizer(0.01, max_norm=3.0)
     params = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
@@ -380,7 +383,7 @@ def test_optimizer_is_tensorflows_rmsprop():
 
 
 def test_optimizer_has_the_papers_settings():
-    """One step from 0 on a gradient far beyond the clip, by hand."""
+    """One step from 0 with a gradient far above the clip, computed by hand."""
     optimizer = impala.optimizer()
     gradient = jnp.asarray([600.0, 800.0])
     updates, _ = optimizer.update(gradient, optimizer.init(jnp.zeros(2)), jnp.zeros(2))

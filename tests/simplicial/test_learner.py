@@ -1,4 +1,4 @@
-"""The learner against plain NumPy on a small environment, and what an iteration must not depend on."""
+"""The learner against NumPy on a small environment, and independence from devices, seeds and calls."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def small(optimizer=None, **settings):
-    """A learner in the corridor, small enough to be followed by hand."""
+    """Builds a learner in the corridor, small enough to be simulated in NumPy."""
     settings: dict[str, Any] = {"environments": 12, "steps": 7, "updates": 3, "groups": 2, **settings}
     optimizer = optimizer or impala.optimizer(0.05, max_norm=6.0)
     return Learner(corridor.policy, corridor.ENVIRONMENT, optimizer, **settings)
@@ -36,7 +36,7 @@ def begun(learner, seed=0):
 
 
 def acted(learner, state):
-    """What the groups will do in the next iteration, one group after the other."""
+    """Simulates what the groups will do in the next iteration, one group at a time."""
     groups = []
     for group, key in enumerate(state.keys):
         actors = jax.tree.map(lambda leaf, group=group: leaf[group], state.actors)
@@ -50,7 +50,7 @@ def acted(learner, state):
 
 
 def test_an_iteration_is_that_of_plain_numpy():
-    """Three updates, the clip at work in some of them only: every weight, and what is reported."""
+    """Three updates, some of them clipped: compares every weight and the report."""
     learner = small()
     state = begun(learner)
     groups = acted(learner, state)
@@ -98,7 +98,7 @@ def test_an_iteration_is_that_of_plain_numpy():
 
 
 def test_it_learns():
-    """From a third of the episodes solved to nearly all."""
+    """The share of solved episodes rises from a third to nearly all."""
     learner = Learner(
         corridor.policy,
         corridor.ENVIRONMENT,
@@ -117,7 +117,7 @@ def test_it_learns():
 
 @pytest.mark.slow
 def test_two_calls_are_one_call_twice_as_long():
-    """And all there is to a run is in its state, the keys included: so it survives a checkpoint."""
+    """The state is complete, including keys, so it can be restored from a checkpoint."""
     learner = small()
     whole, reports = program(learner, iterations=2)(begun(learner))
     once = program(learner)
@@ -177,7 +177,7 @@ def on_devices(count):
 
 @pytest.mark.slow
 def test_the_number_of_devices_changes_nothing():
-    """Eight groups on one device without a mesh and on a mesh of four, two seeds side by side."""
+    """Eight groups on one device without a mesh and on a mesh of four, with two parallel seeds."""
     one, other = [on_devices(count) for count in (1, 4)]
     assert np.abs(np.asarray(one["weights"])[0] - np.asarray(one["weights"])[1]).max() > 0.01
     assert (other["devices"], other["groups_on_a_device"]) == (4, 2)
@@ -211,18 +211,21 @@ def test_every_trajectory_is_learned_from_once():
     groups, each, steps, updates = 2, 6, 5, 3
     shape = (groups, each, steps)
     number = jnp.arange(groups * each * steps).reshape(shape)
-    arrays = dict.fromkeys(("action", "reward", "terminated", "truncated"), number)
-    parts = cut(rollout.Trajectories(number[..., None], number[..., None], **arrays), updates)
+    logits, flags = number[..., None].astype(jnp.float32), number < 0
+    trajectories = rollout.Trajectories(
+        number[..., None], logits, number, number.astype(jnp.float32), flags, flags
+    )
+    parts = cut(trajectories, updates)
     assert parts.observation.shape == (updates, 4, steps, 1)
     rows = {tuple(row) for row in np.asarray(number).reshape(-1, steps)}
     assert {tuple(row) for row in np.asarray(parts.action).reshape(-1, steps)} == rows
     np.testing.assert_array_equal(parts.observation[..., 0], parts.action)
     of_group = np.asarray(parts.action)[..., 0] // (each * steps)
-    np.testing.assert_array_equal(of_group.sum(1), [2] * updates)  # as many of either group in each
+    np.testing.assert_array_equal(of_group.sum(1), [2] * updates)  # equally many of both groups in each
 
 
 def test_the_objective_can_have_other_settings():
-    """They reach the gradient; values are all it moves when the rest costs nothing."""
+    """Settings reach the gradient; with other costs at 0 it only affects values."""
     learner = small(objective=functools.partial(impala.loss, entropy_cost=0.0, advantage_rho_bar=0.0))
     state = begun(learner)
     trajectories = jax.tree.map(lambda leaf: leaf[0], cut(one_group(learner, state), learner.updates))
@@ -245,7 +248,7 @@ def test_the_papers_proportions_are_the_defaults():
 
 
 def in_boxworld(virtual):
-    """A learner with one of the paper's agents, and the agent's parameters as a function of a key."""
+    """Returns a learner with one of the paper's agents, and a function from keys to its parameters."""
     agent = Agent(num_virtual_entities=virtual)
 
     def policy(params, observation):
@@ -258,7 +261,7 @@ def in_boxworld(virtual):
 
 @pytest.mark.parametrize("virtual", [0, 2], ids=["relational", "simplicial"])
 def test_the_agents_fit(virtual):
-    """Traced only: an iteration gives back a state like the one it was given."""
+    """By tracing only: an iteration returns a state of the same structure."""
     learner, init = in_boxworld(virtual)
     state = jax.eval_shape(lambda key: learner.init(init(key), key), jax.random.key(0))
     following, report = jax.eval_shape(learner.iterate, state)
@@ -270,7 +273,7 @@ def test_the_agents_fit(virtual):
 @pytest.mark.slow
 @pytest.mark.parametrize("virtual", [0, 2], ids=["relational", "simplicial"])
 def test_the_agents_learn(virtual):
-    """An iteration in BoxWorld moves every weight, on-policy in its first update and finite in all."""
+    """An iteration in BoxWorld changes every weight, starts on-policy, and is finite."""
     learner, init = in_boxworld(virtual)
     params = jax.jit(init)(jax.random.key(0))
     before = jax.device_get(params)
@@ -289,7 +292,7 @@ def test_the_agents_learn(virtual):
 
 
 class Dense(nn.Module):
-    """Two dense layers on pictures shifted so that the floor is 0."""
+    """Two dense layers applied to pictures whose floor is shifted to 0."""
 
     @nn.compact
     def __call__(self, observation):
@@ -302,7 +305,7 @@ class Dense(nn.Module):
 
 @pytest.mark.slow
 def test_a_small_board_is_learned():
-    """One key and the Gem on 5 x 6 tiles: from over 70 steps an episode to under 15; the shortest is 8.5."""
+    """One key and the Gem on 5 x 6 tiles: from over 70 steps per episode to under 15; the shortest is 8.5."""
     config = boxworld.BoxWorldConfig(rows=5, cols=6, gem_locks=1)
     network = Dense()
 
@@ -323,11 +326,11 @@ def test_a_small_board_is_learned():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"environments": 0}, "environments must be a whole number of at least 1, not 0"),
-        ({"steps": 1}, "steps must be a whole number of at least 2, not 1"),
-        ({"updates": 1.5}, "updates must be a whole number of at least 1, not 1.5"),
-        ({"groups": 0}, "groups must be a whole number of at least 1, not 0"),
-        ({"environments": 10}, "environments=10 must be a multiple of groups=2 times updates=3"),
+        ({"environments": 0}, "environments: got 0, expected an integer of at least 1"),
+        ({"steps": 1}, "steps: got 1, expected an integer of at least 2"),
+        ({"updates": 1.5}, "updates: got 1.5, expected an integer of at least 1"),
+        ({"groups": 0}, "groups: got 0, expected an integer of at least 1"),
+        ({"environments": 10}, "environments: got 10, expected a multiple of groups=2 times updates=3"),
     ],
 )
 def test_learner_refuses(settings, message):
@@ -336,15 +339,16 @@ def test_learner_refuses(settings, message):
 
 
 def test_program_refuses():
-    with pytest.raises(ValueError, match="iterations must be a whole number of at least 1, not 0"):
+    with pytest.raises(ValueError, match="iterations: got 0, expected an integer of at least 1"):
         program(small(), iterations=0)
     mesh = jax.make_mesh((1, 1), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
-    with pytest.raises(ValueError, match="mesh must have one axis whose size divides groups=2"):
+    with pytest.raises(ValueError, match=r"mesh: got .*, expected one axis whose size divides groups=2"):
         program(small(), mesh=mesh)
 
 
 def test_cut_refuses():
-    arrays = dict.fromkeys(("action", "reward", "terminated", "truncated"), jnp.zeros((2, 6, 5)))
-    trajectories = rollout.Trajectories(jnp.zeros((2, 6, 5, 3)), jnp.zeros((2, 6, 5, 4)), **arrays)
-    with pytest.raises(ValueError, match=r"updates=4 must divide the environments of a group, 6"):
+    reward, flags = jnp.zeros((2, 6, 5)), jnp.zeros((2, 6, 5), bool)
+    logits, action = jnp.zeros((2, 6, 5, 4)), jnp.zeros((2, 6, 5), jnp.int32)
+    trajectories = rollout.Trajectories(jnp.zeros((2, 6, 5, 3)), logits, action, reward, flags, flags)
+    with pytest.raises(ValueError, match=r"updates: got 4, expected a divisor of 6"):
         cut(trajectories, 4)

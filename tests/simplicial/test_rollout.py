@@ -1,4 +1,4 @@
-"""Unrolls against the same steps taken one by one in plain Python, and the sums over episodes."""
+"""Unrolls against the same steps in plain Python, and the sums over episodes."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ def started(batch=BATCH):
 
 
 def replay(kinds, actions):
-    """The corridor in plain Python: for actions [B, T], all that an unroll should have recorded."""
+    """Simulates the corridor in plain Python: returns what an unroll with actions [B, T] should record."""
     seen, episodes = [], []
     for kind, row in zip(kinds, actions, strict=True):
         place, time, total = corridor.LENGTH // 2, 0, 0
@@ -86,7 +86,7 @@ def test_keeps_the_logits_it_acted_on(params):
 
 
 def test_actions_follow_the_policy():
-    """With 20,000 draws from one distribution each action's share is within four standard deviations."""
+    """In 20,000 draws each action's frequency is within four standard deviations."""
     logits = np.asarray([0.3, -0.4, 1.1])
     params = {"weights": jnp.concatenate([jnp.tile(jnp.asarray(logits), (8, 1)), jnp.zeros((8, 1))], axis=1)}
     params["weights"] = params["weights"].at[-1].set(0).astype(jnp.float32)
@@ -97,7 +97,7 @@ def test_actions_follow_the_policy():
 
 
 def test_an_unroll_goes_on_where_the_last_one_stopped(params):
-    """Episodes and their sums run across unrolls shorter than an episode."""
+    """Episodes and their sums continue across unrolls shorter than an episode."""
     actors = started()
     kinds = np.asarray(actors.environment.kind)
     parts, total = [], None
@@ -118,7 +118,7 @@ def test_kinds_out_of_range_are_not_tallied(params):
 
 
 def test_logits_are_kept_at_full_precision():
-    """The learner's ratios need more than a policy computed in bfloat16 gives them."""
+    """The learner's ratios need float32 logits even if the policy computes in bfloat16."""
     params = {"weights": jnp.ones((corridor.LENGTH + 1, 4), jnp.bfloat16)}
     _, trajectories, _ = rollout.unroll(
         corridor.policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), 2
@@ -142,13 +142,13 @@ def test_seeds_side_by_side_are_those_one_by_one(params):
 
 @pytest.mark.parametrize("batch", [0, -1, 2.0])
 def test_start_refuses(batch):
-    with pytest.raises(ValueError, match="batch must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match=r"batch: got .*, expected an integer of at least 1"):
         rollout.start(corridor.ENVIRONMENT, jax.random.key(0), batch)
 
 
 @pytest.mark.parametrize("steps", [0, 1.5])
 def test_unroll_refuses_steps(params, steps):
-    with pytest.raises(ValueError, match="steps must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match=r"steps: got .*, expected an integer of at least 1"):
         rollout.unroll(corridor.policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), steps)
 
 
@@ -156,7 +156,9 @@ def test_unroll_refuses_a_policy_without_the_batch(params):
     def policy(params, observation):
         return corridor.policy(params, observation[:1])
 
-    with pytest.raises(ValueError, match=r"policy must give logits \[B, A\] with B = 6, got shape \(1, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"policy: got logits of shape \(1, 3\) .*, expected \[B, A\] with B = 6"
+    ):
         rollout.unroll(policy, params, corridor.ENVIRONMENT, started(), jax.random.key(0), 2)
 
 
@@ -167,7 +169,7 @@ def test_unroll_refuses_a_step_of_the_wrong_shape(params, name):
         return state, dataclasses.replace(outcome, **{name: getattr(outcome, name)[:, None]})
 
     environment = rollout.Environment(corridor.init, corridor.observe, step)
-    with pytest.raises(ValueError, match=rf"environment.step must give {name} of shape \(6,\), got \(6, 1\)"):
+    with pytest.raises(ValueError, match=rf"environment.step: got {name} of shape \(6, 1\), expected \(6,\)"):
         rollout.unroll(corridor.policy, params, environment, started(), jax.random.key(0), 2)
 
 
@@ -178,7 +180,7 @@ def uniform(params, observation):
 
 @pytest.fixture(scope="module", params=["bridge", pytest.param("standard", marks=pytest.mark.slow)])
 def walked(request):
-    """A random policy in BoxWorld; the horizon breaks many episodes off."""
+    """Runs a random policy in BoxWorld with a horizon that truncates many episodes."""
     config = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}[request.param]
     config = dataclasses.replace(config, horizon=HORIZON)
     environment = rollout.of_boxworld(config)
@@ -189,7 +191,7 @@ def walked(request):
 
 @pytest.mark.slow
 def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
-    """Up to the first end, every environment shows and gives what the plain environment does."""
+    """Up to its first end, every environment matches the plain environment."""
     config, actors, _, trajectories, _ = walked
     step = jax.jit(jax.vmap(lambda state, action: boxworld.step(state, action, config)))
     observe = jax.jit(jax.vmap(lambda state: boxworld.observe(state, config)))
@@ -204,7 +206,7 @@ def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
 
 
 def test_boxworld_goes_on_with_other_boards(walked):
-    """The step after an end shows a new board, the player in its corner and nothing held."""
+    """The step after an end shows a new board, with the player in the corner and no key held."""
     _, _, after, trajectories, _ = walked
     ended = np.asarray(trajectories.terminated | trajectories.truncated)[:, :-1]
     pictures = np.asarray(trajectories.observation)
@@ -241,5 +243,5 @@ def test_boxworld_kinds_are_types_of_the_episodes_that_were_stepped(walked):
 
 
 def test_boxworld_refuses_what_it_cannot_name():
-    with pytest.raises(ValueError, match="min_length must be at most max_length"):
+    with pytest.raises(ValueError, match=r"min_length: got .*, expected at most max_length"):
         rollout.of_boxworld(dataclasses.replace(boxworld.BRIDGE, min_length=4))

@@ -1,4 +1,4 @@
-"""Win rates by type of puzzle: the boards, the bookkeeping of lanes, and rates that are known."""
+"""Win rates by type of puzzle: boards, scheduling of lanes, and known rates."""
 
 import collections
 import dataclasses
@@ -22,13 +22,13 @@ ALL_TYPES = boxworld.puzzles(BRIDGE)
 
 
 def uniform(params, observation):
-    """A policy that knows nothing."""
+    """Returns the same logits for every observation."""
     batch = observation.shape[:-3]
     return AgentOutput(logits=jnp.zeros((*batch, 4)), value=jnp.zeros(batch))
 
 
 def linear(params, observation):
-    """A policy that depends on all it sees, and on its parameters."""
+    """Returns logits that depend on the whole observation and the parameters."""
     pixels = observation.reshape(*observation.shape[:-3], -1).astype(jnp.float32) / 255
     return AgentOutput(logits=pixels @ params, value=pixels[..., 0])
 
@@ -43,12 +43,12 @@ def item(tree, i):
 
 @pytest.fixture(scope="module")
 def boards():
-    """Thirty of every type of bridge BoxWorld."""
+    """Draws thirty boards of every type of bridge BoxWorld."""
     return jax.device_get(win_rates.boards_of(jax.random.key(0), ALL_TYPES, 30, BRIDGE))
 
 
 def test_boards_are_of_the_type_asked_for(boards):
-    """As `from_board`, which reads the type off the tiles, and the search for solutions see them."""
+    """Checked with `from_board`, which infers the type from the tiles, and with the solver."""
     read = jax.jit(lambda grid, palette, traps: boxworld.from_board(grid, palette, traps, BRIDGE))
     assert boards.time.shape == (30 * len(ALL_TYPES),)
     for i in range(0, len(boards.time), 5):
@@ -68,7 +68,7 @@ def test_boards_differ_within_a_type(boards):
 
 @pytest.mark.slow
 def test_boards_of_a_type_are_those_of_reset_with_that_type():
-    """Where the bridge lies, for one type: drawn on purpose and found among boards of all types."""
+    """For one type, compares where the bridge is with boards selected from all types."""
     wanted = (2, 1, 4)
     config = BRIDGE.replace(min_length=2, max_length=2, bridge_probability=1.0)
     drawn = jax.device_get(win_rates.boards_of(jax.random.key(1), [wanted], 4000, BRIDGE))
@@ -93,7 +93,7 @@ def test_boards_of_a_type_are_those_of_reset_with_that_type():
 
 
 def plainly(boards, params, seed, cap, greedy):
-    """The same episodes one by one in the plain model of the rules: solved, died, steps."""
+    """Plays the same episodes one by one in the plain model of the rules: solved, died, steps."""
     policy = jax.jit(linear)
     fold = jax.jit(lambda key, number, time: jax.random.fold_in(jax.random.fold_in(key, number), time))
     draw = jax.jit(jax.random.categorical)
@@ -115,7 +115,7 @@ def plainly(boards, params, seed, cap, greedy):
 
 @pytest.mark.parametrize("greedy", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_episodes_are_those_of_the_plain_model(boards, greedy):
-    """With fewer lanes than boards, so that lanes change boards at different times."""
+    """There are fewer lanes than boards, so lanes switch boards at different times."""
     some = jax.tree.map(lambda leaf: leaf[:120:7], boards)
     params = weights(3)
     played = win_rates.play(linear, params, some, BRIDGE, jax.random.key(4), cap=300, greedy=greedy, lanes=5)
@@ -130,7 +130,7 @@ def test_episodes_are_those_of_the_plain_model(boards, greedy):
 
 
 def test_lanes_change_nothing_and_a_horizon_gives_up_like_the_cap(boards):
-    """Nor does it matter that there are more lanes than boards."""
+    """Also with more lanes than boards."""
     params, key = weights(5), jax.random.key(6)
     capped = win_rates.play(linear, params, boards, BRIDGE, key, cap=60, lanes=7)
     more = win_rates.play(linear, params, boards, BRIDGE, key, cap=60, lanes=1000)
@@ -143,7 +143,7 @@ def test_lanes_change_nothing_and_a_horizon_gives_up_like_the_cap(boards):
 
 @pytest.mark.slow
 def test_random_policy_solves_what_it_is_known_to_solve():
-    """.738 of bridge boards (notes of 315,000 episodes), without a cap; within four standard errors."""
+    """0.738 of bridge boards without a cap (from 315,000 episodes), within four standard errors."""
     episodes = 150
     evaluation = jax.device_get(
         win_rates.evaluate(uniform, (), BRIDGE, jax.random.key(0), episodes=episodes, cap=10**6, lanes=1024)
@@ -185,7 +185,7 @@ def test_counts_are_sums_over_each_type(boards):
         assert counts.steps[kind] == played.steps[own].sum()
         assert counts.solved_steps[kind] == played.steps[own][solved].sum()
     assert 0 < counts.capped.sum() < counts.episodes.sum()
-    with pytest.raises(ValueError, match="as many boards of each of 4 types, not 510"):
+    with pytest.raises(ValueError, match="played: got 510 boards, expected equally many of each of 4 types"):
         win_rates.tally(played, ALL_TYPES[:4])
 
 
@@ -200,7 +200,7 @@ def test_standard_boards_have_their_distractors():
 
 @pytest.mark.slow
 def test_inside_jit_over_several_seeds():
-    """What training calls: one program for the parameters of all seeds."""
+    """As used in training: one program for the parameters of all seeds."""
     seeds = jnp.stack([weights(0), weights(1), weights(2)])
     types = [(1, 0, 0), (1, 1, 2)]
 
@@ -216,22 +216,22 @@ def test_inside_jit_over_several_seeds():
 
 
 def test_a_perfect_player_has_ratio_one(boards):
-    """Of played boards the ratio is steps over shortest, NaN where there was no solution."""
+    """The ratio is steps over shortest solution, and NaN if the board was not solved."""
     some = jax.tree.map(lambda leaf: leaf[::60], boards)
     shortest = np.asarray([boxworld.shortest_solution(item(some, i)) for i in range(len(some.time))])
     solved = np.arange(len(shortest)) % 3 != 0
     steps = np.where(np.arange(len(shortest)) % 2 == 0, shortest, 3 * shortest)
-    played = win_rates.Played(solved=solved, died=~solved, steps=jnp.asarray(steps))
+    played = win_rates.Played(*map(jnp.asarray, (solved, ~solved, steps)))
     ratios = win_rates.solution_ratios(some, played)
     np.testing.assert_array_equal(np.isnan(ratios), ~solved)
     np.testing.assert_allclose(ratios[solved], np.where(np.arange(len(shortest)) % 2 == 0, 1, 3)[solved])
-    with pytest.raises(ValueError, match=r"boards must have one leading axis like played"):
+    with pytest.raises(ValueError, match=r"boards: got leading axes .*, as in played"):
         win_rates.solution_ratios(item(some, 0), played)
 
 
 @pytest.mark.parametrize("config", [BRIDGE, STANDARD, BRIDGE.replace(bridge_probability=1.0, min_length=2)])
 def test_probabilities_are_those_of_the_generator(config):
-    """Of 20,000 boards, within 4.5 standard errors; every type is drawn."""
+    """Frequencies in 20,000 boards are within 4.5 standard errors; every type occurs."""
     types = boxworld.puzzles(config)
     found = win_rates.probabilities(types, config)
     assert found.sum() == pytest.approx(1)
@@ -241,25 +241,25 @@ def test_probabilities_are_those_of_the_generator(config):
         share = (puzzles[:, :3] == puzzle).all(axis=1).mean()
         assert share > 0
         assert abs(share - probability) < 4.5 * (probability * (1 - probability) / 20_000) ** 0.5
-    with pytest.raises(ValueError, match=r"puzzles has \(9, 0, 0\), which is none that the config draws"):
+    with pytest.raises(ValueError, match=r"puzzles: got \(9, 0, 0\), expected types that the config draws"):
         win_rates.probabilities([(9, 0, 0)], config)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"episodes": 0}, "episodes must be a whole number of at least 1, not 0"),
-        ({"episodes": 2.0}, "episodes must be a whole number"),
-        ({"cap": 0}, "cap must be a whole number of at least 1"),
-        ({"lanes": True}, "lanes must be a whole number of at least 1"),
-        ({"puzzles": []}, r"puzzles must be at least one \(L, s, t\)"),
-        ({"puzzles": [(1, 0)]}, r"not of shape \(1, 2\)"),
-        ({"puzzles": [(2, 3, 4)]}, r"\(2, 3, 4\): of a bridge, s must be from 1 to L"),
-        ({"puzzles": [(2, 1, 2)]}, r"t from L \+ 1 to 2L"),
-        ({"puzzles": [(2, 0, 3)]}, "without one both are 0"),
-        ({"puzzles": [(0, 0, 0)]}, r"\(0, 0, 0\), which the board cannot have: min_length"),
-        ({"puzzles": [(4, 0, 0)]}, r"\(4, 0, 0\), which the board cannot have: max_length=4.*slots"),
-        ({"puzzles": [(1, 1, 2)], "config": STANDARD}, "a bridge, which a Gem with one lock has not"),
+        ({"episodes": 0}, "episodes: got 0, expected an integer of at least 1"),
+        ({"episodes": 2.0}, r"episodes: got .*, expected an integer"),
+        ({"cap": 0}, r"cap: got .*, expected an integer of at least 1"),
+        ({"lanes": True}, r"lanes: got .*, expected an integer of at least 1"),
+        ({"puzzles": []}, r"puzzles: got shape \(0,\), expected one or more \(L, s, t\)"),
+        ({"puzzles": [(1, 0)]}, r"puzzles: got shape \(1, 2\)"),
+        ({"puzzles": [(2, 3, 4)]}, r"\(2, 3, 4\), expected 1 <= s <= L"),
+        ({"puzzles": [(2, 1, 2)]}, r"L \+ 1 <= t <= 2L"),
+        ({"puzzles": [(2, 0, 3)]}, "or s = t = 0 without one"),
+        ({"puzzles": [(0, 0, 0)]}, r"\(0, 0, 0\), expected a type that fits the board \(min_length"),
+        ({"puzzles": [(4, 0, 0)]}, r"\(4, 0, 0\), expected a type that fits the board \(max_length=4.*slots"),
+        ({"puzzles": [(1, 1, 2)], "config": STANDARD}, "a Gem with one lock has no bridge"),
     ],
 )
 def test_refuses(change, message):
@@ -269,7 +269,7 @@ def test_refuses(change, message):
 
 
 def test_refuses_what_is_no_batch(boards):
-    with pytest.raises(ValueError, match=r"boards must have one leading axis \[E\]"):
+    with pytest.raises(ValueError, match=r"boards: got leading axes .*, \[E\]"):
         win_rates.play(uniform, (), item(boards, 0), BRIDGE, jax.random.key(0))
     names = {field.name for field in dataclasses.fields(win_rates.Evaluation)}
     assert {"puzzles", "episodes", "solved", "died", "capped", "steps"} <= names

@@ -1,6 +1,6 @@
-"""Prints answers decoded with a batch spread over all devices there are.
+"""Prints answers decoded with a batch spread over all available devices.
 
-Started by test_decoding.py in a process of its own: the number of devices is fixed when JAX starts.
+Started by test_decoding.py in a separate process, because the number of devices is fixed when JAX starts.
 """
 
 import json
@@ -16,7 +16,7 @@ BATCH, LENGTH = 8, 6
 
 
 def main():
-    """Runs it and prints one line of JSON."""
+    """Decodes and prints one line of JSON."""
     jax.config.update("jax_numpy_rank_promotion", "raise")
     model = build(TPTransformer)
     mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))

@@ -1,4 +1,4 @@
-"""The models in float64 NumPy, a head, a position, an equation at a time; weights by the authors' names."""
+"""The models in float64 NumPy, one head, position and equation at a time, with the authors' names."""
 
 import numpy as np
 
@@ -6,24 +6,24 @@ PAD = 0
 
 
 def softmax(logits):
-    """Of a vector."""
+    """Normalises the exponentials of a vector to sum 1."""
     powers = np.exp(logits - np.max(logits))
     return powers / powers.sum()
 
 
 def affine(state, name, x):
-    """W x + b of a vector, W as PyTorch has it: [outputs, inputs]."""
+    """Computes W x + b for a vector, with PyTorch's layout of W: [outputs, inputs]."""
     return state[f"{name}.weight"] @ x + state[f"{name}.bias"]
 
 
 def layer_norm(state, name, x):
-    """Of a vector."""
+    """Applies LayerNorm with epsilon 1e-5 to a vector."""
     normed = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
     return normed * state[f"{name}.weight"] + state[f"{name}.bias"]
 
 
 def attention(query, key, value, role, output, allowed):
-    """Equations (4) to (6) of one position: the sum over heads of what each makes of its filler and role.
+    """Computes equations (4) to (6) for one position: the sum over heads of bindings times output matrices.
 
     Args:
       query: [H, D].
@@ -43,7 +43,7 @@ def attention(query, key, value, role, output, allowed):
 
 
 def sublayer(state, name, heads, x, context, allowed):
-    """Attention of x [T, d] to a context [S, d]; allowed [T, S]."""
+    """Applies attention of x [T, d] to a context [S, d], restricted by allowed [T, S]."""
     roles = f"{name}.W_r.weight" in state
     query, key, value, role, output = (
         ("W_q", "W_k", "W_v", "W_r", "W_o") if roles else ("w_q", "w_k", "w_v", None, "linear")
@@ -61,13 +61,13 @@ def sublayer(state, name, heads, x, context, allowed):
 
 
 def feed_forward(state, name, x):
-    """Equation (7)."""
+    """Applies equation (7) to each cell."""
     hidden = [np.maximum(affine(state, f"{name}.linear1", cell), 0) for cell in x]
     return np.stack([affine(state, f"{name}.linear2", cell) for cell in hidden])
 
 
 def embed(state, tokens):
-    """Equation (2), with the released code's 1 added to the role."""
+    """Computes equation (2), with the released code's 1 added to the role."""
     table = state["embedding.tok_embedding.weight"]
     d = table.shape[1]
     cells = []
@@ -81,12 +81,12 @@ def embed(state, tokens):
 
 
 def norms(state, name, x):
-    """LayerNorm of each cell."""
+    """Applies LayerNorm to each cell."""
     return np.stack([layer_norm(state, name, cell) for cell in x])
 
 
 def logits(state, heads, layers, source, target):
-    """[T, V] of one question [S] and answer [T] without padding in the answer."""
+    """Returns [T, V] for one question [S] and an answer [T] without padding."""
     state = {name: np.asarray(array, np.float64) for name, array in state.items()}
     x, real = embed(state, source), np.asarray(source) != PAD
     for i in range(layers):

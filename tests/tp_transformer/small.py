@@ -1,4 +1,4 @@
-"""Recorded models of the authors' code, and small ones with every parameter drawn at random."""
+"""Recorded models of the authors' code, and small models with random parameters."""
 
 import functools
 import json
@@ -24,19 +24,19 @@ SIZES: dict[str, Any] = {
 
 
 def build(architecture: Any, **fields: Any) -> Any:
-    """A model of small sizes."""
+    """Builds a small model."""
     return architecture(**{**SIZES, **fields})
 
 
 @functools.cache
 def recorded(name: str) -> dict[str, Any]:
-    """Input, weights and output of the authors' code, by name; "config" as a dictionary."""
+    """Reads input, weights and output of the authors' code, by name; "config" is a dictionary."""
     with np.load(DATA / f"{name}.npz") as archive:
         return {**archive, "config": json.loads(str(archive["config"]))}
 
 
 def recorded_state(name: str) -> dict[str, np.ndarray]:
-    """The state dict of a recorded model."""
+    """Returns the state dict of a recorded model."""
     return {
         key.removeprefix("params/"): array
         for key, array in recorded(name).items()
@@ -46,12 +46,12 @@ def recorded_state(name: str) -> dict[str, np.ndarray]:
 
 @functools.cache
 def recorded_model(name: str) -> tuple[Any, dict[str, Any]]:
-    """A recorded model, converted."""
+    """Converts a recorded model."""
     return convert.from_torch(recorded_state(name), num_heads=recorded(name)["config"]["heads"])
 
 
 def draw(model: Any, seed: int = 0, scale: float = 0.5) -> dict[str, Any]:
-    """Parameters from N(0, scale^2), gains around 1: nothing is 0 or 1, so that a missing term shows."""
+    """Draws parameters from N(0, scale^2), gains around 1; none is 0 or 1, so a missing term shows."""
     tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
     shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)["params"]
     rng = np.random.default_rng(seed)
@@ -64,31 +64,31 @@ def draw(model: Any, seed: int = 0, scale: float = 0.5) -> dict[str, Any]:
 
 
 def quickly(function: Any, **options: Any) -> Any:
-    """The compiled function; compiling is most of what these tests do, so without optimisation.
+    """Compiles a function without optimisation, because compilation dominates these tests.
 
-    Not for gradients in float64, which XLA gets wrong at this level.
+    Not for float64 gradients, which XLA computes wrongly at this level.
     """
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0}, **options)
 
 
 @functools.partial(quickly, static_argnums=0)
 def apply(model: Any, params: Any, source: Any, target: Any) -> jax.Array:
-    """Logits; compiled once for all tests of a model and shapes."""
+    """Computes logits with a function compiled once per model and shapes."""
     return model.apply({"params": params}, source, target)
 
 
 def greedy(model: Any, params: Any, source: Any, **options: Any) -> Any:
-    """`decoding.greedy_decode` from 1 to 2, compiled quickly."""
+    """Runs `decoding.greedy_decode` with start 1 and end 2, compiled without optimisation."""
     call = functools.partial(decoding.greedy_decode, model, start=1, end=2, **options)
     return np.asarray(quickly(lambda params, source: call(params, source))(params, source))
 
 
 def beams(model: Any, params: Any, source: Any, **options: Any) -> Any:
-    """`decoding.beam_search` from 1 to 2, compiled quickly."""
+    """Runs `decoding.beam_search` with start 1 and end 2, compiled without optimisation."""
     call = functools.partial(decoding.beam_search, model, start=1, end=2, **options)
     return quickly(lambda params, source: call(params, source))(params, source)
 
 
 def tokens(*shape: int, seed: int = 0, low: int = 3, high: int = 11) -> jax.Array:
-    """Symbols that are neither padding nor start nor end."""
+    """Draws symbols other than padding, start and end."""
     return jnp.asarray(np.random.default_rng(seed).integers(low, high, shape), jnp.int32)

@@ -1,4 +1,4 @@
-"""TP-attention against its equations, against flax's attention, and what a drop-in has to get right."""
+"""TP-attention: equations, compatibility with flax's attention, masks, dtypes, errors."""
 
 import functools
 from typing import Any
@@ -18,19 +18,19 @@ HEADS = 2
 
 
 def cells(*shape, seed=0):
-    """Normal numbers."""
+    """Draws standard normal cells of a given shape."""
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def drawn(module, *inputs):
-    """Parameters from N(0, 1/2)."""
+    """Draws parameters from N(0, 1/2)."""
     shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
     rng = np.random.default_rng(7)
     return jax.tree.map(lambda x: jnp.asarray(0.7 * rng.normal(size=x.shape), x.dtype), shapes)
 
 
 def by_equations(params, query, context, allowed):
-    """Equations (3) to (6) for one sequence, in float64."""
+    """Evaluates equations (3) to (6) for one sequence in float64."""
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
 
     def heads(name, x):
@@ -50,7 +50,7 @@ def by_equations(params, query, context, allowed):
 
 @pytest.mark.parametrize("attention", [TPMultiHeadAttention, MultiHeadAttention])
 def test_the_equations(attention):
-    """Cross-attention to cells of another width, two axes of batch, a mask of its own for each."""
+    """Cross-attention to cells of another width, with two batch axes and a separate mask for each."""
     module = attention(HEADS, qkv_features=6, out_features=5)
     query, context = cells(2, 3, 4, 8), cells(2, 3, 5, 7, seed=1)
     mask = np.random.default_rng(2).random((2, 3, 1, 4, 5)) < 0.6
@@ -64,7 +64,7 @@ def test_the_equations(attention):
 
 
 def test_it_drops_in_for_flax():
-    """The same call and defaults; with roles of 1 the same numbers."""
+    """The same call and defaults work; with roles of 1 the outputs are equal."""
     theirs: Any = nn.MultiHeadDotProductAttention(num_heads=HEADS)
     ours: Any = TPMultiHeadAttention(num_heads=HEADS)
     x = cells(3, 5, 8)
@@ -85,7 +85,7 @@ def test_it_drops_in_for_flax():
 
 
 def test_roles_come_from_the_query():
-    """In cross-attention, another context leaves the roles; doubling a role's maps doubles what is bound."""
+    """Another context leaves the roles unchanged; doubling the roles' maps doubles the binding."""
     module: Any = TPMultiHeadAttention(HEADS)
     query = cells(1, 3, 8)
     params = drawn(module, query)
@@ -105,7 +105,7 @@ def test_roles_come_from_the_query():
 
 
 def test_causal_and_masked_weights():
-    """Rows sum to 1 over what both the order and the mask allow; what is not allowed has none."""
+    """Rows sum to 1 over positions that both order and mask allow; other weights are 0."""
     query, key = cells(2, 4, HEADS, 3), cells(2, 4, HEADS, 3, seed=1)
     mask = jnp.ones((2, 1, 1, 4), bool).at[0, ..., 1].set(False)
     weights = np.asarray(dot_product_weights(query, key, mask, is_causal=True))
@@ -122,7 +122,7 @@ def test_causal_and_masked_weights():
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("masked", [None, (3, 1, 1, 5), (1, 1, 5)])
 def test_a_single_query_gets_what_one_of_many_gets(dtype, masked):
-    """As sums and as JAX's products, with masks of any rank; in bfloat16 both round the weights."""
+    """Sums and JAX's products agree for masks of any rank; in bfloat16 both round the weights."""
     query, keys, values = (cells(3, n, HEADS, 4, seed=n).astype(dtype) for n in (1, 5, 5))
     mask = None if masked is None else jnp.asarray(np.random.default_rng(0).random(masked) < 0.6)
     found = quickly(single_query_fillers)(query, keys, values, mask)
@@ -136,7 +136,7 @@ def test_a_single_query_gets_what_one_of_many_gets(dtype, masked):
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_plain_sight_and_jax_agree(is_causal):
-    """Attention that computes its weights, here to drop next to none, gives what JAX's function gives."""
+    """Explicit weights, enabled here by a tiny dropout rate, give the same output as JAX's function."""
     module: Any = TPMultiHeadAttention(HEADS)
     x = cells(2, 5, 8)
     params, mask = drawn(module, x), jnp.ones((2, 1, 1, 5), bool).at[1, ..., 0].set(False)
@@ -160,7 +160,7 @@ def test_plain_sight_and_jax_agree(is_causal):
 @pytest.mark.parametrize("queries", [1, 4])
 @pytest.mark.parametrize("dropout_rate", [0.0, 1e-12])
 def test_a_query_that_may_attend_to_nothing_retrieves_0(queries, dropout_rate):
-    """One query, JAX's function, and weights in plain sight, under masks of any rank; and no gradient."""
+    """Holds for a single query, JAX's function and explicit weights, for masks of any rank; no gradient."""
     module: Any = MultiHeadAttention(HEADS, dropout_rate=dropout_rate)
     query, context = cells(2, queries, 8), cells(2, 5, 8, seed=1)
     params = drawn(module, query, context)
@@ -178,7 +178,7 @@ def test_a_query_that_may_attend_to_nothing_retrieves_0(queries, dropout_rate):
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_cudnn_takes_it(monkeypatch, is_causal):
-    """Lowered for an NVIDIA GPU where there is none: attention is a call of cuDNN, under a broadcast mask."""
+    """Lowering for an NVIDIA GPU, without one, calls cuDNN with a broadcast mask."""
     fused = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
     monkeypatch.setattr(fused, "check_cudnn_version", lambda: 91100)
     monkeypatch.setattr(fused, "check_compute_capability", lambda capability: True)
@@ -197,7 +197,7 @@ def test_cudnn_takes_it(monkeypatch, is_causal):
 
 
 def test_dropped_weights_keep_their_mean():
-    """Each weight is 0 or, so that sums keep their mean, larger by 1 / (1 - rate)."""
+    """Each weight is either 0 or scaled by 1 / (1 - rate), so that sums keep their mean."""
     module: Any = MultiHeadAttention(1, dropout_rate=0.25)
     n = 64
     x = cells(1, n, n)
@@ -213,7 +213,7 @@ def test_dropped_weights_keep_their_mean():
 
 
 def test_bfloat16_and_types():
-    """Products in bfloat16 of parameters in float32; right to bfloat16's digits."""
+    """bfloat16 products of float32 parameters are accurate to bfloat16's precision."""
     x = cells(2, 5, 8)
     both: list[Any] = [TPMultiHeadAttention(HEADS, dtype=dtype) for dtype in (None, jnp.bfloat16)]
     exact, rounded = both
@@ -224,7 +224,7 @@ def test_bfloat16_and_types():
 
 
 def test_without_biases():
-    """`use_bias=False` has none."""
+    """With `use_bias=False` the parameters contain no bias."""
     x = cells(1, 3, 8)
     params = drawn(TPMultiHeadAttention(HEADS, use_bias=False), x)
     assert set(params) == {"query", "key", "value", "role", "output"}
@@ -232,7 +232,7 @@ def test_without_biases():
 
 
 def test_it_vmaps():
-    """Over parameters, as when seeds train side by side."""
+    """Works under vmap over parameters, as in training several seeds in parallel."""
     module: Any = TPMultiHeadAttention(HEADS)
     x = cells(2, 3, 8)
     params = drawn(module, x)
@@ -242,21 +242,21 @@ def test_it_vmaps():
 
 
 def test_what_is_refused():
-    """By the argument's name."""
+    """Errors name the argument."""
     x = cells(2, 3, 8)
     module: Any = TPMultiHeadAttention(HEADS)
     variables = {"params": drawn(module, x)}
     refused: tuple[Any, ...] = (
-        ((x.astype(jnp.int32),), {}, "inputs_q has shape .* int32"),
-        ((x[0, 0],), {}, "inputs_q has shape"),
-        ((x, x[:1]), {}, r"inputs_k has shape \(1, 3, 8\), expected \(2,\)"),
-        ((x, x, x[:, :2]), {}, r"inputs_v has shape \(2, 2, 8\), expected \(2, 3\)"),
-        ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask has shape \(3, 4\)"),
-        ((x,), {"mask": jnp.ones((2, 1, 3, 3))}, "mask has type float32, expected bool"),
-        ((x,), {"mask": jnp.ones((2, 1, 3, 4), bool)}, r"broadcast to \[\*B, H, T, S\] = \(2, 2, 3, 3\)"),
+        ((x.astype(jnp.int32),), {}, "inputs_q: got shape .* int32"),
+        ((x[0, 0],), {}, "inputs_q: got shape"),
+        ((x, x[:1]), {}, r"inputs_k: got shape \(1, 3, 8\), expected leading axes \(2,\)"),
+        ((x, x, x[:, :2]), {}, r"inputs_v: got shape \(2, 2, 8\), expected leading axes \(2, 3\)"),
+        ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask: got shape \(3, 4\)"),
+        ((x,), {"mask": jnp.ones((2, 1, 3, 3))}, "mask: got dtype float32, expected bool"),
+        ((x,), {"mask": jnp.ones((2, 1, 3, 4), bool)}, r"broadcasts to \[\*B, H, T, S\] = \(2, 2, 3, 3\)"),
     )
     for arguments, options, message in refused:
         with pytest.raises(ValueError, match=message):
             module.apply(variables, *arguments, **options)
-    with pytest.raises(ValueError, match="num_heads is 3, expected a divisor of 8"):
+    with pytest.raises(ValueError, match="num_heads: got 3, expected a divisor of 8"):
         TPMultiHeadAttention(3).init(jax.random.key(0), x)

@@ -1,4 +1,4 @@
-"""Greedy decoding and beam search: the authors' answers, the cache, all answers, stopping, devices."""
+"""Greedy decoding and beam search: the authors' answers, the cache, exhaustive search, stopping, devices."""
 
 import itertools
 import json
@@ -30,7 +30,7 @@ VARIED: dict[Any, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("name", "cache"), [*((name, True) for name in NAMES), (NAMES[0], False)])
 def test_the_authors_answers(name, cache):
-    """Up to the first end or padding symbol, after which their code goes on and ours does not."""
+    """Compared up to the first end or padding symbol; the authors' code continues after it."""
     model, params = small.recorded_model(name)
     golden = small.recorded(name)
     length = golden["config"]["max_decode"]
@@ -47,7 +47,7 @@ def test_the_authors_answers(name, cache):
 
 @pytest.mark.parametrize("architecture", MODELS)
 def test_the_cache_changes_no_symbol(architecture):
-    """Sources with padding, answers of all lengths; and each step's logits are those of the whole decoder."""
+    """Sources with padding, answers of various lengths; each step's logits equal the whole decoder's."""
     model = build(architecture)
     params = draw(model, **VARIED[architecture])
     source = tokens(24, 6).at[::2, 4:].set(PAD)
@@ -62,9 +62,9 @@ def test_the_cache_changes_no_symbol(architecture):
 
 
 def by_prefix(table: Any) -> Any:
-    """A step whose logits after each prefix are in a table [V ** 0 + V ** 1 + ..., V]: any model at all.
+    """Returns a step whose logits come from a table over prefixes [V ** 0 + V ** 1 + ..., V].
 
-    Its state is the number of the prefix: that of the empty one is 0, that of p with v after it V p + v + 1.
+    The state is the number of the prefix: 0 for the empty prefix, V p + v + 1 for prefix p followed by v.
     """
     table = jnp.asarray(table, jnp.float32)
 
@@ -76,7 +76,7 @@ def by_prefix(table: Any) -> Any:
 
 
 def all_answers(table: np.ndarray, length: int) -> list[tuple[float, tuple[int, ...]]]:
-    """Every answer of at most so many symbols with its log-probability, the most probable first."""
+    """Lists every answer up to a length with its log-probability, most probable first."""
     vocab = table.shape[1]
     log_p = table - np.log(np.sum(np.exp(table), axis=1, keepdims=True))
     found = {}
@@ -93,13 +93,13 @@ def all_answers(table: np.ndarray, length: int) -> list[tuple[float, tuple[int, 
 
 
 def drawn_table(vocab: int, length: int, seed: int, scale: float = 2.0) -> np.ndarray:
-    """Logits after every prefix shorter than a length."""
+    """Draws logits for every prefix shorter than a length."""
     count = sum(vocab**n for n in range(length))
     return scale * np.random.default_rng(seed).normal(size=(count, vocab))
 
 
 def search(table: np.ndarray, width: int, length: int, batch: int = 1, **options: Any) -> Any:
-    """Beam search in a table."""
+    """Runs beam search on a table of logits."""
     state = jnp.zeros((batch, width), jnp.int32)
     return decoding.search_beams(
         by_prefix(table), state, batch, width, max_length=length, pad=PAD, **SYMBOLS, **options
@@ -107,7 +107,7 @@ def search(table: np.ndarray, width: int, length: int, batch: int = 1, **options
 
 
 def answers(tokens: Any) -> list[tuple[int, ...]]:
-    """Rows without start symbol and without what follows their end."""
+    """Returns rows without the start symbol and without anything after their end."""
     rows = []
     for row in np.asarray(tokens).reshape(-1, np.shape(tokens)[-1]):
         assert row[0] == START
@@ -117,7 +117,7 @@ def answers(tokens: Any) -> list[tuple[int, ...]]:
 
 
 def test_a_wide_beam_finds_the_best_answers_there_are():
-    """As many beams as there are answers: all of them, in order, with their probabilities, which sum to 1."""
+    """With as many beams as answers, all are found in order, with probabilities that sum to 1."""
     table = drawn_table(4, 3, seed=0)
     want = all_answers(table, 3)
     found = search(table, len(want), 3)
@@ -127,7 +127,7 @@ def test_a_wide_beam_finds_the_best_answers_there_are():
 
 
 def plain_beam(table: np.ndarray, width: int, length: int, exponent: float) -> list[tuple[float, tuple]]:
-    """Beam search over lists."""
+    """Runs beam search on Python lists."""
     vocab = table.shape[1]
     log_p = table - np.log(np.sum(np.exp(table), axis=1, keepdims=True))
     alive: list[Any] = [(0.0, 0.0, 0, ())]  # rank, log-probability, prefix, answer
@@ -147,7 +147,7 @@ def plain_beam(table: np.ndarray, width: int, length: int, exponent: float) -> l
 
 @pytest.mark.parametrize(("width", "exponent"), [(1, 0.0), (2, 0.0), (3, 0.6), (5, 1.0)])
 def test_narrow_beams_against_lists(width, exponent):
-    """What is kept and what is lost on the way, with and without a penalty of the length."""
+    """The same hypotheses are kept and dropped, with and without a length penalty."""
     for seed in range(6):
         table = drawn_table(5, 4, seed)
         found = search(table, width, 4, length_exponent=exponent)
@@ -157,7 +157,7 @@ def test_narrow_beams_against_lists(width, exponent):
 
 
 def test_a_beam_finds_what_greedy_misses():
-    """The most probable first symbol leads to improbable ends; the second has a sure one."""
+    """The most probable first symbol has improbable continuations; the second has a certain one."""
     p = np.full((1 + 4, 4), 1e-6)
     p[0] = (1e-6, 0.4, 1e-6, 0.6)  # 3, or 1?
     p[1 + 3] = (0.25, 0.25, 0.25, 0.25)  # after 3, nothing is sure
@@ -171,7 +171,7 @@ def test_a_beam_finds_what_greedy_misses():
 
 
 def test_fewer_answers_than_beams():
-    """Beams without an answer have no probability and no symbols."""
+    """Unused beams have probability 0 and contain no symbols."""
     found = search(drawn_table(3, 1, 0), 5, 1)
     assert answers(found.tokens[:, :3]) == [answer for _, answer in all_answers(drawn_table(3, 1, 0), 1)]
     np.testing.assert_array_equal(found.log_probabilities[0, 3:], -np.inf)
@@ -179,7 +179,7 @@ def test_fewer_answers_than_beams():
 
 
 def test_length_exponent_favours_length():
-    """One symbol of .5, or four of which each has .8: the longer is less probable and ranks higher."""
+    """One symbol of probability 0.5 or four of 0.8 each: the longer is less probable but ranks higher."""
     assert decoding.length_penalty(jnp.asarray(7), 1.0) == 2
     p = np.full((sum(4**n for n in range(4)), 4), 1e-9)
     p[0, END], p[0, 3] = 0.5, 0.5
@@ -195,7 +195,7 @@ def test_length_exponent_favours_length():
 
 @pytest.mark.slow
 def test_beams_of_a_model():
-    """One beam is greedy decoding; each beam's probability is the model's; the cache changes none."""
+    """One beam equals greedy decoding; probabilities are the model's; the cache changes nothing."""
     model = build(TPTransformer)
     params, source = draw(model, **VARIED[TPTransformer]), tokens(4, 6).at[::2, 4:].set(PAD)
     one = beams(model, params, source, beams=1, max_length=5)
@@ -216,7 +216,7 @@ def test_beams_of_a_model():
 
 @pytest.mark.parametrize("kind", ["greedy", "beams"])
 def test_it_stops_when_all_have_ended(kind):
-    """As many steps as the longest answer needs, not as many as there is room for."""
+    """The number of steps is that of the longest answer, not the maximum."""
     steps = []
     ends_at = jnp.asarray([1, 3, 2])
 
@@ -237,7 +237,7 @@ def test_it_stops_when_all_have_ended(kind):
 
 
 def test_batches_of_one_shape_are_traced_once():
-    """Decoding a second batch compiles nothing."""
+    """Decoding a second batch does not compile again."""
     model = build(TPTransformer)
     params = draw(model)
 
@@ -251,7 +251,7 @@ def test_batches_of_one_shape_are_traced_once():
 
 
 def test_bfloat16_caches_bfloat16():
-    """Keys and values are kept in the type they are computed in, and answers have the source's type."""
+    """Keys and values keep their compute dtype, and answers have the source's dtype."""
     model = build(TPTransformer, dtype=jnp.bfloat16)
     assert model.empty_past(1, 1, 3)[0].keys.dtype == jnp.bfloat16
     found = greedy(model, draw(model), tokens(2, 5).astype(jnp.int16), max_length=3)
@@ -260,7 +260,7 @@ def test_bfloat16_caches_bfloat16():
 
 @pytest.mark.slow
 def test_a_batch_over_devices():
-    """Sharded inputs, nothing else said: the same answers as on one device."""
+    """Sharded inputs give the same answers as a single device without further settings."""
     script = Path(decoding_on_devices.__file__)
     module = ".".join(script.relative_to(ROOT).with_suffix("").parts)
     environment = {
@@ -290,23 +290,23 @@ def test_a_batch_over_devices():
 
 
 def test_what_is_refused():
-    """By the argument's name."""
+    """Errors name the argument."""
     model = build(TPTransformer)
     params, source = draw(model), tokens(2, 5)
     calls: tuple[Any, ...] = (
-        (source[0], {}, "source has shape"),
-        (source.astype(jnp.float32), {}, "source has shape .* float32"),
-        (source, {"max_length": 0}, "max_length is 0"),
-        (source, {"start": 11}, "start is 11, expected one of 11"),
-        (source, {"end": -1}, "end is -1"),
+        (source[0], {}, "source: got shape"),
+        (source.astype(jnp.float32), {}, "source: got shape .* float32"),
+        (source, {"max_length": 0}, "max_length: got 0"),
+        (source, {"start": 11}, "start: got 11, expected 0 to 10"),
+        (source, {"end": -1}, "end: got -1"),
     )
     for given, options, message in calls:
         for decode in (decoding.greedy_decode, decoding.beam_search):
             with pytest.raises(ValueError, match=message):
                 decode(model, params, given, **{"max_length": 3, **SYMBOLS, **options})
     for options, message in (
-        ({"beams": 0}, "beams is 0"),
-        ({"length_exponent": -1.0}, "length_exponent is -1"),
+        ({"beams": 0}, "beams: got 0"),
+        ({"length_exponent": -1.0}, "length_exponent: got -1"),
     ):
         with pytest.raises(ValueError, match=message):
             decoding.beam_search(model, params, source, max_length=3, **SYMBOLS, **options)

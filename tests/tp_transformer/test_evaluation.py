@@ -1,4 +1,4 @@
-"""Exact match, per module and averaged."""
+"""Exact match, per module and averaged, by decoding and by forced comparison."""
 
 import json
 
@@ -36,9 +36,7 @@ def _row(answer, length):
 )
 @hypothesis.settings(deadline=None, max_examples=20)
 def test_exact_match_compares_answers_as_lists(pairs):
-    """Defined once more in plain Python: what comes up to and with the first end is the answer's, with its
-    end.
-    """
+    """Compared with a definition in plain Python: symbols up to the first end must agree."""
     target = np.asarray([_row(answer, 8) for answer, _ in pairs])
     decoded = np.asarray([([START, *said] + [PAD] * 9)[:9] for _, said in pairs])
     expected = []
@@ -48,7 +46,7 @@ def test_exact_match_compares_answers_as_lists(pairs):
 
 
 def test_exact_match_by_hand():
-    """What is behind the end is of no consequence, and neither are the widths; a missing end is an error."""
+    """Symbols after the end and widths do not matter; a missing end counts as an error."""
     target = np.asarray([_row([5, 6], 5)] * 6)
     decoded = np.asarray(
         [
@@ -70,9 +68,7 @@ def test_exact_match_by_hand():
 
 
 def test_forced_match_is_greedy_decoding():
-    """A table of next symbols, decoded greedily symbol by symbol in plain Python, and both functions on
-    it.
-    """
+    """Both functions agree with greedy decoding of a table of next symbols in plain Python."""
     rng = np.random.default_rng(0)
     vocabulary, length, rows = 7, 6, 400
     table = rng.normal(size=(rows, length, vocabulary, vocabulary))  # row, position, symbol before: logits
@@ -95,7 +91,7 @@ def test_forced_match_is_greedy_decoding():
 
 
 def test_scores_count_like_the_paper():
-    """Each module counts alike in the average, however many questions; above means above."""
+    """Modules have equal weights in the average, whatever their size; "above" is strict."""
     scores = Scores("interpolate", {"a": Share(95, 100), "b": Share(96, 100), "c": Share(1, 4)})
     assert scores.accuracies == {"a": 0.95, "b": 0.96, "c": 0.25}
     assert scores.average == pytest.approx((0.95 + 0.96 + 0.25) / 3)
@@ -104,13 +100,13 @@ def test_scores_count_like_the_paper():
     assert Scores.from_json(json.loads(json.dumps(scores.to_json()))) == scores
     both = scores + Scores("interpolate", {"a": Share(5, 100), "d": Share(1, 1)})
     assert both.modules == {"a": Share(100, 200), "b": Share(96, 100), "c": Share(1, 4), "d": Share(1, 1)}
-    with pytest.raises(ValueError, match="of one split, got interpolate and extrapolate"):
+    with pytest.raises(ValueError, match="got splits interpolate and extrapolate, expected one split"):
         scores + Scores("extrapolate", {})
     assert np.isnan(Share(0, 0).accuracy)
 
 
 def test_score_goes_through_a_split():
-    """Every question once, those of filled-up rows not at all; a known number is right in each module."""
+    """Every question counts once, padding rows never; a known number is correct in each module."""
     batches = Batches(SET, "interpolate", batch_size=16, shuffle=False, keep_last=True)
     right_answers = {}
     for index in range(batches.num_questions):
@@ -145,14 +141,14 @@ def test_score_goes_through_a_split():
 
 
 def test_score_refuses_another_shape():
-    """One value a row."""
+    """`right` must return one value per row."""
     batches = Batches(SET, "extrapolate", batch_size=5)
-    with pytest.raises(ValueError, match=r"one value a row \(5,\), got \(5, 1\)"):
+    with pytest.raises(ValueError, match=r"right: got shape \(5, 1\), expected \(5,\)"):
         score(lambda batch: batch.index[:, None] > 0, batches, batches.modules, split="extrapolate")
 
 
 def test_most_frequent_answers():
-    """By module, of the split that is learned from; giving it always is what a model must beat."""
+    """Per module of the training split; this is the baseline a model must beat."""
     batches = Batches(SET, "train", batch_size=10)
     frequent = evaluation.most_frequent_answers(batches)
     assert set(frequent) == set(SET.names)
@@ -172,14 +168,14 @@ def test_most_frequent_answers():
     ],
 )
 def test_shapes_are_checked(call):
-    """Both shapes are told."""
-    with pytest.raises(ValueError, match=r"got \(.*\) and \(.*\)"):
+    """Errors state both shapes."""
+    with pytest.raises(ValueError, match=r"got shapes? \(.*\(.*\)"):
         call()
 
 
 @pytest.mark.slow
 def test_both_ways_agree_on_a_model_that_has_learned_a_little():
-    """Decoded with a cache or given the answers: the same scores, of a model that says True or False."""
+    """Cached decoding and forced answers give the same scores, for a model that answers True or False."""
     primes = Generator(train=300, test=64, names=("numbers__is_prime",), extrapolation=())
     sizes = {"batch_size": 32, "buckets": ((48, 8),)}
     train = Batches(primes, "train", **sizes)

@@ -1,4 +1,4 @@
-"""Parts of a layer: positions, the embedding and its gradient, order of sublayers, a step of a decoder."""
+"""Layer components: positions, the embedding and its gradient, order of sublayers, steps of a decoder."""
 
 import math
 from typing import Any
@@ -13,19 +13,19 @@ from tp_transformer.layers import DecoderLayer, Embedding, EncoderLayer, FeedFor
 
 
 def numbers(*shape, seed=0):
-    """Normal ones."""
+    """Draws standard normal numbers of a given shape."""
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def drawn(module, *inputs, **options):
-    """Parameters of NumPy none of which is 0 or 1."""
+    """Draws parameters with NumPy, none of which is 0 or 1."""
     shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *inputs, **options))["params"]
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda x: (0.5 * rng.normal(size=x.shape) + 0.1).astype(x.dtype), shapes)
 
 
 def test_sinusoids():
-    """By their definition, at the lengths of the dataset, and the first ones by heart."""
+    """Matches the definition at the dataset's lengths, and known values at the first positions."""
     found = sinusoids(160, 32)
     assert found.dtype == np.float32
     for t in (0, 1, 29, 159):
@@ -34,13 +34,13 @@ def test_sinusoids():
             np.testing.assert_allclose(
                 found[t, 2 * i : 2 * i + 2], [math.sin(angle), math.cos(angle)], atol=1e-6
             )
-    with pytest.raises(ValueError, match="features is 7, expected an even number"):
+    with pytest.raises(ValueError, match="features: got 7, expected an even number"):
         sinusoids(3, 7)
 
 
 @pytest.mark.parametrize("binds_roles", [True, False])
 def test_embedding(binds_roles):
-    """Equation (2) for each symbol by itself, and equation (8) with the same table."""
+    """Equation (2) for each symbol separately, and equation (8) with the same table."""
     module: Any = Embedding(5, 4, binds_roles)
     tokens, positions = jnp.asarray([[0, 3, 3], [4, 1, 2]]), sinusoids(3, 4)
     params = drawn(module, tokens, positions)
@@ -56,7 +56,7 @@ def test_embedding(binds_roles):
 
 
 def test_embedding_learns_by_both_ways():
-    """The table's gradient is that of a lookup, row by row, and of logits."""
+    """The table's gradient combines that of a row lookup and that of the logits."""
     module: Any = Embedding(5, 4, False)
     tokens, positions, weights = jnp.asarray([[0, 3, 3]]), np.zeros((3, 4), np.float32), numbers(1, 3, 4)
     params = drawn(module, tokens, positions)
@@ -73,7 +73,7 @@ def test_embedding_learns_by_both_ways():
 
 
 def test_rows_of_the_table_are_exact():
-    """A lookup by a product loses no digit of large and small numbers side by side."""
+    """Lookup by a product loses no digits when large and small numbers are mixed."""
     module: Any = Embedding(3, 4, False)
     table = jnp.asarray([[1e8, 1e-8, 1.2345678, -3.0]] * 3) * jnp.asarray([[1.0], [1e3], [1e-3]])
     cells = module.apply(
@@ -83,7 +83,7 @@ def test_rows_of_the_table_are_exact():
 
 
 def test_feed_forward():
-    """Equation (7); dropped hidden cells are dropped before the second map."""
+    """Equation (7); dropout applies to hidden cells before the second map."""
     module: Any = FeedForward(7, dropout_rate=0.5)
     x = numbers(2, 3, 4)
     params = drawn(module, x)
@@ -96,7 +96,7 @@ def test_feed_forward():
 
 @pytest.mark.parametrize("layer", [EncoderLayer, DecoderLayer])
 def test_each_sublayer_is_added_and_the_sum_normed(layer):
-    """Sublayers that return nothing leave LN(z): where residual connections and the last LayerNorm are."""
+    """Sublayers that return zero leave LN(z), which shows residual connections and the last LayerNorm."""
     module: Any = layer(2, 7, True)
     x, mask = numbers(2, 3, 4), jnp.ones((2, 3), bool)
     inputs = (x, mask) if layer is EncoderLayer else (x, numbers(2, 3, 4, seed=1), mask)
@@ -112,7 +112,7 @@ def test_each_sublayer_is_added_and_the_sum_normed(layer):
 
 
 def test_layer_norm_of_large_cells():
-    """Cells in the hundreds with small differences keep their digits, as a TP-embedding's need."""
+    """Cells in the hundreds with small differences keep their digits, as a TP-embedding needs."""
     module: Any = EncoderLayer(2, 7, True)
     x, mask = numbers(1, 1, 4), jnp.ones((1, 1), bool)
     params = drawn(module, x, mask)
@@ -126,13 +126,13 @@ def test_layer_norm_of_large_cells():
 
 
 def test_steps_of_a_decoder_layer():
-    """One position after the other, two hypotheses about each source, is what all at once give."""
+    """Stepping through positions, with two hypotheses per source, equals a single call."""
     module: Any = DecoderLayer(2, 7, True)
     cells, encoded = numbers(2, 2, 3, 4), numbers(2, 5, 4, seed=1)
     mask = jnp.ones((2, 5), bool).at[1, 3:].set(False)
     params = {"params": drawn(module, cells[:, 0], encoded, mask)}
     memory = module.apply(params, encoded, method="remember")
-    room = jnp.full((2, 2, 2, 3, 2), 1e4)  # what has not been filled must not be looked at
+    room = jnp.full((2, 2, 2, 3, 2), 1e4)  # unfilled places must not be read
     past = KeysAndValues(room, room)
 
     @quickly

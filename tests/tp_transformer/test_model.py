@@ -1,4 +1,4 @@
-"""Both models against the authors' outputs and the equations; what depends on what; initialisation, types."""
+"""Both models: the authors' outputs, the equations, dependencies, initialisation, dtypes."""
 
 import functools
 
@@ -20,7 +20,7 @@ PADDED = SOURCE.at[1, 4:].set(0)
 
 @functools.partial(quickly, static_argnums=0)
 def gradients(model, params, source, target):
-    """Of the log-probability of one symbol everywhere, with keys for whatever drops."""
+    """Returns gradients of the log-probability of one symbol at every position, with dropout keys."""
 
     def loss(params):
         rngs = {"dropout": jax.random.key(1)}
@@ -32,7 +32,7 @@ def gradients(model, params, source, target):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_of_the_authors_code(name):
-    """To 1e-4, at every real position of the target."""
+    """Within 1e-4 at every target position that is not padding."""
     model, params = small.recorded_model(name)
     golden = small.recorded(name)
     logits = apply(model, params, golden["input/source"], golden["input/target"])
@@ -43,7 +43,7 @@ def test_logits_of_the_authors_code(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_of_the_authors_code_in_float64(name):
-    """Likewise; what is left are the recorded numbers' own roundings, 8e-5 of them."""
+    """Within 8e-5, the rounding errors of the recorded numbers."""
     model, params = small.recorded_model(name)
     golden = small.recorded(name)
     with jax.enable_x64(True):
@@ -57,7 +57,7 @@ def test_logits_of_the_authors_code_in_float64(name):
 
 @pytest.mark.parametrize("architecture", MODELS)
 def test_logits_of_the_equations(architecture):
-    """Against NumPy in float64, a head and a position at a time, with padding in the source."""
+    """Compared with float64 NumPy, one head and position at a time, with padding in the source."""
     model = build(architecture)
     params = draw(model, seed=3)
     logits = apply(model, params, PADDED, TARGET)
@@ -72,7 +72,7 @@ def test_logits_of_the_equations(architecture):
     [(TPTransformer, 72, 49_178_112), (TPTransformer, 73, 49_178_624), (Transformer, 72, 44_187_648)],
 )
 def test_parameter_counts(architecture, vocab_size, count):
-    """The paper's 49.2 M and 44.2 M."""
+    """49.2 M and 44.2 M, as in the paper."""
     model, row = architecture(vocab_size=vocab_size), jax.ShapeDtypeStruct((1, 3), jnp.int32)
     params = jax.eval_shape(model.init, jax.random.key(0), row, row)["params"]
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
@@ -80,7 +80,7 @@ def test_parameter_counts(architecture, vocab_size, count):
 
 @pytest.mark.parametrize("architecture", MODELS)
 def test_a_later_symbol_changes_nothing_before_it(architecture):
-    """Causality, and that it does change what comes at and after it."""
+    """A symbol affects only logits at and after its position."""
     model = build(architecture)
     params = draw(model)
     before = apply(model, params, SOURCE, TARGET)
@@ -92,7 +92,7 @@ def test_a_later_symbol_changes_nothing_before_it(architecture):
 
 @pytest.mark.parametrize("architecture", MODELS)
 def test_padding_changes_nothing(architecture):
-    """More columns of padding in source and target; rows of a batch know nothing of each other."""
+    """Additional padding in source or target and other rows of a batch have no effect."""
     model = build(architecture)
     params = draw(model)
     want = apply(model, params, SOURCE, TARGET)
@@ -101,13 +101,13 @@ def test_padding_changes_nothing(architecture):
     np.testing.assert_allclose(padded[:, :4], want, rtol=1e-5, atol=1e-5)
     other_row = apply(model, params, SOURCE.at[1].set(PADDED[1]), TARGET.at[1].set(TARGET[1, ::-1]))
     np.testing.assert_allclose(other_row[0], want[0], rtol=1e-5, atol=1e-5)
-    # And padding is what is left out, not just anything.
+    # Only padding is ignored.
     filled = apply(model, params, jnp.pad(SOURCE, ((0, 0), (0, 3)), constant_values=4), longer)
     assert np.max(np.abs(filled[:, :4] - want)) > 1e-2
 
 
 def within(array, limit):
-    """Whether numbers are uniform up to a limit, as far as so many of them can tell."""
+    """Asserts that numbers look uniform up to a limit, given the sample size."""
     assert np.max(np.abs(array)) <= limit
     np.testing.assert_allclose(np.std(array), limit / np.sqrt(3), rtol=0.05)
 
@@ -122,7 +122,7 @@ def within(array, limit):
     ],
 )
 def test_initialisation(architecture, initialization):
-    """Every parameter's distribution; the choice changes attention's matrices and nothing else."""
+    """Checks every parameter's distribution; `initialization` affects attention's matrices only."""
     d, filters = 64, 160
     model = architecture(
         vocab_size=72,
@@ -159,7 +159,7 @@ def test_initialisation(architecture, initialization):
 
 
 def test_roles_start_around_one():
-    """Roles of the embedding are about N(1, 1) at first, the paper's reason for its 1."""
+    """Embedding roles are initially about N(1, 1), which is why the paper adds 1."""
     model = TPTransformer(vocab_size=72, features=256, filter_features=8, num_heads=4, num_layers=1)
     row = jnp.ones((1, 1), jnp.int32)
     params = quickly(model.init)(jax.random.key(0, impl="rbg"), row, row)["params"]["embedding"]
@@ -171,7 +171,7 @@ def test_roles_start_around_one():
 
 
 def test_dropout_drops():
-    """Nothing in evaluation; the same for the same key, another for another."""
+    """No effect in evaluation; deterministic given a key, different for another key."""
     params = draw(build(TPTransformer))
 
     @functools.partial(quickly, static_argnums=1)
@@ -188,7 +188,7 @@ def test_dropout_drops():
 
 
 def test_bfloat16_compute():
-    """Parameters and logits stay float32, and logits are right to bfloat16's few digits."""
+    """Parameters and logits stay float32, and logits are accurate to bfloat16's precision."""
     model = build(TPTransformer, dtype=jnp.bfloat16)
     params = draw(model, scale=0.25)
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
@@ -200,9 +200,9 @@ def test_bfloat16_compute():
 
 @pytest.mark.parametrize("architecture", MODELS)
 def test_every_parameter_learns(architecture):
-    """All but the keys' biases, which a softmax cannot see: they add the same to all logits of a query.
+    """All but the keys' biases, which add a constant to all logits of a query and do not affect softmax.
 
-    So it is with padding, and a row of nothing but padding leaves all finite.
+    Also with padding; a row of nothing but padding keeps all gradients finite.
     """
     model = build(architecture)
     params = draw(model)
@@ -215,7 +215,7 @@ def test_every_parameter_learns(architecture):
 
 @pytest.mark.slow
 def test_gradients_in_float64():
-    """With 64 bits nothing is rounded to 32 on the way: differences of a loss tell its gradient."""
+    """With 64 bits enabled nothing is rounded to 32; finite differences match the gradient."""
     with jax.enable_x64(True):
         model = build(TPTransformer, param_dtype=jnp.float64)
         params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), draw(build(TPTransformer), scale=0.3))
@@ -237,14 +237,14 @@ def test_gradients_in_float64():
 
 @pytest.mark.slow
 def test_time_for_memory_changes_no_gradient():
-    """`remat` has the parameters and gradients of the model without it, with dropout too."""
+    """`remat` changes neither parameters nor gradients, with dropout as well."""
     models = [build(TPTransformer, remat=remat, dropout_rate=0.1) for remat in (False, True)]
     found = [gradients(model, draw(model), SOURCE, TARGET) for model in models]
     chex.assert_trees_all_close(*found, rtol=1e-4, atol=1e-5)
 
 
 def test_an_update_is_traced_once():
-    """Batches of one shape compile one program."""
+    """Batches of one shape share a compiled program."""
     model = build(TPTransformer)
     params = draw(model)
     optimizer = optax.sgd(1e-4)
@@ -268,7 +268,7 @@ def test_an_update_is_traced_once():
 
 @pytest.mark.parametrize("architecture", MODELS)
 def test_maps_and_roles_on_request(architecture):
-    """All attentions', rows of weights summing to 1 where allowed, 0 elsewhere; logits are the usual ones."""
+    """Weights of all attentions sum to 1 over allowed positions, 0 elsewhere; logits are unchanged."""
     model = build(architecture)
     variables = {"params": draw(model)}
     traced = quickly(apply_traced, static_argnums=0)(model, variables, PADDED, TARGET)
@@ -294,24 +294,24 @@ def test_maps_and_roles_on_request(architecture):
 
 
 def test_what_is_refused():
-    """By the argument's name."""
+    """Errors name the argument or field."""
     row = tokens(1, 3)
     model = build(TPTransformer)
     variables = {"params": draw(model)}
     for arguments, message in (
-        ((row[0], row), "source has shape"),
-        ((row, row.astype(jnp.float32)), "target has shape .* float32"),
-        ((row, tokens(2, 3)), "target has shape .* batch of 1"),
+        ((row[0], row), "source: got shape"),
+        ((row, row.astype(jnp.float32)), "target: got shape .* float32"),
+        ((row, tokens(2, 3)), "target: got shape .* batch of 1"),
     ):
         with pytest.raises(ValueError, match=message):
             model.apply(variables, *arguments)
     for fields, message in (
-        ({"num_heads": 3}, "features is 16, .* num_heads = 3"),
-        ({"features": 15, "num_heads": 5}, "features is 15"),
-        ({"num_layers": 0}, "num_layers is 0"),
-        ({"initialization": "other"}, "initialization is 'other'"),
-        ({"dropout_rate": 1.0}, "dropout_rate is 1.0"),
-        ({"pad": 11}, "pad is 11"),
+        ({"num_heads": 3}, "features: got 16, .* num_heads = 3"),
+        ({"features": 15, "num_heads": 5}, "features: got 15"),
+        ({"num_layers": 0}, "num_layers: got 0"),
+        ({"initialization": "other"}, "initialization: got 'other'"),
+        ({"dropout_rate": 1.0}, "dropout_rate: got 1.0"),
+        ({"pad": 11}, "pad: got 11"),
     ):
         with pytest.raises(ValueError, match=message):
             build(TPTransformer, **fields).init(jax.random.key(0), row, row)

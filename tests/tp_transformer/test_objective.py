@@ -1,4 +1,4 @@
-"""The loss and what is counted, against loops; sums of parts; what a right answer is."""
+"""The loss and its counts against loops, sums over parts, and which answers count as correct."""
 
 import dataclasses
 from typing import Any
@@ -13,7 +13,7 @@ from tp_transformer import TPTransformer, objective
 
 
 def example() -> tuple[Any, Any]:
-    """Logits, and labels with rows of different lengths, one of them empty."""
+    """Returns logits, and labels with rows of different lengths, one of them empty."""
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(5, 4, 7)), rng.integers(1, 7, (5, 4))
     labels[0, 2:] = labels[1, 1:] = labels[2] = 0
@@ -24,7 +24,7 @@ def example() -> tuple[Any, Any]:
 
 
 def test_sums_against_loops():
-    """Symbol by symbol in float64."""
+    """Compared with a float64 loop over symbols."""
     logits, labels = example()
     loss, symbols, hits, answers, right = 0.0, 0, 0, 0, 0
     for row, want in zip(logits, labels, strict=True):
@@ -40,7 +40,7 @@ def test_sums_against_loops():
 
 
 def test_parts_add_up():
-    """Over batches with different amounts of padding: sums do, means would not."""
+    """Sums over batches with different amounts of padding add up; means would not."""
     logits, labels = example()
     logits = jnp.asarray(logits, jnp.float32)
     count = quickly(objective.next_symbol_sums)
@@ -52,9 +52,9 @@ def test_parts_add_up():
 
 
 def test_padding_has_no_gradient():
-    """What is said where there is nothing to say does not matter."""
+    """Logits at padding do not affect the loss."""
     logits, labels = example()
-    grad = quickly(jax.grad(lambda x: objective.next_symbol_sums(x, labels).loss))(
+    grad = quickly(jax.grad(lambda x: objective.next_symbol_sums(x, jnp.asarray(labels)).loss))(
         jnp.asarray(logits, jnp.float32)
     )
     np.testing.assert_array_equal(grad[labels == 0], 0)
@@ -62,15 +62,15 @@ def test_padding_has_no_gradient():
 
 
 def test_half_precision_is_summed_in_float32():
-    """And another padding symbol."""
+    """Also checks another padding symbol."""
     logits, labels = example()
-    sums = objective.next_symbol_sums(jnp.asarray(logits, jnp.bfloat16), labels, pad=3)
+    sums = objective.next_symbol_sums(jnp.asarray(logits, jnp.bfloat16), jnp.asarray(labels), pad=3)
     assert sums.loss.dtype == jnp.float32
     assert int(sums.symbols) == np.sum(labels != 3)
 
 
 def test_a_right_answer_is_one_that_greedy_decoding_gives():
-    """Counted with the right symbols given, and by decoding without them: the same rows."""
+    """Teacher forcing and decoding mark the same rows as correct."""
     model = build(TPTransformer)
     params, source = draw(model, seed=1, scale=1.0), tokens(12, 6).at[::2, 4:].set(0)
     decoded = jnp.asarray(greedy(model, params, source, max_length=5))
@@ -89,6 +89,6 @@ def test_a_right_answer_is_one_that_greedy_decoding_gives():
 
 
 def test_what_is_refused():
-    """Labels that are not the logits'."""
-    with pytest.raises(ValueError, match=r"labels have shape \(5, 3\), expected logits' \(5, 4, 7\)"):
+    """Labels must match the logits' shape."""
+    with pytest.raises(ValueError, match=r"labels: got shape \(5, 3\), expected \(5, 4\)"):
         objective.next_symbol_sums(jnp.zeros((5, 4, 7)), jnp.zeros((5, 3), jnp.int32))

@@ -1,4 +1,4 @@
-"""Clusters of role vectors: k-means against its definition, and what belongs to which character."""
+"""Clusters of role vectors: k-means against its definition, and their assignment to characters."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +10,7 @@ from tp_transformer import TPTransformer, Transformer, convert, roles
 
 
 def blobs(sizes, features=3, seed=0):
-    """Points around far centres, so many of each, in one order."""
+    """Draws points around distant centres, with given counts, in random order."""
     rng = np.random.default_rng(seed)
     centres = 10 * np.eye(len(sizes), features)
     of = np.repeat(np.arange(len(sizes)), sizes)
@@ -18,7 +18,7 @@ def blobs(sizes, features=3, seed=0):
 
 
 def test_blobs_are_found_by_size():
-    """Clusters that anyone would see; the most frequent first."""
+    """Well-separated clusters are found and sorted by size."""
     vectors, of = blobs([5, 20, 11])
     centroids, labels = roles.cluster(vectors, 3)
     np.testing.assert_array_equal(labels, np.array([2, 0, 1])[of])
@@ -26,7 +26,7 @@ def test_blobs_are_found_by_size():
 
 
 def test_a_fixed_point_and_no_worse_than_others():
-    """Each vector is with its nearest centroid, the mean of its vectors; runs by hand are not better."""
+    """Each vector is assigned to the nearest centroid, its cluster's mean; other runs are not better."""
     vectors = np.random.default_rng(3).normal(size=(300, 4))
     centroids, labels = roles.cluster(vectors, 6, seed=1)
     distances = np.sum((vectors[:, None] - centroids) ** 2, axis=-1)
@@ -45,7 +45,7 @@ def test_a_fixed_point_and_no_worse_than_others():
 
 
 def test_the_seed_decides():
-    """The same clusters for the same seed."""
+    """The same seed gives the same clusters."""
     vectors = np.random.default_rng(3).normal(size=(200, 4))
     first, again = (roles.cluster(vectors, 5, seed=4) for _ in range(2))
     np.testing.assert_array_equal(first[0], again[0])
@@ -53,7 +53,7 @@ def test_the_seed_decides():
 
 
 def test_as_many_clusters_as_vectors_or_one():
-    """The extremes."""
+    """The extreme values of k work."""
     vectors = np.arange(4.0)[:, None] * np.ones((1, 2))
     _, labels = roles.cluster(np.concatenate([vectors, vectors]), 4)
     assert sorted(np.bincount(labels)) == [2, 2, 2, 2]
@@ -68,7 +68,7 @@ SOURCE = tokens(12, 6).at[::3, 4:].set(0)
 
 
 def test_vectors_are_the_last_layers():
-    """W_r LN(z) + b_r of each head in the encoder's last layer, computed a cell at a time."""
+    """W_r LN(z) + b_r of each head in the encoder's last layer, computed per cell."""
     found = np.asarray(roles.role_vectors(MODEL, PARAMS, SOURCE))
     assert found.shape == (12, 6, 4, 4)
     state = {name: np.asarray(array, np.float64) for name, array in convert.to_torch(MODEL, PARAMS).items()}
@@ -86,7 +86,7 @@ def test_vectors_are_the_last_layers():
 
 
 def test_clusters_of_a_model():
-    """Labels where there are characters and nowhere else, of the head that was asked for."""
+    """Labels of the selected head exist exactly at characters."""
     found = roles.cluster_roles(MODEL, PARAMS, SOURCE, head=2, k=5)
     real = np.asarray(SOURCE) != 0
     assert found.labels.shape == SOURCE.shape
@@ -107,7 +107,7 @@ def test_clusters_of_a_model():
 
 
 def test_other_questions_fall_into_clusters():
-    """Those they were made of fall where they are."""
+    """Assigning the clustered questions again reproduces their labels."""
     found = roles.cluster_roles(MODEL, PARAMS, SOURCE, head=0, k=4)
     np.testing.assert_array_equal(roles.assign(found, MODEL, PARAMS, SOURCE), found.labels)
     padded = jnp.pad(SOURCE[:1], ((0, 0), (0, 2)))
@@ -118,7 +118,7 @@ def test_other_questions_fall_into_clusters():
 
 
 def test_counts_of_symbols():
-    """Every character once, in its cluster's row."""
+    """Every character is counted once, in its cluster's row."""
     found = roles.cluster_roles(MODEL, PARAMS, SOURCE, head=0, k=4)
     counts = roles.symbol_counts(found, SOURCE, 11)
     want = np.zeros((4, 11), int)
@@ -130,17 +130,17 @@ def test_counts_of_symbols():
 
 
 def test_what_is_refused():
-    """By the argument's name."""
+    """Errors name the argument."""
     for k in (0, 4):
-        with pytest.raises(ValueError, match=rf"k is {k}, expected from 1 up to the 3 different vectors"):
+        with pytest.raises(ValueError, match=rf"k: got {k}, expected 1 to 3, the number of distinct vectors"):
             roles.cluster(np.array([[0.0], [1], [2], [2]]), k)
-    with pytest.raises(ValueError, match=r"vectors has shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"vectors: got shape \(3,\)"):
         roles.cluster(np.zeros(3))
-    with pytest.raises(ValueError, match="head is 4, expected one of 4"):
+    with pytest.raises(ValueError, match="head: got 4, expected 0 to 3"):
         roles.cluster_roles(MODEL, PARAMS, SOURCE, head=4)
     plain_model = build(Transformer)
-    with pytest.raises(ValueError, match="model is a Transformer, expected a TPTransformer"):
+    with pytest.raises(ValueError, match="model: got a Transformer, expected a TPTransformer"):
         roles.role_vectors(plain_model, draw(plain_model), SOURCE)
     found = roles.cluster_roles(MODEL, PARAMS, SOURCE, head=0, k=2)
-    with pytest.raises(ValueError, match=r"source has shape \(1, 6\), expected the labels' \(12, 6\)"):
+    with pytest.raises(ValueError, match=r"source: got shape \(1, 6\), expected that of labels, \(12, 6\)"):
         roles.symbol_counts(found, SOURCE[:1], 11)

@@ -3,20 +3,20 @@
 ```python
 from tp_transformer import mathematics
 
-# Drawn on the fly; written to files by all cores, once; what others have prepared.
+# Three sources: drawn in memory; written to files once, by all cores; prepared by others.
 small = mathematics.Generator(train=3000, test=200, names=("numbers__gcd",), extrapolation=())
 large = mathematics.generate("data/generated", mathematics.Generator(train=1_999_998, test=10_000))
 other = mathematics.open_source("data/mathematics_dataset-v1.0")
 
 train = mathematics.Batches(small, "train", batch_size=64)
-batch = train[0]  # the batch of any step, at once
-ahead = iter(train.dataset())  # or with Grain, working ahead
+batch = train[0]  # the batch of any step
+ahead = iter(train.dataset())  # the same batches from Grain, prepared in advance
 test = mathematics.Batches(small, "interpolate", batch_size=64, shuffle=False, keep_last=True)
 ```
 
-The files in their order: `vocabulary` (characters), `modules` (names), `repairs` (the generator made to run),
+Files in reading order: `vocabulary` (characters), `modules` (names), `repairs` (patches to the generator),
 `questions` (draws by seed), `parts` and `generation` (large sets), `text` and `tfds` (files), `sources`,
-`order` (which question is in which batch), `batches`.
+`order` (assignment of questions to batches), `batches`.
 """
 
 from tp_transformer.mathematics.batches import Batch, Batches
@@ -29,6 +29,7 @@ from tp_transformer.mathematics.modules import (
     MODULES,
     SPLITS,
     TRAIN,
+    Split,
     check_modules,
     modules_of,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "Question",
     "Questions",
     "Source",
+    "Split",
     "TFDSDirectory",
     "TextDirectory",
     "TextQuestions",

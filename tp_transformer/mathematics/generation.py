@@ -1,8 +1,8 @@
-"""Large sets of questions, generated once into text files by all cores.
+"""Generation of large question sets into text files, using all cores.
 
-Modules differ in speed by a factor of a thousand, so the work is cut into parts of about a minute each, dealt
-out with the longest first. A part is a function of the seed and its number and is written whole or not at
-all: what was killed is started again and ends with the same files, however many processes took part.
+The speed of modules differs by a factor of a thousand, so the work is divided into parts of about a minute
+each, scheduled longest first. A part is a function of the seed and its number and is written atomically: a
+run that was killed can be started again and ends with the same files, whatever the number of processes.
 """
 
 import concurrent.futures
@@ -34,9 +34,9 @@ from tp_transformer.mathematics.sources import Generator, TextDirectory
 from tp_transformer.mathematics.text import TextQuestions, replace_file, write_questions
 
 MANIFEST = "generation.json"
-_PARTS = ".parts"  # holds what is not finished; gone at the end
+_PARTS = ".parts"  # folder of unfinished work, removed at the end
 _EXCLUDED = "test_questions.npy"
-_DRAWS = ("mathematics-dataset", "numpy", "sympy")  # the packages that decide what a seed gives
+_DRAWS = ("mathematics-dataset", "numpy", "sympy")  # packages whose versions affect the questions of a seed
 
 
 def generate(
@@ -48,32 +48,32 @@ def generate(
 ) -> TextDirectory:
     """Writes a set of questions as text files `<split>/<module>.txt`, the layout of the published v1.0.
 
-    The test splits come first, and no training question is one of theirs. The files hold what `source` itself
-    would give. Started again after an interruption it continues; a finished set is left as it is.
+    The test splits are generated first and excluded from training. The files contain the questions of
+    `source`. An interrupted generation continues when started again; a finished set is left unchanged.
 
-    Started from a script, it needs `if __name__ == "__main__":` around it, as all of Python's multiprocessing
-    does.
+    Scripts that call this need `if __name__ == "__main__":` around the call, as Python's multiprocessing
+    requires.
 
     Args:
-        directory: where; made if it does not exist.
-        source: how many questions of which modules, and the seed.
-        processes: how many work at it; all cores by default. With 1 this process does it itself.
+        directory: output folder; created if it does not exist.
+        source: numbers of questions, modules, and the seed.
+        processes: number of processes; all cores by default. With 1, everything runs in this process.
         show: whether to show progress on standard error.
 
     Raises:
-        ValueError: other files are there, or a set of another seed, size or version of the generator; or
+        ValueError: the folder contains other files, or a set with another seed, size or generator version; or
             `processes` is less than 1.
-        RuntimeError: another process is generating into the same folder, or one of ours was killed.
+        RuntimeError: another process is generating into the same folder, or a worker was killed.
     """
     if processes is None:
         processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if processes < 1:
-        raise ValueError(f"processes must be at least 1, got {processes}")
+        raise ValueError(f"processes: got {processes}, expected at least 1")
     root = Path(directory).expanduser()
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root):
         _agree(root, source)
-        for leftover in root.glob("*/.*.tmp"):  # of a process that was killed while it wrote
+        for leftover in root.glob("*/.*.tmp"):  # from a process that was killed while writing
             leftover.unlink()
         tests = [part for split in TEST for part in parts_of(source, split)]
         training = [part for level in LEVELS for part in parts_of(source, level)]
@@ -98,7 +98,7 @@ def _temporary(root: Path, part: Part) -> Path:
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Keeps other processes from generating into the same folder; ends with this process, however it ends."""
+    """Locks the folder against other processes; the lock ends with this process, even if it is killed."""
     with open(root / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,12 +108,12 @@ def _locked(root: Path) -> Iterator[None]:
 
 
 def _agree(root: Path, source: Generator) -> None:
-    """Writes down what is being generated, or checks that it is what was begun before."""
+    """Records what is being generated, or checks that it matches an earlier record."""
     wanted = {
         **dataclasses.asdict(source),
         "names": list(source.names),
         "extrapolation": list(source.extrapolation),
-        # Other versions may draw or print otherwise, and the set would not be one.
+        # Other versions may draw or print differently, which would make the set inconsistent.
         "versions": {name: importlib.metadata.version(name) for name in _DRAWS},
         "parts": fingerprint(
             repr([part_size(split, name) for split in SPLITS for name in source.modules(split)])
@@ -123,16 +123,16 @@ def _agree(root: Path, source: Generator) -> None:
     if not path.is_file():
         if found := sorted(entry.name for entry in root.iterdir() if not entry.name.startswith(".")):
             raise ValueError(
-                f"directory must be empty or hold a generated set, {root} has {', '.join(found[:5])}"
+                f"directory: got {root} with {', '.join(found[:5])}, expected an empty or generated one"
             )
         replace_file(path, [(json.dumps(wanted, indent=1) + "\n").encode()])
         return
     try:
         begun = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(begun, dict):
-            raise ValueError(f"it holds {begun!r:.40}")
+            raise ValueError(f"got {begun!r:.40}")
     except ValueError as error:
-        raise ValueError(f"{path} is damaged, expected what is being generated: {error}") from error
+        raise ValueError(f"{path}: damaged, expected a record of the generation: {error}") from error
     finished = all(_final(root, part).is_file() for split in SPLITS for part in parts_of(source, split))
     different = {
         name: (begun.get(name), value)
@@ -140,12 +140,14 @@ def _agree(root: Path, source: Generator) -> None:
         if begun.get(name) != value and not (finished and name in ("versions", "parts"))
     }
     if different:
-        listed = "; ".join(f"{name}: {old} there, {new} asked for" for name, (old, new) in different.items())
-        raise ValueError(f"directory {root} holds another set ({listed}); choose another directory")
+        listed = "; ".join(f"{name}: {old} there, {new} requested" for name, (old, new) in different.items())
+        raise ValueError(
+            f"directory: got {root}, which contains another set ({listed}), expected another one"
+        )
 
 
 def _write_excluded(root: Path, tests: Iterable[Part]) -> Path:
-    """The fingerprints of all test questions, for the workers to read."""
+    """Saves the fingerprints of all test questions for the workers."""
     files = dict.fromkeys(_final(root, part) for part in tests)
     prints = {fingerprint(question) for file in files for question, _ in TextQuestions(file)}
     path = root / _PARTS / _EXCLUDED
@@ -162,7 +164,7 @@ def _make(
     pool: concurrent.futures.Executor | None,
     progress: "_Progress",
 ) -> None:
-    """Makes the parts that are not there yet, and a file of each module once all of its parts are."""
+    """Makes the missing parts, and the file of each module once all its parts exist."""
     of_file: dict[Path, list[Part]] = {}
     for part in parts:
         of_file.setdefault(_final(root, part), []).append(part)
@@ -190,7 +192,7 @@ def _make(
                 _merge(root, file, of_file[file])
     except BrokenProcessPool as error:
         raise RuntimeError(
-            "a process that was generating was killed (out of memory?); start again, what is done is kept"
+            "a generating process was killed (out of memory?); start again, finished parts are kept"
         ) from error
 
 
@@ -200,7 +202,7 @@ def _read_excluded(path: Path | None) -> frozenset[int]:
 
 
 def _make_part(root: Path, part: Part, seed: int, excluded: Path | None) -> Part:
-    """Draws and writes one part; runs in a worker."""
+    """Draws and writes one part in a worker process."""
     questions = draw(
         part.split, part.module, part.count, seed=seed, part=part.number, exclude=_read_excluded(excluded)
     )
@@ -209,13 +211,13 @@ def _make_part(root: Path, part: Part, seed: int, excluded: Path | None) -> Part
 
 
 def _merge(root: Path, file: Path, parts: list[Part]) -> None:
-    """One file of all parts of a module, in their order; the parts are removed."""
+    """Joins the parts of a module, in order, into one file, and removes them."""
     file.parent.mkdir(exist_ok=True)
     paths = [_temporary(root, part) for part in sorted(parts)]
     for part, path in zip(sorted(parts), paths, strict=True):
         if (found := path.read_bytes().count(b"\n")) != 2 * part.count:
             raise ValueError(
-                f"{path} is damaged: {found} lines, expected {2 * part.count}; remove it, start again"
+                f"{path}: got {found} lines, expected {2 * part.count}; remove the file and start again"
             )
     replace_file(file, (path.read_bytes() for path in paths))
     shutil.rmtree(paths[0].parent)
@@ -223,28 +225,28 @@ def _merge(root: Path, file: Path, parts: list[Part]) -> None:
 
 @contextlib.contextmanager
 def _workers(processes: int) -> Iterator[concurrent.futures.Executor | None]:
-    """Processes that end with this one, whatever ends it; None if this one works alone."""
+    """Yields a pool whose processes end when this one does for any reason, or None for a single process."""
     if processes == 1:
         yield None
         return
-    # Spawned, not forked: a fork of a process in which JAX has threads may hang.
+    # Spawned, not forked: a fork of a process with JAX's threads may deadlock.
     context = multiprocessing.get_context("spawn")
-    # Nobody writes to this pipe. It ends for the workers when its other end is closed, by us or by our death.
-    # (An Event would wait for workers that were killed while they waited for it.)
+    # Nothing is written to this pipe. Workers see its end when we close our side or die. (An Event would
+    # deadlock on workers that were killed while they waited for it.)
     ending, alive = context.Pipe(duplex=False)
     pool = concurrent.futures.ProcessPoolExecutor(processes, context, _begin_worker, (ending,))
     with ending, alive:
         try:
             yield pool
         except BaseException:
-            alive.close()  # a part takes a minute, too long to wait for
+            alive.close()  # a part takes up to a minute, too long to wait for
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         pool.shutdown()
 
 
 def _begin_worker(ending: Connection) -> None:
-    """Makes a worker end when its parent says so or is gone; Ctrl-C is the parent's business."""
+    """Makes a worker exit when its parent closes the pipe or dies; Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
@@ -255,7 +257,7 @@ def _begin_worker(ending: Connection) -> None:
 
 
 class _Progress:
-    """A bar on a terminal, a line every half minute elsewhere; measured in time, as questions differ so."""
+    """Progress bar on a terminal, a line every 30 s elsewhere; measured in estimated time, not questions."""
 
     EVERY = 30.0
 
@@ -269,7 +271,7 @@ class _Progress:
         self._lines = show and not terminal
         self._bar = None
         if terminal:
-            from tqdm import tqdm  # only drawn with: where it is not, there are lines
+            from tqdm import tqdm  # optional: without it, progress is printed in lines
 
             self._bar = tqdm(
                 total=self._total,
@@ -284,7 +286,7 @@ class _Progress:
             self._bar.close()
 
     def add(self, *parts: Part, made_now: bool = False) -> None:
-        """Counts parts, made now or before."""
+        """Counts parts as done, whether made now or earlier."""
         seconds = sum(part.seconds for part in parts)
         self._done += seconds
         self._made += seconds * made_now

@@ -1,7 +1,15 @@
-"""The modules (kinds of question) of the Mathematics Dataset, and the splits they come in."""
+"""The modules (kinds of question) of the Mathematics Dataset, and its splits."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal, get_args
+
+Level = Literal["train-easy", "train-medium", "train-hard"]
+FileSplit = Literal[Level, "interpolate", "extrapolate"]
+"""Splits with their own files."""
+
+Split = Literal["train", FileSplit]
+TFDSSplit = Literal["train", "test"]
 
 SPEEDS: Mapping[str, float] = {
     "algebra__linear_1d": 1500,
@@ -61,7 +69,7 @@ SPEEDS: Mapping[str, float] = {
     "probability__swr_p_level_set": 7300,
     "probability__swr_p_sequence": 8500,
 }
-"""Questions a second on one core (2026, SymPy 1.14), of each module of training and of `interpolate`."""
+"""Questions per second on one core (2026, SymPy 1.14), for modules of training and `interpolate`."""
 
 MODULES = tuple(SPEEDS)
 """The 56 modules of the training splits and of `interpolate`."""
@@ -83,57 +91,60 @@ EXTRAPOLATION_SPEEDS: Mapping[str, float] = {
     "probability__swr_p_level_set_more_samples": 7500,
     "probability__swr_p_sequence_more_samples": 9700,
 }
-"""The same of each module of `extrapolate`."""
+"""Questions per second for each module of `extrapolate`."""
 
 EXTRAPOLATION_MODULES = tuple(EXTRAPOLATION_SPEEDS)
-"""The 15 modules of `extrapolate`: bigger numbers, more terms, more samples than were trained on."""
+"""The 15 modules of `extrapolate`: larger numbers, more terms, more samples than in training."""
 
-LEVELS = ("train-easy", "train-medium", "train-hard")
+LEVELS: tuple[Level, ...] = get_args(Level)
 """The training splits, each with a third of the range of entropy (Saxton et al. 2019)."""
 
-TRAIN, INTERPOLATE, EXTRAPOLATE = "train", "interpolate", "extrapolate"
-"""All training splits as one, as the paper trains on them; and the two test splits."""
+TRAIN: Final = "train"
+"""All training splits combined, as the paper trains on them."""
 
-TEST = (INTERPOLATE, EXTRAPOLATE)
-SPLITS = (*LEVELS, *TEST)
-"""The splits that have files of their own."""
+INTERPOLATE: Final = "interpolate"
+EXTRAPOLATE: Final = "extrapolate"
+
+TEST: tuple[FileSplit, ...] = (INTERPOLATE, EXTRAPOLATE)
+SPLITS: tuple[FileSplit, ...] = get_args(FileSplit)
+"""The splits with their own files: the three levels and the two test splits."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """The error for a name that does not exist, with those nearest to it."""
+    """Returns the error for a name that does not exist, with a hint at similar names."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    if not near:  # part of a name, such as "linear", is like no whole name
+    if not near:  # part of a name, such as "linear", resembles no whole name
         near = [candidate for candidate in known if name and name in candidate][:3]
-    hint = f"the nearest are {', '.join(near)}" if near else f"expected one of {', '.join(known)}"
-    return ValueError(f"{kind} must be a known name, got {name!r}; {hint}")
+    hint = f"a known name such as {', '.join(near)}" if near else f"one of {', '.join(known)}"
+    return ValueError(f"{kind}: got {name!r}, expected {hint}")
 
 
-def modules_of(split: str) -> tuple[str, ...]:
-    """The modules that a split has.
+def modules_of(split: Split) -> tuple[str, ...]:
+    """Returns the names of the modules of a split.
 
     Raises:
-        ValueError: there is no such split.
+        ValueError: the split does not exist.
     """
-    if split not in (*SPLITS, TRAIN):
-        raise unknown("split", split, (*SPLITS, TRAIN))
+    if split not in get_args(Split):
+        raise unknown("split", split, get_args(Split))
     return EXTRAPOLATION_MODULES if split == EXTRAPOLATE else MODULES
 
 
-def check_modules(split: str, modules: Sequence[str] | None) -> tuple[str, ...]:
-    """The modules asked for, each once; all of the split's for None.
+def check_modules(split: Split, modules: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns `modules` without duplicates, or all modules of the split for None.
 
     Raises:
-        ValueError: a split or module does not exist, or nothing is asked for.
+        ValueError: the split or a module does not exist, or `modules` is empty.
     """
     known = modules_of(split)
     if modules is None:
         return known
     if isinstance(modules, str):
-        raise ValueError(f"modules must be a sequence of names, got the string {modules!r}")
+        raise ValueError(f"modules: got the string {modules!r}, expected a sequence of names")
     for module in modules:
         if module not in known:
             raise unknown(f"modules of {split}", module, known)
     if not modules:
-        raise ValueError("modules must name at least one module, got none")
+        raise ValueError("modules: got none, expected at least one module")
     return tuple(dict.fromkeys(modules))

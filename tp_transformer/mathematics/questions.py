@@ -1,4 +1,4 @@
-"""Questions and answers drawn from the generator, as a function of a seed and nothing else."""
+"""Questions and answers drawn from the generator, as a function of a seed only."""
 
 import abc
 import contextlib
@@ -19,6 +19,7 @@ from tp_transformer.mathematics.modules import (
     INTERPOLATE,
     LEVELS,
     SPLITS,
+    FileSplit,
     check_modules,
     unknown,
 )
@@ -26,9 +27,9 @@ from tp_transformer.mathematics.repairs import import_generator
 from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
 
 MAX_REFUSED = 1000
-"""Draws in a row that may turn out to be excluded before the module is said to have no other questions."""
+"""Number of consecutive excluded draws after which a module is considered exhausted."""
 
-_AT_ONCE = 4096  # questions taken at once when all are read
+_AT_ONCE = 4096  # questions per request when reading all
 
 
 class Question(NamedTuple):
@@ -39,44 +40,44 @@ class Question(NamedTuple):
 
 
 class Questions(abc.ABC):
-    """The questions of one module in one split, read at random."""
+    """The questions of one module in one split, with random access."""
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """Number of questions, N."""
+        """Returns the number of questions, N."""
 
     @abc.abstractmethod
     def _at(self, index: int) -> Question:
-        """The question at an index from 0 to N - 1."""
+        """Returns the question at an index from 0 to N - 1."""
 
     def __getitem__(self, index: SupportsIndex) -> Question:
-        """One question and its answer; counted from the end if the index is negative.
+        """Returns one question and its answer; negative indices count from the end.
 
         Raises:
-            IndexError: there are not that many.
+            IndexError: the index is out of range.
         """
         place = operator.index(index)
         place += len(self) * (place < 0)
         if not 0 <= place < len(self):
-            raise IndexError(f"there are {len(self)} questions, none at {index}")
+            raise IndexError(f"index: got {index}, expected one of {len(self)} questions")
         return self._at(place)
 
     def take(self, indices: Iterable[int]) -> list[Question]:
-        """Questions at some indices, each from 0 to N - 1; faster than one by one where that is possible."""
+        """Returns the questions at indices from 0 to N - 1; may be faster than reading them one by one."""
         return [self._at(index) for index in indices]
 
     def __iter__(self) -> Iterator[Question]:
-        """All questions in order."""
+        """Iterates over all questions in order."""
         return itertools.chain.from_iterable(map(self.take, itertools.batched(range(len(self)), _AT_ONCE)))
 
     def lengths(self) -> UInt8[np.ndarray, "N 2"]:
-        """Characters of every question and answer."""
+        """Returns the numbers of characters of all questions and answers."""
         pairs = ((len(question), len(answer)) for question, answer in self)
         return np.fromiter(pairs, np.dtype((np.uint8, 2)), len(self))
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Callable[[], Any]]:
-    """The generator's nested dictionaries with names joined by two underscores, as v1.0's files have them."""
+    """Flattens the generator's nested dictionaries, joining names with two underscores as in v1.0's files."""
     flat = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
@@ -86,15 +87,15 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Callable[[]
     return flat
 
 
-def _third(level: int, entropy: tuple[float, float]) -> tuple[float, float]:
-    """The first, second or last third of a range of entropy: easy, medium, hard (Saxton et al. 2019)."""
+def _third(level: int, entropy: tuple[int | float, int | float]) -> tuple[float, float]:
+    """Returns the first, second or last third of a range of entropy: easy, medium, hard."""
     low, width = entropy[0], entropy[1] - entropy[0]
     return low + level / 3 * width, low + (level + 1) / 3 * width
 
 
 @functools.cache
-def _samplers(split: str) -> dict[str, Callable[[], Any]]:
-    """The generator's function for each module of a split."""
+def _samplers(split: FileSplit) -> dict[str, Callable[[], Any]]:
+    """Returns the generator's function for each module of a split."""
     generator = import_generator()
     if split == INTERPOLATE:
         return _flatten(generator.test())
@@ -108,7 +109,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def _seeded(key: str) -> Iterator[None]:
-    """Seeds the global generators that the package and SymPy draw from; restores them afterwards."""
+    """Seeds the global generators that the package and SymPy use, and restores them afterwards."""
     import sympy.core.random as sympy_random
 
     digest = hashlib.sha256(key.encode()).digest()
@@ -126,29 +127,35 @@ def _seeded(key: str) -> Iterator[None]:
 
 
 def fingerprint(question: str) -> int:
-    """64 bits that stand for a question; among a million, two share theirs with a probability of 3e-8."""
+    """Hashes a question to 64 bits; the probability of a collision among a million is 3e-8."""
     return int.from_bytes(hashlib.blake2b(question.encode(), digest_size=8).digest(), "big")
 
 
 def draw(
-    split: str, module: str, count: int, *, seed: int, part: int = 0, exclude: Container[int] = frozenset()
+    split: FileSplit,
+    module: str,
+    count: int,
+    *,
+    seed: int,
+    part: int = 0,
+    exclude: Container[int] = frozenset(),
 ) -> list[Question]:
-    """Draws questions within the vocabulary, of at most 160 and 30 characters; one may occur twice.
+    """Draws questions of at most 160 and answers of at most 30 characters; a question may occur twice.
 
-    The same arguments give the same questions in any process. `count` only says where to stop: a longer draw
-    begins with the shorter one. Another `part` of the set gives other questions, so that parts can be drawn
-    independently. `exclude` has fingerprints of questions that must not be drawn.
+    The same arguments give the same questions in any process. `count` only determines where to stop: a longer
+    draw begins with the shorter one. Different values of `part` give different questions, so parts can be
+    drawn independently. `exclude` contains fingerprints of questions to skip.
 
     Raises:
-        ValueError: no such split or module, a negative number, or (nearly) every question of the module is
-            excluded.
+        ValueError: the split or module does not exist, a number is negative, or (nearly) all questions of the
+            module are excluded.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     (module,) = check_modules(split, [module])
     for name, value in (("count", count), ("seed", seed), ("part", part)):
         if value < 0:
-            raise ValueError(f"{name} must not be negative, got {value}")
+            raise ValueError(f"{name}: got {value}, expected at least 0")
     sample = _samplers(split)[module]
     characters = frozenset(CHARACTERS)
     drawn: list[Question] = []
@@ -158,14 +165,15 @@ def draw(
             problem = sample()
             question, answer = str(problem.question), str(problem.answer)
             if len(question) > MAX_QUESTION or len(answer) > MAX_ANSWER:
-                continue  # as the original does
+                continue  # as in the original
             if not characters.issuperset(question) or not characters.issuperset(answer):
-                raise RuntimeError(f"{split}/{module}: {question!r}, {answer!r} is outside the vocabulary")
+                raise RuntimeError(f"{split}/{module}: {question!r}, {answer!r} is not in the vocabulary")
             if fingerprint(question) in exclude:
                 refused += 1
                 if refused >= MAX_REFUSED:
                     raise ValueError(
-                        f"exclude leaves {module} of {split} no questions: {refused} in a row were in it"
+                        f"exclude: got all of {refused} consecutive draws of {module} of {split}, expected "
+                        "some that are not excluded"
                     )
                 continue
             refused = 0

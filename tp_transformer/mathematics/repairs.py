@@ -1,9 +1,10 @@
-"""The question generator of Saxton et al. (2019), made to run on current Python, NumPy and SymPy.
+"""The question generator of Saxton et al. (2019), patched to run on current Python, NumPy and SymPy.
 
-`mathematics_dataset` 1.0.1 was written for Python 3.5 to 3.7 and has not changed since. What stops it today
-is mended in its source text as it is imported, in its own modules only: nothing is patched into NumPy,
-`random` or SymPy, where others would meet it, and no warning is silenced. Every repair names the text it
-expects and how often, so another version of the package is refused instead of being half mended.
+`mathematics_dataset` 1.0.1 was written for Python 3.5 to 3.7 and is no longer maintained. Its
+incompatibilities are fixed in its source text while it is imported, in its own modules only: NumPy, `random`
+and SymPy are not patched, so other users are unaffected, and no warning is silenced. Every repair states the
+text it expects and its number of occurrences, so another version of the package is rejected instead of being
+patched in part.
 """
 
 import collections
@@ -23,7 +24,7 @@ PACKAGE = "mathematics_dataset"
 
 @dataclasses.dataclass(frozen=True)
 class Repair:
-    """One piece of the package's text, what to put there, and why."""
+    """A piece of the package's source, its replacement, and the reason."""
 
     module: str
     """Name of the module below the package."""
@@ -33,7 +34,7 @@ class Repair:
     why: str
 
     count: int = 1
-    """How often `old` occurs."""
+    """Number of occurrences of `old`."""
 
 
 _REPAIRS = (
@@ -41,7 +42,7 @@ _REPAIRS = (
         "sample.polynomials",
         "from sympy.solvers.diophantine import base_solution_linear",
         "from sympy.solvers.diophantine.diophantine import base_solution_linear",
-        "SymPy 1.6 made a package of the module",
+        "SymPy 1.6 turned the module into a package",
     ),
     Repair("sample.polynomials", "np.object", "object", "NumPy 1.24 removed the alias", 3),
     Repair(
@@ -60,28 +61,28 @@ _REPAIRS = (
         "modules.numbers",
         "remainder_divisor / 2",
         "remainder_divisor // 2",
-        "Python 3.12 refuses floats in random.randint; half a power of ten is whole",
+        "Python 3.12 rejects floats in random.randint; half a power of ten is an integer",
         2,
     ),
-    # These three change no question's probability. Without them a question depends on the hash seed of the
-    # process and on memory addresses, and a seed would not determine it.
+    # The next three change no question's probability. Without them, questions depend on the process's hash
+    # seed and on memory addresses, and the seed would not determine them.
     Repair(
         "util.composition",
         "random.choice(list(allowed))",
         "random.choice(sorted(allowed))",
-        "the order of a set of letters differs from process to process",
+        "the order of a set of letters differs between processes",
     ),
     Repair(
         "util.composition",
         "entities = set(context.child_entities)",
         "entities = dict.fromkeys(context.child_entities)",
-        "the order of a set of objects follows their addresses",
+        "the order of a set of objects depends on their addresses",
     ),
     Repair(
         "util.composition",
         "entities.add(maybe_entity)",
         "entities[maybe_entity] = None",
-        "goes with the one above",
+        "needed by the previous repair",
     ),
 )
 
@@ -90,13 +91,13 @@ _SHORTCUTS = (
         "sample.number",
         "sympy.gcd(value, coprime_to) == 1",
         "math.gcd(value, coprime_to) == 1",
-        "SymPy makes polynomials of both integers first; every module draws integers",
+        "SymPy converts both integers to polynomials first; every module draws integers",
     ),
     Repair(
         "sample.polynomials",
         "if polynomial.is_constant():",
         "if not polynomial.free_symbols:",
-        "it is expanded, so that nothing needs to be simplified to see it",
+        "the polynomial is expanded, so this needs no simplification",
     ),
     Repair(
         "modules.comparison",
@@ -115,21 +116,21 @@ _SHORTCUTS = (
     if size > int(2e5):
       continue
 """,
-        "there are formulas for what is enumerated, up to millions of sequences at a time",
+        "formulas replace enumeration, which visits up to millions of sequences",
     ),
     Repair(
         "modules.probability",
         "import numpy as np\n",
         "import numpy as np\nfrom tp_transformer.mathematics.repairs import size_and_probability\n",
-        "goes with the one above",
+        "needed by the previous repair",
     ),
 )
 
 REPAIRS = _REPAIRS + _SHORTCUTS
-"""What keeps the package from running, or from giving what the seed says; and shortcuts that change no
+"""Repairs without which the package does not run or does not follow the seed, and shortcuts, which change no
 question.
 
-With the shortcuts the whole training set takes 71 core hours instead of 137, the tests of extrapolation 20
+With the shortcuts the whole training set takes 71 core hours instead of 137, and the extrapolation tests 20
 minutes instead of six and a half hours.
 """
 
@@ -141,20 +142,20 @@ _ORDER = (
     "modules.numbers",
     "modules.probability",
 )
-"""The modules with repairs, such that none is imported, unrepaired, by one before it."""
+"""The modules with repairs, in an order in which none is imported, unrepaired, by an earlier one."""
 
 _lock = threading.Lock()
 
 
 def _repaired_source(name: str, source: str) -> str:
-    """The text of a module, repaired; ImportError if the repairs were not written for it."""
+    """Applies the repairs to a module's source; raises ImportError if they are for another version."""
     for repair in REPAIRS:
         if f"{PACKAGE}.{repair.module}" != name:
             continue
         if (found := source.count(repair.old)) != repair.count:
             raise ImportError(
-                f"{name}: {repair.old!r} occurs {found} times where {repair.count} were expected; the "
-                f"repairs are written for {PACKAGE} 1.0.1",
+                f"{name}: got {found} occurrences of {repair.old!r}, expected {repair.count}; the repairs "
+                f"are for {PACKAGE} 1.0.1",
                 name=name,
             )
         source = source.replace(repair.old, repair.new)
@@ -162,12 +163,12 @@ def _repaired_source(name: str, source: str) -> str:
 
 
 def _import_repaired(name: str) -> None:
-    """Imports one module of the package from its repaired text."""
+    """Imports one module of the package from its repaired source."""
     spec = importlib.util.find_spec(name)
     loader = spec and spec.loader
     source = loader.get_source(name) if isinstance(loader, importlib.machinery.SourceFileLoader) else None
     if spec is None or source is None or spec.origin is None:
-        raise ImportError(f"{name}: its source is not there to be repaired", name=name)
+        raise ImportError(f"{name}: got no source code, expected some to repair", name=name)
     module = importlib.util.module_from_spec(spec)
     code = compile(_repaired_source(name, source), spec.origin, "exec", dont_inherit=True)
     sys.modules[name] = module
@@ -184,35 +185,37 @@ def _import_repaired(name: str) -> None:
 def _import_once() -> types.ModuleType:
     names = [f"{PACKAGE}.{module}" for module in _ORDER]
     if early := [name for name in names if name in sys.modules]:
-        raise ImportError(f"{', '.join(early)} was imported before it could be repaired", name=early[0])
+        raise ImportError(f"{', '.join(early)}: imported before the repairs could be applied", name=early[0])
     for name in names:
         _import_repaired(name)
     return importlib.import_module(f"{PACKAGE}.modules.modules")
 
 
 def import_generator() -> types.ModuleType:
-    """The package's `modules.modules`, repaired; imported at the first call, which takes a second or two.
+    """Returns the package's `modules.modules`, repaired; the first call takes a second or two.
 
     Raises:
-        ImportError: the package is missing, is another version, or was imported unrepaired by someone else.
+        ImportError: the package is missing, has another version, or was already imported unrepaired.
     """
     with _lock:
         return _import_once()
 
 
 def size_and_probability(random_variable: Any, event: Any) -> tuple[int, Any]:
-    """What the probability modules ask for, by formula: letters drawn from a bag without replacement.
+    """Replaces enumeration in the probability modules: letters drawn from a bag without replacement.
 
-    Of m_a letters a among n, the event takes c_a, k in all. In a given order there are prod_a m_a^c_a ways to
-    take them with replacement and prod_a m_a! / (m_a - c_a)! without, of n! / (n - k)! ways to take any; and
-    if the order is free, k! / prod_a c_a! orders.
+    The event takes c_a of the m_a letters a, k of n letters in total. In a given order there are
+    prod_a m_a^c_a ways to take them with replacement and prod_a m_a! / (m_a - c_a)! ways without, out of
+    n! / (n - k)! ways to take any k letters. If the order is free, there are k! / prod_a c_a! orders.
 
-    The variable is the package's `FiniteProductRandomVariable` of k equal draws from the bag, the event its
-    `FiniteProductEvent` of single letters (a sequence) or `CountLevelSetEvent` (how many of each).
+    Args:
+        random_variable: the package's `FiniteProductRandomVariable` of k equal draws from the bag.
+        event: the package's `FiniteProductEvent` of single letters (a sequence) or `CountLevelSetEvent`
+            (counts).
 
     Returns:
-        Number of sequences of places in the bag that the event stands for, places taken twice among them: by
-        this the package tells whether it is too large to enumerate. And the probability, a SymPy rational.
+        The number of sequences of places in the bag that realise the event, including those that use a place
+        twice (the package compares it with its limit for enumeration), and the probability, a SymPy rational.
     """
     import sympy
 

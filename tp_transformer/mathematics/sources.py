@@ -1,8 +1,8 @@
-"""Where questions come from: three sources with one interface.
+"""Sources of questions: three sources with a common interface.
 
-- `TextDirectory`: a folder of text files, as DeepMind published them (v1.0) and as `generate` writes them.
-- `TFDSDirectory`: a prepared `math_dataset` of TensorFlow Datasets, read without TensorFlow.
-- `Generator`: the generator itself, for sets small enough to be drawn while one waits.
+- `TextDirectory`: a folder of text files, as published by DeepMind (v1.0) and as written by `generate`.
+- `TFDSDirectory`: a `math_dataset` prepared by TensorFlow Datasets, read without TensorFlow.
+- `Generator`: the generator itself, for sets small enough to be drawn at start-up.
 """
 
 import bisect
@@ -25,6 +25,9 @@ from tp_transformer.mathematics.modules import (
     SPLITS,
     TEST,
     TRAIN,
+    FileSplit,
+    Split,
+    TFDSSplit,
     check_modules,
     modules_of,
     unknown,
@@ -38,36 +41,36 @@ from tp_transformer.mathematics.text import TextQuestions, write_questions
 class Source(Protocol):
     """A set of questions by split and module."""
 
-    def modules(self, split: str) -> tuple[str, ...]:
-        """The modules it has of a split; "train" is the three training splits as one."""
+    def modules(self, split: Split) -> tuple[str, ...]:
+        """Returns the modules the source has of a split; "train" is the three training splits combined."""
         ...
 
-    def questions(self, split: str, module: str) -> Questions:
-        """The questions of a module in a split; ValueError if there is no such split or module."""
+    def questions(self, split: Split, module: str) -> Questions:
+        """Returns the questions of a module; raises ValueError if the split or module does not exist."""
         ...
 
 
 class Joined(Questions):
-    """Several `Questions`, one behind the other."""
+    """Concatenation of several `Questions`."""
 
     def __init__(self, parts: Sequence[Questions]):
         self.parts = tuple(parts)
         self._ends = list(itertools.accumulate(len(part) for part in self.parts))
 
     def __len__(self) -> int:
-        """Number of questions."""
+        """Returns the number of questions, N."""
         return self._ends[-1]
 
     def _at(self, index: int) -> Question:
         return self.take([index])[0]
 
     def _place(self, index: int) -> tuple[int, int]:
-        """The part that has an index, and where."""
+        """Returns the part that contains an index, and the index within the part."""
         part = bisect.bisect_right(self._ends, index)
         return part, index - (self._ends[part - 1] if part else 0)
 
     def take(self, indices: Iterable[int]) -> list[Question]:
-        """Questions at some indices: each part is asked once."""
+        """Returns the questions at the given indices, with one request per part."""
         places = [self._place(index) for index in indices]
         of_part: dict[int, list[int]] = {}
         for part, place in places:
@@ -76,18 +79,18 @@ class Joined(Questions):
         return [next(found[part]) for part, _ in places]
 
     def lengths(self) -> UInt8[np.ndarray, "N 2"]:
-        """Characters of every question and answer."""
+        """Returns the numbers of characters of all questions and answers."""
         return np.concatenate([part.lengths() for part in self.parts])
 
 
 class Listed(Questions):
-    """Questions in memory."""
+    """Questions held in memory."""
 
     def __init__(self, questions: Iterable[Question]):
         self._questions = tuple(questions)
 
     def __len__(self) -> int:
-        """Number of questions."""
+        """Returns the number of questions, N."""
         return len(self._questions)
 
     def _at(self, index: int) -> Question:
@@ -95,24 +98,24 @@ class Listed(Questions):
 
 
 class TextDirectory:
-    """Text files `<split>/<module>.txt`: the published v1.0, unpacked, or what `generate` wrote.
+    """Text files `<split>/<module>.txt`: the published v1.0, unpacked, or output of `generate`.
 
-    Instead of the three levels there may be one folder `train`.
+    A single folder `train` may replace the three levels.
     """
 
     def __init__(self, directory: str | Path):
-        """Of the splits' folders, or the one around v1.0's; ValueError if none of the splits is in it."""
+        """Opens a folder that contains the splits' folders, or v1.0's; raises ValueError if it has none."""
         directory = Path(directory).expanduser()
         for candidate in (directory, directory / "mathematics_dataset-v1.0"):
             if any((candidate / split).is_dir() for split in (*SPLITS, TRAIN)):
                 self.directory = candidate
                 return
         raise ValueError(
-            f"directory must have at least one of the folders {', '.join(SPLITS)}, got {directory}"
+            f"directory: got {directory}, expected at least one of the folders {', '.join(SPLITS)} in it"
         )
 
-    def modules(self, split: str) -> tuple[str, ...]:
-        """The modules whose files are there; for "train" those that have all three levels, or one file."""
+    def modules(self, split: Split) -> tuple[str, ...]:
+        """Returns the modules whose files exist; for "train", those with all three levels or one file."""
 
         def there(folder: str, module: str) -> bool:
             return (self.directory / folder / f"{module}.txt").is_file()
@@ -123,70 +126,70 @@ class TextDirectory:
             if there(split, module) or (split == TRAIN and all(there(level, module) for level in LEVELS))
         )
 
-    def questions(self, split: str, module: str) -> Questions:
-        """The questions of a module; ValueError if its file is not there or damaged."""
+    def questions(self, split: Split, module: str) -> Questions:
+        """Returns the questions of a module; raises ValueError if its file is missing or damaged."""
         (module,) = check_modules(split, [module])
         path = self.directory / split / f"{module}.txt"
         if split == TRAIN and not path.is_file():
             return Joined([self.questions(level, module) for level in LEVELS])
         if not path.is_file():
             unfinished = (self.directory / "generation.json").is_file()
-            reason = "its generation is not finished: start it again" if unfinished else "it is not there"
-            have = ", ".join(self.modules(split)) or "no module"
-            raise ValueError(f"{path}: {reason}; of {split} there is {have}")
+            reason = "generation is not finished, start it again" if unfinished else "no such file"
+            have = ", ".join(self.modules(split)) or "none"
+            raise ValueError(f"{path}: {reason}; available modules of {split}: {have}")
         return TextQuestions(path)
 
 
-_TFDS_SPLITS = {TRAIN: "train", INTERPOLATE: "test"}
+_TFDS_SPLITS: dict[str, TFDSSplit] = {TRAIN: "train", INTERPOLATE: "test"}
 
 
 class TFDSDirectory:
-    """A `math_dataset` that TensorFlow Datasets has prepared, as array_record files.
+    """A `math_dataset` prepared by TensorFlow Datasets as array_record files.
 
-    It has the training splits as one ("train") and `interpolate` (there called "test"); it has no
-    extrapolation. Prepare it once, where TensorFlow is installed:
-    `tfds build math_dataset --file_format=array_record`.
+    It has the training splits combined ("train") and `interpolate` (called "test" there), but no
+    extrapolation. Prepare it once, where TensorFlow is installed: `tfds build math_dataset
+    --file_format=array_record`.
 
-    A batch needs the lengths of all questions, and TFDS takes a minute to read two million of them: before
-    training on many modules, `copy_to_text` them.
+    Batches need the lengths of all questions, and TFDS takes a minute to read two million of them; use
+    `copy_to_text` before training on many modules.
     """
 
     def __init__(self, directory: str | Path):
-        """Of TFDS's data folder, or the `math_dataset` in it; ValueError if no prepared module is there."""
+        """Opens TFDS's data folder or its `math_dataset`; raises ValueError without a prepared module."""
         directory = Path(directory).expanduser()
         for candidate in (directory / "math_dataset", directory):
             if any(candidate.glob("*/*/dataset_info.json")):
                 self.directory = candidate
                 return
         raise ValueError(
-            f"directory must have math_dataset/<module>/<version>/dataset_info.json, got {directory}"
+            f"directory: got {directory}, expected math_dataset/<module>/<version>/dataset_info.json in it"
         )
 
-    def _name(self, split: str) -> str:
+    def _name(self, split: Split) -> TFDSSplit:
         if split not in _TFDS_SPLITS:
-            modules_of(split)  # a name that does not exist at all is another mistake
+            modules_of(split)  # raises for a name that is no split at all
             raise ValueError(
-                f"split must be one of {', '.join(_TFDS_SPLITS)} for a TFDS dataset, which has no {split}"
+                f"split: got {split!r}, expected one of {', '.join(_TFDS_SPLITS)} for a TFDS dataset"
             )
         return _TFDS_SPLITS[split]
 
     def _versions(self, module: str) -> list[Path]:
-        """The prepared versions of a module, the newest last."""
+        """Returns the prepared versions of a module, newest last."""
         folders = (path.parent for path in (self.directory / module).glob("*/dataset_info.json"))
         return sorted(folders, key=lambda path: [int(n) if n.isdigit() else -1 for n in path.name.split(".")])
 
-    def modules(self, split: str) -> tuple[str, ...]:
-        """The modules that are prepared."""
+    def modules(self, split: Split) -> tuple[str, ...]:
+        """Returns the modules that have been prepared."""
         self._name(split)
         return tuple(module for module in modules_of(split) if self._versions(module))
 
-    def questions(self, split: str, module: str) -> Questions:
-        """The questions of a module; ValueError if it is not prepared, or not as array_record."""
+    def questions(self, split: Split, module: str) -> Questions:
+        """Returns the questions of a module; raises ValueError if it is not prepared as array_record."""
         name = self._name(split)
         (module,) = check_modules(split, [module])
         if not (versions := self._versions(module)):
-            have = ", ".join(self.modules(split)) or "no module"
-            raise ValueError(f"{self.directory / module} is not prepared; of {split} there is {have}")
+            have = ", ".join(self.modules(split)) or "none"
+            raise ValueError(f"{self.directory / module}: not prepared; available modules of {split}: {have}")
         from tp_transformer.mathematics.tfds import TFDSQuestions
 
         return TFDSQuestions(versions[-1], name)
@@ -194,17 +197,17 @@ class TFDSDirectory:
 
 @dataclasses.dataclass(frozen=True)
 class Generator:
-    """A small set, drawn in this process when it is first asked for, and kept in memory.
+    """A small set that is drawn in this process on first use and kept in memory.
 
-    No training question is a question of its test splits. Use `generate` for more than some ten thousand
-    questions: modules differ in speed by a factor of a thousand.
+    Training questions never occur in its test splits. For more than some ten thousand questions use
+    `generate`: the speed of modules differs by a factor of a thousand.
     """
 
     train: int = 3000
-    """Questions a module in the three training splits together; a multiple of 3."""
+    """Questions per module in the three training splits together; a multiple of 3."""
 
     test: int = 100
-    """Questions a module in each test split."""
+    """Questions per module in each test split."""
 
     names: Sequence[str] = MODULES
     """Modules of the training splits and of `interpolate`."""
@@ -215,29 +218,29 @@ class Generator:
     seed: int = 0
 
     def __post_init__(self):
-        """Checks the numbers and the names, and puts the names into the order of the data set."""
+        """Checks numbers and names, and puts the names into the dataset's order."""
         if self.train < 0 or self.train % 3:
             raise ValueError(
-                f"train must be a multiple of 3 (easy, medium, hard), at least 0; got {self.train}"
+                f"train: got {self.train}, expected a nonnegative multiple of 3 (easy, medium, hard)"
             )
         for name in ("test", "seed"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+                raise ValueError(f"{name}: got {getattr(self, name)}, expected at least 0")
         if not self.train and not self.test:
-            raise ValueError("train and test must not both be 0")
+            raise ValueError("train, test: got 0 for both, expected at least one positive number")
         for field, split in (("names", INTERPOLATE), ("extrapolation", EXTRAPOLATE)):
             chosen = check_modules(split, getattr(self, field)) if getattr(self, field) else ()
             object.__setattr__(self, field, tuple(name for name in modules_of(split) if name in chosen))
         if not self.names and not self.extrapolation:
-            raise ValueError("names and extrapolation must name at least one module, got none")
+            raise ValueError("names, extrapolation: got none, expected at least one module")
 
-    def modules(self, split: str) -> tuple[str, ...]:
-        """The modules asked for."""
+    def modules(self, split: Split) -> tuple[str, ...]:
+        """Returns the modules of the set in a split."""
         modules_of(split)
         return tuple(self.extrapolation if split == EXTRAPOLATE else self.names)
 
-    def questions(self, split: str, module: str) -> Questions:
-        """The questions of a module; ValueError if it is not among those asked for."""
+    def questions(self, split: Split, module: str) -> Questions:
+        """Returns the questions of a module; raises ValueError if the module is not in the set."""
         if module not in self.modules(split):
             raise unknown(f"module of {split}", module, self.modules(split))
         if split == TRAIN:
@@ -246,7 +249,7 @@ class Generator:
 
 
 @functools.lru_cache(maxsize=512)
-def _drawn(source: Generator, split: str, module: str) -> Listed:
+def _drawn(source: Generator, split: FileSplit, module: str) -> Listed:
     exclude = frozenset() if split in TEST else _test_questions(source)
     return Listed(
         question
@@ -257,7 +260,7 @@ def _drawn(source: Generator, split: str, module: str) -> Listed:
 
 @functools.lru_cache(maxsize=8)
 def _test_questions(source: Generator) -> frozenset[int]:
-    """Fingerprints of all test questions of a set."""
+    """Returns the fingerprints of all test questions of a set."""
     return frozenset(
         fingerprint(question)
         for split in TEST
@@ -267,13 +270,12 @@ def _test_questions(source: Generator) -> frozenset[int]:
 
 
 def copy_to_text(
-    source: Source, directory: str | Path, *, splits: Sequence[str] = (TRAIN, INTERPOLATE)
+    source: Source, directory: str | Path, *, splits: Sequence[Split] = (TRAIN, INTERPOLATE)
 ) -> TextDirectory:
-    """Writes the questions of a source as text files, the fastest to read.
+    """Writes the questions of a source as text files, the format that is fastest to read, and opens the copy.
 
-    Files that are there already are left as they are, so that it can be interrupted and started again.
-
-    The directory is made if it does not exist; "train" becomes one file a module. Returns the copy.
+    The directory is created if it does not exist; "train" becomes one file per module. Existing files are
+    kept, so the copy can be interrupted and started again.
     """
     root = Path(directory).expanduser()
     for split in splits:
@@ -285,7 +287,7 @@ def copy_to_text(
 
 
 def open_source(directory: str | Path) -> TextDirectory | TFDSDirectory:
-    """The source in a folder of text files or of TFDS; ValueError if it is neither."""
+    """Opens a folder of text files or of TFDS; raises ValueError if it is neither."""
     problems = []
     for kind in (TextDirectory, TFDSDirectory):
         try:

@@ -1,4 +1,4 @@
-"""A prepared `math_dataset` of TensorFlow Datasets, read without TensorFlow."""
+"""Reader for a `math_dataset` prepared by TensorFlow Datasets; does not need TensorFlow."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -8,30 +8,29 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
+from tp_transformer.mathematics.modules import TFDSSplit
 from tp_transformer.mathematics.questions import Question, Questions
 from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
 
 
 @contextlib.contextmanager
 def _reading(directory: Path) -> Iterator[None]:
-    """Whatever TensorFlow Datasets stumbles over, in classes of its own, as a ValueError with the folder."""
+    """Converts the various errors of TensorFlow Datasets to a ValueError that names the folder."""
     try:
         yield
-    except Exception as error:  # of JSON, protocol buffers, array_record and the library itself
+    except Exception as error:  # from JSON, protocol buffers, array_record and the library itself
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
-        raise ValueError(
-            f"{directory} is damaged, or not prepared by TensorFlow Datasets: {reason}"
-        ) from error
+        raise ValueError(f"{directory}: damaged, or not prepared by TensorFlow Datasets: {reason}") from error
 
 
 class TFDSQuestions(Questions):
-    """The questions of one split of one prepared module."""
+    """Questions of one split of one prepared module."""
 
-    def __init__(self, directory: str | Path, split: str):
-        """Opens the folder of one version, which has `dataset_info.json`, at TFDS's "train" or "test".
+    def __init__(self, directory: str | Path, split: TFDSSplit):
+        """Opens the folder of one version, which contains `dataset_info.json`.
 
         Raises:
-            ValueError: it is damaged, not prepared as array_record, or has no such split.
+            ValueError: the folder is damaged, was not prepared as array_record, or lacks the split.
         """
         import tensorflow_datasets as tfds
 
@@ -40,11 +39,11 @@ class TFDSQuestions(Questions):
             builder = tfds.builder_from_directory(str(directory))
         if split not in builder.info.splits:
             have = ", ".join(builder.info.splits) or "none"
-            raise ValueError(f"split must be one of those of {directory} ({have}), got {split!r}")
+            raise ValueError(f"split: got {split!r}, expected one of those of {directory}: {have}")
         kind = builder.info.file_format
         if kind is None or kind.value != "array_record":
             raise ValueError(
-                f"{directory} is prepared as {kind and kind.value}, expected array_record "
+                f"{directory}: got format {kind and kind.value}, expected array_record "
                 "(tfds build math_dataset --file_format=array_record)"
             )
         with _reading(self._path):
@@ -52,7 +51,7 @@ class TFDSQuestions(Questions):
         self._lengths: UInt8[np.ndarray, "N 2"] | None = None
 
     def __len__(self) -> int:
-        """Number of questions."""
+        """Returns the number of questions, N."""
         return len(self._records)
 
     def _decode(self, index: int, record: dict[str, Any]) -> Question:
@@ -62,10 +61,10 @@ class TFDSQuestions(Questions):
         except (KeyError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"{where}: {error!r}") from error
         if not set(CHARACTERS).issuperset(question + answer):
-            raise ValueError(f"{where}: {question!r}, {answer!r} has other characters than the dataset's")
+            raise ValueError(f"{where}: got {question!r}, {answer!r}, expected the dataset's characters only")
         if not 0 < len(question) <= MAX_QUESTION or not 0 < len(answer) <= MAX_ANSWER:
             raise ValueError(
-                f"{where}: the question and answer have {len(question)} and {len(answer)} characters, "
+                f"{where}: got {len(question)} and {len(answer)} characters in question and answer, "
                 f"expected 1 to {MAX_QUESTION} and {MAX_ANSWER}"
             )
         return Question(question, answer)
@@ -76,14 +75,14 @@ class TFDSQuestions(Questions):
         return self._decode(index, record)
 
     def take(self, indices: Iterable[int]) -> list[Question]:
-        """Questions at some indices, read at once."""
+        """Returns the questions at the given indices, read in one request."""
         indices = list(indices)
         with _reading(self._path):
             found = self._records.__getitems__(indices)
         return list(map(self._decode, indices, found))
 
     def lengths(self) -> UInt8[np.ndarray, "N 2"]:
-        """Characters of every question and answer; the first call reads (and so checks) all of them."""
+        """Returns the lengths of questions and answers; the first call reads, and so checks, all of them."""
         if self._lengths is None:
             self._lengths = super().lengths()
         return self._lengths

@@ -1,4 +1,4 @@
-"""Comparisons: what is equal is timed, what is not is told, and gradients are those of the definition."""
+"""Comparisons: equal results are timed, others are reported; gradients follow the definition."""
 
 import time
 
@@ -21,7 +21,7 @@ SUBJECT = Subject("sines", "sines", "3 x 4", ours, {"layer/kernel": W}, (X, np.a
 
 
 class Plain:
-    """The same in NumPy, its gradients by hand; what a library's side has to give."""
+    """A library's program for the subject, in NumPy with gradients by hand."""
 
     def __init__(self, factor=1.0, fails=False):
         self.factor, self.fails = factor, fails
@@ -56,11 +56,11 @@ def test_a_peer_with_the_same_numbers_is_timed(direction):
     assert 0 < ratio["least"] <= ratio["median"] <= ratio["greatest"]
     ratios = sorted(b / a for a, b in zip(row["ours"]["blocks"], peer["blocks"], strict=True))
     assert ratio["median"] == pytest.approx(ratios[1])
-    assert "times as long" in comparing.told(row)
+    assert "times as long" in comparing.summary(row)
     assert (row["subject"], row["shape"], row["direction"]) == ("sines", "3 x 4", direction)
 
 
-def test_what_differs_fails_or_comes_too_late_is_told_and_not_timed():
+def test_peers_that_differ_fail_or_start_too_late_are_reported_and_not_timed():
     peers = {"wrong": lambda: Plain(1.01), "broken": lambda: Plain(fails=True)}
     row = comparing.measure(SUBJECT, "forward", peers, blocks=1, block_seconds=1e-3)
     assert "output 0 by" in row["peers"]["wrong"]["differs"]
@@ -68,12 +68,12 @@ def test_what_differs_fails_or_comes_too_late_is_told_and_not_timed():
     assert "seconds" not in row["peers"]["wrong"]
     assert "seconds" not in row["ours"]
     row = comparing.measure(SUBJECT, "forward", {"late": Plain}, end=time.monotonic() - 1)
-    assert row["peers"]["late"] == {"left_out": "the budget ended"}
-    assert "the budget ended" in comparing.told(row)
+    assert row["peers"]["late"] == {"left_out": "budget exhausted"}
+    assert "budget exhausted" in comparing.summary(row)
 
 
 def test_a_layout_is_undone_in_outputs_and_gradients():
-    """A function in a layout of its own gives what ours gives in ours, gradients too."""
+    """A function with its own layout gives our results and gradients in our layout."""
     x = RNG.standard_normal((2, 3, 4)).astype(np.float32)
     subject = Subject("", "", "", lambda params, x: (jnp.cumsum(x, axis=1),), {}, (x,))
 
@@ -95,7 +95,7 @@ def test_difference_is_over_the_greatest_number():
     found["output 0"][1] += 0.1
     norm = 0.1 / np.sqrt(10001)
     assert comparing.difference(found, expected) == (pytest.approx(1e-3), "output 0", pytest.approx(norm))
-    found["gradient of key/bias"] = np.array([-1e-9])  # rounding beside gradients of 5
+    found["gradient of key/bias"] = np.array([-1e-9])  # rounding, compared with gradients of 5
     assert comparing.difference(found, expected).where == "output 0"
     found["gradient of kernel"] = np.array([6.0])
     apart = comparing.difference(found, expected)
@@ -103,7 +103,7 @@ def test_difference_is_over_the_greatest_number():
 
 
 def test_a_kink_counts_by_its_share():
-    """Forward no number may be far off; of a gradient a few may, where their share is small."""
+    """No value of a forward pass may differ much; a few values of a gradient may."""
     expected = {"gradient of kernel": np.ones(10**6), "output 0": np.ones(10**6)}
     found = {name: array.copy() for name, array in expected.items()}
     found["gradient of kernel"][0] = found["output 0"][0] = 1.02

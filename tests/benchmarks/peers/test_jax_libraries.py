@@ -1,4 +1,4 @@
-"""tokamax and cuEquivariance: their attention has our numbers, where they are installed."""
+"""The attention of tokamax and cuEquivariance gives our results, if they are installed."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""Peers that are not here, or broken, are skipped with a word."""
+"""Missing or broken peers are skipped with a reason."""
 
 import dataclasses
 import sys
@@ -9,21 +9,21 @@ from benchmarks.peers import libraries
 
 
 @pytest.mark.parametrize(
-    ("source", "word"),
+    ("source", "reason"),
     [
         (None, "some-peer is not installed"),
         ("import no_such_thing_of_theirs", "needs no_such_thing_of_theirs"),
         ("raise RuntimeError('too old for this JAX')", "cannot be imported: RuntimeError: too old"),
     ],
 )
-def test_an_absent_peer_has_a_word(source, word, tmp_path, monkeypatch):
+def test_an_absent_peer_has_a_reason(source, reason, tmp_path, monkeypatch):
     if source is not None:
         (tmp_path / "some_peer.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     broken = libraries.Library("Some", "some_peer", "some-peer", "benchmarks.peers.torch_programs")
     monkeypatch.setattr(libraries, "LIBRARIES", {"some": broken})
     found = libraries.find("some")
-    assert word in found.about["absent"]
+    assert reason in found.about["absent"]
     assert found.programs(None) == {}  # pyrefly: ignore
 
 

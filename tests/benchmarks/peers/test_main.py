@@ -1,4 +1,4 @@
-"""The program: what is not installed is skipped, unknown names are refused, the record has its form."""
+"""The program: missing libraries are skipped, unknown names are refused, the record has its fields."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from benchmarks.peers.comparing import JaxProgram
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs it in this process with no peer installed, whatever is; what it sets is put back."""
+    """Returns a function that runs the program in this process as if no peer were installed."""
     before = jax.config.jax_default_matmul_precision
     absent = {key: _absent(library) for key, library in libraries.LIBRARIES.items()}
     monkeypatch.setattr(libraries, "LIBRARIES", absent)
@@ -33,7 +33,7 @@ def _absent(library):
 
 
 def _present(monkeypatch, function):
-    """A library of one function for trans."""
+    """Installs a library with a single function, for trans."""
 
     def programs(subject):
         known = {"trans": {"theirs": lambda: JaxProgram(subject, function(subject))}}
@@ -55,7 +55,7 @@ def test_without_any_peer_it_says_so_and_ends_well(run, tmp_path, capsys):
     assert {"date", "commit", "versions", "devices", "load", "threads", "tolerance"} <= set(record)
     assert record["command"] == f"python -m benchmarks.peers --small --only=trans --out={out}"
     assert "torch is not installed" in capsys.readouterr().out
-    assert "PyTorch: skipped; torch is not installed" in out.with_suffix(".md").read_text()
+    assert "PyTorch: skipped, torch is not installed" in out.with_suffix(".md").read_text()
 
 
 def test_unknown_names_are_refused(run, tmp_path, capsys):
@@ -63,7 +63,7 @@ def test_unknown_names_are_refused(run, tmp_path, capsys):
         run("--only=tensorflow", f"--out={tmp_path}/speed.json")
     assert stopped.value.code == 2
     message = capsys.readouterr().err
-    assert "--only=tensorflow" in message
+    assert "--only: got 'tensorflow'" in message
     assert "tokamax" in message
     assert "FOLNet layer" in message
     assert not list(tmp_path.iterdir())
@@ -77,7 +77,7 @@ def test_bad_numbers_are_refused(run, given):
 
 
 def test_a_row_and_its_page(run, tmp_path, monkeypatch, capsys):
-    """A peer that is here is compared in both directions, for the subject that is asked for."""
+    """An installed peer is compared in both directions, for the selected subject."""
     _present(monkeypatch, lambda subject: lambda *inputs: subject.ours({}, *inputs))
     out = tmp_path / "speed.json"
     assert run("--only=trans, odd", f"--out={out}", "--blocks=2", "--block-seconds=0.001") == 0
@@ -105,7 +105,7 @@ def test_what_the_budget_leaves_out_is_named(run, tmp_path, monkeypatch, capsys)
     left = json.loads(out.read_text())["not_measured"]
     assert "FOLNet layer" in left
     assert "BoxWorld, bridge" in left
-    assert "the budget ended before" in capsys.readouterr().out
+    assert "not measured, budget exhausted" in capsys.readouterr().out
 
 
 def test_a_library_or_a_part_of_a_name():

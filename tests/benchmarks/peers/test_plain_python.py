@@ -1,4 +1,4 @@
-"""BoxWorld in plain Python beside ours: the same episodes, then a ratio."""
+"""BoxWorld in plain Python against ours: equal episodes and a ratio of times."""
 
 import pytest
 

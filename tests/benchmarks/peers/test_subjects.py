@@ -1,4 +1,4 @@
-"""Subjects: the same ones in every size, whole, and what they say they are."""
+"""Subjects: their names in every size, and their definitions."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +9,7 @@ from kernels.two_simplicial import shapes as two_simplicial_shapes
 
 
 def kinds(size):
-    """Names up to the shape's."""
+    """Returns the names without the shapes'."""
     return {name.split(",")[0] for name in subjects.subjects(subjects.SIZES[size])}
 
 
@@ -20,7 +20,7 @@ def test_every_size_has_every_subject():
 
 @pytest.mark.slow
 def test_signed_attention_is_that_of_roy_et_al():
-    """The determinant of pieces of three, softmax over pairs, values coordinate by coordinate."""
+    """Determinants of blocks of three, a softmax over pairs, and elementwise products of values."""
     shape = two_simplicial_shapes.Shape("tiny", batch=1, heads=1, queries=2, keys=3, features=6)
     subject = subjects.signed(shape)
     query, key1, key2, value = (x[0, :, 0].astype(np.float64) for x in subject.inputs)

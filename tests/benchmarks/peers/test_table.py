@@ -1,4 +1,4 @@
-"""The page says what the record says."""
+"""The page shows the contents of the record."""
 
 from benchmarks.peers import table
 
@@ -11,8 +11,8 @@ ROW = {
     "peers": {
         "PyTorch, eager": {"seconds": 1.5, "times_as_long": RATIO, "difference": 2e-7},
         "PyTorch, compiled": {"failed": "InductorError: no | compiler"},
-        "Theirs": {"difference": 0.5, "differs": "output 0 by 5e-1 of its greatest number"},
-        "Late": {"left_out": "the budget ended"},
+        "Theirs": {"difference": 0.5, "differs": "output 0 by 5e-1 of its maximum"},
+        "Late": {"left_out": "budget exhausted"},
     },
 }
 RECORD = {
@@ -40,14 +40,14 @@ def test_the_page():
     assert cells == [
         "PyTorch, eager | 12.3 | 1500 | 2.50 (2.00 to 3.00) | 2e-07 |",
         "PyTorch, compiled | | | failed: InductorError: no / compiler | |",
-        "Theirs | | | not timed, its numbers differ: output 0 by 5e-1 of its greatest number | |",
-        "Late | | | left out: the budget ended | |",
+        "Theirs | | | not timed, results differ: output 0 by 5e-1 of its maximum | |",
+        "Late | | | skipped: budget exhausted | |",
     ]
     text = "\n".join(lines)
     assert "commit 0123456789ab," in text
     assert "- PyTorch: version 2.15; threads 2." in text
-    assert "- tokamax: skipped; tokamax is not installed." in text
-    assert "the budget ended: FOLNet layer" in text
+    assert "- tokamax: skipped, tokamax is not installed." in text
+    assert "the budget was exhausted: FOLNet layer" in text
 
 
 def test_every_row_of_the_table_has_its_columns():

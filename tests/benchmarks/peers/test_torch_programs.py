@@ -1,4 +1,4 @@
-"""The architectures in PyTorch have our numbers, forward and backward; only where PyTorch is installed."""
+"""The architectures in PyTorch give our results, forward and backward, if PyTorch is installed."""
 
 import functools
 
@@ -18,14 +18,14 @@ LUCIDRAINS = [name for name in SMALL if name.startswith(("trilinear", "signed"))
 
 @functools.cache
 def expected(name):
-    """A subject with our results."""
+    """Returns a subject with our results."""
     subject = SMALL[name]()
     ours = comparing.JaxProgram(subject)
     return subject, {d: ours.arrays(d, ours.call(d)()) for d in comparing.DIRECTIONS}
 
 
 def check(name, side, word):
-    """All its programs against ours."""
+    """Compares all programs of a subject with ours."""
     subject, found = expected(name)
     programs = {key: make for key, make in side.programs(subject).items() if key.endswith(word)}
     assert programs
@@ -67,7 +67,7 @@ def test_another_weight_is_seen():
 
 def test_parameters_of_one_side_only_are_refused():
     subject, _ = expected("TP attention")
-    with pytest.raises(ValueError, match=r"one side only.*role"):
+    with pytest.raises(ValueError, match=r"one side lacks .*role"):
         torch_running.TorchProgram(subject, torch.nn.Linear(2, 2), compiled=False)
 
 

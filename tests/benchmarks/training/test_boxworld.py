@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import steps
 from benchmarks.training import boxworld as benchmark
+from experiments.boxworld import Config
 from tests.experiments.boxworld.small import small
 
 
@@ -40,10 +41,11 @@ def test_what_is_counted_is_the_agent_s_arithmetic():
 
 @pytest.mark.slow
 def test_a_record():
-    configs = {agent: small(seeds=1) for agent in benchmark.PUBLISHED}
-    for agent, config in configs.items():
-        config.agent.kind = agent
-    cases = {"paper, float32": ("float32", configs)}
+    configs: dict[str, Config] = {}
+    for agent in benchmark.PUBLISHED:
+        configs[agent] = small(seeds=1)
+        configs[agent].agent.kind = agent
+    cases: dict[str, tuple[str, dict[str, Config]]] = {"paper, float32": ("float32", configs)}
     _, *rows = steps.rows(cases, benchmark.measure, matrix=16, seconds=0.01, budget=0)
     assert [row["case"] for row in rows] == [row["name"] for row in rows] == ["relational", "simplicial"]
     for row in rows:

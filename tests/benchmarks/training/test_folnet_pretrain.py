@@ -40,7 +40,7 @@ def rows(case, config=SMALL):
     return list(steps.rows(found, benchmark.measure, matrix=8, seconds=1e-3, budget=0))[1:]
 
 
-def test_what_does_not_run_here_is_told():
+def test_what_does_not_run_here_is_reported():
     """A kernel for another platform is a row that says so."""
     (row,) = rows(benchmark.Case(8, 2, "none", trans="gpu"))
     assert row["failed"].startswith("NotImplementedError")

@@ -5,11 +5,13 @@ Arguments: AGENT,MODE such as relational,jit.
 
 import json
 import sys
+from typing import cast
 
 import jax
 import numpy as np
 
 from experiments import runtime
+from experiments.boxworld.config import Kind
 from experiments.boxworld.engine import Impala
 from tests.experiments.boxworld.small import small
 
@@ -19,7 +21,7 @@ if __name__ == "__main__":
     for way in sys.argv[1:]:
         kind, parallel = way.split(",")
         config = small()
-        config.agent.kind = kind
+        config.agent.kind = cast(Kind, kind)
         result = runtime.loop(config, Impala(config, parallel), quiet=True)
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.params)])
         grid = result.state.actors.environment.episodes.grid

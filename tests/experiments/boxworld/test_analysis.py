@@ -61,11 +61,11 @@ def test_everything_of_a_simplicial_agent(tmp_path, workdir, capsys):
         if path.suffix == ".png":
             with Image.open(path) as image:
                 assert len(np.unique(np.asarray(image.convert("L")))) > 20, f"{path.name} shows something"
-    told = capsys.readouterr().out
-    assert "simplicial agent after 640 steps" in told
-    assert "after 320 steps: solves 0." in told
-    assert "win_rates.json" in told
-    assert "no virtual_attention" not in told
+    printed = capsys.readouterr().out
+    assert "simplicial agent after 640 environment steps" in printed
+    assert "after 320 steps: solved 0." in printed
+    assert "win_rates.json" in printed
+    assert "skipping virtual_attention" not in printed
 
     episode = json.loads((out / "episode.json").read_text())
     assert episode["puzzle"] == [1, 0, 0]
@@ -103,9 +103,9 @@ def test_a_relational_agent_gets_what_makes_sense(tmp_path, monkeypatch, capsys)
     assert {path.name for path in files.values()} == {
         "landmark_attention.png", "standard_attention.png", "episode.gif", "episode.json",
     }  # fmt: skip
-    told = capsys.readouterr().out
-    assert "it has no virtual entities: no virtual_attention, pair_attention, pair_deviation" in told
-    assert "no episode.mp4: an MP4 needs imageio-ffmpeg" in told
+    printed = capsys.readouterr().out
+    assert "no virtual entities: skipping virtual_attention, pair_attention, pair_deviation" in printed
+    assert "skipping episode.mp4: MP4 output needs imageio-ffmpeg" in printed
 
 
 def test_the_usual_puzzle():
@@ -131,7 +131,7 @@ def test_refuses(tmp_path):
 
 @pytest.mark.parametrize("text", ["2,1", "2,1,x", "2,-1,3", "2;1;3", ""])
 def test_a_puzzle_that_is_none(text):
-    with pytest.raises(ValueError, match="must be L,s,t such as 2,1,3"):
+    with pytest.raises(ValueError, match=r"--puzzle: got .*, expected L,s,t such as 2,1,3"):
         analysis.parse_puzzle(text)
 
 
@@ -141,7 +141,7 @@ def test_a_puzzle():
 
 
 def test_mistakes_on_the_command_line(tmp_path):
-    """Told in a line, before anything is written."""
+    """Reported in one line, before anything is written."""
     out = tmp_path / "out"
     started = subprocess.run(
         [
@@ -158,8 +158,8 @@ def test_mistakes_on_the_command_line(tmp_path):
         timeout=180,
         check=False,
     )
-    told = started.stdout + started.stderr
+    printed = started.stdout + started.stderr
     assert started.returncode != 0
-    assert f"{tmp_path}/nothing is not a run of experiments.boxworld" in told
-    assert "Traceback" not in told
+    assert f"{tmp_path}/nothing: not a run of experiments.boxworld" in printed
+    assert "Traceback" not in printed
     assert not out.exists()

@@ -140,5 +140,5 @@ def test_types_have_labels():
 
 
 def test_groups_must_fit_the_devices():
-    with pytest.raises(ValueError, match="parallel='threads' is not one of jit, shard_map, pmap"):
+    with pytest.raises(ValueError, match="parallel: got 'threads', expected one of 'jit', 'shard_map'"):
         Impala(small(), "threads")

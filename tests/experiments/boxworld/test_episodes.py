@@ -71,11 +71,11 @@ def test_the_first_solved_is_found(monkeypatch):
     def record(*args, **kwargs):
         recorded = real(*args, **kwargs)
         ending = next(endings)
-        object.__setattr__(recorded, "told", ending)
+        object.__setattr__(recorded, "faked", ending)
         return recorded
 
     monkeypatch.setattr(episodes, "record", record)
-    monkeypatch.setattr(episodes.Episode, "ending", property(lambda self: self.told))
+    monkeypatch.setattr(episodes.Episode, "ending", property(lambda self: self.faked))
     found, tried = episodes.first_solved(small_player(), jax.random.key(0), PUZZLE, cap=2, attempts=4)
     assert (found.ending, tried) == ("solved", 3)
 
@@ -167,7 +167,7 @@ def test_spotlight(episode):
     lit[2, 3] = lit[5, 8] = 30
     assert (lit == 200 * episodes.DIMMEST).all()
     assert (episodes.spotlight(picture, np.zeros((5, 8))) == 30).all()
-    with pytest.raises(ValueError, match=r"weights must have shape \(5, 8\) .* not \(8, 5\)"):
+    with pytest.raises(ValueError, match=r"weights: got shape \(8, 5\), expected \(5, 8\)"):
         episodes.spotlight(picture, np.zeros((8, 5)))
 
 
@@ -187,8 +187,8 @@ def test_tile_names_are_the_numbers_of_the_paper(episode):
 
 def test_refuses(episode):
     player = small_player()
-    with pytest.raises(ValueError, match="cap must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="cap: got 0, expected at least 1"):
         episodes.record(player, episode.state(0), jax.random.key(0), cap=0)
     for board in (episode.states, dataclasses.replace(episode.state(0), terminated=np.bool_(True))):
-        with pytest.raises(ValueError, match="board must be one episode that is not over"):
+        with pytest.raises(ValueError, match=r"board: got .*, expected one episode under way"):
             episodes.record(player, board, jax.random.key(0))

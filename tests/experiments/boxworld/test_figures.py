@@ -1,4 +1,4 @@
-"""Curves of BoxWorld runs: what a point stands for, what is drawn beside it, the command line."""
+"""Curves of BoxWorld runs: the points, the published curves and the command line."""
 
 import json
 import os
@@ -112,7 +112,7 @@ def test_the_command_line(tmp_path):
     assert done.returncode == 0, done.stderr
     drawn = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"solved.png", "time.png"} <= drawn
-    assert "is not a run of experiments.boxworld" in run(f"--runs={tmp_path}").stderr
+    assert "expected a run of experiments.boxworld" in run(f"--runs={tmp_path}").stderr
 
 
 @pytest.mark.parametrize(("frames", "unit"), [(5.5e9, 1e9), (3e6, 1e6), (2e4, 1e3)])

@@ -42,7 +42,7 @@ def test_an_agent_is_loaded_from_a_run_and_from_a_release(workdir, tmp_path):
 
 @pytest.mark.slow  # trains twice
 def test_a_release_is_trained_on(workdir, tmp_path):
-    """The run that goes on from the folder is the one that was never packed."""
+    """A run resumed from the folder equals the one that was never packed."""
     whole = runtime.loop(small(steps=6), Impala(small(steps=6)), workdir=tmp_path / "whole", quiet=True)
     packing.pack(workdir, Impala(small()).abstract_state(), tmp_path / "folder")
     packing.unpack(tmp_path / "folder", Impala(small()).abstract_state(), tmp_path / "again")
@@ -57,12 +57,12 @@ def test_a_release_is_trained_on(workdir, tmp_path):
 
 
 def test_what_is_not_there_is_named(workdir, tmp_path):
-    with pytest.raises(ValueError, match=r"is not a run of experiments\.boxworld"):
+    with pytest.raises(ValueError, match=r"not a run of experiments\.boxworld"):
         load.load(tmp_path)
-    with pytest.raises(ValueError, match="seed=2 must be one of the run's 2"):
+    with pytest.raises(ValueError, match="seed: got 2, expected the index of one of the run's 2"):
         load.load(workdir, seed=2)
-    with pytest.raises(runtime.CheckpointError, match="there is no checkpoint"):
+    with pytest.raises(runtime.CheckpointError, match="got no checkpoint"):
         load.load(workdir, step=3)
     (tmp_path / "config.json").write_text('{"task": "copy"}')
-    with pytest.raises(ValueError, match="Config has no field task"):
+    with pytest.raises(ValueError, match="got field 'task', expected a field of Config"):
         load.load(tmp_path)

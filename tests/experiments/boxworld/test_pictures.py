@@ -24,12 +24,12 @@ TIMES = [0, 3, 7]
 
 @pytest.fixture(scope="module")
 def episode():
-    """Eight steps."""
+    """An episode of eight steps."""
     return small_episode()
 
 
 def counts(seed, types=TYPES, number=200):
-    """Made-up results."""
+    """Returns random endings of `number` boards per type."""
     draws = np.random.default_rng(seed).multinomial(number, [0.6, 0.3, 0.1], size=len(types))
     solved, died, capped = draws.T
     return analysis.Evaluation(
@@ -148,7 +148,7 @@ def test_deviations():
         ((start, end),) = bars.lines[2][0].get_segments()
         assert (start[0], end[0]) == pytest.approx((low, high))
     assert overlapping(figure) == ([], [])
-    with pytest.raises(ValueError, match="at least two values"):
+    with pytest.raises(ValueError, match=r"statistics: .*expected at least 2"):
         pictures.deviation_figure({"player": [0.1]}, title="t")
 
 
@@ -187,9 +187,9 @@ def test_win_rates_over_training():
     wanted = [int(rates[step].solved[number]) / 200 for step in sorted(rates)]
     np.testing.assert_allclose(np.asarray(line.get_ydata(), float), wanted)
     assert overlapping(figure) == ([], [])
-    with pytest.raises(ValueError, match="rates must be of at least two checkpoints, not 1"):
+    with pytest.raises(ValueError, match="rates: got 1 checkpoints, expected at least 2"):
         pictures.win_rates_over_training({1: counts(0)}, title="t")
-    with pytest.raises(ValueError, match="the same types of puzzles"):
+    with pytest.raises(ValueError, match="rates: got different puzzle types"):
         pictures.win_rates_over_training({1: counts(0), 2: counts(0, TYPES[:3])}, title="t")
 
 
@@ -206,7 +206,7 @@ def test_other_environments():
     ) == ([], [])
     with pytest.raises(ValueError, match="the agent is a relational one"):
         pictures.pair_figure(episode, [0], title="t")
-    with pytest.raises(ValueError, match="views and times must not be empty"):
+    with pytest.raises(ValueError, match="views, times: got 0 and 1 entries"):
         pictures.board_figure(episode, {}, [0], title="t", note="n")
 
 

@@ -62,15 +62,15 @@ def walk(game, *actions):
 def test_what_moves_do_is_said(bridge):
     game = on(bridge, BOARD, trap=(7, 2))
     assert walk(game, UP, LEFT) == ["That is the edge of the board."] * 2
-    assert walk(game, RIGHT) == ["You took the key C."]
+    assert walk(game, RIGHT) == ["You took key C."]
     assert game.now.rewards == 1
-    assert walk(game, DOWN, RIGHT) == ["", "A box is opened at its lock, its right tile."]
-    assert walk(game, UP, RIGHT, RIGHT, DOWN) == ["", "", "", "Key C opened the box: you have A."]
-    assert "you hold: A" in game.panel()
+    assert walk(game, DOWN, RIGHT) == ["", "Boxes are opened from their lock, the right tile."]
+    assert walk(game, UP, RIGHT, RIGHT, DOWN) == ["", "", "", "Key C opened the box. You now hold A."]
+    assert "holding: A" in game.panel()
     assert walk(game, DOWN, RIGHT, DOWN)[-1] == "The Gem's lock needs A and B."
     assert game.now.rewards == 2
-    assert walk(game, UP, UP, RIGHT, RIGHT, RIGHT) == ["", "", "", "", "You took the key B."]
-    assert "you hold: A B" in game.panel()
+    assert walk(game, UP, UP, RIGHT, RIGHT, RIGHT) == ["", "", "", "", "You took key B."]
+    assert "holding: A B" in game.panel()
     assert game.panel()[1] == f"step {len(game.history) - 1}   reward 3"
 
 
@@ -84,13 +84,13 @@ def test_the_gem(bridge):
     assert game.now.rewards == 13
     assert [row[-1].text for row in game.tiles()][:2] == ["*", "*"]
     steps = len(game.history)
-    assert walk(game, LEFT) == ["It is over: n for the next board, u to undo."]
+    assert walk(game, LEFT) == ["The game is over. Press n for a new board or u to undo."]
     game.hint()
-    assert game.now.message == "It is over."
+    assert game.now.message == "The game is over."
     assert len(game.history) == steps
     game.undo()
     assert not game.is_over
-    assert game.now.message == "One step back."
+    assert game.now.message == "Undid one step."
 
 
 def test_a_trap_and_the_way_back(bridge):
@@ -100,7 +100,7 @@ def test_a_trap_and_the_way_back(bridge):
     assert re.fullmatch(rf"Hint: \w+\. The Gem is {shortest} steps away\.", game.now.message)
     walk(game, RIGHT, *[RIGHT] * 7, DOWN, DOWN)
     assert game.now.message == ""
-    assert walk(game, LEFT) == ["Key B, from a box that leads nowhere: lost. (u to undo)"]
+    assert walk(game, LEFT) == ["The box with key B is a trap: you lose. Press u to undo."]
     assert game.is_over
     assert game.now.rewards == 1
     game.undo()
@@ -112,25 +112,25 @@ def test_a_board_that_cannot_be_solved_any_more(bridge):
     """A is used up on a box that is no trap but leads nowhere."""
     game = on(bridge, {**BOARD, (1, 0): 1, (3, 1): 1, (2, 1): 5}, trap=(7, 2))
     walk(game, RIGHT, RIGHT, RIGHT, DOWN)
-    assert game.now.message == "Key A opened the box: you have E."
+    assert game.now.message == "Key A opened the box. You now hold E."
     game.hint()
-    assert game.now.message == "There is no way to the Gem any more: u to undo."
+    assert game.now.message == "The Gem can no longer be reached. Press u to undo."
     game.again()
     assert len(game.history) == 1
     assert game.now.rewards == 0
-    assert game.now.message == "The same board again."
+    assert game.now.message == "Board restarted."
     game.undo()
-    assert game.now.message == "This is the beginning."
+    assert game.now.message == "Nothing to undo."
 
 
 def test_locks_without_their_key(bridge):
     game = on(bridge, BOARD, trap=(7, 2))
     walk(game, DOWN, DOWN, DOWN)
-    assert walk(game, *[RIGHT] * 2, RIGHT)[-1] == "A box is opened at its lock, its right tile."
+    assert walk(game, *[RIGHT] * 2, RIGHT)[-1] == "Boxes are opened from their lock, the right tile."
     game = on(bridge, {**BOARD, (0, 2): 4, (1, 2): 5}, trap=(7, 2))
-    assert walk(game, DOWN, DOWN)[-1] == "A box is opened at its lock, its right tile."
+    assert walk(game, DOWN, DOWN)[-1] == "Boxes are opened from their lock, the right tile."
     walk(game, RIGHT)
-    assert walk(game, DOWN) == ["This lock needs the key E."]
+    assert walk(game, DOWN) == ["This lock needs key E."]
 
 
 def test_boards_are_functions_of_the_seed():
@@ -147,7 +147,7 @@ def test_boards_are_functions_of_the_seed():
 
 def test_a_horizon_ends_the_game():
     game = play.Game(boxworld.BRIDGE.replace(horizon=2))
-    assert walk(game, UP, UP)[-1] == "2 steps are over."
+    assert walk(game, UP, UP)[-1] == "The limit of 2 steps is reached."
     assert game.is_over
 
 
@@ -200,7 +200,7 @@ def test_the_panel_fits(bridge):
     assert max(map(len, lines)) <= play.PANEL
     text = " ".join(lines)
     assert "Hint: right. The Gem is" in text
-    assert "you hold: nothing" in text
+    assert "holding: nothing" in text
 
 
 def _without_a_size():
@@ -260,9 +260,9 @@ def test_on_a_terminal():
             assert f"48;5;{play.terminal_colours()[tile]}m" in painted
         terminal.press(b"h", f"Hint: {ACTIONS[actions[0]]}. The Gem is")
         terminal.press(arrows[actions[0]], "step 1 ")
-        terminal.press(b"u", "One step back.")
+        terminal.press(b"u", "Undid one step.")
         terminal.press(b"".join(arrows[action] for action in actions), f"Solved in {len(actions)} steps.")
-        terminal.press(b"r", "The same board again.")
+        terminal.press(b"r", "Board restarted.")
         terminal.press(b"n", "board 2 of seed 5")
         terminal.press(b"sd", "step 2 ")
         os.write(terminal.own, b"q")
@@ -274,7 +274,7 @@ def test_on_terminals_that_are_small_or_plain():
         Terminal(size=(10, 40)) as small,
         Terminal("--env=standard", size=(14, 60), term="vt100") as plain,
     ):
-        small.press(b"", "terminal too small, need 57 x 14")
+        small.press(b"", "terminal too small: needs 57 x 14")
         painted = plain.press(b"", "q  quit")
         assert ". . " in painted.replace("\x1b[m\x0f", "")
         assert "48;5" not in painted
@@ -285,7 +285,7 @@ def test_on_terminals_that_are_small_or_plain():
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [([], "playing needs a terminal"), (["--env=bridge", "--length=4"], "max_length=4")],
+    [([], "expected a terminal"), (["--env=bridge", "--length=4"], "max_length=4")],
 )
 def test_one_line_before_anything_is_compiled(given, message):
     """Without a terminal, and for a board that cannot be."""

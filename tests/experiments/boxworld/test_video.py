@@ -21,7 +21,7 @@ SCALE = 24
 
 @pytest.fixture(scope="module")
 def episode():
-    """Eight steps."""
+    """An episode of eight steps."""
     return small_episode()
 
 
@@ -144,10 +144,10 @@ def test_without_an_encoder(tmp_path, monkeypatch, frames):
     assert not (tmp_path / "episode.mp4").exists()
 
 
-def test_an_encoder_that_fails_is_told(tmp_path, frames):
+def test_an_encoder_failure_is_reported(tmp_path, frames):
     pytest.importorskip("imageio_ffmpeg")
     (tmp_path / "episode.mp4").mkdir()
-    with pytest.raises(RuntimeError, match=r"ffmpeg could not write .*episode\.mp4: .*"):
+    with pytest.raises(RuntimeError, match=r"episode\.mp4: ffmpeg failed: .*"):
         video.write_mp4(frames, tmp_path / "episode.mp4")
 
 
@@ -167,10 +167,10 @@ def test_other_agents_and_sizes(kind, world, scale):
 def test_refuses(tmp_path, episode, views, frames):
     sizes: tuple[Any, ...] = (8, 25.5)
     for scale in sizes:
-        with pytest.raises(ValueError, match="scale must be a whole number of at least 12"):
+        with pytest.raises(ValueError, match=r"scale: got .*, expected a whole number of at least 12"):
             video.frames(episode, views, scale)
     for write in (video.write_gif, video.write_mp4):
-        with pytest.raises(ValueError, match="pictures must not be empty"):
+        with pytest.raises(ValueError, match="pictures: got none"):
             write([], tmp_path / "x.gif")
-        with pytest.raises(ValueError, match="fps must be positive"):
+        with pytest.raises(ValueError, match="fps: got 0, expected a value above 0"):
             write(frames, tmp_path / "x.gif", fps=0)

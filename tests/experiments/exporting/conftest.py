@@ -1,4 +1,4 @@
-"""The artifact that several files of tests look at."""
+"""An artifact that several test modules use."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.experiments.exporting.small import SUMS
 
 @pytest.fixture(scope="session")
 def sums(tmp_path_factory):
-    """The model of a line, for lengths 4 and 8, with its derivative."""
+    """The artifact of a one-line model, for lengths 4 and 8, with its derivative."""
     path = tmp_path_factory.mktemp("sums") / "sums.jaxmodel"
     export_model(SUMS, path, Options(derivative=True))
     return path

@@ -1,4 +1,4 @@
-"""A process of several that run one artifact together; prints what it got.
+"""One of several processes that run an artifact together; prints its outputs.
 
 python exporting/on_processes.py ARTIFACT INPUTS.npz ADDRESS COUNT NUMBER
 """

@@ -1,4 +1,4 @@
-"""A small model of each paper, not trained, as what is exported; and processes that run what was exported."""
+"""A small untrained model of each paper for export, and processes that run the exported models."""
 
 import functools
 import json
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.boxworld import load as boxworld_load
+from experiments.boxworld.config import Kind
 from experiments.exporting import Exportable, Input, Output, run_exported
 from experiments.folnet_pretrain import load as folnet_load
 from experiments.llrnn import config as llrnn_configs
@@ -40,7 +41,7 @@ RUNNER = Path(run_exported.__file__)
 
 
 def weigh(params, inputs):
-    """2 ids where the mask is true, and 10 more than their sum."""
+    """Returns 2 * ids where the mask is true, and their sum plus 10."""
     values = jnp.where(inputs["mask"], inputs["ids"] * params["scale"], 0.0)
     return {"each": values, "total": jnp.sum(values, axis=1) + params["offset"]}
 
@@ -62,8 +63,8 @@ SUMS = Exportable(
 
 
 @functools.cache
-def agent(kind: str = "simplicial") -> Exportable:
-    """An agent; its function is that of `experiments.boxworld`."""
+def agent(kind: Kind = "simplicial") -> Exportable:
+    """An agent with the export function of `experiments.boxworld`."""
     config = small_boxworld.small()
     config.agent.kind = kind
     board = config.board.make()
@@ -76,7 +77,7 @@ def agent(kind: str = "simplicial") -> Exportable:
 
 @functools.cache
 def trained_solver() -> mathematics_load.Trained:
-    """A TP-Transformer."""
+    """A TP-Transformer as `experiments.mathematics` opens it."""
     config = small_mathematics.small()
     module = config.model.make()
     tokens = jnp.zeros((1, 2), jnp.int32)
@@ -85,13 +86,13 @@ def trained_solver() -> mathematics_load.Trained:
 
 
 def solver() -> Exportable:
-    """The same, with its loop."""
+    """The TP-Transformer with its decoding loop, for export."""
     return mathematics_load.of_solver(trained_solver())
 
 
 @functools.cache
 def recurrent(cell: str = "second_order") -> Exportable:
-    """A cell on the task of copying."""
+    """A recurrent cell on the copy task."""
     config = llrnn_configs.Config(cell=llrnn_configs.CellConfig(name=cell, features=6), batch_size=4)
     task = config.make_task()
     inputs = jnp.zeros((1, 3, sum(task.fields)))
@@ -101,7 +102,7 @@ def recurrent(cell: str = "second_order") -> Exportable:
 
 @functools.cache
 def trained_encoder(**fields: Any) -> folnet_load.Trained:
-    """A FOLNet with its heads, and a vocabulary."""
+    """A FOLNet with its heads and a vocabulary."""
     config = small_folnet.with_model(Path("nowhere"), **fields)
     module = config.model.make(config.data.pretrain_loss)
     params = jax.jit(module.init)(jax.random.key(4), jnp.zeros((1, 4), jnp.int32))["params"]
@@ -110,14 +111,14 @@ def trained_encoder(**fields: Any) -> folnet_load.Trained:
 
 
 def encoder(**fields: Any) -> Exportable:
-    """The same, as it is exported."""
+    """The FOLNet as an `Exportable`."""
     return folnet_load.of_pretraining(trained_encoder(**fields))
 
 
 def run_alone(
     artifact: Path, *arguments: str, stdin: str = "", devices: int = 1, runner: Path = RUNNER
 ) -> subprocess.CompletedProcess[str]:
-    """Runs an artifact by a copy of the runner, beside it, in a process that can import nothing else."""
+    """Runs an artifact with a copy of the runner in a process that cannot import the project."""
     copy = artifact.parent / "copy_of_runner.py"
     copy.write_bytes(runner.read_bytes())
     forbidden = repr([*OURS, *OTHERS])
@@ -140,7 +141,7 @@ def run_alone(
 
 
 def rewritten(path, target, change):
-    """The artifact with another manifest."""
+    """Writes a copy of the artifact with a changed manifest."""
     with zipfile.ZipFile(path) as before, zipfile.ZipFile(target, "w") as after:
         for name in before.namelist():
             content = before.read(name)

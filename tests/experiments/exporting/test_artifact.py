@@ -21,18 +21,18 @@ def test_the_same_model_gives_the_same_bytes(tmp_path):
 
 
 def test_the_file_is_a_zip_archive_of_what_its_manifest_lists(tmp_path):
-    told = export_model(MODEL, tmp_path / "m.jaxmodel", today=DAY)
+    manifest = export_model(MODEL, tmp_path / "m.jaxmodel", today=DAY)
     with zipfile.ZipFile(tmp_path / "m.jaxmodel") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
         assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
     assert set(members) == {"manifest.json", "__main__.py", "program-2.bin", "weights.safetensors"}
     assert members["__main__.py"] == Path(run_exported.__file__).read_bytes()
-    for name, one in told["members"].items():
+    for name, one in manifest["members"].items():
         assert one == {
             "sha256": hashlib.sha256(members[name]).hexdigest(),
             "bytes": len(members[name]),
         }
-    assert told["weights"]["numbers"] == 2
+    assert manifest["weights"]["numbers"] == 2
 
 
 @pytest.mark.parametrize("where", ["inside", "beside"])

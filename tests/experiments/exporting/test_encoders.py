@@ -1,4 +1,4 @@
-"""FOLNets and Transformers with every head, through their artifacts."""
+"""Artifacts of FOLNets and Transformers with every head."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -43,7 +43,7 @@ def texts(*shape: int, mask: bool = True) -> dict[str, np.ndarray]:
 
 
 def saved(name, config, folder):
-    """A model of random parameters, in a directory."""
+    """A directory with a model of random parameters."""
     model = encoders.ENCODERS[name](config)
     shape = (1, 1, 4) if name == "FOLNetForMultipleChoice" else (1, 4)
     params = jax.jit(model.init)(jax.random.key(5), jnp.zeros(shape, jnp.int32))["params"]
@@ -94,15 +94,15 @@ def test_a_length_is_free_where_positions_are_not_tables(config, tmp_path):
         compare(exportable, loaded, texts(3, length))
     compare_gradients(exportable, loaded, texts(3, 5))
     if config is TRANSFORMER:
-        with pytest.raises(run_exported.Refused, match="length is 13, expected 2 to 12"):
+        with pytest.raises(run_exported.Refused, match="length: got 13, expected 2 to 12"):
             loaded(texts(3, 13))
 
 
 @pytest.mark.slow
 def test_t5_s_buckets_ask_for_a_length(tmp_path):
-    """They are a table of numbers, made where the length is known."""
+    """The buckets are a table of numbers, which needs a concrete length."""
     saved("FOLNetForSequenceClassification", FOLNET.replace(relative_position="t5"), tmp_path / "saved")
-    with pytest.raises(ValueError, match="cannot be exported for any batch and length, give a number"):
+    with pytest.raises(ValueError, match=r"batch, length: got any size, expected a number"):
         export_model(open_model(tmp_path / "saved"), tmp_path / "m.jaxmodel", Options(lengths=None))
 
 
@@ -116,11 +116,11 @@ def test_hand_written_kernels_are_there_when_asked_for(chip, platform, dtype, ba
     exportable = small_exports.encoder(relation_size=64, operators="j.at", dtype=dtype, num_hidden_layers=2)
     path = tmp_path / "m.jaxmodel"
     options = Options(kernels=(chip,), platforms=(platform,), batch=batch, lengths=(128,))
-    told = export_model(exportable, path, options)
+    manifest = export_model(exportable, path, options)
     _, members = run_exported.read_artifact(path)
     assert call in jax.export.deserialize(bytearray(members["program-128.bin"])).mlir_module()
-    assert told["kernels"]["names"] == [chip]
-    with pytest.raises(run_exported.Refused, match=f"exported for {platform}, and this is cpu"):
+    assert manifest["kernels"]["names"] == [chip]
+    with pytest.raises(run_exported.Refused, match=f"platform: got cpu, expected one of {platform}"):
         run_exported.load(path)
     portable = export_model(exportable, path, Options(batch=batch, lengths=(128,)))
     _, members = run_exported.read_artifact(path)
@@ -155,9 +155,9 @@ def test_text_says_what_is_padding_only_to_models_trained_so():
     model = config.model.make(config.data.pretrain_loss)
     for masks_padding in (False, True):
         config.mask_padding = masks_padding
-        told = folnet_load.of_pretraining(folnet_load.Trained(model, {}, tokenizer, 0, config)).text or {}
-        assert told["masks_padding"] == masks_padding
-        assert told["vocabulary"] == list(tokenizer.vocabulary)
+        text = folnet_load.of_pretraining(folnet_load.Trained(model, {}, tokenizer, 0, config)).text or {}
+        assert text["masks_padding"] == masks_padding
+        assert text["vocabulary"] == list(tokenizer.vocabulary)
     larger = WordPieceTokenizer([*tokenizer.vocabulary, *map(str, range(10_000, 10_104))])
     assert encoders.of_encoder(model, {}, larger).text is None
 
@@ -165,5 +165,5 @@ def test_text_says_what_is_padding_only_to_models_trained_so():
 def test_other_classes_are_refused(tmp_path):
     described = {"model_type": "folnet", "architectures": ["FOLNetForGo"], **FOLNET.to_dict()}
     write_json(tmp_path / "config.json", described)
-    with pytest.raises(ValueError, match="holds a 'FOLNetForGo', expected one of FOLNet, Transformer"):
+    with pytest.raises(ValueError, match="got a 'FOLNetForGo', expected one of 'FOLNet', 'Transformer'"):
         open_model(tmp_path)

@@ -37,7 +37,7 @@ def test_it_says_all_that_a_reader_needs():
         "range": (0, 99),
         "split": ["data"],
     }
-    assert [(told["name"], told["shape"], told["dtype"]) for told in found["outputs"]] == [
+    assert [(one["name"], one["shape"], one["dtype"]) for one in found["outputs"]] == [
         ("total", ["4*batch"], "float32"),
         ("each", ["4*batch", "length"], "float32"),
     ]

@@ -6,18 +6,21 @@ from experiments.exporting.options import Options
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"platforms": ()}, "platforms= must be of cpu,cuda,tpu"),
-        ({"platforms": ("cpu", "rocm")}, "platforms=cpu,rocm must be of"),
-        ({"weights": "away"}, "weights=away must be one of inside, beside, constants"),
-        ({"kernels": ("h100",)}, "kernels=h100 must be portable, or of h200,v5e"),
-        ({"kernels": ()}, "kernels= must be portable"),
-        ({"kernels": ("portable", "h200")}, "kernels=portable,h200 must be portable, or of"),
-        ({"kernels": ("h200",)}, "platforms=cpu,cuda,tpu must be those of kernels=h200; cpu is on one side"),
-        ({"sharding": {"rows": 2}}, "must be of the axes data and model"),
-        ({"sharding": {"data": 0}}, "must be numbers of at least 1"),
-        ({"lengths": (0,)}, "must be numbers of at least 1"),
-        ({"batch": 0}, "must be numbers of at least 1"),
-        ({"batch": 6, "sharding": {"data": 4}}, "batch=6 must be a multiple of the 4 devices along data"),
+        ({"platforms": ()}, "platforms: got none, expected some of cpu,cuda,tpu"),
+        ({"platforms": ("cpu", "rocm")}, "platforms: got cpu,rocm, expected some of"),
+        ({"weights": "away"}, "weights: got 'away', expected one of 'inside', 'beside', 'constants'"),
+        ({"kernels": ("h100",)}, "kernels: got h100, expected portable, or some of h200,v5e"),
+        ({"kernels": ()}, "kernels: got none, expected portable"),
+        ({"kernels": ("portable", "h200")}, "kernels: got portable,h200, expected portable, or some of"),
+        ({"kernels": ("h200",)}, "platforms: got cpu,cuda,tpu, expected cuda for kernels=h200"),
+        ({"sharding": {"rows": 2}}, "sharding: got axes rows, expected some of data, model"),
+        ({"sharding": {"data": 0}}, "expected sizes of at least 1"),
+        ({"lengths": (0,)}, "expected sizes of at least 1"),
+        ({"batch": 0}, "expected sizes of at least 1"),
+        (
+            {"batch": 6, "sharding": {"data": 4}},
+            "batch: got 6, expected a multiple of 4, the devices",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused_by_name(fields, message):

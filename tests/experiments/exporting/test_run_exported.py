@@ -1,4 +1,4 @@
-"""What was exported runs by itself, and says what is wrong."""
+"""Exported models run without the project, and report errors."""
 
 import dataclasses
 import io
@@ -27,7 +27,7 @@ IDS = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
-    """An artifact, and what was exported."""
+    """An artifact of an agent, and the exported model."""
     path = tmp_path_factory.mktemp("agent") / "agent.jaxmodel"
     export_model(small_exports.agent("relational"), path)
     return path, small_exports.agent("relational")
@@ -35,7 +35,7 @@ def agent(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(sums):
-    """The same, loaded."""
+    """The artifact of `sums`, loaded."""
     return run_exported.load(sums)
 
 
@@ -72,7 +72,7 @@ def test_a_process_that_can_import_nothing_of_ours_answers(agent):
     actions = np.array(["left", "up", "right", "down"])
     assert three["labels"]["logits"] == actions[wanted["logits"].argmax(-1)].tolist()
     assert wrong["id"] == 2
-    assert "observation has shape" in wrong["error"]
+    assert "observation: got shape" in wrong["error"]
     assert "reads no text" in text["error"]
     assert "error" in broken
 
@@ -124,7 +124,7 @@ def test_the_artifact_is_a_program_itself(sums):
 
 @pytest.mark.slow
 def test_an_answer_comes_before_the_next_question(sums):
-    """Whoever asks may wait for it: nothing is kept back until the input ends."""
+    """Replies are not buffered until the end of the input, since the caller may wait for them."""
     process = subprocess.Popen(
         [sys.executable, "-I", str(sums)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -162,26 +162,26 @@ def test_the_derivative_is_that_of_the_function(model):
     scale = 3 * ids.sum() + ids[0].sum() - ids[1].sum()
     np.testing.assert_allclose(found["scale"], [[scale]])
     np.testing.assert_allclose(found["offset"], [0])
-    with pytest.raises(Refused, match="length is 3, expected 4"):
+    with pytest.raises(Refused, match="length: got 3, expected 4"):
         model.gradient({"ids": IDS}, cotangents)
-    with pytest.raises(Refused, match=r"cotangents are \['each'\], expected \['each', 'total'\]"):
+    with pytest.raises(Refused, match=r"cotangents: got \['each'\], expected \['each', 'total'\]"):
         model.gradient({"ids": ids}, {"each": cotangents["each"]})
-    with pytest.raises(Refused, match=r"cotangent total has shape \(3,\), expected \(2,\)"):
+    with pytest.raises(Refused, match=r"cotangent total: got shape \(3,\), expected \(2,\)"):
         model.gradient({"ids": ids}, cotangents | {"total": np.zeros(3)})
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"id": IDS}, "there is no input 'id'; there are: ids, mask"),
-        ({"mask": IDS > 0}, "input 'ids' is missing; needed are: ids"),
-        ({"ids": IDS.astype(np.int64)}, "input ids has type int64, expected int32"),
-        ({"ids": IDS * 20}, "input ids has the value 120, expected 0 to 99"),
-        ({"ids": -IDS}, "input ids has the value -6, expected 0 to 99"),
-        ({"ids": IDS[0]}, r"input ids has shape \[3\], expected \[batch, length\]"),
-        ({"ids": IDS, "mask": IDS[:1] > 0}, r"mask has shape \[1, 3\], .* with batch = 2, with length = 3"),
-        ({"ids": np.ones((1, 9), np.int32)}, "length is 9, expected at most 8"),
-        ({"ids": IDS[:0]}, "batch is 0, expected 1 or more"),
+        ({"id": IDS}, "inputs: got 'id', expected names among ids, mask"),
+        ({"mask": IDS > 0}, "inputs: got no 'ids', expected ids"),
+        ({"ids": IDS.astype(np.int64)}, "input ids: got dtype int64, expected int32"),
+        ({"ids": IDS * 20}, "input ids: got the value 120, expected 0 to 99"),
+        ({"ids": -IDS}, "input ids: got the value -6, expected 0 to 99"),
+        ({"ids": IDS[0]}, r"input ids: got shape \[3\], expected \[batch, length\]"),
+        ({"ids": IDS, "mask": IDS[:1] > 0}, r"mask: got shape \[1, 3\], .* with batch = 2, with length = 3"),
+        ({"ids": np.ones((1, 9), np.int32)}, "length: got 9, expected at most 8"),
+        ({"ids": IDS[:0]}, "batch: got 0, expected 1 or more"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_by_name(model, inputs, message):
@@ -192,19 +192,20 @@ def test_inputs_that_do_not_fit_are_refused_by_name(model, inputs, message):
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ([], "a request is"),
-        ({"inputs": {"ids": [[1]]}, "text": "a"}, "a request is"),
-        ({"inputs": {"ids": [[1]]}, "ids": 1}, "a request has no 'ids'"),
-        ({"inputs": [1]}, "inputs must be an object"),
-        ({"inputs": {}}, "inputs must have as many rows each, and some; got none"),
-        ({"inputs": {"ids": 3}}, r"as many rows each, and some; got ids \[\]"),
-        ({"inputs": {"ids": [[1], [2, 3]]}}, "input ids has rows of different lengths"),
-        ({"inputs": {"ids": [["a"]]}}, "input ids is not an array of int32"),
-        ({"inputs": {"ids": [[0.5]]}}, "input ids is not an array of int32"),
-        ({"inputs": {"ids": [[1 << 40]]}}, "input ids has numbers that int32 has not"),
-        ({"inputs": {"ids": [[1]], "mask": [[2]]}}, "input mask has numbers that bool has not"),
-        ({"inputs": {"ids": [[1]], "mask": [1]}}, r"input mask has shape \[1\]"),
-        ({"inputs": {"other": [[1]]}}, "there is no input 'other'"),
+        ([], "request: got list, expected"),
+        ({"inputs": {"ids": [[1]]}, "text": "a"}, "request: got keys inputs, text, expected"),
+        ({"id": 1}, "request: got keys id, expected"),
+        ({"inputs": {"ids": [[1]]}, "ids": 1}, "request: got key 'ids', expected 'text'"),
+        ({"inputs": [1]}, "inputs: got list, expected an object"),
+        ({"inputs": {}}, "inputs: got shapes none, expected equal numbers of rows"),
+        ({"inputs": {"ids": 3}}, r"inputs: got shapes ids \[\], expected equal numbers of rows"),
+        ({"inputs": {"ids": [[1], [2, 3]]}}, "input ids: got rows of different lengths"),
+        ({"inputs": {"ids": [["a"]]}}, "input ids: got an array of <U1, expected int32"),
+        ({"inputs": {"ids": [[0.5]]}}, "input ids: got an array of float64, expected int32"),
+        ({"inputs": {"ids": [[1 << 40]]}}, "input ids: got numbers out of range, expected values of int32"),
+        ({"inputs": {"ids": [[1]], "mask": [[2]]}}, "input mask: got numbers out of range, .* of bool"),
+        ({"inputs": {"ids": [[1]], "mask": [1]}}, r"input mask: got shape \[1\]"),
+        ({"inputs": {"other": [[1]]}}, "inputs: got 'other', expected names among ids, mask"),
         ({"text": "a"}, "reads no text"),
     ],
 )
@@ -231,12 +232,12 @@ def test_lines_are_answered_one_by_one_and_errors_do_not_end_it(model, monkeypat
 
 
 def test_what_json_cannot_say_is_an_error(model):
-    with pytest.raises(Refused, match="output total has numbers that are not finite"):
+    with pytest.raises(Refused, match="output total: got non-finite numbers"):
         run_exported.to_json(model, {"total": np.array([1.0, np.nan])})
 
 
 def test_bfloat16_is_told_as_float32(model, tmp_path, monkeypatch):
-    """NumPy would write it as bytes of no type."""
+    """NumPy would write bfloat16 as bytes without a dtype."""
     total = np.asarray(jnp.arange(3, dtype=jnp.bfloat16))
     assert run_exported.to_json(model, {"total": total}) == {"outputs": {"total": [0.0, 1.0, 2.0]}}
     monkeypatch.setattr(run_exported, "in_even_batches", lambda *_: {"total": total})
@@ -273,12 +274,12 @@ def test_files_are_answered_in_parts_whole_or_not_at_all(model, tmp_path):
     with zipfile.ZipFile(tmp_path / "bytes.npz", "w") as archive:
         archive.writestr("x.txt", "no array")
     for source, target, message in (
-        ("in.npz", "new.npz", "has the value 207"),
+        ("in.npz", "new.npz", "got the value 207"),
         ("torn.npz", "new.npz", r"torn.npz: "),
         ("empty.npz", "new.npz", r"empty.npz: damaged, or not an .npz file"),
-        ("bytes.npz", "new.npz", r"bytes.npz: damaged, or not .*x.txt is no array"),
+        ("bytes.npz", "new.npz", r"bytes.npz: damaged, or not .*x.txt is not an array"),
         ("nothing.jsonl", "new.jsonl", r"nothing.jsonl: "),
-        ("in.npz", "new.jsonl", "must both be"),
+        ("in.npz", "new.jsonl", "expected both .npz or both .jsonl"),
     ):
         with pytest.raises(Refused, match=message):
             run_exported.answer_file(model, tmp_path / source, tmp_path / target, batch=3)
@@ -311,7 +312,7 @@ def test_a_damaged_file_is_refused_wherever_the_damage_is(sums, tmp_path):
         damaged.write_bytes(content[:size])
         with pytest.raises(Refused, match="damaged"):
             run_exported.load(damaged)
-    with pytest.raises(Refused, match="there is no file"):
+    with pytest.raises(Refused, match="no such file"):
         run_exported.load(tmp_path / "nothing.jaxmodel")
 
 
@@ -319,29 +320,29 @@ def test_a_changed_program_is_refused_though_the_archive_is_whole(sums, tmp_path
     def change(manifest):
         manifest["members"]["program-4.bin"]["sha256"] = "0" * 64
 
-    with pytest.raises(Refused, match=r"program-4.bin is not what was written"):
+    with pytest.raises(Refused, match=r"the SHA-256 of program-4.bin does not match"):
         run_exported.load(rewritten(sums, tmp_path / "a.jaxmodel", change))
 
     def forget(manifest):
         del manifest["members"]["program-8.bin"]
 
-    with pytest.raises(Refused, match=r"its manifest does not know program-8.bin"):
+    with pytest.raises(Refused, match=r"got member program-8.bin, expected only members of the manifest"):
         run_exported.load(rewritten(sums, tmp_path / "b.jaxmodel", forget))
 
     def age(manifest):
         manifest["format_version"] = 0
 
-    with pytest.raises(Refused, match="is of format"):
+    with pytest.raises(Refused, match=r"got format .*, expected"):
         run_exported.load(rewritten(sums, tmp_path / "c.jaxmodel", age))
 
 
 def test_what_is_wrong_is_one_line_and_status_2(tmp_path, capsys):
     (tmp_path / "a.jaxmodel").write_bytes(b"nothing")
     assert run_exported.main([str(tmp_path / "a.jaxmodel")]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("error: ")
-    assert told.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
     for wrong in (["--input=a.npz"], ["--input=a.npz", "--output=b.npz", "--batch=0"]):
         with pytest.raises(SystemExit):
             run_exported.main(["a.jaxmodel", *wrong])
@@ -357,19 +358,19 @@ def test_weights_may_be_elsewhere(where, tmp_path):
     export_model(dataclasses.replace(SUMS, lengths=(4,)), path, Options(weights=where, derivative=True))
     found = run_exported.load(path)
     assert found({"ids": IDS})["total"].tolist() == [22, 40]
-    beside = tmp_path / "sums.safetensors"
-    assert beside.exists() == (where == "beside")
+    separate = tmp_path / "sums.safetensors"
+    assert separate.exists() == (where == "beside")
     if where == "constants":
         with pytest.raises(Refused, match="weights are constants"):
             found.gradient({"ids": IDS}, {})
         return
-    np.testing.assert_array_equal(safetensors.numpy.load_file(beside)["scale"], [[2.0]])
-    content = beside.read_bytes()
-    beside.write_bytes(content[:-1] + b"\x01")
-    with pytest.raises(Refused, match=r"sums.safetensors is damaged, or of another model"):
+    np.testing.assert_array_equal(safetensors.numpy.load_file(separate)["scale"], [[2.0]])
+    content = separate.read_bytes()
+    separate.write_bytes(content[:-1] + b"\x01")
+    with pytest.raises(Refused, match=r"sums.safetensors: damaged, or of another model"):
         run_exported.load(path)
-    beside.unlink()
-    with pytest.raises(Refused, match="needs its weights"):
+    separate.unlink()
+    with pytest.raises(Refused, match="no such file, expected the weights"):
         run_exported.load(path)
 
 

@@ -1,4 +1,4 @@
-"""Text in exported models: read and written as by the tokenizers that the models were trained with."""
+"""Text in exported models is encoded and decoded as by the tokenizers used in training."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def test_characters_are_those_of_the_vocabulary():
     noise[:, 0] = mathematics.START
     answers = codec.decode({}, {"tokens": noise})
     assert [answer["text"] for answer in answers] == list(map(mathematics.DEFAULT.decode, noise))
-    with pytest.raises(Refused, match="text has 'ß', which is not one of"):
+    with pytest.raises(Refused, match="text: got 'ß', expected characters of"):
         codec.encode(["ß"])
 
 
@@ -41,11 +41,11 @@ def test_word_pieces_are_those_of_the_tokenizer(lowercase):
         "[CLS] [SEP] [UNK]",
     ]
     tokenizer = WordPieceTokenizer.train([*texts, *texts], 400, lowercase=lowercase)
-    told = {"kind": "wordpieces", "vocabulary": list(tokenizer.vocabulary), "lowercase": lowercase}
-    told |= {"closes": True, "writes": None}
+    settings = {"kind": "wordpieces", "vocabulary": list(tokenizer.vocabulary), "lowercase": lowercase}
+    settings |= {"closes": True, "writes": None}
     names = {"ids": "input_ids", "types": "token_type_ids", "mask": "attention_mask"}
     codec = run_exported.make_text(
-        {**told, "inputs": names, "fills": None, "length": None, "masks_padding": True}
+        {**settings, "inputs": names, "fills": None, "length": None, "masks_padding": True}
     )
     assert isinstance(codec, run_exported.WordPieces)
     assert [codec.tokens(text) for text in texts] == tokenizer.ids(texts)
@@ -53,13 +53,13 @@ def test_word_pieces_are_those_of_the_tokenizer(lowercase):
     for name, array in wanted._asdict().items():
         np.testing.assert_array_equal(found[name], array)
     masked = ["the [MASK] sees[MASK].", "[MASK]"]
-    fills = run_exported.WordPieces({**told, "fills": "prediction_logits"})
+    fills = run_exported.WordPieces({**settings, "fills": "prediction_logits"})
     assert [fills.tokens(text) for text in masked] == tokenizer.ids(masked, special_tokens=True)
 
 
 def test_masks_are_filled_with_the_likeliest_words():
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog"]
-    told = {
+    settings = {
         "vocabulary": vocabulary,
         "lowercase": True,
         "fills": "words",
@@ -68,7 +68,7 @@ def test_masks_are_filled_with_the_likeliest_words():
         "closes": True,
         "writes": None,
     }
-    codec = run_exported.WordPieces({**told, "inputs": {"ids": "ids", "types": "types", "mask": "mask"}})
+    codec = run_exported.WordPieces({**settings, "inputs": {"ids": "ids", "types": "types", "mask": "mask"}})
     inputs = codec.encode(["the [MASK]", "[MASK] [MASK]"])
     assert inputs["ids"].tolist() == [[2, 1, 4, 3, 0, 0], [2, 4, 4, 3, 0, 0]]
     assert set(inputs) == {"ids", "types"}
@@ -77,5 +77,5 @@ def test_masks_are_filled_with_the_likeliest_words():
     first, second = codec.decode(inputs, {"words": logits, "other": np.array([1, 2])})
     assert first["masks"][0][:2] == [["cat", 0.75], ["dog", 0.25]]
     assert (len(second["masks"]), second["other"]) == (2, 2)
-    with pytest.raises(Refused, match="text has 7 tokens, expected at most 6"):
+    with pytest.raises(Refused, match="text: got 7 tokens, expected at most 6"):
         codec.encode(["cat dog cat dog cat"])

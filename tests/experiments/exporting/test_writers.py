@@ -1,4 +1,4 @@
-"""FOLNets that write, through their artifacts."""
+"""Artifacts of generating FOLNets."""
 
 from typing import Any
 
@@ -50,13 +50,13 @@ def test_it_writes_what_the_live_model_writes(name, tmp_path):
     assert [answer["text"] for answer in answers] == [codec.join(row.tolist()) for row in new]
     with pytest.raises(run_exported.Refused, match="this model reads no pairs"):
         run_exported.answer(loaded, {"text": "the", "pair": "cat"})
-    with pytest.raises(ValueError, match="derivative: this writer"):
+    with pytest.raises(ValueError, match="derivative: got True, expected False for this writer"):
         export_model(exportable, tmp_path / "m.jaxmodel", Options(derivative=True))
 
 
 def test_pieces_are_joined_to_words_up_to_the_end():
-    told = {"vocabulary": VOCABULARY, "lowercase": True, "fills": None}
-    codec = run_exported.WordPieces(told)
+    settings = {"vocabulary": VOCABULARY, "lowercase": True, "fills": None}
+    codec = run_exported.WordPieces(settings)
     assert codec.join([8, 6, 8, 5, 7, 8, 8, 3, 6]) == "##s cats the dogss"
     assert codec.join([6, 0, 6]) == "cat"
     assert codec.join([3]) == ""
@@ -67,12 +67,10 @@ def test_a_vocabulary_and_room_are_needed():
     model = writers.FOLNetForCausalLM(
         small_decoders.small.config(absolute_position=True, max_position_embeddings=12)
     )
-    with pytest.raises(ValueError, match=r"needs its vocab.txt"):
+    with pytest.raises(ValueError, match=r"tokenizer: got None, expected a vocab.txt"):
         writers.of_writer(model, {}, None, 5)
     for count in (0, 13):
-        with pytest.raises(
-            ValueError, match=f"new_tokens={count} must be at least 1, and fit the model's 12"
-        ):
+        with pytest.raises(ValueError, match=f"new_tokens: got {count}, expected 1 to 12, the model's"):
             writers.of_writer(model, {}, TOKENIZER, count)
     exportable = writers.of_writer(model, {}, TOKENIZER, 5)
     assert (exportable.longest, exportable.lengths) == (8, (8,))

@@ -1,4 +1,4 @@
-"""Fine-tunes the smallest FOLNet by SGD on the devices there are; prints where it has come to, as JSON.
+"""Fine-tunes the smallest FOLNet with SGD on the available devices and prints the results as JSON.
 
 Arguments: `jit`, `shard_map`, `pmap`, or one of LAYOUTS.
 """
@@ -22,7 +22,7 @@ LAYOUTS = {"split": runtime.Layout("jit", data=2, model=2, fsdp=True)}
 
 
 def trained(folder, checkpoint, way):
-    """Seven examples in batches of four: one row of the second is filled in."""
+    """Trains on seven examples in batches of four, so that the second has a padding row."""
     config = small_finetune.small(folder, checkpoint, epochs=2, batch_size=4, eval_batch_size=4)
     result: Any = train.main(config, workdir=folder / way, parallel=LAYOUTS.get(way, way))
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(result.params)])

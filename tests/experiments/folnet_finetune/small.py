@@ -1,4 +1,4 @@
-"""Fine-tuning that takes seconds: files as they are published, a FOLNet of some thousand parameters."""
+"""Fine-tuning that takes seconds: files in published formats, a FOLNet of a few thousand parameters."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ ROWS = small_tasks.tokenizer().padded_vocab_size
 
 
 def checkpoint(folder: Path, model: type[Any] = FOLNetForPreTraining, **fields: Any) -> Path:
-    """A model with parameters at random, and its vocabulary; nothing is compiled for it."""
+    """Writes a model with random parameters and its vocabulary, without compiling anything."""
     settings = dataclasses.replace(MODEL, vocab_size=ROWS, **fields).settings("MLM.SOP")
     made, rng = model(settings), np.random.default_rng(7)
     table = {
@@ -29,7 +29,7 @@ def checkpoint(folder: Path, model: type[Any] = FOLNetForPreTraining, **fields: 
 
 
 def small(data_dir: Path, checkpoint: Path | None, **fields: Any) -> Config:
-    """RTE in batches of two for three epochs; nothing is dropped."""
+    """Returns a config for RTE with batches of two for three epochs, without dropout."""
     chosen: dict[str, Any] = {
         "task": "rte",
         "data_dir": str(data_dir),
@@ -48,7 +48,7 @@ def small(data_dir: Path, checkpoint: Path | None, **fields: Any) -> Config:
 
 
 def write_rte(root: Path, train: int = 3, dev: int = 3, test: int = 1) -> Path:
-    """RTE's tables. A sentence is entailed if it has the word "dog"; nothing else tells."""
+    """Writes RTE's tables; a sentence is entailed if and only if it has the word "dog"."""
     rng = np.random.default_rng(0)
     sizes = {"train": train, "dev": dev, "test": test}
     for name, size in sizes.items():
@@ -64,7 +64,7 @@ def write_rte(root: Path, train: int = 3, dev: int = 3, test: int = 1) -> Path:
 
 
 def write_folio(root: Path, size: int = 3) -> Path:
-    """FOLIO's two files."""
+    """Writes the two files of FOLIO."""
     for name in ("train", "validation"):
         records = [
             {"premises": ["A dog is red. ", "All red play."], "conclusion": "It is good.", "label": label}
@@ -84,7 +84,7 @@ def _clutrr_row(number: int, relation: str, k: int) -> str:
 
 
 def write_clutrr(root: Path) -> Path:
-    """CLUTRR as its authors publish it: nine files of test chains, no validation split."""
+    """Writes CLUTRR as published by its authors: nine files of test chains, no validation split."""
     folder = root / "data_089907f8"
     for k in range(2, 11):
         rows = [_clutrr_row(number, RELATIONS[k + number], k) for number in range(2)]

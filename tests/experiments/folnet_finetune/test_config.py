@@ -1,4 +1,4 @@
-"""Fine-tuning's presets are Table 9, steps follow from examples, mistakes are reported."""
+"""Presets match Table 9, numbers of steps follow from the examples, and invalid fields are reported."""
 
 import dataclasses
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_sweep_is_table_9(task, sweep, lr, batch_size, epochs, warmup):
 
 
 def test_steps_follow_from_examples():
-    """Evaluations end epochs, lines of the record divide them, whatever the numbers are."""
+    """Evaluations are at the ends of epochs, and the interval of records divides theirs."""
     config = get_config("rte")
     config.batch_size, config.epochs = 32, 10
     found = config.resolved(2490)
@@ -62,30 +62,33 @@ def test_steps_follow_from_examples():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"task": "wnli"}, "task='wnli' is not one of mnli"),
-        ({"epochs": 0}, "epochs=0 must be at least 1"),
-        ({"warmup": 1.0}, "warmup=1.0 must be from 0 up to 1"),
-        ({"seeds": 0}, "seeds=0 must be at least 1"),
-        ({"sweep": "all"}, "sweep='all' is not one of none, 16gb, 160gb"),
-        ({"grid.lr": (1e-4,)}, "needs sweep=16gb"),
-        ({"sweep": "16gb", "steps": 5}, "steps=5 must be 0 in a sweep"),
-        ({"sweep": "16gb", "grid.batch_size": (0,)}, "batch_size=0 must be at least 1"),
-        ({"accumulate": 3}, "accumulate=3 must divide batch_size=2"),
-        ({"keep": "none"}, "keep='none' is not one of chosen, all"),
-        ({"lengths": (8,)}, "need mask_padding=True"),
-        ({"lengths": (12, 8), "mask_padding": True}, "must rise, all of them below 16"),
-        ({"lengths": (8, 16), "mask_padding": True}, "must rise, all of them below 16"),
-        ({"length": 4}, "length=4 must be at least 8"),
-        ({"task": "squad2", "length": 194}, "length=194 must be at least query_length"),
-        ({"stride": 3}, "stride=3 is for task=squad2"),
-        ({"model.hidden_size": 8}, "model.hidden_size=8 is for a model from scratch"),
-        ({"checkpoint": "", "model.operators": "a.j"}, "model.operators: got 'a.j'"),
-        ({"checkpoint": "", "model.absolute_position": True, "length": 600}, "length=600 must be at most"),
-        ({"keep_checkpoints": 1}, "keep_checkpoints=1 must be at least 2"),
-        ({"lr": "x"}, "lr='x' must be of type float"),
+        ({"task": "wnli"}, "task: got 'wnli', expected one of 'mnli'"),
+        ({"epochs": 0}, "epochs: got 0, expected at least 1"),
+        ({"warmup": 1.0}, "warmup: got 1.0, expected 0 <= warmup < 1"),
+        ({"seeds": 0}, "seeds: got 0, expected at least 1"),
+        ({"sweep": "all"}, "sweep: got 'all', expected one of 'none', '16gb', '160gb'"),
+        ({"grid.lr": (1e-4,)}, "expected the default without a sweep"),
+        ({"sweep": "16gb", "steps": 5}, "steps: got 5, expected 0 in a sweep"),
+        ({"sweep": "16gb", "grid.batch_size": (0,)}, "batch_size: got 0, expected at least 1"),
+        ({"accumulate": 3}, "accumulate: got 3, expected a divisor of batch_size=2"),
+        ({"keep": "none"}, "keep: got 'none', expected one of 'chosen', 'all'"),
+        ({"lengths": (8,)}, r"expected \(\) without mask_padding"),
+        ({"lengths": (12, 8), "mask_padding": True}, "expected increasing lengths below 16"),
+        ({"lengths": (8, 16), "mask_padding": True}, "expected increasing lengths below 16"),
+        ({"length": 4}, "length: got 4, expected at least 8"),
+        ({"task": "squad2", "length": 194}, "length: got 194, expected at least query_length"),
+        ({"stride": 3}, "stride: got 3, expected 128 unless task='squad2'"),
+        ({"model.hidden_size": 8}, "model.hidden_size: got 8, expected the default 768"),
+        ({"checkpoint": "", "model.operators": "a.j"}, "model.operators.* 'a.j'"),
+        (
+            {"checkpoint": "", "model.absolute_position": True, "length": 600},
+            "length: got 600, expected at most",
+        ),
+        ({"keep_checkpoints": 1}, "keep_checkpoints: got 1, expected at least 2"),
+        ({"lr": "x"}, "lr: got 'x', expected type float"),
     ],
 )
-def test_mistakes_are_told(fields, message):
+def test_invalid_fields_are_reported(fields, message):
     config = small(Path("data"), Path("models"))
     for name, value in fields.items():
         *holder, field = name.split(".")

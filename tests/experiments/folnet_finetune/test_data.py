@@ -1,4 +1,4 @@
-"""Fine-tuning's splits and batches: each example once, whatever the lengths; what is missing is told."""
+"""Fine-tuning's splits and batches: each example once, for all lengths; missing files are reported."""
 
 import collections
 
@@ -14,7 +14,7 @@ RTE = tasks.SEQUENCE_TASKS["rte"]
 
 
 def features(count, length=32, seed=0):
-    """Texts of 3 to T tokens, each all of one id, its number."""
+    """Returns texts of 3 to T tokens, which all equal the text's number."""
     sizes = np.random.default_rng(seed).integers(3, length + 1, count)
     mask = np.arange(length)[None] < sizes[:, None]
     ids = np.where(mask, np.arange(1, count + 1)[:, None], 0).astype(np.int32)
@@ -28,7 +28,7 @@ def config(tmp_path):
 
 @pytest.mark.parametrize("lengths", [(), (8, 20)])
 def test_an_epoch_has_every_example_once(config, lengths):
-    """With and without several lengths; each epoch in an order of its own, which can be asked for again."""
+    """With one or several lengths; each epoch has its own, reproducible order."""
     config.lengths, config.mask_padding = lengths, bool(lengths)
     count = 4 * 40 + 3  # more than a pool, and a batch that is not full
     batches = data.Batches(features(count), config)
@@ -61,7 +61,7 @@ def test_an_epoch_has_every_example_once(config, lengths):
 
 
 def test_batches_of_several_lengths_are_short(config):
-    """Three in four batches of the shortest texts are as short as these, where half of the texts are."""
+    """If half of the texts are short, at least three in four of their batches are short, too."""
     config.lengths, config.mask_padding = (8,), True
     rows = features(400)
     rows.attention_mask[:200, 8:] = False
@@ -103,7 +103,7 @@ def test_spans_of_rows_that_are_filled_in_are_ignored(tmp_path):
 
 
 def test_which_splits_a_run_has(tmp_path):
-    """GLUE's hidden test split only for predictions, CLUTRR's always; its authors publish no validation."""
+    """GLUE's hidden test split is only for predictions, CLUTRR's always read; it has no validation split."""
     small_tasks.glue(tmp_path)
     small_finetune.write_clutrr(tmp_path)
     tokenizer = small_tasks.tokenizer()
@@ -130,16 +130,16 @@ def test_which_splits_a_run_has(tmp_path):
     assert splits() == (["validation"], [])
 
 
-def test_what_is_missing_is_told(tmp_path):
-    """All of it, and how to get it."""
+def test_missing_files_are_reported(tmp_path):
+    """All at once, with instructions."""
     (found,) = data.missing(small_finetune.small(tmp_path, tmp_path / "none"))[1:]
-    assert "checkpoint: there is no directory" in found
+    assert f"checkpoint: got {tmp_path / 'none'}, expected a directory" in found
     assert "experiments.folnet_pretrain.load --pretrained=RUN" in found
     assert "experiments.folnet_pretrain.convert" in found
     (found,) = data.missing(small_finetune.small(small_tasks.glue(tmp_path), tmp_path))
-    assert found.startswith(f"vocabulary: there is no file {tmp_path / 'vocab.txt'}")
+    assert found.startswith(f"vocabulary: got {tmp_path / 'vocab.txt'}, expected a file")
     (found,) = data.missing(small_finetune.small(tmp_path, None))
-    assert found.startswith("vocabulary: a model from scratch needs a file")
+    assert found.startswith("vocabulary: got '', expected a file")
     (found,) = data.missing(small_finetune.small(tmp_path, None, vocabulary=str(tmp_path / "v.txt")))
     assert "v.txt" in found
     for split in ("dev", "train"):
@@ -152,5 +152,5 @@ def test_what_is_missing_is_told(tmp_path):
 def test_a_vocabulary_must_fit_the_model():
     tokenizer = small_tasks.tokenizer()
     data.check_rows(tokenizer, tokenizer.vocab_size)
-    with pytest.raises(ValueError, match="the model's table of words only 99 rows"):
+    with pytest.raises(ValueError, match=r"expected at most model\.vocab_size=99"):
         data.check_rows(tokenizer, 99)

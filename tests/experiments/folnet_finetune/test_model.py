@@ -1,4 +1,4 @@
-"""The model that is fine-tuned: what of a checkpoint is taken, what does not fit."""
+"""The fine-tuned model: what it takes from a checkpoint, and errors for unsuitable ones."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ def small(checkpoint, **fields):
     ],
 )
 def test_each_task_has_its_head(checkpoint, task, cls, labels, kind):
-    """Of the checkpoint's sizes; dropout and types are the config's."""
+    """Sizes come from the checkpoint; dropout and dtypes come from the config."""
     config = small(checkpoint, task=task, length=200)
     config.model = dataclasses.replace(config.model, hidden_dropout_prob=0.3, dtype="bfloat16")
     made = model.make(config)
@@ -56,7 +56,7 @@ def test_each_task_has_its_head(checkpoint, task, cls, labels, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["rte", "squad2"])
 def test_the_papers_model_can_be_traced(task):
-    """FOLNet Base with a head: the notes' number of parameters and the head's; a loss comes out."""
+    """FOLNet Base with a head has the documented number of parameters, and its loss can be traced."""
     config = dataclasses.replace(get_config(task), checkpoint="")
     made = model.make(config)
     params = jax.eval_shape(model.make_init(made), jax.random.key(0))
@@ -71,7 +71,7 @@ def test_the_papers_model_can_be_traced(task):
 
 @pytest.mark.parametrize("saved", [FOLNet, pytest.param(FOLNetForPreTraining, marks=pytest.mark.slow)])
 def test_it_begins_with_the_checkpoints_encoder(tmp_path, saved):
-    """Also of an encoder saved alone. The head is new, and the seed's."""
+    """The encoder may have been saved alone. The head is new and depends on the seed."""
     checkpoint = small_finetune.checkpoint(tmp_path, saved)
     config = small(checkpoint)
     made = model.make(config)
@@ -90,8 +90,8 @@ def test_it_begins_with_the_checkpoints_encoder(tmp_path, saved):
 
 
 @pytest.mark.slow
-def test_a_head_that_is_there_is_not_gone_on_with(checkpoint, tmp_path):
-    """A model fine-tuned on three classes starts one of two."""
+def test_an_existing_head_is_not_used(checkpoint, tmp_path):
+    """A model fine-tuned on three classes can initialize one with two."""
     config = small(checkpoint, task="mnli")
     made = model.make(config)
     table = {name: np.ones(shape, np.float32) for name, shape in parameters.shapes(made).items()}
@@ -103,32 +103,32 @@ def test_a_head_that_is_there_is_not_gone_on_with(checkpoint, tmp_path):
     assert float(np.abs(params["classifier"]["weight"]).max()) < 0.2
 
 
-def test_what_does_not_fit_is_one_line(checkpoint, tmp_path):
-    """Files that are missing or damaged, or of another model."""
+def test_unsuitable_checkpoints_are_reported_in_one_line(checkpoint, tmp_path):
+    """Files are missing, damaged or from another model."""
     settings = (checkpoint / pretrained.CONFIG_FILE).read_text()
     target = tmp_path / pretrained.CONFIG_FILE
 
-    def told(**fields):
+    def misfit(**fields):
         config = small(tmp_path)
         config.model = dataclasses.replace(config.model, **fields)
         (line,) = model.misfits(config)
         assert "\n" not in line
         return line
 
-    assert "got no such file, expected the settings of a FOLNet" in told()
+    assert "got no such file, expected the settings of a FOLNet" in misfit()
     target.write_text(settings)
-    assert "model.safetensors should have the parameters of a model, but there is none" in told()
+    assert "model.safetensors: file not found" in misfit()
     (tmp_path / pretrained.WEIGHTS_FILE).write_bytes(b"not one")
-    assert "but it is damaged" in told()
+    assert "model.safetensors: damaged" in misfit()
     (tmp_path / pretrained.WEIGHTS_FILE).write_bytes((checkpoint / pretrained.WEIGHTS_FILE).read_bytes())
     target.write_text(settings.replace('"hidden_size": 16', '"hidden_size": 20'))
-    line = told()
-    assert "does not fit its config.json: folnet.embeddings" in line
+    line = misfit()
+    assert "does not match config.json: folnet.embeddings" in line
     assert line.endswith(" more")
     target.write_text(settings.replace('"model_type": "folnet"', '"model_type": "bert"'))
-    assert "got model_type 'bert'" in told()
+    assert "got model_type 'bert'" in misfit()
     target.write_text(settings)
-    assert "model.dtype: got 'int8'" in told(dtype="int8")
+    assert "model.dtype: got 'int8'" in misfit(dtype="int8")
     target.write_text(settings.replace('"absolute_position": false', '"absolute_position": true'))
     config = small(tmp_path, length=17)
-    assert "length=17 must be at most the checkpoint's 16 absolute positions" in model.misfits(config)[0]
+    assert "length: got 17, expected at most 16" in model.misfits(config)[0]

@@ -14,7 +14,7 @@ RATES = (0.02, 0.05, 0.03)
 
 
 def reference(params, gradients, *, b1, b2, eps, decay, clip):
-    """The definition, in float64, a parameter after the other; the bias does not decay."""
+    """Returns parameters after updates by the definition, in float64; the bias does not decay."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
     m, v = ({name: np.zeros_like(value) for name, value in p.items()} for _ in range(2))
     for lr, of_step in zip(RATES, gradients, strict=True):
@@ -29,7 +29,7 @@ def reference(params, gradients, *, b1, b2, eps, decay, clip):
 
 
 def descend(adam, params, gradients):
-    """Updates by optax."""
+    """Returns parameters after updates by our optimizer."""
     state, step = adam.init(params), jax.jit(adam.update)
     for of_step in gradients:
         updates, state = step(of_step, state, params)
@@ -66,7 +66,7 @@ def test_the_first_steps_are_those_of_the_definition(problem, fields):
 
 
 def test_without_correction_the_first_update_is_larger(problem):
-    """By .1 / sqrt(.001), whatever the gradient is; with it, it is Optax's AdamW."""
+    """It is .1 / sqrt(.001) times as large for any gradient; with correction, it equals Optax's AdamW."""
     params, gradients = problem
     plain, corrected = (
         optimizer.adam(rate, eps=1e-12, weight_decay=0.0, bias_correction=correct)
@@ -82,7 +82,7 @@ def test_without_correction_the_first_update_is_larger(problem):
 
 
 def authors_rate(lr, update, steps, warmup):
-    """As the released scheduler counts, which steps before the optimizer does: updates are 1, 2, ..."""
+    """Returns the released rate; its scheduler steps before the optimizer, so updates count from 1."""
     progress = update / steps
     if progress < warmup:
         return lr * progress / warmup

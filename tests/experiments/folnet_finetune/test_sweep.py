@@ -1,4 +1,4 @@
-"""Several runs as one: which there are, that finished ones are not repeated, medians, the table."""
+"""Sweeps: their runs, finished runs that are not repeated, medians, and the table."""
 
 import dataclasses
 import json
@@ -17,18 +17,18 @@ LR = (0.1, 0.2)
 
 @pytest.fixture
 def config(tmp_path):
-    """Two rates, three seeds; of 5 examples, 3 steps an epoch."""
+    """Two learning rates and three seeds; an epoch of 5 examples has 3 steps."""
     grid = GridConfig(lr=LR, batch_size=(2,), epochs=(4,), warmup=(0.25,))
     return small_finetune.small(tmp_path, tmp_path, sweep="16gb", seeds=3, grid=grid)
 
 
 def score(config):
-    """Made up; the best rate is neither the last nor the one with the greatest number."""
+    """Returns a made-up score; the best setting is neither the last nor the one with the highest score."""
     return {0.1: (0.5, 0.9, 0.6), 0.2: (0.95, 0.3, 0.4)}[config.lr][config.seed]
 
 
 class Trainer:
-    """What a run leaves, without a model."""
+    """Writes the files of a run without training a model."""
 
     def __init__(self, diverging=(), short=()):
         self.asked, self._diverging, self._short = [], diverging, short
@@ -62,7 +62,7 @@ def test_each_run_has_a_folder_and_is_made_once(config, tmp_path):
     (tmp_path / report.runs[4].directory / "summary.json").unlink()  # as a run that is killed
     sweep.run_all(config, 5, tmp_path, more)
     assert more.asked == [(0.2, 1)]
-    changed = dataclasses.replace(config, weight_decay=0.5)  # another run: it is told so, not taken for it
+    changed = dataclasses.replace(config, weight_decay=0.5)  # another run, which is refused
     other = Trainer()
     sweep.run_all(changed, 5, tmp_path, other)
     assert len(other.asked) == 6
@@ -88,7 +88,7 @@ def test_medians_decide(config, tmp_path):
 
 @pytest.mark.parametrize("keep", ["chosen", "all"])
 def test_what_is_kept_of_finished_runs(config, tmp_path, keep):
-    """Results and predictions of all, models of the chosen setting; nothing of it is needed again."""
+    """All results and predictions, and the best setting's models; nothing is trained again."""
     config.keep = keep
     report = sweep.run_all(config, 5, tmp_path, Trainer())
     for run in report.runs:
@@ -101,7 +101,7 @@ def test_what_is_kept_of_finished_runs(config, tmp_path, keep):
 
 
 def test_models_wait_for_all_seeds_of_a_setting(config, tmp_path):
-    """The first seed of the second rate is better than all of the first, whose median wins in the end."""
+    """Models are kept until all seeds of a setting are known, since its median may still change."""
     config.session_seconds = 60.0
     report = sweep.run_all(config, 5, tmp_path, Trainer(short=[(0.2, 1)]))
     assert report.table[0]["lr"] == 0.2
@@ -109,7 +109,7 @@ def test_models_wait_for_all_seeds_of_a_setting(config, tmp_path):
 
 
 def test_a_setting_that_diverges_is_not_chosen(config, tmp_path):
-    """Nor is it tried again."""
+    """A diverged run is not repeated."""
     report = sweep.run_all(config, 5, tmp_path, Trainer(diverging=[(0.1, 1)]))
     assert [row["lr"] for row in report.table] == [0.2, 0.1]
     assert report.table[1]["diverged"] == 1
@@ -124,7 +124,7 @@ def test_a_setting_that_diverges_is_not_chosen(config, tmp_path):
 
 
 def test_a_session_that_is_over_ends_the_sweep(config, tmp_path):
-    """What is finished is in the table; the same command goes on."""
+    """Finished runs are in the table; running again continues."""
     config.session_seconds = 60.0
     trainer = Trainer(short=[(0.1, 2)])
     report = sweep.run_all(config, 5, tmp_path, trainer)
@@ -137,7 +137,7 @@ def test_a_session_that_is_over_ends_the_sweep(config, tmp_path):
 
 
 def test_without_a_development_split_nothing_is_chosen_by(config, tmp_path):
-    """CLUTRR as its authors publish it: test medians, in the order of the sweep."""
+    """For CLUTRR as published by its authors, the table has test medians in the order of the sweep."""
     setting = Setting(0.1, 2, 4, 0.25)
     runs = [
         sweep.Run(

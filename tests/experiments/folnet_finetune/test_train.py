@@ -1,4 +1,4 @@
-"""FOLNet's fine-tuning as a user starts it: mistakes, runs and their files, several runs; the losses."""
+"""FOLNet's fine-tuning: user errors, runs and their files, sweeps, and the losses."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(config, workdir) -> Any:
-    """Of one run its result, of several the report."""
+    """Runs training with one device and returns the result, or the report for several runs."""
     return train.main(config, workdir=workdir)
 
 
@@ -49,24 +49,24 @@ def rte(checkpoint, tmp_path_factory):
     return config, folder / "run", run(config, workdir=folder / "run")
 
 
-def test_what_is_missing_is_told_before_anything_is_compiled(tmp_path, monkeypatch):
-    """All of it in one line; nothing is read, drawn or written."""
+def test_missing_files_are_reported_before_anything_is_compiled(tmp_path, monkeypatch):
+    """The error lists everything in one line; nothing is read, drawn or written."""
     monkeypatch.setattr(train, "train", None)  # calling it would fail
     monkeypatch.setattr(train.data, "open_data", None)
     config = small(tmp_path / "nowhere", tmp_path / "none")
     with pytest.raises(runtime.WorkdirError) as raised:
         train.main(config, workdir=tmp_path / "run")
-    told = str(raised.value)
-    assert "nowhere (no such directory), expected rte's train: RTE/train.tsv; validation: RTE/dev.tsv" in told
-    assert "Get it: curl -LO" in told
-    assert "checkpoint: there is no directory" in told
-    assert "\n" not in told
+    message = str(raised.value)
+    assert "(no such directory), expected rte's train: RTE/train.tsv; validation: RTE/dev.tsv" in message
+    assert "Get it: curl -LO" in message
+    assert f"checkpoint: got {tmp_path / 'none'}, expected a directory" in message
+    assert "\n" not in message
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_mistakes_on_the_command_line_are_one_line(tmp_path):
-    """And JAX, which is asked to tell, has compiled nothing; in as many seconds as it takes to import it."""
+    """JAX compiles nothing before the error, as its log of compilations shows."""
     small_finetune.write_rte(tmp_path)
     rows = (tmp_path / "RTE/dev.tsv").read_text() + "9\tone\n"
     (tmp_path / "RTE/dev.tsv").write_text(rows)
@@ -76,7 +76,7 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
         sys.executable, "-m", "experiments.folnet_finetune",
         "--config=rte", f"--workdir={tmp_path / 'run'}",
     ]  # fmt: skip
-    for flags, told in (
+    for flags, message in (
         (
             ["--config.data_dir=/nowhere"],
             "data_dir: directory: got /nowhere (no such directory), expected rte's train",
@@ -84,16 +84,16 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
         ([f"--config.data_dir={tmp_path}", *scratch], "dev.tsv, line 5: got 2 columns, expected 4"),
         (
             ["--config.sweep=16gb", "--config.grid.lr=(0.1,)", "--config.grid.warmup=(2.0,)"],
-            "warmup=2.0 must",
+            "warmup: got 2.0",
         ),
-        (["--config.epoch=3"], "config has no field epoch; did you mean epochs?"),
+        (["--config.epoch=3"], "--config.epoch: no such field (did you mean epochs?)"),
     ):
         done = subprocess.run(
             [*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False,
             env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_LOG_COMPILES": "1"},
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
-        assert told in done.stderr
+        assert message in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert not (tmp_path / "run").exists()
 
@@ -125,13 +125,13 @@ def test_a_run_leaves_its_record_the_best_model_and_predictions(rte):
 
 
 def test_a_workdir_stays_with_its_data(rte, tmp_path):
-    """A finished run, asked to go on with a table of which a row has changed."""
+    """A finished run refuses to continue with a table in which a row has changed."""
     config, workdir, _ = rte
     small_finetune.write_rte(tmp_path)
     path = tmp_path / "RTE/train.tsv"
     path.write_text(path.read_text().replace("it is a book", "it is a car", 1))
     data = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
-    with pytest.raises(runtime.WorkdirError, match="begun with other data: tokens of train changed since"):
+    with pytest.raises(runtime.WorkdirError, match=r"other data \(tokens of train changed since"):
         train.train(config, data, workdir)
     (tmp_path / "RTE/test.tsv").unlink()
     data = train.open_data(dataclasses.replace(config, data_dir=str(tmp_path)))
@@ -140,12 +140,12 @@ def test_a_workdir_stays_with_its_data(rte, tmp_path):
 
 
 class Killed(BaseException):
-    """Nothing catches it."""
+    """An exception that no code catches."""
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_as_one_that_was_not(rte, tmp_path, monkeypatch):
-    """Between the best of the fourth step and its checkpoint."""
+def test_a_killed_run_continues_with_the_same_bits(rte, tmp_path, monkeypatch):
+    """The run is killed between saving the best model of step 4 and its checkpoint."""
     config, workdir, straight = rte
     offer = measures.Best.offer
 
@@ -170,7 +170,7 @@ def test_a_run_that_is_killed_goes_on_as_one_that_was_not(rte, tmp_path, monkeyp
 
 
 def test_squad_is_answered(checkpoint, tmp_path):
-    """Windows, null odds, the threshold; the last is measured again from what the run has left."""
+    """Checks windows, null odds and the threshold, which is computed again from the run's files."""
     small_tasks.write_squad(tmp_path)
     config = small(
         tmp_path, checkpoint, task="squad2", length=80, stride=24, query_length=16, batch_size=8, epochs=1
@@ -196,7 +196,7 @@ def test_squad_is_answered(checkpoint, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [task for task in tasks.TASKS if task not in ("rte", "squad2", "clutrr234")])
 def test_every_task_is_learned_from(checkpoint, tmp_path, task):
-    """A few steps on files in its published format."""
+    """Trains a few steps on files in the published format of each task."""
     small_tasks.glue(tmp_path)
     small_finetune.write_folio(tmp_path)
     small_finetune.write_clutrr(tmp_path)
@@ -219,7 +219,7 @@ def test_every_task_is_learned_from(checkpoint, tmp_path, task):
 
 @pytest.mark.slow
 def test_a_transformer_stands_under_the_same_heads(tmp_path):
-    """The one that FOLNet is compared with, absolute positions and all."""
+    """The Transformer baseline, with absolute positions."""
     bert = {"name": "transformer", "relative_position": "none", "absolute_position": True}
     checkpoint = small_finetune.checkpoint(tmp_path / "checkpoint", **bert)
     config = small(small_finetune.write_rte(tmp_path), checkpoint, epochs=1)
@@ -228,13 +228,13 @@ def test_a_transformer_stands_under_the_same_heads(tmp_path):
     names = jax.tree_util.tree_leaves_with_path(result.params["folnet"])
     assert any("position" in jax.tree_util.keystr(path) for path, _ in names)
     longer = dataclasses.replace(config, length=17)
-    with pytest.raises(runtime.WorkdirError, match="length=17 must be at most the checkpoint's 16"):
+    with pytest.raises(runtime.WorkdirError, match="length: got 17, expected at most 16"):
         run(longer, workdir=None)
 
 
 @pytest.mark.slow
 def test_it_learns_from_scratch_and_with_shorter_lengths(tmp_path):
-    """One word decides: the development split is right in the end, and so are the best model's files."""
+    """The label depends on one word; the best model and its prediction files are correct in the end."""
     small_finetune.write_rte(tmp_path, train=64, dev=16, test=4)
     small_tasks.tokenizer().save(tmp_path / "vocab.txt")
     config = small(
@@ -253,7 +253,7 @@ def test_it_learns_from_scratch_and_with_shorter_lengths(tmp_path):
 
 @pytest.mark.slow
 def test_several_seeds_and_settings_are_one_command(tmp_path, checkpoint):
-    """A run a directory; started again, nothing is trained again; one that is gone is."""
+    """There is a directory per run; only a run whose summary was removed is trained again."""
     config = small(
         small_finetune.write_rte(tmp_path), checkpoint, sweep="16gb", seeds=2, epochs=1,
         grid=GridConfig(lr=(0.01, 0.02), batch_size=(2,), epochs=(1,), warmup=(0.06,)),
@@ -268,7 +268,7 @@ def test_several_seeds_and_settings_are_one_command(tmp_path, checkpoint):
     assert train.main(config, workdir=tmp_path / "runs") == report
     assert json.loads((first / "summary.json").read_text())["params_sha256"] == hashes[0]
     assert (second / "summary.json").stat().st_mtime_ns == before
-    with pytest.raises(ValueError, match="workdir must be given"):
+    with pytest.raises(ValueError, match="workdir: got None"):
         train.main(config, workdir=None)
 
 
@@ -281,7 +281,7 @@ def test_a_batch_in_parts_is_the_batch(rte, tmp_path):
 
 @pytest.mark.slow
 def test_four_devices_fine_tune_as_one_in_every_mode():
-    """By SGD, from a checkpoint, with a batch that is not full; measured and written alike."""
+    """SGD from a checkpoint with an incomplete batch gives the same metrics and files."""
     ways = ("jit", "split", "shard_map", "pmap")
     four, one = on_devices.outcomes(Path(__file__).with_name("parity.py"), (4, ways), (1, ("jit",)))
     expected = one["jit"]
@@ -292,7 +292,7 @@ def test_four_devices_fine_tune_as_one_in_every_mode():
 
 
 def given(output, drops=0.0):
-    """A model that says what it is told to say."""
+    """Returns a model with fixed outputs."""
     settings = types.SimpleNamespace(hidden_dropout_prob=drops, attention_probs_dropout_prob=0.0)
     return types.SimpleNamespace(config=settings, apply=lambda *arguments, **more: output)
 
@@ -314,7 +314,7 @@ def logits():
 
 
 def test_the_loss_of_classes(logits):
-    """The fourth row is filled in: it counts nowhere."""
+    """The fourth row is padding and does not count."""
     labels = np.asarray([2, 0, 1, -1], np.int32)
     loss = train.make_loss(
         small(Path("x"), Path("x"), task="mnli"), given(SequenceClassifierOutput(jnp.asarray(logits)))
@@ -327,7 +327,7 @@ def test_the_loss_of_classes(logits):
 
 
 def test_the_loss_of_numbers(logits):
-    """Squared errors, whatever stands in the row that is filled in."""
+    """Squared errors do not depend on the padding row."""
     labels = np.asarray([5.0, 0.5, 2.0, 77.0], np.float32)
     out = SequenceClassifierOutput(jnp.asarray(logits[:, :1]))
     loss = train.make_loss(small(Path("x"), Path("x"), task="stsb"), given(out))
@@ -338,7 +338,7 @@ def test_the_loss_of_numbers(logits):
 
 
 def test_the_loss_of_spans(logits):
-    """Half of both cross-entropies; right is what has both ends right."""
+    """The mean of both cross-entropies; an answer is correct if both ends are."""
     start, end = np.asarray([0, 2, 1, -1], np.int32), np.asarray([1, 2, 0, -1], np.int32)
     ends = logits[::-1].copy()
     out = QuestionAnsweringOutput(jnp.asarray(logits), jnp.asarray(ends))
@@ -354,7 +354,7 @@ def test_the_loss_of_spans(logits):
 
 @pytest.mark.parametrize("drops", [0.0, 0.1])
 def test_dropout_takes_part_in_training_alone(drops):
-    """Training hands in a key if something is dropped, measuring never does."""
+    """Training passes a key if there is dropout; evaluation never does."""
     seen = []
 
     def apply(variables, ids, segments, mask, deterministic, rngs=None):

@@ -1,4 +1,4 @@
-"""GLUE without training: words at the mask, the tables and files, what is missing."""
+"""Zero-shot GLUE: words at the mask, tables and files, and errors for missing files."""
 
 import json
 import types
@@ -33,7 +33,7 @@ def checkpoint(tmp_path_factory):
 
 
 def values(checkpoint, data_dir, out, **fields):
-    """The flags' values."""
+    """Returns values of all flags, with changes."""
     chosen: dict[str, Any] = {
         "checkpoint": str(checkpoint),
         "data_dir": str(data_dir),
@@ -50,7 +50,7 @@ def reader(apply):
 
 
 def test_the_likeliest_word_at_the_mask_decides(glue, tmp_path):
-    """By a model that says "terrible" where the text does, else "great", but "no" where there is no mask."""
+    """The model predicts "terrible" for texts with that word, else "great", and "no" without a mask."""
     tokenizer = small_tasks.tokenizer()
     terrible, great, no = (tokenizer.ids([name])[0][0] for name in ("terrible", "great", "no"))
 
@@ -74,8 +74,8 @@ def test_the_likeliest_word_at_the_mask_decides(glue, tmp_path):
 
 @pytest.mark.slow
 def test_a_real_models_words(checkpoint, glue, tmp_path):
-    """In batches of two, against one example at a time, word by word; all nine columns, average and files."""
-    told = zero_shot.run(values(checkpoint, glue, tmp_path, length=32))
+    """Batches of two agree with single examples; all nine columns, the average and the files are there."""
+    table = zero_shot.run(values(checkpoint, glue, tmp_path, length=32))
     found = json.loads((tmp_path / "zero_shot.json").read_text())
     columns = found["columns"]
     assert list(columns) == list(tasks.COLUMNS)
@@ -83,8 +83,8 @@ def test_a_real_models_words(checkpoint, glue, tmp_path):
     assert found["average"] == pytest.approx(sum(scores.values()) / 9)
     assert {name: column["metric"] for name, column in columns.items()} == dict(tasks.ZERO_SHOT)
     assert columns["QQP"]["constant"] == 0.0  # F1 of the class that is not asked for
-    assert (tmp_path / "zero_shot.md").read_text() == told
-    assert len({line.count("|") for line in told.splitlines()}) == 1
+    assert (tmp_path / "zero_shot.md").read_text() == table
+    assert len({line.count("|") for line in table.splitlines()}) == 1
 
     model, params = FOLNetForMaskedLM.from_pretrained(checkpoint)
     tokenizer, task = small_tasks.tokenizer(), tasks.SEQUENCE_TASKS["cola"]
@@ -102,16 +102,16 @@ def test_a_real_models_words(checkpoint, glue, tmp_path):
     np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_missing_is_told_in_one_line(checkpoint, glue, tmp_path):
-    """Also that a checkpoint has no head for words."""
-    with pytest.raises(ValueError, match=r"sst2's validation: .*checkpoint: there is no directory"):
+def test_missing_files_are_reported_in_one_line(checkpoint, glue, tmp_path):
+    """Also a checkpoint without a masked-language-modeling head."""
+    with pytest.raises(ValueError, match=r"sst2's validation: .*checkpoint: got .*, expected a directory"):
         zero_shot.run(values(tmp_path / "none", tmp_path / "data", tmp_path, tasks=["sst2"]))
-    with pytest.raises(ValueError, match=r"tasks must be of mnli, .*got 'wnli'"):
+    with pytest.raises(ValueError, match=r"--tasks: got 'wnli', expected some of 'mnli'"):
         zero_shot.run(values(checkpoint, glue, tmp_path, tasks=["wnli"]))
-    with pytest.raises(ValueError, match="vocabulary: there is no file"):
+    with pytest.raises(ValueError, match=r"--vocabulary: got .*vocab\.txt, expected a file"):
         zero_shot.run(values(glue, glue, tmp_path))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nyes\n")
-    with pytest.raises(ValueError, match=r"words: got .*, expected words of one piece"):
+    with pytest.raises(ValueError, match="expected words of one piece each"):
         zero_shot.run(values(checkpoint, glue, tmp_path, vocabulary=tmp_path / "vocab.txt", tasks=["rte"]))
     headless = small_finetune.checkpoint(tmp_path / "encoder", FOLNet)
     with pytest.raises(ValueError, match=r"predictions\.transform\.weight: missing"):
@@ -120,7 +120,7 @@ def test_what_is_missing_is_told_in_one_line(checkpoint, glue, tmp_path):
 
 
 def test_the_average_is_of_all_nine():
-    """Of fewer there is none."""
+    """There is no average of fewer columns."""
     columns = [
         zero_shot.Column(name, metric, 0.1 * place, 0.0, {}, 5)
         for place, (name, metric) in enumerate(tasks.ZERO_SHOT.items())
@@ -130,11 +130,11 @@ def test_the_average_is_of_all_nine():
     lines = zero_shot.markdown("model", columns).splitlines()
     assert lines[0].endswith("| RTE | average |")
     assert lines[3].endswith("| 80.0 | 40.0 |")
-    assert lines[4] == "| the same answer to all |" + " 0.0 |" * 9 + "  |"
+    assert lines[4] == "| most frequent class |" + " 0.0 |" * 9 + "  |"
 
 
 def test_mistakes_are_usage_errors(monkeypatch):
-    """A ValueError of several lines becomes one."""
+    """The message is reduced to one line."""
     monkeypatch.setattr(zero_shot, "run", lambda values: (_ for _ in ()).throw(ValueError("a\n  b")))
     monkeypatch.setattr(zero_shot.flags, "FLAGS", types.SimpleNamespace(flag_values_dict=dict))
     with pytest.raises(app.UsageError, match=r"^a b$"):

@@ -1,7 +1,7 @@
-"""Pretrains the smallest FOLNet by SGD on the devices there are; prints where it has come to, as JSON.
+"""Pretrains the smallest FOLNet with SGD on the available devices and prints the results as JSON.
 
 Arguments: `jit`, `shard_map`, `pmap`, or one of LAYOUTS; `long` compiles and makes one step on a longer text,
-its pairs split over all devices, and tells the memory.
+with its pairs split over all devices, and reports the memory.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ def trained(source, way):
 
 
 def long(source):
-    """One step on a text of LONG tokens, two examples at once."""
+    """Runs one step on two examples of LONG tokens."""
     config = dataclasses.replace(all_operators(source), batch_size=2)
     config.data = dataclasses.replace(config.data, length=LONG, packing="corpus")
     text = train.open_text(config)

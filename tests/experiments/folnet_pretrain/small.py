@@ -1,4 +1,4 @@
-"""A pretraining run that takes seconds: some hundred sentences, a FOLNet of some thousand parameters."""
+"""A pretraining run of seconds: a few hundred sentences, a FOLNet of a few thousand parameters."""
 
 import dataclasses
 from pathlib import Path
@@ -27,7 +27,7 @@ MODEL = ModelConfig(
 
 
 def write_text(folder: Path) -> Path:
-    """Sixty documents of sentences of one shape, in one file."""
+    """Writes a file of sixty documents with simple sentences of one pattern."""
     rng = np.random.default_rng(0)
     nouns, verbs = ("cat", "dog", "bird", "fish"), ("sees", "hears", "likes")
     documents = []
@@ -43,7 +43,7 @@ def write_text(folder: Path) -> Path:
 
 
 def small(source: Path, **fields: Any) -> Config:
-    """The text, the model, a few steps."""
+    """Returns a config with this text, `MODEL` and four steps."""
     chosen: dict[str, Any] = {
         "data": DataConfig(source=str(source), new_vocabulary=100, length=16),
         "model": dataclasses.replace(MODEL),
@@ -55,10 +55,10 @@ def small(source: Path, **fields: Any) -> Config:
 
 
 def with_data(source: Path, **fields: Any) -> Config:
-    """`small` with other fields of its data."""
+    """Returns `small` with these fields of `data` replaced."""
     return small(source, data=dataclasses.replace(small(source).data, **fields))
 
 
 def with_model(source: Path, **fields: Any) -> Config:
-    """`small` with other fields of its model."""
+    """Returns `small` with these fields of `model` replaced."""
     return small(source, model=dataclasses.replace(MODEL, **fields))

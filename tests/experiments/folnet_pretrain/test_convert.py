@@ -1,4 +1,4 @@
-"""The program that converts checkpoints, as a user starts it; what it says of files that do not fit."""
+"""The program that converts checkpoints, from the command line; its errors for unsuitable files."""
 
 import json
 import os
@@ -21,7 +21,7 @@ RECORDED = ROOT / "tests" / "folnet" / "data" / "folnet_join_assoc.npz"
 
 @pytest.fixture
 def theirs(tmp_path):
-    """The prefix of the authors' two files, and what was recorded with them."""
+    """Returns the prefix of the authors' two files, their state dict, and the recorded outputs."""
     with np.load(RECORDED) as archive:
         arrays = dict(archive)
     prefix = tmp_path / "folnet_small"
@@ -36,7 +36,7 @@ def theirs(tmp_path):
 
 
 def count(state):
-    """Numbers of a state dict, the tied table once."""
+    """Counts the numbers in a state dict, with the tied embeddings once."""
     return sum(array.size for name, array in state.items() if not name.endswith("decoder.weight"))
 
 
@@ -53,7 +53,7 @@ def run(*arguments):
 
 
 def test_a_checkpoint_is_converted_and_gives_what_was_recorded(theirs, tmp_path):
-    """From the command line to logits."""
+    """The program is run from the command line; logits are compared with the authors'."""
     prefix, state, arrays = theirs
     done = run(prefix, tmp_path / "ours")
     assert done.returncode == 0, done.stderr
@@ -68,7 +68,7 @@ def test_a_checkpoint_is_converted_and_gives_what_was_recorded(theirs, tmp_path)
 
 
 def test_there_and_back_in_files(theirs, tmp_path):
-    """Every number of the authors' file comes back, and their settings."""
+    """A round trip preserves every number of the authors' file and their settings."""
     prefix, state, arrays = theirs
     convert.from_authors(str(prefix), str(tmp_path / "ours"))
     said = convert.to_authors(str(tmp_path / "ours"), str(tmp_path / "new" / "back"))
@@ -82,30 +82,30 @@ def test_there_and_back_in_files(theirs, tmp_path):
 
 
 def test_a_class_can_be_asked_for(theirs, tmp_path):
-    """What it has no place for is told."""
+    """Tensors that the class has no place for are listed."""
     said = convert.from_authors(str(theirs[0]), str(tmp_path / "ours"), "FOLNet")
     assert "FOLNet, " in said
-    assert "left out, of other heads: cls.heads.predictions.bias, " in said
+    assert "skipped tensors of other heads: cls.heads.predictions.bias, " in said
 
 
 def test_nothing_is_replaced(theirs, tmp_path):
-    """Neither a model nor files of the authors."""
+    """Existing files are never overwritten, neither a model nor the authors' files."""
     prefix = str(theirs[0])
     convert.from_authors(prefix, str(tmp_path / "ours"))
-    with pytest.raises(ValueError, match=r"config.json, .*model.safetensors: there already"):
+    with pytest.raises(ValueError, match=r"config.json, .*model.safetensors: already exists"):
         convert.from_authors(prefix, str(tmp_path / "ours"))
-    with pytest.raises(ValueError, match=r"folnet_small.cfg, .*folnet_small.pt: there already"):
+    with pytest.raises(ValueError, match=r"folnet_small.cfg, .*folnet_small.pt: already exists"):
         convert.to_authors(str(tmp_path / "ours"), prefix)
 
 
 def test_files_that_are_missing_or_damaged(theirs, tmp_path):
-    """By name, and nothing is written."""
+    """The error names the file, and nothing is written."""
     prefix, ours = theirs[0], str(tmp_path / "ours")
-    with pytest.raises(ValueError, match=r"nothing.cfg is not there"):
+    with pytest.raises(ValueError, match=r"nothing.cfg: file not found"):
         convert.from_authors(str(tmp_path / "nothing"), ours)
     settings = prefix.with_suffix(".cfg")
     text = settings.read_text()
-    for wrong, message in (("{", "Expecting property name"), ("[]", r"it holds \[\], expected settings")):
+    for wrong, message in (("{", "Expecting property name"), ("[]", r"got \[\], expected a JSON object")):
         settings.write_text(wrong)
         with pytest.raises(ValueError, match=rf"folnet_small.cfg: {message}"):
             convert.from_authors(str(prefix), ours)
@@ -123,10 +123,10 @@ def test_files_that_are_missing_or_damaged(theirs, tmp_path):
 
 @pytest.mark.slow
 def test_mistakes_on_the_command_line(tmp_path):
-    """No traceback."""
+    """Errors are reported without a traceback."""
     for arguments, message in (
-        ((tmp_path / "a",), "1 names, expected two"),
-        ((tmp_path / "a", tmp_path / "b"), "a.cfg is not there"),
+        ((tmp_path / "a",), "arguments: got 1, expected 2"),
+        ((tmp_path / "a", tmp_path / "b"), "a.cfg: file not found"),
     ):
         done = run(*arguments)
         assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""The program that prepares text, in this process and as a user starts it."""
+"""The program that prepares text, called in this process and from the command line."""
 
 import json
 import os
@@ -25,7 +25,7 @@ TEXTS = [
 
 
 class Failing(Documents):
-    """Documents of which one cannot be read, at first."""
+    """Documents of which one cannot be read; counts reads."""
 
     name = "documents in memory"
 
@@ -75,7 +75,7 @@ def run(*flags):
 
 
 def test_the_windows_of_all_documents(tmp_path, tokenizer):
-    """Those of each side, in the order of the documents, whatever the size of a part."""
+    """Each split has its documents' windows in order, whatever the size of a part."""
     made = prepare(tmp_path / "a", Listed(TEXTS), tokenizer)
     assert made.shards == 5
     for split, held_out in (("train", False), ("held_out", True)):
@@ -94,8 +94,8 @@ def test_the_windows_of_all_documents(tmp_path, tokenizer):
     assert tokens[0] == tokens[1]
 
 
-def test_what_broke_off_goes_on(tmp_path, tokenizer):
-    """Finished parts are not made again, and the end is that of a run without a break."""
+def test_an_interrupted_preparation_continues(tmp_path, tokenizer):
+    """Finished parts are not made again, and the result equals an uninterrupted run's."""
     prepare(tmp_path / "whole", Listed(TEXTS), tokenizer)
     broken = Failing(12)
     with pytest.raises(ValueError, match="document 12 is damaged"):
@@ -111,7 +111,7 @@ def test_what_broke_off_goes_on(tmp_path, tokenizer):
         kept.replace(b'"shard": 1', b'"shard": 2'),
     ):
         marker.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"00001\.json is damaged; remove it and start again"):
+        with pytest.raises(ValueError, match=r"00001\.json: damaged; remove it and run again"):
             prepare(tmp_path / "parts", Listed(TEXTS), tokenizer)
     marker.write_bytes(kept)
     mended = Failing(None)
@@ -125,7 +125,7 @@ def test_what_broke_off_goes_on(tmp_path, tokenizer):
 
 @pytest.mark.parametrize(("documents", "files"), [(10, 1), (1001, 2), (1_000_000, 256), (6_000_001, 256)])
 def test_files_are_few_enough_to_be_open_at_once(monkeypatch, tmp_path, tokenizer, documents, files):
-    """And a part has some work to do. Nothing is made here."""
+    """There are at most 256 files, and not too small ones; nothing is written here."""
 
     class Many(Failing):
         def __len__(self):
@@ -140,15 +140,15 @@ def test_files_are_few_enough_to_be_open_at_once(monkeypatch, tmp_path, tokenize
 
 
 def test_other_settings_need_another_directory(tmp_path, tokenizer):
-    """All differences at once; what is there stays."""
+    """The error lists all differences, and the directory is unchanged."""
     prepare(tmp_path / "a", Listed(TEXTS), tokenizer)
     before = contents(tmp_path / "a")
-    with pytest.raises(ValueError, match=r"length: 24 there, 32 asked for; .*seed: 0 there, 1 asked for"):
+    with pytest.raises(ValueError, match=r"length is 24, requested 32; .*seed is 0, requested 1"):
         prepare(tmp_path / "a", Listed(TEXTS), tokenizer, length=32, seed=1)
     assert contents(tmp_path / "a") == before
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.tex").write_text("mine", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"directory must be empty or hold prepared windows, .*thesis\.tex"):
+    with pytest.raises(ValueError, match=r"b: got thesis\.tex, expected an empty directory"):
         prepare(tmp_path / "b", Listed(TEXTS), tokenizer)
     assert list(contents(tmp_path / "b")) == ["thesis.tex"]
 
@@ -156,11 +156,11 @@ def test_other_settings_need_another_directory(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"processes": 0}, "processes must be at least 1, got 0"),
-        ({"shard_documents": 0}, "shard_documents must be at least 1, got 0"),
-        ({"held_out": 1.0}, r"held_out must be a fraction in 0 \.\. 1, got 1.0"),
-        ({"packing": "full"}, "packing: got 'full', expected one of"),
-        ({"documents": Listed([])}, "documents must not be empty, documents in memory has none"),
+        ({"processes": 0}, "processes: got 0, expected at least 1"),
+        ({"shard_documents": 0}, "shard_documents: got 0, expected at least 1"),
+        ({"held_out": 1.0}, "held_out: got 1.0, expected 0 <= held_out < 1"),
+        ({"packing": "full"}, "packing.* one of"),
+        ({"documents": Listed([])}, "documents: got none in documents in memory"),
     ],
 )
 def test_bad_arguments_write_nothing(tmp_path, tokenizer, arguments, message):
@@ -170,17 +170,17 @@ def test_bad_arguments_write_nothing(tmp_path, tokenizer, arguments, message):
 
 
 def test_one_at_a_time(tmp_path, tokenizer):
-    """Two programs would write over each other."""
+    """Two processes writing to one directory would overwrite each other's files."""
     tmp_path.joinpath("x").mkdir()
     with (
         data._locked(tmp_path / "x"),
-        pytest.raises(RuntimeError, match="another process is preparing"),
+        pytest.raises(RuntimeError, match="another process is writing"),
     ):
         prepare(tmp_path / "x", Listed(TEXTS), tokenizer)
 
 
 def test_as_a_user_starts_it(tmp_path):
-    """A text file, a new vocabulary, and one line for what is wrong."""
+    """Prepares a text file with a new vocabulary."""
     text = "\n\n".join(text for _, text in TEXTS)
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     out = tmp_path / "out"
@@ -191,20 +191,20 @@ def test_as_a_user_starts_it(tmp_path):
     train, held_out = (PreparedWindows(out, split) for split in ("train", "held_out"))
     kept = sum(is_held_out(text, 0.2) for _, text in TEXTS)
     assert result.stdout.splitlines()[1:] == [
-        f"  {name}: {len(some)} windows, {some.num_tokens:,} tokens of {documents} documents"
+        f"  {name}: {len(some)} windows, {some.num_tokens:,} tokens from {documents} documents"
         for name, some, documents in (("train", train, len(TEXTS) - kept), ("held_out", held_out, kept))
     ]
     assert len(train.tokenizer()) <= 80
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_told_in_one_line(tmp_path):
-    """Nothing else, and exit status 2."""
+def test_errors_are_reported_in_one_line(tmp_path):
+    """The exit status is 2, and nothing is written."""
     (tmp_path / "bad.txt").write_bytes(b"fine\n\nnot \xff fine\n")
     (tmp_path / "vocab.txt").write_text("[PAD]\na\n", encoding="utf-8")
     for flags, message in (
-        (("--source=nowhere", "--new_vocabulary=50"), "nowhere, which does not exist"),
-        ((f"--source={tmp_path / 'bad.txt'}",), "vocabulary must be a file, or new_vocabulary a number"),
+        (("--source=nowhere", "--new_vocabulary=50"), "source: got nowhere, which does not exist"),
+        ((f"--source={tmp_path / 'bad.txt'}",), "--vocabulary: got neither --vocabulary nor"),
         (
             ("--source=python", f"--vocabulary={tmp_path / 'vocab.txt'}"),
             "[UNK], [CLS], [SEP], [MASK] are missing",
@@ -222,7 +222,7 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path):
 
 @pytest.mark.slow
 def test_all_cores_and_a_sudden_end(tmp_path, tokenizer):
-    """Several processes write what one does; killed without warning, and started again, too."""
+    """Several processes write the same files as one, even if they are killed and started again."""
     documents = [(f"document {n}", TEXTS[n % len(TEXTS)][1] + f"\nNumber {n}." * 200) for n in range(600)]
     text = "\n\n".join(text for _, text in documents)
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
@@ -241,13 +241,13 @@ def test_all_cores_and_a_sudden_end(tmp_path, tokenizer):
     done = tmp_path / "two" / ".done"
     deadline = time.monotonic() + 120
     while not (done.is_dir() and len(list(done.glob("*.json"))) >= 3):
-        assert started.poll() is None, "it was finished before it could be killed"
+        assert started.poll() is None, "it finished before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)
     started.send_signal(signal.SIGKILL)
     started.wait()
     deadline = time.monotonic() + 30
-    while _alive(started.pid):  # the workers end by themselves
+    while _alive(started.pid):  # workers exit without their parent
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert not json.loads((tmp_path / "two" / MANIFEST).read_text(encoding="utf-8"))["splits"]
@@ -257,7 +257,7 @@ def test_all_cores_and_a_sudden_end(tmp_path, tokenizer):
 
 
 def _alive(session):
-    """Processes of a session that are not yet gone."""
+    """Returns the processes of a session that still exist."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""The pictures of pretraining: what is written in them, and in which colours."""
+"""The figures of pretraining: their texts and colors."""
 
 import pytest
 from matplotlib.colors import to_hex
@@ -26,7 +26,7 @@ def test_losses_against_steps_and_seconds():
     by_seconds = lines(figures.loss(CURVES, 4.2, seconds=True))
     assert by_seconds["Transformer"] == ([0.5, 2.0], [5.5, 4.5])
     assert by_seconds[figures.LINE] == ([0, 2.0], [4.2, 4.2])
-    with pytest.raises(ValueError, match="curves must have at least one measurement"):
+    with pytest.raises(ValueError, match="curves: got no measurement"):
         figures.loss({"FOLNet": []}, 4.2, seconds=True)
 
 
@@ -36,14 +36,14 @@ def test_words_filled_in_are_marked():
     texts = {text.get_text(): to_hex(text.get_color()) for text in figure.axes[0].texts}
     assert texts["\N{CHECK MARK} sees (50%)"] == figures.RIGHT
     assert texts["\N{BALLOT X} the (25%)"] == figures.WRONG
-    assert {"the cat ____ the dog.", "sees", "stands there"} <= set(texts)
-    assert {"FOLNet\n1 of 1 right", "Transformer\n0 of 1 right"} <= set(texts)
-    with pytest.raises(ValueError, match="answers must be to the same blanks"):
+    assert {"the cat ____ the dog.", "sees", "original"} <= set(texts)
+    assert {"FOLNet\n1 of 1 correct", "Transformer\n0 of 1 correct"} <= set(texts)
+    with pytest.raises(ValueError, match="answers: got different blanks"):
         figures.filled({"FOLNet": [right], "Transformer": [right | {"word": "hears"}]})
 
 
 def test_a_picture_has_right_and_wrong_answers_of_either_model():
-    """Half of them such as any model got right, whichever; all in order."""
+    """In half of the rows, some model is correct; the order is kept."""
 
     def answers(right):
         return [ANSWER | {"word": str(index), "right": index in right} for index in range(20)]
@@ -62,7 +62,7 @@ def test_long_texts_are_shortened_at_words():
 
 @pytest.mark.slow
 def test_figures_of_a_run(folnet_run):
-    """Every file is a picture; a run without a baseline has them too."""
+    """All files are PNGs; a run without a baseline has figures too."""
     config, workdir, results = folnet_run
     drawn = figures.draw(workdir, {"folnet": config}, {"folnet": results["folnet"]})
     assert list(drawn) == ["loss_by_steps", "loss_by_seconds", "filled"]

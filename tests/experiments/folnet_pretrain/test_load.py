@@ -1,4 +1,4 @@
-"""Pretrained models read back: from a run, a released folder, and as a directory to fine-tune from."""
+"""Loading pretrained models: from a run, a released folder, and as a directory to fine-tune from."""
 
 from typing import Any
 
@@ -23,10 +23,10 @@ def test_a_run_its_baseline_and_its_release_hold_the_trained_parameters(folnet_r
     chex.assert_trees_all_equal(trained.params, results["folnet"].params)
     assert (trained.step, trained.config) == (4, config.resolved())
     assert load.load(workdir, step=2).step == 2
-    beside = load.load(workdir / "baseline")
-    chex.assert_trees_all_equal(beside.params, results["baseline"].params)
+    baseline = load.load(workdir / "baseline")
+    chex.assert_trees_all_equal(baseline.params, results["baseline"].params)
     wanted = results["folnet"].results["vocabulary"]
-    assert trained.tokenizer.fingerprint == beside.tokenizer.fingerprint == wanted
+    assert trained.tokenizer.fingerprint == baseline.tokenizer.fingerprint == wanted
     packing.pack(workdir, train.abstract_state(config), tmp_path / "released")
     released = load.load(tmp_path / "released")
     chex.assert_trees_all_equal(released.params, results["folnet"].params)
@@ -46,7 +46,7 @@ def test_a_run_its_baseline_and_its_release_hold_the_trained_parameters(folnet_r
 
 @pytest.mark.parametrize("name", ["folnet", "baseline"])
 def test_fine_tuning_starts_from_it(folnet_run, tmp_path, name):
-    """The same numbers through the directory; another head is drawn, the encoder is the trained one."""
+    """The directory preserves the parameters; a new head is drawn for the trained encoder."""
     _, workdir, results = folnet_run
     run = workdir if name == "folnet" else workdir / name
     load.load(run).save_pretrained(tmp_path / "model")
@@ -65,8 +65,8 @@ def test_fine_tuning_starts_from_it(folnet_run, tmp_path, name):
     assert out.logits.shape == (1, 3)
 
 
-def test_what_holds_no_run_is_told(folnet_run, tmp_path):
-    with pytest.raises(ValueError, match=r"is not a run of experiments\.folnet_pretrain"):
+def test_folders_without_a_run_are_reported(folnet_run, tmp_path):
+    with pytest.raises(ValueError, match=r"not a run of experiments\.folnet_pretrain"):
         load.load(tmp_path)
-    with pytest.raises(runtime.CheckpointError, match="steps there are: 4, 2"):
+    with pytest.raises(runtime.CheckpointError, match="available steps: 4, 2"):
         load.load(folnet_run[1], step=3)

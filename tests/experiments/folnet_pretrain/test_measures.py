@@ -1,4 +1,4 @@
-"""Held-out measurements against plain Python; blanks as a reader would make them."""
+"""Held-out measurements against plain Python; blanks and guesses."""
 
 from collections import Counter, defaultdict
 
@@ -21,14 +21,14 @@ def source(tmp_path_factory):
 
 
 class Uniform(nn.Module):
-    """Every word is as likely as another, but for one that is preferred by `more`."""
+    """A model with equally likely words, except that one logit is larger by `more`."""
 
     favourite: int
     more: float
     words: int = 104
 
     def __call__(self, ids, segments, mask, deterministic, *, mlm_positions):
-        """Takes what the models take."""
+        """Accepts the arguments of the real models."""
         logits = self.more * jax.nn.one_hot(self.favourite, self.words)
         logits = jnp.broadcast_to(logits, (*mlm_positions.shape, self.words))
         return PreTrainingOutput(logits, jnp.zeros((len(ids), 2)))
@@ -39,7 +39,7 @@ def evaluation(config, model, text):
 
 
 def test_evaluation_is_the_mean_over_all_held_out_predictions(source):
-    """Of batches that are not full, of several masks; against counts."""
+    """With incomplete batches and several masks, compared with counts."""
     config = small(source, eval_batch_size=7, eval_masks=2)
     text = config.data.open()
     labels = np.concatenate([batch.mlm_labels.ravel() for batch in measures.held_out_batches(config, text)])
@@ -59,7 +59,7 @@ def test_evaluations_may_have_fewer_batches_and_ask_nothing_about_sentences(sour
     text = config.data.open()
     batches = list(measures.held_out_batches(config, text))
     assert [len(batch.input_ids) for batch in batches] == [config.eval_batch_size] * 3
-    # Other masks each time, and the same whenever it is asked.
+    # Masks differ between passes and are the same for each call.
     assert len({batch.mlm_labels.tobytes() for batch in batches}) == 3
     again = list(measures.held_out_batches(config, text))
     np.testing.assert_array_equal(batches[1].input_ids, again[1].input_ids)
@@ -77,7 +77,7 @@ def test_held_out_text_is_not_trained_on(source):
 
 
 def test_unigram_lines_are_entropies(source):
-    """No answer that is the same everywhere is better than the frequencies themselves."""
+    """No constant answer has a lower loss than the frequencies themselves."""
     config = small(source)
     text = config.data.open()
     found = measures.lines(config, text)
@@ -124,7 +124,7 @@ def test_blanks_are_held_out_text_with_one_piece_missing(source):
 
 @pytest.mark.parametrize("padding", [False, True])
 def test_a_guess_is_the_likeliest_piece_of_the_vocabulary(source, padding):
-    """Rows of the table beyond the vocabulary are no pieces."""
+    """Rows of the embeddings beyond the vocabulary are never guessed."""
     config = small(source, mask_padding=padding)
     text = config.data.open()
     asked = measures.blanks(config, text, 3)

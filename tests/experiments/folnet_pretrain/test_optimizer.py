@@ -1,4 +1,4 @@
-"""LAMB against one in NumPy, written from its definition; the schedules at their turning points."""
+"""LAMB against a NumPy implementation of its definition; the schedules at their turning points."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ SMALL = {"vocab_size": 16, "hidden_size": 4, "num_hidden_layers": 1, "num_attent
 
 
 def reference(params, gradients, *, lr, b1, b2, eps, decay, clip, escapes=("bias",)):
-    """The definition, in float64, a parameter after the other."""
+    """Returns parameters after updates by LAMB's definition, in float64."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
     m, v = ({name: np.zeros_like(value) for name, value in p.items()} for _ in range(2))
     for t, of_step in enumerate(gradients, start=1):
@@ -37,7 +37,7 @@ def reference(params, gradients, *, lr, b1, b2, eps, decay, clip, escapes=("bias
 @pytest.mark.parametrize("clip", [1.0, 0.0])
 @pytest.mark.parametrize("decay", [0.01, 0.0])
 def test_lamb_is_the_definition(clip, decay):
-    """Over several updates, some of them clipped; a parameter that begins with 0 has no trust ratio yet."""
+    """Several updates, some clipped; a parameter that starts at 0 has no trust ratio at first."""
     rng = np.random.default_rng(0)
     shapes = {"weight": (5, 3), "bias": (3,), "table": (7, 2), "zero": (4,)}
     params = {name: rng.normal(size=shape) for name, shape in shapes.items()} | {"zero": np.zeros(4)}
@@ -65,7 +65,7 @@ def test_lamb_is_the_definition(clip, decay):
 
 
 def test_the_size_of_a_gradient_does_not_matter_where_there_is_a_trust_ratio():
-    """LAMB's reason to be: an update is as long as lr times the parameter, whatever the gradient's size."""
+    """The point of LAMB: an update has lr times the parameter's norm, for gradients of any size."""
     rng = np.random.default_rng(1)
     params = {"weight": jnp.asarray(rng.normal(size=(6, 4)), jnp.float32)}
     gradient = {"weight": jnp.asarray(1e-3 * rng.normal(size=(6, 4)), jnp.float32)}
@@ -108,6 +108,6 @@ def test_a_schedule_may_have_no_warmup_or_nothing_else():
     assert float(optimizer.schedule("released", 1.0, 4, 1.0)(3)) == 1.0
 
 
-def test_an_unknown_schedule_is_told():
-    with pytest.raises(ValueError, match="schedule='cosine' is not one of released, linear"):
-        optimizer.schedule("cosine", 1.0, 4)
+def test_an_unknown_schedule_is_reported():
+    with pytest.raises(ValueError, match="schedule: got 'cosine', expected one of 'released', 'linear'"):
+        optimizer.schedule("cosine", 1.0, 4)  # pyrefly: ignore

@@ -1,4 +1,4 @@
-"""FOLNet's pretraining on eight devices: the numbers of one, and less memory on each for a long text."""
+"""FOLNet's pretraining on eight devices gives the results of one and needs less memory on each."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("parity.py")
 
 @pytest.mark.slow
 def test_eight_devices_pretrain_as_one_in_every_mode():
-    """By SGD on batches with uneven masks: copied, split along both axes of the mesh, and in parts."""
+    """SGD on batches with uneven masks: copied, split along both axes of the mesh, and accumulated."""
     ways = ("jit", "split", "shard_map", "pmap", "accumulated")
     eight, one = on_devices.outcomes(SCRIPT, (8, ways), (1, ("jit",)))
     expected = one["jit"]
@@ -26,7 +26,7 @@ def test_eight_devices_pretrain_as_one_in_every_mode():
 
 @pytest.mark.slow
 def test_a_text_too_long_for_one_device_trains_on_several():
-    """The rows of the pairs really lie on different devices: a device needs a fraction of the memory."""
+    """Rows of pairs are on different devices, so each device needs a fraction of the memory."""
     eight, one = on_devices.outcomes(SCRIPT, (8, ("long",)), (1, ("long",)))
     found, expected = eight["long"], one["long"]
     np.testing.assert_allclose(found["params"], expected["params"], rtol=1e-5, atol=1e-6)

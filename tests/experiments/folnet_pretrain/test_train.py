@@ -1,4 +1,4 @@
-"""FOLNet's pretraining as a user starts it: mistakes, the loss, a run and its files, going on."""
+"""FOLNet's pretraining: user errors, the loss, a run and its files, and continued runs."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ def source(tmp_path_factory):
 
 
 def shapes(config, examples=4):
-    """Of the parameters, of the losses' sums on a batch of some examples; nothing is computed."""
+    """Returns the shapes of the parameters and of the loss's sums on a batch; nothing is computed."""
     model, length = config.model.make(config.data.pretrain_loss), config.data.length
     params = jax.eval_shape(train.make_init(model), jax.random.key(0))
 
@@ -55,7 +55,7 @@ def shapes(config, examples=4):
     ],
 )
 def test_the_papers_models_can_be_traced(preset, count):
-    """Numbers of parameters are the notes'; a loss of every size comes out of every size."""
+    """The parameter counts are the documented ones, and the loss can be traced at every size."""
     params, sums = shapes(get_config(preset).resolved())
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
@@ -70,14 +70,15 @@ def test_the_papers_models_can_be_traced(preset, count):
             lambda source: with_data(source, directory="none/here"),
             r"python -m experiments\.folnet_pretrain\.data .*--out=none/here",
         ),
-        (lambda source: with_data(source.with_name("other.txt")), "which does not exist"),
+        (
+            lambda source: with_data(source.with_name("other.txt")),
+            "other.txt, which does not exist",
+        ),
         (lambda source: with_data(source, new_vocabulary=20), "vocab_size: got 20, expected at least"),
-        (lambda source: with_model(source, vocab_size=40), "model.vocab_size=40 must be at least the"),
+        (lambda source: with_model(source, vocab_size=40), "model.vocab_size: got 40, expected at least"),
     ],
 )
-def test_text_that_is_not_there_is_told_before_anything_is_compiled(
-    source, tmp_path, monkeypatch, config, message
-):
+def test_missing_text_is_reported_before_anything_is_compiled(source, tmp_path, monkeypatch, config, message):
     monkeypatch.setattr(train.runtime, "fit", None)  # calling it would fail
     with pytest.raises(runtime.WorkdirError, match=message):
         train.main(config(source), workdir=tmp_path / "run")
@@ -90,22 +91,22 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
         sys.executable, "-m", "experiments.folnet_pretrain",
         "--config=base_16gb", f"--workdir={tmp_path / 'run'}",
     ]  # fmt: skip
-    for flags, told in (
-        ([], "the text: data.directory=data/16gb holds no prepared text. Make it: python -m"),
+    for flags, message in (
+        ([], "data.directory: got data/16gb, expected prepared text. To prepare it, run: python -m"),
         (["--config.model.operators=jx.a"], "'x' is not an operator"),
-        (["--config.model.width=3"], "config has no field model.width"),
+        (["--config.model.width=3"], "--config.model.width: no such field"),
     ):
         done = subprocess.run(
             [*command, *flags], cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True,
             text=True, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
-        assert told in done.stderr
+        assert message in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
 def test_a_prepared_directory_is_the_same_text(source, tmp_path):
-    """And what it was not prepared for is told."""
+    """Prepared text equals text prepared in memory; other settings are refused."""
     config = small(source)
     memory = config.data.open()
     documents = pretraining.open_documents(source)
@@ -127,30 +128,30 @@ def test_a_prepared_directory_is_the_same_text(source, tmp_path):
         chex.assert_trees_all_equal(tuple(ours), tuple(theirs))
     assert measures.lines(prepared, text) == measures.lines(config, memory)
     for name, value in (("length", 32), ("lowercase", False)):
-        with pytest.raises(runtime.WorkdirError, match=f"data.{name}={value} must be that of data.directory"):
+        with pytest.raises(runtime.WorkdirError, match=f"data.{name}: got {value}, expected"):
             train.open_text(with_data(source, directory=str(tmp_path), **{name: value}))
 
 
 def test_the_vocabulary_of_a_workdir_stays(source, tmp_path):
     train.open_text(small(source), tmp_path)
     train.open_text(small(source), tmp_path)
-    with pytest.raises(runtime.WorkdirError, match="was begun with the vocabulary"):
+    with pytest.raises(runtime.WorkdirError, match="as at the start of this run"):
         train.open_text(with_data(source, new_vocabulary=48), tmp_path)
 
 
 def whole_batch(config, text):
-    """The first batch as the loss finds it."""
+    """Returns the first batch with its totals, as the loss receives it."""
     batch = train.training_batches(config, text)(0)._asdict()
     return batch | jax.tree.map(np.asarray, train.totals(batch))
 
 
 def test_the_loss_is_the_sum_of_two_means_whatever_it_is_cut_into(source):
-    """Against log-probabilities in float64, word by word; of halves, whose words are not equally many."""
+    """Compares with log-probabilities in float64, for the whole and for halves with different word counts."""
     config = small(source)
     text, model = config.data.open(), config.model.make()
     batch = whole_batch(config, text)
     params = jax.jit(train.make_init(model))(jax.random.key(0))
-    params = jax.tree.map(lambda leaf: 10 * leaf, params)  # or all words would be about as likely
+    params = jax.tree.map(lambda leaf: 10 * leaf, params)  # otherwise all words are almost equally likely
     out = jax.jit(
         lambda params: model.apply({"params": params}, batch["input_ids"], batch["token_type_ids"])
     )(params)
@@ -230,7 +231,7 @@ def test_a_run_leaves_its_record_results_and_pictures(folnet_run):
         assert result.results["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(result.params))
         assert len(result.results["filled"]) == config.blanks
         assert result.step == config.steps
-    # A table that can be looked at: both were asked the same.
+    # Both models have the same blanks.
     asked = [[(e["before"], e["word"], e["after"]) for e in r.results["filled"]] for r in results.values()]
     assert asked[0] == asked[1]
 
@@ -245,8 +246,8 @@ def test_a_finished_run_returns_at_once(folnet_run, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stopped_goes_on_as_one_that_was_not(source, tmp_path):
-    """Dropout, masks and moments included; where the rate depends on the steps they cannot be raised."""
+def test_a_stopped_run_continues_with_the_same_bits(source, tmp_path):
+    """Includes dropout, masks and moments; the steps cannot be raised if the rate depends on them."""
     config = with_model(source, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     config = dataclasses.replace(config, schedule="linear", schedule_steps=4)
     straight = train.main(config, workdir=None)["folnet"]
@@ -254,7 +255,7 @@ def test_a_run_that_is_stopped_goes_on_as_one_that_was_not(source, tmp_path):
     again = train.main(config, workdir=tmp_path)["folnet"]
     assert again.step == straight.step == 4
     chex.assert_trees_all_equal(straight.params, again.params)
-    with pytest.raises(runtime.WorkdirError, match="schedule_steps: 4 there, 6 now"):
+    with pytest.raises(runtime.WorkdirError, match="schedule_steps: got 6, expected 4"):
         train.main(dataclasses.replace(config, steps=6, schedule_steps=0), workdir=tmp_path)
 
 
@@ -269,7 +270,7 @@ def test_a_batch_in_parts_is_the_batch(source):
 
 @pytest.mark.slow
 def test_a_small_model_learns_the_text(source):
-    """Nouns and verbs are drawn evenly, the rest is fixed: the least loss is far below the entropy."""
+    """Only nouns and verbs vary in the text, so the lowest loss is far below the entropy."""
     config = small(source, steps=600, log_every=100, checkpoint_every=600, eval_every=300, lr=3e-2)
     result = train.main(config, workdir=None)["folnet"]
     assert result.metrics["eval/mlm_loss"] < 0.6 * result.results["unigram_entropy"]

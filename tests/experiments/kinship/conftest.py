@@ -1,4 +1,4 @@
-"""What the tests of kinship share: a finished run, whose programs take long to compile."""
+"""A finished run shared by the kinship tests, since its programs take long to compile."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.experiments.kinship.small import small
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """Config, workdir and results of the smallest run; to be looked at, not continued."""
+    """The config, workdir and results of the smallest run; tests must not change the workdir."""
     config, workdir = small(), tmp_path_factory.mktemp("kinship") / "run"
     with compiling.quickly():  # as in all modules that compare it with runs of their own
         return config, workdir, train.main(config, workdir=workdir)

@@ -1,4 +1,4 @@
-"""Trains the smallest run of the kinship experiment by SGD on the devices there are; prints JSON."""
+"""Trains the smallest kinship run with SGD on the available devices and prints the results as JSON."""
 
 import json
 import sys

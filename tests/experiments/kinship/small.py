@@ -1,4 +1,4 @@
-"""A kinship run that takes seconds: chains of 2 to 4 facts, models of some hundred parameters."""
+"""A kinship run that takes seconds: chains of 2 to 4 facts, models of a few hundred parameters."""
 
 import dataclasses
 from typing import Any
@@ -19,7 +19,7 @@ DATA = DataConfig(train_lengths=(2, 3), test_lengths=(2, 3, 4), test_problems=7)
 
 
 def small(**fields: Any) -> Config:
-    """A model with few operators, a few steps."""
+    """Returns a config for a model with two operators and a few steps."""
     chosen: dict[str, Any] = {"model": "j.a", "match": "jm.ap", "metric_lengths": (3, 4)}
     chosen |= {"data": dataclasses.replace(DATA), "sizes": dataclasses.replace(SIZES)}
     chosen |= {"batch_size": 4, "steps": 4, "log_every": 2, "checkpoint_every": 2, "eval_every": 2}
@@ -28,5 +28,5 @@ def small(**fields: Any) -> Config:
 
 
 def with_data(**fields: Any) -> Config:
-    """`small` with other fields of its data."""
+    """Returns `small` with these fields of `data` replaced."""
     return small(data=dataclasses.replace(DATA, **fields))

@@ -1,4 +1,4 @@
-"""What may be asked for of kinship runs: presets, mistakes told, models of equal size."""
+"""The kinship config: presets, errors for invalid fields, models of equal size."""
 
 import dataclasses
 
@@ -44,31 +44,31 @@ def test_the_presets_of_an_accelerator_are_valid(preset):
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        (small(model="jx.at"), "model='jx.at': operators: got 'jx.at', expected only"),
-        (small(model="lstm"), "model='lstm' is no model: expected a FOLNet's operators, such as"),
-        (small(baselines=("j.a",)), "baselines=('j.a',) must differ from each other and from 'j.a'"),
-        (small(match="bert"), "match='bert' is no model: expected a FOLNet's operators, such as 'jmc.atp'"),
-        (small(match="j.a", model="jmc.atp"), "match gives"),
+        (small(model="jx.at"), "model='jx.at': operators: got 'jx.at', expected"),
+        (small(model="lstm"), "model: got 'lstm', expected a FOLNet's operators, such as 'jmc.atp', or"),
+        (small(baselines=("j.a",)), "baselines: got ('j.a',), expected names that differ from each other"),
+        (small(match="bert"), "match: got 'bert', expected a FOLNet's operators, such as 'jmc.atp'"),
+        (small(match="j.a", model="jmc.atp"), "match: got"),
         (small(match="j.", model="bert"), "model='bert': config: got"),
-        (with_data(train_lengths=(1, 2)), "data.train_lengths=(1, 2), with the rest of data: lengths: got 1"),
-        (with_data(test_lengths=(3, 11)), "data.test_lengths=(3, 11), with the rest of data: lengths: got"),
-        (with_data(train_lengths=(3, 2)), "data.train_lengths=(3, 2) must be some lengths, growing"),
-        (with_data(train_lengths=()), "data.train_lengths=() must be some lengths, growing"),
-        (with_data(form="speech"), "data.form='speech' is not one of graph, text"),
+        (with_data(train_lengths=(1, 2)), "data, with train_lengths=(1, 2): lengths: got 1, expected"),
+        (with_data(test_lengths=(3, 11)), "data, with test_lengths=(3, 11): lengths: got 11, expected"),
+        (with_data(train_lengths=(3, 2)), "data.train_lengths: got (3, 2), expected increasing lengths"),
+        (with_data(train_lengths=()), "data.train_lengths: got (), expected increasing lengths"),
+        (with_data(form="speech"), "data.form: got 'speech', expected one of 'graph', 'text'"),
         (with_data(irrelevant=9), "irrelevant: got 9, expected 0 to 8"),
         (with_data(held_out_pairs=45), "data.held_out_pairs: count: got 45, expected 1 to 44"),
         (with_data(held_out_chains=1.0), "data.held_out_chains: fraction: got 1.0"),
-        (with_data(test_problems=0), "data.test_problems=0 must be at least 1"),
-        (small(metric_lengths=(4, 5)), "metric_lengths=(4, 5) must be some of data.test_lengths=(2, 3, 4)"),
-        (small(lrs=(1e-3,)), "lrs=(0.001,) must be one for each of the 0 baselines, or ()"),
-        (small(decay_steps=3), "decay_steps=3 must be at least steps=4"),
-        (small(seed=2**31), "seed=2147483648 must be below 2147483648"),
-        (small(steps=2**31), "must be at most 2^32 problems"),
-        (small(b1=1.0), "b1=1.0 must be from 0 up to 1"),
+        (with_data(test_problems=0), "data.test_problems: got 0, expected at least 1"),
+        (small(metric_lengths=(4, 5)), "metric_lengths: got (4, 5), expected some of data.test_lengths=(2"),
+        (small(lrs=(1e-3,)), "lrs: got (0.001,), expected () or one for each of 0 baselines"),
+        (small(decay_steps=3), "decay_steps: got 3, expected 0, or at least steps=4"),
+        (small(seed=2**31), "seed: got 2147483648, expected less than 2147483648"),
+        (small(steps=2**31), "(2^32 problems)"),
+        (small(b1=1.0), "b1: got 1.0, expected 0 <= b1 < 1"),
         (small(sizes=dataclasses.replace(SIZES, head_size=0)), "head_size: got 0, expected an integer"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_in_one_line(config, named):
+def test_invalid_fields_are_reported_in_one_line(config, named):
     with pytest.raises(ValueError, match=r".") as error:
         config.validate()
     assert named in str(error.value)

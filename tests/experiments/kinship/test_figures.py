@@ -1,4 +1,4 @@
-"""The pictures: what is drawn is what was measured."""
+"""The figures show the measured values."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from experiments.kinship import figures
 
 
 def drawn(figure):
-    """The lines of a figure by their labels."""
+    """Returns the data of a figure's lines by label."""
     (axes,) = figure.axes
     found = {line.get_label(): line.get_xydata() for line in axes.get_lines()}
     return {label: data for label, data in found.items() if not label.startswith("_")}
@@ -55,15 +55,15 @@ def test_seeds_become_a_mean_with_an_interval():
     assert high == 1  # 1.0 twice, and what is above 1 is cut
     assert "mean of 2 seeds" in axes.get_title()
     assert highest > 1
-    # Only steps that both seeds have; seconds while both were at work, in a line between measurements.
+    # Steps that both seeds have; seconds covered by both, interpolated linearly between evaluations.
     np.testing.assert_allclose(drawn(found["by_steps"])["FOLNet j.a"], [[2, 0.2], [4, 0.4]])
     seconds = drawn(found["by_seconds"])["FOLNet j.a"]
     np.testing.assert_allclose(seconds[[0, -1]], [[2.0, (0.5 + 0.2) / 2], [2.0, (0.5 + 0.2) / 2]])
 
 
-def test_a_model_without_a_measurement_has_no_curve_and_nothing_at_all_is_refused():
+def test_a_model_without_an_evaluation_has_no_curve_and_no_evaluation_at_all_is_refused():
     for lines in ({}, {"j.a": []}, {"j.a": [line("j.a", 0) | {"curve": []}]}):
-        with pytest.raises(ValueError, match="lines must have at least one run with a measurement"):
+        with pytest.raises(ValueError, match="lines: got no run with an evaluation"):
             figures.of_lines(lines)
     found = figures.of_lines({"j.a": [line("j.a", 0)], "bert": [line("bert", 0) | {"curve": []}]})
     for name, models in {"by_length": 2, "by_steps": 1, "by_seconds": 1}.items():

@@ -1,4 +1,4 @@
-"""Arrays as models read them, against the problems they were made of."""
+"""The models' input arrays against the problems they encode."""
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ ROOM = inputs.Room(SOURCE.max_people, 6)
 
 
 def pieces(row, mask, sep):
-    """What stands behind [CLS]: the facts' tokens and the question's."""
-    told = row[mask].tolist()
-    start = told.index(sep)
-    assert (told[-1], told.count(sep)) == (sep, 2)
-    return told[1:start], told[start + 1 : -1]
+    """Returns the tokens of the facts and those of the question, without special tokens."""
+    tokens = row[mask].tolist()
+    start = tokens.index(sep)
+    assert (tokens[-1], tokens.count(sep)) == (sep, 2)
+    return tokens[1:start], tokens[start + 1 : -1]
 
 
 def test_a_graph_is_its_symbols():
@@ -28,7 +28,7 @@ def test_a_graph_is_its_symbols():
         np.testing.assert_array_equal(array, getattr(wanted, name))
 
 
-def test_inverses_stand_at_the_pair_turned_round():
+def test_inverses_are_given_for_the_reversed_pair():
     found = inputs.Graph(9, inverses=True)(SOURCE, NUMBERS)["relation_ids"]
     plain = inputs.Graph(9)(SOURCE, NUMBERS)["relation_ids"]
     assert found.shape == (*plain.shape, 2)
@@ -40,14 +40,14 @@ def test_inverses_stand_at_the_pair_turned_round():
 
 @pytest.mark.parametrize("spread", [True, False])
 def test_a_graph_written_out_says_what_the_problem_says(spread):
-    """Decoded without the code under test: the facts imply the label, and nothing else of the two people."""
+    """Decoded independently, the facts imply the label and no other relation of the two people."""
     read = inputs.WrittenGraph(ROOM, 11, spread=spread)
     found = read(SOURCE, NUMBERS)
     first_name, orders = 3 + kinship.NUM_EDGES, set()
     for place, number in enumerate(NUMBERS):
         row, mask, problem = found["input_ids"][place], found["attention_mask"][place], SOURCE[number]
-        told, question = pieces(row, mask, read.sep)
-        facts = [tuple(told[at : at + 3]) for at in range(0, len(told), 3)]
+        tokens, question = pieces(row, mask, read.sep)
+        facts = [tuple(tokens[at : at + 3]) for at in range(0, len(tokens), 3)]
         facts = [(x - first_name, relation - 3, y - first_name) for x, relation, y in facts]
         x, y = (token - first_name for token in question)
         assert len(facts) == len(problem.facts)
@@ -87,14 +87,14 @@ def test_gaps_change_nothing_but_places():
             np.testing.assert_array_equal(*rows)
         assert not np.array_equal(plain["input_ids"], spread["input_ids"])
         met = spread["attention_mask"].any(axis=0)
-        assert met[1:].mean() > 0.9  # every place is somebody's, sooner or later
+        assert met[1:].mean() > 0.9  # nearly every position is used by some problem
 
 
 def test_there_is_room_for_the_longest_story():
-    """The bound is reached by some template, and no problem is beyond it."""
+    """Some template reaches the maximum length, and no problem exceeds it."""
     fact, question = inputs.longest()
-    told = [t.format(x="Kim", y="Lee") for templates in kinship.TEMPLATES for t in templates]
-    lengths = [len(ids) for ids in inputs.tokenizer().ids(told)]
+    sentences = [t.format(x="Kim", y="Lee") for templates in kinship.TEMPLATES for t in templates]
+    lengths = [len(ids) for ids in inputs.tokenizer().ids(sentences)]
     assert max(lengths) == fact
     assert question == 7  # how is lee related to kim ?
 

@@ -1,4 +1,4 @@
-"""Models of kinship problems, through their artifacts."""
+"""Exported models of kinship problems."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Right answers counted, records read, predictions written."""
+"""Counting correct answers, reading records and writing predictions."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_answers_are_counted_by_test(tests):
 
 
 def test_batches_cover_every_problem_once_in_order(tests):
-    """21 problems in batches of 8: the last one is filled up, and what fills it is not counted."""
+    """With 21 problems in batches of 8, the last batch has padding, which is not counted."""
     seen = []
 
     def answer(batch):

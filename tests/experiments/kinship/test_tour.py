@@ -1,4 +1,4 @@
-"""What the tour shows of kinship problems: this run, and the published one if it is there."""
+"""The tour's stop for kinship problems: this run, and the published one if present."""
 
 import dataclasses
 import json
@@ -11,12 +11,12 @@ from experiments.kinship.config import get_config
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
-def test_the_tours_stop_tells_this_run_and_the_published_one(finished, tmp_path, monkeypatch):
+def test_the_stop_shows_this_run_and_the_published_one(finished, tmp_path, monkeypatch):
     config, workdir, results = finished
     wide = dataclasses.replace(get_config("quick"), baselines=("bert",), model="j.a")
     (result,) = results.values()
     tests = {str(k): {"accuracy": k / 20} for k in range(2, 11)}
-    told = {
+    made_up = {
         name: dataclasses.replace(
             result, results={**result.results, "tests": tests, "parameters": 1234}, train_seconds=7.4
         )
@@ -29,7 +29,7 @@ def test_the_tours_stop_tells_this_run_and_the_published_one(finished, tmp_path,
     ]
     record = tmp_path / "learning.jsonl"
     record.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    monkeypatch.setattr(tour, "main", lambda config, workdir: told)
+    monkeypatch.setattr(tour, "main", lambda config, workdir: made_up)
     monkeypatch.setattr(tour, "PUBLISHED", record)
     stop = tour.tour_stop(tmp_path / "stop", wide)
     assert [(row["model"], row["run"], row["k = 10"]) for row in stop.rows] == [
@@ -38,7 +38,10 @@ def test_the_tours_stop_tells_this_run_and_the_published_one(finished, tmp_path,
         ("FOLNet j.a", "2 seeds, mean", "55%"),
     ]
     assert stop.rows[0]["mean, k = 4 to 10"] == "35.0%"
-    assert "15% of the new problems of 3 facts, 20% of 4 and 50% of 10" in stop.meaning
+    assert (
+        "15% of new problems of 3 facts correctly, 20% of those with 4 and 50% of those with 10"
+        in stop.meaning
+    )
     assert "1,234 and 1,234 parameters" in stop.caveat
     assert (tmp_path / "stop" / "published.png").exists()
     monkeypatch.setattr(tour, "PUBLISHED", tmp_path / "nowhere.jsonl")

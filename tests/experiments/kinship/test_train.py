@@ -1,4 +1,4 @@
-"""Kinship runs as a user starts them: what is trained on, the loss, a run and its files."""
+"""Kinship training: its batches, the loss, a run and its files."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.slow
 def test_eight_devices_train_as_one_in_every_mode():
-    """By SGD, copied and split parameters, rows of pairs split too."""
+    """SGD with copied and split parameters and with split rows of pairs."""
     ways = ("jit", "shard_map", "pmap", "split")
     script = Path(__file__).with_name("parity.py")
     eight, one = on_devices.outcomes(script, (8, ways), (1, ("jit",)))
@@ -101,7 +101,7 @@ def test_baselines_run_below_with_rates_of_their_own(tmp_path):
 
 
 def _check_record(workdir, results):
-    """Of a run and of what is below it."""
+    """Checks the records of a run and of its baselines."""
     for name, result in results.items():
         below = workdir if name == "j.a" else workdir / name
         assert result.step == 4
@@ -141,7 +141,7 @@ def test_a_line_tells_a_run(finished):
 
 
 @pytest.mark.slow
-def test_mistakes_are_told_in_one_line_before_anything_is_written(tmp_path):
+def test_errors_are_reported_in_one_line_before_anything_is_written(tmp_path):
     command = [sys.executable, "-m", "experiments.kinship", f"--workdir={tmp_path / 'run'}"]
     command += ["--config=quick", "--config.model=jq.at"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -172,7 +172,7 @@ def test_every_family_runs_in_every_form(model, form):
 
 @pytest.mark.slow
 def test_short_chains_are_learned_and_something_of_longer_ones():
-    """Two hundred steps: all of k = 2 and 3, and of k = 4 more than any guess."""
+    """After two hundred steps, all of k = 2 and 3 is solved, and k = 4 better than by guessing."""
     quick = get_config("quick")
     config = dataclasses.replace(quick, baselines=(), steps=250, max_seconds=0.0, eval_every=0)
     (result,) = train.main(config, workdir=None).values()

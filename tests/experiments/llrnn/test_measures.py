@@ -1,5 +1,7 @@
 """Measures of recurrent models against loops over lengths, sequences and steps."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -22,10 +24,10 @@ def test_evaluation_counts_what_a_loop_over_lengths_counts():
     params = model.init(jax.random.key(1), np.zeros((1, 2, 11), np.float32))["params"]
     found = measures.make_evaluation(task, model, 12)(params)
     assert set(found) == {f"{split}/error_{length}" for split in task.splits for length in (3, 8, 9)}
-    for name, counts in found.items():
-        split, length = name.split("/error_")
-        key = jax.random.fold_in(jax.random.key(measures.EVALUATION_SEED), int(length))
-        batch = task.sample(key, 12, int(length), max_length=9, split=split)
+    for split, length in itertools.product(task.splits, (3, 8, 9)):
+        counts = found[f"{split}/error_{length}"]
+        key = jax.random.fold_in(jax.random.key(measures.EVALUATION_SEED), length)
+        batch = task.sample(key, 12, length, max_length=9, split=split)
         answers = np.argmax(np.asarray(measures.predict(model, params, task.encode(batch.tokens))), axis=-1)
         wrong = [
             [answers[b, t] != batch.targets[b, t] for t in range(9) if batch.mask[b, t]] for b in range(12)

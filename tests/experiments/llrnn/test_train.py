@@ -35,11 +35,12 @@ def start(*arguments):
 def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written(tmp_path):
     config = "--config=experiments/llrnn/config.py"
     mistakes = {
-        (f"{config}:quick", "--config.task=nonsense"): "is not one of copy, repeat_copy",
+        (f"{config}:quick", "--config.task=nonsense"): "expected one of 'copy', 'repeat_copy'",
+        (f"{config}:quick", "--config.optimizer=adamw"): "optimizer: got 'adamw', expected one of 'adam'",
         (f"{config}:quick", "--config.lr=x"): "could not convert string to float: 'x'",
         (f"{config}:quick", "--config.batchsize=3"): "did you mean batch_size?",
         (f"{config}:quick", "--config.cell.featurs=3"): "did you mean features?",
-        (f"{config}:slow",): "expected one of quick, copy, word_problem",
+        (f"{config}:slow",): "expected one of 'quick', 'copy', 'word_problem'",
     }
     workdir = tmp_path / "run"
     started = {arguments: start(*arguments, f"--workdir={workdir}") for arguments in mistakes}

@@ -32,9 +32,9 @@ def test_a_set_is_made_and_made_again_as_it_was(tmp_path):
     assert first.returncode == 0, first.stderr
     assert first.stderr == ""
     assert first.stdout.splitlines()[1:] == [
-        "  train: 6 questions of 1 modules",
-        "  interpolate: 4 questions of 1 modules",
-        "  extrapolate: 4 questions of 1 modules",
+        "  train: 6 questions from 1 modules",
+        "  interpolate: 4 questions from 1 modules",
+        "  extrapolate: 4 questions from 1 modules",
     ]
     made = {path: path.read_bytes() for path in (tmp_path / "set").rglob("*.txt")}
     assert len(made) == 5  # three levels and two test splits
@@ -48,7 +48,7 @@ def test_a_set_is_made_and_made_again_as_it_was(tmp_path):
 
 
 def test_a_name_that_does_not_exist_is_told_with_the_nearest():
-    with pytest.raises(ValueError, match=r"got 'numbers__gdc'; the nearest are numbers__gcd"):
+    with pytest.raises(ValueError, match=r"got 'numbers__gdc', expected a known name such as numbers__gcd"):
         data.chosen(["numbers__gdc"], train=3, test=1, seed=0)
 
 

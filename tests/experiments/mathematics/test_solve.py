@@ -46,13 +46,13 @@ def test_typed_questions_are_answered_until_the_input_ends(run, tmp_path):
     lines = f"{QUESTION}\nWhat is \N{GREEK SMALL LETTER PI}?\nWhat is the tens digit of 3456?\n"
     ended = start(f"--run={run}", "--beams=3", f"--picture={picture}", typed=lines)
     assert ended.returncode == 0, ended.stderr
-    told = ended.stdout.splitlines()
-    assert told[0] == f"#{QUESTION}%"
-    assert re.fullmatch(r"[0-2]{22}", told[1])  # three clusters
-    assert told[2].startswith("= ")
-    assert all(re.fullmatch(r" +\d+\.\d\d%  .*", line) for line in told[3:6])
-    assert told[6] == "#What is the tens digit of 3456?%"
-    assert "error: " in ended.stderr  # of the second, after which it goes on
+    printed = ended.stdout.splitlines()
+    assert printed[0] == f"#{QUESTION}%"
+    assert re.fullmatch(r"[0-2]{22}", printed[1])  # three clusters
+    assert printed[2].startswith("= ")
+    assert all(re.fullmatch(r" +\d+\.\d\d%  .*", line) for line in printed[3:6])
+    assert printed[6] == "#What is the tens digit of 3456?%"
+    assert "error: " in ended.stderr  # for the second question; the third is still answered
     assert "Traceback" not in ended.stderr
     assert picture.is_file()
 
@@ -60,9 +60,13 @@ def test_typed_questions_are_answered_until_the_input_ends(run, tmp_path):
 @pytest.mark.slow
 def test_mistakes_are_told_without_a_traceback(run, tmp_path):
     mistakes = {
-        (f"--run={tmp_path}", f"--question={QUESTION}"): "is not a run of experiments.mathematics",
+        (f"--run={tmp_path}", f"--question={QUESTION}"): "not a run of experiments.mathematics",
         (f"--run={run}", "--question=What is \N{MINUS SIGN}1?"): "\N{MINUS SIGN}",
-        (f"--run={run}", f"--question={QUESTION}", "--module=numbers__gcd"): "is not one of the run's",
+        (
+            f"--run={run}",
+            f"--question={QUESTION}",
+            "--module=numbers__gcd",
+        ): "--module: got 'numbers__gcd', expected",
     }
     for flags, message in mistakes.items():
         ended = start(*flags)
@@ -118,11 +122,11 @@ def test_without_test_questions_those_asked_are_clustered(run):
 
 def test_what_cannot_be_clustered_is_told(run):
     trained = load(run)
-    with pytest.raises(ValueError, match="head is 5, expected one of 2"):
+    with pytest.raises(ValueError, match="head: got 5, expected 0 to 1"):
         clusters_of(trained, head=5)
-    with pytest.raises(ValueError, match="k is 9999"):
+    with pytest.raises(ValueError, match="k: got 9999"):
         clusters_of(trained, k=9999)
-    with pytest.raises(ValueError, match="clusters must be given"):
+    with pytest.raises(ValueError, match="clusters: got None"):
         solve.Solver(trained, None).picture([QUESTION])
 
 

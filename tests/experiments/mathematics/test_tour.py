@@ -22,7 +22,7 @@ def test_its_stop_on_the_tour_shows_worked_questions(tmp_path):
     }
     for row in stop.rows:
         assert answers[row["question"]] == row["answer"]
-        assert row[""] == ("right" if row["the model's"] == row["answer"] else "wrong")
+        assert row[""] == ("right" if row["model's answer"] == row["answer"] else "wrong")
     assert all(path.is_file() for path in stop.figures)
     assert len(stop.figures) == 3
 

@@ -44,9 +44,9 @@ def test_mistakes_on_the_command_line_end_in_one_line_before_anything_is_written
     empty = tmp_path / "empty"
     empty.mkdir()
     mistakes = {
-        (f"--config.data.directory={empty}",): "directory must have at least one of the folders",
+        (f"--config.data.directory={empty}",): "expected at least one of the folders",
         ("--config.data.buckets=('20x4',)", "--config.data.train=30", "--config.data.test=2"): (
-            "buckets must have room for every question"
+            "expected room for question"
         ),
     }
     workdir = tmp_path / "run"
@@ -154,13 +154,13 @@ def test_dropout_takes_part_in_training_alone():
 
 def test_drawn_questions_of_another_kind_are_not_taken(tmp_path):
     train.open_questions(small(), tmp_path)
-    with pytest.raises(runtime.WorkdirError, match=r"the questions: .*holds another set"):
+    with pytest.raises(runtime.WorkdirError, match=r"config.data: .*contains another set"):
         train.main(with_data(seed=1), workdir=tmp_path)
 
 
 @pytest.mark.slow
 def test_the_preset_quick_learns(tmp_path):
-    """At least 15 points above the commonest answer in every module, outside the interval."""
+    """At least 15 points above the most frequent answer in every module, outside the interval."""
     (result,) = train.main(get_config("quick"), workdir=tmp_path / "run").values()
     always = result.results["commonest_answer"]["interpolate"]["modules"]
     for module, entry in result.results["interpolate"]["modules"].items():

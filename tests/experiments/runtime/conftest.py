@@ -1,4 +1,4 @@
-"""What the runtime's tests share: the programs beside them can be imported."""
+"""Fixtures of the runtime's tests; makes the programs in this folder importable."""
 
 import sys
 from pathlib import Path

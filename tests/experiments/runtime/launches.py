@@ -1,7 +1,7 @@
-"""Launches the regression program with one command line after another, each in a fork of this process.
+"""Launches the regression program with several command lines, each in a fork of this process.
 
-Imports are most of what a refused command line costs; this way they are paid once. Reads a JSON list of lists
-of arguments, prints a JSON list of exit statuses and what was written to standard error.
+Imports dominate the cost of an invalid command line; here they are paid once. Reads a JSON list of lists of
+arguments, and prints a JSON list of exit statuses and standard errors.
 """
 
 import json
@@ -15,7 +15,7 @@ from experiments import runtime
 
 
 def launch(arguments):
-    """Exit status and standard error of the program with these arguments."""
+    """Returns the exit status and standard error of the program for a command line."""
     with tempfile.TemporaryFile("w+") as errors:
         child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""Runs the regression in the three modes on the devices there are; prints what each came to, as JSON."""
+"""Runs the regression in the three modes on the available devices, and prints the results as JSON."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from experiments import runtime
 
 
 def outcome(result):
-    """Numbers to compare."""
+    """Returns the numbers to compare."""
     return {
         "kernel": np.asarray(result.params["kernel"], np.float64).tolist(),
         "bias": np.asarray(result.params["bias"], np.float64).tolist(),
@@ -30,12 +30,14 @@ def run(parallel, **others):
 
 
 def drawn(parallel):
-    """Batches drawn on the devices, uneven masks, plain SGD (Adam would hide a constant factor)."""
+    """Runs with batches drawn on the devices, uneven masks, and plain SGD (Adam would hide a constant
+    factor).
+    """
     return run(parallel)
 
 
 def fed(parallel):
-    """Batches made on the host, a scalar among their leaves."""
+    """Runs with batches made on the host, with a scalar among their leaves."""
 
     def batches(step):
         random = np.random.default_rng(step)
@@ -47,7 +49,7 @@ def fed(parallel):
 
 
 def carried(parallel):
-    """A sampler with a state of its own, which moves with the parameters."""
+    """Runs with a sampler whose own state changes with the parameters."""
 
     def sample(key, step, params, extra):
         x = jax.random.normal(key, (16, 4)) + extra["drift"]
@@ -65,12 +67,12 @@ def carried(parallel):
 
 
 def accumulated(parallel):
-    """A batch of sixteen in parts; a device has two rows of it."""
+    """Runs with a batch of sixteen in parts, two rows per device."""
     return run(parallel, accumulate=2)
 
 
 def split():
-    """Moments and kernel split along data, rows along model; saved so, and gone on with as copies."""
+    """Splits moments and kernel along data and rows along model, saves, and continues with replicas."""
     layout = runtime.Layout("jit", data=4, model=2, fsdp=True)
     config = quick()
 
@@ -94,7 +96,7 @@ def split():
         result = regression.main(half, parallel=layout, quiet=True, workdir=workdir, init=init, loss=loss)
         where = {name: leaf.sharding.spec for name, leaf in result.params.items()}
         if where != {"kernel": PartitionSpec("data", None), "bias": PartitionSpec()}:
-            raise SystemExit(f"the parameters lie elsewhere than told: {where}")
+            raise SystemExit(f"unexpected shardings of the parameters: {where}")
         if result.summary["parallel"] != "jit data:4,model:2 fsdp":
             raise SystemExit(result.summary["parallel"])
         layout = runtime.Layout()
@@ -102,7 +104,7 @@ def split():
 
 
 def main(modes):
-    """Runs every kind in the modes."""
+    """Runs every kind in all modes."""
     kinds = {"drawn": drawn, "fed": fed, "carried": carried, "accumulated": accumulated}
     results = {kind: {mode: outcome(function(mode)) for mode in modes} for kind, function in kinds.items()}
     if jax.device_count() == 8:

@@ -1,4 +1,4 @@
-"""A small experiment on the runtime, started by the tests as users start theirs."""
+"""A small experiment on the runtime, which the tests start as users start theirs."""
 
 import time
 from typing import Any
@@ -12,7 +12,7 @@ from experiments import runtime
 
 
 def main(config, *, workdir=None, parallel="jit", **others):
-    """Learns a fixed linear map from noisy examples, a random part of whose outputs is masked."""
+    """Learns a fixed linear map from noisy examples whose outputs are partly masked at random."""
     inputs, outputs = config.data.inputs, config.data.outputs
 
     def init(key):

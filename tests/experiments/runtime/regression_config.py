@@ -1,4 +1,4 @@
-"""Configs of the tests' regression program."""
+"""Configs of the regression program of the tests."""
 
 import dataclasses
 from typing import ClassVar
@@ -8,7 +8,7 @@ from experiments import runtime
 
 @dataclasses.dataclass
 class DataConfig:
-    """The data: inputs of so many numbers, targets of so many."""
+    """Sizes of the data: inputs and targets per example."""
 
     inputs: int = 4
     outputs: int = 3
@@ -36,18 +36,18 @@ class Config(runtime.RunConfig):
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
 
     def validate(self):
-        """See the base class."""
+        """Checks the fields; see `RunConfig.validate`."""
         super().validate()
         runtime.one_of("optimizer", self.optimizer, ["sgd", "adam"])
 
 
 def quick() -> Config:
-    """A second."""
+    """A run of about one second."""
     return Config(steps=60, batch_size=16, log_every=10, checkpoint_every=20)
 
 
 def killable() -> Config:
-    """Slow evaluations between the log intervals, and parameters whose saving takes a while."""
+    """A run with slow evaluations between log intervals, and parameters that take a while to save."""
     return Config(
         steps=300,
         batch_size=8,

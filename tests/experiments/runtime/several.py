@@ -35,7 +35,7 @@ class Config(runtime.RunConfig):
 
 
 def rows(step):
-    """A batch's rows, this process's part."""
+    """Returns this process's rows of a batch."""
     rng = np.random.default_rng(step)
     x = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
     weights = rng.integers(1, 5, ROWS).astype(np.float32)
@@ -44,7 +44,7 @@ def rows(step):
 
 
 def run(workdir, *, steps=12, pause=0.0, **changes):
-    """Gradient descent on a weighted error, with a total that no process can know by itself."""
+    """Runs gradient descent on a weighted error, with a total that no process knows alone."""
     config = Config(batch_size=ROWS, steps=steps, log_every=2, checkpoint_every=4, eval_every=4, **changes)
     target = jnp.linspace(-1, 1, FEATURES)
 
@@ -79,29 +79,29 @@ def run(workdir, *, steps=12, pause=0.0, **changes):
 
 
 def trained(workdir):
-    """What a run has come to."""
+    """Trains and returns the outcome."""
     result = run(workdir)
     return {"metrics": result.metrics, "w": np.asarray(result.params["w"], float).ravel().tolist()}
 
 
 def slowly(workdir):
-    """A run that lasts until someone ends it."""
+    """Trains until the process is stopped."""
     run(workdir, steps=4000, pause=0.05)
     return {}
 
 
 def disagreeing(workdir):
-    """A learning rate of each process's own."""
+    """Starts with a different learning rate in each process."""
     return failing(lambda: run(workdir, lr=0.1 * (1 + jax.process_index())))
 
 
 def apart(workdir):
-    """A directory of each process's own."""
+    """Starts with a different directory in each process."""
     return failing(lambda: run(workdir / str(jax.process_index())))
 
 
 def telling(workdir):
-    """What processes tell each other."""
+    """Exchanges values between the processes."""
     index = jax.process_index()
     found = {
         "numbers": processes.gathered([index + 1e-9, 2.0]).tolist(),
@@ -125,7 +125,7 @@ def telling(workdir):
 
 
 def failing(work):
-    """The error's type and message."""
+    """Returns the type and message of the error."""
     try:
         work()
     except Exception as error:

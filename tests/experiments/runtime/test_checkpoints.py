@@ -1,4 +1,4 @@
-"""Checkpoints: exact, on any sharding, and never a wrong state when something has happened to the files."""
+"""Checkpoints are exact on any sharding, and damaged files never give a wrong state."""
 
 import logging
 import shutil
@@ -16,9 +16,7 @@ from experiments.runtime.training import TrainState
 
 
 def make_state(step: int) -> TrainState:
-    """A state with the kinds of leaves there are: floats, halves, integers, booleans, nothing, named
-    tuples.
-    """
+    """Returns a state with all kinds of leaves: floats, halves, integers, booleans, None, named tuples."""
     key = jax.random.key(step)
     params = {
         "dense": {"kernel": jax.random.normal(key, (64, 50)), "bias": jnp.full((50,), step, jnp.bfloat16)},
@@ -42,7 +40,7 @@ def assert_same(first, second):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A directory with checkpoints of steps 10 and 20 (5 was dropped: two are kept)."""
+    """A directory with checkpoints of steps 10 and 20 (step 5 was dropped, since two are kept)."""
     directory = tmp_path_factory.mktemp("saved") / "checkpoints"
     checkpoints = Checkpoints(directory, every=10, keep=2)
     for step in (5, 10, 20):
@@ -86,7 +84,7 @@ def test_due_at_the_interval_or_when_forced_but_once(tmp_path):
 
 
 def damages(directory):
-    """Every file of the last checkpoint, deleted, cut short, or with a bit changed."""
+    """Yields every file of the last checkpoint, deleted, truncated, or with one bit changed."""
     for path in sorted((directory / "20").rglob("*")):
         if path.is_file():
             for kind in ("delete", "truncate", "flip"):
@@ -181,7 +179,7 @@ def test_leftovers_of_an_interrupted_save_are_ignored_and_cleared(saved, tmp_pat
 
 
 def reference_checksum(tree):
-    """The definition, word by word, in Python's integers."""
+    """Computes the checksum by its definition, word by word, in Python integers."""
     total = 0
     for index, leaf in enumerate(jax.tree.leaves(tree)):
         value = np.asarray(leaf).reshape(-1)

@@ -1,4 +1,4 @@
-"""Configs: what is accepted, and that what is refused is named."""
+"""Configs: accepted values, and messages for invalid ones."""
 
 import dataclasses
 from pathlib import Path
@@ -38,26 +38,29 @@ def test_the_defaults_are_valid():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lr": "x"}, "lr='x' must be of type float"),
-        ({"lr": True}, "lr=True must be of type float"),
-        ({"steps": 10.0}, "steps=10.0 must be of type int"),
-        ({"steps": True}, "steps=True must be of type int"),
-        ({"tensorboard": 1}, "tensorboard=1 must be of type bool"),
-        ({"limit": "none"}, r"limit='none' must be of type float \| None"),
-        ({"pair": (1,)}, r"pair=\(1,\) must be of type tuple\[int, float\]"),
-        ({"pair": [1, 2.0]}, "pair=.* must be of type tuple"),
-        ({"kind": "middle"}, "kind='middle' must be of type .*'short', 'long'"),
-        ({"inner": Inner(width=WRONG["width"])}, "inner.width=2.5 must be of type int"),
-        ({"inner": Inner(names=WRONG["names"])}, r"inner.names=\('a', 1\) must be of type tuple\[str, ...\]"),
-        ({"inner": None}, "inner=None must be of type Inner"),
-        ({"seed": -1}, "seed=-1 must be at least 0"),
-        ({"steps": 0}, "steps=0 must be at least 1"),
-        ({"batch_size": 0}, "batch_size=0 must be at least 1"),
-        ({"log_every": 0}, "log_every=0 must be at least 1"),
-        ({"keep_checkpoints": 1}, "keep_checkpoints=1 must be at least 2"),
-        ({"max_seconds": float("nan")}, "max_seconds=nan must be at least 0"),
-        ({"checkpoint_every": 150}, "checkpoint_every=150 must be a multiple of log_every=100"),
-        ({"eval_every": 250}, "eval_every=250 must be a multiple of log_every=100"),
+        ({"lr": "x"}, "lr: got 'x', expected type float"),
+        ({"lr": True}, "lr: got True, expected type float"),
+        ({"steps": 10.0}, "steps: got 10.0, expected type int"),
+        ({"steps": True}, "steps: got True, expected type int"),
+        ({"tensorboard": 1}, "tensorboard: got 1, expected type bool"),
+        ({"limit": "none"}, r"limit: got 'none', expected type float \| None"),
+        ({"pair": (1,)}, r"pair: got \(1,\), expected type tuple\[int, float\]"),
+        ({"pair": [1, 2.0]}, "pair: got .*, expected type tuple"),
+        ({"kind": "middle"}, "kind: got 'middle', expected one of 'short', 'long'"),
+        ({"inner": Inner(width=WRONG["width"])}, "inner.width: got 2.5, expected type int"),
+        (
+            {"inner": Inner(names=WRONG["names"])},
+            r"inner.names: got \('a', 1\), expected type tuple\[str, ...\]",
+        ),
+        ({"inner": None}, "inner: got None, expected type Inner"),
+        ({"seed": -1}, "seed: got -1, expected at least 0"),
+        ({"steps": 0}, "steps: got 0, expected at least 1"),
+        ({"batch_size": 0}, "batch_size: got 0, expected at least 1"),
+        ({"log_every": 0}, "log_every: got 0, expected at least 1"),
+        ({"keep_checkpoints": 1}, "keep_checkpoints: got 1, expected at least 2"),
+        ({"max_seconds": float("nan")}, "max_seconds: got nan, expected at least 0"),
+        ({"checkpoint_every": 150}, "checkpoint_every: got 150, expected a multiple of log_every=100"),
+        ({"eval_every": 250}, "eval_every: got 250, expected a multiple of log_every=100"),
     ],
 )
 def test_what_is_wrong_is_named(fields, message):
@@ -67,13 +70,13 @@ def test_what_is_wrong_is_named(fields, message):
 
 def test_choices_are_named():
     runtime.one_of("cell", "elman", ["elman", "lstm"])
-    with pytest.raises(ValueError, match="cell='gru' is not one of elman, lstm"):
+    with pytest.raises(ValueError, match="cell: got 'gru', expected one of 'elman', 'lstm'"):
         runtime.one_of("cell", "gru", ["elman", "lstm"])
 
 
 def test_types_are_checked_in_any_dataclass():
     check_types(Inner())
-    with pytest.raises(ValueError, match=r"model\.width='3'"):
+    with pytest.raises(ValueError, match=r"model\.width: got '3'"):
         check_types(Inner(width=WRONG["text"]), "model.")
 
 
@@ -82,13 +85,13 @@ def test_presets_are_built_anew_each_time_and_named_when_there_is_none():
     assert get_config("paper").lr == 0.5
     assert get_config("quick") is not get_config("quick")
     for name in (None, "quik"):
-        with pytest.raises(ValueError, match="quick, paper"):
+        with pytest.raises(ValueError, match="'quick', 'paper'"):
             get_config(name)
 
 
 @pytest.mark.parametrize("value", ["quick", "regression:quick"])
 def test_a_preset_is_named_from_any_folder(value, tmp_path, monkeypatch):
-    """Whatever the current directory is, the file is that of the experiment's config class."""
+    """The file is that of the experiment's config class, independent of the current directory."""
     monkeypatch.chdir(tmp_path)
     file, _, preset = config_file(regression.EXPERIMENT, value).rpartition(":")
     assert (Path(file).is_absolute(), Path(file).name, preset) == (True, "regression_config.py", "quick")

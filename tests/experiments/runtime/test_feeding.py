@@ -1,4 +1,4 @@
-"""Batches from the host that have a few shapes: what is compiled when, and what its seconds count as."""
+"""Host batches of different shapes: when they are compiled, and what counts as compilation time."""
 
 import chex
 import numpy as np
@@ -16,7 +16,7 @@ def batch_of(step):
 
 
 def widened(step):
-    """The same batch, in two of three steps with something beside it that the loss does not look at."""
+    """Returns the same batch, in two of three steps with an extra array that the loss ignores."""
     batch = batch_of(step)
     if step % 3:
         batch["spare"] = np.zeros((16, step % 3), np.float32)
@@ -31,7 +31,7 @@ def run(batches, **fields):
 
 
 def test_steps_of_several_shapes_are_the_same_steps():
-    """What is beside a batch changes its shape, hence the program, but not what it computes."""
+    """An extra array changes the batch's shape, and thus the program, but not the result."""
     plain, several = run(batch_of), run(widened)
     assert several.step == 12
     for name, leaf in plain.params.items():
@@ -61,7 +61,7 @@ def test_each_shape_is_compiled_once_when_it_is_first_met(monkeypatch):
 
 
 def test_a_shape_met_late_is_compilation_not_training(monkeypatch):
-    """As if compiling took a second: the second of them counts for `compile_seconds` alone, and is noted."""
+    """Compiling is made to take one second, which must count for `compile_seconds` only, and is reported."""
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     compile_step = feeding.Program.compile_step
@@ -79,9 +79,9 @@ def test_a_shape_met_late_is_compilation_not_training(monkeypatch):
 def test_a_late_shape_is_noted(capsys):
     config = Config(steps=4, batch_size=16, log_every=4, checkpoint_every=4)
     regression.main(config, sample=None, batches=lambda step: widened(step // 2))
-    told = capsys.readouterr().err
-    assert told.count("compiled in") == 1
-    assert told.count("compiled for another shape in") == 1
+    shown = capsys.readouterr().err
+    assert shown.count("compiled in") == 1
+    assert shown.count("compiled for a new batch shape in") == 1
 
 
 def test_a_resumed_run_of_several_shapes_is_the_same_run(tmp_path):

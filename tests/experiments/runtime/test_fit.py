@@ -1,4 +1,4 @@
-"""The loop: what it computes, records, saves and refuses."""
+"""The training loop: results, metrics, checkpoints, and errors."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def without_time(records):
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """A run of 60 steps without interruption."""
+    """An uninterrupted run of 60 steps."""
     workdir = tmp_path_factory.mktemp("straight") / "run"
     return workdir, fit(quick(), workdir=workdir)
 
@@ -97,7 +97,7 @@ def test_a_continued_run_is_the_same_run(straight, tmp_path):
     workdir, result = straight
     assert second.summary["params_sha256"] == result.summary["params_sha256"]
     both = [without_time(metrics.read(path / "metrics.jsonl")) for path in (tmp_path, workdir)]
-    evaluated = both[0][3].pop("eval/norm")  # step 40 was an end once
+    evaluated = both[0][3].pop("eval/norm")  # step 40 was the end of the first session
     assert evaluated > 0
     assert both[0] == both[1]
     assert second.train_seconds > first.train_seconds > 0
@@ -228,11 +228,11 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path, pois
     assert caught.value.step == poison + 1
     path = tmp_path / "checkpoints" / str(saved)
     assert caught.value.checkpoint == (path if saved else None)
-    assert (str(path) if saved else "no checkpoint") in str(caught.value)
+    assert (str(path) if saved else "no earlier checkpoint") in str(caught.value)
     assert not (tmp_path / "summary.json").exists()
     records = metrics.read(tmp_path / "metrics.jsonl")
     assert all(record["loss"] is not None for record in records)
-    # The state that was saved is good: with clean data the run goes on from it.
+    # The saved state is good: with clean data the run continues from it.
     config.poison = -1
     started = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(started | {"poison": -1}))
@@ -243,13 +243,13 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path, pois
 
 def test_parameters_that_are_not_finite_are_not_saved_though_the_loss_still_is(tmp_path):
     """The update of step 20, right before a checkpoint, breaks the parameters; the loss of that step is
-    fine.
+    finite.
     """
 
     def broken(step):
         return jnp.where(step == 19, jnp.inf, 0.05)
 
-    with pytest.raises(runtime.NonFiniteLoss, match="parameters are not at step 20") as caught:
+    with pytest.raises(runtime.NonFiniteLoss, match="a parameter is not at step 20") as caught:
         fit(quick(), workdir=tmp_path, optimizer=optax.sgd(broken))
     assert caught.value.checkpoint is None
     assert not list((tmp_path / "checkpoints").glob("*")) if (tmp_path / "checkpoints").exists() else True
@@ -267,7 +267,7 @@ def test_sigterm_saves_at_the_end_of_the_interval(straight, tmp_path):
 
     config.eval_every = 10
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(runtime.Preempted, match=r"at step 30 of 60; saved in .*checkpoints.30"):
+    with pytest.raises(runtime.Preempted, match=r"at step 30 of 60; saved to .*checkpoints.30"):
         fit(config, workdir=tmp_path, evaluate=evaluate)
     assert signal.getsignal(signal.SIGTERM) is before
     assert fit(config, workdir=tmp_path).summary["params_sha256"] == straight[1].summary["params_sha256"]
@@ -276,22 +276,22 @@ def test_sigterm_saves_at_the_end_of_the_interval(straight, tmp_path):
 def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
     workdir = tmp_path / "run"
     mistakes = {
-        r"batch\['x'\] has shape \(15, 4\).*batch_size=16": {
+        r"batch\['x'\]: got shape \(15, 4\).*batch_size=16": {
             "sample": lambda key, step: {"x": jnp.zeros((15, 4))}
         },
-        "exactly one of sample and batches": {"batches": host_batch},
-        r"numerator of the loss's sums has shape \(16,\)": {
+        "sample, batches: got both, expected exactly one": {"batches": host_batch},
+        r"loss: got numerator of shape \(16,\)": {
             "loss": lambda params, batch, key: runtime.Sums(batch["x"].sum(1) * params["bias"][0], 16)
         },
-        "loss must return runtime.Sums, got tuple": {
+        "loss: got a result of type tuple, expected runtime.Sums": {
             "loss": lambda params, batch, key: (params["bias"].sum(), 16)
         },
-        "may not be named grad_norm": {
+        "loss: got metrics grad_norm, expected unreserved names": {
             "loss": lambda params, batch, key: runtime.Sums(params["bias"].sum(), 16, {"grad_norm": (1.0, 1)})
         },
-        "parallel='gpu' is not one of jit, shard_map, pmap": {"parallel": "gpu"},
-        "accumulate=3 must be at least 1 and divide a device's rows of a batch, 16": {"accumulate": 3},
-        "extra of the same structure": {
+        "parallel: got 'gpu', expected one of 'jit', 'shard_map', 'pmap'": {"parallel": "gpu"},
+        "accumulate: got 3, expected a divisor of 16, the rows of a batch per device": {"accumulate": 3},
+        "sample: got an extra of other structure": {
             "init_extra": lambda key: jnp.zeros(3),
             "sample": lambda key, step, params, extra: ({"x": jnp.zeros((16, 4))}, jnp.zeros(4)),
         },
@@ -303,10 +303,10 @@ def test_what_is_wrong_is_said_before_anything_is_written(tmp_path):
 
 
 def test_a_host_batch_of_the_wrong_size_is_refused():
-    with pytest.raises(ValueError, match=r"batch\['x'\] has shape \(15, 4\)"):
+    with pytest.raises(ValueError, match=r"batch\['x'\]: got shape \(15, 4\)"):
         fit(quick(), sample=None, batches=lambda step: {"x": np.zeros((15, 4), np.float32)})
 
 
 def test_evaluate_must_return_numbers():
-    with pytest.raises(ValueError, match="'eval/bias' must be a single number"):
+    with pytest.raises(ValueError, match=r"'eval/bias': got .*, expected a scalar"):
         fit(quick(), evaluate=lambda params: params)

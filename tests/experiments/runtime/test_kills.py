@@ -1,4 +1,4 @@
-"""Runs as users start them, killed in all sorts of moments."""
+"""Runs started as users start them, and killed at various moments."""
 
 import json
 import os
@@ -22,7 +22,7 @@ COMPILED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled(tmp_path_factory):
-    """A directory where the processes share what they compile, which is half of what a start costs."""
+    """A directory for a shared compilation cache, since compilation is half of the start-up time."""
     COMPILED["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
 
 
@@ -109,7 +109,7 @@ def test_sigterm_saves_and_says_so_and_a_second_process_is_kept_out(tmp_path):
     wait_for(process, lambda: lines(workdir) >= 2)
     status, message = finish(start(*command, cwd=tmp_path))
     assert status == 2
-    assert "another process is at work" in message
+    assert "in use by another process" in message
     assert "Traceback" not in message
     process.terminate()
     status, message = finish(process)
@@ -121,30 +121,39 @@ def test_sigterm_saves_and_says_so_and_a_second_process_is_kept_out(tmp_path):
 
 
 REFUSED = {
-    "unknown preset": ([f"--config={CONFIG}:nonsense"], ["nonsense", "quick, killable"]),
-    "unknown preset by name": (["--config=nonsense"], ["got 'nonsense', expected one of quick, killable"]),
-    "unknown preset of a name": (["--config=regression:slow"], ["'slow'", "quick, killable"]),
+    "unknown preset": ([f"--config={CONFIG}:nonsense"], ["nonsense", "'quick', 'killable'"]),
+    "unknown preset by name": (
+        ["--config=nonsense"],
+        ["got 'nonsense', expected one of 'quick'"],
+    ),
+    "unknown preset of a name": (["--config=regression:slow"], ["'slow'", "'quick', 'killable'"]),
     "another experiment's": (["--config=llrnn:quick"], ["got 'llrnn:quick'", "regression:PRESET or FILE.py"]),
-    "no preset": ([f"--config={CONFIG}"], ["quick, killable"]),
+    "no preset": ([f"--config={CONFIG}"], ["'quick', 'killable'"]),
     "no file": (["--config=missing.py:quick"], ["missing.py"]),
     "no file to override": (["--config=missing.py:quick", "--config.lr=1"], ["missing.py"]),
     "not a number": (["--config.lr=x"], ["config.lr", "'x'"]),
-    "misspelt": (["--config.learn=1"], ["no field learn", "lr"]),
-    "misspelt after a file": ([f"--config={CONFIG}:killable", "--config.lrr=1"], ["lrr; did you mean lr?"]),
-    "misspelt within": (["--config.data.input=1"], ["no field data.input; did you mean inputs?"]),
-    "within a number": (["--config.lr.x=1"], ["no field lr.x: lr is a plain value"]),
+    "misspelt": (["--config.learn=1"], ["--config.learn: no such field", "lr"]),
+    "misspelt after a file": (
+        [f"--config={CONFIG}:killable", "--config.lrr=1"],
+        ["(did you mean lr?)"],
+    ),
+    "misspelt within": (
+        ["--config.data.input=1"],
+        ["no such field (did you mean inputs?)"],
+    ),
+    "within a number": (["--config.lr.x=1"], ["--config.lr.x: no such field: lr is a plain value"]),
     "not a tuple of ints": (["--config.data.shape=(1,x)"], ["data.shape", "tuple[int, ...]"]),
-    "not a choice": (["--config.optimizer=lion"], ["optimizer='lion'", "sgd, adam"]),
-    "not a multiple": (["--config.checkpoint_every=15"], ["checkpoint_every=15", "log_every=10"]),
+    "not a choice": (["--config.optimizer=lion"], ["optimizer: got 'lion'", "'sgd', 'adam'"]),
+    "not a multiple": (["--config.checkpoint_every=15"], ["checkpoint_every: got 15", "log_every=10"]),
     "unknown mode": (["--parallel=threads"], ["jit|shard_map|pmap"]),
     "unknown flag": (["--work=here"], ["work"]),
-    "not a flag": (["quick"], ["unexpected argument 'quick'"]),
+    "not a flag": (["quick"], ["arguments: got 'quick', expected flags only"]),
 }
 
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory):
-    """What the program said to each of `REFUSED`, all started in one empty directory, and what it left
+    """Returns the messages for each of `REFUSED`, all started in one empty directory, and the files left
     there.
     """
     directory = tmp_path_factory.mktemp("refused")
@@ -168,7 +177,7 @@ def test_wrong_flags_are_told_in_one_line_before_anything_is_written(refusals, c
 
 
 def test_a_users_own_file_of_presets(tmp_path):
-    """Found from where the program is started; it builds on the experiment's config."""
+    """The file is found relative to the current directory, and builds on the experiment's config."""
     text = (
         CONFIG.read_text(encoding="utf-8")
         .replace("def quick", "def fast")
@@ -190,8 +199,8 @@ def test_a_run_from_start_to_end_then_another_config_in_its_workdir(tmp_path):
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     status, message = finish(start("--config.lr=0.5", "--config.steps=10", cwd=tmp_path))
     assert status == 2
-    assert "lr: 0.05 there, 0.5 now" in message
-    assert "steps: 20 there, 10 now" in message
-    assert "data.shape: [3, 4] there, [] now" in message
+    assert "lr: got 0.5, expected 0.05" in message
+    assert "steps: got 10, expected 20" in message
+    assert "data.shape: got [], expected [3, 4]" in message
     assert "Traceback" not in message
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

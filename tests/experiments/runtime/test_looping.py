@@ -1,4 +1,4 @@
-"""The loop with an engine that is not gradient descent: what it asks for, records, saves and how it ends."""
+"""The loop with an engine that is not gradient descent: its calls, metrics, checkpoints, and end."""
 
 import time
 from typing import Any
@@ -14,13 +14,13 @@ from experiments.runtime import metrics
 
 @struct.dataclass
 class Counter:
-    """A state: how far, and a sum of all numbers passed."""
+    """A state: the number of steps, and the sum of their indices."""
 
     params: Any
 
 
 class Counting:
-    """An engine that counts. Placed, its state is a plain tuple, so that a missed conversion shows."""
+    """An engine that counts. The placed state is a plain tuple, so that a missing conversion is noticed."""
 
     parallel = "jit"
     compile_seconds = 1.5
@@ -123,7 +123,7 @@ def test_a_bad_step_ends_the_run_with_its_number(tmp_path):
 
 def test_a_bad_config_is_refused_before_anything_is_written_and_the_engine_is_closed(tmp_path):
     engine = Counting()
-    with pytest.raises(ValueError, match="checkpoint_every=5 must be a multiple of log_every=4"):
+    with pytest.raises(ValueError, match="checkpoint_every: got 5, expected a multiple of log_every=4"):
         runtime.loop(config(checkpoint_every=5), engine, workdir=tmp_path / "run")
     assert engine.closed
     assert not (tmp_path / "run").exists()

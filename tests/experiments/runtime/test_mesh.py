@@ -1,4 +1,4 @@
-"""The mesh: what is split, what is copied, what is refused."""
+"""The mesh: which arrays are split or replicated, and which settings are invalid."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def test_arrays_are_split_and_scalars_copied():
 
 def test_the_batch_has_its_size():
     mesh.check_batch({"x": jnp.zeros((8, 3)), "length": jnp.int32(4)}, 8)
-    with pytest.raises(ValueError, match=r"batch\['y'\]\[1\] has shape \(3, 8\): .* batch_size=8"):
+    with pytest.raises(ValueError, match=r"batch\['y'\]\[1\]: got shape \(3, 8\), .* batch_size=8"):
         mesh.check_batch({"y": (jnp.zeros(8), jnp.zeros((3, 8)))}, 8)
 
 
@@ -35,15 +35,18 @@ def test_the_batch_divides_and_the_mesh_has_all_devices():
     mesh.Layout("jit", data=4, model=2).check(12, 8)
     mesh.Layout("jit", model=2).check(12, 8)
     for layout, message in [
-        (mesh.Layout("jit"), "batch_size=12 must be a multiple of the number of devices, 8"),
-        (mesh.Layout("jit", model=4, data=2), r"mesh=data:2,model:4 needs 8 devices, there are 4"),
-        (mesh.Layout("jit", model=3), "mesh=data:1,model:3 needs 3 devices, there are 4"),
-        (mesh.Layout("jit", data=5, model=1), "mesh=data:5,model:1 needs 5 devices, there are 4"),
+        (mesh.Layout("jit"), "batch_size: got 12, expected a multiple of 8, the number of devices"),
+        (
+            mesh.Layout("jit", model=4, data=2),
+            r"mesh: got data:2,model:4 for 8 devices, expected",
+        ),
+        (mesh.Layout("jit", model=3), "mesh: got data:1,model:3 for 3 devices, expected sizes for 4"),
+        (mesh.Layout("jit", data=5, model=1), "mesh: got data:5,model:1 for 5 devices, expected sizes for 4"),
     ]:
         devices = 8 if layout == mesh.Layout("jit") else 4
         with pytest.raises(ValueError, match=message):
             layout.check(12, devices)
-    with pytest.raises(ValueError, match=r"batch_size=7 must be a multiple of .* devices along data, 4"):
+    with pytest.raises(ValueError, match=r"batch_size: got 7, expected a multiple of 4, .* along data"):
         mesh.Layout("jit", model=2).check(7, 8)
 
 
@@ -60,12 +63,12 @@ def test_flags_are_read():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("tpu",), "parallel='tpu' is not one of jit, shard_map, pmap"),
-        (("jit", "data=4"), "mesh='data=4' must be like data:4,model:2; 'data=4' is not"),
-        (("jit", "data:0"), "mesh='data:0' must be like"),
-        (("jit", "rows:2"), "mesh='rows:2' must be like"),
-        (("pmap", "model:2"), "model:2 needs parallel=jit, where the compiler splits the step; got pmap"),
-        (("shard_map", "", True), "fsdp needs parallel=jit, .* got shard_map"),
+        (("tpu",), "parallel: got 'tpu', expected one of 'jit', 'shard_map', 'pmap'"),
+        (("jit", "data=4"), "mesh: got 'data=4' in 'data=4', expected sizes such as data:4,model:2"),
+        (("jit", "data:0"), "mesh: got 'data:0' in"),
+        (("jit", "rows:2"), "mesh: got 'rows:2' in"),
+        (("pmap", "model:2"), "parallel: got 'pmap', expected 'jit' with model:2"),
+        (("shard_map", "", True), "parallel: got 'shard_map', expected 'jit' with fsdp"),
     ],
 )
 def test_flags_that_say_nothing_sensible_are_refused(arguments, message):

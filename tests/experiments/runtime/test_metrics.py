@@ -1,4 +1,4 @@
-"""The record: valid JSON, continued without a seam."""
+"""The metrics file: valid JSON, and seamless after a restart."""
 
 import builtins
 import json
@@ -42,7 +42,7 @@ def test_a_continued_record_drops_what_came_after_the_checkpoint_and_half_a_line
 def test_steps_only_go_forward(tmp_path):
     writer = metrics.MetricsWriter(tmp_path, 0)
     writer.write(10, {})
-    with pytest.raises(ValueError, match="step=10 must come after the last line's, 10"):
+    with pytest.raises(ValueError, match="step: got 10, expected more than 10, the last line's"):
         writer.write(10, {})
     writer.close()
 
@@ -50,7 +50,7 @@ def test_steps_only_go_forward(tmp_path):
 def test_a_damaged_record_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"loss": 2}\n{"step": 3}\n')
-    with pytest.raises(ValueError, match=r"line 2 of .*metrics.jsonl is not a JSON object with a step"):
+    with pytest.raises(ValueError, match=r"metrics.jsonl: got .* in line 2, expected a JSON object"):
         metrics.read(path)
 
 
@@ -59,13 +59,13 @@ def test_a_line_of_other_bytes_is_named_and_the_file_stays(tmp_path, line):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n' + line + b"\n")
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"line 2 of .*metrics.jsonl is not a JSON object with a step"):
+    with pytest.raises(ValueError, match=r"metrics.jsonl: got .* in line 2, expected a JSON object"):
         metrics.MetricsWriter(tmp_path, 3)
     assert path.read_bytes() == before
 
 
 def test_values_must_be_numbers():
-    with pytest.raises(ValueError, match="metric 'error' must be a single number"):
+    with pytest.raises(ValueError, match=r"metric 'error': got .*, expected a scalar"):
         metrics.plain({"error": [1, 2]})
 
 
@@ -87,7 +87,7 @@ def test_tensorboard_has_the_same_numbers(tmp_path):
 
 
 def read_events(path):
-    """TensorBoard's framing: length, its checksum, the event, its checksum."""
+    """Reads TensorBoard's framing: length, checksum of the length, event, checksum of the event."""
     from tensorboardX.proto.event_pb2 import Event  # pyrefly: ignore[missing-module-attribute]
 
     data = path.read_bytes()
@@ -106,5 +106,5 @@ def test_tensorboard_asked_for_and_not_installed(tmp_path, monkeypatch):
         return real(name, *arguments, **others)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ValueError, match="needs tensorboardX"):
+    with pytest.raises(ValueError, match="expected tensorboardX to be installed"):
         metrics.MetricsWriter(tmp_path, 0, tensorboard=True)

@@ -1,4 +1,4 @@
-"""Where nothing can be drawn, a run says so once and goes on."""
+"""Without Matplotlib, a run says so once and continues."""
 
 import sys
 
@@ -9,7 +9,7 @@ from experiments.runtime import optional
 
 @pytest.fixture
 def asked_anew():
-    """What is remembered of this process stays what it was."""
+    """Clears the cache before and after a test."""
     optional.can_draw.cache_clear()
     yield
     optional.can_draw.cache_clear()
@@ -22,4 +22,4 @@ def test_it_is_said_once(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert not optional.can_draw()
     assert not optional.can_draw()
-    assert capsys.readouterr().err == "no pictures are drawn: matplotlib is not installed\n"
+    assert capsys.readouterr().err == "skipping figures: matplotlib is not installed\n"

@@ -1,4 +1,4 @@
-"""Runs packed into a folder and taken out again."""
+"""Runs packed into a folder and unpacked again."""
 
 import json
 from typing import Any
@@ -85,18 +85,18 @@ def test_an_earlier_step_and_another_packing(workdir, tmp_path):
     (tmp_path / "folder" / f".{packing.STATE}.123.new").touch()  # a packing that was killed
     packing.pack(workdir, abstract(), tmp_path / "folder", step=3)
     assert packing.read_state(tmp_path / "folder", abstract()).step == 3
-    with pytest.raises(runtime.CheckpointError, match=r"no checkpoint .*/4; steps there are: 5, 3"):
+    with pytest.raises(runtime.CheckpointError, match=r"/4: no such checkpoint; available steps: 5, 3"):
         packing.pack(workdir, abstract(), tmp_path / "folder", step=4)
 
 
 def test_what_cannot_be_packed_or_unpacked_is_named(workdir, tmp_path):
-    with pytest.raises(runtime.CheckpointError, match="there is no checkpoint in"):
+    with pytest.raises(runtime.CheckpointError, match="got no checkpoint"):
         packing.pack(tmp_path / "nothing", abstract(), tmp_path / "folder")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
-    with pytest.raises(runtime.WorkdirError, match=r"holds 'thesis.tex', which no packed run has"):
+    with pytest.raises(runtime.WorkdirError, match=r"got 'thesis.tex', expected a packed run"):
         packing.pack(workdir, abstract(), tmp_path / "other")
-    with pytest.raises(runtime.CheckpointError, match=r"state.safetensors cannot be read"):
+    with pytest.raises(runtime.CheckpointError, match=r"state.safetensors: cannot be read"):
         packing.unpack(tmp_path / "other", abstract(), tmp_path / "again")
     packing.pack(workdir, abstract(), tmp_path / "folder")
     with pytest.raises(runtime.WorkdirError, match="is not empty"):
@@ -107,11 +107,11 @@ def test_a_state_that_does_not_fit_is_named(workdir, tmp_path):
     packing.pack(workdir, abstract(), tmp_path / "folder")
     wanted = abstract()
     wanted["more"] = wanted["board"]
-    with pytest.raises(runtime.CheckpointError, match="more is on one side only"):
+    with pytest.raises(runtime.CheckpointError, match=r"it has (no|an unexpected) .*more"):
         packing.read_state(tmp_path / "folder", wanted)
     wanted = abstract()
     wanted["board"] = wanted["half"]
-    with pytest.raises(runtime.CheckpointError, match=r"board is int8\[1, 2\], expected bfloat16\[1\]"):
+    with pytest.raises(runtime.CheckpointError, match=r"board: got int8\[1, 2\], expected bfloat16\[1\]"):
         packing.read_state(tmp_path / "folder", wanted)
 
 
@@ -123,7 +123,7 @@ def test_a_torn_file_is_refused(workdir, tmp_path):
 
 
 def test_any_changed_bit_is_found(workdir, tmp_path):
-    """The format has no checksum; the file's own covers arrays, step and progress."""
+    """The format has no checksum; the one in the metadata covers arrays, step and progress."""
     file = packing.pack(workdir, abstract(), tmp_path / "folder")
     whole = file.read_bytes()
     values = len(whole) - sum(array.nbytes for array in load_file(file).values())
@@ -132,11 +132,11 @@ def test_any_changed_bit_is_found(workdir, tmp_path):
         changed = bytearray(whole)
         changed[place] ^= 1
         file.write_bytes(changed)
-        with pytest.raises(runtime.CheckpointError, match=r"state.safetensors.* is damaged"):
+        with pytest.raises(runtime.CheckpointError, match=r"state.safetensors: .*damaged"):
             packing.read_state(tmp_path / "folder", abstract())
     file.write_bytes(whole)
     (tmp_path / "folder" / "config.json").write_text("{")
-    with pytest.raises(runtime.WorkdirError, match=r"config.json is not JSON"):
+    with pytest.raises(runtime.WorkdirError, match=r"config.json: not JSON"):
         packing.unpack(tmp_path / "folder", abstract(), tmp_path / "again")
     assert not (tmp_path / "again").exists()
 

@@ -1,4 +1,4 @@
-"""The three parallel modes on eight devices, and one device, compute the same run."""
+"""The three parallel modes on eight devices and on one device compute the same run."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Figures: the data are in them, the bytes repeat, mistakes are named."""
+"""Figures: they contain the data, their bytes are reproducible, and errors name the argument."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_the_picture_is_legible_in_size_and_not_blank(tmp_path):
 
 
 def test_the_first_colours_differ_in_lightness_for_those_who_see_no_hue():
-    """Relative luminance of neighbouring colours, as WCAG defines it."""
+    """Compares the relative luminance (WCAG) of neighbouring colours."""
 
     def luminance(colour):
         channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
@@ -92,12 +92,12 @@ def test_the_first_colours_differ_in_lightness_for_those_who_see_no_hue():
 
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(
-        ValueError, match=r"curve 'a' must have parts of one equal length, got shapes \(2,\), \(3,\)"
+        ValueError, match=r"curve 'a': got shapes \(2,\), \(3,\), expected vectors of equal length"
     ):
         plots.curve_figure({"a": ([1, 2], [1, 2, 3])}, title="", xlabel="", ylabel="")
-    with pytest.raises(ValueError, match=r"panel 'b' must be a matrix .* got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"panel 'b': got shape \(3,\)"):
         plots.heatmap_figure({"b": [1, 2, 3]}, title="", xlabel="", ylabel="")
-    with pytest.raises(ValueError, match="panels must hold"):
+    with pytest.raises(ValueError, match="panels: got none"):
         plots.heatmap_figure({}, title="", xlabel="", ylabel="")
-    with pytest.raises(ValueError, match=r"path must end in .png or .svg, got a.pdf"):
+    with pytest.raises(ValueError, match=r"path: got 'a.pdf', expected a name that ends in .png or .svg"):
         plots.save(curve_figure(), tmp_path / "a.pdf")

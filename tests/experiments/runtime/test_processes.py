@@ -1,4 +1,4 @@
-"""Several processes as one run: real ones, of a few CPU devices each, over the loopback interface."""
+"""Runs of several real processes, with a few CPU devices each, over the loopback interface."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).with_name("several.py")
 
 @contextlib.contextmanager
 def running(count, devices, what, workdir, script=SCRIPT, **environment):
-    """The processes of a run, side by side; none outlives the block."""
+    """Starts the processes of a run, and ends them with the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -47,7 +47,7 @@ def running(count, devices, what, workdir, script=SCRIPT, **environment):
 
 
 def answers(count, devices, what, workdir, script=SCRIPT, **environment):
-    """What each process of a run has printed last."""
+    """Returns the last line that each process of a run has printed."""
     with running(count, devices, what, workdir, script, **environment) as started:
         ends = [process.communicate(timeout=300) for process in started]
     for process, (_, errors) in zip(started, ends, strict=True):
@@ -56,7 +56,7 @@ def answers(count, devices, what, workdir, script=SCRIPT, **environment):
 
 
 def end_of(process, seconds):
-    """What a process has told when it has ended; if it does not, where it stands."""
+    """Returns the errors of a process when it has ended, or its stack if it does not end."""
     try:
         return process.communicate(timeout=seconds)[1]
     except subprocess.TimeoutExpired:
@@ -65,7 +65,7 @@ def end_of(process, seconds):
 
 
 def until(true, started):
-    """Waits for something while the processes are at work."""
+    """Waits for a condition while the processes are running."""
     last = time.monotonic() + 120
     while not true():
         assert time.monotonic() < last
@@ -74,7 +74,7 @@ def until(true, started):
 
 
 def lines(workdir):
-    """The record, without times."""
+    """Returns the metrics without times."""
     records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in record.items() if key != "train_seconds"} for record in records]
 
@@ -99,7 +99,7 @@ def test_they_tell_each_other_exactly_and_fail_together(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["jit", "shard_map", "pmap", "fsdp"])
 def test_two_processes_of_four_devices_learn_what_one_of_eight_does(tmp_path, way):
-    """The same curve up to the order of sums, and an evaluation that counts each of 19 questions once."""
+    """The curve is the same up to the order of sums, and an evaluation counts each of 19 questions once."""
     environment = {"FSDP": "1"} if way == "fsdp" else {"WAY": way}
     (one,) = answers(1, 8, "trained", tmp_path / "one", **environment)
     two = answers(2, 4, "trained", tmp_path / "two", **environment)
@@ -118,9 +118,9 @@ def test_two_processes_of_four_devices_learn_what_one_of_eight_does(tmp_path, wa
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", small_run.EXPERIMENTS)
 def test_every_experiment_learns_the_same_in_two_processes(tmp_path, experiment):
-    """All that its program does but pictures: data, training, evaluation, checkpoints, what it comes to.
+    """Covers all that a program does except figures: data, training, evaluation, checkpoints, results.
 
-    The order of sums moves an agent's gradient by 1e-4 of itself (its normalizations amplify rounding).
+    The order of sums changes an agent's gradient by a relative 1e-4 (its normalizations amplify rounding).
     """
     small_run.prepare(experiment, tmp_path)
     script = Path(small_run.__file__)
@@ -142,7 +142,7 @@ def test_every_experiment_learns_the_same_in_two_processes(tmp_path, experiment)
 
 @pytest.mark.slow
 def test_a_checkpoint_of_two_processes_goes_on_with_any_number_of_devices(tmp_path):
-    """A finished run is given back, the same bits, on 1, 2 and 8 devices of one process."""
+    """A finished run is restored with the same bits on 1, 2 and 8 devices of one process."""
     two = answers(2, 4, "trained", tmp_path, FSDP="1")
     for devices in (1, 2, 8):
         (one,) = answers(1, devices, "trained", tmp_path)
@@ -164,7 +164,7 @@ def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, vic
         _, errors = started[1 - victim].communicate(timeout=100)
         assert time.monotonic() - killed < 60
     assert started[1 - victim].returncode != 0
-    assert "start all of them again with the same command" in errors
+    assert "start all processes again with the same command" in errors
     assert str(checkpoints) in errors
     before = max(saved())
 
@@ -172,7 +172,7 @@ def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, vic
         until(lambda: lines(tmp_path)[-1]["step"] > before + 4, started)
         started[0].send_signal(signal.SIGTERM)  # one is enough: all stop at the same step
         errors = [end_of(process, seconds=60) for process in started]
-    assert all("stopped by SIGTERM at step" in told for told in errors), errors
+    assert all("stopped by SIGTERM at step" in error for error in errors), errors
     steps = [record["step"] for record in lines(tmp_path)]
     assert steps == list(range(2, steps[-1] + 1, 2))
     assert max(saved()) == steps[-1] > before
@@ -182,8 +182,8 @@ def test_when_one_is_killed_the_other_says_so_and_the_pair_goes_on(tmp_path, vic
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("disagreeing", "not started alike:\n  process 1 has lr=0.2 where process 0 has lr=0.1"),
-        ("apart", "must be on a file system that all processes share"),
+        ("disagreeing", "different settings:\n  process 1: got lr=0.2, expected lr=0.1 as in process 0"),
+        ("apart", "must be on a file system shared by all processes"),
     ],
 )
 def test_processes_that_do_not_fit_together_all_say_so(tmp_path, what, message):
@@ -216,12 +216,15 @@ def test_surroundings_that_have_several_processes(environment, expected):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("auto", "host:1"), "coordinator_address alone do not connect processes: num_processes, process_id"),
-        (("auto", "host", 2, 0), "coordinator_address='host' must be HOST:PORT"),
-        (("auto", "host:1", 2, 2), "process_id=2 must be from 0 up to num_processes=2"),
-        (("auto", "host:1", 0, 0), "num_processes=0 must be at least 1"),
-        (("off", "host:1", 2, 0), "distributed=off leaves nothing to connect"),
-        (("maybe",), "distributed='maybe' is not one of auto, on, off"),
+        (
+            ("auto", "host:1"),
+            "num_processes, process_id: got none, .* coordinator_address is given",
+        ),
+        (("auto", "host", 2, 0), "coordinator_address: got 'host', expected HOST:PORT"),
+        (("auto", "host:1", 2, 2), "process_id: got 2, expected 0 <= process_id < num_processes=2"),
+        (("auto", "host:1", 0, 0), "num_processes: got 0, expected at least 1"),
+        (("off", "host:1", 2, 0), "distributed: got 'off', expected no address"),
+        (("maybe",), "distributed: got 'maybe', expected one of 'auto', 'on', 'off'"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_before_anything_is_connected(arguments, message):
@@ -231,7 +234,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_connected(argu
 
 def test_a_number_of_the_environment_that_is_none_is_refused(monkeypatch):
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
-    with pytest.raises(ValueError, match="JAX_NUM_PROCESSES='two'"):
+    with pytest.raises(ValueError, match="JAX_NUM_PROCESSES: got 'two'"):
         processes.connect("auto", "host:1")
 
 

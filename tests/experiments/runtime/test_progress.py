@@ -1,4 +1,4 @@
-"""What is shown, on a terminal and elsewhere."""
+"""Progress messages, on a terminal and elsewhere."""
 
 import io
 import sys
@@ -9,7 +9,7 @@ from experiments.runtime.progress import Progress
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self):
         return True

@@ -1,4 +1,4 @@
-"""Files that PyTorch saved: types, strides, sharing, both formats; what is damaged or hostile is refused."""
+"""Files saved by PyTorch: dtypes, strides, sharing, both formats; damaged and hostile files are errors."""
 
 import collections
 import io
@@ -22,7 +22,7 @@ FORMATS = (zipped, legacy)
 
 @pytest.fixture
 def write(tmp_path):
-    """Puts bytes into a file and gives its path."""
+    """Returns a function that writes bytes to a file and returns its path."""
 
     def put(data):
         path = tmp_path / "saved.pt"
@@ -33,7 +33,7 @@ def write(tmp_path):
 
 
 def array(dtype, *shape):
-    """Numbers of any type, different ones."""
+    """Returns distinct numbers of any dtype."""
     numbers = np.arange(np.prod(shape, dtype=int)) % 100
     return (numbers % 2 if dtype == "bool" else numbers).reshape(shape).astype(dtype)
 
@@ -41,7 +41,7 @@ def array(dtype, *shape):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("big", [False, True])
 def test_every_type(write, form, big):
-    """Numbers, shapes and types come back, from machines of either byte order."""
+    """Numbers, shapes and dtypes are preserved, for files from machines of either byte order."""
     want = {name: array(ml_dtypes.bfloat16 if name == "bfloat16" else name, 2, 3) for name in TYPES}
     saved = torch_files.load(write(form({name: tensor(x) for name, x in want.items()}, big=big)))
     assert list(saved) == list(want)
@@ -80,7 +80,7 @@ def test_views_of_one_storage(write, form, protocol):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_training_checkpoint(write, form):
-    """Containers, numbers and strings beside tensors, and a state dict's metadata."""
+    """Containers, numbers and strings next to tensors, and the metadata of a state dict."""
     state = collections.OrderedDict(weight=tensor(np.eye(2, dtype=np.float32)))
     vars(state)["_metadata"] = collections.OrderedDict({"": {"version": 1}})
     value = {
@@ -105,7 +105,7 @@ def test_a_training_checkpoint(write, form):
 
 
 def test_a_view_in_an_old_file(write):
-    """PyTorch 0.x noted storages that are parts of others: key, offset and size."""
+    """PyTorch 0.x stored views of storages as key, offset and size."""
     storages = {}
     program = torch_pickles._pickled({"a": tensor(np.arange(6, dtype=np.int32))}, storages, True, 2)
     # The place of None in the reference, "no view", put a tuple in; and three numbers are looked at, not six.
@@ -119,13 +119,13 @@ def test_a_view_in_an_old_file(write):
 
 
 class Evil:
-    """Pickles as a call of anything."""
+    """Pickles as a call of an arbitrary function."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments
 
     def __reduce__(self):
-        """The call."""
+        """Returns the function and its arguments."""
         return self.call
 
 
@@ -143,16 +143,16 @@ class Evil:
     ],
 )
 def test_nothing_is_executed(write, tmp_path, monkeypatch, form, value, name):
-    """A name that is not let in is told, and nothing runs, however deep it is."""
+    """A forbidden name is reported and nothing is executed, however deeply it is nested."""
     monkeypatch.chdir(tmp_path)
     path = write(form({"model": {"weight": [value]}}))
-    with pytest.raises(ValueError, match=rf"saved\.pt: cannot be read .* names .*{name}.* not let in"):
+    with pytest.raises(ValueError, match=rf"saved\.pt: cannot be read .* refers to .*{name}.* not allowed"):
         torch_files.load(path)
     assert not (tmp_path / "ran").exists()
 
 
 def test_nothing_let_in_can_be_called_into_running():
-    """What is let in are names of storages, which cannot be called, containers, and functions from here."""
+    """Allowed are names of storages, which cannot be called, containers, and our own functions."""
     for (module, _), value in torch_files.ALLOWED.items():
         if isinstance(value, str):
             assert not callable(value)
@@ -168,18 +168,18 @@ FOUR = Storage(np.arange(4, dtype=np.float32))
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (Tensor(FOUR, (5,), (1,)), "goes past the 4 numbers"),
-        (Tensor(FOUR, (2, 2), (2, 1), 1), "goes past"),
-        (Tensor(FOUR, (2,), (-1,), 1), "impossible shape or strides"),
-        (Tensor(FOUR, (2,), (1,), -1), "impossible"),
-        (Tensor(FOUR, (2,), (1, 1)), "impossible"),
-        (Tensor(FOUR, (10**9, 10**9), (0, 0)), "goes past"),
-        (Tensor(FOUR, (True, 2), (1, 1)), "impossible"),
+        (Tensor(FOUR, (5,), (1,)), "expected it to fit the 4 numbers"),
+        (Tensor(FOUR, (2, 2), (2, 1), 1), "to fit the"),
+        (Tensor(FOUR, (2,), (-1,), 1), "invalid shape or strides"),
+        (Tensor(FOUR, (2,), (1,), -1), "invalid shape"),
+        (Tensor(FOUR, (2,), (1, 1)), "invalid shape"),
+        (Tensor(FOUR, (10**9, 10**9), (0, 0)), "to fit the"),
+        (Tensor(FOUR, (True, 2), (1, 1)), "invalid shape"),
         (Tensor(Storage(np.arange(4), count=5), (5,), (1,)), "expected 5"),
     ],
 )
 def test_impossible_tensors(write, form, value, message):
-    """Shapes, strides and sizes are checked before a byte is looked at."""
+    """Shapes, strides and sizes are checked before any tensor data are read."""
     with pytest.raises(ValueError, match=message):
         torch_files.load(write(form([value])))
 
@@ -188,23 +188,23 @@ def test_impossible_tensors(write, form, value, message):
     ("data", "message"),
     [
         (b"", "empty file"),
-        (b"\x80\x02Nr\xff\xff\xff\xff.", "remembers something as number 4294967295"),
-        (b"some text", "cannot be read as a file that PyTorch saved"),
-        (pickle.dumps({"a": 1}), "neither as a zip archive nor with PyTorch's number"),
+        (b"\x80\x02Nr\xff\xff\xff\xff.", "got memo index 4294967295"),
+        (b"some text", "cannot be read as a file saved by PyTorch"),
+        (pickle.dumps({"a": 1}), "neither with a zip header nor with PyTorch's magic number"),
         (pickle.dumps(torch_files.LEGACY_MAGIC) + pickle.dumps(1000), "version 1000, expected 1001"),
         (zipped([FOUR])[:-30], "zip"),
-        (legacy([tensor(np.arange(4))])[:-1], "has 31 bytes, expected 4 numbers"),
+        (legacy([tensor(np.arange(4))])[:-1], "got 31 bytes, expected 4 numbers"),
         (legacy([tensor(np.arange(4))])[:-33], "cannot be read"),
     ],
 )
 def test_damaged_files(write, data, message):
-    """The file is named, and what is wrong."""
+    """The message has the file and the reason."""
     with pytest.raises(ValueError, match=rf"saved\.pt: .*{message}"):
         torch_files.load(write(data))
 
 
 def test_other_archives(write, tmp_path):
-    """An archive without a pickle, with two, and a compressed one."""
+    """An archive without a pickle, one with two, and a compressed one."""
     for names, compression, message in (
         (["readme.txt"], zipfile.ZIP_STORED, "0 entries"),
         (["a/data.pkl", "b/data.pkl"], zipfile.ZIP_STORED, "2 entries"),
@@ -229,7 +229,7 @@ def test_other_archives(write, tmp_path):
 )
 @given(data=st.data())
 def test_any_damage_is_a_value_error(write, form, data):
-    """Bytes changed, cut out or put in: the file is read or refused by a ValueError; nothing else happens."""
+    """If bytes are changed, removed or inserted, the file is either read or rejected with a ValueError."""
     saved = bytearray(form({"a": tensor(np.eye(2)), "b": [1, "x", tensor(np.arange(3, dtype=np.int32))]}))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(saved) - 1))
@@ -245,16 +245,16 @@ def test_any_damage_is_a_value_error(write, form, data):
         elif isinstance(value, dict):
             read(list(value.values()))
 
-    told = "saved.pt"
+    message = "saved.pt"
     try:
         read(torch_files.load(path))
     except ValueError as error:
-        told = str(error)
-    assert "saved.pt" in told
+        message = str(error)
+    assert "saved.pt" in message
 
 
 def test_what_is_written_reads_again(tmp_path):
-    """All types, shapes and layouts; the pickle is one that PyTorch's own strict reader takes."""
+    """All dtypes, shapes and layouts; PyTorch's own strict reader accepts the pickle."""
     arrays: dict[str, Any] = {
         name: array(ml_dtypes.bfloat16 if name == "bfloat16" else name, 2, 3) for name in TYPES
     }
@@ -272,12 +272,12 @@ def test_what_is_written_reads_again(tmp_path):
     for name, want in arrays.items():
         np.testing.assert_array_equal(saved[name].numpy(), want)
         assert saved[name].numpy().dtype == np.asarray(want).dtype.newbyteorder("=")
-    with pytest.raises(ValueError, match=r"arrays\['x'\] is of type complex128"):
+    with pytest.raises(ValueError, match=r"arrays\['x'\]: got dtype complex128"):
         torch_files.save(path, {"x": np.zeros(1, complex)})
 
 
 def test_a_place_before_the_file_is_a_damaged_file(tmp_path, monkeypatch):
-    """A directory of an archive may point there; the system's error then names no file."""
+    """The directory of a damaged archive can point there; the OSError then has no file name."""
     path = tmp_path / "model.pt"
     torch_files.save(path, {"weight": np.arange(3, dtype=np.float32)})
     saved = torch_files.load(path)

@@ -1,4 +1,4 @@
-"""Workdirs: whose they are, that nothing is written when they are refused, and what identifies parameters."""
+"""Workdirs: ownership, rejection before anything is written, and the hash of parameters."""
 
 import dataclasses
 import hashlib
@@ -43,13 +43,13 @@ def test_the_config_is_written_and_the_same_one_comes_in_again(tmp_path):
 @pytest.mark.parametrize(
     ("change", "lines"),
     [
-        ({"lr": 0.2}, ["lr: 0.1 there, 0.2 now"]),
+        ({"lr": 0.2}, ["lr: got 0.2, expected 0.1"]),
         (
             {"model": Model(width=4, sizes=(1,))},
-            ["model.width: 3 there, 4 now", "model.sizes: [1, 2] there, [1] now"],
+            ["model.width: got 4, expected 3", "model.sizes: got [1], expected [1, 2]"],
         ),
-        ({"steps": 900}, ["steps: 1000 there, 900 now (it may only be raised)"]),
-        ({"log_every": 50}, ["log_every: 100 there, 50 now"]),
+        ({"steps": 900}, ["steps: got 900, expected 1000 or more"]),
+        ({"log_every": 50}, ["log_every: got 50, expected 100"]),
         (
             {
                 "steps": 2000,
@@ -80,18 +80,18 @@ def test_fields_that_came_or_went_are_differences():
     before = config_dict(Config())
     before["momentum"] = before.pop("lr")
     assert config_difference(before, Config()) == [
-        "momentum: 0.1 there, absent now",
-        "lr: absent there, 0.1 now",
+        "momentum: got nothing, expected 0.1",
+        "lr: got 0.1, expected nothing",
     ]
 
 
 def test_a_free_field_that_came_since_is_none():
-    """Runs that were released before there were sessions are gone on with."""
+    """Runs that were released before `session_seconds` existed can be continued."""
     before = config_dict(Config())
     del before["session_seconds"]
     assert config_difference(before, dataclasses.replace(Config(), session_seconds=5.0)) == []
     assert config_difference(before | {"session_seconds": 1.0, "gone": 1}, Config()) == [
-        "gone: 1 there, absent now"
+        "gone: got nothing, expected 1"
     ]
 
 
@@ -101,7 +101,7 @@ def test_a_directory_with_other_things_in_it_is_refused_untouched(tmp_path):
     with pytest.raises(runtime.WorkdirError, match=r"not empty \(thesis.tex\)"):
         Workdir(tmp_path, Config())
     assert content(tmp_path) == before
-    with pytest.raises(runtime.WorkdirError, match="not a directory"):
+    with pytest.raises(runtime.WorkdirError, match="got a file, expected a directory"):
         Workdir(tmp_path / "thesis.tex", Config())
 
 
@@ -113,7 +113,7 @@ def test_a_start_that_was_killed_at_once_is_no_obstacle(tmp_path):
 
 
 def test_a_run_that_another_process_begins_meanwhile_is_no_others_files(tmp_path, monkeypatch):
-    """Process 0 writes config.json while process 1 looks."""
+    """Process 0 writes config.json while process 1 checks the directory."""
     listed = Path.iterdir
 
     def begun_meanwhile(path):
@@ -123,13 +123,13 @@ def test_a_run_that_another_process_begins_meanwhile_is_no_others_files(tmp_path
     monkeypatch.setattr(Path, "iterdir", begun_meanwhile)
     Workdir(tmp_path, Config()).close()
     (tmp_path / "config.json").unlink()
-    with pytest.raises(runtime.WorkdirError, match=r"lr: 0\.1 there, 0\.2 now"):
+    with pytest.raises(runtime.WorkdirError, match=r"lr: got 0\.2, expected 0\.1"):
         Workdir(tmp_path, Config(lr=0.2))
 
 
 def test_an_unreadable_config_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"se')
-    with pytest.raises(runtime.WorkdirError, match="is not JSON"):
+    with pytest.raises(runtime.WorkdirError, match=": not JSON"):
         Workdir(tmp_path, Config())
 
 
@@ -137,14 +137,14 @@ def test_an_unreadable_config_is_refused(tmp_path):
 def test_a_damaged_summary_is_named(tmp_path, text):
     workdir = Workdir(tmp_path, Config())
     (tmp_path / "summary.json").write_bytes(text)
-    with pytest.raises(runtime.WorkdirError, match=r"summary\.json (is not JSON|holds \[\]|is damaged)"):
+    with pytest.raises(runtime.WorkdirError, match=r"summary\.json: (not JSON|got \[\]|damaged)"):
         workdir.read_summary()
     workdir.close()
 
 
 def test_only_one_at_a_time(tmp_path):
     first = Workdir(tmp_path, Config())
-    with pytest.raises(runtime.WorkdirError, match="another process is at work"):
+    with pytest.raises(runtime.WorkdirError, match="in use by another process"):
         Workdir(tmp_path, Config())
     first.close()
     Workdir(tmp_path, Config()).close()

@@ -1,6 +1,7 @@
-"""Files as PyTorch writes them, written with Python's pickle and a PyTorch made of names only.
+"""Writes files as PyTorch does, with Python's pickle and a PyTorch that consists of names only.
 
-An independent second writer: `torch_files.save` puts its opcodes down by hand, this has pickle choose them.
+This writer is independent of `torch_files.save`: that one emits opcodes by hand, this one lets pickle choose
+them.
 """
 
 import collections
@@ -33,7 +34,7 @@ TYPES = {
 
 @dataclasses.dataclass(eq=False)
 class Storage:
-    """Numbers to be referred to."""
+    """A storage that tensors refer to."""
 
     numbers: np.ndarray
     count: int | None = None
@@ -41,7 +42,7 @@ class Storage:
 
 @dataclasses.dataclass(eq=False)
 class Tensor:
-    """A view of a storage, which pickles as PyTorch's tensors do."""
+    """A view of a storage, which pickles like PyTorch's tensors."""
 
     storage: Storage
     shape: tuple[int, ...]
@@ -50,7 +51,7 @@ class Tensor:
     parameter: bool = False
 
     def __reduce__(self):
-        """The call that puts it together."""
+        """Returns the call that rebuilds the tensor."""
         utils = sys.modules["torch._utils"]
         hooks = collections.OrderedDict()
         arguments = (self.storage, self.offset, self.shape, self.strides, self.parameter, hooks)
@@ -61,7 +62,7 @@ class Tensor:
 
 
 def tensor(array: Any, **options: Any) -> Tensor:
-    """A tensor with a storage of its own."""
+    """Returns a tensor with its own storage."""
     array = np.asarray(array)
     strides = tuple(
         stride // array.itemsize for stride in np.ascontiguousarray(array).reshape(array.shape).strides
@@ -79,7 +80,7 @@ def _function(name: str) -> Any:
 
 @contextlib.contextmanager
 def names() -> Iterator[types.ModuleType]:
-    """A module `torch` in which pickle finds the names it is to write."""
+    """Provides a module `torch` with the names that pickle looks up."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
     for name in TYPES.values():
         setattr(torch, name, type(name, (), {"__module__": "torch", "__qualname__": name}))
@@ -112,7 +113,7 @@ def _pickled(value: Any, storages: dict[str, Storage], legacy: bool, protocol: i
 
 
 def zipped(value: Any, *, big: bool = False, protocol: int = 2) -> bytes:
-    """As PyTorch since 1.6."""
+    """Writes the format of PyTorch since 1.6."""
     storages: dict[str, Storage] = {}
     program, out = _pickled(value, storages, False, protocol), io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
@@ -126,7 +127,7 @@ def zipped(value: Any, *, big: bool = False, protocol: int = 2) -> bytes:
 
 
 def legacy(value: Any, *, big: bool = False, protocol: int = 2) -> bytes:
-    """As PyTorch before 1.6."""
+    """Writes the format of PyTorch before 1.6."""
     storages: dict[str, Storage] = {}
     program = _pickled(value, storages, True, protocol)
     machine = {"protocol_version": 1001, "little_endian": not big, "type_sizes": {"int": 4}}

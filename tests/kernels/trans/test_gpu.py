@@ -2,7 +2,7 @@
 
 import os
 
-# A warpgroup that waits for another keeps a thread of XLA's pool, which has as many as there are processors:
+# A warpgroup that waits for another occupies a thread of XLA's pool, which has one thread per processor:
 # with one, nothing would ever run. Read when the backend starts, after all tests are collected.
 os.environ.setdefault("NPROC", "8")
 
@@ -33,7 +33,7 @@ UNSEEN = Shape("rows that see nothing", 1, 1, rows=150, columns=80, outputs=66, 
 
 @pytest.fixture(autouse=True)
 def _two_programs(monkeypatch):
-    """Several pieces of work a program, so that rings wrap around and positions go on from piece to piece."""
+    """Several pieces of work per program, so that rings wrap around and positions continue between pieces."""
     monkeypatch.setattr(gpu, "_local_multiprocessors", lambda: 2)
 
 
@@ -168,7 +168,7 @@ def lowered(function, *arguments):
 
 @pytest.mark.parametrize("shape", [REAL[4], REAL[6], RECTANGULAR], ids=lambda shape: shape.name)
 def test_lowers_for_cuda(shape):
-    """As far as Mosaic's own code; `make aot` goes on to the machine code."""
+    """Down to Mosaic's own code; `make aot` compiles it to machine code."""
     kernel_logits, premise, out, lse = described(shape)
 
     exported = lowered(functools.partial(_both, shape.config), kernel_logits, premise, out, lse)
@@ -178,7 +178,7 @@ def test_lowers_for_cuda(shape):
 
 
 def test_lowers_inside_shard_map():
-    """Results vary over the axes that the arguments vary over, which `check_vma` wants to be told."""
+    """Results vary over the axes that the arguments vary over, which `check_vma` requires."""
     mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     function = functools.partial(_both, RECTANGULAR.config)
     specs = {"in_specs": PartitionSpec("data"), "out_specs": PartitionSpec("data")}

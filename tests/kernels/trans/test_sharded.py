@@ -86,12 +86,12 @@ def test_a_ring_of_one_is_the_operator_itself():
 @pytest.mark.parametrize(
     ("shapes", "options", "message"),
     [
-        (((2, 5, 4), (2, 5, 5)), {}, r"kernel_logits has shape \(2, 5, 4\), expected .* A = 1 X"),
-        (((2, 5, 5), (2, 4, 5)), {}, r"premise has shape \(2, 4, 5\), expected \[..., H, X, Y\]"),
-        (((2, 5, 5), (3, 5, 5)), {}, r"premise has shape \(3, 5, 5\)"),
-        (((5, 5), (5, 5)), {}, r"kernel_logits has shape \(5, 5\).*at least 3 axes"),
-        (((2, 5, 5), (2, 5, 5)), {"mask": np.zeros((2, 5, 4), bool)}, r"mask has shape \(2, 5, 4\)"),
-        (((2, 5, 5), (2, 5, 5)), {"mask": np.zeros((2, 5, 5))}, r"mask has type float.*expected bool"),
+        (((2, 5, 4), (2, 5, 5)), {}, r"kernel_logits: got shape \(2, 5, 4\), expected .* A = 1 X"),
+        (((2, 5, 5), (2, 4, 5)), {}, r"premise: got shape \(2, 4, 5\), expected \[..., H, X, Y\]"),
+        (((2, 5, 5), (3, 5, 5)), {}, r"premise: got shape \(3, 5, 5\)"),
+        (((5, 5), (5, 5)), {}, r"kernel_logits: got shape \(5, 5\).*at least 3 axes"),
+        (((2, 5, 5), (2, 5, 5)), {"mask": np.zeros((2, 5, 4), bool)}, r"mask: got shape \(2, 5, 4\)"),
+        (((2, 5, 5), (2, 5, 5)), {"mask": np.zeros((2, 5, 5))}, r"mask: got dtype float.*expected bool"),
     ],
 )
 def test_what_does_not_fit_is_named(shapes, options, message):

@@ -174,9 +174,9 @@ def test_a_causal_mask_saves_fetches():
 @pytest.mark.parametrize(
     ("kernel_logits", "premise", "reason"),
     [
-        (((1, 2, 4, 4), "float16"), ((1, 2, 4, 4), "float32"), "kernel_logits is float16"),
-        (((1, 2, 4, 4), "float32"), ((1, 2, 4, 4), "float16"), "premise float16"),
-        (((1, 2, 4, 0), "float32"), ((1, 2, 0, 4), "float32"), "an axis is empty"),
+        (((1, 2, 4, 4), "float16"), ((1, 2, 4, 4), "float32"), "kernel_logits: got dtype float16"),
+        (((1, 2, 4, 4), "float32"), ((1, 2, 4, 4), "float16"), "premise: got dtype float16"),
+        (((1, 2, 4, 0), "float32"), ((1, 2, 0, 4), "float32"), "expected no empty axis"),
     ],
 )
 def test_what_it_does_not_do(kernel_logits, premise, reason):

@@ -145,8 +145,8 @@ def test_no_mask_where_the_window_is_exact():
 @settings(deadline=None, derandomize=True, max_examples=4)
 @given(SHAPES)
 def test_layout_and_back(shape):
-    query = np.random.default_rng(0).normal(size=shape.query).astype(np.float32)
-    key = np.random.default_rng(1).normal(size=shape.key).astype(np.float32)
+    query = jnp.asarray(np.random.default_rng(0).normal(size=shape.query), jnp.float32)
+    key = jnp.asarray(np.random.default_rng(1).normal(size=shape.key), jnp.float32)
     plan = gpu_layout.geometry(shape.config, query, key)
     rows = gpu_layout.as_rows(plan, query)
     assert rows.shape[1] % ROWS == 0

@@ -40,14 +40,14 @@ def test_degenerate_inputs_have_the_right_finite_gradients(kind):
 def test_a_window_of_one_is_the_query_itself():
     shape = shapes.Shape("", 2, 9, 4, 2, 5, window1=1, window2=1)
     arrays, _ = cases.make(shape)
-    out, _ = reference.trilinear_attention(shape.config, *arrays)
+    out, _ = reference.trilinear_attention(shape.config, *map(jnp.asarray, arrays))
     want = np.repeat(arrays[3] * arrays[4], 2, axis=2)  # a softmax of one pair is 1, whatever its logit
     np.testing.assert_allclose(out, want, rtol=1e-6)
 
 
 def test_the_two_keys_change_places():
     shape = shapes.SMALL[3]
-    (query, key1, key2, value1, value2), _ = cases.make(shape)
+    query, key1, key2, value1, value2 = map(jnp.asarray, cases.make(shape)[0])
     out, lse = reference.trilinear_attention(shape.config, query, key1, key2, value1, value2)
     windows = {"window1": shape.window2, "window2": shape.window1}
     config = dataclasses.replace(shape.config, **windows)
@@ -59,7 +59,7 @@ def test_the_two_keys_change_places():
 def test_all_pairs_are_two_simplicial_attention_with_a_diagonal_tensor():
     shape = dataclasses.replace(shapes.SMALL[1], groups=4)
     with jax.enable_x64(True):
-        (query, key1, key2, value, _), _ = cases.make(shape, "float64")
+        query, key1, key2, value, _ = map(jnp.asarray, cases.make(shape, "float64")[0])
         d = shape.features
         diagonal = np.zeros((shape.heads, d, d, d))
         diagonal[:, range(d), range(d), range(d)] = 1  # bilinear(v, w) = v * w

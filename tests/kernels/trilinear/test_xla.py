@@ -99,13 +99,13 @@ def test_numerical_derivatives():
 @pytest.mark.parametrize("shape", [shapes.SMALL[3], shapes.SMALL[4], shapes.SMALL[2]], ids=str)
 def test_the_future_and_what_is_outside_a_window_change_nothing(shape):
     (query, *keys), _ = cases.make(shape)
-    before, _ = xla.forward(shape.config, query, *keys)
+    before, _ = xla.forward(shape.config, *map(jnp.asarray, (query, *keys)))
     at = shape.length // 2
     windows = shape.config.reach(shape.length)
     for index, window in enumerate((*windows, *windows)):
         changed = [k.copy() for k in keys]
         changed[index][:, at] += 1
-        after, _ = xla.forward(shape.config, query, *changed)
+        after, _ = xla.forward(shape.config, *map(jnp.asarray, (query, *changed)))
         moved = np.any(np.asarray(before != after), axis=(0, 2, 3))
         np.testing.assert_array_equal(np.flatnonzero(moved), np.arange(at, min(at + window, shape.length)))
 

@@ -10,6 +10,7 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from kernels.two_simplicial import reference
@@ -69,7 +70,7 @@ def mask_of(kind: str, shape: Shape, seed: int = 0) -> np.ndarray | None:
 def arrays(
     shape: Shape, *, mask: str = "none", kind: str = "normal", dtype: Any = np.float32, seed: int = 0
 ) -> tuple[Any, ...]:
-    """query, key1, key2, value, bilinear, mask: NumPy arrays of a backend's `forward`, in `dtype`.
+    """query, key1, key2, value, bilinear, mask: the arrays of a backend's `forward`, in `dtype`.
 
     Args:
       shape: the sizes.
@@ -106,7 +107,9 @@ def arrays(
         case _:
             raise ValueError(f"no inputs called {kind!r}")
     allowed = None if mask == "none" else mask_of(mask, shape, seed)
-    return *(a.astype(dtype) for a in (query, key1, key2, value, bilinear)), allowed
+    drawn = [a.astype(dtype) for a in (query, key1, key2, value, bilinear)]
+    with jax.enable_x64(True):  # float64 stays float64
+        return *map(jnp.asarray, drawn), None if allowed is None else jnp.asarray(allowed)
 
 
 def cotangent(arrays: tuple[Any, ...], seed: int = 1) -> np.ndarray:

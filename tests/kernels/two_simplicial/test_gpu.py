@@ -175,12 +175,12 @@ def structs(shape: Shape, dtype=jnp.float32, mask: tuple[int, ...] | None = None
 @pytest.mark.parametrize(
     ("reason", "shape", "dtype", "config"),
     [
-        ("query is float16", TILES, jnp.float16, UNSIGNED),
-        ("M = 2: fewer", shapes.AGENT, jnp.float32, UNSIGNED),
-        ("M = 5000: more", Shape("", 1, 1, 1, 5000, 6), jnp.float32, UNSIGNED),
-        ("F = 200: more", Shape("", 1, 1, 1, 8, 6, 4, 200), jnp.float32, UNSIGNED),
-        ("D = 300: more", Shape("", 1, 1, 1, 8, 300, 4, 4), jnp.float32, SIGNED),
-        ("scale = -1.0", TILES, jnp.float32, Config(scale=-1.0)),
+        ("query: got dtype float16", TILES, jnp.float16, UNSIGNED),
+        ("M: got 2 keys, expected at least 8", shapes.AGENT, jnp.float32, UNSIGNED),
+        ("M: got 5000", Shape("", 1, 1, 1, 5000, 6), jnp.float32, UNSIGNED),
+        ("F: got 200", Shape("", 1, 1, 1, 8, 6, 4, 200), jnp.float32, UNSIGNED),
+        ("D: got 300", Shape("", 1, 1, 1, 8, 300, 4, 4), jnp.float32, SIGNED),
+        ("scale: got -1.0", TILES, jnp.float32, Config(scale=-1.0)),
     ],
 )
 def test_what_is_not_supported_is_said(reason, shape, dtype, config):

@@ -262,8 +262,7 @@ def test_a_broadcast_mask_stays_broadcast():
 def test_what_is_not_supported_is_told():
     arrays = cases.arrays(shapes.TINY)
     assert xla.unsupported(UNSIGNED, *arrays) is None
-    assert "cosine" in str(xla.unsupported(Config("cosine"), *arrays))
-    assert "scale -1.0" in str(xla.unsupported(Config(scale=-1.0), *arrays))
+    assert "scale: got -1.0" in str(xla.unsupported(Config(scale=-1.0), *arrays))
 
 
 @pytest.mark.parametrize("shape", [*shapes.SMALL, *shapes.ACCELERATOR], ids=str)

@@ -31,7 +31,7 @@ def _one(t: Type) -> Counter[Type]:
 
 
 def _is_valid(node: Derivation) -> bool:
-    """Whether a rule instance is one of the rules as they are on paper, contexts being multisets."""
+    """Returns whether a rule instance is one of the rules on paper, with contexts as multisets."""
     have, goal = Counter(node.hypotheses), node.conclusion
     above = [(Counter(p.hypotheses), p.conclusion) for p in node.premises]
     contexts, goals = [context for context, _ in above], [conclusion for _, conclusion in above]

@@ -1,4 +1,4 @@
-"""Denotations against matrix algebra in numpy."""
+"""Tests denotations against matrix algebra in NumPy."""
 
 import itertools
 
@@ -61,7 +61,7 @@ def word_matrix(word, x, y):
 
 
 def poly(c, m):
-    """sum_i c_i m^i."""
+    """Returns the polynomial sum_i c_i m^i of a matrix."""
     return np.einsum("i,ijk->jk", c, np.stack([power(m, i) for i in range(len(c))]))
 
 
@@ -171,7 +171,7 @@ def test_a_ket_in_one_of_two_banged_arguments(rng):
 
 
 def test_kets_of_kets(rng):
-    """Let !x = |v>_P in |>_x is |v>_P, and !!A -o A by two openings is linear in what both leave alone."""
+    """Promotes and opens a ket twice: !A -o !!A -o A is the identity on |>_P and |v>_P."""
     p, v = rng.normal(size=(2, D))
     twice = banged(A, lambda x: bang(bang(x)))
     once = lam(Bang(Bang(A)), lambda y: let_bang(y, lambda z: let_bang(z, lambda x: x)))
@@ -219,7 +219,7 @@ def test_a_tensor_of_operators_is_flattened_row_by_row(rng):
     close(pair, np.outer(m.ravel(), n.ravel()))
     compose = lam(Tensor(E, E), lambda t: let_pair(t, lambda f, g: lam(A, lambda z: f(g(z)))))
     close(matrix(denote(compose)(pair)), m @ n)
-    # A superposition of tensors, which is no pure tensor.
+    # A superposition of tensors that is not a pure tensor.
     close(matrix(denote(compose)(pair + np.outer(n.ravel(), n.ravel()))), m @ n + n @ n)
 
 
@@ -258,7 +258,7 @@ def test_differentiating_into_tensors_products_and_kets(rng):
     def outer(*vectors):
         return np.einsum("i,j,k->ijk", *vectors).reshape(D * D, D)
 
-    # d^2 of x (x) x (x) x: v and w in two different places.
+    # d^2 of x (x) x (x) x has v and w in two different positions.
     want = sum(outer(*vectors) for vectors in itertools.permutations((p, v, w)))
     close(got, want)
     product = banged(A, lambda x: Both(Pair(x, x), x))
@@ -351,23 +351,32 @@ def test_superpositions_of_values_are_values(rng):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda n: n(np.zeros((2, 2))), r"type A -o A needs an array of shape \(3, 3\), got \(2, 2\)"),
-        (lambda n: n(np.eye(3))(np.zeros(2)), r"type A needs an array of shape \(3,\), got \(2,\)"),
-        (lambda n: n(np.eye(3), np.zeros(3), 1), "too many"),
-        (lambda n: n("x"), "needs an array of shape"),
-        (lambda n: n(logic.numeral(1, A)), r"type !\(A -o A\), got the term `.*`; apply terms to"),
+        (lambda n: n(np.zeros((2, 2))), r"value: got shape \(2, 2\), expected \(3, 3\) for type A -o A"),
+        (lambda n: n(np.eye(3))(np.zeros(2)), r"value: got shape \(2,\), expected \(3,\) for type A"),
+        (lambda n: n(np.eye(3), np.zeros(3), 1), "more: got 3 arguments, expected fewer for type"),
+        (lambda n: n("x"), "value: got str 'x', expected an array of shape"),
+        (lambda n: n(logic.numeral(1, A)), r"value: got the term `.*`, expected a value of type !\(A -o A\)"),
         (lambda n: nonlinear(logic.numeral(2, A))(Var("x", A)), "got the term `x`"),
-        (lambda n: logic.matrix(n, 3), "without ! has a matrix"),
-        (lambda n: logic.matrix(n(np.eye(3)), 4), "dimension: the domain A has dimension 3, got 4"),
-        (lambda n: logic.matrix(None, 4), "function: expected a linear callable"),  # pyrefly: ignore
-        (lambda n: superpose(np.ones(2), [n]), "coefficients: expected one for each of 1 values"),
-        (lambda n: denote(logic.evaluate(A))(np.eye(3)), "needs a callable"),
+        (lambda n: logic.matrix(n, 3), "function: got .*, expected types without !"),
+        (
+            lambda n: logic.matrix(n(np.eye(3)), 4),
+            "dimension: got 4, expected 3, the dimension of the domain",
+        ),
+        (
+            lambda n: logic.matrix(None, 4),  # pyrefly: ignore
+            "function: got None, expected a linear callable",
+        ),
+        (lambda n: superpose(np.ones(2), [n]), r"coefficients: got shape \(2,\) with 1 values"),
+        (lambda n: denote(logic.evaluate(A))(np.eye(3)), "value: got .*, expected a callable for type"),
         (lambda n: denote(logic.evaluate(A))(denote(logic.compose(A))), "expected a linear map of type"),
-        (lambda n: denote(lam(With(A, A), lambda p: Fst(p)))(np.zeros(3)), "needs a pair of values"),
-        (lambda n: denote(Var("x", A)), "variable x : A is not bound"),
-        (lambda n: ket_value(logic.compose(A), 0, []), "expected a proof of a type !A -o B"),
-        (lambda n: nonlinear(logic.numeral(2, A))(np.eye(3), np.zeros(3)), "fewer than 2 banged arguments"),
-        (lambda n: denote(lam(A, lambda x: lam(A, lambda y: x))), "y : A is not used"),
+        (lambda n: denote(lam(With(A, A), lambda p: Fst(p)))(np.zeros(3)), "expected a pair of values"),
+        (lambda n: denote(Var("x", A)), "variable x : A: got no binder"),
+        (lambda n: ket_value(logic.compose(A), 0, []), "term: got .*, expected a type !A -o B"),
+        (
+            lambda n: nonlinear(logic.numeral(2, A))(np.eye(3), np.zeros(3)),
+            "more: got 2 points, expected at most one per banged argument",
+        ),
+        (lambda n: denote(lam(A, lambda x: lam(A, lambda y: x))), "y : A: got no use"),
     ],
 )
 def test_bad_values_are_refused(call, message):

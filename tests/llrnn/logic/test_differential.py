@@ -95,7 +95,7 @@ def test_a_bilinear_program_has_a_bilinear_derivative(rng):
 
 
 def test_only_a_program_with_a_banged_argument_has_a_derivative():
-    with pytest.raises(logic.IllTyped, match="only a term of type !A -o B has a derivative"):
+    with pytest.raises(logic.IllTyped, match=r"term: got `.*` : .*, expected a type !A -o B"):
         derivative(logic.compose(A))
     with pytest.raises(logic.LinearityError):
         derivative(banged(A, lambda x: lam(A, lambda y: x)))

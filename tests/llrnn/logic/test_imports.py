@@ -14,7 +14,7 @@ PATHS = {
 
 
 def imports(source: str, modules: set[str]) -> set[str]:
-    """The modules of ours that a text imports, wherever in it; `from package import module` is the module."""
+    """Returns our modules that a text imports anywhere; `from package import module` counts as the module."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -28,7 +28,7 @@ def imports(source: str, modules: set[str]) -> set[str]:
 
 
 def ordered(sources: dict[str, str]) -> list[str]:
-    """The modules, each after those it imports."""
+    """Returns the modules in an order where each follows those it imports."""
     graph = {name: imports(source, set(sources)) for name, source in sources.items()}
     return list(graphlib.TopologicalSorter(graph).static_order())
 

@@ -50,9 +50,9 @@ examples = settings(
 
 
 class Terms:
-    """Makes a term of a given type, with whatever free variables it needs.
+    """A generator of random terms of a given type, with free variables as needed.
 
-    Linear variables are made where they are used, so that linearity holds by construction; `close` binds
+    It creates linear variables where it uses them, so that linearity holds by construction; `close` binds
     them.
     """
 
@@ -85,7 +85,7 @@ class Terms:
         return Var(name, of)
 
     def term(self, of, depth, pool, linear):
-        """A term of type `of`; pool: the unrestricted variables in scope; linear: may it use linear ones?"""
+        """Returns a term of type `of`; `pool` has the unrestricted variables, `linear` allows linear ones."""
         if depth == 0:
             return self.leaf(of, pool, linear)
         d = depth - 1
@@ -122,7 +122,7 @@ class Terms:
         return self.introduction(of, d, pool, linear)
 
     def shared(self, types, depth, pool, linear):
-        """One term of each type, all with the same linear variables: none, or one that all are applied to."""
+        """Returns a term of each type, all with the same linear variables: none, or one they all apply to."""
         if linear and self.choose.random() < 0.5:
             x, s = next(self.names), self.type()
             self.linear[x] = s
@@ -172,10 +172,10 @@ class Terms:
 
 
 class Probe:
-    """Random values of a type and random linear functionals on it, independent of how values are made.
+    """Random values of a type and random linear functionals on it, independent of the code under test.
 
-    At most `tangents` of the kets it makes have a vector: their orders add up, and a derivative of order s
-    makes as many kets out of one as there are partitions of s things.
+    At most `tangents` of its kets have a vector: their orders add up, and a derivative of order s turns one
+    ket into one for each partition of s elements.
     """
 
     def __init__(self, seed, tangents=2):
@@ -186,7 +186,7 @@ class Probe:
         return self.rng.uniform(0.5, 1.5, size=shape) * self.rng.choice([-1, 1], size=shape)
 
     def value(self, of):
-        """A value as one gives it from outside."""
+        """Returns a value in the form that callers give."""
         match of:
             case Atom(_, d):
                 return self.array(d)
@@ -206,7 +206,7 @@ class Probe:
         return self.array()
 
     def functional(self, of):
-        """A linear functional; on !A it is linear on kets, not in their points."""
+        """Returns a linear functional; on !A it is linear in kets, not in their points."""
         match of:
             case With(s, t):
                 f, g = self.functional(s), self.functional(t)

@@ -1,4 +1,4 @@
-"""Batches of the tasks as NumPy arrays, drawn by one compiled sampler a task."""
+"""Draws batches of the tasks as NumPy arrays, with one compiled sampler per task."""
 
 import jax
 import numpy as np
@@ -10,7 +10,7 @@ def _sample(task, key, batch_size, length, max_length, split):
 
 
 _SHAPES = ("task", "batch_size", "max_length", "split")
-# Each sampler runs a few times only: compiling takes the time, half of it without optimisation.
+# Each sampler runs only a few times, so compilation dominates; without optimisation it takes half the time.
 _QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 _traced = jax.jit(_sample, static_argnames=_SHAPES, compiler_options=_QUICKLY)
 _static = jax.jit(_sample, static_argnames=(*_SHAPES, "length"), compiler_options=_QUICKLY)
@@ -18,7 +18,7 @@ _static = jax.jit(_sample, static_argnames=(*_SHAPES, "length"), compiler_option
 
 @pytest.fixture(scope="session")
 def draw():
-    """A function from a task and a length to a batch. The length is traced unless `static` is asked for."""
+    """Returns a function from a task and a length to a batch; `static` passes a length that is not traced."""
 
     def draw(task, length, *, batch_size=16, max_length=20, split="train", seed=0, static=False):
         sample = _static if static else _traced

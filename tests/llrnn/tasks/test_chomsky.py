@@ -1,4 +1,4 @@
-"""The tasks of Deletang et al. against plain Python, and their score against sums done by hand."""
+"""The tasks of Deletang et al. against plain Python, and their score against sums computed by hand."""
 
 import numpy as np
 import pytest
@@ -69,11 +69,11 @@ def test_score_is_the_mean_over_41_to_500():
 @pytest.mark.parametrize(
     ("accuracies", "lengths", "message"),
     [
-        (dict.fromkeys(range(42, 501), 1.0), range(41, 501), "1 are missing, the first is 41"),
-        ({}, (50,), "accuracy_by_length must have every length"),
-        ({50: 1.5}, (50,), "shares from 0 to 1, got 1.5 at length 50"),
-        ({50: float("nan")}, (50,), "shares from 0 to 1, got nan"),
-        ({50: 1.0}, (), "lengths must hold at least one length"),
+        (dict.fromkeys(range(42, 501), 1.0), range(41, 501), "got no accuracy for 1 lengths, starting at 41"),
+        ({}, (50,), "accuracy_by_length: got no accuracy for 1 lengths"),
+        ({50: 1.5}, (50,), "accuracy_by_length: got 1.5 at length 50, expected 0 to 1"),
+        ({50: float("nan")}, (50,), "accuracy_by_length: got nan at length 50"),
+        ({50: 1.0}, (), "lengths: got none, expected at least one length"),
     ],
 )
 def test_score_refuses(accuracies, lengths, message):
@@ -84,10 +84,10 @@ def test_score_refuses(accuracies, lengths, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("parity", {"alphabet": 3}, "alphabet must be 2 for parity"),
-        ("bucket_sort", {"alphabet": 1}, "alphabet must be at least 2, got 1"),
-        ("cycle_navigation", {"alphabet": 2}, "alphabet must be 3"),
-        ("cycle_navigation", {"cycle": 1}, "cycle at least 2"),
+        ("parity", {"alphabet": 3}, "alphabet of parity: got 3, expected 2"),
+        ("bucket_sort", {"alphabet": 1}, "alphabet: got 1, expected at least 2"),
+        ("cycle_navigation", {"alphabet": 2}, "alphabet of cycle_navigation: got 2, expected 3"),
+        ("cycle_navigation", {"cycle": 1}, "cycle: got 1, expected at least 2"),
     ],
 )
 def test_refuses_what_is_no_task(name, options, message):

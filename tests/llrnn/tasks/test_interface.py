@@ -1,4 +1,4 @@
-"""What all tasks share: names, options, lengths, one-hot inputs, error counts, and what they refuse."""
+"""Tests the common interface of tasks: names, options, lengths, one-hot inputs, counts and errors."""
 
 import functools
 
@@ -94,7 +94,7 @@ def test_encode_puts_the_fields_side_by_side():
     np.testing.assert_array_equal(encoded, expected)
     np.testing.assert_array_equal(task.encode(tokens[0, 0]), expected[0, 0])
     with pytest.raises(
-        ValueError, match=r"tokens must have shape \[..., 2\] for group_powers, got \(2, 2\, 1\)"
+        ValueError, match=r"tokens: got shape \(2, 2\, 1\), expected \[\*B, 2\] for group_powers"
     ):
         task.encode(tokens[..., :1])
 
@@ -115,16 +115,16 @@ def test_errors_and_hits_count_scored_steps_only():
     assert [int(n) for n in jax.jit(tasks.accuracy)(logits, batch)] == [right, right + wrong]
     for count in (tasks.error_per_symbol, tasks.accuracy):
         with pytest.raises(
-            ValueError, match=r"logits must have shape \(5, 7\) \+ \(classes,\), got \(5, 6, 4\)"
+            ValueError, match=r"logits: got shape \(5, 6, 4\), expected \[B, T, C\] with \[B, T\] = \[5, 7\]"
         ):
             count(logits[:, 1:], batch)
 
 
-def test_unknown_names_and_options_are_told_what_there_is():
-    with pytest.raises(ValueError, match=r"name must be one of copy, .*bucket_sort; got 'nonsense'"):
+def test_unknown_names_and_options_are_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"name: got 'nonsense', expected one of 'copy', .*'bucket_sort'"):
         tasks.make("nonsense")
     with pytest.raises(
-        ValueError, match=r"options of word_problem must be among train_lengths, .*group; got 'grupo'"
+        ValueError, match=r"options of word_problem: got 'grupo', expected one of 'train_lengths', .*'group'"
     ):
         tasks.make("word_problem", grupo="S5")
     with pytest.raises(ValueError, match="options of copy"):
@@ -134,13 +134,17 @@ def test_unknown_names_and_options_are_told_what_there_is():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("copy", {"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ("copy", {"length": 0}, "length must be from 1 to max_length = 0"),
-        ("copy", {"length": 6, "max_length": 5}, "length must be from 1 to max_length = 5 for copy, got 6"),
-        ("copy", {"length": 5.0}, "length must be an integer, got 5.0"),
-        ("copy", {"split": "held_out"}, r"split must be one of \('train',\) for copy, got 'held_out'"),
-        ("group_powers", {"split": "test"}, r"split must be one of \('train', 'held_out', 'held_out_once'\)"),
-        ("variable_pattern_4", {"length": 9}, "length must be from 10 to max_length = 9"),
+        ("copy", {"batch_size": 0}, "batch_size: got 0, expected at least 1"),
+        ("copy", {"length": 0}, "length of copy: got 0, expected 1 to max_length = 0"),
+        ("copy", {"length": 6, "max_length": 5}, "length of copy: got 6, expected 1 to max_length = 5"),
+        ("copy", {"length": 5.0}, "length: got 5.0, expected an integer"),
+        ("copy", {"split": "held_out"}, "split of copy: got 'held_out', expected one of 'train'"),
+        (
+            "group_powers",
+            {"split": "test"},
+            "got 'test', expected one of 'train', 'held_out', 'held_out_once'",
+        ),
+        ("variable_pattern_4", {"length": 9}, "got 9, expected 10 to max_length = 9"),
     ],
 )
 def test_sample_refuses(name, arguments, message):
@@ -150,22 +154,22 @@ def test_sample_refuses(name, arguments, message):
 
 def test_a_traced_length_needs_room_and_an_integer():
     task = tasks.make("variable_pattern_1")
-    with pytest.raises(ValueError, match="max_length must be given when length is traced"):
+    with pytest.raises(ValueError, match="max_length: got None, expected an integer, since length is traced"):
         jax.jit(lambda n: task.sample(jax.random.key(0), 2, n))(5)
-    with pytest.raises(ValueError, match="max_length must be at least 4 for variable_pattern_1, got 3"):
+    with pytest.raises(ValueError, match="max_length of variable_pattern_1: got 3, expected at least 4"):
         jax.jit(lambda n: task.sample(jax.random.key(0), 2, n, max_length=3))(5)
-    with pytest.raises(ValueError, match=r"length must be an integer scalar, got shape .* float32"):
+    with pytest.raises(ValueError, match=r"length: got shape .* float32, expected an integer scalar"):
         jax.jit(lambda n: task.sample(jax.random.key(0), 2, n, max_length=8))(5.0)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_lengths": (5,)}, "train_lengths must be"),
-        ({"train_lengths": (5, 4)}, r"train_lengths must be .* got \(5, 4\)"),
-        ({"train_lengths": (0, 4)}, "train_lengths must be .* 1 <= shortest"),
-        ({"test_lengths": ()}, "test_lengths must be lengths of at least 1"),
-        ({"test_lengths": (3, 0)}, "test_lengths must be lengths of at least 1"),
+        ({"train_lengths": (5,)}, r"train_lengths of copy: got \(5,\), expected \(shortest, longest\)"),
+        ({"train_lengths": (5, 4)}, r"train_lengths of copy: got \(5, 4\), expected"),
+        ({"train_lengths": (0, 4)}, "train_lengths of copy: .* 1 <= shortest"),
+        ({"test_lengths": ()}, r"test_lengths of copy: got \(\), expected one or more lengths of at least 1"),
+        ({"test_lengths": (3, 0)}, r"test_lengths of copy: got \(3, 0\), expected"),
     ],
 )
 def test_lengths_are_checked_when_a_task_is_made(options, message):

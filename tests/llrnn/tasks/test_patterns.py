@@ -1,4 +1,4 @@
-"""The authors' tasks against f written in plain Python, and against answers worked out by hand."""
+"""Tests the authors' tasks against f in plain Python, and against answers computed by hand."""
 
 import itertools
 
@@ -36,7 +36,7 @@ def tape_task(name, **options) -> tasks.TapeTask:
 
 
 def f(seq, pattern):
-    """The definition. A negative place is Python's, as it was for the authors."""
+    """Computes f from its definition, with Python's negative indices as in the authors' code."""
     out, i, j = [], 0, 0
     while j < len(seq):
         out.append(seq[j if j >= 0 else j % len(seq)])
@@ -46,7 +46,7 @@ def f(seq, pattern):
 
 
 def answer(name, a):
-    """The output of a task for a content, written from the definition."""
+    """Computes the output of a task for a content from the definition."""
     if name in FIXED:
         return f(a, FIXED[name])
     if name in MULTIPLE:
@@ -63,7 +63,7 @@ def answer(name, a):
 
 
 def check_tape(name, batch, length, size):
-    """Every array of a batch against the answer to its content, written on the authors' tape."""
+    """Compares every array of a batch with the answer to its content on the authors' tape."""
     assert batch.tokens.shape == (len(batch.targets), size, 1)
     assert batch.tokens.dtype == batch.targets.dtype == np.int32
     contents = [[int(s) for s in row[1 : length + 1, 0]] for row in batch.tokens]
@@ -119,7 +119,7 @@ def test_fixed_patterns_against_places_worked_out_by_hand(draw, name):
 
 
 def test_variable_pattern_4_wraps_before_the_beginning_as_python_does(draw):
-    # From the authors' least length on, Python has every place before the beginning that is reached.
+    # From the authors' shortest length on, every position before the beginning is a valid Python index.
     task = tape_task("variable_pattern_4")
     length = task.train_lengths[0]
     batch = draw(task, length, batch_size=512, seed=5)
@@ -129,7 +129,7 @@ def test_variable_pattern_4_wraps_before_the_beginning_as_python_does(draw):
         string, pattern = row[separator + 1 :], [step - 8 if step >= 6 else step for step in row[:separator]]
         out, j, i = [], 0, 0
         while j < len(string):
-            out.append(string[j])  # raises IndexError where Python has no such place
+            out.append(string[j])  # raises IndexError for an invalid index
             wrapped += j < 0
             j += pattern[i % len(pattern)]
             i += 1
@@ -200,7 +200,7 @@ def test_contents_are_uniform_and_a_divider_is_there_when_forced(draw):
     assert abs(np.mean((free == DIVIDER).any(axis=1)) - (1 - (7 / 8) ** 6)) < 0.05
     forced = draw(tasks.make("multiple_pattern_2"), 6, batch_size=2000).tokens[:, 1:7, 0]
     assert (forced == DIVIDER).any(axis=1).all()
-    # A place holds the forced divider with 1/6, and otherwise a drawn one with 1/8.
+    # A position has the forced divider with probability 1/6, and otherwise a drawn one with 1/8.
     assert np.all(np.abs((forced == DIVIDER).mean(axis=0) - (1 / 6 + 5 / 6 / 8)) < 0.05)
 
 
@@ -210,11 +210,11 @@ def test_truncated_tapes_are_the_authors_and_cut_what_does_not_fit(draw):
     assert tasks.make("variable_pattern_2").steps(20) > task.steps(20)
     batch = draw(task, 18, batch_size=64)
     _, answers = check_tape("variable_pattern_2", batch, 18, 62)
-    assert max(map(len, answers)) > 62 - 19  # one at least had to be cut
+    assert max(map(len, answers)) > 62 - 19  # at least one had to be truncated
 
 
 def test_train_lengths_are_the_authors():
-    # Theirs count the start and the end symbol.
+    # The authors also count the start and the end symbol.
     least = {name: tasks.make(name).train_lengths[0] + 2 for name in [*FIXED, *MULTIPLE, *VARIABLE]}
     assert {name: n for name, n in least.items() if n != 7} == {
         "variable_pattern_1": 10,
@@ -227,17 +227,26 @@ def test_train_lengths_are_the_authors():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("copy", {"pattern": ()}, "pattern must have steps with a positive sum"),
-        ("copy", {"pattern": (2, -2)}, r"never ends; got \(2, -2\)"),
-        ("multiple_pattern_1", {"patterns": ()}, "patterns must hold at least one"),
-        ("multiple_pattern_1", {"patterns": ((1,), (0,))}, "patterns must have steps with a positive sum"),
-        ("variable_pattern_1", {"patterns": ()}, "patterns must hold at least one"),
-        ("variable_pattern_3", {"step_range": (-4, 4)}, "step_range must be"),
-        ("variable_pattern_3", {"step_range": (-1, 0)}, "step_range must be"),
-        ("variable_pattern_3", {"longest_pattern": 0}, "longest_pattern must be at least 1, got 0"),
-        ("variable_pattern_3", {"train_lengths": (9, 20)}, "train_lengths must be .* 10 <= shortest"),
+        ("copy", {"pattern": ()}, r"pattern: got \(\), expected steps with a positive sum"),
+        ("copy", {"pattern": (2, -2)}, r"pattern: got \(2, -2\), expected .* never ends"),
+        ("multiple_pattern_1", {"patterns": ()}, r"patterns: got \(\), expected at least one"),
+        ("multiple_pattern_1", {"patterns": ((1,), (0,))}, r"patterns: got \(0,\), expected steps"),
+        ("variable_pattern_1", {"patterns": ()}, r"patterns: got \(\), expected at least one"),
+        ("variable_pattern_3", {"step_range": (-4, 4)}, r"step_range: got \(-4, 4\), expected"),
+        ("variable_pattern_3", {"step_range": (-1, 0)}, r"step_range: got \(-1, 0\), expected"),
+        ("variable_pattern_3", {"longest_pattern": 0}, "longest_pattern: got 0, expected at least 1"),
+        ("variable_pattern_3", {"train_lengths": (9, 20)}, "train_lengths of .*: .* 10 <= shortest"),
     ],
 )
 def test_refuses_what_is_no_task(name, options, message):
     with pytest.raises(ValueError, match=message):
         tasks.make(name, **options)
+
+
+@pytest.mark.parametrize("name", ["copy", *VARIABLE])
+def test_tokens_have_32_bits_with_64_bit_jax(name):
+    """Traces the drawing: a loop whose state changed its type would be refused."""
+    task = tasks.make(name)
+    with jax.enable_x64(True):
+        batch = jax.eval_shape(lambda key: task.sample(key, 3, task.min_length), jax.random.key(0))
+    assert batch.tokens.dtype == np.int32

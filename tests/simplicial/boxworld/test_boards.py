@@ -1,4 +1,4 @@
-"""Boards set up by hand: which are refused, and what type of puzzle each is."""
+"""Boards set up by hand: invalid boards, and the puzzle type of valid ones."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ from simplicial import boxworld
 
 
 def board(tiles, rows=7, cols=9):
-    """A board of (x, y): colour, with a two-lock Gem at (1, 1) and its two loose keys."""
+    """Returns a board from {(x, y): colour}, with a two-lock Gem at (1, 1) and its two loose keys."""
     grid = np.full((rows, cols), -1)
     base = {(1, 1): 0, (2, 1): 1, (1, 2): 0, (2, 2): 2, (4, 1): 1, (4, 3): 2}
     for (x, y), colour in {**base, **tiles}.items():
@@ -30,27 +30,27 @@ NO_LOCKS = np.full((1, 2), -1)
         (board({(2, 2): -1}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
         (board({(7, 5): 0}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
         (board({(0, 0): 3}), PALETTE, NO_LOCKS, r"\(0, 0\)"),
-        (board({(4, 5): 3, (5, 5): 4, (6, 5): 5}), PALETTE, NO_LOCKS, "three tiles"),
+        (board({(4, 5): 3, (5, 5): 4, (6, 5): 5}), PALETTE, NO_LOCKS, "three adjacent tiles"),
         (board({(6, y): 3 for y in range(6)}), PALETTE, NO_LOCKS, "8 loose keys"),
-        (board({})[:, :8], PALETTE, NO_LOCKS, r"grid must have shape \(7, 9\), not \(7, 8\)"),
-        (board({}).astype(float), PALETTE, NO_LOCKS, "grid must hold whole numbers"),
-        (board({}), PALETTE[:20], NO_LOCKS, r"palette must have shape \(21, 3\), not \(20, 3\)"),
-        (board({}), PALETTE * 5, NO_LOCKS, "palette must be between 0 and 255"),
-        (board({}), PALETTE, np.full((2, 2), -1), r"distractor_locks must have shape"),
-        (board({}), PALETTE, np.asarray([[4, 1]]), r"\(4, 1\), where grid has no lock"),
-        (board({}), PALETTE, np.asarray([[9, 1]]), r"\(9, 1\), where grid has no lock"),
+        (board({})[:, :8], PALETTE, NO_LOCKS, r"grid: got shape \(7, 8\), expected \(7, 9\)"),
+        (board({}).astype(float), PALETTE, NO_LOCKS, "grid: got dtype float64, expected integers"),
+        (board({}), PALETTE[:20], NO_LOCKS, r"palette: got shape \(20, 3\), expected \(21, 3\)"),
+        (board({}), PALETTE * 5, NO_LOCKS, "palette: got values from .*, expected 0 to 255"),
+        (board({}), PALETTE, np.full((2, 2), -1), r"distractor_locks: got shape"),
+        (board({}), PALETTE, np.asarray([[4, 1]]), r"\(4, 1\), expected a lock's place"),
+        (board({}), PALETTE, np.asarray([[9, 1]]), r"\(9, 1\), expected a lock's place"),
     ],
 )
 def test_boards_that_are_none_are_refused(grid, palette, locks, message):
-    """Each with what is wrong."""
+    """The error states the problem."""
     with pytest.raises(ValueError, match=message):
         boxworld.from_board(grid, palette, locks, boxworld.BRIDGE)
 
 
 def test_shapes_are_refused_under_jit_too():
-    """Values are unknown there, shapes are not."""
+    """Shapes are checked even where values are unknown."""
     make = jax.jit(lambda grid: boxworld.from_board(grid, PALETTE, NO_LOCKS, boxworld.BRIDGE))
-    with pytest.raises(ValueError, match="grid must have shape"):
+    with pytest.raises(ValueError, match="grid: got shape"):
         make(board({})[:-1])
 
 
@@ -67,7 +67,7 @@ def test_shapes_are_refused_under_jit_too():
     ],
 )
 def test_puzzle_types_of_boards_made_by_hand(tiles, locks, expected):
-    """Whatever numbers the colours have."""
+    """The type does not depend on the numbers of the colours."""
     state = boxworld.from_board(board(tiles), PALETTE, locks, boxworld.BRIDGE)
     kind = boxworld.puzzle_type(state)
     assert (kind.solution_length, kind.bridge_lock, kind.bridge_key, kind.distractors) == expected

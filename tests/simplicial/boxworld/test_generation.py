@@ -1,4 +1,4 @@
-"""The generator: boards are puzzles of their type, with the authors' statistics."""
+"""The generator: boards have their stated type and the authors' statistics."""
 
 import itertools
 
@@ -14,19 +14,19 @@ from simplicial import boxworld
 
 CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
 BOARDS = 100_000
-# Some forty tests of true hypotheses: one below 1e-4 is one seed in 250, and the seeds are fixed.
+# About forty tests of true hypotheses: a p-value below 1e-4 occurs for one seed in 250; seeds are fixed.
 IMPROBABLE = 1e-4
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    """100,000 boards of each kind, in NumPy."""
+    """Draws 100,000 boards of each kind, as NumPy arrays."""
     make = jax.jit(boxworld.reset_batch, static_argnums=1)
     return {name: jax.device_get(make(jax.random.key(5), BOARDS, config)) for name, config in CONFIGS.items()}
 
 
 def p_of(counts, probabilities=None):
-    """The chi-square test's p; uniform unless told."""
+    """Returns the chi-square test's p-value; uniform expectation by default."""
     counts = np.asarray(counts)
     assert counts.size > 1
     expected = None if probabilities is None else np.asarray(probabilities) * counts.sum()
@@ -34,9 +34,9 @@ def p_of(counts, probabilities=None):
 
 
 def counts_of(values, options):
-    """How often each option occurs; nothing else may."""
+    """Counts each option; raises if anything else occurs."""
 
-    def coded(rows):  # one number a row: rows are sorted far slower
+    def coded(rows):  # one number per row: sorting rows is far slower
         rows = np.asarray(rows, np.int64)
         rows = rows.reshape(len(rows), -1)
         return rows @ 64 ** np.arange(rows.shape[1])
@@ -50,12 +50,12 @@ def counts_of(values, options):
 
 
 def some(states, which):
-    """Some episodes of a batch, or one."""
+    """Selects some episodes of a batch, or one."""
     return jax.tree.map(lambda leaf: leaf[which], states)
 
 
 def test_the_test_would_notice():
-    """A type drawn 5 % too rarely, a slot never used: both are far below the bound."""
+    """A type drawn 5 % too rarely and an unused slot are both far below the bound."""
     rng = np.random.default_rng(0)
     biased = rng.choice(4, BOARDS, p=[0.2375, 0.2542, 0.2541, 0.2542])
     assert p_of(counts_of(biased, range(4))) < 1e-9
@@ -75,7 +75,7 @@ def test_bridge_types(drawn):
 
 
 def test_puzzle_numbers_are_places_in_the_list(drawn):
-    """And -1 outside it."""
+    """The number is -1 outside the list."""
     number = jax.jit(jax.vmap(lambda state: boxworld.puzzle_number(state, boxworld.BRIDGE)))
     few = some(drawn["bridge"], slice(2000))
     types = np.asarray(boxworld.puzzles(boxworld.BRIDGE))
@@ -86,7 +86,7 @@ def test_puzzle_numbers_are_places_in_the_list(drawn):
 
 
 def test_standard_types(drawn):
-    """Length and number of distractors uniform and independent: 25 pairs."""
+    """Length and number of distractors are uniform and independent: 25 pairs."""
     states = drawn["standard"]
     pairs = list(itertools.product(range(1, 6), range(5)))
     assert p_of(counts_of(states.puzzle[:, [0, 3]], pairs)) > IMPROBABLE
@@ -95,7 +95,7 @@ def test_standard_types(drawn):
 
 
 def test_slots_of_bridge_boards(drawn):
-    """The Gem uniform over four slots, never a box below it, every other key uniform over what remains."""
+    """The Gem is uniform over four slots with no box below it; other keys are uniform over the rest."""
     states = drawn["bridge"]
     places = [(x, y) for x in (1, 4) for y in (1, 3)]
     assert p_of(counts_of(states.gem, places)) > IMPROBABLE
@@ -105,7 +105,7 @@ def test_slots_of_bridge_boards(drawn):
     for gem in places:
         here = some(states, (states.gem == gem).all(1))
         rest = sorted(slots - {gem, (gem[0], gem[1] + 2)})
-        for key in (1, 2):  # wherever they lie; in a bridge a key of the second path lies once more
+        for key in (1, 2):  # anywhere; a bridge holds a key of the second path once more
             other = some(here, here.puzzle[:, 1] == 0)
             lies = (other.grid == key) & ~np.pad(other.grid >= 0, ((0, 0), (0, 0), (1, 0)))[:, :, :-1]
             cells = [tuple(cell[::-1]) for cell in np.argwhere(lies)[:, 1:].tolist()]
@@ -115,7 +115,7 @@ def test_slots_of_bridge_boards(drawn):
 
 
 def test_slots_of_standard_boards(drawn):
-    """The Gem and the loose key uniform over the ordered pairs of the twelve slots; the traps too."""
+    """The Gem and the loose key are uniform over ordered pairs of the twelve slots; so are traps."""
     states = drawn["standard"]
     slots = [(x, y) for x in (1, 4, 7) for y in (1, 3, 5, 7)]
     five = some(states, states.puzzle[:, 0] == 5)
@@ -130,7 +130,7 @@ def test_slots_of_standard_boards(drawn):
 
 
 def test_locks_of_distractors(drawn):
-    """Uniform over the solution's keys for every length; each holds a key of its own."""
+    """Uniform over the solution's keys for every length; each box holds a different key."""
     states = drawn["standard"]
     board, trap = np.nonzero(states.traps[..., 0] >= 0)
     x, y = states.traps[board, trap].T
@@ -179,7 +179,7 @@ def test_colours(drawn, name):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_every_board_is_the_puzzle_that_it_says(config, name):
-    """Made by hand from its tiles it is the same state, type and all; it is solvable; its traps are boxes."""
+    """`from_board` of its tiles gives the same state; it is solvable; its traps are boxes."""
     states = jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(11), 300, config)
     by_hand = jax.jit(jax.vmap(lambda s: boxworld.from_board(s.grid, s.palette, s.traps, config)))(states)
     chex.assert_trees_all_equal(states, by_hand)
@@ -189,7 +189,7 @@ def test_every_board_is_the_puzzle_that_it_says(config, name):
     assert set(np.unique(states.puzzle[:, 3])) == set(range(0, most + 1, int(config.branch_length)))
     for i in range(100):
         state = some(states, i)
-        if i < 1 and name == "all at once":  # values known: refuses what is no board
+        if i < 1 and name == "all at once":  # values are known, so invalid boards would raise
             boxworld.from_board(state.grid, state.palette, state.traps, config)
         assert boxworld.shortest_solution(state) is not None
     tiles = (states.grid >= 0).sum((1, 2))
@@ -198,7 +198,7 @@ def test_every_board_is_the_puzzle_that_it_says(config, name):
 
 
 def test_branches_are_chains():
-    """In a branch each box is locked with the key of the one before."""
+    """Each box in a branch is locked with the key in the previous one."""
     config = boxworld.STANDARD.replace(
         max_length=2, min_distractors=2, max_distractors=2, branch_length=3, traps=6
     )
@@ -212,7 +212,7 @@ def test_branches_are_chains():
 
 
 def test_a_board_is_a_function_of_its_key():
-    """Alone, in a batch, compiled or not; another key gives another board."""
+    """The same alone, in a batch, compiled or not; another key gives another board."""
     keys = jax.random.split(jax.random.key(2), 3)
     batch = jax.jit(jax.vmap(lambda key: boxworld.reset(key, boxworld.BRIDGE)))(keys)
     alone = boxworld.reset(keys[1], boxworld.BRIDGE)
@@ -221,18 +221,10 @@ def test_a_board_is_a_function_of_its_key():
 
 
 def test_a_curriculum_is_a_batch_of_settings():
-    """Leaves vary under vmap without a new compilation: lengths 1, 2, 3 side by side."""
+    """Leaves vary under vmap without compiling again: lengths 1, 2, 3 in parallel."""
     lengths = jnp.repeat(jnp.asarray([1, 2, 3]), 50)
     configs = boxworld.BRIDGE.replace(min_length=lengths, max_length=lengths)
-    axes = boxworld.BRIDGE.replace(
-        min_length=0,
-        max_length=0,
-        bridge_probability=None,
-        min_distractors=None,
-        max_distractors=None,
-        branch_length=None,
-        horizon=None,
-    )
+    axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, configs)
     states = jax.jit(jax.vmap(boxworld.reset, in_axes=(0, axes)))(
         jax.random.split(jax.random.key(0), 150), configs
     )
@@ -240,15 +232,15 @@ def test_a_curriculum_is_a_batch_of_settings():
 
 
 def test_an_unknown_bridge_probability_has_no_list_of_puzzles():
-    """Under jit, where it may be anything."""
-    with pytest.raises(ValueError, match="must be plain numbers"):
+    """Under jit the value is unknown."""
+    with pytest.raises(ValueError, match="expected plain numbers"):
         jax.jit(lambda p: len(boxworld.puzzles(boxworld.BRIDGE.replace(bridge_probability=p))))(0.5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "expected"), [("bridge", 0.738), ("standard", 0.420)])
 def test_how_often_chance_solves_a_board(name, expected):
-    """20,000 episodes without a horizon, all played to their end, against 263,000 of a plain model."""
+    """20,000 episodes played to the end without a horizon, compared with 263,000 of a plain model."""
     config, episodes = CONFIGS[name], 20_000
 
     @jax.jit

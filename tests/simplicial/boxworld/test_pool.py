@@ -1,4 +1,4 @@
-"""Episodes without end: the same as resetting by hand, each board once, what is refused."""
+"""Batches that restart: equivalence with resetting by hand, renewal, errors."""
 
 import chex
 import jax
@@ -17,18 +17,18 @@ RESET = jax.jit(boxworld.reset_batch, static_argnums=1)
 
 
 def pool_of(key):
-    """A pool of 16 boards, by the compiled reset."""
+    """Returns a pool of 16 boards from the compiled reset."""
     zero = jnp.int32(0)
     return boxworld.Pool(states=RESET(key, BATCH, CONFIG), used=zero, drawn=jnp.int32(BATCH), repeated=zero)
 
 
 def rows(states, which):
-    """Some of a batch, in NumPy."""
+    """Selects rows of a batch, as NumPy arrays."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[which], states)
 
 
 def test_it_is_a_reset_by_hand_where_an_episode_ends():
-    """For 100 steps: outcome and last state of the plain step; then the pool's boards in their order."""
+    """For 100 steps: outcome and last state of the plain step, then the pool's boards in order."""
     boards, states = pool_of(jax.random.key(1)), RESET(jax.random.key(0), BATCH, CONFIG)
     stock, by_hand, used = jax.device_get(boards.states), jax.device_get(states), 0
     actions = np.random.default_rng(0).integers(0, 4, (100, BATCH))
@@ -48,7 +48,7 @@ def test_it_is_a_reset_by_hand_where_an_episode_ends():
 
 
 def test_a_renewed_pool_gives_every_board_once():
-    """With renewal no board comes twice, though 16 boards serve some 60 episodes; without it they do."""
+    """With renewal no board repeats, though 16 boards serve some 60 episodes; without it they do."""
     seen = {True: [], False: []}
     for renewed, palettes in seen.items():
         boards, states = pool_of(jax.random.key(1)), RESET(jax.random.key(0), BATCH, CONFIG)
@@ -69,7 +69,7 @@ def test_a_renewed_pool_gives_every_board_once():
 
 
 def test_renewal_leaves_boards_that_are_still_to_be_given():
-    """A full pool is not touched; after three were given, three are new, in their places in the ring."""
+    """A full pool is unchanged; after three boards were used, three are new, in their ring slots."""
     full = pool_of(jax.random.key(1))
     chex.assert_trees_all_equal(RENEW(full, jax.random.key(2)), full)
     states = RESET(jax.random.key(0), BATCH, CONFIG)
@@ -85,7 +85,7 @@ def test_renewal_leaves_boards_that_are_still_to_be_given():
 
 
 def test_an_overdrawn_pool_counts_and_recovers():
-    """More ends than boards: they repeat and are counted; renewal goes on with the number that is next."""
+    """With more ends than boards, repeats are counted; renewal continues with the next number."""
     boards, states = pool_of(jax.random.key(1)), RESET(jax.random.key(0), BATCH, CONFIG)
     _, boards = boxworld.restart(states, jnp.arange(BATCH) < 10, boards)
     restarted, boards = boxworld.restart(states, jnp.arange(BATCH) < 10, boards)
@@ -103,7 +103,7 @@ def test_an_overdrawn_pool_counts_and_recovers():
 
 
 def test_seeds_side_by_side_are_apart_and_traced_once():
-    """Pools, boards and rewards of each seed are its own, wherever it stands among the others."""
+    """Pools, boards and rewards of a seed do not depend on its place among the seeds."""
 
     @chex.assert_max_traces(n=1)
     def run(key):
@@ -129,14 +129,14 @@ def test_seeds_side_by_side_are_apart_and_traced_once():
 
 
 def test_what_is_refused():
-    """Sizes that are none, actions of another shape, settings that cannot be met."""
+    """Invalid sizes, shapes of actions and settings."""
     states, boards = RESET(jax.random.key(0), 4, CONFIG), pool_of(jax.random.key(0))
-    with pytest.raises(ValueError, match="size must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="size: got 0, expected at least 1"):
         boxworld.pool(jax.random.key(0), 0, CONFIG)
     with pytest.raises(ValueError, match="max_length"):
         boxworld.pool(jax.random.key(0), 4, CONFIG.replace(max_length=9))
-    with pytest.raises(ValueError, match=r"shape \(4,\) \(one per state\), not \(3,\)"):
+    with pytest.raises(ValueError, match=r"got shape \(3,\), expected \(4,\), one action per state"):
         boxworld.step_or_restart(states, jnp.zeros(3, int), boards, CONFIG)
     for count in (0, 17):
-        with pytest.raises(ValueError, match="count must be between 1 and the pool's size 16"):
+        with pytest.raises(ValueError, match=r"count: got .*, expected 1 to 16, the pool's size"):
             boxworld.renew(boards, jax.random.key(0), count, CONFIG)

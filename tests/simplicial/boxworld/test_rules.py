@@ -1,4 +1,4 @@
-"""The rules: the authors' recorded episodes, and a plain model of the rules."""
+"""The rules against the authors' recorded episodes and a plain model."""
 
 import dataclasses
 import random
@@ -20,7 +20,7 @@ STEP = jax.jit(boxworld.step)
 
 
 def batch_from(boards, config):
-    """States of boards (grid, palette, deadly locks, ..), through the compiled `from_board`."""
+    """Makes states of boards (grid, palette, deadly locks, ..) with the compiled `from_board`."""
     locks = np.full((len(boards), config.traps, 2), -1, np.int32)
     for row, board in zip(locks, boards, strict=True):
         row[: len(board[2])] = np.reshape(board[2], (-1, 2))
@@ -30,19 +30,19 @@ def batch_from(boards, config):
 
 
 def rows(states, which):
-    """Some episodes of a batch, or one, in NumPy."""
+    """Selects some episodes of a batch, or one, as NumPy arrays."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[which], states)
 
 
 def solution(state):
-    """The actions of a shortest solution, of an episode that has one."""
+    """Returns the actions of a shortest solution of a solvable episode."""
     actions = boxworld.solve(jax.device_get(state))
     assert actions is not None
     return actions
 
 
 def play(state, actions, config):
-    """All outcomes and the last state."""
+    """Returns all outcomes and the last state."""
     outcomes = []
     for action in actions:
         state, outcome = STEP(state, action, config)
@@ -51,14 +51,14 @@ def play(state, actions, config):
 
 
 def compiled(config):
-    """`observe` and `step` of a batch."""
+    """Compiles `observe` and `step` for a batch."""
     observe = jax.jit(jax.vmap(lambda state: boxworld.observe(state, config)))
     step = jax.jit(jax.vmap(lambda state, action: boxworld.step(state, action, config)))
     return observe, step
 
 
 def compare_with_plain(boards, actions, config):
-    """Steps every board both ways; every reward, end and pixel must agree. Gives all rewards [T, B]."""
+    """Steps every board both ways, compares rewards, ends and pixels, and returns the rewards [T, B]."""
     observe, step = compiled(config)
     states = batch_from(boards, config)
     plain = [
@@ -82,7 +82,7 @@ def compare_with_plain(boards, actions, config):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_recorded_episodes_of_the_authors_replay_exactly(name):
-    """Every reward, end and pixel of 32 episodes; from then on a finished episode stays as it was."""
+    """Every reward, end and pixel of 32 episodes agrees; finished episodes do not change."""
     config, recorded = CONFIGS[name], np.load(DATA / f"boxworld_{name}.npz")
     observe, step = compiled(config)
     boards = list(zip(recorded["grid"], recorded["palette"], recorded["distractor_locks_xy"], strict=True))
@@ -105,13 +105,14 @@ def test_recorded_episodes_of_the_authors_replay_exactly(name):
 
 
 def with_the_gem_in_a_trap(state):
-    """The same board with something to look for in the first trap, and a Gem's box that nothing opens."""
+    """Moves the Gem's colour into the first trap, replaces it by colour 20, and disables all traps."""
     grid, (x, y) = np.where(state.grid == 0, 20, state.grid), state.traps[0]
     if x >= 0:
         for row in np.nonzero((state.grid == 0).any(1))[0]:
             grid[row, state.gem[0] + 1] = 20
         grid[y, x - 1] = 0
-    return dataclasses.replace(state, grid=grid, traps=np.full_like(state.traps, -1))
+    traps = jnp.full_like(state.traps, -1)
+    return dataclasses.replace(jax.tree.map(jnp.asarray, state), grid=jnp.asarray(grid), traps=traps)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -137,7 +138,7 @@ def test_random_boards_step_as_in_the_plain_model(name):
 
 
 def wild_board(draw, rows, cols, gem_locks, traps):
-    """A board that no generator makes: boxes and keys anywhere, few colours, so that inventories fill up."""
+    """Draws a board unlike generated ones: boxes and keys anywhere, few colours, full inventories."""
     grid = np.full((rows, cols), -1)
     x, y = draw.randint(1, cols - 2), draw.randint(1, rows - gem_locks)
     for i in range(gem_locks):
@@ -161,11 +162,11 @@ def wild_board(draw, rows, cols, gem_locks, traps):
     [pytest.param(7, 9, 2, marks=pytest.mark.slow), (5, 6, 1), (4, 6, 2), (9, 5, 1)],
 )
 def test_boards_of_any_kind_step_as_in_the_plain_model(rows, cols, gem_locks):
-    """Edges, equal locks on the Gem, full inventories, several keys of a colour, actions that are none."""
+    """Edges, equal locks on the Gem, full inventories, repeated colours, invalid actions."""
     config = boxworld.BoxWorldConfig(rows=rows, cols=cols, gem_locks=gem_locks, traps=3, horizon=70)
     draw = random.Random(rows * cols)
     boards = [wild_board(draw, rows, cols, gem_locks, 3) for _ in range(60)]
-    for board in boards[:2] if rows == 7 else ():  # with their values known: none is refused
+    for board in boards[:2] if rows == 7 else ():  # with known values, which are checked: none raises
         boxworld.from_board(
             np.asarray(board[0]), np.asarray(board[1]), np.asarray(board[2], int).reshape(-1, 2), config
         )
@@ -175,7 +176,7 @@ def test_boards_of_any_kind_step_as_in_the_plain_model(rows, cols, gem_locks):
 
 
 def test_an_action_outside_does_nothing_but_takes_time():
-    """Not even wrapped around or clamped."""
+    """Such actions are neither wrapped around nor clamped."""
     state = RESET_BRIDGE(jax.random.key(0))
     for action in (-1, 4, 100, np.uint8(255), np.int8(-128)):
         after, outcome = STEP(state, action, boxworld.BRIDGE)
@@ -184,7 +185,7 @@ def test_an_action_outside_does_nothing_but_takes_time():
 
 
 def test_the_horizon_truncates_and_the_end_comes_first():
-    """At the horizon an episode is truncated; one that reaches the Gem by that very step is terminated."""
+    """The horizon truncates an episode unless that very step reaches the Gem, which terminates it."""
     state = RESET_BRIDGE(jax.random.key(3))
     best = solution(state)
     for horizon, expected in ((len(best), (True, False)), (len(best) - 1, (False, True)), (0, (True, False))):
@@ -196,7 +197,7 @@ def test_the_horizon_truncates_and_the_end_comes_first():
 
 
 def test_a_step_is_traced_once_with_another_horizon():
-    """The config's leaves are arguments, not constants: a curriculum compiles nothing anew."""
+    """The config's leaves are arguments, not constants, so a curriculum does not compile again."""
     step = jax.jit(chex.assert_max_traces(boxworld.step, n=1))
     state = RESET_BRIDGE(jax.random.key(0))
     for horizon in (1, 2):
@@ -205,7 +206,7 @@ def test_a_step_is_traced_once_with_another_horizon():
 
 
 def test_a_puzzle_keeps_its_type_to_the_end():
-    """Also when its boxes are gone."""
+    """The type stays after boxes have been opened."""
     state = RESET_BRIDGE(jax.random.key(3))
     kind = boxworld.puzzle_type(state)
     state, outcomes = play(state, solution(state), boxworld.BRIDGE)
@@ -214,7 +215,7 @@ def test_a_puzzle_keeps_its_type_to_the_end():
 
 
 def test_a_batch_may_have_any_leading_axes():
-    """`puzzle_type` and vmapped functions of nested batches."""
+    """Checks `puzzle_type` and vmapped functions on nested batches."""
     keys = jax.random.split(jax.random.key(0), (2, 3))
     states = jax.jit(jax.vmap(jax.vmap(lambda key: boxworld.reset(key, boxworld.STANDARD))))(keys)
     chex.assert_shape(boxworld.puzzle_type(states).distractors, (2, 3))

@@ -1,4 +1,4 @@
-"""Shortest solutions: they are solutions, none is shorter, averages as the authors' puzzles have them."""
+"""Shortest solutions: validity, optimality, and average lengths of the authors' puzzles."""
 
 import collections
 import copy
@@ -7,6 +7,7 @@ import itertools
 import random
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,13 +19,13 @@ RESET = jax.jit(boxworld.reset_batch, static_argnums=1)
 
 
 def some(states, i):
-    """Episode i of a batch."""
+    """Selects episode i of a batch."""
     return jax.tree.map(lambda leaf: leaf[i], states)
 
 
 @pytest.mark.parametrize("config", [boxworld.BRIDGE, boxworld.STANDARD], ids=["bridge", "standard"])
 def test_solutions_solve(config):
-    """Also from the middle of an episode, where what remains is one step shorter with every step."""
+    """Also from the middle of an episode, where each step shortens the rest by one."""
     states = jax.device_get(RESET(jax.random.key(0), 20, config))
     for i in range(20):
         state, actions = some(states, i), boxworld.solve(some(states, i)) or []
@@ -37,11 +38,11 @@ def test_solutions_solve(config):
         keys = config.gem_locks * int(state.puzzle[0])
         assert rewards[-1] == 10
         assert sorted(rewards[:-1]) == [0] * (len(actions) - 1 - keys) + [1] * keys
-        assert boxworld.solve(jax.device_get(state)) is None  # it is over
+        assert boxworld.solve(jax.device_get(state)) is None  # the episode is over
 
 
 def breadth_first(grid, palette, deadly, two_locks):
-    """The length of the shortest way by trying every action in every position of the plain model."""
+    """Finds the length of a shortest path by trying every action in every position of the plain model."""
     start = plain_boxworld.PlainBoxWorld(grid, palette, deadly, two_locks)
     queue, seen = collections.deque([(start, 0)]), set()
     while queue:
@@ -61,7 +62,7 @@ def breadth_first(grid, palette, deadly, two_locks):
 
 @pytest.mark.parametrize("two_locks", [True, False])
 def test_none_is_shorter(two_locks):
-    """Small boards with boxes anywhere, searched completely; some have no solution."""
+    """Small boards with boxes anywhere are searched exhaustively; some have no solution."""
     draw, found = random.Random(1), []
     for _ in range(16):
         grid = np.full((5, 6), -1)
@@ -85,7 +86,7 @@ def test_none_is_shorter(two_locks):
 
 
 def test_average_lengths():
-    """23.6 and 31.6 steps for solution lengths 2 and 3; 300 boards each, within three standard errors."""
+    """23.6 and 31.6 steps for solution lengths 2 and 3 (300 boards each), within three standard errors."""
     for length, expected in ((2, 23.6), (3, 31.6)):
         config = boxworld.BRIDGE.replace(min_length=length, max_length=length)
         states = jax.device_get(RESET(jax.random.key(length), 300, config))
@@ -94,14 +95,14 @@ def test_average_lengths():
 
 
 def test_short_puzzles_by_hand():
-    """Two keys and the Gem: the walk over them in the better order, but where a tile is in the way."""
+    """Two keys and the Gem: the shorter of both orders, unless a tile blocks the way."""
     config = boxworld.BRIDGE.replace(max_length=1, bridge_probability=0.0)
     states = jax.device_get(RESET(jax.random.key(1), 300, config))
     detours = []
     for i in range(300):
         state = some(states, i)
-        beside = np.pad(state.grid >= 0, ((0, 0), (1, 1)))
-        rows, cols = np.nonzero((state.grid > 0) & ~beside[:, :-2] & ~beside[:, 2:])
+        neighbours = np.pad(state.grid >= 0, ((0, 0), (1, 1)))
+        rows, cols = np.nonzero((state.grid > 0) & ~neighbours[:, :-2] & ~neighbours[:, 2:])
         keys = [np.asarray(place) for place in zip(cols, rows, strict=True)]
         locks = [state.gem.astype(int) + np.asarray([1, below]) for below in (0, 1)]
         walks = [
@@ -116,7 +117,7 @@ def test_short_puzzles_by_hand():
 
 
 def test_traps_are_not_opened_and_not_needed():
-    """Without the loose key behind it there is no solution, though the trap would give the key."""
+    """Without the loose key there is no solution, even though the trap contains that key."""
     grid = np.full((7, 9), -1)
     tiles = {(1, 1): 0, (2, 1): 1, (1, 2): 0, (2, 2): 2, (4, 1): 1, (4, 3): 2, (5, 3): 3, (7, 5): 3}
     for (x, y), colour in tiles.items():
@@ -129,8 +130,9 @@ def test_traps_are_not_opened_and_not_needed():
 
 
 def test_a_truncated_episode_has_no_solution_and_a_batch_is_refused():
-    """Over is over; and one episode at a time."""
+    """A finished episode gives None, a batch raises."""
     states = jax.device_get(RESET(jax.random.key(0), 2, boxworld.BRIDGE))
-    assert boxworld.solve(dataclasses.replace(some(states, 0), truncated=np.bool_(True))) is None
-    with pytest.raises(ValueError, match=r"not a batch with \(2, 7, 9\)"):
+    state = jax.tree.map(jnp.asarray, some(states, 0))
+    assert boxworld.solve(dataclasses.replace(state, truncated=jnp.bool_(True))) is None
+    with pytest.raises(ValueError, match=r"got a batch with grid \(2, 7, 9\)"):
         boxworld.solve(states)

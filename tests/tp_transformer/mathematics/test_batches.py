@@ -1,4 +1,4 @@
-"""Batches for training and evaluation."""
+"""Batches for training and evaluation: contents, shapes, hosts, Grain."""
 
 import pickle
 
@@ -24,7 +24,7 @@ def _equal(one: Batch, other: Batch) -> bool:
 
 
 def test_rows_are_questions():
-    """Every row is a question of its module and its answer, between start and end."""
+    """Every row encodes a question of its module and the answer, between start and end."""
     batches = Batches(SET, "train", batch_size=32)
     assert batches.modules == ("arithmetic__mixed", "comparison__pair", "numbers__place_value")
     assert batches.num_questions == 900
@@ -46,7 +46,7 @@ def test_rows_are_questions():
 
 
 def test_few_shapes():
-    """No more than the buckets, whatever the epoch."""
+    """There are at most as many shapes as buckets, in every epoch."""
     batches = Batches(SET, "train", batch_size=16, buckets=((40, 12), (80, 20), *WHOLE))
     shapes = {(batches[step].source.shape, batches[step].target.shape) for step in range(3 * len(batches))}
     assert shapes <= {((16, s), (16, t)) for s, t in ((40, 12), (80, 20), (162, 32))}
@@ -55,7 +55,7 @@ def test_few_shapes():
 
 
 def test_a_batch_is_a_pytree_of_small_integers():
-    """It goes to a device as it is."""
+    """Batches can be passed to a device directly."""
     leaves = jax.tree.leaves(Batches(SET, "train", batch_size=4)[0])
     assert len(leaves) == 4
     assert all(leaf.dtype == np.int32 and leaf.shape[0] == 4 for leaf in leaves)
@@ -63,7 +63,7 @@ def test_a_batch_is_a_pytree_of_small_integers():
 
 @pytest.mark.parametrize("hosts", [2, 4])
 def test_hosts_share_each_batch(hosts):
-    """Host by host the rows of one batch, of one shape; no host sees another's question of an epoch."""
+    """Hosts' rows make up one batch of one shape; no question of an epoch reaches two hosts."""
     whole = Batches(SET, "train", batch_size=32, seed=3)
     parts = [
         Batches(SET, "train", batch_size=32, seed=3, process_index=i, process_count=hosts)
@@ -78,7 +78,7 @@ def test_hosts_share_each_batch(hosts):
 
 
 def test_evaluation_has_every_question_once():
-    """The last batch is filled up with rows that hold nothing and teach nothing."""
+    """The last batch is filled with rows that have no question and do not affect the loss."""
     batches = Batches(SET, "interpolate", batch_size=64, shuffle=False, keep_last=True)
     everything = list(batches)
     assert sum(batch.valid.sum() for batch in everything) == 150
@@ -93,7 +93,7 @@ def test_evaluation_has_every_question_once():
 
 
 def test_grain_gives_the_same_and_resumes():
-    """In the order of the steps, past the epoch; a saved state goes on at the very next batch."""
+    """Batches come in the order of steps, beyond an epoch; a saved state resumes at the next one."""
     batches = Batches(SET, "train", batch_size=64)
     dataset = batches.dataset(threads=3)
     iterator = iter(dataset)
@@ -109,7 +109,7 @@ def test_grain_gives_the_same_and_resumes():
 
 
 def test_state_is_the_same_on_all_hosts():
-    """A checkpoint made by one can be given to all, or to another number of them."""
+    """A checkpoint of one host works on all hosts, and for another number of hosts."""
     states = []
     for index in range(2):
         part = Batches(SET, "train", batch_size=8, process_index=index, process_count=2)
@@ -123,13 +123,13 @@ def test_state_is_the_same_on_all_hosts():
 
 
 def test_travels_to_another_process():
-    """For Grain's own workers."""
+    """Batches can be pickled for Grain's workers."""
     batches = Batches(SET, "train", batch_size=8)
     assert _equal(pickle.loads(pickle.dumps(batches))[5], batches[5])
 
 
 def test_own_vocabulary_and_modules():
-    """The authors' ids, and one module only."""
+    """Uses the authors' ids and a single module."""
     vocabulary = Vocabulary.released()
     batches = Batches(SET, "train-hard", ["comparison__pair"], batch_size=5, vocabulary=vocabulary)
     assert batches.num_questions == 100
@@ -141,17 +141,17 @@ def test_own_vocabulary_and_modules():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"split": "train", "modules": ["comparison__pairs"]}, "the nearest are comparison__pair"),
-        ({"split": "test"}, "split must be a known name"),
-        ({"split": "extrapolate"}, "source must have questions of extrapolate"),
-        ({"process_index": 2, "process_count": 2}, r"process_index must be in 0 \.\. 1, got 2"),
-        ({"batch_size": 9, "process_count": 2}, "batch_size=9 must be a multiple of process_count=2"),
-        ({"batch_size": 1000}, "batch_size must be at most the 900 questions"),
-        ({"buckets": ((30, 10),)}, "buckets must have room for every question"),
+        ({"split": "train", "modules": ["comparison__pairs"]}, "a known name such as comparison__pair"),
+        ({"split": "test"}, "split: got 'test'"),
+        ({"split": "extrapolate"}, "source: got no module of extrapolate"),
+        ({"process_index": 2, "process_count": 2}, r"process_index: got 2, expected 0 to 1"),
+        ({"batch_size": 9, "process_count": 2}, "batch_size: got 9, expected a multiple of process_count=2"),
+        ({"batch_size": 1000}, "batch_size: got 1000, expected at most 900, all questions"),
+        ({"buckets": ((30, 10),)}, "buckets: got .* expected room for question"),
     ],
 )
 def test_refusals(arguments, message):
-    """Told when the batches are planned."""
+    """Errors are raised when batches are planned."""
     split = arguments.pop("split", "train")
     modules = arguments.pop("modules", None)
     with pytest.raises(ValueError, match=message):
@@ -159,9 +159,9 @@ def test_refusals(arguments, message):
 
 
 def test_dataset_refusals():
-    """Numbers of Grain's."""
+    """Invalid numbers of threads and steps are rejected."""
     batches = Batches(SET, "train", batch_size=8)
-    with pytest.raises(ValueError, match="threads must be at least 1"):
+    with pytest.raises(ValueError, match=r"threads: got .*, expected at least 1"):
         batches.dataset(threads=0)
-    with pytest.raises(ValueError, match="steps must be at least 0"):
+    with pytest.raises(ValueError, match=r"steps: got .*, expected at least 0"):
         batches.dataset(-1)

@@ -1,4 +1,4 @@
-"""Large sets, generated into text files."""
+"""Generation of large sets into text files: completeness, interruption, conflicts."""
 
 import collections
 import json
@@ -26,7 +26,7 @@ SET = Generator(
     names=("numbers__place_value", "arithmetic__add_or_sub"),
     extrapolation=("numbers__place_value_big",),
 )
-# As a program of its own, with small parts, so that it can be killed between them.
+# A separate program with small parts, so that it can be killed between them.
 PROGRAM = """
 import sys, types
 package = types.ModuleType("tp_transformer")  # without the models, so without JAX
@@ -43,14 +43,14 @@ if __name__ == "__main__":
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch):
-    """Parts of sixteen questions, so that small sets have several."""
+    """Uses parts of sixteen questions, so that small sets have several parts."""
     monkeypatch.setattr(mathematics_parts, "LARGEST", 16)
     yield
     _forget()
 
 
 def _forget():
-    """Questions drawn with parts of this size are not those of others' tests."""
+    """Clears caches of questions drawn with this part size before other tests run."""
     from tp_transformer.mathematics import sources as mathematics_sources
 
     mathematics_sources._drawn.cache_clear()
@@ -64,7 +64,7 @@ def _texts(root: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> dict[str, str]:
-    """What an undisturbed process alone generates."""
+    """Generates a set without interruption in a single process."""
     root = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mathematics_parts, "LARGEST", 16)
@@ -82,7 +82,7 @@ def _program(tmp_path: Path) -> Path:
 
 
 def test_files_hold_what_the_source_gives(tmp_path):
-    """In the published layout, nothing else left behind but what was asked for."""
+    """Files have the published layout, and no temporary files remain."""
     source = generate(tmp_path, SET, processes=1, show=False)
     assert isinstance(source, TextDirectory)
     for split in SPLITS:
@@ -98,7 +98,7 @@ def test_files_hold_what_the_source_gives(tmp_path):
 
 @pytest.mark.parametrize(("train", "test"), [(30, 0), (0, 5)])
 def test_only_training_or_only_tests(tmp_path, train, test):
-    """Either may be left out."""
+    """Either training or test questions may be omitted."""
     some = Generator(train=train, test=test, names=SET.names[:1], extrapolation=())
     source = generate(tmp_path, some, processes=1, show=False)
     assert source.modules("train") == (SET.names[:1] if train else ())
@@ -106,7 +106,7 @@ def test_only_training_or_only_tests(tmp_path, train, test):
 
 
 def test_finished_sets_are_left_alone(tmp_path, monkeypatch):
-    """Not a question is drawn again, even with other versions of the packages."""
+    """No question is drawn again, even with other package versions."""
     generate(tmp_path, SET, processes=1, show=False)
     monkeypatch.setattr(mathematics_generation, "draw", None)
     monkeypatch.setattr(mathematics_generation.importlib.metadata, "version", lambda name: "9.9")
@@ -114,7 +114,7 @@ def test_finished_sets_are_left_alone(tmp_path, monkeypatch):
 
 
 def test_several_processes_end_with_the_same_files(tmp_path, whole):
-    """And say how far they are, where there is no terminal line by line."""
+    """Progress is printed line by line without a terminal."""
     program = _program(tmp_path)
     result = subprocess.run(
         [sys.executable, "-W", "error", program, tmp_path / "set", "2"],
@@ -129,18 +129,18 @@ def test_several_processes_end_with_the_same_files(tmp_path, whole):
 
 @pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_killed_and_started_again(tmp_path, whole, processes):
-    """Killed twice with no warning, at whatever it was doing; then finished, with the same files."""
+    """After two kills at arbitrary moments, the third run completes with the same files."""
     program, root = _program(tmp_path), tmp_path / "set"
     for done in (3, 12):
         running = subprocess.Popen(
             [sys.executable, program, root, processes], stderr=subprocess.PIPE, start_new_session=True
         )
-        seen = set()  # parts go as files come
+        seen = set()  # parts disappear as files are written
         while running.poll() is None and len(seen) < done:
             seen.update(root.rglob("*.txt"))
             time.sleep(0.002)
         running.send_signal(signal.SIGKILL)
-        running.communicate()  # ends when the workers, who have its standard error, have ended too
+        running.communicate()  # returns when the workers, which share its standard error, have ended too
     assert _texts(root) != whole
     generate(root, SET, processes=1, show=False)
     assert _texts(root) == whole
@@ -149,7 +149,7 @@ def test_killed_and_started_again(tmp_path, whole, processes):
 
 @pytest.mark.slow
 def test_interrupted_by_hand(tmp_path, whole):
-    """Ctrl-C ends it at once, workers too, and keeps what is done."""
+    """Ctrl-C ends the run and its workers at once and keeps finished parts."""
     program, root = _program(tmp_path), tmp_path / "set"
     running = subprocess.Popen(
         [sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -159,21 +159,21 @@ def test_interrupted_by_hand(tmp_path, whole):
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does, to all of them
     _, errors = running.communicate(timeout=30)
     assert running.returncode != 0
-    assert errors.count("Traceback") <= 1, errors  # the workers say nothing
+    assert errors.count("Traceback") <= 1, errors  # workers print nothing
     assert "KeyboardInterrupt" in errors
     generate(root, SET, processes=1, show=False)
     assert _texts(root) == whole
 
 
 def test_the_order_of_work_is_of_no_consequence(tmp_path, whole, monkeypatch):
-    """Whatever part comes first, and however many were there before."""
+    """Parts may be made in any order, with any number made earlier."""
     monkeypatch.setattr(mathematics_parts.Part, "seconds", property(lambda p: (31 * p.number + p.count) % 7))
     generate(tmp_path, SET, processes=1, show=False)
     assert _texts(tmp_path) == whole
 
 
 def test_no_training_question_is_a_test_question(tmp_path, monkeypatch):
-    """Of modules that repeat their questions all the time."""
+    """Tested with modules that repeat their questions often."""
     problem = collections.namedtuple("problem", "question answer")
 
     def sample():
@@ -191,15 +191,15 @@ def test_no_training_question_is_a_test_question(tmp_path, monkeypatch):
 
 
 def test_another_set_is_not_mixed_in(tmp_path, monkeypatch):
-    """Other settings, or other versions in the middle of it, are refused, and what is different is told."""
+    """Other settings, or other versions of an unfinished set, are rejected with the differences."""
     with monkeypatch.context() as patch:
         patch.setattr(mathematics_generation, "_make", lambda *_: None)  # killed before the first part
         patch.setattr(mathematics_generation, "_write_excluded", lambda *_: None)
-        with pytest.raises(ValueError, match="must have at least one of the folders"):
+        with pytest.raises(ValueError, match="expected at least one of the folders"):
             generate(tmp_path, SET, processes=1, show=False)
-    with pytest.raises(ValueError, match=r"holds another set \(seed: 0 there, 1 asked for\)"):
+    with pytest.raises(ValueError, match=r"contains another set \(seed: 0 there, 1 requested\)"):
         generate(tmp_path, Generator(360, 70, SET.names, SET.extrapolation, 1), processes=1)
-    with pytest.raises(ValueError, match=r"train: 360 there, 3 asked for; .*names: "):
+    with pytest.raises(ValueError, match=r"train: 360 there, 3 requested; .*names: "):
         generate(tmp_path, Generator(3, 70, SET.names[:1], SET.extrapolation), processes=1)
     with monkeypatch.context() as patch:
         patch.setattr(mathematics_parts, "LARGEST", 32)
@@ -211,26 +211,28 @@ def test_another_set_is_not_mixed_in(tmp_path, monkeypatch):
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
-    """Nobody's files are mistaken for a set."""
+    """A folder with unrelated files is rejected."""
     (tmp_path / "thesis.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"must be empty or hold a generated set, .* has thesis\.txt"):
+    with pytest.raises(
+        ValueError, match=r"directory: got .* with thesis\.txt, expected an empty or generated one"
+    ):
         generate(tmp_path, SET)
-    with pytest.raises(ValueError, match="processes must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="processes: got 0, expected at least 1"):
         generate(tmp_path / "new", SET, processes=0)
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b"\xff"])
 def test_a_damaged_manifest_is_named(tmp_path, text):
-    """And nothing is written."""
+    """Nothing is written in this case."""
     (tmp_path / "generation.json").write_bytes(text)
-    with pytest.raises(ValueError, match=r"generation\.json is damaged, expected what is being generated"):
+    with pytest.raises(ValueError, match=r"generation\.json: damaged, expected a record"):
         generate(tmp_path, SET, processes=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "generation.json"]
 
 
 def test_two_at_once_are_refused(tmp_path):
-    """The second is told; the lock ends with its holder."""
+    """The second process raises; the lock ends with its holder."""
     with (
         mathematics_generation._locked(tmp_path),
         pytest.raises(RuntimeError, match="another process is generating into"),
@@ -240,7 +242,7 @@ def test_two_at_once_are_refused(tmp_path):
 
 
 def test_a_damaged_part_is_found(tmp_path, monkeypatch):
-    """Before it gets into a file; the file to remove is named."""
+    """Found before merging; the message names the file to remove."""
     seen = []
 
     def spoil(root, part, seed, excluded):
@@ -252,14 +254,14 @@ def test_a_damaged_part_is_found(tmp_path, monkeypatch):
 
     make = mathematics_generation._make_part
     monkeypatch.setattr(mathematics_generation, "_make_part", spoil)
-    with pytest.raises(ValueError, match=r"00001\.txt is damaged: 1 lines, expected 32; remove it"):
+    with pytest.raises(ValueError, match=r"00001\.txt: got 1 lines, expected 32; remove the file"):
         generate(tmp_path, SET, processes=1, show=False)
     seen[0].unlink()
     generate(tmp_path, SET, processes=1, show=False)
 
 
 def test_excluded_fingerprints_survive_the_file(tmp_path):
-    """They are 64 bits wide, and NumPy's integers must not round them."""
+    """Fingerprints use all 64 bits, which NumPy must not round."""
     path = tmp_path / "some.npy"
     prints = [0, 2**63 + 1, 2**64 - 1]
     np.save(path, np.asarray(prints, np.uint64))
@@ -269,7 +271,7 @@ def test_excluded_fingerprints_survive_the_file(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for the workers in /proc")
 def test_a_worker_is_killed(tmp_path, whole):
-    """As the kernel does when memory runs out: it is said, not waited for; what is done is kept."""
+    """A worker killed for memory raises an error instead of a hang; finished parts are kept."""
     program, root = _program(tmp_path), tmp_path / "set"
     running = subprocess.Popen([sys.executable, program, root, "2"], stderr=subprocess.PIPE, text=True)
     while running.poll() is None and not list(root.rglob("*.txt")):

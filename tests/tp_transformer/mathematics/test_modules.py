@@ -1,4 +1,4 @@
-"""Names of modules and splits."""
+"""Names of modules and splits, and errors for unknown ones."""
 
 import pytest
 
@@ -12,20 +12,20 @@ from tp_transformer.mathematics.modules import (
 
 
 def test_counts():
-    """56 modules and 15 for extrapolation; one, measurement__conversion, is in both."""
+    """56 modules and 15 for extrapolation; measurement__conversion is in both."""
     assert len(set(MODULES)) == len(MODULES) == 56
     assert len(set(EXTRAPOLATION_MODULES)) == len(EXTRAPOLATION_MODULES) == 15
     assert set(MODULES) & set(EXTRAPOLATION_MODULES) == {"measurement__conversion"}
 
 
 def test_modules_of():
-    """All splits but one have the 56."""
+    """All splits but extrapolation have the 56 modules."""
     assert modules_of("extrapolate") == EXTRAPOLATION_MODULES
     assert all(modules_of(split) == MODULES for split in (*SPLITS, "train") if split != "extrapolate")
 
 
 def test_check_modules():
-    """All by default; each once, in the order asked for."""
+    """All modules by default; otherwise without duplicates, in the given order."""
     assert check_modules("train", None) == MODULES
     assert check_modules("train", ["numbers__gcd", "arithmetic__mul", "numbers__gcd"]) == (
         "numbers__gcd",
@@ -36,17 +36,21 @@ def test_check_modules():
 @pytest.mark.parametrize(
     ("split", "modules", "message"),
     [
-        ("train", ["algebra__linear1d"], "got 'algebra__linear1d'; the nearest are algebra__linear_1d, "),
-        ("train", ["surd"], "the nearest are arithmetic__simplify_surd"),
+        (
+            "train",
+            ["algebra__linear1d"],
+            "got 'algebra__linear1d', expected a known name such as algebra__linear_1d, ",
+        ),
+        ("train", ["surd"], "a known name such as arithmetic__simplify_surd"),
         ("train", ["qqq"], "expected one of algebra__linear_1d, "),
-        ("extrapolate", ["numbers__place_value"], "the nearest are numbers__place_value_big"),
+        ("extrapolate", ["numbers__place_value"], "a known name such as numbers__place_value_big"),
         ("train", [], "at least one module"),
         ("train", "numbers__gcd", "got the string 'numbers__gcd'"),
-        ("test", None, "split must be a known name, got 'test'"),
-        ("interpolation", None, "the nearest are interpolate"),
+        ("test", None, "split: got 'test', expected"),
+        ("interpolation", None, "a known name such as interpolate"),
     ],
 )
 def test_refusals(split, modules, message):
-    """A name that does not exist is told with those nearest to it."""
+    """Unknown names are reported with similar known names."""
     with pytest.raises(ValueError, match=message):
         check_modules(split, modules)

@@ -1,4 +1,4 @@
-"""Which questions are in which batch."""
+"""The assignment of questions to batches: permutations, buckets, epochs."""
 
 import hypothesis
 import numpy as np
@@ -18,7 +18,7 @@ def _lengths(count, seed=0):
 @hypothesis.given(st.integers(1, 5000), st.lists(st.integers(0, 2**32), min_size=1, max_size=3))
 @hypothesis.settings(deadline=None, max_examples=60)
 def test_permute_is_a_permutation(size, key):
-    """Every place is taken once; the same key gives the same, and each position on its own does too."""
+    """Every position is hit once; results depend only on the key and each position."""
     places = permute(np.arange(size), size, key)
     np.testing.assert_array_equal(np.sort(places), np.arange(size))
     some = np.arange(size)[:: max(1, size // 7)]
@@ -27,7 +27,7 @@ def test_permute_is_a_permutation(size, key):
 
 @pytest.mark.parametrize("size", [5, 16, 17, 100])
 def test_permute_is_even(size):
-    """Over many keys every position goes everywhere alike, and neighbours part (chi-squared, six sigma)."""
+    """Over many keys positions are uniform and neighbours separate (chi-squared, six sigma)."""
     keys = 1200
     table = np.stack([permute(np.arange(size), size, (key,)) for key in range(keys)])
     for column in (0, size // 2, size - 1):
@@ -40,7 +40,7 @@ def test_permute_is_even(size):
 
 
 def test_permute_has_room_for_every_question_there_is():
-    """A hundred million positions, of which any few are found at once."""
+    """Works for a hundred million positions without computing all of them."""
     size = 112_000_000
     positions = np.arange(0, size, size // 1000)
     places = permute(positions, size, (1, 2))
@@ -52,7 +52,7 @@ def test_permute_has_room_for_every_question_there_is():
 @pytest.mark.parametrize("count", [7, 100, 1003])
 @pytest.mark.parametrize("buckets", [CHAIN, ((40, 12),)])
 def test_an_epoch_has_every_question_once(shuffle, count, buckets):
-    """But for less than one batch; and none is longer than its bucket."""
+    """Except for less than one batch; no question exceeds its bucket."""
     lengths = _lengths(count)
     order = BatchOrder(lengths, 7, buckets=buckets, shuffle=shuffle)
     assert len(order) == count // 7
@@ -68,7 +68,7 @@ def test_an_epoch_has_every_question_once(shuffle, count, buckets):
 
 
 def test_questions_go_into_the_smallest_bucket_that_fits():
-    """A batch of a larger bucket has, but for what was left over below, only questions that need it."""
+    """Apart from leftovers, batches of a larger bucket contain only questions that need it."""
     lengths = _lengths(5000)
     order = BatchOrder(lengths, 10, buckets=CHAIN)
     smaller = dict.fromkeys(range(len(CHAIN)), 0)
@@ -80,7 +80,7 @@ def test_questions_go_into_the_smallest_bucket_that_fits():
 
 
 def test_epochs_differ_and_seeds_differ():
-    """Another epoch, another seed: another order, of batches and in them."""
+    """Epochs and seeds change the order of batches and within batches."""
     lengths = _lengths(600)
 
     def epoch(number, seed):
@@ -97,7 +97,7 @@ def test_epochs_differ_and_seeds_differ():
 
 
 def test_a_shuffled_epoch_mixes_the_buckets():
-    """Short and long batches alternate, as a run of one length would bend the gradient."""
+    """Short and long batches alternate, since a run of one length would bias the gradient."""
     lengths = np.repeat(np.asarray([[3, 1], [30, 1]], np.uint8), 500, axis=0)
     order = BatchOrder(lengths, 10, buckets=CHAIN)
     of_step = np.asarray([order.batch(step)[0] for step in range(len(order))])
@@ -105,7 +105,7 @@ def test_a_shuffled_epoch_mixes_the_buckets():
 
 
 def test_unshuffled_and_whole():
-    """For evaluation: every question, in the given order, the last batch filled up with -1."""
+    """For evaluation: every question in the given order, the last batch padded with -1."""
     lengths = _lengths(23)
     order = BatchOrder(lengths, 5, buckets=WHOLE, shuffle=False, keep_last=True)
     batches = [order.batch(step)[1] for step in range(len(order))]
@@ -121,27 +121,30 @@ def test_unshuffled_and_whole():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"batch_size": 21}, "batch_size must be at most the 20 questions, got 21"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"buckets": ()}, "buckets must be"),
+        ({"batch_size": 0}, "batch_size: got 0, expected at least 1"),
+        ({"batch_size": 21}, "batch_size: got 21, expected at most 20, all questions"),
+        ({"seed": -1}, "seed: got -1, expected at least 0"),
+        ({"buckets": ()}, "buckets: got"),
         ({"buckets": ((20, 2),)}, "lengths of at least 3"),
         ({"buckets": ((20, 12), (40, 11))}, r"got \(20, 12\) before \(40, 11\)"),
-        ({"buckets": ((20, 12), (20, 12))}, "must grow in both lengths"),
-        ({"buckets": ((39, 12),)}, r"number 4 has 38 and its answer 1 characters; .* exceed \(39, 12\)"),
+        ({"buckets": ((20, 12), (20, 12))}, "expected increasing lengths"),
+        (
+            {"buckets": ((39, 12),)},
+            r"got \(39, 12\) .*, expected room for question 4, whose 38 and 1 characters",
+        ),
     ],
 )
 def test_refusals(arguments, message):
-    """Sizes and buckets are checked when the order is made."""
+    """Sizes and buckets are checked by the constructor."""
     lengths = np.asarray([[5, 5]] * 20, np.uint8)
     lengths[4] = 38, 1
     with pytest.raises(ValueError, match=message):
         BatchOrder(lengths, **({"batch_size": 4} | arguments))
-    with pytest.raises(ValueError, match="step must be at least 0"):
+    with pytest.raises(ValueError, match=r"step: got .*, expected at least 0"):
         BatchOrder(lengths, 4).batch(-1)
 
 
 def test_default_buckets_hold_every_question():
-    """160 and 30 characters, with start and end."""
+    """160 and 30 characters fit with start and end."""
     assert BUCKETS[-1:] == WHOLE == ((162, 32),)
     BatchOrder(np.asarray([[160, 30]] * 4, np.uint8), 4)

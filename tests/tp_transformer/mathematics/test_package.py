@@ -1,4 +1,4 @@
-"""The data set from generation to batches, as a user meets it."""
+"""The package as a user sees it, from generation to batches."""
 
 import ast
 import types
@@ -10,7 +10,7 @@ from tp_transformer import mathematics
 
 
 def test_public_names():
-    """All that is imported is listed, and the other way round."""
+    """`__all__` lists exactly the imported names."""
     public = {
         name
         for name, value in vars(mathematics).items()
@@ -20,7 +20,7 @@ def test_public_names():
 
 
 def test_light_to_import():
-    """Readers of files need neither the generator nor TensorFlow Datasets: both are imported when used."""
+    """File readers import neither the generator nor TensorFlow Datasets until they are used."""
     paths = sorted(Path(mathematics.__file__).parent.glob("*.py"))
     assert len(paths) > 10
     for path in paths:
@@ -32,7 +32,7 @@ def test_light_to_import():
 
 
 def test_from_the_generator_through_files_to_the_same_batches(tmp_path):
-    """What is drawn on the fly and what is read from files are the same batches."""
+    """Questions drawn in memory and read from files give the same batches."""
     chosen = mathematics.Generator(
         train=90, test=20, names=("numbers__gcd", "measurement__time"), extrapolation=()
     )

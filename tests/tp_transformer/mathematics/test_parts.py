@@ -1,4 +1,4 @@
-"""How a set is cut into parts."""
+"""The division of a set into parts."""
 
 import pytest
 
@@ -9,9 +9,7 @@ from tp_transformer.mathematics.sources import Generator
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_parts_are_about_a_minute_and_make_up_the_set(split):
-    """No part takes much longer, and only the fastest modules' much shorter; together they are all
-    questions.
-    """
+    """Parts take about a minute, less only for the fastest modules, and cover all questions."""
     whole = Generator(train=3 * 666_666, test=10_000)
     count = 666_666 if split.startswith("train") else 10_000
     for module in modules_of(split):
@@ -24,7 +22,7 @@ def test_parts_are_about_a_minute_and_make_up_the_set(split):
 
 
 def test_a_larger_set_begins_with_the_same_parts():
-    """So its first questions are those of the smaller one."""
+    """The questions of a smaller set come first in a larger one."""
     module = "probability__swr_p_level_set"
     small, large = (parts_of(Generator(train=n, test=0), "train-easy", module) for n in (9_000, 90_000))
     assert small[:-1] == large[: len(small) - 1]

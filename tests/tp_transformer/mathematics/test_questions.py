@@ -1,4 +1,4 @@
-"""Drawing questions: a function of the seed, with right answers."""
+"""Drawing questions: determinism, coverage of modules, correctness of answers."""
 
 import json
 import random
@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tp_transformer.mathematics import questions as mathematics_questions
-from tp_transformer.mathematics.modules import SPLITS, modules_of
+from tp_transformer.mathematics.modules import LEVELS, SPLITS, FileSplit, modules_of
 from tp_transformer.mathematics.questions import Question, draw, fingerprint
 from tp_transformer.mathematics.vocabulary import CHARACTERS, MAX_ANSWER, MAX_QUESTION
 
 RECORDED = Path(__file__).parent / "data" / "questions.json"
-FAST = [
+FAST: list[tuple[FileSplit, str]] = [
     ("train-easy", "arithmetic__add_or_sub"),
     ("train-medium", "comparison__pair"),
     ("train-hard", "numbers__round_number"),
@@ -44,7 +44,7 @@ def _recorded():
 
 @pytest.mark.parametrize(("split", "module"), FAST)
 def test_questions_are_what_was_recorded(split, module):
-    """A seed gives the same questions on another day, within the limits; a shorter draw is the beginning."""
+    """A seed reproduces recorded questions within the limits; shorter draws are prefixes."""
     drawn = draw(split, module, 4, seed=0)
     _check(drawn, 4)
     assert draw(split, module, 2, seed=0) == drawn[:2]
@@ -54,7 +54,7 @@ def test_questions_are_what_was_recorded(split, module):
 @pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_module_generates(split):
-    """Twenty questions of every module (about ten seconds a split), the first as recorded if one is."""
+    """Draws twenty questions of every module (about ten seconds per split) and compares the first."""
     recorded = _recorded()
     for module in modules_of(split):
         questions = draw(split, module, 20, seed=0)
@@ -65,7 +65,7 @@ def test_every_module_generates(split):
 
 
 def test_seed_part_and_level_matter():
-    """Other seeds, parts, splits: other questions."""
+    """Other seeds, parts and splits give other questions."""
     some = [
         draw("train-easy", "arithmetic__mul", 5, seed=0),
         draw("train-easy", "arithmetic__mul", 5, seed=1),
@@ -76,13 +76,14 @@ def test_seed_part_and_level_matter():
 
 
 def test_harder_levels_have_longer_numbers():
-    """Entropy rises with the level: 3 to 5.3, 5.3 to 7.7, 7.7 to 10 digits; 8 to interpolate, 12 beyond."""
-    digits = {}
-    for split, module in [
-        *((level, "numbers__place_value") for level in ("train-easy", "train-medium", "train-hard")),
+    """Entropy rises with the level: 3 to 5.3, 5.3 to 7.7, 7.7 to 10 digits; 8 and 12 in the test splits."""
+    cases: list[tuple[FileSplit, str]] = [
+        *((level, "numbers__place_value") for level in LEVELS),
         ("interpolate", "numbers__place_value"),
         ("extrapolate", "numbers__place_value_big"),
-    ]:
+    ]
+    digits = {}
+    for split, module in cases:
         numbers = [int(re.findall(r"\d+", q)[-1]) for q, _ in draw(split, module, 200, seed=0)]
         digits[split] = [len(str(number)) for number in numbers]
         assert max(numbers) <= 10 ** {"interpolate": 8, "extrapolate": 12}.get(split, 10) + 1
@@ -93,7 +94,7 @@ def test_harder_levels_have_longer_numbers():
 
 
 def test_the_same_in_another_process():
-    """Nothing depends on the hash seed, on memory addresses or on what was drawn before."""
+    """Results depend on neither the hash seed, memory addresses nor earlier draws."""
     code = (
         "import json, sys, types\n"
         "package = types.ModuleType('tp_transformer')\n"  # without the models, so without JAX
@@ -117,7 +118,7 @@ def test_the_same_in_another_process():
 
 
 def test_other_generators_are_left_alone():
-    """Python's and NumPy's global generators go on as if nothing had been drawn."""
+    """Drawing does not change the state of Python's and NumPy's global generators."""
 
     def numbers():
         return random.random(), float(np.random.rand())  # noqa: NPY002
@@ -133,7 +134,7 @@ def test_other_generators_are_left_alone():
 
 
 def _value(expression: str, **letters: Fraction) -> Fraction:
-    """The value of an expression as the dataset writes it, in exact fractions."""
+    """Evaluates an expression of the dataset in exact fractions."""
     whole = re.sub(r"(?<![\w.])(\d+)(?![\w.])", r"Fraction(\1)", expression)
     # Exponents are whole numbers, which a fraction would turn into floats.
     whole = re.sub(r"\*\*Fraction\((\d+)\)", r"**\1", whole)
@@ -142,7 +143,7 @@ def _value(expression: str, **letters: Fraction) -> Fraction:
 
 @pytest.mark.parametrize("split", ["train-hard", "interpolate"])
 def test_expanded_polynomials_are_equal(split):
-    """`polynomials__expand` goes through three of the repairs; both sides must be the same polynomial."""
+    """`polynomials__expand` uses three of the repairs; both sides must be the same polynomial."""
     for question, answer in draw(split, "polynomials__expand", 6, seed=2):
         match = re.fullmatch(r"Expand (.+)\.", question)
         assert match, question
@@ -152,7 +153,7 @@ def test_expanded_polynomials_are_equal(split):
 
 
 def test_rounding_is_right():
-    """`numbers__round_number` goes through the repair of random.randint."""
+    """`numbers__round_number` uses the repair of random.randint."""
     seen = 0
     names = {"integer": 0, "ten": 1, "one hundred": 2, "one thousand": 3, "ten thousand": 4}
     names |= {"one hundred thousand": 5, "one million": 6}
@@ -173,7 +174,7 @@ def test_rounding_is_right():
 
 
 def test_excluded_questions_are_not_drawn():
-    """Leaving questions out leaves the others as they were, in their order."""
+    """Excluding questions leaves the others unchanged and in order."""
     module = "measurement__time"
     drawn = draw("train-easy", module, 40, seed=0)
     exclude = {fingerprint(question) for question, _ in drawn[::3]}
@@ -189,27 +190,27 @@ class _Everything:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train", "numbers__gcd", 1), "split must be a known name, got 'train'"),
-        (("interpolate", "numbers_gcd", 1), "the nearest are numbers__gcd"),
-        (("interpolate", "numbers__gcd", -1), "count must not be negative, got -1"),
+        (("train", "numbers__gcd", 1), "split: got 'train', expected"),
+        (("interpolate", "numbers_gcd", 1), "a known name such as numbers__gcd"),
+        (("interpolate", "numbers__gcd", -1), "count: got -1, expected at least 0"),
     ],
 )
 def test_refusals(arguments, message):
     """Names and numbers are checked first."""
     with pytest.raises(ValueError, match=message):
         draw(*arguments, seed=0)
-    with pytest.raises(ValueError, match="seed must not be negative"):
+    with pytest.raises(ValueError, match=r"seed: got .*, expected at least 0"):
         draw("interpolate", "numbers__gcd", 1, seed=-1)
 
 
 def test_an_exhausted_module_is_said_to_be_one():
-    """If every question is a test question, drawing ends with an error, not never."""
-    with pytest.raises(ValueError, match="leaves numbers__place_value of train-easy no questions"):
+    """If every question is excluded, drawing raises instead of looping forever."""
+    with pytest.raises(ValueError, match=r"exclude: got all of .* numbers__place_value of train-easy"):
         draw("train-easy", "numbers__place_value", 1, seed=0, exclude=_Everything())
 
 
 def test_a_question_is_a_pair():
-    """A question unpacks, and its fingerprint is of its text alone."""
+    """A question unpacks, and its fingerprint depends on its text alone."""
     question, answer = Question("What is 1?", "1")
     assert (question, answer) == ("What is 1?", "1")
     assert fingerprint(question) == fingerprint("What is 1?") != fingerprint("What is 2?")

@@ -1,4 +1,4 @@
-"""The generator, repaired at import."""
+"""The generator's repairs at import, and the formulas that replace enumeration."""
 
 import importlib
 import math
@@ -25,7 +25,7 @@ from tp_transformer.mathematics.repairs import (
 
 
 def test_all_modules_are_there():
-    """The names we list are those the generator has."""
+    """Our list of names equals the generator's."""
     generator = import_generator()
     assert sorted(_flatten(generator.train(lambda entropy: entropy))) == list(MODULES)
     assert sorted(_flatten(generator.test())) == list(MODULES)
@@ -33,7 +33,7 @@ def test_all_modules_are_there():
 
 
 def test_nothing_else_is_patched():
-    """Neither NumPy nor the warnings of anyone else are touched."""
+    """NumPy and other packages' warnings are unaffected."""
     import_generator()
     assert "object" not in vars(np)
     assert not hasattr(np.ndarray, "itemset")
@@ -44,7 +44,7 @@ def test_nothing_else_is_patched():
 
 
 def test_imports_under_the_strictest_warnings(tmp_path):
-    """In a fresh process that compiles the package anew and in which every warning is an error."""
+    """In a new process that compiles the package with all warnings as errors."""
     code = (
         "import sys, types, warnings\n"
         "import numpy, sympy\n"
@@ -69,14 +69,14 @@ def test_imports_under_the_strictest_warnings(tmp_path):
 
 
 def test_another_version_is_refused():
-    """Text that the repairs were not written for is not half mended."""
-    with pytest.raises(ImportError, match=r"occurs 0 times where 1 were expected.*1\.0\.1"):
+    """Source text that does not match the repairs is rejected."""
+    with pytest.raises(ImportError, match=r"got 0 occurrences of .*, expected 1; .*1\.0\.1"):
         _repaired_source("mathematics_dataset.sample.polynomials", "import numpy as np\n")
     assert _repaired_source("mathematics_dataset.sample.ops", "anything") == "anything"
 
 
 def test_repairs_replace_what_they_name():
-    """Each repair leaves nothing of what it replaces."""
+    """No text to be replaced remains."""
     for repair in REPAIRS:
         text = "\n".join(r.old for r in REPAIRS if r.module == repair.module for _ in range(r.count))
         name = f"mathematics_dataset.{repair.module}"
@@ -86,16 +86,16 @@ def test_repairs_replace_what_they_name():
 
 
 def test_an_early_import_is_refused(monkeypatch):
-    """Modules that someone imported before would not be repaired."""
+    """Modules that were imported earlier could not be repaired."""
     name = "mathematics_dataset.util.composition"
     monkeypatch.setattr(mathematics_repairs, "_ORDER", ("util.composition",))
     monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    with pytest.raises(ImportError, match="was imported before it could be repaired"):
+    with pytest.raises(ImportError, match="imported before the repairs could be applied"):
         mathematics_repairs._import_once.__wrapped__()
 
 
 def _events(count):
-    """Bags and events as the package draws them, with what it finds by going through all sequences."""
+    """Draws bags and events as the package does, with the size and probability it enumerates."""
     import_generator()
     modules = importlib.import_module("mathematics_dataset.modules.probability")
     spaces = []
@@ -114,7 +114,7 @@ def _events(count):
 
 
 def test_formulas_for_probabilities_are_enumeration():
-    """The shortcut through the probability modules against the package's own count, impossible events too."""
+    """The formulas agree with the package's own count, impossible events included."""
     with mathematics_questions._seeded("events"):
         events = _events(120)
     for variable, event, size, probability in events:
@@ -125,7 +125,7 @@ def test_formulas_for_probabilities_are_enumeration():
 
 
 def test_a_probability_by_hand():
-    """Two a and a b from aaabb: in this order 3 * 2 * 2 of 5 * 4 * 3; in any order three times as many."""
+    """Two a and one b from aaabb: 3 * 2 * 2 of 5 * 4 * 3 in this order, three times as many in any order."""
     import_generator()
     package = importlib.import_module("mathematics_dataset.util.probability")
     bag = package.DiscreteRandomVariable(dict(enumerate("aaabb")))

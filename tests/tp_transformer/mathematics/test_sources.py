@@ -1,4 +1,4 @@
-"""Three sources with one interface."""
+"""Three sources with one interface: the generator, text files, TFDS."""
 
 import collections
 import random
@@ -33,14 +33,14 @@ def _write(root, split, module, count=3):
 
 
 def test_joined():
-    """One behind the other."""
+    """Parts are concatenated in order."""
     parts = [Listed([Question("a", "1")]), Listed([]), Listed([Question("bb", "22"), Question("c", "3")])]
     joined = Joined(parts)
     assert list(joined) == [("a", "1"), ("bb", "22"), ("c", "3")]
     assert joined[-1] == joined[2] == ("c", "3")
     assert joined.take([2, 0, 1, 2]) == [("c", "3"), ("a", "1"), ("bb", "22"), ("c", "3")]
     np.testing.assert_array_equal(joined.lengths(), [[1, 1], [2, 2], [1, 1]])
-    with pytest.raises(IndexError, match="there are 3 questions, none at 3"):
+    with pytest.raises(IndexError, match="index: got 3, expected one of 3 questions"):
         joined[3]
 
 
@@ -48,7 +48,7 @@ class TestGenerator:
     """The generator as a source."""
 
     def test_is_a_source(self):
-        """It gives what it was asked for, in the order of the data set."""
+        """Lists the requested modules in the dataset's order."""
         assert isinstance(SET, Source)
         assert SET.modules("train") == SET.modules("interpolate") == SOME[::-1]
         assert SET.modules("extrapolate") == ("numbers__place_value_big",)
@@ -58,17 +58,17 @@ class TestGenerator:
         assert len(SET.questions("extrapolate", "numbers__place_value_big")) == 5
 
     def test_train_is_the_three_levels(self):
-        """In their order."""
+        """The split "train" concatenates the levels in order."""
         levels = [question for level in LEVELS for question in SET.questions(level, SOME[1])]
         assert list(SET.questions("train", SOME[1])) == levels
 
     def test_questions_are_those_drawn(self):
-        """A test split is what `draw` gives; equal sets are equal."""
+        """A test split equals the result of `draw`; equal sets are equal."""
         assert list(SET.questions("interpolate", SOME[0])) == draw("interpolate", SOME[0], 5, seed=1)
         assert Generator(30, 5, list(SOME[::-1]), ("numbers__place_value_big",), 1) == SET
 
     def test_no_training_question_is_a_test_question(self, monkeypatch):
-        """The real modules hardly ever repeat a question; one of a thousand questions does all the time."""
+        """Most modules rarely repeat a question; this one, of a thousand questions, often does."""
         problem = collections.namedtuple("problem", "question answer")
 
         def sample():
@@ -82,29 +82,29 @@ class TestGenerator:
         assert len(train) == 600
         assert not test & set(train)
         unfiltered = {question for question, _ in draw("train-easy", SOME[0], 100, seed=987)}
-        assert test & unfiltered  # there was something to leave out, of the other module's test too
+        assert test & unfiltered  # some questions had to be excluded, also from the other module's test
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"train": 31}, "train must be a multiple of 3"),
-            ({"train": -3}, "train must be a multiple of 3"),
-            ({"test": -1}, "test must be at least 0"),
-            ({"train": 0, "test": 0}, "train and test must not both be 0"),
-            ({"seed": -1}, "seed must be at least 0"),
-            ({"names": ("numbers__placevalue",)}, "the nearest are numbers__place_value"),
-            ({"extrapolation": ("numbers__gcd",)}, "modules of extrapolate must be a known name"),
+            ({"train": 31}, r"train: got .*, expected a nonnegative multiple of 3"),
+            ({"train": -3}, r"train: got .*, expected a nonnegative multiple of 3"),
+            ({"test": -1}, "test: got -1, expected at least 0"),
+            ({"train": 0, "test": 0}, "train, test: got 0 for both"),
+            ({"seed": -1}, "seed: got -1, expected at least 0"),
+            ({"names": ("numbers__placevalue",)}, "a known name such as numbers__place_value"),
+            ({"extrapolation": ("numbers__gcd",)}, "modules of extrapolate: got 'numbers__gcd', expected"),
             ({"names": (), "extrapolation": ()}, "at least one module"),
         ],
     )
     def test_refusals(self, arguments, message):
-        """Before anything is drawn."""
+        """Arguments are checked before anything is drawn."""
         with pytest.raises(ValueError, match=message):
             Generator(**arguments)
 
     def test_a_module_that_was_not_asked_for(self):
-        """It is not drawn in passing."""
-        with pytest.raises(ValueError, match="of interpolate must be a known name, got 'numbers__gcd'"):
+        """Modules outside the set are rejected."""
+        with pytest.raises(ValueError, match="of interpolate: got 'numbers__gcd', expected"):
             SET.questions("interpolate", "numbers__gcd")
 
     def test_everything_by_default(self):
@@ -114,10 +114,10 @@ class TestGenerator:
 
 
 class TestTextDirectory:
-    """Text files as published."""
+    """Text files in the published layout."""
 
     def test_reads_the_published_layout(self, tmp_path):
-        """Also from the folder around it."""
+        """Also from the enclosing folder."""
         root = tmp_path / "mathematics_dataset-v1.0"
         written = {level: _write(root, level, "numbers__gcd") for level in LEVELS}
         test = _write(root, "interpolate", "numbers__gcd", 2)
@@ -133,31 +133,33 @@ class TestTextDirectory:
             assert source.modules("extrapolate") == ()
 
     def test_a_module_without_a_level_is_not_in_train(self, tmp_path):
-        """The three levels make up "train"."""
+        """The split "train" needs all three levels."""
         _write(tmp_path, "train-easy", "numbers__gcd")
         source = TextDirectory(tmp_path)
         assert source.modules("train-easy") == ("numbers__gcd",)
         assert source.modules("train") == ()
-        with pytest.raises(ValueError, match=r"train-medium/numbers__gcd\.txt: it is not there"):
+        with pytest.raises(ValueError, match=r"train-medium/numbers__gcd\.txt: no such file"):
             source.questions("train", "numbers__gcd")
 
     def test_refusals(self, tmp_path):
-        """What is not there is told, with what is."""
-        with pytest.raises(ValueError, match="directory must have at least one of the folders train-easy, "):
+        """Errors state what is missing and what is available."""
+        with pytest.raises(
+            ValueError, match=r"directory: got .*, expected at least one of the folders train-easy, "
+        ):
             TextDirectory(tmp_path)
         _write(tmp_path, "interpolate", "numbers__gcd")
         source = TextDirectory(tmp_path)
-        with pytest.raises(ValueError, match="of interpolate there is numbers__gcd"):
+        with pytest.raises(ValueError, match="available modules of interpolate: numbers__gcd"):
             source.questions("interpolate", "numbers__lcm")
-        with pytest.raises(ValueError, match="the nearest are numbers__lcm"):
+        with pytest.raises(ValueError, match="a known name such as numbers__lcm"):
             source.questions("interpolate", "numbers_lcm")
         (tmp_path / "generation.json").write_text("{}", encoding="utf-8")
-        with pytest.raises(ValueError, match="its generation is not finished: start it again"):
+        with pytest.raises(ValueError, match="generation is not finished, start it again"):
             source.questions("interpolate", "numbers__lcm")
 
 
 def test_one_file_instead_of_three_levels(tmp_path):
-    """As the generator's authors write it with --train_split=False."""
+    """The layout that the generator writes with --train_split=False."""
     written = _write(tmp_path, "train", "numbers__gcd")
     source = open_source(tmp_path)
     assert source.modules("train") == ("numbers__gcd",)
@@ -166,7 +168,7 @@ def test_one_file_instead_of_three_levels(tmp_path):
 
 
 def test_copy_to_text(tmp_path):
-    """The same questions in the same order; what is there is not written again."""
+    """The copy has the same questions in the same order; existing files are not rewritten."""
     splits = ("train", "train-hard", "extrapolate")
     copy = copy_to_text(SET, tmp_path, splits=splits)
     for split in splits:
@@ -180,8 +182,10 @@ def test_copy_to_text(tmp_path):
 
 
 def test_open_source(tmp_path):
-    """By what lies there."""
-    with pytest.raises(ValueError, match=r"folders train-easy, .*; or directory must have math_dataset/"):
+    """The kind of source is detected from the folder's content."""
+    with pytest.raises(
+        ValueError, match=r"folders train-easy, .*; or directory: got .*, expected math_dataset/"
+    ):
         open_source(tmp_path)
     (tmp_path / "tfds" / "math_dataset" / "numbers__gcd" / "1.0.0").mkdir(parents=True)
     (tmp_path / "tfds" / "math_dataset" / "numbers__gcd" / "1.0.0" / "dataset_info.json").touch()

@@ -1,4 +1,4 @@
-"""A prepared dataset of TensorFlow Datasets, read without TensorFlow."""
+"""A dataset prepared by TensorFlow Datasets, read without TensorFlow."""
 
 import json
 import pickle
@@ -21,7 +21,7 @@ QUESTIONS = {"train": draw("train-easy", MODULE, 40, seed=0), "test": draw("inte
 with tfds.core.registered.skip_registration():
 
     class MathDataset(tfds.core.GeneratorBasedBuilder):
-        """The features, names and splits of TFDS's own `math_dataset`, which cannot do without TensorFlow."""
+        """The features, names and splits of TFDS's own `math_dataset`, which requires TensorFlow."""
 
         BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=MODULE, version="1.0.0")]  # noqa: RUF012
         url_infos = {}  # noqa: RUF012 -- nothing is downloaded
@@ -42,7 +42,7 @@ with tfds.core.registered.skip_registration():
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """What TFDS itself writes: it shuffles the training split."""
+    """Prepares a dataset with TFDS itself, which shuffles the training split."""
     return _prepare(tmp_path_factory.mktemp("tfds"), QUESTIONS)
 
 
@@ -54,7 +54,7 @@ def _prepare(root, questions, file_format="array_record"):
 
 
 def test_reads_what_tfds_prepared(prepared):
-    """All questions of both splits, in TFDS's order; without TensorFlow."""
+    """Reads all questions of both splits in TFDS's order, without TensorFlow."""
     for directory in (prepared, prepared / "math_dataset"):
         source = TFDSDirectory(directory)
         assert isinstance(source, Source)
@@ -70,7 +70,7 @@ def test_reads_what_tfds_prepared(prepared):
 
 
 def test_copy_to_text(prepared, tmp_path):
-    """Both splits, in the layout of the published files."""
+    """Copies both splits to the published layout."""
     source = TFDSDirectory(prepared)
     copy = copy_to_text(source, tmp_path)
     for split in ("train", "interpolate"):
@@ -78,38 +78,42 @@ def test_copy_to_text(prepared, tmp_path):
 
 
 def test_batches_of_it(prepared):
-    """The pipeline does not know where questions come from."""
+    """Batches work with this source as with any other."""
     batches = Batches(TFDSDirectory(prepared), "train", batch_size=8)
     texts = {DEFAULT.decode(row) for batch in pickle.loads(pickle.dumps(batches)) for row in batch.source}
     assert texts == {question for question, _ in QUESTIONS["train"]}
 
 
 def test_what_it_does_not_have(prepared):
-    """No levels, no extrapolation, no module that was not prepared."""
+    """Levels, extrapolation and modules that were not prepared are rejected."""
     source = TFDSDirectory(prepared)
     for split in ("extrapolate", "train-easy"):
-        with pytest.raises(ValueError, match=f"one of train, interpolate for a TFDS .* no {split}"):
+        with pytest.raises(
+            ValueError, match=f"split: got '{split}', expected one of train, interpolate for a TFDS"
+        ):
             source.modules(split)
-    with pytest.raises(ValueError, match="split must be a known name"):
-        source.modules("validation")
+    with pytest.raises(ValueError, match="split: got 'validation'"):
+        source.modules("validation")  # pyrefly: ignore
     with pytest.raises(
-        ValueError, match="arithmetic__div is not prepared; of train there is arithmetic__mul"
+        ValueError, match="arithmetic__div: not prepared; available modules of train: arithmetic__mul"
     ):
         source.questions("train", "arithmetic__div")
-    with pytest.raises(ValueError, match="the nearest are arithmetic__mul"):
+    with pytest.raises(ValueError, match="a known name such as arithmetic__mul"):
         source.questions("train", "arithmetic_mul")
-    with pytest.raises(ValueError, match=r"split must be one of those of .* \((train, test|test, train)\)"):
-        TFDSQuestions(prepared / "math_dataset" / MODULE / "1.0.0", "validation")
+    with pytest.raises(
+        ValueError, match=r"split: got 'validation', expected one of those of .*: (train, test|test, train)"
+    ):
+        TFDSQuestions(prepared / "math_dataset" / MODULE / "1.0.0", "validation")  # pyrefly: ignore
 
 
 def test_an_empty_folder(tmp_path):
-    """Nothing is there."""
-    with pytest.raises(ValueError, match=r"must have math_dataset/<module>/<version>/dataset_info\.json"):
+    """A folder without prepared modules is rejected."""
+    with pytest.raises(ValueError, match=r"expected math_dataset/<module>/<version>/dataset_info\.json"):
         TFDSDirectory(tmp_path)
 
 
 def test_another_file_format(prepared, tmp_path):
-    """Files that only TensorFlow can read are said to be such."""
+    """Formats that require TensorFlow are rejected with an explanation."""
     source = prepared / "math_dataset" / MODULE / "1.0.0"
     target = tmp_path / "math_dataset" / MODULE / "1.0.0"
     target.mkdir(parents=True)
@@ -119,7 +123,7 @@ def test_another_file_format(prepared, tmp_path):
     assert info["fileFormat"] == "array_record"
     info["fileFormat"] = "tfrecord"
     (target / "dataset_info.json").write_text(json.dumps(info))
-    with pytest.raises(ValueError, match="is prepared as tfrecord, expected array_record"):
+    with pytest.raises(ValueError, match="got format tfrecord, expected array_record"):
         TFDSDirectory(tmp_path).questions("train", MODULE)
 
 
@@ -127,12 +131,12 @@ def test_another_file_format(prepared, tmp_path):
     ("pair", "message"),
     [
         (("What is 2 \u00d7 2?", "4"), "record 0: UnicodeDecodeError"),
-        (("WHAT IS B?", "4"), "record 0: 'WHAT IS B.', '4' has other characters"),
-        (("a" * 161, "4"), "the question and answer have 161 and 1 characters, expected 1 to 160 and 30"),
+        (("WHAT IS B?", "4"), "record 0: got 'WHAT IS B.', '4', expected the dataset's characters"),
+        (("a" * 161, "4"), "got 161 and 1 characters in question and answer, expected 1 to 160 and 30"),
     ],
 )
 def test_records_that_are_not_the_datasets(tmp_path, pair, message):
-    """They are found when all lengths are asked for, as batches do, or when they are read."""
+    """Invalid records raise when lengths are computed, as batches do, or when they are read."""
     source = TFDSDirectory(_prepare(tmp_path, {"train": [pair], "test": QUESTIONS["test"]}))
     questions = source.questions("train", MODULE)
     for read in (questions.lengths, lambda: questions[0]):
@@ -143,13 +147,13 @@ def test_records_that_are_not_the_datasets(tmp_path, pair, message):
 @pytest.mark.parametrize(
     "name", ["dataset_info.json", "features.json", "math_dataset-test.array_record-00000-of-00001"]
 )
-def test_what_is_damaged_is_told_with_its_folder(prepared, tmp_path, name):
-    """TensorFlow Datasets has other classes of errors, and names no file."""
+def test_damage_is_reported_with_its_folder(prepared, tmp_path, name):
+    """TensorFlow Datasets' own errors have other classes and do not name a file."""
     shutil.copytree(prepared, tmp_path / "copy")
     folder = tmp_path / "copy" / "math_dataset" / MODULE / "1.0.0"
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
-    message = r"1\.0\.0( is damaged, or not prepared by TensorFlow Datasets|, test, record 0): "
+    message = r"1\.0\.0(: damaged, or not prepared by TensorFlow Datasets|, test, record 0): "
     with pytest.raises(ValueError, match=message):
         list(TFDSQuestions(folder, "test"))
 

@@ -1,4 +1,4 @@
-"""Characters to ids and back."""
+"""The vocabulary: sizes, ids, encoding and decoding."""
 
 import dataclasses
 
@@ -14,19 +14,19 @@ KINDS = (DEFAULT, Vocabulary.released(), Vocabulary("ab", pad=4, start=1, end=0,
 
 
 def test_sizes_are_the_papers():
-    """72 symbols in the paper; the released weights have one more that is never used."""
+    """72 symbols in the paper; the released weights have an additional unused one."""
     assert len(CHARACTERS) == 69
     assert DEFAULT.size == 72
     assert Vocabulary.released().size == 73
 
 
 def test_golden_ids():
-    """The ids that the recorded outputs of the authors' code use."""
+    """Ids agree with the recorded outputs of the authors' code."""
     assert (DEFAULT.pad, DEFAULT.start, DEFAULT.end) == (PAD, START, END) == (0, 1, 2)
 
 
 def test_written_out():
-    """A text in ids, by hand: a space is the first character, '-' the ninth."""
+    """Ids of a text by hand: a space is the first character, '-' the ninth."""
     np.testing.assert_array_equal(DEFAULT.encode("- "), [1, 11, 3, 2])
     np.testing.assert_array_equal(Vocabulary.released().encode("- "), [2, 12, 4, 3])
 
@@ -34,7 +34,7 @@ def test_written_out():
 @hypothesis.given(st.lists(TEXTS, max_size=5))
 @hypothesis.settings(deadline=None, max_examples=50)
 def test_batches_are_the_texts_padded(texts):
-    """A batch has the rows of its texts, and they come back."""
+    """Rows equal the encoded texts and decode to them."""
     rows = DEFAULT.encode_batch(texts, 162)
     assert rows.shape == (len(texts), 162)
     assert rows.dtype == np.int32
@@ -46,7 +46,7 @@ def test_batches_are_the_texts_padded(texts):
 
 @pytest.mark.parametrize("vocabulary", KINDS, ids=["paper", "released", "own"])
 def test_round_trip(vocabulary):
-    """Every character has an id of its own, in every vocabulary."""
+    """Every character has a separate id in every vocabulary."""
     ids = vocabulary.encode(vocabulary.characters)
     assert len(set(ids.tolist())) == len(ids)
     assert max(ids) == vocabulary.size - 1
@@ -55,7 +55,7 @@ def test_round_trip(vocabulary):
 
 
 def test_decoding_stops_at_the_first_end_or_padding():
-    """What stands behind is not part of the text; a start inside it is shown."""
+    """Symbols after the end are ignored; a start symbol inside the text is shown."""
     one, two = DEFAULT.encode("12")[1:3]
     assert DEFAULT.decode([START, one, END, two]) == "1"
     assert DEFAULT.decode([START, one, PAD, two, END]) == "1"
@@ -70,22 +70,22 @@ def test_decoding_stops_at_the_first_end_or_padding():
         (lambda: DEFAULT.encode("2\u00d72"), "'\u00d7' at position 1"),
         (lambda: DEFAULT.encode_batch(["1", "2?", "x#"]), "'#' at position 1"),
         (lambda: DEFAULT.encode_batch(["1", "\u00e9"]), "'\u00e9' at position 0"),
-        (lambda: DEFAULT.encode_batch(["123"], 4), "length must be at least 5"),
+        (lambda: DEFAULT.encode_batch(["123"], 4), "length: got 4, expected at least 5"),
         (lambda: DEFAULT.decode([START, 72]), "72 at position 1, expected 0 to 71"),
-        (lambda: Vocabulary("aba"), r"\['a'\] occur more than once"),
-        (lambda: Vocabulary("a\n"), "without line breaks"),
+        (lambda: Vocabulary("aba"), r"got \['a'\] more than once"),
+        (lambda: Vocabulary("a\n"), "no line breaks"),
         (lambda: Vocabulary("ab", pad=1, start=1), "three different ids"),
         (lambda: Vocabulary("ab", end=3), "below first=3"),
     ],
 )
 def test_refusals(call, message):
-    """Mistakes are told with the place."""
+    """Errors state the position."""
     with pytest.raises(ValueError, match=message):
         call()
 
 
 def test_frozen():
-    """A vocabulary does not change under a model; its table of ids is not to be written to."""
+    """Neither a vocabulary nor its table of ids can be modified."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         DEFAULT.pad = 5  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):

@@ -1,1 +1,0 @@
-"""The claims about learning in `results/`: a module for each experiment, one program: `__main__.py`."""

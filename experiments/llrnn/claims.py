@@ -1,0 +1,178 @@
+"""The claims about linear logic RNNs on sequence tasks, and what they are compared with."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments import runtime
+from experiments.llrnn.config import CellConfig, Config, get_config
+from experiments.runtime.claims import Claim, Comparison, Line, Model, Run
+
+RATES = ({"lr": 3e-3}, {"lr": 1e-2}, {"lr": 3e-2})
+"""The learning rates that every model of these comparisons is searched over."""
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """Measures errors and accuracies per symbol at each length, and the curve of errors during training."""
+    found = {name: part["error"] for name, part in run.result.results.items() if isinstance(part, Mapping)}
+    curve = [
+        {key: row[key] for key in row if key in ("step", "train_seconds") or key.startswith("eval/")}
+        for row in runtime.metrics.read(run.workdir / "metrics.jsonl")
+        if any(key.startswith("eval/") for key in row)
+    ]
+    accuracies = {name.replace("error", "accuracy"): 1 - error for name, error in found.items()}
+    return {**found, **accuracies, "curve": curve}
+
+
+def _alone(preset: str, cell: CellConfig | None = None) -> Config:
+    """Returns a preset without its baseline, with another cell if one is given."""
+    config = get_config(preset)
+    return dataclasses.replace(config, cell=cell or config.cell, baseline=CellConfig(name="none"))
+
+
+def _lstm(preset: str, features: int, parameters: int, steps: int, exception: str = "") -> Model:
+    name = f"LSTM, {features} features"
+    config = _alone(preset, CellConfig(name="lstm", features=features))
+    return Model(name, config, parameters, steps, search=RATES, exception=exception)
+
+
+def _lengths(preset: str, runs: Mapping[str, Sequence[Line]]) -> Any:
+    """Draws error against length, over the seeds of each model."""
+    curves = {}
+    for model, lines in runs.items():
+        points = [
+            sorted(
+                (int(name.removeprefix("train/error_")), value)
+                for name, value in line["measurements"].items()
+                if name.startswith("train/error_")
+            )
+            for line in lines
+        ]
+        rows = [[error for _, error in row] for row in points]
+        curves[model] = ([length for length, _ in points[0]], *runtime.intervals.mean_band(rows))
+    longest = get_config(preset).make_task().train_lengths[1]
+    return runtime.plots.curve_figure(
+        curves,
+        title=f"{preset.replace('_', ' ')}, trained to length {longest}; mean over seeds, 95 %",
+        xlabel="length of the sequence",
+        ylabel="error per symbol",
+        xlog=True,
+        ylim=(-0.03, 1.0),
+        marks={"longest trained": longest},
+    )
+
+
+def _held_out(runs: Mapping[str, Sequence[Line]]) -> Any:
+    """Draws accuracy on held-out and on trained pairs against steps, over the seeds of each model."""
+    curves = {}
+    for model, lines in runs.items():
+        steps = [point["step"] for point in lines[0]["measurements"]["curve"]]
+        for split, shown in (("held_out_once", "held-out pairs"), ("train", "trained pairs")):
+            rows = [
+                [1 - point[f"eval/{split}/error_8"] for point in line["measurements"]["curve"]]
+                for line in lines
+            ]
+            curves[f"{model}, {shown}"] = (np.array(steps), *runtime.intervals.mean_band(rows))
+    return runtime.plots.curve_figure(
+        curves,
+        title="g^k in S5, 8 of 32 pairs (k, g) held out; mean over seeds, 95 %",
+        xlabel="steps",
+        ylabel="accuracy",
+        ylim=(-0.03, 1.05),
+        size=(6.0, 3.6),
+    )
+
+
+LARGER = "has more parameters than our model, in its favour"
+SEARCHED = {"search_seeds": (100, 101), "search_higher_is_better": False}
+
+GIVEN_COUPLING = Comparison(
+    name="llrnn.given_coupling",
+    claims=tuple(
+        Claim(
+            id=f"llrnn.given_coupling.{name}",
+            claim=sentence,
+            measure=f"accuracy on {pairs} (k, g) of g^k in S5, the coupling of tokens and programs given",
+            value=value,
+            tests=("unpaired",),
+        )
+        for name, pairs, value, sentence in (
+            (
+                "held_out",
+                "held-out pairs",
+                "held_out_once/accuracy_8",
+                "a linear logic cell applies programs to operators that it was not trained with",
+            ),
+            (
+                "trained",
+                "trained pairs",
+                "train/accuracy_8",
+                "a linear logic cell learns the trained pairs better than an LSTM in as many steps",
+            ),
+        )
+    ),
+    models=(
+        Model("higher-order cell", _alone("quick"), 8_056, 4000, search=RATES),
+        _lstm("quick", 28, 8_072, 4000),
+        _lstm("quick", 128, 87_672, 4000, exception=LARGER),
+    ),
+    measure=measure,
+    seeds=(0, 1, 2, 3, 4),
+    search_by="train/error_8",
+    figures=lambda runs: {"llrnn/held_out": _held_out(runs)},
+    **SEARCHED,
+)
+
+COPY = Comparison(
+    name="llrnn.copy",
+    claims=tuple(
+        Claim(
+            id=f"llrnn.copy.at{length}",
+            claim=f"a Neural Turing Machine trained to copy 10 symbols copies {length}",
+            measure=f"error per symbol at length {length}",
+            value=f"train/error_{length}",
+            higher_is_better=False,
+            tests=("unpaired", "mean"),
+            target=0.01,
+            paper="0 at 33 and 98, trained to 28",
+        )
+        for length in (20, 40)
+    ),
+    models=(
+        Model("Neural Turing Machine", _alone("copy"), 8_298, 2500, search=RATES),
+        _lstm("copy", 39, 8_200, 2500),
+        _lstm("copy", 64, 19_850, 2500, exception=LARGER),
+    ),
+    measure=measure,
+    seeds=(0, 1, 2, 3, 4),
+    search_by="train/error_10",
+    figures=lambda runs: {"llrnn/copy": _lengths("copy", runs)},
+    **SEARCHED,
+)
+
+WORD_PROBLEM = Comparison(
+    name="llrnn.word_problem",
+    claims=(
+        Claim(
+            id="llrnn.word_problem.at256",
+            claim="a second-order cell trained on words of S5 up to 16 multiplies words of 256",
+            measure="accuracy per symbol at length 256",
+            value="train/accuracy_256",
+            tests=("unpaired", "mean"),
+            target=0.999,
+        ),
+    ),
+    models=(
+        Model("second-order cell", _alone("word_problem"), 126_840, 4000, search=RATES),
+        _lstm("word_problem", 118, 127_088, 4000),
+    ),
+    measure=measure,
+    seeds=(0, 1, 2, 3, 4),
+    search_by="train/error_16",
+    figures=lambda runs: {"llrnn/word_problem": _lengths("word_problem", runs)},
+    **SEARCHED,
+)
+
+CLAIMS = (GIVEN_COUPLING, COPY, WORD_PROBLEM)

@@ -1,0 +1,448 @@
+"""The runner of comparisons: searches, reported seeds and the lines of claims, resumable at any moment.
+
+Every run that ends becomes a line of the comparison's record, `claims/NAME.jsonl` in the folder of results,
+which is small and meant to be committed: another machine or another day continues from it. Before the first
+    reported
+seed the declaration is recorded as well, with the commit that holds it; from then on an edited declaration is
+refused, until it names new seeds.
+"""
+
+import dataclasses
+import datetime
+import fcntl
+import hashlib
+import json
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from experiments.runtime import claims
+from experiments.runtime.claims import Claim, Comparison, Line, Model, Run
+from experiments.runtime.experiment import Experiment
+from experiments.runtime.looping import FitResult
+from experiments.runtime.optional import can_draw
+from experiments.runtime.workdir import commit_of, whole
+
+SEARCH, REPORTED, DECLARATION = "search", "reported", "declaration"
+"""The kinds of lines in a record."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A run that a comparison needs: a model with some settings, a seed and a number of steps."""
+
+    kind: str
+    model: Model
+    settings: Mapping[str, Any]
+    seed: int
+    steps: int
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The part of the run's line that says which piece it is."""
+        settings = dict(self.settings)
+        return {
+            "kind": self.kind,
+            "model": self.model.name,
+            "settings": settings,
+            "seed": self.seed,
+            "steps": self.steps,
+        }
+
+    @property
+    def config(self) -> Any:
+        """The config of the run, but for the folder of data."""
+        return self.model.configured(self.settings, self.seed, self.steps)
+
+    @property
+    def folder(self) -> str:
+        """The name of its directory, the same whenever it is continued."""
+        text = json.dumps({**self.key, "config": claims.settled(self.config)}, sort_keys=True)
+        return f"{self.kind}-{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+class Record:
+    """The record of a comparison: its declarations and finished runs, in the order in which they came."""
+
+    def __init__(self, out: Path, name: str):
+        """Reads the record in the folder of results, if there is one.
+
+        Raises:
+            ValueError: a damaged line; file and line number are named.
+        """
+        self.path = out / "claims" / f"{name}.jsonl"
+        self.lines: list[dict[str, Any]] = []
+        texts = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        for number, text in enumerate(texts, 1):
+            try:
+                line = json.loads(text)
+                if line["kind"] not in (SEARCH, REPORTED, DECLARATION):
+                    raise ValueError(f"kind: got {line['kind']!r}")
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{self.path}, line {number}: not a line of a record ({error!r})") from error
+            self.lines.append(line)
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Appends a line, whole or not at all."""
+        self.lines.append(json.loads(json.dumps(line, allow_nan=False)))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(self.path) as temporary:
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in self.lines), encoding="utf-8")
+
+    @property
+    def declared(self) -> dict[str, Any] | None:
+        """The line of the last declaration; None before the first reported seed."""
+        return next((line for line in reversed(self.lines) if line["kind"] == DECLARATION), None)
+
+    def find(self, piece: Piece) -> dict[str, Any] | None:
+        """Returns the line of a finished run; None if it is missing, or had another config or declaration."""
+        key, start = piece.key, self.lines.index(self.declared) if self.declared else 0
+        for line in self.lines[start if piece.kind == REPORTED else 0 :]:
+            if {name: line.get(name) for name in key} == key and not claims.changes(
+                line["config"], piece.config
+            ):
+                return line
+        return None
+
+    def reported_seeds(self) -> set[int]:
+        """The seeds of all reported runs, of every declaration."""
+        return {line["seed"] for line in self.lines if line["kind"] == REPORTED}
+
+
+class Interrupted(Exception):
+    """The session's time is up; everything is saved, and the same command continues."""
+
+
+def run(
+    comparison: Comparison,
+    experiment: Experiment,
+    *,
+    out: Path,
+    workdir: Path,
+    seeds: Sequence[int] = (),
+    data: Path | None = None,
+    seconds: float = 0.0,
+    command: str = "",
+    show: Callable[[str], None] = print,
+) -> list[dict[str, Any]]:
+    """Trains what a comparison still needs; writes the lines of its claims when all reported seeds are done.
+
+    Args:
+        comparison: what is compared; checked first.
+        experiment: the experiment whose `main` trains the models.
+        out: the folder of results, for the record and for `claims.jsonl`.
+        workdir: for the runs' directories, from which interrupted ones continue.
+        seeds: the reported seeds to run now; all by default.
+        data: the folder of the comparison's data.
+        seconds: ends this session in time, with everything saved; 0 for no limit.
+        command: for the lines.
+        show: is given the progress table after every run.
+
+    Returns:
+        The lines that were written; [] while runs are missing.
+
+    Raises:
+        ValueError: an incomplete or unfair comparison, seeds outside it, missing data, uncommitted code, a
+            declaration edited after its first reported seed, or a run that is not what was declared. Nothing
+            is trained then.
+        Interrupted: the session's time is up.
+    """
+    comparison.check()
+    if unknown := sorted(set(seeds) - set(comparison.seeds)):
+        raise ValueError(f"seeds: got {unknown}, expected some of {comparison.seeds} as declared")
+    if (comparison.with_data is None) != (data is None):
+        expected = "no folder" if comparison.with_data is None else "the folder of its data"
+        raise ValueError(f"data: got {data}, expected {expected} for {comparison.name}")
+    workdir = workdir / comparison.name
+    workdir.mkdir(parents=True, exist_ok=True)
+    with _held(workdir, wait=False):
+        record = Record(out, comparison.name)
+        _check_declaration(comparison, record)
+        runner = _Runner(comparison, experiment, record, workdir, data, seconds, show)
+        runner.train(list(_search_pieces(comparison)))
+        chosen = choose(comparison, record)
+        _declare(comparison, record)
+        wanted = list(_reported_pieces(comparison, chosen))
+        runner.train([piece for piece in wanted if not seeds or piece.seed in seeds])
+        if not all(record.find(piece) for piece in wanted):
+            return []
+        lines = [make_line(comparison, claim, record, chosen, command) for claim in comparison.claims]
+        _publish(out, lines)
+        draw(comparison, record, out)
+        return lines
+
+
+class _Runner:
+    """Trains pieces one after another until the session's time is up."""
+
+    def __init__(self, comparison, experiment, record, workdir, data, seconds, show):
+        self.comparison, self.experiment, self.record = comparison, experiment, record
+        self.workdir, self.data, self.show = workdir, data, show
+        self.end = time.monotonic() + seconds if seconds else None
+
+    def train(self, pieces: Sequence[Piece]) -> None:
+        configs = [
+            self._config(piece) for piece in pieces
+        ]  # refuses what is wrong before anything is trained
+        for piece, config in zip(pieces, configs, strict=True):
+            if self.record.find(piece):
+                continue
+            if self.end is not None:
+                config = dataclasses.replace(config, session_seconds=self.end - time.monotonic())
+                if config.session_seconds <= 0:
+                    raise Interrupted(
+                        f"{self.comparison.name}: the session's time is up; the same command continues"
+                    )
+            directory = self.workdir / piece.folder
+            found = self.experiment.main(config, workdir=directory)
+            result = found if isinstance(found, FitResult) else next(iter(found.values()))
+            if result.step < piece.steps:
+                raise Interrupted(
+                    f"{self.comparison.name}: the session's time is up; the same command continues"
+                )
+            self.record.add(_line_of_run(piece, self.comparison, Run(result, config, directory)))
+            self.show(progress_table(self.comparison, self.record))
+
+    def _config(self, piece: Piece) -> Any:
+        config = piece.config
+        if self.comparison.with_data is not None:
+            config = self.comparison.with_data(config, self.data)
+            config.validate()
+        return config
+
+
+def _line_of_run(piece: Piece, comparison: Comparison, run: Run) -> dict[str, Any]:
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(run.result.params))
+    if parameters != piece.model.parameters:
+        raise ValueError(
+            f"{comparison.name}: {piece.model.name}: parameters: got {parameters:,} in the run, expected the "
+            f"declared {piece.model.parameters:,}"
+        )
+    summary = run.result.summary
+    return {
+        **piece.key,
+        "measurements": dict(comparison.measure(run)),
+        "parameters": parameters,
+        "train_seconds": round(run.result.train_seconds, 2),
+        "params_sha256": summary["params_sha256"],
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "devices": summary["devices"],
+        "versions": summary["versions"],
+        "commit": summary["commit"],
+        "config": claims.settled(piece.config),
+    }
+
+
+def _search_pieces(comparison: Comparison) -> Iterator[Piece]:
+    for model in comparison.models:
+        steps = comparison.search_steps or next(iter(model.budgets.values()))
+        for settings in model.search if len(model.search) > 1 else ():
+            for seed in comparison.search_seeds:
+                yield Piece(SEARCH, model, settings, seed, steps)
+
+
+def _reported_pieces(comparison: Comparison, chosen: Mapping[str, Mapping[str, Any]]) -> Iterator[Piece]:
+    # Seed by seed, so that what is done when time is up can be compared.
+    for seed in comparison.seeds:
+        for model in comparison.models:
+            if seed in comparison.seeds_of(model):
+                for steps in dict.fromkeys(model.budgets.values()):
+                    yield Piece(REPORTED, model, chosen[model.name], seed, steps)
+
+
+def choose(comparison: Comparison, record: Record) -> dict[str, Mapping[str, Any]]:
+    """Returns the setting of each model with the best mean over the search seeds; the first of equals."""
+    sign = 1 if comparison.search_higher_is_better else -1
+    values: dict[tuple[str, str], list[float]] = {}
+    for piece in _search_pieces(comparison):
+        if line := record.find(piece):
+            value = sign * line["measurements"][comparison.search_by]
+            values.setdefault((piece.model.name, json.dumps(piece.settings)), []).append(value)
+    return {
+        model.name: max(
+            model.search,
+            key=lambda settings, name=model.name: statistics.fmean(
+                values.get((name, json.dumps(settings)), [-math.inf])
+            ),
+        )
+        for model in comparison.models
+    }
+
+
+def _check_declaration(comparison: Comparison, record: Record) -> None:
+    if record.declared is None:
+        return
+    found = comparison.differences(record.declared["declaration"])
+    again = record.reported_seeds() & set(comparison.seeds)
+    if found and again:
+        raise ValueError(
+            f"{comparison.name}: the declaration was edited after its first reported seed; restore it, or "
+            f"declare seeds other than {sorted(again)}: " + "; ".join(found)
+        )
+
+
+def _declare(comparison: Comparison, record: Record) -> None:
+    """Records the declaration, unless it is recorded already."""
+    if record.declared is not None and not comparison.differences(record.declared["declaration"]):
+        return
+    commit = commit_of(Path(__file__).parent)
+    if commit is not None and commit.endswith("-dirty"):
+        raise ValueError(
+            f"{comparison.name}: got uncommitted changes, expected none before the first reported seed"
+        )
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    declaration = comparison.declaration()
+    record.add({"kind": DECLARATION, "commit": commit, "date": date, "declaration": declaration})
+
+
+def make_line(
+    comparison: Comparison,
+    claim: Claim,
+    record: Record,
+    chosen: Mapping[str, Mapping[str, Any]],
+    command: str = "",
+) -> dict[str, Any]:
+    """Returns the line of a claim, from the record of a comparison whose reported runs are all done."""
+    entries, used = [], []
+    for model in comparison.models:
+        steps = model.budgets[claim.budget]
+        pieces = [
+            Piece(REPORTED, model, chosen[model.name], seed, steps) for seed in comparison.seeds_of(model)
+        ]
+        lines = [line for piece in pieces if (line := record.find(piece))]
+        used += lines
+        entries.append(
+            {
+                "name": model.name,
+                "per_seed": [line["measurements"][claim.value] for line in lines],
+                "seeds": [line["seed"] for line in lines],
+                "seconds": [line["train_seconds"] for line in lines],
+                "parameters": model.parameters,
+                "steps": steps,
+                "settings": dict(chosen[model.name]),
+            }
+        )
+        if model is not comparison.models[0]:
+            entries[-1] |= {"compared": model.compared, "exception": model.exception}
+    ours, *baselines = entries
+    last = max(used, key=lambda line: line["date"])
+    line = {
+        "id": claim.id,
+        "claim": claim.claim,
+        "measure": claim.measure,
+        "higher_is_better": claim.higher_is_better,
+        "paper": claim.paper,
+        "target": claim.target,
+        "tests": list(claim.tests),
+        "level": comparison.corrected_level,
+        "share": claim.share,
+        "ours": ours,
+        "baselines": baselines,
+        "fixed_beforehand": record.declared["commit"] if record.declared else None,
+        "search_seeds": list(comparison.search_seeds),
+        "hardware": " and ".join(sorted({claims.hardware(line["devices"]) for line in used})),
+        "versions": " and ".join(sorted({f"jax {line['versions']['jax']}" for line in used})),
+        "date": last["date"],
+        "command": command,
+        "commit": last["commit"],
+    }
+    return {**line, "holds": claims.verdict(line)}
+
+
+def draw(comparison: Comparison, record: Record, out: Path) -> list[Path]:
+    """Draws the figures of a comparison whose reported runs are done; returns the files."""
+    if comparison.figures is None or not can_draw():
+        return []
+    from experiments.runtime import plots  # Matplotlib takes long to import
+
+    chosen, budget = choose(comparison, record), comparison.claims[0].budget
+    runs = {
+        model.name: [
+            line
+            for seed in comparison.seeds_of(model)
+            if (line := record.find(Piece(REPORTED, model, chosen[model.name], seed, model.budgets[budget])))
+        ]
+        for model in comparison.models
+    }
+    return [plots.save(figure, out / f"{name}.png") for name, figure in comparison.figures(runs).items()]
+
+
+def _publish(out: Path, lines: Sequence[Line]) -> None:
+    """Adds lines to the file of claims; a line of an earlier declaration stays as ID.attempt1, and so on."""
+    out.mkdir(parents=True, exist_ok=True)
+    with _held(out, wait=True):
+        found = {line["id"]: line for line in claims.read(out)}
+        for line in lines:
+            old = found.get(line["id"])
+            if old is not None and old["fixed_beforehand"] != line["fixed_beforehand"]:
+                number = sum(other.startswith(f"{line['id']}.attempt") for other in found) + 1
+                name = f"{line['id']}.attempt{number}"
+                found[name] = {**old, "id": name}
+            found[line["id"]] = dict(line)
+        claims.write(out, list(found.values()))
+
+
+class _held:
+    """Holds a folder for this process; without `wait`, refuses one that another process holds."""
+
+    def __init__(self, folder: Path, *, wait: bool):
+        self.folder, self.wait = folder, wait
+
+    def __enter__(self) -> None:
+        self.file = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | (0 if self.wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(self.file)
+            raise ValueError(
+                f"{self.folder}: got a folder that another process uses, expected a free one"
+            ) from None
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.file)
+
+
+def progress_table(comparison: Comparison, record: Record) -> str:
+    """Returns how many runs of each model are done, how many are needed, and the mean of the measurement."""
+    value = comparison.claims[0].value if comparison.claims else comparison.search_by
+    chosen, rows = choose(comparison, record), []
+    for model in comparison.models:
+        cells = []
+        for pieces in (_search_pieces(comparison), _reported_pieces(comparison, chosen)):
+            of_model = [piece for piece in pieces if piece.model is model]
+            done = [line["measurements"] for piece in of_model if (line := record.find(piece))]
+            values = [found[value] for found in done if value in found]
+            cells += [f"{len(done)}/{len(of_model)}", f"{statistics.fmean(values):.4g}" if values else "-"]
+        rows.append((model.name, *cells))
+    head = (comparison.name, "search", "mean", "reported", "mean")
+    widths = [max(len(row[place]) for row in (head, *rows)) for place in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (head, *rows)
+    )
+
+
+def step_times(
+    comparison: Comparison, experiment: Experiment, *, steps: int, blocks: int = 3
+) -> dict[str, float]:
+    """Returns each model's seconds per step, the median over blocks that take turns.
+
+    On a machine that does nothing else, these are the `step_seconds` of a declaration, from which
+    `equal_time` derives numbers of steps. Compilation and evaluation do not count.
+    """
+    found: dict[str, list[float]] = {model.name: [] for model in comparison.models}
+    for block in range(blocks):
+        for model in comparison.models:
+            config = model.configured(model.search[0], block, steps)
+            with tempfile.TemporaryDirectory() as directory:
+                result = experiment.main(config, workdir=Path(directory) / "run")
+            result = result if isinstance(result, FitResult) else next(iter(result.values()))
+            found[model.name].append(result.train_seconds / result.step)
+    return {name: statistics.median(seconds) for name, seconds in found.items()}

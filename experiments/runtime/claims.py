@@ -1,0 +1,431 @@
+"""Claims as data: what a comparison fixes before its seeds run, and the lines that its results become.
+
+A room's `claims.py` declares `Comparison`s. Each fixes the models (ours first), their parameter counts, step
+budgets, search grids, search seeds and reported seeds, and the `Claim`s that are read from its runs.
+`claiming` trains what a comparison needs and writes one line for each claim to `claims.jsonl`; `claim_tables`
+writes the tables of the pages from those lines.
+
+A line states whether its claim holds. `verdict` decides that from the numbers in the line alone, so that
+anyone can check it.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from experiments.runtime.config import RunConfig, from_dict
+from experiments.runtime.looping import FitResult
+from experiments.runtime.workdir import EXPERIMENT, config_dict, flatten, whole
+
+FILE = "claims.jsonl"
+"""The file of all claims, in the folder of results."""
+
+Test = Literal["unpaired", "paired", "threshold", "mean"]
+"""What a claim requires; a claim holds if all of its tests pass.
+
+- unpaired: the t-interval of our mean over seeds lies on the better side of each compared baseline's
+interval. - paired: the t-interval of the differences by seed excludes 0, on our side, for each compared
+baseline. - threshold: the share of seeds that the claim names (all by default) reaches the target. - mean:
+the mean over seeds reaches the target.
+"""
+
+Line = Mapping[str, Any]
+
+TOLERANCE = 0.02
+"""Compared models may differ by this share in parameters, and in the time that "equal time" gives them."""
+
+
+class Run(NamedTuple):
+    """A finished run of a comparison, from which its measurements are taken."""
+
+    result: FitResult
+    config: Any
+    workdir: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One sentence about the models of a comparison, and how it is tested.
+
+    Attributes:
+        id: its name, unique among all claims: the comparison's name, or that name and a part after a dot.
+        claim: the sentence.
+        measure: what is measured, in words.
+        value: which of the run's measurements it is: a key of what `Comparison.measure` returns.
+        budget: which of the models' step budgets the runs have.
+        higher_is_better: the direction of the measure.
+        tests: what must be true; () reports the numbers without a hypothesis.
+        target: the value that the tests "threshold" and "mean" ask for.
+        share: the share of seeds that must reach the target.
+        paper: what the paper reports, if it does.
+    """
+
+    id: str
+    claim: str
+    measure: str
+    value: str
+    budget: str = ""
+    higher_is_better: bool = True
+    tests: tuple[Test, ...] = ()
+    target: float | None = None
+    share: float = 1.0
+    paper: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model of a comparison.
+
+    Attributes:
+        name: how tables show it.
+        config: the config of its runs, without a baseline of its own; the runner sets `seed` and `steps`.
+        parameters: the number of its parameters; a run that has another number is refused.
+        steps: the number of updates, for each budget if there are several.
+        search: the settings searched, as values by the dotted names of config fields; with one setting
+            nothing is searched and it is used.
+        num_seeds: how many of the comparison's seeds it is run with; 0 for all.
+        compared: whether the tests compare ours with it; otherwise it is only reported.
+        step_seconds: seconds per step on a quiet machine, from which "equal time" is derived (`equal_time`).
+        exception: why it may differ from our model in parameters or in the size of its search; "" if it does
+            not.
+    """
+
+    name: str
+    config: RunConfig
+    parameters: int
+    steps: int | Mapping[str, int]
+    search: tuple[Mapping[str, Any], ...] = ({},)
+    num_seeds: int = 0
+    compared: bool = True
+    step_seconds: float | None = None
+    exception: str = ""
+
+    @property
+    def budgets(self) -> dict[str, int]:
+        """The number of updates for each budget."""
+        return {"": self.steps} if isinstance(self.steps, int) else dict(self.steps)
+
+    def configured(self, settings: Mapping[str, Any], seed: int, steps: int) -> Any:
+        """Returns the config of a run with these settings, which are checked.
+
+        Raises:
+            ValueError: a setting that is no field of the config, or a value that the config refuses.
+        """
+        config: Any = self.config
+        for name, value in settings.items():
+            config = _replaced(config, name.split("."), value, f"{self.name}: search")
+        config = dataclasses.replace(config, seed=seed, steps=steps, session_seconds=0.0)
+        config.validate()
+        return config
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Models compared with each other, fixed before the reported seeds run.
+
+    Attributes:
+        name: the first part of its claims' ids.
+        claims: what is read from the runs.
+        models: ours first, then the baselines.
+        measure: from a finished run to what was measured, as values that JSON can hold.
+        seeds: the seeds of the reported runs.
+        search_seeds: the seeds of the search; none of them is reported.
+        search_by: the measurement that the search optimizes, in its mean over the search seeds.
+        search_higher_is_better: the direction of that measurement.
+        search_steps: the number of updates in the search; 0 for each model's first budget.
+        level: the confidence level of the tests, before it is corrected for the number of tested claims.
+        with_data: from a config and the folder of `--data` to a config that reads it; None if the comparison
+            needs no data from outside.
+        figures: from the lines of the reported runs by model, of the first claim's budget, to figures by the
+            names of their files in the folder of results, without `.png`.
+    """
+
+    name: str
+    claims: tuple[Claim, ...]
+    models: tuple[Model, ...]
+    measure: Callable[[Run], Mapping[str, Any]]
+    seeds: tuple[int, ...]
+    search_seeds: tuple[int, ...] = ()
+    search_by: str = ""
+    search_higher_is_better: bool = True
+    search_steps: int = 0
+    level: float = 0.95
+    with_data: Callable[[Any, Path], Any] | None = None
+    figures: Callable[[Mapping[str, Sequence[Line]]], Mapping[str, Any]] | None = None
+
+    @property
+    def corrected_level(self) -> float:
+        """The level of each test: by Bonferroni, for the number of claims that compare means or pairs."""
+        count = sum(bool({"unpaired", "paired"} & {*claim.tests}) for claim in self.claims)
+        return 1 - (1 - self.level) / max(count, 1)
+
+    def seeds_of(self, model: Model) -> tuple[int, ...]:
+        """The reported seeds of a model."""
+        return self.seeds[: model.num_seeds or len(self.seeds)]
+
+    def check(self) -> None:
+        """Checks that the comparison is complete and fair.
+
+        Raises:
+            ValueError: naming what is missing or unfair.
+        """
+        self._check_claims()
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names) or not names:
+            raise ValueError(f"{self.name}: models: got {names}, expected at least one, with different names")
+        for what, seeds in (("seeds", self.seeds), ("search_seeds", self.search_seeds)):
+            if len(set(seeds)) < len(seeds):
+                raise ValueError(f"{self.name}: {what}: got {seeds}, expected different ones")
+        if not self.seeds or set(self.seeds) & set(self.search_seeds):
+            raise ValueError(
+                f"{self.name}: seeds: got {self.seeds}, expected at least one, and none of the search seeds "
+                f"{self.search_seeds}"
+            )
+        for model in self.models:
+            self._check_model(model)
+
+    def _check_claims(self) -> None:
+        for claim in self.claims:
+            if claim.id != self.name and not claim.id.startswith(f"{self.name}."):
+                raise ValueError(f"id: got {claim.id!r}, expected {self.name!r} or {self.name + '.PART'!r}")
+            if unknown := set(claim.tests) - set(get_args(Test)):
+                raise ValueError(f"{claim.id}: tests: got {unknown}, expected some of {get_args(Test)}")
+            if ({"threshold", "mean"} & {*claim.tests}) and claim.target is None:
+                raise ValueError(f"{claim.id}: target: got None, expected a number for {claim.tests}")
+            if {"unpaired", "paired"} & {*claim.tests}:
+                counts = [len(self.seeds_of(model)) for model in self.models if model.compared]
+                if len(counts) < 2 or min(counts) < 2:
+                    raise ValueError(
+                        f"{claim.id}: got {len(counts) - 1} compared baselines and {counts} seeds, expected "
+                        f"at least one baseline and 2 seeds of each model for {claim.tests}"
+                    )
+            if not 0 < claim.share <= 1:
+                raise ValueError(f"{claim.id}: share: got {claim.share}, expected more than 0 and at most 1")
+
+    def _check_model(self, model: Model) -> None:
+        ours, where = self.models[0], f"{self.name}: {model.name}"
+        if len(model.search) != 1 and not (model.search and self.search_seeds and self.search_by):
+            raise ValueError(
+                f"{where}: search: got {len(model.search)} settings, expected one, or a comparison with "
+                "search_seeds and search_by"
+            )
+        if getattr(model.config, "max_seconds", 0):
+            raise ValueError(
+                f"{where}: max_seconds: got {model.config.max_seconds}, expected 0: no reported run stops by "
+                "the clock"
+            )
+        for claim in self.claims:
+            if claim.budget not in model.budgets:
+                raise ValueError(f"{where}: steps: got {model.steps}, expected the budget {claim.budget!r}")
+        for settings in model.search:
+            for seed in (*self.seeds_of(model), *self.search_seeds):
+                model.configured(settings, seed, max(model.budgets.values()))
+        if model is ours or not model.compared or model.exception:
+            return
+        if abs(model.parameters - ours.parameters) > TOLERANCE * ours.parameters:
+            raise ValueError(
+                f"{where}: parameters: got {model.parameters:,}, expected {ours.parameters:,} within "
+                f"{TOLERANCE:.0%}, or an exception with its reason"
+            )
+        if len(model.search) != len(ours.search):
+            raise ValueError(
+                f"{where}: search: got {len(model.search)} settings, expected {len(ours.search)} as of "
+                f"{ours.name}, or an exception with its reason"
+            )
+        for budget in {claim.budget for claim in self.claims}:
+            self._check_budget(model, budget)
+
+    def _check_budget(self, model: Model, budget: str) -> None:
+        ours, where = self.models[0], f"{self.name}: {model.name}: steps[{budget!r}]"
+        steps, expected = model.budgets[budget], ours.budgets[budget]
+        if budget.endswith("equal_time"):
+            if model.step_seconds is None or ours.step_seconds is None:
+                raise ValueError(f"{where}: got no step_seconds, expected those of both models")
+            steps, expected = steps * model.step_seconds, expected * ours.step_seconds
+        if abs(steps - expected) > TOLERANCE * expected:
+            raise ValueError(f"{where}: got {steps:.6g}, expected {expected:.6g} as of {ours.name}")
+
+    def declaration(self) -> dict[str, Any]:
+        """Returns what is fixed beforehand, as JSON holds it; not how the paper's result is quoted."""
+        measure = getattr(self.measure, "__qualname__", repr(self.measure))
+        models = []
+        for model in self.models:
+            fields = {
+                field.name: getattr(model, field.name)
+                for field in dataclasses.fields(model)
+                if field.name != "config"
+            }
+            models.append({**fields, "config": settled(model.config)})
+        claims = [
+            {name: value for name, value in dataclasses.asdict(claim).items() if name != "paper"}
+            for claim in self.claims
+        ]
+        own = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("claims", "models", "measure", "with_data", "figures")
+        }
+        found = {**own, "measure": measure, "claims": claims, "models": models}
+        return json.loads(json.dumps(found, default=dict))
+
+    def differences(self, declared: Mapping[str, Any]) -> list[str]:
+        """Returns a line for each difference between an earlier declaration and this one; [] if they agree.
+
+        A config field that was added since, and has its default, is no difference.
+        """
+        now = self.declaration()
+        before = {**declared, "models": [dict(model) for model in declared["models"]]}
+        lines = []
+        for was, of_now, model in zip(before["models"], now["models"], self.models, strict=False):
+            of_now.pop("config")
+            lines += changes(was.pop("config"), model.config, f"{model.name}: config.")
+        return lines + _different(before, now)
+
+
+def _different(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    return [
+        f"{prefix}{name}: {json.dumps(before.get(name))} there, {json.dumps(now.get(name))} now"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
+
+
+def settled(config: RunConfig) -> dict[str, Any]:
+    """Returns a config as JSON holds it, without what cannot change a result and what the runner sets."""
+    free = {field.name for field in dataclasses.fields(config) if field.metadata.get("resumable")}
+    return {
+        name: value for name, value in config_dict(config).items() if name not in free | {"seed", "steps"}
+    }
+
+
+def changes(before: Mapping[str, Any], config: RunConfig, prefix: str = "") -> list[str]:
+    """Returns a line for each field in which a config differs from what `settled` returned earlier.
+
+    A field that was added since, and has its default, is no difference.
+    """
+    try:
+        filled = from_dict(type(config), {name: before[name] for name in before if name != EXPERIMENT})
+    except ValueError as error:
+        return [f"{prefix[:-1]}: {error}"]
+    return _different(flatten(settled(filled)), flatten(settled(config)), prefix)
+
+
+def _replaced(config: Any, path: Sequence[str], value: Any, where: str) -> Any:
+    name, *rest = path
+    if not dataclasses.is_dataclass(config) or name not in {f.name for f in dataclasses.fields(config)}:
+        raise ValueError(f"{where}: got {name!r}, expected a field of {type(config).__name__}")
+    if rest:
+        value = _replaced(getattr(config, name), rest, value, where)
+    return dataclasses.replace(config, **{name: value})
+
+
+def equal_time(steps: int, step_seconds: float, other_step_seconds: float, multiple_of: int = 1) -> int:
+    """Returns how many steps of another model take as long as `steps` of ours, by quiet step times.
+
+    The result is a multiple of `multiple_of`, such as the config's `log_every`.
+    """
+    return max(round(steps * step_seconds / other_step_seconds / multiple_of), 1) * multiple_of
+
+
+def verdict(line: Line) -> bool | None:
+    """Returns whether a line's claim holds by its own numbers; None if the line has no hypothesis.
+
+    Raises:
+        ValueError: a test cannot be made from what the line holds.
+    """
+    tests = line["tests"]
+    if not tests:
+        return None
+    sign = 1.0 if line["higher_is_better"] else -1.0
+    ours = [sign * value for value in line["ours"]["per_seed"]]
+    compared = [baseline for baseline in line["baselines"] if baseline["compared"]]
+    target = None if line["target"] is None else sign * line["target"]
+    passed = []
+    for test in tests:
+        if test in ("threshold", "mean"):
+            if target is None:
+                raise ValueError(f"{line['id']}: target: got None, expected a number for {test!r}")
+            reached = sum(value >= target for value in ours)
+            needed = math.ceil(line.get("share", 1.0) * len(ours) - 1e-9)
+            passed.append(reached >= needed if test == "threshold" else sum(ours) / len(ours) >= target)
+        elif test in ("unpaired", "paired"):
+            if not compared:
+                raise ValueError(
+                    f"{line['id']}: baselines: got none to compare with, expected one for {test!r}"
+                )
+            decide = _apart if test == "unpaired" else _differ
+            passed += [decide(line["ours"], baseline, sign, line["level"]) for baseline in compared]
+        else:
+            raise ValueError(f"{line['id']}: tests: got {test!r}, expected some of {get_args(Test)}")
+    return all(passed)
+
+
+def _apart(ours: Line, baseline: Line, sign: float, level: float) -> bool:
+    from experiments.runtime import intervals  # SciPy takes long to import
+
+    first, second = (
+        intervals.mean_interval([sign * value for value in entry["per_seed"]], level)
+        for entry in (ours, baseline)
+    )
+    return first[1] > second[2]
+
+
+def _differ(ours: Line, baseline: Line, sign: float, level: float) -> bool:
+    from experiments.runtime import intervals
+
+    by_seed = [
+        dict(zip(entry.get("seeds") or range(len(entry["per_seed"])), entry["per_seed"], strict=True))
+        for entry in (ours, baseline)
+    ]
+    common = [seed for seed in by_seed[0] if seed in by_seed[1]]
+    return intervals.mean_interval([sign * (by_seed[0][s] - by_seed[1][s]) for s in common], level)[1] > 0
+
+
+def read(out: Path | str) -> list[dict[str, Any]]:
+    """Reads all lines of the file of claims in a folder; [] if there is no file.
+
+    Raises:
+        ValueError: a line that is not a claim; file and line number are named.
+    """
+    file = Path(out) / FILE
+    if not file.exists():
+        return []
+    lines = []
+    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            line = json.loads(text)
+            verdict(line)
+            lines.append({**line, "id": str(line["id"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file}, line {number}: not a claim ({error!r})") from error
+    return lines
+
+
+def write(out: Path | str, lines: Sequence[Line]) -> None:
+    """Writes the file of claims, whole or not at all, one line per claim, sorted by id.
+
+    Raises:
+        ValueError: two lines have the same id, or a line's `holds` is not what its numbers say.
+    """
+    ids = [line["id"] for line in lines]
+    for line in lines:
+        if ids.count(line["id"]) > 1:
+            raise ValueError(f"id: got {line['id']!r} twice, expected different ones")
+        if line["holds"] != verdict(line):
+            raise ValueError(
+                f"{line['id']}: holds: got {line['holds']}, expected {verdict(line)} by its numbers"
+            )
+    Path(out).mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(line) + "\n" for line in sorted(lines, key=lambda line: line["id"]))
+    with whole(Path(out) / FILE) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def hardware(devices: Mapping[str, Any]) -> str:
+    """Returns the devices of a run's summary in a few words, such as "2 CPU cores"."""
+    if devices["platform"] == "cpu":
+        return f"{devices['cpus']} CPU cores"
+    return f"{devices['count']} x {devices['kind']}"

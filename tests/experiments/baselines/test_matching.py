@@ -1,0 +1,88 @@
+"""Every baseline reaches a number of parameters by one width; what `matched` returns and refuses."""
+
+import inspect
+import typing
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import linen as nn
+
+from experiments import baselines
+from experiments.baselines import (
+    LSTM,
+    RGCN,
+    ContentNTMCell,
+    DeltaNetCell,
+    DeltaProductCell,
+    EdgeTransformer,
+    FullMatrixCell,
+    LoopedTransformer,
+    RecurrentEncoder,
+    RelationAwareTransformer,
+    Transformer,
+    count,
+    matched,
+)
+
+D, R = 48, 20
+
+
+def of(dtype, *shape):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+NODES, RELATIONS = of(jnp.float32, 2, 5, D), of(jnp.int32, 2, 5, 5)
+MODELS = {
+    "transformer": (lambda w: Transformer(2, 4, w), NODES),
+    "looped": (lambda w: LoopedTransformer(1, 4, w), NODES),
+    "relation-aware": (lambda w: RelationAwareTransformer(2, 4, w, R), NODES, RELATIONS),
+    "edge": (lambda w: EdgeTransformer(2, 4, w), of(jnp.float32, 2, 5, 5, D)),
+    "rgcn": (lambda w: RGCN(3, w, num_bases=8), NODES, of(jnp.bool_, 2, R, 5, 5)),
+    "lstm": (LSTM, NODES),
+    "full matrix": (lambda w: RecurrentEncoder(FullMatrixCell(w)), NODES),
+    "delta net": (lambda w: RecurrentEncoder(DeltaNetCell(4, 12), 1, hidden=w), NODES),
+    "delta product": (lambda w: RecurrentEncoder(DeltaProductCell(4, 12), 1, hidden=w), NODES),
+    "ntm": (lambda w: RecurrentEncoder(ContentNTMCell(w)), NODES),
+}
+
+
+@pytest.mark.parametrize("target", [110_000, 400_000])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_baseline_can_be_matched(name, target):
+    make, *inputs = MODELS[name]
+    width = matched(make, target, *inputs)
+    assert abs(count(make(width), *inputs) - target) <= 0.02 * target
+
+
+def test_count():
+    assert count(nn.Dense(3), of(jnp.float32, 2, 4)) == 4 * 3 + 3
+    assert count(nn.Dense(3), jnp.zeros((2, 4))) == 15
+
+
+@pytest.mark.parametrize(("target", "width"), [(100, 20), (102, 20), (103, 21), (5, 1), (20480, 4096)])
+def test_the_nearest_width(target, width):
+    """A dense layer from 4 features has 5 parameters per output."""
+    assert matched(nn.Dense, target, of(jnp.float32, 2, 4), tolerance=0.03) == width
+
+
+def test_candidates():
+    inputs = of(jnp.float32, 2, 4)
+    assert matched(nn.Dense, 100, inputs, candidates=(8, 16, 24), tolerance=0.2) == 16  # of two, the smaller
+    with pytest.raises(ValueError, match=r"target: got 100 parameters, expected .* is 80 at width 16"):
+        matched(nn.Dense, 100, inputs, candidates=(8, 16, 32))
+    with pytest.raises(ValueError, match=r"target: got 30000 parameters, .* is 20480 at width 4096"):
+        matched(nn.Dense, 30000, inputs)
+    with pytest.raises(ValueError, match="candidates: got none, expected at least one width"):
+        matched(nn.Dense, 100, inputs, candidates=())
+
+
+def test_annotations_resolve():
+    for name in baselines.__all__:
+        thing = getattr(baselines, name)
+        typing.get_type_hints(thing)
+        if inspect.isclass(thing):
+            for attribute, method in vars(thing).items():
+                if not attribute.startswith("_") and callable(method):
+                    typing.get_type_hints(method)
+            typing.get_type_hints(thing.__call__) if "__call__" in vars(thing) else None

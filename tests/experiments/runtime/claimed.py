@@ -1,0 +1,116 @@
+"""A comparison small enough for tests: Adam against gradient descent on a slope, both searched.
+
+python claimed.py OUT WORKDIR    # runs it, so that a test can kill it
+"""
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from experiments import runtime
+from experiments.runtime import claiming
+from experiments.runtime.claims import Claim, Comparison, Model
+
+
+@dataclasses.dataclass
+class Config(runtime.RunConfig):
+    """A slope learned from noisy examples; `pause` makes an evaluation take a while."""
+
+    experiment: ClassVar[str] = "slope"
+
+    lr: float = 0.1
+    optimizer: str = "sgd"
+    pause: float = runtime.resumable(0.0)
+
+
+def main(config, *, workdir, parallel="jit"):
+    """Trains a slope."""
+
+    def sample(key, step):
+        keys = jax.random.split(key)
+        x = jax.random.normal(keys[0], (config.batch_size,))
+        return {"x": x, "y": 3 * x + 0.1 * jax.random.normal(keys[1], x.shape)}
+
+    def loss(params, batch, key):
+        error = params["slope"] * batch["x"] - batch["y"]
+        return runtime.Sums(jnp.sum(error**2), error.size)
+
+    def evaluate(params):
+        time.sleep(config.pause)
+        return {"distance": jnp.abs(params["slope"] - 3)}
+
+    return runtime.fit(
+        config,
+        init=lambda key: {"slope": jax.random.normal(key)},
+        loss=loss,
+        sample=sample,
+        optimizer={"sgd": optax.sgd, "adam": optax.adam}[config.optimizer](config.lr),
+        evaluate=evaluate,
+        workdir=workdir,
+        parallel=parallel,
+        quiet=True,
+    )
+
+
+def measure(run):
+    """Measures the distance to the true slope."""
+    return {"distance": run.result.metrics["eval/distance"], "steps": run.result.step}
+
+
+def config(**fields):
+    """Returns the config of the comparison's runs."""
+    sizes: dict[str, Any] = {"batch_size": 8, "log_every": 5, "eval_every": 5, "checkpoint_every": 5}
+    return Config(**{**sizes, **fields})
+
+
+def comparison(pause=0.0, **fields):
+    """Returns the comparison, with some fields changed."""
+    grid = ({"lr": 0.01}, {"lr": 0.1})
+    own: dict[str, Any] = {
+        "name": "slope.optimizer",
+        "claims": (
+            Claim(
+                "slope.optimizer",
+                "gradient descent finds the slope better than Adam",
+                "distance to the slope",
+                "distance",
+                higher_is_better=False,
+                tests=("unpaired",),
+            ),
+            Claim(
+                "slope.optimizer.close",
+                "gradient descent comes within 0.2",
+                "distance to the slope",
+                "distance",
+                higher_is_better=False,
+                tests=("threshold",),
+                target=0.2,
+            ),
+        ),
+        "models": (
+            Model("SGD", config(pause=pause), 1, 20, search=grid),
+            Model("Adam", config(optimizer="adam", pause=pause), 1, 20, search=grid),
+        ),
+        "measure": measure,
+        "seeds": (0, 1, 2),
+        "search_seeds": (100,),
+        "search_by": "distance",
+        "search_higher_is_better": False,
+    }
+    return Comparison(**{**own, **fields})
+
+
+EXPERIMENT = runtime.Experiment(Config, runtime.Presets(quick=config), main)
+
+if __name__ == "__main__":
+    claiming.commit_of = lambda folder: "c0ffee"  # the tests' own files need not be committed
+    out, workdir = map(Path, sys.argv[1:])
+    for line in claiming.run(comparison(pause=0.1), EXPERIMENT, out=out, workdir=workdir):
+        print(json.dumps(line))

@@ -1,0 +1,357 @@
+"""Tests of the runner of comparisons: resumption, the record, and what it refuses."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import claimed  # pyrefly: ignore[missing-import]
+import pytest
+
+from experiments.runtime import claiming, claims
+from experiments.runtime.claiming import Record
+
+HERE = Path(__file__).parent
+LARGER = claimed.config(optimizer="adam", batch_size=16)
+CLOCK = ("date", "commit", "seconds", "train_seconds")
+
+
+@pytest.fixture(autouse=True)
+def _committed(monkeypatch):
+    monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
+
+
+def run(comparison, folder, experiment=claimed.EXPERIMENT, **arguments):
+    return claiming.run(
+        comparison,
+        experiment,
+        out=folder / "out",
+        workdir=folder / "runs",
+        show=lambda table: None,
+        **arguments,
+    )
+
+
+def without_clock(value):
+    if isinstance(value, dict):
+        return {name: without_clock(item) for name, item in value.items() if name not in CLOCK}
+    return [without_clock(item) for item in value] if isinstance(value, list) else value
+
+
+def ran(folder, **arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
+        run(claimed.comparison(), folder, **arguments)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return ran(tmp_path_factory.mktemp("uninterrupted"))
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    return ran(tmp_path_factory.mktemp("begun"), seeds=[1])
+
+
+def copied(source, target):
+    (target / "out" / "claims").mkdir(parents=True)
+    for file in source.glob("out/**/*.jsonl"):
+        (target / file.relative_to(source)).write_bytes(file.read_bytes())
+
+
+def record_of(folder):
+    return Record(folder / "out", "slope.optimizer")
+
+
+def test_lines_of_all_claims_are_written(uninterrupted):
+    """Each has its models, seeds, chosen settings, budgets and the declaration's commit."""
+    lines = {line["id"]: line for line in claims.read(uninterrupted / "out")}
+    assert list(lines) == ["slope.optimizer", "slope.optimizer.close"]
+    line = lines["slope.optimizer"]
+    assert line["ours"]["name"] == "SGD"
+    assert line["ours"]["seeds"] == [0, 1, 2]
+    assert line["ours"]["steps"] == 20
+    assert [entry["name"] for entry in line["baselines"]] == ["Adam"]
+    assert line["baselines"][0]["compared"] is True
+    assert line["fixed_beforehand"] == "c0ffee"
+    assert line["search_seeds"] == [100]
+    assert lines["slope.optimizer.close"]["holds"] is all(value <= 0.2 for value in line["ours"]["per_seed"])
+
+
+def test_the_search_decides_the_settings(uninterrupted):
+    """The reported runs have the setting that was best on the search seeds."""
+    record = record_of(uninterrupted)
+    for model in ("SGD", "Adam"):
+        searched = {
+            line["settings"]["lr"]: line["measurements"]["distance"]
+            for line in record.lines
+            if line["kind"] == "search" and line["model"] == model
+        }
+        assert len(searched) == 2
+        used = {
+            line["settings"]["lr"]
+            for line in record.lines
+            if line["kind"] == "reported" and line["model"] == model
+        }
+        assert used == {min(searched, key=searched.__getitem__)}
+
+
+def test_the_declaration_is_recorded_before_the_first_reported_seed(uninterrupted):
+    """Its line stands between the search and the reported runs."""
+    kinds = [line["kind"] for line in record_of(uninterrupted).lines]
+    assert kinds == ["search"] * 4 + ["declaration"] + ["reported"] * 6
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing is cleaned up by the runner."""
+
+
+def killed_at(evaluations, monkeypatch):
+    """An experiment that dies in one of its evaluations, counted over all runs."""
+    count = iter(range(1, 1000))
+    sleep = time.sleep
+
+    def dying(seconds):
+        if next(count) == evaluations:
+            raise Killed
+        sleep(seconds)
+
+    monkeypatch.setattr(claimed.time, "sleep", dying)
+    return claimed.EXPERIMENT
+
+
+def test_interrupted_three_times_it_gives_the_uninterrupted_lines(uninterrupted, tmp_path, monkeypatch):
+    """In the search, in the middle of a reported run, and between models; runs continue from checkpoints."""
+    for evaluations in (6, 15, 7):
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            run(claimed.comparison(), tmp_path, killed_at(evaluations, patch))
+    run(claimed.comparison(), tmp_path)
+    found, expected = (without_clock(claims.read(folder / "out")) for folder in (tmp_path, uninterrupted))
+    assert found == expected
+    hashes = [
+        [line.get("params_sha256") for line in record_of(folder).lines]
+        for folder in (tmp_path, uninterrupted)
+    ]
+    assert hashes[0] == hashes[1]
+
+
+def test_a_session_ends_in_time_and_is_continued(uninterrupted, tmp_path):
+    """With almost no seconds each session still makes progress; the end is the same."""
+    sessions = 0
+    while True:
+        sessions += 1
+        try:
+            lines = run(claimed.comparison(), tmp_path, seconds=0.05)
+        except claiming.Interrupted:
+            continue
+        break
+    assert sessions > 3
+    assert without_clock(lines) == without_clock(claims.read(uninterrupted / "out"))
+
+
+def test_finished_runs_are_not_repeated(uninterrupted, tmp_path):
+    """The record alone is enough to write the lines, on a machine that never saw the runs."""
+    copied(uninterrupted, tmp_path)
+    (tmp_path / "out" / "claims.jsonl").unlink()
+    never = dataclasses.replace(claimed.EXPERIMENT, main=None)
+    lines = run(claimed.comparison(), tmp_path, never)
+    assert lines == claims.read(uninterrupted / "out")
+
+
+def test_some_seeds_first(begun, tmp_path):
+    """No line is written before all declared seeds are done."""
+    assert {line["seed"] for line in record_of(begun).lines if line["kind"] == "reported"} == {1}
+    assert claims.read(begun / "out") == []
+    copied(begun, tmp_path)
+    assert len(run(claimed.comparison(), tmp_path)) == 2
+
+
+def edited(**fields):
+    models = claimed.comparison().models
+    return claimed.comparison(models=(models[0], dataclasses.replace(models[1], **fields)))
+
+
+@pytest.mark.parametrize(
+    ("comparison", "named"),
+    [
+        (edited(config=LARGER), "Adam: config.batch_size: 8 there, 16 now"),
+        (edited(num_seeds=2), "models"),
+        (edited(search=({"lr": 0.02}, {"lr": 0.1})), "models"),
+        (claimed.comparison(level=0.9), "level: 0.95 there, 0.9 now"),
+        (claimed.comparison(measure=lambda run: {"distance": 0.0}), "measure"),
+        (claimed.comparison(seeds=(0, 1, 2, 3)), "seeds"),
+        (claimed.comparison(search_seeds=(101,)), "search_seeds"),
+        (claimed.comparison(claims=claimed.comparison().claims[:1]), "claims"),
+    ],
+)
+def test_an_edited_declaration_is_refused_after_its_first_reported_seed(comparison, named, begun, tmp_path):
+    """Whatever it fixes: config, comparison, grid, level, measure, seeds, claims; nothing is trained."""
+    copied(begun, tmp_path)
+    before = record_of(tmp_path).path.read_bytes()
+    never = dataclasses.replace(claimed.EXPERIMENT, main=None)
+    with pytest.raises(ValueError, match="edited after its first reported seed") as refused:
+        run(comparison, tmp_path, never)
+    assert named in str(refused.value)
+    assert record_of(tmp_path).path.read_bytes() == before
+
+
+def test_a_search_may_be_followed_by_an_edit(tmp_path, monkeypatch):
+    """Before the first reported seed the declaration is free; a changed model is searched again."""
+    with pytest.raises(Killed):
+        run(claimed.comparison(), tmp_path, killed_at(17, monkeypatch))  # four runs have 16 evaluations
+    assert [line["kind"] for line in record_of(tmp_path).lines] == ["search"] * 4 + ["declaration"]
+    monkeypatch.undo()
+    monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
+    run(edited(config=LARGER), tmp_path)
+    kinds = [line["kind"] for line in record_of(tmp_path).lines]
+    assert kinds == ["search"] * 4 + ["declaration"] + ["search"] * 2 + ["declaration"] + ["reported"] * 6
+
+
+def test_an_edited_declaration_with_new_seeds_is_another_attempt(uninterrupted, tmp_path, monkeypatch):
+    """The line of the first attempt stays, under another id."""
+    copied(uninterrupted, tmp_path)
+    monkeypatch.setattr(claiming, "commit_of", lambda folder: "decade")
+    lines = run(claimed.comparison(seeds=(3, 4, 5), level=0.9), tmp_path)
+    assert [line["fixed_beforehand"] for line in lines] == ["decade"] * 2
+    found = {line["id"]: line for line in claims.read(tmp_path / "out")}
+    first = {line["id"]: line for line in claims.read(uninterrupted / "out")}
+    assert found["slope.optimizer.attempt1"] == {**first["slope.optimizer"], "id": "slope.optimizer.attempt1"}
+    assert found["slope.optimizer"]["ours"]["seeds"] == [3, 4, 5]
+
+
+def test_uncommitted_changes_are_refused_before_the_first_reported_seed(tmp_path, monkeypatch):
+    """The search may run; the declaration is recorded with a commit that holds it, or not at all."""
+    monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee-dirty")
+    with pytest.raises(ValueError, match="uncommitted"):
+        run(claimed.comparison(), tmp_path)
+    assert {line["kind"] for line in record_of(tmp_path).lines} == {"search"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seeds": [7]}, r"seeds: got \[7\]"),
+        ({"data": Path("x")}, "data: got x, expected no folder"),
+    ],
+)
+def test_arguments_outside_the_declaration(arguments, message, tmp_path):
+    """They are refused before anything is written."""
+    with pytest.raises(ValueError, match=message):
+        run(claimed.comparison(), tmp_path, **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_reach_the_config_and_not_the_declaration(tmp_path):
+    """Another machine has its data elsewhere."""
+
+    def with_data(config, folder):
+        return dataclasses.replace(config, optimizer=folder.name)
+
+    comparison = claimed.comparison(with_data=with_data)
+    with pytest.raises(ValueError, match="data: got None, expected the folder"):
+        run(comparison, tmp_path)
+    run(comparison, tmp_path, data=Path("a/sgd"), seeds=[0])
+    configs = [json.loads(file.read_text()) for file in tmp_path.glob("runs/*/*/config.json")]
+    assert {config["optimizer"] for config in configs} == {"sgd"}
+    assert comparison.declaration()["models"][1]["config"]["optimizer"] == "adam"
+
+
+def test_another_number_of_parameters_is_refused(tmp_path):
+    """A declared number that the run does not have is an error, not a note."""
+    models = tuple(dataclasses.replace(model, parameters=100) for model in claimed.comparison().models)
+    with pytest.raises(ValueError, match="SGD: parameters: got 1 in the run, expected the declared 100"):
+        run(claimed.comparison(models=models), tmp_path)
+
+
+def test_budgets_share_runs(tmp_path):
+    """Two budgets with as many steps are one run, and two runs otherwise."""
+    first, second = claimed.comparison().models
+    models = (
+        dataclasses.replace(
+            first, steps={"equal_steps": 10, "equal_time": 10}, search=({},), step_seconds=2.0
+        ),
+        dataclasses.replace(
+            second, steps={"equal_steps": 10, "equal_time": 20}, search=({},), step_seconds=1.0
+        ),
+    )
+    claim = claimed.comparison().claims[0]
+    read = tuple(
+        dataclasses.replace(claim, id=f"slope.optimizer.{budget}", budget=budget)
+        for budget in ("equal_steps", "equal_time")
+    )
+    lines = run(claimed.comparison(models=models, claims=read, search_seeds=(), search_by=""), tmp_path)
+    assert [line["level"] for line in lines] == [0.975, 0.975]
+    assert [line["baselines"][0]["steps"] for line in lines] == [10, 20]
+    assert lines[0]["ours"] == lines[1]["ours"]
+    assert sum(line["kind"] == "reported" for line in record_of(tmp_path).lines) == 9
+
+
+def test_progress_counts_runs(uninterrupted):
+    """The table has a row for each model, with what is done and what is needed."""
+    rows = claiming.progress_table(
+        claimed.comparison(seeds=(0, 1, 2, 9)), record_of(uninterrupted)
+    ).splitlines()
+    assert [row.split()[0] for row in rows] == ["slope.optimizer", "SGD", "Adam"]
+    assert [row.split()[1::2] for row in rows[1:]] == [["2/2", "3/4"]] * 2
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    """File and line, before anything is trained."""
+    file = tmp_path / "out" / "claims" / "slope.optimizer.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"kind": "search"}\n{"kind": "other"}\n')
+    with pytest.raises(ValueError, match=r"slope.optimizer.jsonl, line 2"):
+        run(claimed.comparison(), tmp_path)
+
+
+def test_two_processes_do_not_share_a_comparison(tmp_path):
+    """The second is refused; its runs would fight for directories."""
+    folder = tmp_path / "runs" / "slope.optimizer"
+    folder.mkdir(parents=True)
+    with claiming._held(folder, wait=False), pytest.raises(ValueError, match="another process"):
+        run(claimed.comparison(), tmp_path)
+
+
+def test_step_times():
+    """One median for each model."""
+    comparison = claimed.comparison()
+    found = claiming.step_times(comparison, claimed.EXPERIMENT, steps=10, blocks=2)
+    assert list(found) == ["SGD", "Adam"]
+    assert all(0 < seconds < 1 for seconds in found.values())
+
+
+@pytest.mark.slow
+def test_killed_three_times_it_gives_the_uninterrupted_lines(tmp_path):
+    """SIGKILL at moments spread over search and reported runs."""
+
+    def start(name, **pipes):
+        command = [
+            sys.executable,
+            str(HERE / "claimed.py"),
+            str(tmp_path / name),
+            str(tmp_path / f"{name}-runs"),
+        ]
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HERE.parents[2])}
+        return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE)
+
+    plain, _ = start("plain").communicate(timeout=300)
+    for lines in (2, 6, 9):
+        process, file = start("killed"), tmp_path / "killed" / "claims" / "slope.optimizer.jsonl"
+        while not (file.exists() and file.read_text().count("\n") >= lines):
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.15)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    killed, _ = start("killed").communicate(timeout=300)
+    found, expected = (
+        [without_clock(json.loads(line)) for line in text.splitlines()[-2:]] for text in (killed, plain)
+    )
+    assert found == expected
+    assert len(found) == 2

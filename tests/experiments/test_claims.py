@@ -1,0 +1,202 @@
+"""Tests of the claims of this repository: declarations, lines, pages, and the program over all rooms."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import claims as program
+from experiments.folnet_pretrain.parts import TRANSFORMER
+from experiments.runtime import claim_tables, claiming, claims
+
+ROOT = Path(__file__).resolve().parents[2]
+DECLARED = program.comparisons()
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_every_declared_comparison_is_fair(name):
+    """It passes the checks of the runner."""
+    DECLARED[name][0].check()
+
+
+def test_declared_baselines_are_the_matched_ones():
+    """The declarations state sizes that matching computes, since an import must not trace models."""
+    one: tuple[Any, ...] = tuple(model.config for model in DECLARED["folnet.pretraining"][0].models)
+    assert dataclasses.replace(one[0], baseline=TRANSFORMER).for_baseline() == one[1]
+    two: tuple[Any, ...] = tuple(model.config for model in DECLARED["mathematics.quick"][0].models)
+    matched = dataclasses.replace(two[0].model, name="transformer").matched(two[0].model.parameters())
+    assert two[1] == dataclasses.replace(two[0], model=matched)
+
+
+def test_ids_are_unique():
+    """No two claims of all rooms have the same id."""
+    ids = [claim.id for comparison, _ in DECLARED.values() for claim in comparison.claims]
+    assert len(set(ids)) == len(ids) > 5
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_no_declaration_was_edited_after_its_first_reported_seed(name):
+    """The last declaration in the record is the one in the code, as far as seeds were reported under it."""
+    comparison, record = DECLARED[name][0], claiming.Record(ROOT / "results", name)
+    if record.declared is not None and record.reported_seeds() & set(comparison.seeds):
+        assert comparison.differences(record.declared["declaration"]) == []
+
+
+def test_lines_say_what_their_numbers_say():
+    """Every verdict follows from the numbers in its line; the fields of the design are there."""
+    lines = claims.read(ROOT / "results")
+    assert len(lines) > 100
+    for line in lines:
+        assert line["holds"] is claims.verdict(line), line["id"]
+        assert {
+            "claim", "measure", "higher_is_better", "paper", "target", "tests", "level", "ours", "baselines",
+            "fixed_beforehand", "search_seeds", "hardware", "versions", "date", "command", "commit",
+        } <= set(line), line["id"]  # fmt: skip
+        for entry in (line["ours"], *line["baselines"]):
+            assert {"name", "per_seed", "seconds", "parameters"} <= set(entry), line["id"]
+        assert all("compared" in entry for entry in line["baselines"]), line["id"]
+
+
+def test_lines_with_a_declaration_are_those_of_their_record():
+    """A line can be made again from the record of its comparison, and no other way."""
+    lines = {line["id"]: line for line in claims.read(ROOT / "results")}
+    for name, (comparison, _) in DECLARED.items():
+        record = claiming.Record(ROOT / "results", name)
+        for claim in comparison.claims:
+            line = lines.get(claim.id)
+            if line is not None and line["fixed_beforehand"] is not None:
+                chosen = claiming.choose(comparison, record)
+                assert claiming.make_line(comparison, claim, record, chosen, line["command"]) == line
+
+
+def test_the_tables_of_all_pages_are_those_of_the_file():
+    """`python -m experiments.claims --tables` changes nothing."""
+    pages, lines = claim_tables.pages(ROOT), claims.read(ROOT / "results")
+    assert {str(page.relative_to(ROOT)) for page in pages} >= {
+        "README.md",
+        "docs/claims.md",
+        "results/README.md",
+    }
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert claim_tables.filled(text, lines) == text, f"{page}: run python -m experiments.claims --tables"
+
+
+def test_every_id_is_listed():
+    """docs/claims.md has them all."""
+    text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    missing = [line["id"] for line in claims.read(ROOT / "results") if f"`{line['id']}`" not in text]
+    assert missing == []
+
+
+def test_tables_are_written(tmp_path):
+    """Pages that change are returned; a wrong marker names its page."""
+    claims.write(tmp_path / "results", claims.read(ROOT / "results")[:3])
+    page = tmp_path / "README.md"
+    page.write_text("<!-- claims: *; columns: id -->\n<!-- end of claims -->\n")
+    assert program.write_tables(tmp_path, tmp_path / "results") == [page]
+    assert program.write_tables(tmp_path, tmp_path / "results") == []
+    page.write_text("<!-- claims: *; columns: ids -->\n<!-- end of claims -->\n")
+    with pytest.raises(ValueError, match=r"README\.md: columns: got 'ids'"):
+        program.write_tables(tmp_path, tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        (["llrnn.copy"], ["llrnn.copy"]),
+        (["llrnn.copy.at40"], ["llrnn.copy"]),
+        (["llrnn.copy.at20", "llrnn.copy.at40"], ["llrnn.copy"]),
+        (["llrnn"], ["llrnn.given_coupling", "llrnn.copy", "llrnn.word_problem"]),
+        (["boxworld.quick", "llrnn.copy"], ["boxworld.quick", "llrnn.copy"]),
+    ],
+)
+def test_comparisons_are_chosen_by_name_id_or_first_part(only, names):
+    """Each once."""
+    assert program.chosen(only, DECLARED) == names
+
+
+def test_an_unknown_claim_is_refused():
+    """The names that exist are listed."""
+    with pytest.raises(ValueError, match=r"--only: got 'llrnn\.cop', expected some of boxworld\.quick"):
+        program.chosen(["llrnn.cop"], DECLARED)
+
+
+def call(*arguments, cwd):
+    command = [sys.executable, "-m", "experiments.claims", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_program_lists_all_comparisons(tmp_path):
+    """From any folder, with the progress of each; then nothing is written."""
+    done = call(cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in DECLARED:
+        assert name in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--only=nothing",), "--only: got 'nothing'"),
+        (("--only=llrnn", "--seeds=0"), "expected one comparison with --seeds or --data"),
+        (("--only=llrnn.copy", "--seeds=x"), "--seeds: got x, expected whole numbers"),
+        (("--only=llrnn.copy", "--seeds=99"), r"seeds: got [99], expected some of (0, 1, 2, 3, 4)"),
+        (("--only=llrnn.copy", "--data=x"), "data: got x, expected no folder"),
+    ],
+)
+def test_wrong_flags_are_reported_in_a_line(arguments, message, tmp_path, monkeypatch, capsys):
+    """Before anything is trained or written."""
+    values = {"only": [], "seeds": [], "data": None, "seconds": 0.0, "step_times": 0, "tables": False}
+    values |= {"all": False, "pages": ".", "workdir": str(tmp_path / "runs")}
+    values["out"] = str(tmp_path / "results")
+    for argument in arguments:
+        name, _, value = argument.removeprefix("--").partition("=")
+        values[name] = value.split(",") if isinstance(values[name], list) else value
+    monkeypatch.setattr(program.flags, "FLAGS", type("Values", (), values))
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 -- compared below, as it is
+        program.main()
+    assert message in str(refused.value)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_a_real_comparison_from_start_to_end(tmp_path):
+    """The smallest real one, cut to a step, through the program: record, lines, figures."""
+    script = """
+import dataclasses, sys
+from experiments import claims, llrnn
+from experiments.runtime import claiming
+claiming.commit_of = lambda folder: "c0ffee"
+copy = llrnn.claims.COPY
+models = tuple(dataclasses.replace(model, steps=100, search=model.search[:1]) for model in copy.models)
+small = dataclasses.replace(copy, models=models, seeds=(0, 1), search_seeds=())
+declared = claims.comparisons() | {"llrnn.copy": (small, llrnn.EXPERIMENT)}
+claims.comparisons = lambda: declared
+sys.argv = ["claims", "--only=llrnn.copy"]
+from absl import flags
+import runpy
+"""
+    script += (
+        (ROOT / "experiments" / "claims.py")
+        .read_text()
+        .split('if __name__ == "__main__":')[1]
+        .replace("\n    ", "\n")
+        .replace("main, reports", "claims.main, reports")
+        .replace("runtime.run", "from experiments import runtime\nruntime.run")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = claims.read(tmp_path / "results")
+    assert [line["id"] for line in lines] == ["llrnn.copy.at20", "llrnn.copy.at40"]
+    assert (tmp_path / "results" / "llrnn" / "copy.png").stat().st_size > 5000
+    record = (tmp_path / "results" / "claims" / "llrnn.copy.jsonl").read_text()
+    kinds = [json.loads(text)["kind"] for text in record.splitlines()]
+    assert kinds == ["declaration"] + ["reported"] * 6
