@@ -42,7 +42,7 @@ class Columns:
     seen: Bool[Array, "B C"]
 
 
-def offset_ids(config: FOLNetConfig, offsets: Int[np.ndarray, "T"]) -> Int[np.ndarray, "T"]:
+def offset_ids(config: FOLNetConfig, offsets: Int[np.ndarray, "*N"]) -> Int[np.ndarray, "*N"]:
     """Returns the number of the base atom for offsets y - x within a segment; see `positions`."""
     if config.relative_position == "t5":
         distance = config.relative_attention_max_distance

@@ -79,7 +79,7 @@ def t5_atoms(table: Float[Array, "N D2"], length: int, max_distance: int) -> Flo
     return diagonals(rows_of(table, buckets))[None]
 
 
-def t5_buckets(offsets: Int[np.ndarray, "N"], num_buckets: int, max_distance: int) -> Int[np.ndarray, "N"]:
+def t5_buckets(offsets: Int[np.ndarray, "*N"], num_buckets: int, max_distance: int) -> Int[np.ndarray, "*N"]:
     """Returns buckets of distances y - x (Raffel et al. 2020): single distances first, then growing widths.
 
     Half of a direction's buckets stand for single distances; the others grow by a constant factor up to

@@ -176,18 +176,18 @@ def test_traced_once_for_a_shape():
         ),
         ((np.zeros((2, 3), int), None, np.ones((3, 3))), {}, r"attention_mask: got shape \(3, 3\)"),
         ((np.asarray([[1, 19]]),), {}, r"input_ids: got 19 at \[0, 1\], expected 0 to 18 \(vocab_size is"),
-        ((np.asarray([[-1, 2]]),), {}, r"input_ids has -1 at \[0, 0\]"),
-        ((np.asarray([[1]]), np.asarray([[2]])), {}, r"token_type_ids has 2 .*type_vocab_size is 2"),
+        ((np.asarray([[-1, 2]]),), {}, r"input_ids: got -1 at \[0, 0\]"),
+        ((np.asarray([[1]]), np.asarray([[2]])), {}, r"token_type_ids: got 2 .*type_vocab_size is 2"),
         (
             (np.zeros((2, 3), int),),
             {"inputs_embeds": np.zeros((2, 3, 5))},
-            r"inputs_embeds .* expected \(2, 3, 14\)",
+            r"inputs_embeds: .* expected \(2, 3, 14\)",
         ),
         ((), {"inputs_embeds": np.zeros((2, 3))}, r"inputs_embeds: got shape \(2, 3\), expected \[B, T,"),
         (
             (np.zeros((2, 3), int),),
             {"relation_embeds": np.zeros((2, 3, 3, 5))},
-            r"relation_embeds .* expected \(2, 3, 3, 6\)",
+            r"relation_embeds: .* expected \(2, 3, 3, 6\)",
         ),
         (
             (np.zeros((2, 3), int),),

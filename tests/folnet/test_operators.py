@@ -234,12 +234,12 @@ def test_masked_rows_have_no_gradient():
     [
         ("join", (B, H, X, A), (B, X, H, S), r"premise: got shape .*expected \[B, A, H, S\] with A = 4"),
         ("join", (B, H, X), (B, A, H, S), r"kernel_logits: got shape \(2, 3, 5\), expected \[B, H, X, A\]"),
-        ("mu", (B, H, X, A), (B, C, A, A), r"premise .* with X = 5"),
-        ("cjoin", (B, S, H, A), (B, S, X, Y), r"premise .* with A = 4"),
-        ("cjoin_released", (B, S, H, A), (B, S, X, Y), r"premise .* with A = 4"),
-        ("assoc", (B, X, H, S), (B, Y, S, H), r"premise .* with H = 3"),
-        ("prod", (B, X, H, C), (B, C, Y, Y), r"premise .* with X = 5"),
-        ("trans", (B, H, X, A), (B, C, A, Y), r"premise: got shape"),
+        ("mu", (B, H, X, A), (B, C, A, A), r"premise: .* with X = 5"),
+        ("cjoin", (B, S, H, A), (B, S, X, Y), r"premise: .* with A = 4"),
+        ("cjoin_released", (B, S, H, A), (B, S, X, Y), r"premise: .* with A = 4"),
+        ("assoc", (B, X, H, S), (B, Y, S, H), r"premise: .* with H = 3"),
+        ("prod", (B, X, H, C), (B, C, Y, Y), r"premise: .* with X = 5"),
+        ("trans", (B, H, X, A), (B, C, A, Y), r"premise.* shape"),
     ],
 )
 def test_shapes_that_do_not_fit(operator, first, second, message):

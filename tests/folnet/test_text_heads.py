@@ -61,7 +61,7 @@ def test_an_encoder_starts_them(tmp_path):
     chex.assert_trees_all_equal(found["folnet"], params["folnet"])
     shapes = {name: value.shape for name, value in parameters.flatten(found).items()}
     assert not parameters.misfits(parameters.shapes(model), shapes)
-    with pytest.raises(ValueError, match=r"decoder\.reasoner\.layers_0\.join_input\.weight is missing"):
+    with pytest.raises(ValueError, match=r"decoder\.reasoner\.layers_0\.join_input\.weight: missing"):
         FOLNetForConditionalGeneration.from_pretrained(tmp_path / "bare")
 
 

@@ -295,7 +295,7 @@ def test_matched_to_base():
 def test_too_small_to_be_matched():
     """A FOLNet with fewer parameters than a Transformer without a feed-forward layer."""
     config = small.config(operators="j.a", intermediate_size=1, relation_intermediate_size=1)
-    with pytest.raises(ValueError, match=r"config has \d+ parameters fewer than a Transformer of width 1"):
+    with pytest.raises(ValueError, match=r"config: got \d+ parameters fewer than a Transformer of width 1"):
         matched_to(config)
 
 

@@ -81,7 +81,7 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path):
             ["--config.data_dir=/nowhere"],
             "data_dir: directory: got /nowhere (no such directory), expected rte's train",
         ),
-        ([f"--config.data_dir={tmp_path}", *scratch], "dev.tsv, line 5: 2 columns, expected 4"),
+        ([f"--config.data_dir={tmp_path}", *scratch], "dev.tsv, line 5: got 2 columns, expected 4"),
         (
             ["--config.sweep=16gb", "--config.grid.lr=(0.1,)", "--config.grid.warmup=(2.0,)"],
             "warmup: got 2.0",

@@ -165,9 +165,9 @@ def test_damaged_directories(prepared):
     values = json.loads((prepared / MANIFEST).read_text(encoding="utf-8"))
     for text, message in (
         ("{", "not JSON"),
-        (json.dumps({**values, "extra": 1}), "expected the fields documents, "),
-        ("[]", "expected the fields"),
-        (json.dumps({**values, "length": "16"}), r"damaged \(TypeError\(\"length is '16'"),
+        (json.dumps({**values, "extra": 1}), "got other fields, expected documents, "),
+        ("[]", "got other fields"),
+        (json.dumps({**values, "length": "16"}), r"damaged \(TypeError\(\"length: got '16'"),
         (json.dumps({**values, "splits": {"train": [], "held_out": [{}]}}), "damaged \\(KeyError"),
     ):
         (prepared / MANIFEST).write_text(text, encoding="utf-8")

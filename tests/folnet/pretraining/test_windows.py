@@ -147,8 +147,11 @@ def test_texts_without_text():
         ({"packing": "full"}, "packing: got 'full', expected one of 'document', 'sentences', 'corpus'"),
         ({"length": 4}, r"length: got 4, expected 5 to 65535 tokens"),
         ({"length": 2**16}, r"length: got 65536, expected 5 to 65535"),
-        ({"short_fraction": -0.1}, r"short_fraction must be in 0 \.\. 1, got -0.1"),
-        ({"short_fraction": 0.1, "packing": "corpus"}, "short_fraction must be 0 where packing is 'corpus'"),
+        ({"short_fraction": -0.1}, r"short_fraction: got -0.1, expected 0 to 1"),
+        (
+            {"short_fraction": 0.1, "packing": "corpus"},
+            "short_fraction: got 0.1, expected 0 \\(packing 'corpus'",
+        ),
         ({"held_out": 1.0}, "held_out: got 1.0, expected at least 0 and below 1"),
     ],
 )

@@ -72,7 +72,7 @@ def test_both_releases(tmp_path):
             "expected premises as a list of texts or a text",
         ),
         ('{"premises": 3, "conclusion": "b", "label": "True"}', "expected premises as"),
-        ('{"premises": ["a"], "conclusion": null, "label": "True"}', "and the conclusion a text"),
+        ('{"premises": ["a"], "conclusion": null, "label": "True"}', "and the conclusion as a text"),
         ('{"premises": [" "], "conclusion": "b", "label": "True"}', "no premises"),
         ('{"premises": ["a"], "conclusion": " ", "label": "True"}', "empty conclusion"),
         (

@@ -106,13 +106,13 @@ def test_a_row_of_qqp_that_a_line_end_has_cut(root, tmp_path):
             "rte",
             "RTE/train.tsv",
             "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\textra\n",
-            "line 2: 5 col",
+            "line 2: got 5 col",
         ),
         (
             "rte",
             "RTE/train.tsv",
             "index\tsentence1\tsentence2\tlabel\n0\t\t \tentailment\n",
-            "line 2: sentence1 and sen",
+            "line 2: empty sentence1 and sen",
         ),
         (
             "stsb",
