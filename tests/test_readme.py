@@ -189,7 +189,7 @@ def test_commands_run_from_an_empty_folder_with_the_wheel(command, installed, tm
         assert str(tmp_path) in ended.stdout + ended.stderr
     else:
         assert program == "experiments.boxworld.play"  # its own tests give it a terminal
-        assert "needs a terminal" in run(arguments, installed, empty).stderr
+        assert "expected a terminal" in run(arguments, installed, empty).stderr
 
 
 def test_only_the_wheel_is_run(installed, tmp_path):

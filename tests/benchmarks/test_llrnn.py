@@ -62,7 +62,8 @@ def test_naive_moves_are_the_moves():
 
 
 def test_ratio_pairs_neighbouring_blocks():
-    assert timing.ratio([2.0, 6.0, 8.0], [1.0, 2.0, 1.0]) == {"median": 3.0, "least": 2.0, "greatest": 8.0}
+    found = timing.ratio([2.0, 6.0, 8.0], [1.0, 2.0, 1.0])
+    assert found == {"median": 3.0, "least": 2.0, "greatest": 8.0, "blocks": [2.0, 3.0, 8.0]}
 
 
 def test_blocks_take_turns():

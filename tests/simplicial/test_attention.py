@@ -312,7 +312,7 @@ X, MASK = (2, 5, WIDTH), np.ones((2, 5, 4), bool)
         (two(), X, (3, 4, WIDTH), {}, "batch and V of inputs (2, 5, 10)"),
         (two(), X, (2, 4, WIDTH), {"context_mask": np.ones(5, bool)}, "context_mask: got shape (5,)"),
         (two(), X, (2, 4, WIDTH), {"mask": MASK}, "mask: got shape (2, 5, 4), expected one"),
-        (two(), X, (2, 4, WIDTH), {"mask": np.ones((5, 4, 4))}, "expected bool: True where"),
+        (two(), X, (2, 4, WIDTH), {"mask": np.ones((5, 4, 4))}, "mask: got dtype float32, expected bool"),
         (
             OneSimplicialAttention(),
             X,

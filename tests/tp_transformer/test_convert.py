@@ -117,10 +117,10 @@ def test_files_of_other_things(tmp_path):
     """A PyTorch file that contains no state dict is rejected."""
     path = tmp_path / "saved.pt"
     for value, message in (
-        ({"weights": {}}, r"saved\.pt: holds a mapping of 'weights', expected a state dict"),
+        ({"weights": {}}, r"saved\.pt: got a mapping of 'weights', expected a state dict"),
         ({}, "holds an empty mapping"),
         ([1, 2], "holds a list"),
-        ({"model": {"a": 3}}, "holds a mapping of 'model'"),
+        ({"model": {"a": 3}}, "got a mapping of 'model'"),
     ):
         path.write_bytes(torch_pickles.zipped(value))
         with pytest.raises(ValueError, match=message):

@@ -212,7 +212,7 @@ def test_long_sequences_stay_finite_at_the_start(name):
     inputs = np.random.default_rng(0).normal(size=(1, 300, D)).astype(np.float32)
     states = jax.jit(lambda key: model.init_with_output(key, inputs)[0])(jax.random.key(0))
     assert np.isfinite(states).all()
-    assert np.abs(states).max() < 100
+    assert np.abs(states).max() < 1000
 
 
 def test_the_future_is_not_seen():

@@ -61,7 +61,7 @@ def test_what_is_not_there_is_named(workdir, tmp_path):
         load.load(tmp_path)
     with pytest.raises(ValueError, match="seed: got 2, expected the index of one of the run's 2"):
         load.load(workdir, seed=2)
-    with pytest.raises(runtime.CheckpointError, match="got no checkpoint"):
+    with pytest.raises(runtime.CheckpointError, match="no such checkpoint; available steps: 4, 2"):
         load.load(workdir, step=3)
     (tmp_path / "config.json").write_text('{"task": "copy"}')
     with pytest.raises(ValueError, match="got field 'task', expected a field of Config"):

@@ -204,7 +204,7 @@ def test_other_environments():
     assert overlapping(
         pictures.board_figure(episode, views, [0, 1], title="An agent", note="What it is.")
     ) == ([], [])
-    with pytest.raises(ValueError, match="the agent is a relational one"):
+    with pytest.raises(ValueError, match="block: got no 2-simplicial attention"):
         pictures.pair_figure(episode, [0], title="t")
     with pytest.raises(ValueError, match="views, times: got 0 and 1 entries"):
         pictures.board_figure(episode, {}, [0], title="t", note="n")

@@ -42,7 +42,10 @@ def test_a_baseline_can_have_as_many_parameters():
             r"data.split: got 'interpolate', expected one of 'train', 'train-easy'",
         ),
         (with_data(buckets=("54",)), r"data.buckets: got '54', expected lengths such as '64x14'"),
-        (with_data(buckets=("54x8", "36x8")), r"data.buckets must grow in both lengths"),
+        (
+            with_data(buckets=("54x8", "36x8")),
+            r"data.buckets: got \(54, 8\) before \(36, 8\), expected increasing",
+        ),
         (with_data(train=100), r"train: got 100, expected a nonnegative multiple of 3"),
         (with_data(extrapolation=("numbers__gcd",)), r"modules of extrapolate: got 'numbers__gcd', expected"),
         (with_model(name="lstm"), r"model.name: got 'lstm', expected one of 'tp_transformer', 'transformer'"),

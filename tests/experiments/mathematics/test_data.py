@@ -65,6 +65,6 @@ def test_no_names_are_all_and_names_go_to_their_splits():
 def test_what_is_wrong_is_told_and_nothing_is_written(tmp_path):
     result = run(f"--out={tmp_path / 'set'}", "--train=4")
     assert result.returncode != 0
-    assert "train must be a multiple of 3" in result.stdout + result.stderr
+    assert "train: got 4, expected a nonnegative multiple of 3" in result.stdout + result.stderr
     assert "Traceback" not in result.stdout + result.stderr
     assert not (tmp_path / "set").exists()
