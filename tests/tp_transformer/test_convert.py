@@ -118,8 +118,8 @@ def test_files_of_other_things(tmp_path):
     path = tmp_path / "saved.pt"
     for value, message in (
         ({"weights": {}}, r"saved\.pt: got a mapping of 'weights', expected a state dict"),
-        ({}, "holds an empty mapping"),
-        ([1, 2], "holds a list"),
+        ({}, "got an empty mapping"),
+        ([1, 2], "got a list"),
         ({"model": {"a": 3}}, "got a mapping of 'model'"),
     ):
         path.write_bytes(torch_pickles.zipped(value))
