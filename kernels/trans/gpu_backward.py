@@ -373,7 +373,7 @@ def run(
     row_offset: int | None,
     programs: int,
     interpret: bool,
-) -> tuple[Float[Array, "Z X A"], Float[Array, "Z A Y"]]:
+) -> tuple[Float[Array, "Z X A"], Float[Array, "Z A8 Y"]]:
     """Gradients of the logits and of the premise.
 
     Args:

@@ -23,6 +23,7 @@ def test_divisors_and_multiples():
 
 @pytest.mark.parametrize(("x", "value"), [(np.ones((2, 3)), -np.inf), (np.ones((2, 3), bool), 0.0)])
 def test_filled(x, value):
+    x = jnp.asarray(x)
     assert arrays.filled(x, 1, 3) is x
     want = np.concatenate([x, np.full((2, 2), value, x.dtype)], axis=1)
     np.testing.assert_array_equal(arrays.filled(x, 1, 5, value), want)

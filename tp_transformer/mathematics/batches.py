@@ -3,8 +3,9 @@
 Axis letters: B questions, S and T lengths of the bucket.
 """
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 import numpy as np
 from jaxtyping import Bool, Int32
@@ -118,9 +119,9 @@ class Batches:
         """Number of questions in all modules."""
         return len(self._questions)
 
-    def question(self, index: int) -> Question:
+    def question(self, index: SupportsIndex) -> Question:
         """Returns the text of a question by its `Batch.index`."""
-        return self._questions[index]
+        return self._questions[operator.index(index)]
 
     def __getitem__(self, step: int) -> Batch:
         """Returns this host's rows of the batch at a step, counted over all epochs."""

@@ -71,6 +71,7 @@ def test_the_plain_paths_of_the_benchmarks_are_the_same_operator(causal):
     shape = shapes.square("", 2, 3, 7, causal=causal)
     (kernel_logits, premise, _), dout = cases.make(shape, "float32")
     want = cases.answers(shape.config, (kernel_logits, premise, None), dout)["out"]
+    kernel_logits, premise = jnp.asarray(kernel_logits), jnp.asarray(premise)
     assert cases.error(reference.plain_head_major(kernel_logits, premise, causal), want) < 1e-6
     out = reference.plain(jnp.moveaxis(kernel_logits, 1, 3), jnp.moveaxis(premise, 1, 3), causal)
     assert cases.error(jnp.moveaxis(out, 3, 1), want) < 1e-6
