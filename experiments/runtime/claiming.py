@@ -11,10 +11,12 @@ import dataclasses
 import datetime
 import fcntl
 import hashlib
+import inspect
 import json
 import math
 import os
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -292,14 +294,26 @@ def _declare(comparison: Comparison, record: Record) -> None:
     """Records the declaration, unless it is recorded already."""
     if record.declared is not None and not comparison.differences(record.declared["declaration"]):
         return
-    commit = commit_of(Path(__file__).parent)
-    if commit is not None and commit.endswith("-dirty"):
+    folder = Path(inspect.getfile(comparison.measure)).parent
+    commit = commit_of(folder)
+    if commit is not None and (commit.endswith("-dirty") or untracked(folder)):
         raise ValueError(
-            f"{comparison.name}: got uncommitted changes, expected none before the first reported seed"
+            f"{comparison.name}: got uncommitted changes or new Python files in the checkout of {folder}, "
+            "expected none before the first reported seed"
         )
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     declaration = comparison.declaration()
     record.add({"kind": DECLARATION, "commit": commit, "date": date, "declaration": declaration})
+
+
+def untracked(folder: Path) -> list[str]:
+    """Returns the Python files of a folder's checkout that git neither tracks nor ignores; [] without git."""
+    command = ["git", "-C", str(folder), "ls-files", "--others", "--exclude-standard", "--", ":/*.py"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout.splitlines()
 
 
 def make_line(

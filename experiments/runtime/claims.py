@@ -9,9 +9,13 @@ A line states whether its claim holds. `verdict` decides that from the numbers i
 anyone can check it.
 """
 
+import ast
 import dataclasses
+import hashlib
+import inspect
 import json
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -223,7 +227,11 @@ class Comparison:
         for settings in model.search:
             for seed in (*self.seeds_of(model), *self.search_seeds):
                 model.configured(settings, seed, max(model.budgets.values()))
-        if model is ours or not model.compared or model.exception:
+        if model is ours or not model.compared:
+            return
+        for budget in {claim.budget for claim in self.claims}:
+            self._check_budget(model, budget)
+        if model.exception:
             return
         if abs(model.parameters - ours.parameters) > TOLERANCE * ours.parameters:
             raise ValueError(
@@ -235,8 +243,6 @@ class Comparison:
                 f"{where}: search: got {len(model.search)} settings, expected {len(ours.search)} as of "
                 f"{ours.name}, or an exception with its reason"
             )
-        for budget in {claim.budget for claim in self.claims}:
-            self._check_budget(model, budget)
 
     def _check_budget(self, model: Model, budget: str) -> None:
         ours, where = self.models[0], f"{self.name}: {model.name}: steps[{budget!r}]"
@@ -268,13 +274,15 @@ class Comparison:
             for field in dataclasses.fields(self)
             if field.name not in ("claims", "models", "measure", "with_data", "figures")
         }
-        found = {**own, "measure": measure, "claims": claims, "models": models}
+        found = {**own, "measure": measure, "measure_code": _code(self.measure), "claims": claims}
+        found["models"] = models
         return json.loads(json.dumps(found, default=dict))
 
     def differences(self, declared: Mapping[str, Any]) -> list[str]:
         """Returns a line for each difference between an earlier declaration and this one; [] if they agree.
 
-        A config field that was added since, and has its default, is no difference.
+        A config field that was added since, and has its default, is no difference; neither is a part that
+        declarations did not have then.
         """
         now = self.declaration()
         before = {**declared, "models": [dict(model) for model in declared["models"]]}
@@ -282,7 +290,21 @@ class Comparison:
         for was, of_now, model in zip(before["models"], now["models"], self.models, strict=False):
             of_now.pop("config")
             lines += changes(was.pop("config"), model.config, f"{model.name}: config.")
-        return lines + _different(before, now)
+        return lines + _different(before, {name: now[name] for name in now if name in before})
+
+
+def _code(function: Callable[..., Any]) -> str | None:
+    """Returns a SHA-256 of a function's code without docstrings, comments and layout; None without source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):  # not from a file, or a lambda in the middle of an expression
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.name = ""  # declared apart
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 def _different(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -17,12 +17,14 @@ from experiments.runtime.claiming import Record
 
 HERE = Path(__file__).parent
 LARGER = claimed.config(optimizer="adam", batch_size=16)
+REAL_UNTRACKED = claiming.untracked
 CLOCK = ("date", "commit", "seconds", "train_seconds")
 
 
 @pytest.fixture(autouse=True)
 def _committed(monkeypatch):
     monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
+    monkeypatch.setattr(claiming, "untracked", lambda folder: [])
 
 
 def run(comparison, folder, experiment=claimed.EXPERIMENT, **arguments):
@@ -45,6 +47,7 @@ def without_clock(value):
 def ran(folder, **arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
+        patch.setattr(claiming, "untracked", lambda folder: [])
         run(claimed.comparison(), folder, **arguments)
     return folder
 
@@ -208,6 +211,7 @@ def test_a_search_may_be_followed_by_an_edit(tmp_path, monkeypatch):
     assert [line["kind"] for line in record_of(tmp_path).lines] == ["search"] * 4 + ["declaration"]
     monkeypatch.undo()
     monkeypatch.setattr(claiming, "commit_of", lambda folder: "c0ffee")
+    monkeypatch.setattr(claiming, "untracked", lambda folder: [])
     run(edited(config=LARGER), tmp_path)
     kinds = [line["kind"] for line in record_of(tmp_path).lines]
     assert kinds == ["search"] * 4 + ["declaration"] + ["search"] * 2 + ["declaration"] + ["reported"] * 6
@@ -231,6 +235,24 @@ def test_uncommitted_changes_are_refused_before_the_first_reported_seed(tmp_path
     with pytest.raises(ValueError, match="uncommitted"):
         run(claimed.comparison(), tmp_path)
     assert {line["kind"] for line in record_of(tmp_path).lines} == {"search"}
+
+
+def test_a_new_file_is_refused_before_the_first_reported_seed(tmp_path, monkeypatch):
+    """A declaration that git does not track is not committed."""
+    monkeypatch.setattr(claiming, "untracked", lambda folder: ["experiments/new/claims.py"])
+    with pytest.raises(ValueError, match="new Python files"):
+        run(claimed.comparison(), tmp_path)
+
+
+def test_untracked_files_are_seen(tmp_path):
+    """Wherever they are in the checkout; ignored ones and other kinds of files do not count."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert REAL_UNTRACKED(tmp_path) == []
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for name in ("a/new.py", "a/b/notes.txt", "ignored.py"):
+        (tmp_path / name).write_text("")
+    (tmp_path / ".gitignore").write_text("ignored.py\n")
+    assert REAL_UNTRACKED(tmp_path / "a" / "b") == ["../new.py"]
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ def timed(**fields):
         (claims_with(share=0.0), "share: got 0.0"),
         (timed(step_seconds=None), "step_seconds"),
         (timed(step_seconds=2.0), r"steps\['equal_time'\]: got 40, expected 20"),
+        (changed(steps=40, exception="larger"), r"steps\[''\]: got 40, expected 20"),
         (timed(steps={"equal_steps": 40, "equal_time": 20}), r"steps\['equal_steps'\]: got 40, expected 20"),
     ],
 )
@@ -195,6 +196,41 @@ def test_equal_time():
     assert claims.equal_time(1000, 0.02, 0.01) == 2000
     assert claims.equal_time(1000, 0.02, 0.03, multiple_of=50) == 650
     assert claims.equal_time(10, 0.001, 1.0, multiple_of=50) == 50
+
+
+def test_the_code_of_the_measure_is_declared():
+    """Its docstring and layout may change, what it computes may not."""
+
+    def first(run):
+        """Measures."""
+        return {"distance": run.result.metrics["eval/distance"]}
+
+    def same(run):
+        # Another comment.
+        return {
+            "distance": run.result.metrics["eval/distance"],
+        }
+
+    def other(run):
+        return {"distance": -run.result.metrics["eval/distance"]}
+
+    for function in (same, other):
+        function.__name__, function.__qualname__ = first.__name__, first.__qualname__
+    declared = claimed.comparison(measure=first).declaration()
+    code = [claims._code(function) for function in (first, other)]
+    assert claims._code(same) == code[0] != code[1]
+    assert claimed.comparison(measure=same).differences(declared) == []
+    assert claimed.comparison(measure=other).differences(declared) == [
+        f'measure_code: "{code[0]}" there, "{code[1]}" now'
+    ]
+
+
+def test_parts_that_declarations_did_not_have_then_are_no_edit():
+    """Declarations recorded earlier stay valid when the runner learns to fix more."""
+    comparison = claimed.comparison()
+    declared = comparison.declaration()
+    del declared["measure_code"]
+    assert comparison.differences(declared) == []
 
 
 def test_a_declaration_is_plain_json():
