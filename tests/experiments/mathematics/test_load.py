@@ -33,7 +33,7 @@ def test_a_run_and_its_release_hold_the_trained_parameters(run, tmp_path):
     released = load.load(tmp_path / "released")
     chex.assert_trees_all_equal(released.params, result.params)
     assert released.questions is None
-    with pytest.raises(runtime.CheckpointError, match="holds step 4 only, not 2"):
+    with pytest.raises(runtime.CheckpointError, match="got step 2, expected 4, the only one there"):
         load.load(tmp_path / "released", step=2)
 
 
