@@ -282,6 +282,6 @@ def test_a_worker_is_killed(tmp_path, whole):
     os.kill(workers[0], signal.SIGKILL)
     _, errors = running.communicate(timeout=30)
     assert running.returncode != 0
-    assert "a process that was generating was killed (out of memory?); start again" in errors
+    assert "a generating process was killed (out of memory?); start again" in errors
     generate(root, SET, processes=1, show=False)
     assert _texts(root) == whole
