@@ -57,7 +57,7 @@ def of_lines(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> "dict[str, Fig
         raise ValueError("lines: got no run with an evaluation, expected at least one")
     title = f"Trained on chains of {' and '.join(map(str, runs[0]['train_lengths']))} facts"
     if (count := max(map(len, lines.values()))) > 1:
-        title += f"; mean of {count} seeds with 95 % interval"
+        title += f"; mean of {count} seeds, 95 %"
     lengths, steps, seconds = {}, {}, {}
     for name, seeds in ((shown(model), seeds) for model, seeds in lines.items()):
         lengths[name] = _common(
