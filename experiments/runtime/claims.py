@@ -14,29 +14,33 @@ import dataclasses
 import hashlib
 import inspect
 import json
-import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
+from experiments.runtime.claim_lines import FILE, Line, Test, hardware, read, verdict, write
 from experiments.runtime.config import RunConfig, from_dict
 from experiments.runtime.looping import FitResult
-from experiments.runtime.workdir import EXPERIMENT, config_dict, flatten, whole
+from experiments.runtime.workdir import EXPERIMENT, config_dict, flatten
 
-FILE = "claims.jsonl"
-"""The file of all claims, in the folder of results."""
-
-Test = Literal["unpaired", "paired", "threshold", "mean"]
-"""What a claim requires; a claim holds if all of its tests pass.
-
-- unpaired: the t-interval of our mean over seeds lies on the better side of each compared baseline's
-interval. - paired: the t-interval of the differences by seed excludes 0, on our side, for each compared
-baseline. - threshold: the share of seeds that the claim names (all by default) reaches the target. - mean:
-the mean over seeds reaches the target.
-"""
-
-Line = Mapping[str, Any]
+__all__ = [
+    "FILE",
+    "TOLERANCE",
+    "Claim",
+    "Comparison",
+    "Line",
+    "Model",
+    "Run",
+    "Test",
+    "changes",
+    "equal_time",
+    "hardware",
+    "read",
+    "settled",
+    "verdict",
+    "write",
+]
 
 TOLERANCE = 0.02
 """Compared models may differ by this share in parameters, and in the time that "equal time" gives them."""
@@ -350,104 +354,3 @@ def equal_time(steps: int, step_seconds: float, other_step_seconds: float, multi
     The result is a multiple of `multiple_of`, such as the config's `log_every`.
     """
     return max(round(steps * step_seconds / other_step_seconds / multiple_of), 1) * multiple_of
-
-
-def verdict(line: Line) -> bool | None:
-    """Returns whether a line's claim holds by its own numbers; None if the line has no hypothesis.
-
-    Raises:
-        ValueError: a test cannot be made from what the line holds.
-    """
-    tests = line["tests"]
-    if not tests:
-        return None
-    sign = 1.0 if line["higher_is_better"] else -1.0
-    ours = [sign * value for value in line["ours"]["per_seed"]]
-    compared = [baseline for baseline in line["baselines"] if baseline["compared"]]
-    target = None if line["target"] is None else sign * line["target"]
-    passed = []
-    for test in tests:
-        if test in ("threshold", "mean"):
-            if target is None:
-                raise ValueError(f"{line['id']}: target: got None, expected a number for {test!r}")
-            reached = sum(value >= target for value in ours)
-            needed = math.ceil(line.get("share", 1.0) * len(ours) - 1e-9)
-            passed.append(reached >= needed if test == "threshold" else sum(ours) / len(ours) >= target)
-        elif test in ("unpaired", "paired"):
-            if not compared:
-                raise ValueError(
-                    f"{line['id']}: baselines: got none to compare with, expected one for {test!r}"
-                )
-            decide = _apart if test == "unpaired" else _differ
-            passed += [decide(line["ours"], baseline, sign, line["level"]) for baseline in compared]
-        else:
-            raise ValueError(f"{line['id']}: tests: got {test!r}, expected some of {get_args(Test)}")
-    return all(passed)
-
-
-def _apart(ours: Line, baseline: Line, sign: float, level: float) -> bool:
-    from experiments.runtime import intervals  # SciPy takes long to import
-
-    first, second = (
-        intervals.mean_interval([sign * value for value in entry["per_seed"]], level)
-        for entry in (ours, baseline)
-    )
-    return first[1] > second[2]
-
-
-def _differ(ours: Line, baseline: Line, sign: float, level: float) -> bool:
-    from experiments.runtime import intervals
-
-    by_seed = [
-        dict(zip(entry.get("seeds") or range(len(entry["per_seed"])), entry["per_seed"], strict=True))
-        for entry in (ours, baseline)
-    ]
-    common = [seed for seed in by_seed[0] if seed in by_seed[1]]
-    return intervals.mean_interval([sign * (by_seed[0][s] - by_seed[1][s]) for s in common], level)[1] > 0
-
-
-def read(out: Path | str) -> list[dict[str, Any]]:
-    """Reads all lines of the file of claims in a folder; [] if there is no file.
-
-    Raises:
-        ValueError: a line that is not a claim; file and line number are named.
-    """
-    file = Path(out) / FILE
-    if not file.exists():
-        return []
-    lines = []
-    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            line = json.loads(text)
-            verdict(line)
-            lines.append({**line, "id": str(line["id"])})
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{file}, line {number}: not a claim ({error!r})") from error
-    return lines
-
-
-def write(out: Path | str, lines: Sequence[Line]) -> None:
-    """Writes the file of claims, whole or not at all, one line per claim, sorted by id.
-
-    Raises:
-        ValueError: two lines have the same id, or a line's `holds` is not what its numbers say.
-    """
-    ids = [line["id"] for line in lines]
-    for line in lines:
-        if ids.count(line["id"]) > 1:
-            raise ValueError(f"id: got {line['id']!r} twice, expected different ones")
-        if line["holds"] != verdict(line):
-            raise ValueError(
-                f"{line['id']}: holds: got {line['holds']}, expected {verdict(line)} by its numbers"
-            )
-    Path(out).mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(line) + "\n" for line in sorted(lines, key=lambda line: line["id"]))
-    with whole(Path(out) / FILE) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def hardware(devices: Mapping[str, Any]) -> str:
-    """Returns the devices of a run's summary in a few words, such as "2 CPU cores"."""
-    if devices["platform"] == "cpu":
-        return f"{devices['cpus']} CPU cores"
-    return f"{devices['count']} x {devices['kind']}"

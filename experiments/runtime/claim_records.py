@@ -1,0 +1,97 @@
+"""The record of a comparison: declarations and finished runs, in one small file to continue from."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.runtime import claims
+from experiments.runtime.claims import Model
+from experiments.runtime.workdir import whole
+
+SEARCH, REPORTED, DECLARATION = "search", "reported", "declaration"
+"""The kinds of lines in a record."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A run that a comparison needs: a model with some settings, a seed and a number of steps."""
+
+    kind: str
+    model: Model
+    settings: Mapping[str, Any]
+    seed: int
+    steps: int
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The part of the run's line that says which piece it is."""
+        settings = dict(self.settings)
+        return {
+            "kind": self.kind,
+            "model": self.model.name,
+            "settings": settings,
+            "seed": self.seed,
+            "steps": self.steps,
+        }
+
+    @property
+    def config(self) -> Any:
+        """The config of the run, but for the folder of data."""
+        return self.model.configured(self.settings, self.seed, self.steps)
+
+    @property
+    def folder(self) -> str:
+        """The name of its directory, the same whenever it is continued."""
+        text = json.dumps({**self.key, "config": claims.settled(self.config)}, sort_keys=True)
+        return f"{self.kind}-{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+class Record:
+    """The record of a comparison: its declarations and finished runs, in the order in which they came."""
+
+    def __init__(self, out: Path, name: str):
+        """Reads the record in the folder of results, if there is one.
+
+        Raises:
+            ValueError: a damaged line; file and line number are named.
+        """
+        self.path = out / "claims" / f"{name}.jsonl"
+        self.lines: list[dict[str, Any]] = []
+        texts = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        for number, text in enumerate(texts, 1):
+            try:
+                line = json.loads(text)
+                if line["kind"] not in (SEARCH, REPORTED, DECLARATION):
+                    raise ValueError(f"kind: got {line['kind']!r}")
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{self.path}, line {number}: not a line of a record ({error!r})") from error
+            self.lines.append(line)
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Appends a line, whole or not at all."""
+        self.lines.append(json.loads(json.dumps(line, allow_nan=False)))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(self.path) as temporary:
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in self.lines), encoding="utf-8")
+
+    @property
+    def declared(self) -> dict[str, Any] | None:
+        """The line of the last declaration; None before the first reported seed."""
+        return next((line for line in reversed(self.lines) if line["kind"] == DECLARATION), None)
+
+    def find(self, piece: Piece) -> dict[str, Any] | None:
+        """Returns the line of a finished run; None if it is missing, or had another config or declaration."""
+        key, start = piece.key, self.lines.index(self.declared) if self.declared else 0
+        for line in self.lines[start if piece.kind == REPORTED else 0 :]:
+            if {name: line.get(name) for name in key} == key and not claims.changes(
+                line["config"], piece.config
+            ):
+                return line
+        return None
+
+    def reported_seeds(self) -> set[int]:
+        """The seeds of all reported runs, of every declaration."""
+        return {line["seed"] for line in self.lines if line["kind"] == REPORTED}
