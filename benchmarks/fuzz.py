@@ -105,7 +105,7 @@ class Worker:
         ended = self._process.exitcode
         self.stop()
         result, message = "hang" if ended is None else "death", f"status {ended}: {self.said()}"
-        return {"kind": damage.chosen(number), "file": "", "result": result, "told": message}
+        return {"kind": damage.chosen(number), "file": "", "result": result, "message": message}
 
     @property
     def alive(self) -> bool:
@@ -139,7 +139,7 @@ def fuzz(names: Sequence[str], cases: Iterable[tuple[str, int]], seed: int) -> l
             found.append(outcome)
             if outcome["result"] not in FINE:
                 what = f"{outcome['result']}, {outcome['kind']} of {outcome['file']}"
-                print(f"{name} {number}: {what}: {outcome['told']}", flush=True)
+                print(f"{name} {number}: {what}: {outcome['message']}", flush=True)
             if time.monotonic() - printed > 20:
                 printed = time.monotonic()
                 print(f"{len(found)} cases, now {name}", flush=True)

@@ -58,7 +58,7 @@ TESTED = tuple(
 
 def blocks(language):
     found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    return [text for told, text in found if told == language]
+    return [text for named, text in found if named == language]
 
 
 @pytest.mark.slow

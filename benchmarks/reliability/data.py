@@ -229,7 +229,7 @@ READERS: tuple[Reader, ...] = (
         **_GENERATED,
     ),
     Reader(
-        "a set half generated, gone on with",
+        "a half-generated set, continued",
         "tp_transformer.mathematics.generation",
         _begin_to_generate,
         ["set/*.json", "set/.parts/*", "set/.parts/*/*/*"],
@@ -263,7 +263,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader("prepared windows", "folnet.pretraining.files", _write_windows, ["windows/*"], _read_windows),
     Reader(
-        "windows half prepared, gone on with",
+        "half-prepared windows, continued",
         "experiments.folnet_pretrain.data",
         _write_begun_windows,
         ["windows/*.json", "windows/*.txt", "windows/.done/*"],

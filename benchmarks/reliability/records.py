@@ -115,9 +115,7 @@ _METRICS, _BEST = "experiments.runtime.metrics", "experiments.folnet_finetune.me
 _RUNS, _KINSHIP = "experiments.runtime.releasing", "experiments.kinship.measures"
 _RUN = {"writes": ["run/.lock", "run/config.json"], "whole": lambda folder: None}
 READERS: tuple[Reader, ...] = (
-    Reader(
-        "metrics, gone on with", _METRICS, _write_metrics, ["*.jsonl"], _resume_metrics, writes=["*.jsonl"]
-    ),
+    Reader("metrics, continued", _METRICS, _write_metrics, ["*.jsonl"], _resume_metrics, writes=["*.jsonl"]),
     Reader("a run's directory", _WORKDIR, _write_workdir, ["run/*.json"], _open_workdir, **_RUN),
     Reader("a run's config", _RUNS, _write_workdir, ["run/config.json"], _read_config),
     Reader(

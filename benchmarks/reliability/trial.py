@@ -34,7 +34,7 @@ class Outcome:
     kind: str
     file: str
     result: str
-    told: str = ""  # the message; the name is the key in the record
+    message: str = ""
 
 
 class Watch:

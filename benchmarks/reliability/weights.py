@@ -282,7 +282,7 @@ READERS: tuple[Reader, ...] = (
         read=lambda folder: packing.read_state(folder / "packed", abstract()),
     ),
     _PACKED(
-        "packed run, gone on with",
+        "packed run, continued",
         damaged=["packed/*"],
         read=_unpack,
         writes=["again/**/*"],
@@ -307,7 +307,7 @@ READERS: tuple[Reader, ...] = (
         checked=True,
     ),
     _EXPORTED(
-        "artifact with weights beside it",
+        "artifact with separate weights",
         make=functools.partial(_write_artifact, where="beside"),
         damaged=["*.*"],
         read=_run_artifact,

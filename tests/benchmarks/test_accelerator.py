@@ -199,7 +199,7 @@ def test_the_table_has_a_line_for_all_there_is(tmp_path):
         "boxworld/relational/metrics.jsonl", '{"frames": 5, "solved": null}\n{"frames": 9, "solved": 0.5}\n'
     )
     text = "\n".join(accelerator_summary.lines(tmp_path, {"modules": "not started: needs data"}))
-    for told in (
+    for expected in (
         "Chip x 1, 2026-11-22; jax 0.12",
         "not started: needs data",
         "checks_trans: 1 hold, 1 wrong, 0 not supported",
@@ -211,7 +211,7 @@ def test_the_table_has_a_line_for_all_there_is(tmp_path):
         "123 problems/s",
         "boxworld/relational: frames 9, solved 0.5",
     ):
-        assert told in text
+        assert expected in text
 
 
 @pytest.mark.slow

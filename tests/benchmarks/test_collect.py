@@ -100,23 +100,23 @@ def test_nothing_else_does(folder, collected, checks, rows):
 
 def test_a_record_with_fewer_rows_replaces_none(folder, collected, tmp_path):
     rows = [step(), {"name": "bert float32", "failed": "not started: budget spent"}]
-    results, told, _ = collected(folder(training_kinship={**THERE, "rows": rows}))
+    results, lines, _ = collected(folder(training_kinship={**THERE, "rows": rows}))
     file = results / "kinship" / "training_Test-chip.json"
-    assert told == [f"{file}: 1 measured rows of 2"]
+    assert lines == [f"{file}: 1 measured rows of 2"]
     assert json.loads(file.read_text())["rows"] == rows
     assert file.with_suffix(".md").read_text().splitlines()[-2:] == [
         "| jmc.atp float32 | 10,000 problems/s | 10.0 | 0.93 |  |",
         "| bert float32 | not started: budget spent |  |  |  |",
     ]
     before = file.read_bytes()
-    _, told, _ = collected(folder(training_kinship={**THERE, "rows": rows[1:]}))
-    assert told == [f"{file}: kept, with 1 measured rows; this folder has 0"]
+    _, lines, _ = collected(folder(training_kinship={**THERE, "rows": rows[1:]}))
+    assert lines == [f"{file}: kept, with 1 measured rows; this folder has 0"]
     assert file.read_bytes() == before
     # An operation that was measured before and is not now would be lost.
     collected(folder.kernels([check()], [speed("forward")]))
     other = {**speed("forward"), "operation": "trans"}
-    _, told, _ = collected(folder(kernels_a={**WHERE, "rows": [other]}))
-    assert told[0].endswith(f"kept, since this folder has no speeds of {CASE.operation.name}")
+    _, lines, _ = collected(folder(kernels_a={**WHERE, "rows": [other]}))
+    assert lines[0].endswith(f"kept, since this folder has no speeds of {CASE.operation.name}")
 
 
 def test_collected_twice_it_changes_nothing(folder, collected, tmp_path):
@@ -158,9 +158,9 @@ def test_what_is_damaged_is_refused_by_name(folder, collected, message, tmp_path
     with pytest.raises(SystemExit) as end:
         collected(measured)
     assert end.value.code == 2
-    told = capsys.readouterr().err
-    assert f"{name}.json" in told
-    assert message in told
+    lines = capsys.readouterr().err
+    assert f"{name}.json" in lines
+    assert message in lines
     assert not (tmp_path / "results").exists()
 
 

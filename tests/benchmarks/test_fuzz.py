@@ -14,7 +14,7 @@ from benchmarks.reliability.reader import Reader, canonical
 
 CHEAP = (
     "PyTorch, zip", "PyTorch, legacy", "vocabulary", "questions in text files", "text", "GLUE, RTE", "SQuAD",
-    "FOLIO", "CLUTRR", "predictions", "metrics, gone on with", "a run's directory", "best of fine-tuning",
+    "FOLIO", "CLUTRR", "predictions", "metrics, continued", "a run's directory", "best of fine-tuning",
     "record of kinship", "tables of kernels",
 )  # fmt: skip
 CASES = 27
@@ -172,14 +172,14 @@ def test_a_worker_that_dies_is_a_finding_and_another_goes_on(monkeypatch):
     found = fuzz.fuzz(["vocabulary"], [("vocabulary", number) for number in range(3)], 0)
     assert [case["result"] in fuzz.FINE for case in found] == [True, False, True]
     assert found[1]["result"] == "death"
-    assert found[1]["told"].startswith("status -9")
+    assert found[1]["message"].startswith("status -9")
 
 
 def test_the_table_counts():
     names = ["vocabulary", "FOLIO"]
     assert launching.share(5, names) == {"vocabulary": 3, "FOLIO": 2}
     found = [
-        {"reader": name, "case": number, "kind": "cut", "file": "f", "result": result, "told": ""}
+        {"reader": name, "case": number, "kind": "cut", "file": "f", "result": result, "message": ""}
         for number, (name, result) in enumerate(
             [("FOLIO", "refused"), ("FOLIO", "hang"), ("vocabulary", "read")]
         )

@@ -42,18 +42,18 @@ def soaked(tmp_path, kind, kills=3):
     subject = subjects.Subject("stand-in", (sys.executable, "-I", "-S", str(program), kind))
     room = tmp_path / "room"
     room.mkdir()
-    told = []
-    return soak.soak(subject, kills, room, random.Random(3), told.append), told
+    printed = []
+    return soak.soak(subject, kills, room, random.Random(3), printed.append), printed
 
 
 def test_a_run_that_goes_on_rightly_is_equal_although_clocks_differ(tmp_path):
-    found, told = soaked(tmp_path, "goes on")
+    found, printed = soaked(tmp_path, "goes on")
     assert found["equal"]
     assert found["repeated_equal"]
     assert len(found["kills"]) == 3 == sum(run["kills"] for run in found["runs"])
     assert {"parameters", "metrics.jsonl", "summary.json", "state.json"} == set(found["compared"])
     assert all(kill["signal"] == "SIGKILL" and kill["status"] == -9 for kill in found["kills"])
-    assert sum("kill " in line for line in told) == 3
+    assert sum("kill " in line for line in printed) == 3
     assert json.loads(json.dumps(found)) == found
 
 

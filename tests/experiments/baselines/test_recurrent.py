@@ -206,13 +206,23 @@ def test_gradients_at_sharp_addresses_and_an_empty_memory():
     oracles.finite_gradients(RecurrentEncoder(ContentNTMCell(4, 5, 3, initial_memory=0.0)), INPUTS)
 
 
-@pytest.mark.parametrize("name", ["full", "product", "ntm"])
-def test_long_sequences_stay_finite_at_the_start(name):
+@pytest.mark.parametrize("name", ["product", "ntm"])
+def test_long_sequences_stay_bounded_at_the_start(name):
     model = RecurrentEncoder(CELLS[name])
     inputs = np.random.default_rng(0).normal(size=(1, 300, D)).astype(np.float32)
     states = jax.jit(lambda key: model.init_with_output(key, inputs)[0])(jax.random.key(0))
     assert np.isfinite(states).all()
-    assert np.abs(states).max() < 1000
+    assert np.abs(states).max() < 100
+
+
+def test_the_full_matrix_grows_as_its_start_implies():
+    """Each step multiplies E[h^2] by 1.01 and adds 1, so E[h_t^2] = 100 (1.01^t - 1)."""
+    inputs = np.random.default_rng(0).normal(size=(256, 300, D)).astype(np.float32)
+    rnn = nn.RNN(FullMatrixCell(16))
+    states = jax.jit(lambda key: rnn.init_with_output(key, inputs)[0])(jax.random.key(0))
+    for step in (1, 10, 100, 300):
+        found = np.sqrt(np.mean(np.square(states[:, step - 1])))
+        assert found == pytest.approx(np.sqrt(100 * (1.01**step - 1)), rel=0.35)
 
 
 def test_the_future_is_not_seen():
@@ -266,17 +276,6 @@ def test_full_matrix_cell_multiplies_permutations():
         state, _ = cell.apply({"params": params}, state, jnp.eye(3)[chosen][None])
         want = matrices[chosen] @ want
     np.testing.assert_allclose(state[0], want, atol=1e-5)
-
-
-def test_full_matrix_cell_starts_near_the_identity():
-    cell = FullMatrixCell(32)
-    inputs = np.random.default_rng(0).normal(size=(16, 24)).astype(np.float32)
-    variables = jax.jit(cell.init)(jax.random.key(0), jnp.zeros((16, 32)), inputs)
-    variables["params"]["input"]["kernel"] = jnp.zeros((24, 32))
-    state = np.random.default_rng(1).normal(size=(16, 32)).astype(np.float32)
-    new, _ = oracles.apply(cell, variables, state, inputs)
-    growth = (np.asarray(new) ** 2).sum(-1) / (state**2).sum(-1)
-    assert abs(growth.mean() - 1.01) < 0.05
 
 
 def test_columns_of_zeros_have_a_gradient():

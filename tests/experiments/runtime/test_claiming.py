@@ -345,7 +345,7 @@ def test_step_times():
     comparison = claimed.comparison()
     found = claiming.step_times(comparison, claimed.EXPERIMENT, steps=10, blocks=2)
     assert list(found) == ["SGD", "Adam"]
-    assert all(0 < seconds < 1 for seconds in found.values())
+    assert all(seconds > 0 for seconds in found.values())
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ NO_LOCKS = np.full((1, 2), -1)
         (board({(4, 5): 3, (5, 5): 4, (6, 5): 5}), PALETTE, NO_LOCKS, "three adjacent tiles"),
         (board({(6, y): 3 for y in range(6)}), PALETTE, NO_LOCKS, "8 loose keys"),
         (board({})[:, :8], PALETTE, NO_LOCKS, r"grid: got shape \(7, 8\), expected \(7, 9\)"),
-        (board({}).astype(float), PALETTE, NO_LOCKS, "grid: got dtype float"),
+        (board({}).astype(float), PALETTE, NO_LOCKS, "grid: got dtype float32, expected integers"),
         (board({}), PALETTE[:20], NO_LOCKS, r"palette: got shape \(20, 3\), expected \(21, 3\)"),
         (board({}), PALETTE * 5, NO_LOCKS, "palette: got values from .*, expected 0 to 255"),
         (board({}), PALETTE, np.full((2, 2), -1), r"distractor_locks: got shape"),
