@@ -1,24 +1,15 @@
 """Errors for bad arguments, in the one form `argument: got X, expected Y`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from experiments.runtime.config import at_least, one_of
 
-def at_least(name: str, value: int, least: int) -> None:
-    """Raises ValueError for an integer below `least`."""
-    if value < least:
-        raise ValueError(f"{name}: got {value}, expected at least {least}")
-
-
-def one_of(name: str, value: Any, choices: Sequence[Any]) -> None:
-    """Raises ValueError for a value outside `choices`."""
-    if value not in choices:
-        raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}")
+__all__ = ["at_least", "divides", "encoder", "floats", "mask", "one_of", "relations", "shape", "square"]
 
 
 def divides(name: str, value: int, whole_name: str, whole: int) -> None:

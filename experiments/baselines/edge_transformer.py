@@ -19,7 +19,7 @@ from experiments.baselines.layers import (
     attention_weights,
     join_heads,
     one_hot_relations,
-    split_heads,
+    project_heads,
 )
 
 
@@ -72,13 +72,9 @@ class TriangularAttention(nn.Module):
     ) -> Float[Array, "B N N D"]:
         """Updates each edge from the pairs of edges that connect its source and its target."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        features = edges.shape[-1]
-        query, key, value1, value2 = (
-            split_heads(nn.Dense(features, name=name, **types)(edges), self.num_heads)
-            for name in ("query", "key", "value1", "value2")
-        )
-        mixed = triangular_attend(query, key, value1, value2, mask)
-        return nn.Dense(features, name="output", **types)(join_heads(mixed))
+        heads = project_heads(edges, self.num_heads, "query", "key", "value1", "value2", **types)
+        mixed = triangular_attend(*heads, mask)
+        return nn.Dense(edges.shape[-1], name="output", **types)(join_heads(mixed))
 
 
 class EdgeTransformer(nn.Module):

@@ -24,6 +24,18 @@ def split_heads(x: Float[Array, "*B HK"], num_heads: int) -> Float[Array, "*B H 
     return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)
 
 
+def project_heads(
+    inputs: Float[Array, "*B D"], num_heads: int, *names: str, **types: Any
+) -> tuple[Float[Array, "*B H K"], ...]:
+    """Projects to as many features as the inputs have, split into heads, by a dense layer for each name.
+
+    For use in a compact method; `types` are the dtypes of `flax.linen.Dense`.
+    """
+    return tuple(
+        split_heads(nn.Dense(inputs.shape[-1], name=name, **types)(inputs), num_heads) for name in names
+    )
+
+
 def join_heads(x: Float[Array, "*B H K"]) -> Float[Array, "*B HK"]:
     """Joins the last two axes, the inverse of `split_heads`."""
     return x.reshape(*x.shape[:-2], -1)

@@ -17,7 +17,7 @@ from experiments.baselines.layers import (
     attention_weights,
     join_heads,
     one_hot_relations,
-    split_heads,
+    project_heads,
 )
 
 
@@ -74,10 +74,7 @@ class RelationAwareAttention(nn.Module):
         """Attends from each node to the nodes that the mask allows; `relations` are one-hot."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         features = inputs.shape[-1]
-        query, key, value = (
-            split_heads(nn.Dense(features, name=name, **types)(inputs), self.num_heads)
-            for name in ("query", "key", "value")
-        )
+        query, key, value = project_heads(inputs, self.num_heads, "query", "key", "value", **types)
         shape = (self.num_relations, features // self.num_heads)
         init = nn.initializers.normal(shape[1] ** -0.5)
         keys, values = (

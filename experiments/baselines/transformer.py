@@ -11,7 +11,7 @@ from flax.typing import Dtype
 from jaxtyping import Array, Bool, Float
 
 from experiments.baselines import checks
-from experiments.baselines.layers import Norm, Stack, attend, join_heads, split_heads
+from experiments.baselines.layers import Norm, Stack, attend, join_heads, project_heads
 
 Positions = Literal["none", "rotary", "learned"]
 """How a Transformer sees the order of its inputs; with "none" it is equivariant to permutations."""
@@ -54,14 +54,11 @@ class SelfAttention(nn.Module):
     ) -> Float[Array, "B N D"]:
         """Attends from each position to those that the mask allows."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        features = inputs.shape[-1]
-        query, key, value = (
-            split_heads(nn.Dense(features, name=name, **types)(inputs), self.num_heads)
-            for name in ("query", "key", "value")
-        )
+        query, key, value = project_heads(inputs, self.num_heads, "query", "key", "value", **types)
         if self.rotary:
             query, key = rotate(query), rotate(key)
-        return nn.Dense(features, name="output", **types)(join_heads(attend(query, key, value, mask)))
+        mixed = attend(query, key, value, mask)
+        return nn.Dense(inputs.shape[-1], name="output", **types)(join_heads(mixed))
 
 
 class Transformer(nn.Module):

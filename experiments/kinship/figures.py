@@ -100,8 +100,4 @@ def _by_seconds(seeds: Sequence[Sequence[Point]]) -> tuple:
 
 def _band(rows: Sequence[Sequence[float]]) -> tuple:
     """Returns the values of one seed [n]; for several, the mean and its 95 % interval, clipped to [0, 1]."""
-    if len(rows) == 1:
-        return (list(rows[0]),)
-    found = [runtime.intervals.mean_interval(values) for values in zip(*rows, strict=True)]
-    mean, low, high = np.array(found).reshape(-1, 3).T
-    return mean, np.clip(low, 0, 1), np.clip(high, 0, 1)
+    return (list(rows[0]),) if len(rows) == 1 else runtime.intervals.mean_band(rows)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from scipy import special
 
 
@@ -30,7 +31,7 @@ def mean_band(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]
     found = [
         mean_interval(values) if len(values) > 1 else (values[0],) * 3 for values in zip(*rows, strict=True)
     ]
-    mean, low, high = ([min(max(value, 0.0), 1.0) for value in part] for part in zip(*found, strict=True))
+    mean, low, high = np.clip(np.array(found).reshape(-1, 3).T, 0, 1).tolist()
     return mean, low, high
 
 

@@ -10,7 +10,7 @@ from benchmarks import soak
 from benchmarks.reliability import subjects
 
 STANDS_IN = '''
-"""Adds up squares, keeps the sum every ten steps, and goes on from there."""
+"""Adds up squares, keeps the sum every ten steps, and resumes from there."""
 import json, sys, time
 from pathlib import Path
 
@@ -46,8 +46,8 @@ def soaked(tmp_path, kind, kills=3):
     return soak.soak(subject, kills, room, random.Random(3), printed.append), printed
 
 
-def test_a_run_that_goes_on_rightly_is_equal_although_clocks_differ(tmp_path):
-    found, printed = soaked(tmp_path, "goes on")
+def test_a_run_that_resumes_rightly_is_equal_although_clocks_differ(tmp_path):
+    found, printed = soaked(tmp_path, "resumes")
     assert found["equal"]
     assert found["repeated_equal"]
     assert len(found["kills"]) == 3 == sum(run["kills"] for run in found["runs"])
