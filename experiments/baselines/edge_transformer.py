@@ -72,8 +72,9 @@ class TriangularAttention(nn.Module):
     ) -> Float[Array, "B N N D"]:
         """Updates each edge from the pairs of edges that connect its source and its target."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        heads = project_heads(edges, self.num_heads, "query", "key", "value1", "value2", **types)
-        mixed = triangular_attend(*heads, mask)
+        names = ("query", "key", "value1", "value2")
+        query, key, value1, value2 = project_heads(edges, self.num_heads, *names, **types)
+        mixed = triangular_attend(query, key, value1, value2, mask)
         return nn.Dense(edges.shape[-1], name="output", **types)(join_heads(mixed))
 
 
