@@ -9,7 +9,7 @@ AOT := .venv-aot
 # Times a recipe: $(call timed,what it is,command).
 timed = start=$$SECONDS; echo "== $(1)"; $(2); echo "== done in $$((SECONDS - start)) s"
 
-.PHONY: help setup run test test-slow typed lint format bench results aot clean
+.PHONY: help setup run test test-slow lint format bench results aot clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,16 +26,12 @@ $(READY): pyproject.toml constraints.txt .python-version
 run: setup  ## the main job: every experiment's quick preset, ending in one page of pictures
 	@$(call timed,the tour: every experiment's quick preset (about 11 minutes on two cores),$(PYTHON) -m experiments.tour)
 
-test: setup  ## the tests (about 15 minutes on two cores)
-	@$(call timed,the tests (about 15 minutes on two cores),$(PYTHON) -m pytest -n 2 -m 'not slow')
+test: setup  ## the tests, with the annotations of kernels and papers checked (about 10 minutes on two cores)
+	@$(call timed,the tests (about 10 minutes on two cores),\
+	  $(PYTHON) -m pytest -n 2 -p tests.typed -m 'not slow' --durations=20)
 
-test-slow: setup  ## the tests that take more than a minute each
-	@$(call timed,the slow tests,$(PYTHON) -m pytest -m slow)
-
-# At most three cases of each parametrized test, spread evenly: all of them would take several minutes more.
-typed: setup  ## the tests of kernels and papers again, with the annotations of every call checked
-	@$(call timed,annotations checked at run time,$(PYTHON) -m pytest -n 2 -p tests.typed --cases=3 -m 'not slow' \
-	  tests/kernels tests/simplicial tests/tp_transformer tests/folnet tests/llrnn)
+test-slow: setup  ## the tests that take more than 5 seconds each
+	@$(call timed,the slow tests,$(PYTHON) -m pytest -n 2 -p tests.typed -m slow --durations=20)
 
 lint: setup  ## style (ruff) and types (pyrefly)
 	@$(call timed,ruff and pyrefly,\

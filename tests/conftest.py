@@ -23,8 +23,15 @@ def _traces_counted_anew():
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_once(tmp_path_factory):
-    """Many tests run one small program again and again; compiling it would be most of their time."""
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    """Keeps compiled programs in one folder for all workers, or where JAX_COMPILATION_CACHE_DIR says.
+
+    A worker may read a file that another is still writing: JAX then warns and compiles (pyproject.toml ignores
+    this warning).
+    """
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        own = tmp_path_factory.getbasetemp()
+        shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+        jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 

@@ -1,8 +1,8 @@
-"""A pytest plugin, `-p tests.typed`: kernels and papers' packages with every annotation checked at run time.
+"""A pytest plugin, `-p tests.typed`: tests of kernels and papers with every annotation checked at run time.
 
 jaxtyping's import hook, with beartype, checks the shapes, dtypes and classes of each call's arguments and
-result. A test that expects an error gets jaxtyping's instead of the function's own message, and is skipped:
-without this plugin it runs.
+result. Checks are off inside `pytest.raises`, where functions get bad input and report it themselves, and in
+the tests of everything else, which use the packages as users do.
 
 Dataclasses that are pytrees are checked when they are constructed, but not when JAX rebuilds them from
 leaves: these may be NumPy arrays, shapes, shardings or placeholders.
@@ -44,35 +44,39 @@ jax.tree_util.register_dataclass = _register_dataclass  # pyrefly: ignore
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
 jaxtyping.install_import_hook(PACKAGES, "tests.typed.checked")
 
-_exit = pytest.RaisesExc.__exit__
+
+def _enable(enabled: bool) -> bool:
+    """Switches the checks on or off, and returns whether they were on."""
+    before = not jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", not enabled)
+    return before
 
 
-def _skips_bad_input(self, exc_type, exc_val, exc_tb):
-    if isinstance(exc_val, jaxtyping.TypeCheckError):
-        pytest.skip("expects an error for bad input, which the type checker raised first")
-    return _exit(self, exc_type, exc_val, exc_tb)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    """Checks annotations in the tests of `PACKAGES` only, and not in those marked `unchecked`."""
+    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    before = _enable(folder in PACKAGES and item.get_closest_marker("unchecked") is None)
+    try:
+        return (yield)
+    finally:
+        _enable(before)
 
 
-def pytest_addoption(parser):
-    """Adds `--cases=N`, which `make typed` sets to fit into minutes."""
-    parser.addoption("--cases", type=int, help="run at most N cases of each parametrized test, spread evenly")
+def _unchecked_inside(expected: type) -> None:
+    """Makes the context manager of `pytest.raises`, or `pytest.RaisesGroup`, switch the checks off."""
+    enter, leave = expected.__enter__, expected.__exit__
+
+    def __enter__(self):
+        self._enabled = _enable(False)
+        return enter(self)
+
+    def __exit__(self, *exception):
+        _enable(self._enabled)
+        return leave(self, *exception)
+
+    expected.__enter__, expected.__exit__ = __enter__, __exit__
 
 
-def pytest_collection_modifyitems(config, items):
-    """Leaves out cases of parametrized tests beyond `--cases`."""
-    most = config.getoption("--cases")
-    if most is None:
-        return
-    cases = {}
-    for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = set()
-    for same in cases.values():
-        kept.update(same[i * len(same) // most] for i in range(most))
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
-
-
-def pytest_configure(config):
-    """Makes `pytest.raises` skip a test whose bad input the type checker refuses."""
-    pytest.RaisesExc.__exit__ = _skips_bad_input
+_unchecked_inside(pytest.RaisesExc)
+_unchecked_inside(pytest.RaisesGroup)

@@ -117,7 +117,7 @@ def test_the_same_in_another_process():
     assert json.loads(outputs[0]) == json.loads(outputs[1]) == here
 
 
-@pytest.mark.skipif("tests.typed" in sys.modules, reason="beartype itself draws from Python's generator")
+@pytest.mark.unchecked  # beartype itself draws from Python's generator
 def test_other_generators_are_left_alone():
     """Drawing does not change the state of Python's and NumPy's global generators."""
 
