@@ -16,6 +16,8 @@ from jax import export
 
 from kernels import dispatch, tables
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:

@@ -1,11 +1,5 @@
 """The Hopper kernels of trans, interpreted on a CPU and lowered for a GPU that is not here."""
 
-import os
-
-# A warpgroup that waits for another occupies a thread of XLA's pool, which has one thread per processor:
-# with one, nothing would ever run. Read when the backend starts, after all tests are collected.
-os.environ.setdefault("NPROC", "8")
-
 import functools
 import itertools
 
@@ -24,6 +18,8 @@ from kernels.trans.gpu_pipeline import Work
 from kernels.trans.reference import Config
 from kernels.trans.shapes import REAL, SMALL, Shape
 from tests.kernels.trans import cases
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 # More than one block of rows, sweep and tile, and none of them full.
 RECTANGULAR = Shape("rectangular, several tiles", 1, 1, rows=200, columns=136, outputs=172)
@@ -48,26 +44,19 @@ def check(shape: Shape, dtype: str = "bfloat16", mask: str = "none", **options) 
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [RECTANGULAR, pytest.param(CAUSAL, marks=pytest.mark.slow), UNSEEN],
-    ids=lambda shape: shape.name,
+    ("shape", "dtype", "mask"),
+    [(RECTANGULAR, "bfloat16", "none"), (CAUSAL, "float16", "tokens"), (UNSEEN, "bfloat16", "none")],
+    ids=lambda x: getattr(x, "name", x),
 )
-def test_values_and_gradients(shape):
-    got = check(shape)
+def test_values_and_gradients(shape, dtype, mask):
+    got = check(shape, dtype, mask)
     if shape is UNSEEN:  # the first 70 rows have no column behind them
         for name in ("out", "lse", "dkernel_logits"):
             assert not np.any(np.asarray(got[name])[:, :, :70])
 
 
-@pytest.mark.parametrize("mask", ["padding", "full", "nothing allowed"])
-def test_masks(mask):
-    got = check(SMALL[1], mask=mask)
-    if mask == "nothing allowed":
-        assert all(not np.any(np.asarray(value)) for value in got.values())
-
-
-def test_float16_and_a_mask_with_causality():
-    check(SMALL[2], "float16", mask="tokens")
+def test_a_mask_of_batch_heads_rows_and_columns():
+    check(SMALL[1], mask="full")
 
 
 def test_one_warpgroup_and_narrow_products():
@@ -94,10 +83,9 @@ def test_logits_far_apart_and_minus_infinity():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SMALL, ids=lambda shape: shape.name)
-@pytest.mark.parametrize("mask", cases.MASKS)
-def test_small_shapes_and_every_mask(shape, mask):
-    check(shape, mask=mask)
+def test_small_shapes_and_every_mask():
+    for shape, mask in zip(SMALL, cases.MASKS, strict=True):
+        check(shape, mask=mask)
 
 
 @pytest.mark.slow
@@ -128,8 +116,8 @@ def test_one_program_does_all_the_work(monkeypatch):
     check(Shape("six heads", 2, 3, 130, 130, 130, causal=True))
 
 
-@pytest.mark.parametrize("warpgroups", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.slow
+@pytest.mark.parametrize("warpgroups", [1, 2])
 def test_no_races(monkeypatch, warpgroups):
     """Every read of shared memory is ordered with the copies before and after it, fences included.
 
