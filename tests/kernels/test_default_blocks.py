@@ -1,4 +1,4 @@
-"""The block sizes that measurements on the chips led to, for the shapes of real models.
+"""The block sizes that measurements on the chips led to, for the shapes of real models, and those shapes.
 
 They change no value, so nothing else would notice a slip in the arithmetic that chooses them. Whoever changes
 one on purpose measures the new ones and writes them here.
@@ -168,3 +168,40 @@ def test_trilinear_attention(shape):
 
 def test_blocks_of_the_trilinear_backward_kernels_on_a_gpu():
     assert gpu_backward.CANDIDATES == ({"stages": 3}, {"stages": 2})
+
+
+# What records of checks call by name (`results/kernels`), so that a name means the same sizes in all of them.
+CHECKED = {
+    "two_simplicial, tiny": (2, 2, 5, 3, 6, 4, 7),
+    "two_simplicial, one": (1, 1, 1, 1, 3, 1, 1),
+    "two_simplicial, odd": (1, 3, 37, 11, 9, 5, 3),
+    "two_simplicial, wide": (1, 1, 130, 18, 48, None, None),
+    "two_simplicial, pair": (6, 1, 40, 2, 48, None, None),
+    "two_simplicial, deep": (1, 1, 20, 35, 12, 8, 10),
+    "trans, one token": (2, 3, 1, 1, 1, False, 0),
+    "trans, odd": (2, 2, 13, 13, 13, False, 0),
+    "trans, odd, causal": (2, 2, 13, 13, 13, True, 0),
+    "trans, two tiles and a bit, causal": (1, 2, 33, 33, 33, True, 0),
+    "trans, rectangular": (1, 2, 5, 18, 11, False, 0),
+    "trans, second shard of rows, causal": (1, 2, 9, 18, 10, True, 9),
+    "trans, rows before the first column, causal": (1, 1, 8, 6, 7, True, -3),
+    "trilinear, one position": (2, 1, 2, 1, 4, 1, 1, True),
+    "trilinear, tiny, all pairs": (2, 5, 4, 2, 6, None, None, False),
+    "trilinear, tiny, all the past": (1, 7, 2, 2, 5, None, None, True),
+    "trilinear, windows": (2, 37, 4, 2, 8, 3, 9, True),
+    "trilinear, windows the other way": (1, 37, 3, 3, 8, 9, 3, True),
+    "trilinear, itself and a window": (1, 20, 2, 1, 4, 1, 6, True),
+    "trilinear, a window and all the past": (1, 33, 2, 1, 7, 4, None, True),
+    "trilinear, wider than the sequence": (1, 19, 2, 2, 3, 30, 100, True),
+    "trilinear, many heads a group": (1, 18, 12, 1, 16, 4, 8, True),
+    "trilinear, several tiles": (1, 150, 2, 1, 8, 5, 40, True),
+    "trilinear, several tiles, all pairs": (1, 41, 1, 1, 4, None, None, False),
+}
+
+
+def test_shapes_of_checks_keep_their_sizes():
+    folders = {"two_simplicial": two_shapes, "trans": trans_shapes, "trilinear": trilinear_shapes}
+    found = {
+        f"{name}, {shape.name}": named(shape) for name, folder in folders.items() for shape in folder.SMALL
+    }
+    assert found == CHECKED

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 # More than one block of rows, sweep and tile, and none of them full.
 RECTANGULAR = Shape("rectangular, several tiles", 1, 1, rows=200, columns=136, outputs=172)
-CAUSAL = Shape("shard of rows, causal", 1, 1, rows=136, columns=200, outputs=72, causal=True, row_offset=40)
+# The last block of columns is seen by no row.
+CAUSAL = Shape("shard of rows, causal", 1, 1, rows=136, columns=270, outputs=72, causal=True, row_offset=40)
 UNSEEN = Shape("rows that see nothing", 1, 1, rows=150, columns=80, outputs=66, causal=True, row_offset=-70)
 
 
@@ -63,7 +64,6 @@ def test_one_warpgroup_and_narrow_products():
     check(SMALL[4], blocks={"warpgroups": 1, "width": 64})
 
 
-@pytest.mark.slow
 def test_a_ring_too_small_for_a_whole_product(monkeypatch):
     """Then the tiles of gradients leave one by one."""
     monkeypatch.setattr(gpu, "SHARED_BYTES", 113 * 1024)
@@ -117,8 +117,7 @@ def test_one_program_does_all_the_work(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("warpgroups", [1, 2])
-def test_no_races(monkeypatch, warpgroups):
+def test_no_races(monkeypatch):
     """Every read of shared memory is ordered with the copies before and after it, fences included.
 
     The interpreter takes a union of buffers for one piece of memory, whatever slots they are used by, and
@@ -129,7 +128,8 @@ def test_no_races(monkeypatch, warpgroups):
     monkeypatch.setattr(plgpu, "RefUnion", lambda *refs: refs)
     monkeypatch.setattr(gpu, "_local_multiprocessors", lambda: 1)
     shape = Shape("causal", 1, 1, 130, 130, 70, causal=True)
-    check(shape, blocks={"warpgroups": warpgroups, "width": 64})
+    for warpgroups in (1, 2):
+        check(shape, blocks={"warpgroups": warpgroups, "width": 64})
 
 
 # ---- without running it
@@ -154,7 +154,7 @@ def lowered(function, *arguments):
     return export.export(jax.jit(function), platforms=["cuda"], disabled_checks=safe)(*arguments)
 
 
-@pytest.mark.parametrize("shape", [REAL[4], REAL[6], RECTANGULAR], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [REAL[6], RECTANGULAR], ids=lambda shape: shape.name)
 def test_lowers_for_cuda(shape):
     """Down to Mosaic's own code; `make aot` compiles it to machine code."""
     kernel_logits, premise, out, lse = described(shape)
@@ -226,6 +226,8 @@ def test_programs_meet_every_block():
     [
         (SMALL[1], "float32", "float16"),
         (Shape("long", 1, 1, 64, 1281, 64), "bfloat16", "1280"),
+        (Shape("many rows", 1, 1, 1281, 64, 64), "bfloat16", "1280"),
+        (Shape("many outputs", 1, 1, 64, 64, 1281), "bfloat16", "1280"),
         (Shape("empty", 0, 1, 64, 64, 64), "bfloat16", "empty"),
     ],
 )
@@ -234,7 +236,10 @@ def test_says_what_it_does_not_support(shape, dtype, reason):
     assert reason in str(gpu.unsupported(shape.config, kernel_logits, premise, None))
 
 
-@pytest.mark.parametrize("shape", [*SMALL, *REAL], ids=lambda shape: shape.name)
+LONGEST = Shape("longest", 1, 1, 1280, 1280, 1280)
+
+
+@pytest.mark.parametrize("shape", [*SMALL, *REAL, LONGEST], ids=lambda shape: shape.name)
 def test_supports_all_named_shapes(shape):
     kernel_logits, premise, _, _ = described(shape)
     assert gpu.unsupported(shape.config, kernel_logits, premise, None) is None

@@ -73,10 +73,10 @@ WIDE = Shape("windows wider than the tile", 1, 140, 1, 1, 4, window1=130, window
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [*STRICTLY, WIDE], ids=str)
-def test_neither_races_nor_reads_out_of_bounds_nor_uses_what_was_not_written(shape):
+def test_neither_races_nor_reads_out_of_bounds_nor_uses_what_was_not_written():
     """Steps of the parallel axes in random order; the interpreter raises at what it finds."""
-    compare(shape, blocks=SMALL_BLOCKS, interpret=STRICT)
+    for shape in (*STRICTLY, WIDE):
+        compare(shape, blocks=SMALL_BLOCKS, interpret=STRICT)
 
 
 @pytest.fixture
@@ -95,11 +95,11 @@ def segmented(shape):
 
 
 ONE_BLOCK = Shape("one block before", 1, 700, 2, 1, 4, window1=3, window2=20)
-TWO_BLOCKS = Shape("two blocks before", 2, 520, 2, 2, 4, window1=5, window2=140)
+TWO_BLOCKS = Shape("two blocks before", 2, 520, 2, 2, 4, window1=5, window2=130)
 
 
 @pytest.mark.usefixtures("small_vector_memory")
-@pytest.mark.parametrize("shape", [pytest.param(ONE_BLOCK, marks=pytest.mark.slow), TWO_BLOCKS], ids=str)
+@pytest.mark.parametrize("shape", [ONE_BLOCK, TWO_BLOCKS], ids=str)
 def test_segments(shape):
     """Keys that two segments see get gradients from both."""
     segmented(shape)
@@ -136,9 +136,8 @@ def test_degenerate_inputs(kind):
     compare(shapes.SMALL[3], kind=kind, factor=10 if kind == "large" else 1)
 
 
-@pytest.mark.parametrize("shape", [shapes.SMALL[1], shapes.SMALL[3]], ids=str)
-def test_bfloat16(shape):
-    compare(shape, "bfloat16")
+def test_bfloat16():
+    compare(shapes.SMALL[3], "bfloat16")
 
 
 @given(

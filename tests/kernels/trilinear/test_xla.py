@@ -91,7 +91,7 @@ def test_all_candidates_of_block_sizes_agree():
     candidates = xla.block_candidates(shape.config, *arrays)
     assert candidates["forward"][0] == xla.default_blocks(shape.config, *arrays[:2])
     assert len(candidates["forward"]) > 10
-    for blocks in candidates["forward"][1::9]:
+    for blocks in candidates["forward"][1::3]:
         cases.assert_close(cases.run(xla, shape.config, arrays, dout, blocks=blocks), want, "float32")
 
 

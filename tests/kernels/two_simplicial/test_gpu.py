@@ -62,7 +62,9 @@ def test_unsigned_values_and_gradients_over_several_tiles():
 
 
 def test_signed_values_and_gradients_over_several_tiles_of_16_bits():
-    check(SIGNED, cases.arrays(TILES, mask="queries", dtype=jnp.bfloat16), NARROW)
+    """Padding is masked by one bias for all groups."""
+    shape = dataclasses.replace(TILES, heads=2)
+    check(SIGNED, cases.arrays(shape, mask="queries", dtype=jnp.bfloat16), NARROW)
 
 
 def test_trilinear_values_and_gradients_with_a_mask_of_padding():
@@ -165,11 +167,11 @@ def structs(shape: Shape, dtype=jnp.float32, mask: tuple[int, ...] | None = None
     ("reason", "shape", "dtype", "config"),
     [
         ("query: got dtype float16", TILES, jnp.float16, UNSIGNED),
-        ("M: got 2 keys, expected at least 8", shapes.AGENT, jnp.float32, UNSIGNED),
-        ("M: got 5000", Shape("", 1, 1, 1, 5000, 6), jnp.float32, UNSIGNED),
-        ("F: got 200", Shape("", 1, 1, 1, 8, 6, 4, 200), jnp.float32, UNSIGNED),
-        ("D: got 300", Shape("", 1, 1, 1, 8, 300, 4, 4), jnp.float32, SIGNED),
-        ("scale: got -1.0", TILES, jnp.float32, Config(scale=-1.0)),
+        ("M: got 7 keys, expected at least 8", Shape("", 1, 1, 1, 7, 6), jnp.float32, UNSIGNED),
+        ("M: got 4097", Shape("", 1, 1, 1, 4097, 6), jnp.float32, UNSIGNED),
+        ("F: got 129", Shape("", 1, 1, 1, 8, 6, 4, 129), jnp.float32, UNSIGNED),
+        ("D: got 129", Shape("", 1, 1, 1, 8, 129, 4, 4), jnp.float32, SIGNED),
+        ("scale: got 0", TILES, jnp.float32, Config(scale=0)),
     ],
 )
 def test_what_is_not_supported_is_said(reason, shape, dtype, config):
@@ -177,6 +179,33 @@ def test_what_is_not_supported_is_said(reason, shape, dtype, config):
     assert str(gpu.unsupported(config, *arrays)).startswith(reason)
     with pytest.raises(NotImplementedError, match=reason.replace(".", r"\.")):
         jax.eval_shape(functools.partial(gpu.forward, config), *arrays)
+
+
+def test_limits_themselves_are_supported():
+    for keys in (8, 4096):
+        assert gpu.unsupported(TRILINEAR, *structs(Shape("", 1, 1, 1, keys, 128, 4, 128))) is None
+    assert gpu.unsupported(UNSIGNED, *structs(Shape("", 1, 1, 1, 8, 129, 4, 4))) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype", "slices", "first"),
+    [(UNSIGNED, jnp.bfloat16, 8, 32), (UNSIGNED, np.float32, 26, 10), (TRILINEAR, np.float32, 43, 6)],
+    ids=str,
+)
+def test_a_slice_of_pairs_takes_at_most_64_mebibytes(config, dtype, slices, first):
+    """Values of pairs have 2 bytes, or 6 as three numbers; so have products of keys of linear logits."""
+    found = []
+
+    def prepared(*arrays):
+        blocks = {"k": 32, "j": 2, "stages": 2}
+        problem = gpu_operands.prepare(config, *arrays, blocks=blocks, interpret=False)
+        found.append((*problem.pieces.key1.shape[:3], problem.plan.first, problem.plan.second))
+        return problem.query
+
+    jax.eval_shape(prepared, *structs(shapes.FULL, dtype))
+    assert found == [(slices, 8, first, first, 256)]
+    per_pair = (2 if dtype == jnp.bfloat16 else 6) * (64 + 64 * config.logit.startswith("tri"))
+    assert 64 * 256 * first * per_pair <= (64 << 20) + 2 * 64 * 256 * per_pair
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda t: t.__name__)

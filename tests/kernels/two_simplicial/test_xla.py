@@ -40,7 +40,7 @@ def check(config, arrays, blocks=None, tolerance=1e-5):
     return got
 
 
-@pytest.mark.parametrize("shape", [shapes.ONE, shapes.WIDE, shapes.DEEP], ids=str)
+@pytest.mark.parametrize("shape", [shapes.ONE, shapes.DEEP], ids=str)
 def test_is_the_definition_at_every_shape(shape):
     check(UNSIGNED, cases.arrays(shape))
 
@@ -51,16 +51,15 @@ def test_is_the_definition_at_every_shape(shape):
     ids=lambda x: getattr(x, "logit", x),
 )
 def test_is_the_definition_in_uneven_blocks(config, mask):
-    check(config, cases.arrays(MIXED, mask=mask), UNEVEN)
+    out, lse, (dquery, *_) = check(config, cases.arrays(MIXED, mask=mask), UNEVEN)
+    if mask == "some rows":  # those with nothing allowed are exactly 0
+        for row in (out[:, ::3], lse[:, :, ::3], dquery[:, ::3]):
+            np.testing.assert_array_equal(row, 0)
 
 
-@pytest.mark.parametrize("mask", ["padding", "queries", "triangle", "nothing"])
+@pytest.mark.parametrize("mask", ["queries", "triangle"])
 def test_masks(mask):
     check(UNSIGNED, cases.arrays(shapes.TINY, mask=mask), {"batch": 1, "queries": 2, "j": 2})
-
-
-def test_a_mask_of_one_tile():
-    check(UNSIGNED, cases.arrays(shapes.TINY, mask="some rows"))
 
 
 @pytest.mark.parametrize("config", [cases.SOFT, SIGNED], ids=lambda c: c.logit)
@@ -73,13 +72,6 @@ def test_the_agents_pairs(config):
 def test_vectors_where_a_naive_gradient_is_nan(config):
     for kind in cases.DEGENERATE:
         check(config, cases.arrays(shapes.ODD, kind=kind), UNEVEN)
-
-
-def test_rows_with_nothing_allowed_are_exactly_0():
-    arrays = cases.arrays(shapes.ODD, mask="some rows")
-    out, lse, (dquery, *_) = run(UNSIGNED, tuple(UNEVEN.items()), arrays, cases.cotangent(arrays))
-    for row in (out[:, ::3], lse[:, :, ::3], dquery[:, ::3]):
-        np.testing.assert_array_equal(row, 0)
 
 
 def test_what_is_masked_has_no_influence():
@@ -106,8 +98,9 @@ def test_logits_in_the_hundreds():
     assert want.lse.max() > 100
     cases.check(lse, want.lse, 1e-6)
     cases.check(out, want.out, 1e-5)
-    _, pull = jax.vjp(lambda *a: plain(UNSIGNED, *a), *arrays[:5])
-    for name, mine, theirs, true in zip(cases.NAMES, gradients, pull(dout), want.gradients, strict=True):
+    pull = jax.jit(lambda arrays, dout: jax.vjp(lambda *a: plain(UNSIGNED, *a), *arrays)[1](dout))
+    others = pull(arrays[:5], dout)
+    for name, mine, theirs, true in zip(cases.NAMES, gradients, others, want.gradients, strict=True):
         assert cases.error(mine, true) < max(1e-5, 10 * cases.error(theirs, true)), name
 
 
@@ -198,18 +191,18 @@ def attention(config, mask, blocks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [UNSIGNED, SIGNED], ids=lambda c: c.logit)
-def test_first_and_second_derivatives(config):
+def test_first_and_second_derivatives():
     """By finite differences in float64: the backward pass, and derivatives of the backward pass."""
     arrays = cases.arrays(Shape("small", 1, 1, 4, 3, 6, 2, 2), mask="some rows", dtype=np.float64)
     with jax.enable_x64(True):
-        function = attention(config, arrays[-1], {"queries": 3, "j": 2})
-        check_grads(function, arrays[:5], order=2, modes=["rev"], eps=1e-5, atol=1e-5, rtol=1e-5)
+        for config in (UNSIGNED, SIGNED):
+            function = attention(config, arrays[-1], {"queries": 3, "j": 2})
+            check_grads(function, arrays[:5], order=2, modes=["rev"], eps=1e-5, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("config", [cases.SOFT, TRILINEAR], ids=lambda c: c.logit)
-def test_forward_over_reverse_is_that_of_the_definition(config):
+def test_forward_over_reverse_is_that_of_the_definition():
     """A Hessian's product with a vector, of all arguments at once."""
+    config = cases.SOFT
     *inputs, allowed = cases.arrays(Shape("small", 1, 2, 4, 3, 6, 2, 5), mask="some rows")
     tangents = [
         np.random.default_rng(n).standard_normal(x.shape).astype(x.dtype) for n, x in enumerate(inputs)
