@@ -199,9 +199,9 @@ def test_under_transformations():
     of_factors = [
         expected(f * query, {n: x if n == "mask" else f * x for n, x in rest.items()}) for f in factors
     ]
-    np.testing.assert_allclose(got.pop("all"), jnp.stack(of_factors), rtol=1e-4, atol=1e-5)
+    cases.check(got.pop("all"), np.asarray(jnp.stack(of_factors)), 1e-5, "all")
     for name, gradient in got.items():
-        np.testing.assert_allclose(gradient, of_factors[0], rtol=1e-4, atol=1e-5, err_msg=name)
+        cases.check(gradient, np.asarray(of_factors[0]), 1e-5, name)
 
 
 def test_one_artifact_for_all_platforms_and_any_batch():
