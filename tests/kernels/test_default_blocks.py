@@ -5,6 +5,7 @@ one on purpose measures the new ones and writes them here.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from kernels.two_simplicial import xla_tiling
 from kernels.two_simplicial.reference import Config
 
 
-def described(*sizes, dtype=jnp.bfloat16):
+def described(*sizes, dtype=jnp.bfloat16) -> list[Any]:
     return [jax.ShapeDtypeStruct(size, dtype) for size in sizes]
 
 
