@@ -82,7 +82,10 @@ def test_two_simplicial_attention(shape):
     sizes, on_cpu, elsewhere, tilings, tiles, memory, forward, backward, tried = TWO_SIMPLICIAL[shape.name]
     assert named(shape) == (*sizes, None, None)
     b, h, n, m, d = sizes
-    arrays = [*described((b, n, h, d), (b, m, h, d), (b, m, h, d), (b, m, h, d), (h, d, d, d)), None]
+    arrays: list[Any] = [
+        *described((b, n, h, d), (b, m, h, d), (b, m, h, d), (b, m, h, d), (h, d, d, d)),
+        None,
+    ]
     for budget, want in ((two_xla.CPU, on_cpu), (two_xla.ACCELERATOR, elsewhere)):
         assert values(vars(xla_tiling.tiling(b, h, n, m, budget))) == want
     assert len(two_xla.block_candidates(Config(), *arrays)["forward"]) == tilings
