@@ -96,7 +96,7 @@ def positive(name: str, value: Any, least: float = 0.0) -> float:
     Raises:
         ValueError: the value is an array, not finite, or too small.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or isinstance(value, Array):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(
             f"{name}: got {type(value).__name__}, expected a Python number, since it is compiled in "
             f"(to learn a factor, multiply the query by it)"

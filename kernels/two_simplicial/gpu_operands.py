@@ -83,7 +83,7 @@ class Problem:
             dout = jnp.where(self.rows, dout, 0.0)
             # Whose logits were not masked in the kernel: no weight at all.
             lse = jnp.where(self.rows[:, None, :, 0, 0], lse, -MASKED)
-        delta = jnp.einsum("bnhf,bnhf->bhn", dout, out.astype(jnp.float32))
+        delta = pairwise.product("bnhf,bnhf->bhn", dout, out.astype(jnp.float32))
         delta, shift = (filled(grouped(a), 1, plan.queries) for a in (delta, lse * LOG2E))
         flat = filled(filled(grouped(dout.swapaxes(1, 2)), 2, plan.features), 1, plan.queries)
         douts = {f"d{p}": part for p, part in enumerate(gpu_tiles.split(flat, plan.value_parts))}

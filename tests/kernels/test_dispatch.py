@@ -16,6 +16,8 @@ from jax import export
 
 from kernels import dispatch, tables
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -214,9 +216,11 @@ def test_the_gpu_interpreter_says_what_it_needs(calls, monkeypatch):
     """It would hang, or fail when its turn came."""
     with pytest.raises(ValueError, match="expected 'gpu_interpret' first"):
         run(X, WEIGHT, implementation=("gpu", "gpu_interpret"))
-    monkeypatch.setenv("NPROC", "2")
-    with pytest.raises(ValueError, match="set NPROC=8"):
+    monkeypatch.setenv("NPROC", "7")
+    with pytest.raises(ValueError, match=r"with 7 threads, expected at least 8.*set NPROC=8"):
         run(X, WEIGHT, implementation="gpu_interpret")
+    monkeypatch.setenv("NPROC", "8")
+    run(X, WEIGHT, implementation="gpu_interpret")
 
 
 def test_the_reference_after_a_kernel(calls):
@@ -230,6 +234,25 @@ def test_the_reference_after_a_kernel(calls):
 def test_a_proven_kernel_is_the_default_with_its_blocks(calls, proven):
     jax.jit(jax.grad(lambda x: run(x, WEIGHT, MASK).sum()))(X)
     assert calls == [("gpu", "forward", {"rows": 7}, False), ("gpu", "backward", None, False)]
+
+
+def test_an_interpreted_kernel_does_not_take_the_chip_s_blocks(calls, proven):
+    run(X, WEIGHT, MASK, implementation="gpu_interpret")
+    assert calls == [("gpu", "forward", None, True)]
+
+
+def test_a_proven_kernel_is_not_the_default_where_the_compiler_partitions(calls, proven):
+    """It would have to gather the arguments of the kernel on every device."""
+    choice = dispatch.Choice(None, ("gpu", "tpu", "xla"))
+    arrays = X, WEIGHT, MASK
+    taken = [
+        dispatch._choose(OPERATION, Config(), choice, arrays, platform, "cpu", partitioned)
+        for platform, partitioned in (("cpu", False), ("cpu", True), ("tpu", False))
+    ]
+    assert taken == ["gpu", "xla", "xla"]
+    for devices, partitioned in ((None, False), (1, False), (2, True)):
+        context = types.SimpleNamespace(axis_context=types.SimpleNamespace(num_devices=devices))
+        assert dispatch._partitioned(context) == partitioned
 
 
 def test_a_proven_kernel_is_not_the_default_for_other_sizes_and_types(calls, proven):
@@ -256,8 +279,19 @@ def test_a_kernel_can_be_exported_for_its_platform_only(calls):
 MASKS = {"none": None, "mapped": jnp.stack([MASK, ~MASK, MASK[::-1]]), "shared": MASK, "broadcast": MASK[:1]}
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("mapped", [(0, None), (1, None), (None, 0), (0, 0)])
+@pytest.mark.parametrize(
+    ("mask", "mapped"),
+    [
+        ("none", (None, 0)),
+        ("none", (0, 0)),
+        ("mapped", (0, None)),
+        ("mapped", (None, 0)),
+        ("shared", (1, None)),
+        ("shared", (0, 0)),
+        ("broadcast", (0, None)),
+        ("broadcast", (1, None)),
+    ],
+)
 def test_vmap_equals_a_loop(calls, mapped, mask):
     """Over arrays with and without a batch axis, values and gradients."""
     name, mask = mask, MASKS[mask]

@@ -1,4 +1,7 @@
-"""The hand-written kernels through the public functions, interpreted: values and all gradients."""
+"""The GPU kernels through the public functions, interpreted: values and all gradients.
+
+Those of the TPU kernels are with their operations.
+"""
 
 from functools import partial
 
@@ -8,6 +11,8 @@ import numpy as np
 import pytest
 
 from kernels import trans, trilinear_attention, two_simplicial_attention
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def draw(*shape, seed=0):
@@ -30,18 +35,10 @@ CALLS = {
 }
 
 
-LONG = (("trilinear", "gpu_interpret"), ("two_simplicial", "gpu_interpret"), ("trilinear", "tpu_interpret"))
-
-
 @pytest.mark.parametrize(
-    ("name", "implementation", "dtype", "tolerance"),
-    [
-        pytest.param(name, *how, marks=pytest.mark.slow if (name, how[0]) in LONG else ())
-        for name in CALLS
-        for how in (("tpu_interpret", jnp.float32, 1e-5), ("gpu_interpret", jnp.bfloat16, 2e-2))
-    ],
+    "name", [name if name == "trans" else pytest.param(name, marks=pytest.mark.slow) for name in CALLS]
 )
-def test_by_name(name, implementation, dtype, tolerance):
+def test_by_name(name):
     function, arrays = CALLS[name]
 
     def of(implementation, dtype):
@@ -51,6 +48,6 @@ def test_by_name(name, implementation, dtype, tolerance):
         inputs = [x.astype(dtype) for x in arrays]
         return jax.jit(jax.value_and_grad(loss, tuple(range(len(inputs)))))(*inputs)
 
-    got, want = (jax.tree.leaves(of(*how)) for how in ((implementation, dtype), ("reference", jnp.float32)))
-    for g, w in zip(got, want, strict=True):
-        assert jnp.linalg.norm(g.astype(jnp.float32) - w) <= tolerance * jnp.linalg.norm(w)
+    ways = ("gpu_interpret", jnp.bfloat16), ("reference", jnp.float32)
+    for g, w in zip(*(jax.tree.leaves(of(*how)) for how in ways), strict=True):
+        assert jnp.linalg.norm(g.astype(jnp.float32) - w) <= 2e-2 * jnp.linalg.norm(w)

@@ -85,6 +85,48 @@ def test_a_file_that_is_no_table_is_named(monkeypatch, tmp_path, text):
     tables.read.cache_clear()
 
 
+BROKEN = {
+    "sizes that are no integers": {"sizes": {"N": 1.5}},
+    "a backend that is no name": {"backend": 3},
+    "blocks that are no integers": {"blocks": {"rows": "7"}},
+    "blocks that are no table": {"blocks": [7]},
+    "a direction that is no name": {"direction": None},
+    "no sizes": {"sizes": None},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_line_is_refused(written, name):
+    good = line({"N": 64}, direction="forward", blocks={"rows": 7})
+    written(blocks=[good])
+    assert tables.blocks("C", "op", "gpu", "forward", KIND, {"N": 64}) == {"rows": 7}
+    assert tables.blocks("C", "op", "gpu", "backward", KIND, {"N": 64}) is None
+    assert tables.blocks("C", "op", "tpu", "forward", KIND, {"N": 64}) is None
+    written(blocks=[good | BROKEN[name]])
+    with pytest.raises(ValueError, match=r"C\.json: got TypeError"):
+        tables.read()
+
+
+def test_a_line_of_the_fastest_names_its_record(written):
+    written(fastest=[line({"N": 64}, record=None)])
+    with pytest.raises(ValueError, match=r"C\.json: got TypeError.*record"):
+        tables.read()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "far"),
+    [
+        ({"N": 64, "M": 3}, {"N": 32, "M": 9}, 3.0),
+        ({"N": 1}, {"N": 1}, 1.0),
+        ({"N": 0}, {"N": 2}, 2.0),
+        ({}, {}, 1.0),
+        ({"N": 1}, {"M": 1}, float("inf")),
+    ],
+)
+def test_the_distance_is_the_largest_ratio(one, other, far):
+    assert tables.distance(one, other) == tables.distance(other, one) == far
+
+
 def test_every_default_rests_on_a_record():
     """A kernel is a default only where a record in results/ shows that it was checked and faster there."""
     for chip, table in tables.read().items():

@@ -16,6 +16,11 @@ from kernels.trans.api import OPERATION, trans
 from kernels.trans.shapes import square
 from tests.kernels.trans import cases
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+compiled = jax.jit(trans, static_argnames=("causal", "implementation"))
+
 
 def draw(*shape, seed=0, dtype="float32"):
     """A kernel and a premise of one shape."""
@@ -38,20 +43,21 @@ def by_loops(kernel_logits, premise, causal=False, mask=None):
     return out
 
 
-@pytest.mark.parametrize("implementation", [None, "reference", "xla"])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize(
+    ("batch", "causal", "implementation"),
+    [((), True, None), ((2, 3), False, None), ((2, 3), True, "reference"), ((2,), False, "xla")],
+)
 def test_it_is_a_loop(batch, causal, implementation):
     arrays = draw(*batch, 2, 5, 5)
     mask = jnp.asarray(np.random.default_rng(1).random((*batch, 1, 1, 5)) < 0.8)
-    out = trans(*arrays, causal=causal, mask=mask, implementation=implementation)
+    out = compiled(*arrays, causal=causal, mask=mask, implementation=implementation)
     np.testing.assert_allclose(out, by_loops(*arrays, causal=causal, mask=mask), rtol=2e-5, atol=2e-6)
     chex.assert_shape(out, (*batch, 2, 5, 5))
     chex.assert_type(out, jnp.float32)
     chex.assert_tree_all_finite(out)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_masks_of_any_broadcast(data):
     """Each axis of a mask is full or 1, and leading ones may be missing."""
@@ -60,7 +66,9 @@ def test_masks_of_any_broadcast(data):
     sizes = sizes[data.draw(st.integers(0, 2)) :]
     mask = jnp.asarray(np.random.default_rng(2).random(sizes) < 0.6)
     arrays = draw(*full)
-    np.testing.assert_allclose(trans(*arrays, mask=mask), by_loops(*arrays, mask=mask), rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(
+        compiled(*arrays, mask=mask), by_loops(*arrays, mask=mask), rtol=2e-5, atol=2e-6
+    )
 
 
 def test_a_relation_need_not_be_square():
@@ -70,8 +78,7 @@ def test_a_relation_need_not_be_square():
     np.testing.assert_allclose(out, by_loops(kernel_logits, premise), rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize(("causal", "order"), [(False, 1), (True, 2)])
 def test_derivatives_are_differences(causal, order):
     with jax.enable_x64(True):
         mask = jnp.asarray([True, True, False, True])
@@ -89,21 +96,27 @@ def test_transformations_change_nothing():
         return (trans(kernel_logits, premise, causal=True, mask=mask) ** 2).sum()
 
     with_gradients = jax.value_and_grad(loss, (0, 1))
-    want = [with_gradients(*arguments) for arguments in zip(kernels, premises, mask, strict=True)]
+    one_by_one = jax.jit(with_gradients)
+    want = [one_by_one(*arguments) for arguments in zip(kernels, premises, mask, strict=True)]
     want = jax.tree.map(lambda *x: jnp.stack(x), *want)
 
-    def scanned(_, arguments):
-        return None, with_gradients(*arguments)
+    @jax.jit
+    def every(kernels, premises, mask):
+        middle = jax.vmap(with_gradients, in_axes=(None, 1, None), out_axes=(0, (0, 1)))
+        return {
+            "vmap": jax.vmap(with_gradients)(kernels, premises, mask),
+            "checkpoint": jax.vmap(jax.value_and_grad(jax.checkpoint(loss), (0, 1)))(kernels, premises, mask),
+            "scan": jax.lax.scan(lambda _, x: (None, with_gradients(*x)), None, (kernels, premises, mask))[1],
+            "one": jax.vmap(with_gradients, in_axes=(0, None, None))(kernels, premises[0], mask[0]),
+            "middle": middle(kernels[0], premises.swapaxes(0, 1), mask[0])[1][1],
+        }
 
+    got = every(kernels, premises, mask)
     close = functools.partial(chex.assert_trees_all_close, rtol=2e-6, atol=2e-6)
-    close(jax.jit(jax.vmap(with_gradients))(kernels, premises, mask), want)
-    close(jax.vmap(jax.value_and_grad(jax.checkpoint(loss), (0, 1)))(kernels, premises, mask), want)
-    close(jax.lax.scan(scanned, None, (kernels, premises, mask))[1], want)
-    one = jax.vmap(with_gradients, in_axes=(0, None, None))(kernels, premises[0], mask[0])
-    close(jax.tree.map(lambda x: x[0], one), jax.tree.map(lambda x: x[0], want))
-    middle = jax.vmap(with_gradients, in_axes=(None, 1, None), out_axes=(0, (0, 1)))
-    gradient = middle(kernels[0], premises.swapaxes(0, 1), mask[0])[1][1]
-    close(gradient[:, 0], want[1][1][0])
+    close(got.pop("middle")[:, 0], want[1][1][0])
+    close(jax.tree.map(lambda x: x[0], got.pop("one")), jax.tree.map(lambda x: x[0], want))
+    for each in got.values():
+        close(each, want)
 
 
 def test_a_shape_is_traced_once():
@@ -125,11 +138,11 @@ def test_the_order_of_tokens_does_not_matter():
 def test_the_future_has_no_influence():
     kernel_logits, premise = draw(2, 150, 150)  # more than one tile
     later = kernel_logits.at[:, :, 100:].add(5.0), premise.at[:, 100:].add(5.0)
-    before, after = trans(kernel_logits, premise, causal=True), trans(*later, causal=True)
+    before, after = compiled(kernel_logits, premise, causal=True), compiled(*later, causal=True)
     np.testing.assert_array_equal(before[:, :100], after[:, :100])
     assert np.all(np.any(np.asarray(before[:, 101:] != after[:, 101:]), axis=-1))
     present = jax.grad(lambda *arrays: trans(*arrays, causal=True)[:, :100].sum(), (0, 1))
-    gradients = present(kernel_logits, premise)
+    gradients = jax.jit(present)(kernel_logits, premise)
     assert not np.any(gradients[0][:, :, 100:])
     assert not np.any(gradients[1][:, 100:])
 
@@ -137,7 +150,8 @@ def test_the_future_has_no_influence():
 def test_what_is_masked_has_no_gradient():
     kernel_logits, premise = draw(1, 2, 5, 5)
     mask = jnp.ones((1, 1, 5, 5), bool).at[..., 3].set(False).at[..., 1, :].set(False)
-    gradients = jax.grad(lambda *a: (trans(*a, mask=mask) ** 2).sum(), (0, 1))(kernel_logits, premise)
+    loss = lambda *a: (trans(*a, mask=mask) ** 2).sum()  # noqa: E731
+    gradients = jax.jit(jax.grad(loss, (0, 1)))(kernel_logits, premise)
     chex.assert_tree_all_finite(gradients)
     assert not np.any(gradients[0][..., 3])
     assert not np.any(gradients[0][..., 1, :])

@@ -11,6 +11,8 @@ import pytest
 from kernels.trans import reference, shapes
 from tests.kernels.trans import cases
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 def by_autodiff(config, arrays, dout):
     """Values and gradients of the reference in float64."""

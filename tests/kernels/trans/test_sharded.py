@@ -39,6 +39,7 @@ def errors():
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # what is compiled runs once
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
         "PYTHONPATH": str(ROOT),
     }

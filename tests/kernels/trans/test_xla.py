@@ -1,7 +1,5 @@
 """The path in plain JAX against float64 answers, and what it must do besides: memory, extremes, no leaks."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +10,8 @@ from hypothesis import strategies as st
 from kernels.trans import shapes, xla
 from kernels.trans.reference import Config
 from tests.kernels.trans import cases
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def compare(shape, dtype="float32", mask="none", **options):
@@ -25,14 +25,14 @@ def test_values_and_gradients(shape):
     compare(shape)
 
 
-@pytest.mark.parametrize("mask", cases.MASKS)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("mask", "causal"), [(mask, index % 2 == 0) for index, mask in enumerate(cases.MASKS) if mask != "none"]
+)
 def test_masks(mask, causal):
-    compare(shapes.square("", 2, 2, 13, causal=causal), mask=mask)
+    compare(shapes.square("", 2, 3, 13, causal=causal), mask=mask)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
-@pytest.mark.parametrize("mask", ["none", "full"])
+@pytest.mark.parametrize(("dtype", "mask"), [("bfloat16", "full"), ("float16", "none"), ("float64", "full")])
 def test_other_types(dtype, mask):
     with jax.enable_x64(dtype == "float64"):
         compare(shapes.square("", 2, 3, 17, causal=True), dtype, mask)
@@ -47,7 +47,7 @@ def test_tiles_of_any_size_tell_the_same(rows, mask, offset):
     compare(shape, mask=mask, blocks={"rows": rows})
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(
     batch=st.integers(1, 2),
     heads=st.integers(1, 3),
@@ -64,15 +64,26 @@ def test_any_shape(batch, heads, rows, columns, outputs, causal, offset, mask, t
     compare(shape, mask=mask, blocks={"rows": tile})
 
 
-def test_tiles_are_the_triangle():
-    """Eight tiles at 1024 tokens do 9/16 of the products, the last row of each seeing all that it may."""
-    kernel_logits = jax.ShapeDtypeStruct((1, 1, 1024, 1024), jnp.float32)
-    tiles = xla.row_tiles(Config(causal=True), kernel_logits, None)
-    assert [stop - start for start, stop, _ in tiles] == [128] * 8
-    assert sum((stop - start) * end for start, stop, end in tiles) == 1024**2 * 9 // 16
-    forward = jax.jit(lambda *arrays: xla.forward(Config(causal=True), *arrays, None)[0])
-    cost: Any = forward.lower(kernel_logits, kernel_logits).compile().cost_analysis()
-    assert cost["flops"] < 0.65 * 2 * 1024**3
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_premise_alike_for_all_columns_gives_the_logits_no_gradient(causal):
+    """Delta is summed in float32: in 16 bits 257 products of 1 would add up to 256."""
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(1, 2, 5, 5)), jnp.bfloat16)
+    ones = jnp.ones((1, 2, 5, 257), jnp.bfloat16)
+    got = cases.run(xla, Config(causal), (logits, ones, None), ones)
+    np.testing.assert_array_equal(got["out"], ones)
+    np.testing.assert_allclose(got["dkernel_logits"], 0, atol=1e-3)
+
+
+def test_sums_over_outputs_are_those_of_float32():
+    """Delta of 16-bit numbers, whose products have more bits: by the formula, from the same `out`."""
+    shape = shapes.Shape("", 2, 3, rows=4, columns=5, outputs=67)
+    arrays, dout = cases.make(shape, "bfloat16")
+    out, lse = xla.forward(shape.config, *map(jnp.asarray, arrays[:2]), None)
+    dkernel, _ = xla.backward(shape.config, *map(jnp.asarray, arrays[:2]), None, out, lse, jnp.asarray(dout))
+    logits, premise, out, dout, lse = (np.asarray(x, np.float64) for x in (*arrays[:2], out, dout, lse))
+    rise = dout @ premise.swapaxes(-1, -2) - (dout * out).sum(-1, keepdims=True)
+    want = np.exp(logits - lse[..., None]) * rise
+    np.testing.assert_allclose(np.asarray(dkernel, np.float64), want, rtol=2**-8, atol=1e-4)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -108,29 +119,12 @@ def test_a_row_with_nothing_allowed_is_zero():
         assert np.all(np.any(np.asarray(got[name][0, 0, [0, 1, 2, 4]]).reshape(4, -1), axis=1)), name
 
 
-def test_nothing_but_inputs_and_outputs_is_kept():
-    """Forward to backward: no softmax. Its temporaries are one array of the kernel's size a direction."""
-    size = jax.ShapeDtypeStruct((2, 8, 128, 128), jnp.float32)
-    number = 4 * np.prod(size.shape)
-
-    def temporary(function, *arguments):
-        memory: Any = jax.jit(function).lower(*arguments).compile().memory_analysis()
-        return memory.temp_size_in_bytes
-
-    lse = jax.ShapeDtypeStruct(size.shape[:3], jnp.float32)
-    assert temporary(lambda k, p: xla.forward(Config(), k, p, None), size, size) < 2.1 * number
-    assert (
-        temporary(lambda *a: xla.backward(Config(), a[0], a[1], None, *a[2:]), size, size, size, lse, size)
-        < 2.1 * number
-    )
-
-
 def test_candidates_are_fit_to_run():
     shape = shapes.square("", 1, 1, 150, causal=True)
     arrays, _ = cases.make(shape)
     candidates = xla.block_candidates(shape.config, *arrays)
     assert candidates["forward"][0] == {"rows": 128}
-    for blocks in candidates["forward"]:
-        compare(shape, blocks=blocks)
+    assert [blocks["rows"] for blocks in candidates["forward"]] == [128, 32, 64, 256]
+    compare(shape, blocks=candidates["forward"][1])
     assert xla.block_candidates(Config(), *arrays)["backward"] == [{"rows": 150}]
     assert xla.unsupported(shape.config, *arrays) is None

@@ -11,14 +11,19 @@ from kernels.trilinear import reference, shapes
 from kernels.two_simplicial import reference as two_simplicial
 from tests.kernels.trilinear import cases
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 def by_autodiff(config, arrays, dout):
     """Values and gradients of the reference in float64."""
     with jax.enable_x64(True):
-        arrays = [jnp.asarray(a) for a in arrays]
-        (out, lse), pull = jax.vjp(lambda *a: reference.trilinear_attention(config, *a), *arrays)
-        gradients = pull((jnp.asarray(dout), jnp.zeros_like(lse)))
-        return dict(zip(cases.NAMES, (out, lse, *gradients), strict=True))
+
+        @jax.jit
+        def both(arrays, dout):
+            (out, lse), pull = jax.vjp(lambda *a: reference.trilinear_attention(config, *a), *arrays)
+            return out, lse, *pull((dout, jnp.zeros_like(lse)))
+
+        return dict(zip(cases.NAMES, both(tuple(map(jnp.asarray, arrays)), jnp.asarray(dout)), strict=True))
 
 
 @pytest.mark.parametrize("shape", [s for s in shapes.SMALL if s.length <= 20], ids=str)
@@ -28,7 +33,7 @@ def test_values_and_gradients_are_those_of_the_loops(shape):
     cases.assert_close(by_autodiff(shape.config, arrays, dout), want, "float64")
 
 
-@pytest.mark.parametrize("kind", cases.KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in cases.KINDS if kind != "normal"])
 def test_degenerate_inputs_have_the_right_finite_gradients(kind):
     shape = shapes.SMALL[3]
     arrays, dout = cases.make(shape, "float64", kind=kind)
@@ -64,10 +69,11 @@ def test_all_pairs_are_two_simplicial_attention_with_a_diagonal_tensor():
         diagonal = np.zeros((shape.heads, d, d, d))
         diagonal[:, range(d), range(d), range(d)] = 1  # bilinear(v, w) = v * w
         config = two_simplicial.Config("trilinear", scale=shape.config.scale)
-        want = two_simplicial.two_simplicial_attention(
-            config, query, key1, key2, value, jnp.asarray(diagonal)
+        other = jax.jit(two_simplicial.two_simplicial_attention, static_argnums=0)
+        want = other(config, query, key1, key2, value, jnp.asarray(diagonal))
+        got = jax.jit(reference.trilinear_attention, static_argnums=0)(
+            shape.config, query, key1, key2, value, value
         )
-        got = reference.trilinear_attention(shape.config, query, key1, key2, value, value)
     np.testing.assert_allclose(got[0], want[0], rtol=1e-12)
     np.testing.assert_allclose(got[1], want[1], rtol=1e-12)
 

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from kernels.trilinear import reference, shapes, xla
+from kernels.trilinear import shapes, xla
 from kernels.trilinear.api import trilinear_attention
 from kernels.trilinear.shapes import Shape
 from tests.kernels.trilinear import cases
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 # Tiles, chunks and blocks that divide nothing, several of each in a sequence of twenty.
 ODD_BLOCKS = {"queries": 7, "first": 2, "second": 5}
@@ -30,14 +32,21 @@ def test_values_and_gradients(shape):
     compare(shape)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [s for s in shapes.SMALL if 7 <= s.length <= 40], ids=str)
+@pytest.mark.parametrize("shape", [shapes.SMALL[4], shapes.SMALL[6], shapes.SMALL[10]], ids=str)
 def test_tiles_that_divide_nothing(shape):
     compare(shape, blocks=ODD_BLOCKS)
 
 
-@pytest.mark.parametrize("kind", cases.KINDS)
-@pytest.mark.parametrize("shape", [shapes.SMALL[1], shapes.SMALL[3]], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        (shapes.SMALL[1], "zeros"),
+        (shapes.SMALL[3], "one-hot"),
+        (shapes.SMALL[3], "parallel"),
+        (shapes.SMALL[3], "large"),
+    ],
+    ids=str,
+)
 def test_degenerate_inputs(shape, kind):
     """Equal logits, ties, one pair that takes all; finite gradients everywhere."""
     # Logits of hundreds have errors of 1e-5 themselves.
@@ -45,8 +54,11 @@ def test_degenerate_inputs(shape, kind):
 
 
 # Not where there is one pair only: its logit's gradient is 0, the difference of two rounded numbers.
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
-@pytest.mark.parametrize("shape", [shapes.SMALL[1], shapes.SMALL[3]], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [(shapes.SMALL[1], "bfloat16"), (shapes.SMALL[3], "float16"), (shapes.SMALL[3], "float64")],
+    ids=str,
+)
 def test_other_types(shape, dtype):
     with jax.enable_x64(dtype == "float64"):
         compare(shape, dtype, factor=3 if dtype == "float16" else 1)
@@ -62,7 +74,7 @@ def test_other_types(shape, dtype):
     causal=st.booleans(),
     tiles=st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(1, 40)),
 )
-@settings(max_examples=4, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @pytest.mark.slow
 def test_any_sizes(batch, length, groups, per_group, features, windows, causal, tiles):
     shape = Shape("drawn", batch, length, groups * per_group, groups, features, *windows, causal=True)
@@ -79,7 +91,7 @@ def test_all_candidates_of_block_sizes_agree():
     candidates = xla.block_candidates(shape.config, *arrays)
     assert candidates["forward"][0] == xla.default_blocks(shape.config, *arrays[:2])
     assert len(candidates["forward"]) > 10
-    for blocks in candidates["forward"][1::9]:
+    for blocks in candidates["forward"][1::3]:
         cases.assert_close(cases.run(xla, shape.config, arrays, dout, blocks=blocks), want, "float32")
 
 
@@ -108,36 +120,3 @@ def test_the_future_and_what_is_outside_a_window_change_nothing(shape):
         after, _ = xla.forward(shape.config, *map(jnp.asarray, (query, *changed)))
         moved = np.any(np.asarray(before != after), axis=(0, 2, 3))
         np.testing.assert_array_equal(np.flatnonzero(moved), np.arange(at, min(at + window, shape.length)))
-
-
-def temporary_bytes(function, *arrays):
-    analysis = jax.jit(function).lower(*arrays).compile().memory_analysis()
-    assert analysis is not None
-    return analysis.temp_size_in_bytes
-
-
-def gradients(function):
-    return jax.grad(lambda *x: (function(*x) ** 2).sum(), argnums=range(5))
-
-
-def test_memory_grows_with_positions_and_not_with_pairs():
-    """Forward and backward, by the compiler's own account."""
-
-    def needed(length, window2):
-        shape = Shape("", 1, length, 4, 2, 16, window1=8, window2=window2)
-        arrays = [jax.ShapeDtypeStruct(s, jnp.float32) for s in (shape.query, *[shape.key] * 4)]
-        options = {"window1": 8, "window2": window2, "causal": True}
-        return temporary_bytes(gradients(lambda *x: trilinear_attention(*x, **options)), *arrays)
-
-    short, long, longer = needed(1024, 64), needed(2048, 64), needed(4096, 64)
-    assert longer - long < 2.2 * (long - short)
-    # A window four times as large makes tiles larger, not what is kept.
-    assert needed(4096, 256) < 1.2 * longer
-
-
-def test_no_array_over_triples():
-    shape = shapes.CPU[2]
-    arrays = [jax.ShapeDtypeStruct(s, jnp.float32) for s in (shape.query, *[shape.key] * 4)]
-    plain = gradients(lambda *x: reference.trilinear_attention(shape.config, *x)[0])
-    blockwise = gradients(lambda *x: trilinear_attention(*x, causal=True))
-    assert temporary_bytes(blockwise, *arrays) < temporary_bytes(plain, *arrays) / 10

@@ -18,6 +18,8 @@ from kernels.two_simplicial.reference import Config
 from kernels.two_simplicial.shapes import Shape
 
 CONFIGS = (Config("unsigned", scale=0.3), Config("trilinear", scale=0.5), Config("signed", scale=0.7))
+# An eps as large as many of the products, for values that show where it is added.
+SOFT = Config("unsigned", scale=0.3, eps=0.7)
 
 # Named by what they are used for; each is one of the broadcast forms that the mask's dimensions may take.
 MASKS = ("none", "padding", "queries", "triangle", "causal", "random", "nothing", "some rows")
@@ -154,10 +156,13 @@ def check(got: Any, want: np.ndarray, tolerance: float, name: str = "array", flo
 def check_answer(
     got: tuple[Any, Any, tuple[Any, ...]], want: Answer, tolerance: float, *, floor: float = 0.1
 ) -> None:
-    """Output, log-sum-exp and all gradients (as (out, lse, gradients)) against the reference's."""
+    """Output, log-sum-exp and all gradients (as (out, lse, gradients)) against the reference's.
+
+    The log-sum-exp is never rounded to 16 bits: it has more digits whatever the tolerance of the others.
+    """
     out, lse, gradients = got
     check(out, want.out, tolerance, "out", floor)
-    check(lse, want.lse, tolerance, "lse", floor)
+    check(lse, want.lse, min(tolerance, 1e-4), "lse", floor)
     assert len(gradients) == len(NAMES)
     for name, g, w in zip(NAMES, gradients, want.gradients, strict=True):
         check(g, w, tolerance, f"gradient of {name}", floor)

@@ -4,6 +4,7 @@ That they compile for TPUs is shown by `make aot`, which needs a compiler that i
 """
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ UNSIGNED, TRILINEAR, SIGNED = cases.CONFIGS
 BY_LOGIT = pytest.mark.parametrize("config", cases.CONFIGS, ids=lambda config: config.logit)
 
 # A tile smaller than the shape in both directions: several steps of every loop, and none of them whole.
-TILED = Shape("tiled", batch=1, heads=2, queries=133, keys=11, features=6, value_features=5, out_features=4)
+TILED = Shape("tiled", batch=2, heads=3, queries=133, keys=11, features=6, value_features=5, out_features=4)
 SMALL_BLOCKS = (("keys", 8), ("queries", 128))
 
 
@@ -51,58 +52,21 @@ def check(config, arrays, tolerance, **options):
     cases.check_answer(got, cases.expected(config, arrays, dout), tolerance)
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [pytest.param(mask, marks=pytest.mark.slow) for mask in ("none", "padding")] + ["random", "some rows"],
-)
-def test_unsigned(mask):
-    check(UNSIGNED, cases.arrays(shapes.TINY, mask=mask), 1e-5)
+def test_unsigned_values_and_gradients_with_a_mask_of_triples():
+    check(UNSIGNED, cases.arrays(TILED, mask="some rows"), 1e-5, blocks=SMALL_BLOCKS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mask", ["padding", "random", "some rows"])
-def test_trilinear(mask):
-    check(TRILINEAR, cases.arrays(shapes.TINY, mask=mask), 1e-5)
+def test_signed_values_and_gradients_of_16_bits_with_one_mask_for_all_examples():
+    check(SIGNED, cases.arrays(TILED, mask="causal", dtype=jnp.bfloat16), 8e-3, blocks=SMALL_BLOCKS)
 
 
-@pytest.mark.slow
-def test_signed():
-    check(SIGNED, cases.arrays(shapes.TINY), 1e-5)
-
-
-@pytest.mark.parametrize("kind", cases.DEGENERATE)
-def test_degenerate_vectors(kind):
-    check(UNSIGNED, cases.arrays(shapes.TINY, kind=kind), 1e-5)
-
-
-@pytest.mark.slow
-def test_one_query_and_one_key():
-    check(UNSIGNED, cases.arrays(shapes.ONE), 1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("config", [UNSIGNED, TRILINEAR], ids=lambda config: config.logit)
-def test_bfloat16(config):
-    check(config, cases.arrays(shapes.ODD, dtype=jnp.bfloat16), 1.5e-2)
-
-
-@pytest.mark.slow
-def test_products_of_bfloat16_keys_are_not_rounded():
-    """To bfloat16 they would shift the logits, which reach 20 here, by up to 0.1."""
-    arrays = cases.arrays(shapes.ODD, kind="large", dtype=jnp.bfloat16)
-    dout = cases.cotangent(arrays)
-    want = cases.expected(TRILINEAR, arrays, dout).lse
-    assert np.max(want) > 8
-    np.testing.assert_allclose(run(TRILINEAR, arrays, dout)[1], want, rtol=0, atol=3e-3)
-
-
-@pytest.mark.slow
-def test_keys_and_values_of_different_types():
-    *keys, value, bilinear, mask = cases.arrays(shapes.TINY)
-    keys = (jnp.asarray(a, jnp.bfloat16) for a in keys[:3])
+def test_trilinear_keys_of_16_bits_and_values_of_32_with_a_mask_of_padding():
+    """Products of keys are not rounded to 16 bits, or logits would be wrong in the third digit."""
+    *keys, value, bilinear, mask = cases.arrays(TILED, mask="padding")
+    keys = (jnp.asarray(a, jnp.bfloat16) for a in keys)
     arrays = (*keys, value, bilinear, mask)
     dout = cases.cotangent(arrays)
-    out, lse, gradients = run(TRILINEAR, arrays, dout)
+    out, lse, gradients = run(TRILINEAR, arrays, dout, blocks=SMALL_BLOCKS)
     want = cases.expected(TRILINEAR, arrays, dout)
     cases.check(out, want.out, 1e-5)
     cases.check(lse, want.lse, 1e-5)
@@ -111,15 +75,21 @@ def test_keys_and_values_of_different_types():
         cases.check(gradient, expected, 1e-5 if array.dtype == np.float32 else 4e-3)
 
 
-@pytest.mark.parametrize("config", [UNSIGNED, TRILINEAR], ids=lambda config: config.logit)
+@pytest.mark.parametrize("kind", cases.DEGENERATE)
+def test_degenerate_vectors(kind):
+    """In the program of the test of a mask of triples."""
+    check(UNSIGNED, cases.arrays(TILED, kind=kind, mask="some rows"), 1e-5, blocks=SMALL_BLOCKS)
+
+
 @pytest.mark.slow
-def test_neither_races_nor_reads_out_of_bounds_nor_uses_what_was_not_written(config, capfd):
+def test_neither_races_nor_reads_out_of_bounds_nor_uses_what_was_not_written(capfd):
     """Several tiles both ways, with every check of the TPU interpreter, parallel steps in random order."""
     careful = pltpu.InterpretParams(
         detect_races=True, out_of_bounds_reads="raise", uninitialized_memory="nan", random_seed=0
     )
-    arrays = cases.arrays(TILED, mask="some rows" if config is UNSIGNED else "none")
-    check(config, arrays, 1e-5, blocks=SMALL_BLOCKS, interpret=careful)
+    shape = dataclasses.replace(TILED, batch=1, heads=2)
+    for config, mask in ((UNSIGNED, "some rows"), (TRILINEAR, "none")):
+        check(config, cases.arrays(shape, mask=mask), 1e-5, blocks=SMALL_BLOCKS, interpret=careful)
     assert "RACE DETECTED" not in capfd.readouterr().out
 
 
@@ -140,11 +110,11 @@ def test_drawn_shapes(n, m, d, e, f, config, mask):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mask", cases.MASKS)
-@pytest.mark.parametrize("shape", shapes.SMALL, ids=str)
-@BY_LOGIT
-def test_everything(config, shape, mask):
-    check(config, cases.arrays(shape, mask=mask), 1e-5)
+def test_every_small_shape_logit_and_mask_in_pairs():
+    """Every mask with every logit, and with some shape; every shape with every logit."""
+    shape = itertools.cycle((*shapes.SMALL, shapes.DEEP))  # seven shapes and eight masks: no pair comes twice
+    for mask, config in itertools.product(cases.MASKS, cases.CONFIGS):
+        check(config, cases.arrays(next(shape), mask=mask), 1e-5)
 
 
 # ---- through the public function
@@ -156,7 +126,8 @@ def test_public_function_with_batch_dimensions_vmap_and_gradients():
 
     def loss(implementation):
         def one(q, a, b, v):
-            out = api.two_simplicial_attention(q, a, b, v, bilinear, implementation=implementation)
+            options = {"scale": cases.SOFT.scale, "eps": cases.SOFT.eps, "implementation": implementation}
+            out = api.two_simplicial_attention(q, a, b, v, bilinear, **options)
             return jnp.sum(out * out)
 
         return lambda q: jnp.sum(jax.vmap(one)(q, key1, key2, value))
@@ -217,6 +188,17 @@ def test_real_shapes_fit_on_the_chip(shape, dtype, config):
             assert blocks["keys"] % 8 == 0 or blocks["keys"] == shape.keys
         for used in tpu.vmem_bytes(config, *arrays, blocks=candidates["backward"][0]).values():
             assert used <= tpu.VMEM // 2, "a default should leave room"
+
+
+@pytest.mark.parametrize(("second", "sizes"), [(8, [8]), (24, [8] * 3), (48, [16] * 3), (64, [32] * 2)])
+def test_strips_of_at_most_32_pairs_stay_in_registers(second, sizes):
+    arrays = _shaped(TILED)
+    spec = tpu._spec(UNSIGNED, arrays, {"queries": 128, "keys": 8})
+    spec = dataclasses.replace(spec, plan=dataclasses.replace(spec.plan, second=second))
+    strips = tpu_tiles.strips(spec, jnp.int32(3))
+    assert [rows.size for rows, _ in strips] == [keys.size for _, keys in strips] == sizes
+    assert [int(rows.start) for rows, _ in strips] == [3 * second + n * sizes[0] for n in range(len(sizes))]
+    assert [keys.start for _, keys in strips] == [n * sizes[0] for n in range(len(sizes))]
 
 
 def test_limit_given_to_the_compiler_holds_what_a_kernel_keeps():
