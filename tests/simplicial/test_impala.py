@@ -207,6 +207,7 @@ def test_half_precision_is_summed_in_single():
         ({"c_bar": 1.5}, r"c_bar: got 1.5, expected a number between 0 and rho_bar = 1.0"),
         ({"c_bar": math.nan}, r"c_bar: got nan, expected a number between 0 and rho_bar = 1.0"),
         ({"rho_bar": -1.0, "c_bar": 0.0}, r"c_bar: got 0.0, expected a number between 0 and rho_bar = -1.0"),
+        ({"c_bar": -0.5}, r"c_bar: got -0.5, expected a number between 0 and rho_bar = 1.0"),
         ({"advantage_rho_bar": -0.1}, r"advantage_rho_bar: got -0.1, expected at least 0"),
     ],
 )
@@ -365,7 +366,8 @@ def test_loss_refuses(logits, value, arrays, message):
 def test_optimizer_is_tensorflows_rmsprop():
     """Also after the accumulator has forgotten its start, and on both sides of the clip."""
     rng = np.random.default_rng(6)
-    optimizer = impala.optimizer(0.01, max_norm=3.0)
+    settings = {"max_norm": 3.0, "decay": 0.9, "epsilon": 0.3}
+    optimizer = impala.optimizer(0.01, **settings)
     params = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
     state = optimizer.init(params)
     wanted, accumulator = np.float64(params), np.ones((4, 3))
@@ -376,7 +378,7 @@ def test_optimizer_is_tensorflows_rmsprop():
         updates, state = optimizer.update(jnp.asarray(gradient, jnp.float32), state, params)
         params = optax.apply_updates(params, updates)
         wanted, accumulator = plain_impala.rmsprop(
-            wanted, accumulator, gradient, learning_rate=0.01, max_norm=3.0
+            wanted, accumulator, gradient, learning_rate=0.01, **settings
         )
     assert min(norms) < 3 < max(norms)
     np.testing.assert_allclose(np.asarray(params), wanted, rtol=1e-5)
