@@ -114,6 +114,7 @@ def test_misuse_of_the_envs_raises():
             make(SHORT, render_mode="ansi").render()
     with pytest.raises(ValueError, match=r"num_envs: got .*, expected at least 1"):
         gymnasium_adapters.BoxWorldVectorEnv(0, SHORT)
+    assert gymnasium_adapters.BoxWorldVectorEnv(1, SHORT).num_envs == 1
     with pytest.raises(ValueError, match="got DISABLED"):
         gymnasium_adapters.BoxWorldVectorEnv(3, SHORT, autoreset_mode="Disabled")
     with pytest.raises(ValueError, match="expected 3, one per environment"):
@@ -153,6 +154,7 @@ def test_a_vector_env_is_many_envs(mode):
         shown = going & ~ended if mode == AutoresetMode.SAME_STEP else going
         np.testing.assert_array_equal(a[shown], b[shown])
         assert a.dtype == b.dtype
+        np.testing.assert_array_equal(infos["solved"][shown], others["solved"][shown])
         first = going & ended
         if mode == AutoresetMode.SAME_STEP and first.any():
             assert {"final_obs", "final_info"} <= infos.keys()
@@ -241,6 +243,8 @@ def test_time_steps(tell_truncation):
     state, begin = reset(jax.random.key(1))
     best = solution(state)
     assert begin.first()
+    assert (begin.reward.dtype, begin.step_type.dtype) == (jnp.float32, jnp.int8)
+    assert (env == adapters.TimeStepBoxWorld()) == tell_truncation
     assert (begin.step_type, begin.reward, begin.discount) == (0, 0, 1)
     assert begin.extras["solution_length"] == state.puzzle[0]
     for horizon, steps, kind in ((0, len(best), 2), (5, 5, 3 if tell_truncation else 2)):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from simplicial import (
+    Agent,
     OneSimplicialAttention,
     RelationalBlock,
     SimplicialBlock,
@@ -192,6 +193,16 @@ def test_weights_are_shared_and_layer_norms_are_not():
     alone = RelationalBlock(OneSimplicialAttention(2, WIDTH), FeedForward(16, WIDTH))
     params = jax.eval_shape(alone.init, jax.random.key(0), x)["params"]
     assert set(params) == {"attention", "feed_forward", "input_norm", "output_norm"}
+
+
+def test_default_sizes_are_the_papers():
+    """A stack has the parameters of the agent's, and its layers the sizes of Section 4."""
+    whole = jax.eval_shape(Agent().init, jax.random.key(0), np.zeros((7, 10, 3), np.uint8))
+    alone = jax.eval_shape(SimplicialTransformer().init, jax.random.key(0), np.zeros((5, 64)))
+    assert whole["params"]["transformer"] == alone["params"]
+    assert OneSimplicialAttention() == OneSimplicialAttention(2, 64)
+    assert TwoSimplicialAttention() == TwoSimplicialAttention(1, 48)
+    assert FeedForward() == FeedForward(64, 64)
 
 
 def test_virtual_entities_start_as_an_embedding():

@@ -111,7 +111,7 @@ def test_an_unroll_goes_on_where_the_last_one_stopped(params):
 
 
 def test_kinds_out_of_range_are_not_tallied(params):
-    one_kind = rollout.Environment(corridor.init, corridor.observe, corridor.step, kinds=1)
+    one_kind = rollout.Environment(corridor.init, corridor.observe, corridor.step)
     everything = unrolled(params, started(), jax.random.key(0), 40)[2]
     tally = rollout.unroll(corridor.policy, params, one_kind, started(), jax.random.key(0), 40)[2]
     chex.assert_trees_all_equal(tally, jax.tree.map(lambda leaf: leaf[:1], everything))

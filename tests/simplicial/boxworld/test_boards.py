@@ -88,6 +88,9 @@ def test_shapes_are_refused_under_jit_too():
         ({(5, 1): 9}, NO_LOCKS, (0, 0, 0, 0)),  # the key of 1 is in a box that nothing opens
         ({(5, 1): 9, (5, 3): 8, (7, 5): 8, (7, 1): 9}, NO_LOCKS, (2, 0, 0, 0)),
         ({(5, 1): 2, (5, 3): 1}, NO_LOCKS, (0, 0, 0, 0)),  # each path is the other's beginning
+        ({(5, 3): 8, (7, 5): 8}, NO_LOCKS, (2, 0, 0, 0)),  # paths of one and of two keys
+        ({(5, 1): 8, (7, 5): 8}, NO_LOCKS, (2, 0, 0, 0)),
+        ({(5, 3): 8, (7, 5): 8, (7, 3): 8, (8, 3): 1}, np.asarray([[8, 3]]), (2, 1, 4, 0)),
     ],
 )
 def test_puzzle_types_of_boards_made_by_hand(tiles, locks, expected):

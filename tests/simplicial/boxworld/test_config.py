@@ -83,6 +83,7 @@ def test_twenty_colours_are_enough_for_a_puzzle_of_twenty_keys():
 def test_the_papers_settings():
     """Section 3: boards of 9 x 9 and 7 x 9, lengths up to 5 and 3, distractors or bridges, no horizon."""
     standard, bridge = boxworld.STANDARD, boxworld.BRIDGE
+    assert boxworld.BoxWorldConfig() == bridge.replace(max_length=1, bridge_probability=0.0)
     assert (standard.rows, standard.cols, standard.gem_locks) == (9, 9, 1)
     assert (standard.min_length, standard.max_length, standard.bridge_probability) == (1, 5, 0)
     assert (standard.min_distractors, standard.max_distractors, standard.branch_length) == (0, 4, 1)

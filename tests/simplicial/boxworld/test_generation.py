@@ -11,6 +11,7 @@ from scipy import stats
 
 from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
+from simplicial.boxworld import generation
 
 CONFIGS = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}
 BOARDS = 100_000
@@ -196,6 +197,13 @@ def test_every_board_is_the_puzzle_that_it_says(config, name):
     tiles = (states.grid >= 0).sum((1, 2))
     boxes = 1 + config.gem_locks * states.puzzle[:, 0] + (states.puzzle[:, 1] > 0) + states.puzzle[:, 3]
     np.testing.assert_array_equal(tiles, 2 * boxes - config.gem_locks + 2 * (config.gem_locks - 1))
+
+
+@pytest.mark.parametrize("word", [0, 1, 2**32 - 1])
+def test_equal_words_still_give_a_permutation(word):
+    """Ties, too rare to be met, are broken by place."""
+    ranks = generation._ranks(jnp.full(20, word, jnp.uint32))
+    assert sorted(np.asarray(ranks).tolist()) == list(range(20))
 
 
 def test_branches_are_chains():

@@ -3,9 +3,11 @@
 import dataclasses
 import random
 from pathlib import Path
+from typing import Any
 
 import chex
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -201,6 +203,53 @@ def test_a_step_is_traced_once_with_another_horizon():
     for horizon in (1, 2):
         _, outcome = step(state, 1, boxworld.BRIDGE.replace(horizon=horizon))
         assert bool(outcome.truncated) == (horizon == 1)
+
+
+TYPES = {
+    "grid": "int8", "inventory": "int8", "player": "int8", "gem": "int8", "palette": "uint8",
+    "traps": "int8", "puzzle": "int8", "time": "int32", "terminated": "bool", "truncated": "bool",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_states_are_narrow(name, x64):
+    """However they were made, and where JAX's numbers are wide by default; times and counts are int32."""
+    config = CONFIGS[name]
+    with jax.enable_x64(x64):
+        drawn = jax.eval_shape(lambda key: boxworld.reset(key, config), jax.random.key(0))
+        by_hand = jax.eval_shape(lambda s: boxworld.from_board(s.grid, s.palette, s.traps, config), drawn)
+        stepped, outcome = jax.eval_shape(lambda s: boxworld.step(s, 1, config), drawn)
+        boards = jax.eval_shape(lambda key: boxworld.pool(key, 2, config), jax.random.key(0))
+        number = jax.eval_shape(lambda s: boxworld.puzzle_number(s, config), drawn)
+    for state in (drawn, by_hand, stepped, boards.states):
+        assert {field: str(leaf.dtype) for field, leaf in vars(state).items()} == TYPES
+    assert {leaf.dtype for leaf in (boards.used, boards.drawn, boards.repeated, number)} == {
+        np.dtype("int32")
+    }
+    assert outcome.reward.dtype == jnp.float32
+
+
+def wide(jaxpr):
+    """Lists the intermediate arrays of more than two numbers that are wider than a byte."""
+    found = []
+    for equation in jaxpr.eqns:
+        inner = [part for part in equation.params.values() if isinstance(part, jax.extend.core.ClosedJaxpr)]
+        found += [line for part in inner for line in wide(part.jaxpr)]
+        for variable in equation.outvars:
+            aval: Any = variable.aval
+            if aval.size > 2 and aval.dtype.itemsize > 1:
+                found.append(f"{equation.primitive}: {aval}")
+    return found
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_step_handles_boards_as_bytes(name):
+    """A batch's speed is that of memory, so no whole board or inventory becomes wider on the way."""
+    config = CONFIGS[name]
+    state = jax.eval_shape(lambda key: boxworld.reset(key, config), jax.random.key(0))
+    assert wide(jax.make_jaxpr(lambda s, a: boxworld.step(s, a, config))(state, 1).jaxpr) == []
+    assert wide(jax.make_jaxpr(lambda s: s.grid + jnp.arange(config.cols)[None])(state).jaxpr)
 
 
 def test_a_puzzle_keeps_its_type_to_the_end():
