@@ -154,7 +154,8 @@ def test_a_vector_env_is_many_envs(mode):
         shown = going & ~ended if mode == AutoresetMode.SAME_STEP else going
         np.testing.assert_array_equal(a[shown], b[shown])
         assert a.dtype == b.dtype
-        np.testing.assert_array_equal(infos["solved"][shown], others["solved"][shown])
+        for name in ("solved", "_solved"):
+            np.testing.assert_array_equal(infos[name][shown], others[name][shown])
         first = going & ended
         if mode == AutoresetMode.SAME_STEP and first.any():
             assert {"final_obs", "final_info"} <= infos.keys()

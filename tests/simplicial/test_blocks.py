@@ -258,7 +258,7 @@ def test_types_between_blocks():
             small(),
             [(5, WIDTH)],
             {"entity_mask": np.ones(4, bool)},
-            "mask: got shape (4,), expected one that broadcasts",
+            "entity_mask: got shape (4,), expected one that broadcasts",
         ),
         (small(), [(5, WIDTH)], {"pair_mask": np.ones((5, 2, 2), bool)}, "mask: got shape (5, 2, 2)"),
         (block(), [(2, 5, WIDTH), (3, 2, WIDTH)], {}, "virtual: got shape (3, 2, 8)"),

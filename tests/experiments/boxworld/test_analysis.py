@@ -129,12 +129,12 @@ def test_a_simplicial_agent_gets_everything(tmp_path, monkeypatch):
     given = []
     statistics = {"player": [0.1, 0.2], "other entities": [0.1, 0.3]}
     monkeypatch.setattr(
-        episodes, "pair_statistics", lambda *args, **kwargs: given.append(kwargs) or statistics
+        episodes, "pair_statistics", lambda player, key, **kwargs: given.append((key, kwargs)) or statistics
     )
     files = analysis.draw_episode(
         few_types(), tmp_path, puzzle=(1, 1, 2), seed=2, cap=7, scale=16, fps=5, formats=("gif",)
     )
-    assert given == [{"block": 1, "cap": 7}]
+    assert given == [(jax.random.key(2), {"block": 1, "cap": 7})]
     assert set(files) == {*PICTURES, "episode.gif", "episode"}
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in files.values()}
     record = json.loads(files["episode"].read_text())

@@ -26,6 +26,12 @@ def test_the_papers_settings():
     assert (config.lr, config.decay, config.epsilon, config.clip) == (2e-4, 0.99, 0.1, 40)
     assert (config.discount, config.entropy_cost, config.value_cost) == (0.99, 0.005, 0.5)
     assert config.board.is_the_papers
+    assert (config.eval_episodes, config.final_episodes, config.eval_cap, config.seeds) == (
+        1000,
+        1000,
+        400,
+        1,
+    )
     depth = get_config("paper_depth")
     assert (depth.agent.make().num_blocks, depth.agent.make().num_virtual_entities) == (4, 0)
     standard = get_config("paper_standard")

@@ -154,6 +154,6 @@ def test_the_command_line(tmp_path):
     assert "expected a run of experiments.boxworld" in run(f"--runs={tmp_path}").stderr
 
 
-@pytest.mark.parametrize(("frames", "unit"), [(5.5e9, 1e9), (3e6, 1e6), (2e4, 1e3)])
+@pytest.mark.parametrize(("frames", "unit"), [(5.5e9, 1e9), (1e8, 1e9), (9e7, 1e6), (1e5, 1e6), (9e4, 1e3)])
 def test_units_are_read_easily(frames, unit):
     assert figures._unit(frames)[0] == unit

@@ -36,7 +36,8 @@ def test_measured_is_what_is_played(greedy):
     config = boxworld.BRIDGE.replace(max_length=1, bridge_probability=0.25)
     player: Any = types.SimpleNamespace(policy=linear, params=weights(0, 210, 4), config=config)
     each, cap = (40, 300) if not greedy else (4, 20)
-    counts, record = measures.by_type(player, episodes_each=each, seed=3, cap=cap, greedy=greedy)
+    options = {"greedy": True} if greedy else {}
+    counts, record = measures.by_type(player, episodes_each=each, seed=3, cap=cap, **options)
     again = jax.device_get(
         win_rates.evaluate(
             linear, player.params, config, jax.random.key(3), episodes=each, cap=cap, greedy=greedy
