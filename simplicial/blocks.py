@@ -209,7 +209,6 @@ class SimplicialTransformer(nn.Module):
         )
         shape = (self.num_virtual_entities, self.features)
         virtual = self.param("virtual_entities", virtual_entities, shape, self.param_dtype)
-        virtual = virtual.astype(jnp.result_type(entities))
         for i in range(self.num_blocks):
             block = SimplicialBlock(two_simplicial=two_simplicial, **shared, name=f"block_{i}", **types)
             entities, virtual = block(entities, virtual, pair_mask=pair_mask, **masks)

@@ -204,7 +204,7 @@ def loss(
     policy = -jnp.sum(log_probability * trace.advantage)  # the advantage is 0 at invalid steps
     error = 0.5 * jnp.sum((trace.target - value[:, :-1]) ** 2)  # at invalid steps the target is the value
     entropy = jnp.sum(jnp.where(valid, entropy_of_step, 0))
-    ratio = jnp.where(valid, jnp.minimum(jnp.exp(lax.stop_gradient(log_ratio)), 1), 0)
+    ratio = jnp.where(valid, jnp.minimum(jnp.exp(log_ratio), 1), 0)
     return Losses(
         total=policy + value_cost * error - entropy_cost * entropy,
         policy=policy,

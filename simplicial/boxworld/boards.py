@@ -126,7 +126,7 @@ def _puzzle(grid, gem, traps, config: BoxWorldConfig):
         return _follow(tiles, lock, is_content, colour)
 
     first, upper = path(0)
-    used = (traps[:, 0] >= 0).astype(jnp.int32)
+    used = traps[:, 0] >= 0
     if not config.bridge_traps:
         return jnp.stack([first, jnp.int32(0), jnp.int32(0), used.sum()]).astype(jnp.int8)
     second, lower = path(1)
@@ -134,7 +134,7 @@ def _puzzle(grid, gem, traps, config: BoxWorldConfig):
     number = jnp.where(upper > 0, upper, jnp.where(lower > 0, length + lower, 0))
     bridge = jnp.where(at_trap[:, 0], tiles, -1).max(), jnp.where(at_trap[:, 0], lock, -1).max()
     held, locked = (jnp.where(colour > 0, number[colour], 0) for colour in bridge)
-    is_bridge = (used[0] > 0) & (held > 0) & (locked > 0)
+    is_bridge = used[0] & (held > 0) & (locked > 0)
     distractors = used.sum() - is_bridge.astype(jnp.int32)
     return jnp.stack([length, locked * is_bridge, held * is_bridge, distractors]).astype(jnp.int8)
 

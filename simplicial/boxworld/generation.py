@@ -83,7 +83,7 @@ def reset(key: PRNGKeyArray, config: BoxWorldConfig) -> State:
         player=jnp.zeros(2, jnp.int8),
         gem=jnp.stack([xs[gem_slot], ys[gem_slot]]),
         palette=jnp.concatenate([jnp.full((1, 3), 255, jnp.uint8), jnp.asarray(HUES)[_ranks(for_colours)]]),
-        traps=jnp.where(is_used[:, None], jnp.stack([xs[trap_slot] + 1, ys[trap_slot]], -1), jnp.int8(-1)),
+        traps=jnp.where(is_used[:, None], jnp.stack([xs[trap_slot] + 1, ys[trap_slot]], -1), -1),
         puzzle=jnp.stack([length, *bridge, distractors * config.branch_length]).astype(jnp.int8),
         time=jnp.int32(0),
         terminated=jnp.bool_(False),
@@ -120,7 +120,7 @@ def puzzle_number(state: State, config: BoxWorldConfig) -> Int32[Array, ""]:
     Raises:
         ValueError: as `puzzles`.
     """
-    known = jnp.asarray(puzzles(config), jnp.int8)
+    known = jnp.asarray(puzzles(config))
     is_it = jnp.all(known == state.puzzle[None, :3], axis=1)
     return jnp.where(is_it.any(), jnp.argmax(is_it), -1).astype(jnp.int32)
 

@@ -99,12 +99,12 @@ def observe(state: State, config: BoxWorldConfig) -> UInt8[Array, "R W 3"]:
 
     The player is drawn last. A finished episode's picture is the one after its last step.
     """
-    tiles = jnp.where(state.grid < 0, jnp.int8(NUM_COLOURS + 1), state.grid)
-    held = jnp.where(state.inventory < 0, jnp.int8(NUM_COLOURS + 2), state.inventory)
+    tiles = jnp.where(state.grid < 0, NUM_COLOURS + 1, state.grid)
+    held = jnp.where(state.inventory < 0, NUM_COLOURS + 2, state.inventory)
     codes = jnp.concatenate([tiles, held[:, None]], axis=1)
     rows, cols = places(config.rows, config.cols + 1)
     is_player = (rows == state.player[1]) & (cols == state.player[0])
-    codes = jnp.where(is_player, jnp.int8(NUM_COLOURS + 3), codes)
+    codes = jnp.where(is_player, NUM_COLOURS + 3, codes)
     palette = jnp.concatenate([state.palette, jnp.asarray([FLOOR, NO_KEY, PLAYER], jnp.uint8)])
     return palette.at[codes].get(mode="promise_in_bounds")
 
@@ -122,8 +122,8 @@ def step(state: State, action: Integer[ArrayLike, ""], config: BoxWorldConfig) -
     """
     live = ~(state.terminated | state.truncated)
     action = jnp.asarray(action).astype(jnp.int32)
-    way_x = (action == RIGHT).astype(jnp.int8) - (action == LEFT).astype(jnp.int8)
-    way_y = (action == DOWN).astype(jnp.int8) - (action == UP).astype(jnp.int8)
+    way_x = (action == RIGHT) - (action == LEFT).astype(jnp.int8)
+    way_y = (action == DOWN) - (action == UP).astype(jnp.int8)
     x = jnp.clip(state.player[0] + way_x, 0, config.cols - 1)
     y = jnp.clip(state.player[1] + way_y, 0, config.rows - 1)
 
@@ -144,7 +144,7 @@ def step(state: State, action: Integer[ArrayLike, ""], config: BoxWorldConfig) -
         once, has_upper = _without(state.inventory, _tile(state.grid, gem_x + 1, gem_y))
         twice, has_lower = _without(once, _tile(state.grid, gem_x + 1, gem_y + 1))
         opens = jnp.where(at_gem, has_upper & has_lower, opens)
-        used = jnp.where(at_gem, _with(twice, jnp.int8(GEM)), used)  # the second Gem colour is appended below
+        used = jnp.where(at_gem, _with(twice, GEM), used)  # the second Gem colour is appended below
         first_y = jnp.where(at_gem, gem_y, y)
         last_y = jnp.where(at_gem, gem_y + 1, y)
 
@@ -164,7 +164,7 @@ def step(state: State, action: Integer[ArrayLike, ""], config: BoxWorldConfig) -
     reward = jnp.where(has_gem, 10.0, jnp.where(in_trap, -1.0, takes.astype(jnp.float32)))
     state = dataclasses.replace(
         state,
-        grid=jnp.where(cleared, jnp.int8(EMPTY), state.grid),
+        grid=jnp.where(cleared, EMPTY, state.grid),
         inventory=jnp.where(takes, inventory, state.inventory),
         player=player,
         time=time,
@@ -188,7 +188,7 @@ def _without(inventory, key):
     """Removes the first `key` from the inventory; also returns whether there was one."""
     place = jnp.arange(inventory.shape[0], dtype=jnp.int8)
     is_key = (inventory == key) & (key >= 0)
-    first = jnp.min(jnp.where(is_key, place, jnp.int8(inventory.shape[0])))
+    first = jnp.min(jnp.where(is_key, place, inventory.shape[0]))
     moved_up = jnp.concatenate([inventory[1:], jnp.full(1, EMPTY, jnp.int8)])
     return jnp.where(place >= first, moved_up, inventory), jnp.any(is_key)
 
@@ -196,5 +196,5 @@ def _without(inventory, key):
 def _with(inventory, key):
     """Appends `key` to the inventory; a full inventory is returned unchanged."""
     place = jnp.arange(inventory.shape[0], dtype=jnp.int8)
-    held = jnp.sum(inventory >= 0, dtype=jnp.int8)
+    held = jnp.sum((inventory >= 0).astype(jnp.int8), dtype=jnp.int8)
     return jnp.where(place == held, key, inventory)

@@ -94,10 +94,9 @@ def _items(grid: np.ndarray, traps: list[list[int]]) -> list[_Item]:
             gem.append((x, y, right))
         elif [x + 1, y] not in traps:
             items.append(_Item(((x + 1, y),), (right,), (content,), frozenset({(x, y), (x + 1, y)})))
-    if gem:  # both locks open together
+    if gem:  # both locks open together, and nothing follows
         entries = tuple((x + 1, y) for x, y, _ in gem)
-        tiles = frozenset({(x + i, y) for x, y, _ in gem for i in (0, 1)})
-        items.append(_Item(entries, tuple(lock for *_, lock in gem), (GEM,) * len(gem), tiles))
+        items.append(_Item(entries, tuple(lock for *_, lock in gem), (GEM,), frozenset()))
     return items
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from examples import two_simplicial_layer as example
 from tests.examples import small_example
+from tests.simplicial.small import draw, parameters, quickly
 
 
 @pytest.mark.slow  # ten seconds of compiling
@@ -34,6 +35,22 @@ def test_labels_are_those_of_the_definition():
         for i, answer in enumerate(answers):
             others = itertools.combinations([n for place, n in enumerate(row) if place != i], 2)
             assert answer == any((row[i] + a + b) % example.MODULUS == 0 for a, b in others)
+
+
+def test_the_trilinear_layer_is_its_formula():
+    """Softmax of sum_d q k1 k2 over the pairs that the mask allows, of two heads side by side."""
+    layer, x = example.TrilinearAttention(num_heads=2, features=6), draw(0, 2, example.NUMBERS, 5)
+    variables = parameters(layer, x, example.DISTINCT)
+    kernel, bilinear = variables["params"]["Dense_0"]["kernel"], variables["params"]["bilinear"]
+    query, key1, key2, value = np.split((x @ kernel).reshape(2, example.NUMBERS, 2, 12), 4, axis=-1)
+    logits = np.einsum("bihd,bjhd,bkhd->bhijk", query, key1, key2)
+    weights = np.where(example.DISTINCT, np.exp(logits), 0)
+    weights /= weights.sum((-1, -2), keepdims=True)
+    wanted = np.einsum("bhijk,hfrs,bjhr,bkhs->bihf", weights, bilinear, value, value)
+    got = quickly(layer.apply)(variables, x, example.DISTINCT)
+    np.testing.assert_allclose(got, wanted.reshape(2, example.NUMBERS, 6), rtol=1e-4, atol=1e-5)
+    for i, j, k in np.ndindex(example.DISTINCT.shape):
+        assert example.DISTINCT[i, j, k] == (len({i, j, k}) == 3)
 
 
 @pytest.mark.slow

@@ -137,9 +137,11 @@ def transformer(params: Params, entities: np.ndarray, heads: int = 2, maps: Maps
     return x[:n]
 
 
-def agent(params: Params, observation: np.ndarray, heads: int = 2) -> tuple[np.ndarray, float, Maps]:
+def agent(
+    params: Params, observation: np.ndarray, heads: int = 2, centre: float = 0.0, scale: float = 255.0
+) -> tuple[np.ndarray, float, Maps]:
     """Returns logits, value and attention for one observation [R, C+1, 3]."""
-    x = convolution(params["conv_1"], convolution(params["conv_0"], observation / 255.0))
+    x = convolution(params["conv_1"], convolution(params["conv_0"], (observation - centre) / scale))
     rows, columns = x.shape[:2]
     x = dense(params["embed"], x)
     entities = [

@@ -36,10 +36,23 @@ def quickly(function: Any) -> Any:
     return on_host(function, xla_backend_optimization_level=0)
 
 
+def parameters(module: Any, *inputs: Any, **masks: Any) -> Any:
+    """Draws variables of about the sizes of initial ones, without compiling; none is 0 or 1."""
+    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs, **masks)
+    leaves, treedef = jax.tree.flatten_with_path(shapes)
+
+    def drawn(seed, path, shape):
+        if len(shape) > 1:
+            return draw(seed, *shape) / np.sqrt(np.prod(shape[:-1]))
+        return 0.1 * draw(seed, *shape) + (path[-1].key == "scale")
+
+    values = [drawn(i, path, leaf.shape).astype(leaf.dtype) for i, (path, leaf) in enumerate(leaves)]
+    return jax.tree.unflatten(treedef, values)
+
+
 def made(module: Any, *inputs: Any, **masks: Any) -> tuple[Any, Any]:
-    """Returns perturbed variables of a module and its compiled call."""
-    variables = quickly(module.init)(jax.random.key(0), *inputs, **masks)
-    return perturbed(variables), quickly(module.apply)
+    """Returns variables of a module and its compiled call."""
+    return parameters(module, *inputs, **masks), quickly(module.apply)
 
 
 def with_maps(module: Any, variables: Any, *inputs: Any, method: str | None = None, **masks: Any) -> Any:

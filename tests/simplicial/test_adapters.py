@@ -14,6 +14,8 @@ from gymnasium.vector import AutoresetMode
 
 from simplicial import adapters, boxworld, gymnasium_adapters
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 SHORT = boxworld.BRIDGE.replace(max_length=1, horizon=25)
 RESET = jax.jit(lambda key: boxworld.reset(key, boxworld.BRIDGE))
 STEP = jax.jit(boxworld.step)
@@ -112,6 +114,7 @@ def test_misuse_of_the_envs_raises():
             make(SHORT, render_mode="ansi").render()
     with pytest.raises(ValueError, match=r"num_envs: got .*, expected at least 1"):
         gymnasium_adapters.BoxWorldVectorEnv(0, SHORT)
+    assert gymnasium_adapters.BoxWorldVectorEnv(1, SHORT).num_envs == 1
     with pytest.raises(ValueError, match="got DISABLED"):
         gymnasium_adapters.BoxWorldVectorEnv(3, SHORT, autoreset_mode="Disabled")
     with pytest.raises(ValueError, match="expected 3, one per environment"):
@@ -125,7 +128,6 @@ def test_misuse_of_the_envs_raises():
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-@pytest.mark.slow
 def test_a_vector_env_is_many_envs(mode):
     """Compared with Gymnasium's loop over single environments up to each first end, infos included."""
     config, count = SHORT, 6
@@ -152,6 +154,8 @@ def test_a_vector_env_is_many_envs(mode):
         shown = going & ~ended if mode == AutoresetMode.SAME_STEP else going
         np.testing.assert_array_equal(a[shown], b[shown])
         assert a.dtype == b.dtype
+        for name in ("solved", "_solved"):
+            np.testing.assert_array_equal(infos[name][shown], others[name][shown])
         first = going & ended
         if mode == AutoresetMode.SAME_STEP and first.any():
             assert {"final_obs", "final_info"} <= infos.keys()
@@ -186,6 +190,7 @@ def test_make_vec_and_render():
         "simplicial/BoxWorld-v0", num_envs=2, vectorization_mode="vector_entry_point", render_mode="rgb_array"
     )
     assert isinstance(envs, gymnasium_adapters.BoxWorldVectorEnv)
+    assert envs.metadata["render_fps"] == 30, "as the authors' clips"
     observations, _ = envs.reset(seed=[3, 4])
     frames = envs.render() or ()
     assert len(frames) == 2
@@ -223,6 +228,7 @@ def test_gymnax_style():
     np.testing.assert_array_equal(observation, OBSERVE(fresh))
     truncated = step(jax.random.key(0), state, 1, boxworld.BRIDGE.replace(horizon=1))[4]
     assert truncated
+    assert adapters.GymnaxBoxWorld(boxworld.STANDARD).name == "BoxWorld"
     assert (env.name, env.num_actions, hash(env) == hash(adapters.GymnaxBoxWorld(boxworld.BRIDGE))) == (
         "BridgeBoxWorld",
         4,
@@ -238,6 +244,8 @@ def test_time_steps(tell_truncation):
     state, begin = reset(jax.random.key(1))
     best = solution(state)
     assert begin.first()
+    assert (begin.reward.dtype, begin.step_type.dtype) == (jnp.float32, jnp.int8)
+    assert (env == adapters.TimeStepBoxWorld()) == tell_truncation
     assert (begin.step_type, begin.reward, begin.discount) == (0, 0, 1)
     assert begin.extras["solution_length"] == state.puzzle[0]
     for horizon, steps, kind in ((0, len(best), 2), (5, 5, 3 if tell_truncation else 2)):
@@ -274,6 +282,11 @@ def test_spaces_sample_what_they_contain():
     assert picture.max() > 250
     assert pictures.contains(picture)
     assert not pictures.contains(picture[1:])
+    for wrong in (-1, 256):
+        assert not pictures.contains(np.full((9, 10, 3), wrong))
+    bits = adapters.Box(0, 1, (100,))
+    assert set(np.asarray(bits.sample(jax.random.key(0))).tolist()) == {0, 1}
+    assert bits.contains(jnp.asarray([0, 1] * 50))
 
 
 def test_gymnasium_is_imported_only_when_used():

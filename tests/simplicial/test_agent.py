@@ -13,7 +13,7 @@ from flax import linen as nn
 from simplicial import Agent, AgentOutput, apply_with_attention
 from simplicial.agent import Conv, grid_positions, max_over_entities
 from tests.simplicial import numpy_agent
-from tests.simplicial.small import draw, on_host, perturbed, quickly
+from tests.simplicial.small import draw, on_host, parameters, perturbed, quickly
 
 BRIDGE, STANDARD = (7, 10, 3), (9, 10, 3)
 
@@ -73,17 +73,25 @@ def test_initial_parameters():
             np.testing.assert_array_equal(x, float(path[-1].key == "scale"))
 
 
-@pytest.mark.parametrize(("shape", "num_virtual"), [(BRIDGE, 0), (STANDARD, 2)])
-def test_agents_are_the_transcription(shape, num_virtual):
+@pytest.mark.parametrize(
+    ("shape", "num_virtual", "colours"), [(BRIDGE, 0, {"centre": 199.0, "scale": 64.0}), (STANDARD, 2, {})]
+)
+def test_agents_are_the_transcription(shape, num_virtual, colours):
     """Compares logits, value and every attention weight in float64."""
     observation = pictures(1, 2, *shape)
     with jax.enable_x64(True):
-        agent = Agent(num_virtual_entities=num_virtual, param_dtype=jnp.float64)
-        variables = perturbed(initialised(agent))
+        agent = Agent(
+            num_virtual_entities=num_virtual,
+            param_dtype=jnp.float64,
+            **{f"input_{name}": value for name, value in colours.items()},
+        )
+        variables = parameters(agent, observation)
         output = quickly(lambda v, o: apply_with_attention(agent, v, o))(variables, observation)
         assert jax.eval_shape(agent.apply, variables, observation).attention is None
     for b in range(2):
-        logits, value, maps = numpy_agent.agent(in_numpy(variables), np.asarray(observation[b], float))
+        logits, value, maps = numpy_agent.agent(
+            in_numpy(variables), np.asarray(observation[b], float), **colours
+        )
         np.testing.assert_allclose(output.logits[b], logits, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(output.value[b], value, rtol=1e-9, atol=1e-9)
         for i, attention in enumerate(output.attention):
@@ -96,13 +104,18 @@ def test_agents_are_the_transcription(shape, num_virtual):
             np.testing.assert_allclose(attention.pairs[b], maps.pairs[i], rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("num_virtual", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_gradients_are_those_of_the_transcription(num_virtual):
+def test_gradients_are_those_of_the_transcription():
     """Compared with central differences of the NumPy agent along a random direction for each parameter."""
-    observation = pictures(1, *BRIDGE)
+    observation = pictures(1, 5, 6, 3)
     with jax.enable_x64(True):
-        agent = Agent(num_virtual_entities=num_virtual, param_dtype=jnp.float64)
-        variables = perturbed(initialised(agent))
+        agent = Agent(
+            param_dtype=jnp.float64,
+            features=12,
+            two_simplicial_features=6,
+            conv_features=(4, 5),
+            head_features=(9, 8, 7, 6),
+        )
+        variables = parameters(agent, observation)
 
         def loss(variables):
             output: Any = agent.apply(variables, jnp.asarray(observation))
@@ -124,17 +137,16 @@ def test_gradients_are_those_of_the_transcription(num_virtual):
         np.testing.assert_allclose(np.sum(slope * direction), difference, rtol=2e-5, atol=1e-7)
 
 
-@pytest.mark.slow
 def test_any_leading_axes():
     """A single picture, or time and batch axes, give the same results."""
-    agent = Agent()
+    agent = Agent(conv_features=(4, 5), features=12, two_simplicial_features=6, head_features=(9,))
     variables = initialised(agent)
     apply = on_host(agent.apply)
-    observation = pictures(1, 2, 3, *BRIDGE)
+    observation = pictures(1, 2, 3, 5, 6, 3)
     output = apply(variables, observation)
     chex.assert_shape(output.logits, (2, 3, 4))
     chex.assert_shape(output.value, (2, 3))
-    for index in ((0, 0), (1, 2)):
+    for index in ((1, 2), (slice(None), 0)):
         chex.assert_trees_all_close(
             jax.tree.map(lambda x, i=index: x[i], output),
             apply(variables, observation[index]),
@@ -145,11 +157,10 @@ def test_any_leading_axes():
     chex.assert_shape(nothing.logits, (0, 4))
 
 
-@pytest.mark.slow
 def test_seeds_side_by_side():
     """`vmap` over parameters gives each seed the values and gradients it has alone."""
-    agent = Agent(num_blocks=1, conv_features=(4, 6), head_features=(16,))
-    observation = pictures(1, 2, *BRIDGE)
+    agent = Agent(num_blocks=1, conv_features=(4,), features=8, two_simplicial_features=4, head_features=(6,))
+    observation = pictures(1, 2, 4, 5, 3)
     keys = jax.random.split(jax.random.key(0), 2)
     variables = on_host(jax.vmap(lambda key: agent.init(key, observation)))(keys)
 
@@ -179,7 +190,7 @@ def test_a_step_is_traced_once():
     chex.clear_trace_counter()
     apply = jax.jit(chex.assert_max_traces(plain, n=1))
     for seed in range(3):
-        apply(initialised(agent, seed), pictures(seed, 2, *BRIDGE))
+        apply(parameters(agent, pictures(0, *BRIDGE)), pictures(seed, 2, *BRIDGE))
 
 
 @pytest.mark.slow
@@ -287,6 +298,10 @@ def test_positions():
         (Agent(num_blocks=0), np.zeros(BRIDGE, np.uint8), "num_blocks: got 0"),
         (Agent(num_actions=0), np.zeros(BRIDGE, np.uint8), "num_actions: got 0"),
         (Agent(features=2), np.zeros(BRIDGE, np.uint8), "features: got 2"),
+        (Agent(input_scale=0.0), np.zeros(BRIDGE, np.uint8), "input_scale: got 0.0, expected a positive"),
+        (Agent(conv_features=(4, 0)), np.zeros(BRIDGE, np.uint8), "conv_features: got (4, 0)"),
+        (Agent(head_features=(0,)), np.zeros(BRIDGE, np.uint8), "head_features: got (0,)"),
+        (Agent(), np.zeros((7, 2, 3), np.uint8), "observation: got shape (7, 2, 3)"),
     ],
 )
 def test_what_does_not_fit_is_named(agent, observation, message):
@@ -316,6 +331,39 @@ def test_the_gradient_does_not_depend_on_how_a_batch_is_cut():
 
 def sum_of(*leaves):
     return np.sum(leaves, axis=0)
+
+
+def test_of_equal_entities_the_first_is_learned_from():
+    """With a last LayerNorm of gain 0 all entities equal its bias, yet one alone moves the gain."""
+    agent = Agent(
+        num_virtual_entities=0, num_blocks=1, features=6, conv_features=(4,), head_features=(), num_actions=3
+    )
+    picture = pictures(2, 3, 4, 3)
+    params = parameters(agent, picture)["params"]
+    last = params["transformer"]["block_0"]["output_norm"]
+
+    def with_gain(gain):
+        block = {**params["transformer"]["block_0"], "output_norm": {"scale": gain, "bias": last["bias"]}}
+        return {**params, "transformer": {**params["transformer"], "block_0": block}}
+
+    def logit(gain):
+        output: Any = agent.apply({"params": with_gain(gain)}, picture)
+        return output.logits[1]
+
+    def entities(gain):
+        seen = agent.apply(
+            {"params": with_gain(gain)},
+            picture,
+            capture_intermediates=lambda module, _: module.name == "transformer",
+            mutable=["intermediates"],
+        )
+        return seen[1]["intermediates"]["transformer"]["__call__"][0]
+
+    slope = on_host(jax.grad(logit))(np.zeros(6, np.float32))
+    normed = quickly(entities)(np.ones(6, np.float32)) - last["bias"]  # [6 entities, 6 features]
+    wanted = params["logits"]["kernel"][:, 1] * normed
+    np.testing.assert_allclose(slope, wanted[0], rtol=1e-4, atol=1e-5)
+    assert np.abs(wanted[0] - wanted.mean(axis=0)).max() > 0.1
 
 
 def test_the_maximum_and_its_derivative():

@@ -1,5 +1,6 @@
 """Attention over the board: entities and their tiles, maps compared with the agent's own weights."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -9,18 +10,19 @@ import pytest
 
 from simplicial import Agent, analysis, apply_with_attention, boxworld
 from simplicial.agent import BlockAttention
-from tests.simplicial.small import perturbed, quickly
+from tests.simplicial.small import parameters, quickly
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 BRIDGE, STANDARD = boxworld.BRIDGE, boxworld.STANDARD
 
 
 @pytest.fixture(scope="module")
 def seen():
-    """Returns a batch of 3 with the attention of the paper's simplicial agent in both blocks."""
-    agent = Agent()
-    states = jax.jit(boxworld.reset_batch, static_argnums=1)(jax.random.key(0), 3, BRIDGE)
-    observation = jax.vmap(lambda state: boxworld.observe(state, BRIDGE))(states)
-    variables = perturbed(quickly(agent.init)(jax.random.key(1), observation))
+    """Returns a batch of 3 with the attention of a simplicial agent in both blocks."""
+    agent = Agent(conv_features=(4, 6), head_features=(8,))
+    observation = np.random.default_rng(0).integers(256, size=(3, 7, 10, 3), dtype=np.uint8)
+    variables = parameters(agent, observation)
     output = quickly(lambda *args: apply_with_attention(agent, *args))(variables, observation)
     return output.attention
 
@@ -51,7 +53,7 @@ def test_an_entity_is_about_the_middle_of_its_window():
     changed = np.tile(picture, (70, 1, 1, 1))
     for place in range(70):
         changed[place, place // 10, place % 10] = (250, 10, 60)
-    variables = perturbed(quickly(agent.init)(jax.random.key(0), picture))
+    variables = parameters(agent, picture)
 
     @quickly
     def embedded(variables, pictures):
@@ -178,6 +180,11 @@ def test_landmarks():
     for action in [boxworld.RIGHT, boxworld.DOWN, boxworld.DOWN]:
         state = step(state, action)
     assert "bridge lock" not in analysis.landmarks(state, BRIDGE)
+    for corner, entity in (((8, 6), 39), ((0, 6), 32), ((3, 2), 10)):  # seen by the nearest entity
+        there = dataclasses.replace(state, player=np.asarray(corner))
+        assert analysis.landmarks(there, BRIDGE)["player"] == entity
+    gone = dataclasses.replace(state, grid=np.full((7, 9), -1), inventory=np.full(7, -1))
+    assert set(analysis.landmarks(gone, BRIDGE)) == {"player"}
 
 
 def test_landmarks_of_a_standard_board():

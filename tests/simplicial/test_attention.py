@@ -8,9 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simplicial.attention import OneSimplicialAttention, TwoSimplicialAttention, attend_to_pairs
+from simplicial.attention import (
+    OneSimplicialAttention,
+    TwoSimplicialAttention,
+    attend_to_pairs,
+    dot_product_logits,
+)
 from tests.simplicial import numpy_agent
-from tests.simplicial.small import draw, made, on_host, quickly, with_maps
+from tests.simplicial.small import draw, made, on_host, parameters, quickly, with_maps
 
 WIDTH = 10  # features of an entity
 
@@ -31,10 +36,10 @@ def two(num_heads=1, features=6, **types):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("heads", [1, 2, 4])
-def test_one_simplicial_attention_is_the_formula(heads):
+def test_one_simplicial_attention_is_the_formula():
     """Equation (4), evaluated entity by entity."""
     x = draw(1, 2, 7, WIDTH)
+    heads = 2
     module = OneSimplicialAttention(heads, 8, param_dtype=jnp.float64)
     variables, apply = made(module, x)
     kernel = np.asarray(variables["params"]["qkv"]["kernel"])
@@ -63,11 +68,10 @@ def test_virtual_entities_attend_to_all_and_nobody_to_them(shared):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("heads", [1, 2, 3])
-def test_two_simplicial_attention_is_the_formula(heads):
+def test_two_simplicial_attention_is_the_formula():
     """Equations (7) and (10), evaluated pair by pair, for a context and for the inputs themselves."""
     x, context = draw(1, 2, 5, WIDTH), draw(2, 2, 3, WIDTH)
-    module = two(heads, 12, param_dtype=jnp.float64)
+    module = two(3, 12, param_dtype=jnp.float64)
     variables, _ = made(module, x, context)
     kernel, bilinear = jax.tree.map(
         np.asarray, (variables["params"]["qkkv"]["kernel"], variables["params"]["bilinear"])
@@ -128,9 +132,10 @@ def test_maps_are_kept_on_request_only():
     """A plain call returns an array, and initialisation creates parameters only."""
     x = draw(1, 2, 5, WIDTH)
     for module in (OneSimplicialAttention(2, 8), two()):
-        variables, apply = made(module, x)
+        output, variables = jax.eval_shape(module.init_with_output, jax.random.key(0), x)
         assert set(variables) == {"params"}
-        assert isinstance(apply(variables, x), np.ndarray)
+        again = jax.eval_shape(module.apply, variables, x)
+        assert again.shape == output.shape == (2, 5, module.features)
 
 
 # Masks.
@@ -208,7 +213,7 @@ def test_order_of_entities_means_nothing(module):
     np.testing.assert_allclose(apply(variables, x[:, order]), itself[:, order], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_any_leading_axes(batch):
     """Examples do not affect each other; a context without batch axes is shared."""
     x, context = draw(1, *batch, 5, WIDTH), draw(2, 4, WIDTH)
@@ -259,6 +264,17 @@ def test_bfloat16_rounds_factors_but_not_triple_products():
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
 
 
+def test_products_of_bfloat16_are_summed_in_float32():
+    """Logits are those of the rounded vectors in float64."""
+    query, key = (
+        jnp.asarray(draw(seed, 2, length, 2, 64), jnp.bfloat16) for seed, length in ((1, 5), (2, 7))
+    )
+    got = dot_product_logits(query, key)
+    assert got.dtype == jnp.float32
+    exact = np.einsum("bihd,bjhd->bhij", *(np.asarray(x, np.float64) for x in (query, key))) / 8
+    np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
+
+
 def test_types_of_outputs():
     """1-simplicial attention returns its compute dtype, 2-simplicial at least float32."""
     x = draw(1, 5, WIDTH)
@@ -270,21 +286,19 @@ def test_types_of_outputs():
         assert jax.eval_shape(module.init_with_output, jax.random.key(0), x)[0].dtype == expected
 
 
-@pytest.mark.parametrize(
-    "make", [np.zeros_like, np.ones_like, lambda x: np.broadcast_to(np.eye(WIDTH)[0], x.shape)]
-)
-def test_gradients_are_finite_where_vectors_vanish_or_agree(make):
+def test_gradients_are_finite_where_vectors_vanish_or_agree():
     """The norm of a triple product is not differentiable at 0, but the gradient is finite."""
-    x, context = make(draw(1, 5, WIDTH)), make(draw(2, 2, WIDTH))
     module = two(2, 12)
-    variables, _ = made(module, x, context)
+    variables = parameters(module, draw(1, 5, WIDTH), draw(2, 2, WIDTH))
 
     def total(v, x, c):
         out: Any = module.apply(v, x, c)
         return jnp.sum(out**2)
 
     loss = on_host(jax.grad(total, argnums=(0, 1, 2)))
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(loss(variables, x, context)))
+    for vector in (np.zeros(WIDTH), np.ones(WIDTH), np.eye(WIDTH)[0]):
+        slopes = loss(variables, np.tile(vector, (5, 1)), np.tile(vector, (2, 1)))
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
 
 
 def test_attend_to_pairs_without_flax():
@@ -332,4 +346,4 @@ def test_what_does_not_fit_is_named(module, inputs, context, masks, message):
 def test_integers_are_refused():
     """Entities must be floating-point vectors."""
     with pytest.raises(ValueError, match=r"inputs: got shape \(5, 10\) and dtype int32"):
-        two().init(jax.random.key(0), np.zeros((5, WIDTH), np.int32))
+        jax.eval_shape(two().init, jax.random.key(0), np.zeros((5, WIDTH), np.int32))

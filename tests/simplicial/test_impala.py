@@ -207,6 +207,7 @@ def test_half_precision_is_summed_in_single():
         ({"c_bar": 1.5}, r"c_bar: got 1.5, expected a number between 0 and rho_bar = 1.0"),
         ({"c_bar": math.nan}, r"c_bar: got nan, expected a number between 0 and rho_bar = 1.0"),
         ({"rho_bar": -1.0, "c_bar": 0.0}, r"c_bar: got 0.0, expected a number between 0 and rho_bar = -1.0"),
+        ({"c_bar": -0.5}, r"c_bar: got -0.5, expected a number between 0 and rho_bar = 1.0"),
         ({"advantage_rho_bar": -0.1}, r"advantage_rho_bar: got -0.1, expected at least 0"),
     ],
 )
@@ -255,6 +256,7 @@ def test_loss_and_gradient_are_those_of_plain_numpy(settings):
         return losses.total, losses
 
     gradients, losses = jax.grad(total, argnums=(0, 1), has_aux=True)(jnp.asarray(logits), jnp.asarray(value))
+    assert {leaf.dtype for leaf in jax.tree.leaves(losses)} == {jnp.float32}
     assert 0 < wanted["ratio"] < wanted["steps"] < arrays["truncated"][:, :-1].size
     for name, number in wanted.items():
         np.testing.assert_allclose(getattr(losses, name), number, rtol=1e-5, err_msg=name)
@@ -365,7 +367,8 @@ def test_loss_refuses(logits, value, arrays, message):
 def test_optimizer_is_tensorflows_rmsprop():
     """Also after the accumulator has forgotten its start, and on both sides of the clip."""
     rng = np.random.default_rng(6)
-    optimizer = impala.optimizer(0.01, max_norm=3.0)
+    settings = {"max_norm": 3.0, "decay": 0.9, "epsilon": 0.3}
+    optimizer = impala.optimizer(0.01, **settings)
     params = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
     state = optimizer.init(params)
     wanted, accumulator = np.float64(params), np.ones((4, 3))
@@ -376,7 +379,7 @@ def test_optimizer_is_tensorflows_rmsprop():
         updates, state = optimizer.update(jnp.asarray(gradient, jnp.float32), state, params)
         params = optax.apply_updates(params, updates)
         wanted, accumulator = plain_impala.rmsprop(
-            wanted, accumulator, gradient, learning_rate=0.01, max_norm=3.0
+            wanted, accumulator, gradient, learning_rate=0.01, **settings
         )
     assert min(norms) < 3 < max(norms)
     np.testing.assert_allclose(np.asarray(params), wanted, rtol=1e-5)

@@ -2,26 +2,22 @@
 
 import dataclasses
 import functools
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, cast
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen as nn
-from jax.sharding import AxisType
+from jax.sharding import AbstractMesh, AxisType
 
 from simplicial import Agent, AgentOutput, boxworld, impala, rollout
-from simplicial.learner import Learner, cut, program
+from simplicial.learner import Learner, LearnerState, cut, program
 from tests.simplicial import corridor, plain_impala
 
-ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def small(optimizer=None, **settings):
@@ -95,6 +91,8 @@ def test_an_iteration_is_that_of_plain_numpy():
     chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[0], report.tally), wanted)
     actors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[actors for actors, _, _ in groups])
     chex.assert_trees_all_equal(after.actors, actors)
+    assert after.iteration == 1
+    assert report.finite.all()
 
 
 def test_it_learns():
@@ -115,13 +113,14 @@ def test_it_learns():
     assert solved[-5:].mean() > 0.97
 
 
-@pytest.mark.slow
 def test_two_calls_are_one_call_twice_as_long():
-    """The state is complete, including keys, so it can be restored from a checkpoint."""
+    """The state is complete, including keys, so a checkpoint can restore it; calls reuse its memory."""
     learner = small()
     whole, reports = program(learner, iterations=2)(begun(learner))
     once = program(learner)
-    state, first = once(begun(learner))
+    start = begun(learner)
+    state, first = once(start)
+    assert start.params["weights"].is_deleted()
     data = jax.device_get(dataclasses.replace(state, keys=jax.random.key_data(state.keys)))
     restored = jax.tree.map(jnp.asarray, data)
     restored = dataclasses.replace(restored, keys=jax.random.wrap_key_data(restored.keys))
@@ -130,22 +129,22 @@ def test_two_calls_are_one_call_twice_as_long():
     together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, second)
     chex.assert_trees_all_equal(together, reports)
     assert state.iteration == 2
+    assert not np.array_equal(first.losses.total, second.losses.total)
 
 
 def key_data(state):
     return dataclasses.replace(state, keys=jax.random.key_data(state.keys))
 
 
-@pytest.mark.slow
 def test_seeds_side_by_side_are_those_one_by_one():
     learner = small()
-    keys = jax.random.split(jax.random.key(4), 3)
+    keys = jax.random.split(jax.random.key(4), 2)
     params = jax.vmap(lambda key: {"weights": jax.random.normal(key, (corridor.LENGTH + 1, 4))})(keys)
     state = jax.vmap(learner.init)(params, keys)
     alone = program(learner)
     apart = [
         alone(learner.init(jax.tree.map(lambda leaf, seed=seed: leaf[seed].copy(), params), keys[seed]))
-        for seed in range(3)
+        for seed in range(2)
     ]
     together = program(learner, seeds=True)(state)
     for seed, (one, report) in enumerate(apart):
@@ -155,36 +154,63 @@ def test_seeds_side_by_side_are_those_one_by_one():
     assert np.abs(finals[0] - finals[1]).max() > 0.1
 
 
-def on_devices(count):
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count} --xla_backend_optimization_level=0",
-    }
-    script = ROOT / "tests" / "simplicial" / "learner_on_devices.py"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+def test_parts_of_an_axis_add_their_gradients_and_tallies():
+    """Halves of the groups on an axis of two make the updates of the whole; see engine_on_devices.py."""
+    learner = small(groups=4, environments=24)
+    state = begun(learner)
+    whole, report = jax.jit(learner.iterate)(state)
+    halves = dataclasses.replace(
+        state,
+        actors=jax.tree.map(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:]), state.actors),
+        keys=state.keys.reshape(2, 2),
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    spread: Any = LearnerState(params=None, opt_state=None, actors=0, keys=0, iteration=None)
+    iterate = functools.partial(learner.iterate, axis_name="parts")
+    after, reports = jax.jit(jax.vmap(iterate, in_axes=(spread,), axis_name="parts"))(halves)
+    for part in range(2):
+        got = jax.tree.map(lambda leaf, part=part: leaf[part], (after.params, after.opt_state, reports))
+        chex.assert_trees_all_close(got, (whole.params, whole.opt_state, report), rtol=1e-4, atol=1e-5)
+    joined = jax.tree.map(lambda leaf: leaf.reshape(4, *leaf.shape[2:]), after.actors)
+    chex.assert_trees_all_equal(joined, whole.actors)
 
 
-@pytest.mark.slow
-def test_the_number_of_devices_changes_nothing():
-    """Eight groups on one device without a mesh and on a mesh of four, with two parallel seeds."""
-    one, other = [on_devices(count) for count in (1, 4)]
-    assert np.abs(np.asarray(one["weights"])[0] - np.asarray(one["weights"])[1]).max() > 0.01
-    assert (other["devices"], other["groups_on_a_device"]) == (4, 2)
-    for name in ("place", "episodes"):
-        np.testing.assert_array_equal(other[name], one[name], err_msg=name)
-    for name in ("weights", "loss", "grad_norm"):
-        np.testing.assert_allclose(other[name], one[name], rtol=1e-4, atol=1e-4, err_msg=name)
+def one_bad_number(learning_rate):
+    """Returns an optimiser after whose last of three updates one parameter of many is NaN."""
+
+    def update(gradient, count, params):
+        bad = jnp.zeros_like(params["weights"]).at[2, 3].set(jnp.where(count == 2, jnp.nan, 0))
+        return {"weights": bad - learning_rate * gradient["weights"], "more": jnp.zeros(2)}, count + 1
+
+    return optax.GradientTransformation(lambda params: jnp.int32(0), update)
+
+
+def infinite_at_first(logits, value, batch):
+    """Is the usual loss, plus infinity in the first update, which is on-policy."""
+    losses = impala.loss(logits, value, batch)
+    return losses.replace(
+        total=losses.total + jnp.where(jnp.abs(losses.ratio - losses.steps) < 1e-4, jnp.inf, 0)
+    )
+
+
+def test_what_is_not_finite_is_reported():
+    """One parameter of the last update, or the loss of one update, is enough."""
+
+    def finite(**settings):
+        learner = small(**settings)
+        state = learner.init(
+            {**corridor.weights(np.random.default_rng(1)), "more": jnp.zeros(2)}, jax.random.key(0)
+        )
+        state, report = jax.jit(learner.iterate)(state)
+        return bool(report.finite), report.losses.total, state.params["weights"]
+
+    is_finite, losses, weights = finite(optimizer=one_bad_number(0.01))
+    assert not is_finite
+    assert np.isfinite(losses).all()
+    assert np.isnan(weights).sum() == 1
+    is_finite, losses, weights = finite(objective=infinite_at_first)
+    assert not is_finite
+    np.testing.assert_array_equal(np.isfinite(losses), [False, True, True])
+    assert np.isfinite(weights).all()
 
 
 def test_an_iteration_is_traced_once():
@@ -243,8 +269,11 @@ def one_group(learner, state):
 
 
 def test_the_papers_proportions_are_the_defaults():
+    """An update learns from 32 trajectories of 40 steps, made by one group on one device."""
     learner = Learner(corridor.policy, corridor.ENVIRONMENT, impala.optimizer())
-    assert learner.environments * learner.steps // learner.updates == 1280  # the paper's batch
+    assert (learner.environments // learner.updates, learner.steps, learner.groups) == (32, 40, 1)
+    assert learner.environments == 512
+    assert learner.objective is impala.loss
 
 
 def in_boxworld(virtual):
@@ -331,6 +360,7 @@ def test_a_small_board_is_learned():
         ({"updates": 1.5}, "updates: got 1.5, expected an integer of at least 1"),
         ({"groups": 0}, "groups: got 0, expected an integer of at least 1"),
         ({"environments": 10}, "environments: got 10, expected a multiple of groups=2 times updates=3"),
+        ({"environments": 9}, "environments: got 9, expected a multiple of groups=2 times updates=3"),
     ],
 )
 def test_learner_refuses(settings, message):
@@ -344,6 +374,8 @@ def test_program_refuses():
     mesh = jax.make_mesh((1, 1), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
     with pytest.raises(ValueError, match=r"mesh: got .*, expected one axis whose size divides groups=2"):
         program(small(), mesh=mesh)
+    with pytest.raises(ValueError, match=r"mesh: got \{'data': 4\}, .* divides groups=2"):
+        program(small(), mesh=cast(Any, AbstractMesh((4,), ("data",))))
 
 
 def test_cut_refuses():

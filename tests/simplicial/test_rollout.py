@@ -111,7 +111,7 @@ def test_an_unroll_goes_on_where_the_last_one_stopped(params):
 
 
 def test_kinds_out_of_range_are_not_tallied(params):
-    one_kind = rollout.Environment(corridor.init, corridor.observe, corridor.step, kinds=1)
+    one_kind = rollout.Environment(corridor.init, corridor.observe, corridor.step)
     everything = unrolled(params, started(), jax.random.key(0), 40)[2]
     tally = rollout.unroll(corridor.policy, params, one_kind, started(), jax.random.key(0), 40)[2]
     chex.assert_trees_all_equal(tally, jax.tree.map(lambda leaf: leaf[:1], everything))
@@ -178,18 +178,16 @@ def uniform(params, observation):
     return corridor.Output(jnp.zeros((*observation.shape[:-3], 4)), jnp.zeros(observation.shape[:-3]))
 
 
-@pytest.fixture(scope="module", params=["bridge", pytest.param("standard", marks=pytest.mark.slow)])
-def walked(request):
+@pytest.fixture(scope="module")
+def walked():
     """Runs a random policy in BoxWorld with a horizon that truncates many episodes."""
-    config = {"bridge": boxworld.BRIDGE, "standard": boxworld.STANDARD}[request.param]
-    config = dataclasses.replace(config, horizon=HORIZON)
+    config = dataclasses.replace(boxworld.BRIDGE, horizon=HORIZON)
     environment = rollout.of_boxworld(config)
     actors = jax.jit(functools.partial(rollout.start, environment, batch=64))(jax.random.key(0))
     run = jax.jit(functools.partial(rollout.unroll, uniform, None, environment, steps=2 * HORIZON + 20))
     return config, actors, *run(actors, key=jax.random.key(1))
 
 
-@pytest.mark.slow
 def test_first_episodes_in_boxworld_are_those_of_its_steps(walked):
     """Up to its first end, every environment matches the plain environment."""
     config, actors, _, trajectories, _ = walked

@@ -113,17 +113,17 @@ def plainly(boards, params, seed, cap, greedy):
     return np.asarray(results).T
 
 
-@pytest.mark.parametrize("greedy", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_episodes_are_those_of_the_plain_model(boards, greedy):
+@pytest.mark.parametrize(("greedy", "cap"), [(False, 300), (True, 40)])
+def test_episodes_are_those_of_the_plain_model(boards, greedy, cap):
     """There are fewer lanes than boards, so lanes switch boards at different times."""
     some = jax.tree.map(lambda leaf: leaf[:120:7], boards)
     params = weights(3)
-    played = win_rates.play(linear, params, some, BRIDGE, jax.random.key(4), cap=300, greedy=greedy, lanes=5)
-    solved, died, steps = plainly(some, params, 4, 300, greedy)
+    played = win_rates.play(linear, params, some, BRIDGE, jax.random.key(4), cap=cap, greedy=greedy, lanes=5)
+    solved, died, steps = plainly(some, params, 4, cap, greedy)
     np.testing.assert_array_equal(played.solved, solved)
     np.testing.assert_array_equal(played.died, died)
     np.testing.assert_array_equal(played.steps, steps)
-    assert (steps == 300).any()
+    assert (steps == cap).any()
     if not greedy:
         assert solved.sum() > 0
         assert died.sum() > 0
@@ -172,6 +172,36 @@ def test_random_policy_solves_what_it_is_known_to_solve():
     assert average == pytest.approx(577, rel=0.1)
 
 
+@pytest.mark.parametrize("greedy", [False, True])
+def test_an_evaluation_is_its_parts(greedy):
+    """Boards, play and counts by hand, with a key for each; by default of all types that the config draws."""
+    config, params, shapes = BRIDGE.replace(max_length=1), weights(2, scale=0.01), set()
+
+    def policy(params, observation):
+        shapes.add(observation.shape)
+        return linear(params, observation)
+
+    counts = win_rates.evaluate(
+        policy, params, config, jax.random.key(3), episodes=20, cap=250, greedy=greedy, lanes=8
+    )
+    for_boards, for_actions = jax.random.split(jax.random.key(3))
+    types = [(1, 0, 0), (1, 1, 2)]
+    played = win_rates.play(
+        policy,
+        params,
+        win_rates.boards_of(for_boards, types, 20, config),
+        config,
+        for_actions,
+        cap=250,
+        greedy=greedy,
+        lanes=8,
+    )
+    assert 0 < counts.capped.sum() < (41 if greedy else 40)
+    chex.assert_trees_all_equal(counts, win_rates.tally(played, types))
+    np.testing.assert_array_equal(counts.puzzles, types)
+    assert shapes == {(8, 7, 10, 3)}, "as many boards at a time as there are lanes"
+
+
 def test_counts_are_sums_over_each_type(boards):
     params, key = weights(8), jax.random.key(9)
     played = jax.device_get(win_rates.play(linear, params, boards, BRIDGE, key, cap=300))
@@ -193,6 +223,8 @@ def test_standard_boards_have_their_distractors():
     types = boxworld.puzzles(STANDARD)
     boards = jax.device_get(win_rates.boards_of(jax.random.key(3), types, 200, STANDARD))
     np.testing.assert_array_equal(boards.puzzle[:, :3], np.repeat(types, 200, axis=0))
+    read = jax.jit(jax.vmap(lambda s: boxworld.from_board(s.grid, s.palette, s.traps, STANDARD)))
+    chex.assert_trees_all_equal(read(boards), boards)
     distractors = np.bincount(boards.puzzle[:, 3], minlength=5)
     assert len(distractors) == 5
     assert (np.abs(distractors - 200) < 4 * (1000 * 0.2 * 0.8) ** 0.5).all()

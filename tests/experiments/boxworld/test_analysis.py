@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import runtime
-from experiments.boxworld import analysis, load, video
+from experiments.boxworld import analysis, episodes, load, measures, video
 from experiments.boxworld.engine import Impala
 from experiments.runtime.checkpoints import Checkpoints
 from experiments.runtime.workdir import Workdir
-from simplicial import boxworld
+from simplicial import boxworld, win_rates
 from tests.experiments.boxworld.player import few_types
 from tests.experiments.boxworld.small import small
 
@@ -79,20 +78,80 @@ def test_everything_of_a_simplicial_agent(tmp_path, workdir, capsys):
         assert row["interval"][0] <= row["solved"] <= row["interval"][1]
 
 
-@pytest.mark.slow
-def test_one_checkpoint_of_a_run(tmp_path, workdir, monkeypatch):
-    """Its own parameters, and those of the right seed."""
-    players = []
+def counts(solved):
+    """Returns made-up counts of two types, ten boards of each."""
+    solved = np.asarray([solved, 2 * solved])
+    return win_rates.Evaluation(
+        puzzles=np.asarray([(1, 0, 0), (1, 1, 2)]), episodes=np.asarray([10, 10]), solved=solved,
+        died=10 - solved, capped=0 * solved, steps=solved, solved_steps=solved,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [None, 2])
+def test_rates_are_measured_at_every_checkpoint_or_at_the_one_named(tmp_path, monkeypatch, capsys, step):
+    """With the run's seed and the settings of the command line; the episode is that of the last one."""
+    loaded, measured, drawn = [], [], []
+
+    def load_it(path, *, step=None, seed=0):
+        loaded.append((step, seed))
+        number = step or 4
+        return dataclasses.replace(few_types(), step=number, frames=160 * number)
+
+    def measure(player, **settings):
+        measured.append((player.step, settings))
+        record = {"overall": {"solved": 0.1 * player.step, "standard_error": 0.05}, "types": {}}
+        return counts(player.step), record
+
+    monkeypatch.setattr(load, "load", load_it)
+    monkeypatch.setattr(load, "steps", lambda path: [2, 4])
+    monkeypatch.setattr(measures, "by_type", measure)
+    monkeypatch.setattr(analysis, "draw_episode", lambda player, out, **settings: drawn.append(player) or {})
+    playing = {"seed": 3, "cap": 9, "greedy": True}
+    files = analysis.run(tmp_path, tmp_path / "out", step=step, run_seed=1, episodes_each=20, **playing)
+    steps = [2, 4] if step is None else [2]
+    assert measured == [(number, {"episodes_each": 20, **playing}) for number in steps]
+    assert {seed for _, seed in loaded} == {1}
+    assert [player.step for player in drawn] == steps[-1:]
+    names = {"win_rates", "win_rates.json"} | ({"win_rates_over_training"} if step is None else set())
+    assert set(files) == names
+    assert all(path.stat().st_size for path in files.values())
+    record = json.loads((tmp_path / "out" / "win_rates.json").read_text())
+    assert list(record["steps"]) == [str(160 * number) for number in steps]
+    assert record["steps"]["320"]["overall"]["solved"] == 0.2
+    printed = capsys.readouterr().out
+    assert "after 320 steps: solved 0.200 (+- 0.050) of boards" in printed
+    assert f"small agent after {160 * steps[-1]} environment steps" in printed
+    assert "win_rates.json" in printed
+
+
+def test_a_simplicial_agent_gets_everything(tmp_path, monkeypatch):
+    """Figures of its virtual entities too, and the record of an episode that can be played again."""
+    given = []
+    statistics = {"player": [0.1, 0.2], "other entities": [0.1, 0.3]}
     monkeypatch.setattr(
-        analysis, "draw_episode", lambda player, *args, **kwargs: players.append(player) or {}
+        episodes, "pair_statistics", lambda player, key, **kwargs: given.append((key, kwargs)) or statistics
     )
-    analysis.run(workdir, tmp_path, step=2, run_seed=1, episodes_each=20)
-    assert list(json.loads((tmp_path / "win_rates.json").read_text())["steps"]) == ["320"]
-    assert not (tmp_path / "win_rates_over_training.png").exists()
-    wanted = jax.tree.map(lambda leaf: leaf[1], Impala(small()).initial().params)
-    jax.tree.map(np.testing.assert_array_equal, players[0].params, wanted)
-    with pytest.raises(runtime.CheckpointError, match="3"):
-        analysis.run(workdir, tmp_path, step=3)
+    files = analysis.draw_episode(
+        few_types(), tmp_path, puzzle=(1, 1, 2), seed=2, cap=7, scale=16, fps=5, formats=("gif",)
+    )
+    assert given == [(jax.random.key(2), {"block": 1, "cap": 7})]
+    assert set(files) == {*PICTURES, "episode.gif", "episode"}
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in files.values()}
+    record = json.loads(files["episode"].read_text())
+    for_boards, _ = jax.random.split(jax.random.key(2))
+    boards = jax.device_get(win_rates.boards_of(for_boards, [(1, 1, 2)], 16, few_types().config))
+    board = jax.tree.map(lambda leaf: leaf[record["boards_tried"] - 1], boards)
+    assert record["shortest"] == boxworld.shortest_solution(board)
+    step, state, rewards = jax.jit(boxworld.step), board, []
+    for action in record["actions"]:
+        state, outcome = step(state, action, few_types().config)
+        rewards.append(float(outcome.reward))
+    assert record["rewards"] == rewards
+    assert record["steps"] == len(rewards) <= 7
+    assert record["ending"] == ("solved" if rewards[-1] == 10 else "given up")
+    assert record["moments"][-1] == record["steps"] - 1
+    with Image.open(files["episode.gif"]) as image:
+        assert image.info["duration"] == 200
 
 
 def test_a_relational_agent_gets_what_makes_sense(tmp_path, monkeypatch, capsys):

@@ -3,11 +3,12 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments.boxworld.config import WORLDS, AgentConfig, BoardConfig, Config, get_config
-from simplicial import boxworld
+from simplicial import Agent, boxworld
 from tests.experiments.boxworld.small import small
 
 
@@ -21,11 +22,49 @@ def test_the_papers_settings():
     config = get_config("paper")
     assert config.frames_per_step == 20480
     assert config.steps * config.frames_per_step == pytest.approx(5.5e9, rel=1e-3)
-    assert config.batch_size * config.unroll == 1280
+    assert (config.batch_size, config.unroll, config.updates, config.environments) == (32, 40, 16, 512)
+    assert (config.lr, config.decay, config.epsilon, config.clip) == (2e-4, 0.99, 0.1, 40)
+    assert (config.discount, config.entropy_cost, config.value_cost) == (0.99, 0.005, 0.5)
     assert config.board.is_the_papers
+    assert (config.eval_episodes, config.final_episodes, config.eval_cap, config.seeds) == (
+        1000,
+        1000,
+        400,
+        1,
+    )
     depth = get_config("paper_depth")
     assert (depth.agent.make().num_blocks, depth.agent.make().num_virtual_entities) == (4, 0)
-    assert get_config("paper_standard").board.make() == WORLDS["standard"]
+    standard = get_config("paper_standard")
+    assert standard.board.make() == WORLDS["standard"]
+    assert standard.agent.kind == "relational"
+    assert standard.steps * standard.frames_per_step == pytest.approx(2.35e9, rel=1e-3)
+    assert not standard.board.is_the_papers
+
+
+def test_the_quick_run_is_small():
+    """1.2 million steps on 5 x 6 boards with one key, at most one distractor and 40 steps."""
+    config = get_config("quick")
+    assert config.steps * config.frames_per_step == pytest.approx(1.2e6, rel=0.03)
+    board = config.board.make()
+    assert (board.rows, board.cols, board.gem_locks, board.horizon) == (5, 6, 1, 40)
+    assert (board.min_length, board.max_length, board.max_distractors, board.traps) == (1, 1, 1, 1)
+    assert (config.agent.input_centre, config.discount) == (199, 0.95)
+
+
+def test_an_agent_has_the_sizes_of_its_config():
+    """Numbers that all differ; a relational agent has no virtual entities."""
+    config = AgentConfig(
+        virtual_entities=3, blocks=4, features=20, heads=5, two_simplicial_heads=6,
+        two_simplicial_features=42, head_features=(7, 8), input_centre=9.0, input_scale=10.0,
+        dtype="bfloat16",
+    )  # fmt: skip
+    made = config.make()
+    assert (made.num_virtual_entities, made.num_blocks, made.features, made.num_heads) == (3, 4, 20, 5)
+    assert (made.num_two_simplicial_heads, made.two_simplicial_features) == (6, 42)
+    assert (made.head_features, made.input_centre, made.input_scale) == ((7, 8), 9.0, 10.0)
+    assert (made.dtype, made.param_dtype) == (jnp.bfloat16, jnp.float32)
+    assert dataclasses.replace(config, kind="relational").make().num_virtual_entities == 0
+    assert AgentConfig().make() == Agent(dtype=jnp.float32)  # the paper's
 
 
 def test_a_burst_goes_on_with_a_run_of_the_paper():
@@ -71,6 +110,16 @@ def board(**fields):
         (board(max_length=9), r"board: .*max_length"),
         ({"groups": 3}, r"groups: got 3, expected a divisor of batch_size=16"),
         ({"unroll": 1}, r"unroll: got 1, expected at least 2"),
+        *(
+            ({name: 0}, rf"{name}: got 0, expected at least 1")
+            for name in ("seeds", "updates", "groups", "eval_episodes", "final_episodes", "eval_cap")
+        ),
+        *(
+            ({name: -0.1}, rf"{name}: got -0.1, expected at least 0")
+            for name in ("lr", "decay", "discount", "entropy_cost", "value_cost")
+        ),
+        ({"clip": 0.0}, r"clip: got 0.0, expected a value above 0"),
+        ({"decay": 1.5}, r"decay: got 1.5, expected at most 1"),
         ({"epsilon": 0.0}, r"epsilon: got 0.0, expected a value above 0"),
         ({"discount": 1.5}, r"discount: got 1.5, expected at most 1"),
         ({"session_seconds": -1.0}, r"session_seconds: got -1.0, expected at least 0"),
@@ -108,3 +157,12 @@ def test_boards():
     assert state.puzzle[0] == 2
     assert state.puzzle[1] > 0
     assert state.puzzle[3] == 1
+    changes = {
+        "min_length": 2, "max_length": 3, "min_distractors": 1, "max_distractors": 2, "branch_length": 2,
+        "horizon": 9, "rows": 9, "cols": 12,
+    }  # fmt: skip
+    for world, bridge in (("standard", 0), ("bridge", 1)):
+        made = BoardConfig(world=world, **changes).make()
+        assert {name: getattr(made, name) for name in changes} == changes
+        assert made.traps == 4 + bridge
+        assert made.bridge_probability == (0.5 if bridge else 0)

@@ -5,19 +5,39 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.boxworld.config import AgentConfig
+from experiments.boxworld.config import AgentConfig, BoardConfig
 from experiments.boxworld.engine import Impala, make_policy, type_label, type_name, type_of
+from experiments.runtime import mesh
 from simplicial import impala, rollout
 from simplicial.learner import Report
 from tests import on_devices
 from tests.experiments.boxworld.player import small_episode, small_player
 from tests.experiments.boxworld.small import small
+from tests.simplicial import plain_impala
 from tests.simplicial.small import quickly
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+
+def test_four_devices_compute_what_one_does_in_every_mode():
+    """Groups are spread, parameters copied, sums are over all devices; in the corridor."""
+    (found,) = on_devices.outcomes(Path(__file__).with_name("engine_on_devices.py"), (4, ()))
+    assert found["refusal"] == "groups: got 2, expected a multiple of the 4 devices"
+    alone = found["alone"]
+    weights = np.asarray(alone["weights"])
+    assert np.abs(weights[0] - weights[1]).max() > 0.01
+    for mode in ("jit", "shard_map", "pmap"):
+        spread = found[mode]
+        assert (spread["devices_of_places"], spread["devices_of_weights"]) == (4, 4)
+        assert np.abs(np.asarray(spread["start"]) - weights).max() > 0.01, "it learned"
+        for name in ("keys", "place", "episodes"):
+            np.testing.assert_array_equal(spread[name], alone[name], err_msg=f"{mode}: {name}")
+        for name in ("weights", "loss", "grad_norm"):
+            np.testing.assert_allclose(spread[name], alone[name], rtol=1e-4, atol=1e-4, err_msg=mode)
 
 
 @pytest.mark.slow  # four programs to compile
@@ -40,7 +60,12 @@ def test_eight_devices_compute_what_one_does_in_every_mode():
                 assert found["metrics"][name] == pytest.approx(value, rel=1e-3, abs=1e-5), (way, name)
 
 
-def report(seeds=2, steps=3, updates=2, kinds=1):
+TWO_TYPES = BoardConfig(
+    world="standard", rows=5, cols=6, max_length=2, max_distractors=0
+)  # two types of puzzles
+
+
+def report(seeds=2, steps=3, updates=2, kinds=2):
     """A report with small whole numbers in it."""
     parts: Any = np.arange(seeds * steps * updates, dtype=np.float32).reshape(seeds, steps, updates)
     losses = impala.Losses(
@@ -60,27 +85,31 @@ def report(seeds=2, steps=3, updates=2, kinds=1):
 
 
 def test_the_record_is_of_all_seeds_and_steps():
-    engine = Impala(small(seed=4))
+    engine = Impala(small(seed=4, board=TWO_TYPES))
     found = engine.metrics(report(), step=7)
-    ended = np.arange(6) + 2
-    assert found["episodes"] == ended.sum() == found["type/1/episodes"]
+    ended = np.arange(12) + 2
+    assert found["episodes"] == ended.sum()
     assert found["solved"] == pytest.approx((ended // 2).sum() / ended.sum())
-    assert found["type/1/solved"] == (ended // 2).sum()
+    for name, of_type in (("1", ended[::2]), ("2", ended[1::2])):
+        assert found[f"type/{name}/episodes"] == of_type.sum()
+        assert found[f"type/{name}/solved"] == (of_type // 2).sum()
     assert found["truncated"] == pytest.approx((ended // 3).sum() / ended.sum())
     assert found["episode_length"] == pytest.approx(7)
     assert found["return"] == pytest.approx(1.5)
-    assert found["loss"] == pytest.approx(np.arange(12).sum() / 120)
-    assert found["ratio"] == pytest.approx((np.arange(12) + 4).sum() / 120)
+    for more, name in enumerate(("loss", "policy", "value", "entropy", "ratio")):
+        assert found[name] == pytest.approx((np.arange(12) + more).sum() / 120)
     assert found["grad_norm"] == pytest.approx(5.5 + 5)
     assert found["frames"] == 7 * 16 * 2 * 5
-    assert (found["seed/4/episodes"], found["seed/5/episodes"]) == (ended[:3].sum(), ended[3:].sum())
+    assert (found["seed/4/episodes"], found["seed/5/episodes"]) == (ended[:6].sum(), ended[6:].sum())
+    assert found["seed/5/solved"] == (ended[6:] // 2).sum()
+    assert "seed/0/solved" not in Impala(small(seeds=1, board=TWO_TYPES)).metrics(report(seeds=1), step=1)
     assert list(found)[:2] == ["loss", "solved"]  # what is shown first while it runs
 
 
 def test_an_interval_without_an_end_of_an_episode_has_no_fraction():
     nothing = report()
     nothing = dataclasses.replace(nothing, tally=jax.tree.map(lambda leaf: leaf * 0, nothing.tally))
-    found = Impala(small()).metrics(nothing, step=3)
+    found = Impala(small(board=TWO_TYPES)).metrics(nothing, step=3)
     assert np.isnan(found["solved"])
     assert found["episodes"] == 0
 
@@ -93,6 +122,40 @@ def test_the_first_step_that_is_not_finite_is_named_with_its_seed():
     assert engine.first_bad(bad) == (1, "the loss is finite but parameters are not (seed 5)")
     bad.losses.total[1, 1, 0] = np.nan
     assert engine.first_bad(bad) == (1, "the loss is nan (seed 5)")
+    alone = report(seeds=1)
+    alone.finite[0, 2] = False
+    alone.losses.total[0, 2, 1] = np.inf
+    assert Impala(small(seeds=1)).first_bad(alone) == (2, "the loss is inf")
+
+
+def test_the_settings_of_a_config_reach_the_learner():
+    """The objective and the optimiser are those of NumPy with the config's numbers, all unlike defaults."""
+    settings = {"discount": 0.8, "entropy_cost": 0.3, "value_cost": 2.0}
+    rates = {"lr": 0.02, "clip": 3.0, "decay": 0.7, "epsilon": 0.4}
+    learner = Impala(small(**settings, **rates, updates=4, groups=2, unroll=7)).learner
+    assert (learner.environments, learner.updates, learner.steps, learner.groups) == (64, 4, 7, 2)
+
+    rng = np.random.default_rng(0)
+    shape = (3, 7)
+    arrays: Any = {
+        "logits": rng.normal(size=(*shape, 4)).astype(np.float32),
+        "action": rng.integers(0, 4, shape),
+        "reward": rng.normal(size=shape).astype(np.float32),
+        "terminated": rng.random(shape) < 0.2,
+        "truncated": np.zeros(shape, bool),
+    }
+    logits, value = rng.normal(size=(*shape, 4)), rng.normal(size=shape)
+    trajectories = rollout.Trajectories(jnp.zeros(shape), **jax.tree.map(jnp.asarray, arrays))
+    losses = learner.objective(jnp.asarray(logits), jnp.asarray(value), trajectories)
+    wanted, *_ = plain_impala.loss(logits, value, arrays, gamma=settings.pop("discount"), **settings)
+    assert losses.total == pytest.approx(wanted["total"], rel=1e-4)
+
+    gradient = rng.normal(size=5) * 4
+    updates, _ = learner.optimizer.update(
+        jnp.asarray(gradient), learner.optimizer.init(jnp.zeros(5)), jnp.zeros(5)
+    )
+    wanted, _ = plain_impala.rmsprop(0, 1, gradient, learning_rate=0.02, max_norm=3.0, decay=0.7, epsilon=0.4)
+    np.testing.assert_allclose(updates, wanted, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -142,3 +205,6 @@ def test_types_have_labels():
 def test_groups_must_fit_the_devices():
     with pytest.raises(ValueError, match="parallel: got 'threads', expected one of 'jit', 'shard_map'"):
         Impala(small(), "threads")
+    for layout in (mesh.Layout(model=2), mesh.Layout(fsdp=True)):
+        with pytest.raises(ValueError, match="expected no model axis and no fsdp: agents are too small"):
+            small().check_layout(layout)

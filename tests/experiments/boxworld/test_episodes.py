@@ -24,7 +24,6 @@ def episode():
     return recorded
 
 
-@pytest.mark.slow
 def test_recorded_is_what_happens_again(episode):
     """The same actions give the same states, pictures and rewards; the agent the same thoughts."""
     player = small_player()
@@ -53,6 +52,9 @@ def test_greedy_takes_the_likeliest(episode):
     assert greedy.steps == 10
     assert greedy.ending == "given up"
     assert (episode.actions != np.argmax(episode.probabilities, axis=-1)).any()
+    shares = np.bincount(episode.actions, minlength=4) / episode.steps
+    wanted = episode.probabilities.mean(axis=0)
+    assert (np.abs(shares - wanted) < 4 * np.sqrt(wanted * (1 - wanted) / episode.steps)).all()
 
 
 def test_endings(episode):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,12 +87,50 @@ def test_time_is_that_of_training():
 
 
 def test_bars_have_their_intervals():
-    part = {"solved": 0.5, "interval": [0.4, 0.6], "capped": 0.1, "died": 0.4, "episodes": 100}
-    results = {name: {"types": {"1": part, "2-1-3": part}} for name in ("agent", "chance")}
+    results = {
+        name: {
+            "types": {
+                puzzle: {"solved": solved, "interval": [solved - 0.1, solved + 0.05]}
+                for puzzle, solved in zip(("1", "2-1-3"), both, strict=True)
+            }
+        }
+        for name, both in {"agent": (0.5, 0.6), "chance": (0.2, 0.3)}.items()
+    }
     axes = figures.by_type(results).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2-1-3"]
     bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    assert [bar.get_height() for bar in bars] == [0.5] * 4
+    assert [bar.get_height() for bar in bars] == [0.5, 0.6, 0.2, 0.3]
+    middles = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+    np.testing.assert_allclose(middles, [-0.2, 0.8, 0.2, 1.2], atol=1e-6)
+    for container, solved in zip(axes.containers[::2], ((0.5, 0.6), (0.2, 0.3)), strict=True):
+        drawn: Any = container
+        for ((_, low), (_, high)), value in zip(drawn.lines[2][0].get_segments(), solved, strict=True):
+            assert (low, high) == pytest.approx((value - 0.1, value + 0.05))
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["trained", "random policy"]
+
+
+def test_the_published_numbers():
+    """Those that the paper's text states: .83 after 1e9 steps for both, then .98 and .92; curves rise."""
+    at = dict(zip(figures.PUBLISHED_FRAMES, zip(*figures.PUBLISHED.values(), strict=True), strict=True))
+    np.testing.assert_allclose(at[1e9], (0.83, 0.83), atol=0.006)
+    np.testing.assert_allclose(at[5e9], (0.98, 0.92), atol=0.01)
+    for curve in (figures.PUBLISHED_FRAMES, *figures.PUBLISHED.values()):
+        assert (np.diff(curve) > 0).all()
+    assert figures.PUBLISHED_FRAMES[-1] == pytest.approx(5.5e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "divisor", "unit"), [(2.9, 1, "seconds"), (3.1, 60, "minutes"), (181, 3600, "hours")]
+)
+def test_long_trainings_are_drawn_in_minutes_or_hours(seconds, divisor, unit):
+    """The unit is the largest of which there are more than two, here in forty lines."""
+    lines = [{**line, "train_seconds": seconds * line["step"]} for line in records()]
+    axes = figures.compare({"a": (small(), lines)})["time"].axes[0]
+    assert axes.get_xlabel() == f"{unit} of training"
+    found = np.asarray(axes.get_lines()[0].get_xdata())
+    np.testing.assert_allclose(found, seconds * np.arange(4, 41, 4) / divisor)
 
 
 @pytest.mark.slow
@@ -115,6 +154,6 @@ def test_the_command_line(tmp_path):
     assert "expected a run of experiments.boxworld" in run(f"--runs={tmp_path}").stderr
 
 
-@pytest.mark.parametrize(("frames", "unit"), [(5.5e9, 1e9), (3e6, 1e6), (2e4, 1e3)])
+@pytest.mark.parametrize(("frames", "unit"), [(5.5e9, 1e9), (1e8, 1e9), (9e7, 1e6), (1e5, 1e6), (9e4, 1e3)])
 def test_units_are_read_easily(frames, unit):
     assert figures._unit(frames)[0] == unit

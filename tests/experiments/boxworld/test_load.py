@@ -20,7 +20,6 @@ def workdir(boxworld_run):
     return boxworld_run[0]
 
 
-@pytest.mark.slow
 def test_an_agent_is_loaded_from_a_run_and_from_a_release(workdir, tmp_path):
     packing.pack(workdir, Impala(small()).abstract_state(), tmp_path / "folder")
     one, other = (load.load(path, seed=1) for path in (workdir, tmp_path / "folder"))

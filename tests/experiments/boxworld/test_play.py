@@ -74,6 +74,12 @@ def test_what_moves_do_is_said(bridge):
     assert game.panel()[1] == f"step {len(game.history) - 1}   reward 3"
 
 
+def test_every_edge_is_an_edge(bridge):
+    game = on(bridge, {(3, 3): 0, (4, 3): 1, (3, 4): 0, (4, 4): 2})
+    for way, steps in ((RIGHT, 8), (DOWN, 6), (LEFT, 8), (UP, 6)):
+        assert walk(game, *[way] * (steps + 1)) == [""] * steps + ["That is the edge of the board."]
+
+
 def test_the_gem(bridge):
     game = on(bridge, BOARD, trap=(7, 2))
     actions = boxworld.solve(game.now.state)

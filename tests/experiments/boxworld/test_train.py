@@ -93,3 +93,6 @@ def test_environments_differ_and_so_do_seeds():
     assert len(np.unique(boards, axis=0)) == len(boards)
     kernels = np.asarray(state.params["embed"]["kernel"])
     assert not np.array_equal(kernels[0], kernels[1])
+    alone = Impala(small(seed=1, seeds=1)).initial()  # the second of two runs that begin with seed 0
+    np.testing.assert_array_equal(alone.actors.environment.episodes.palette[0], palettes[1])
+    np.testing.assert_allclose(alone.params["embed"]["kernel"][0], kernels[1], rtol=1e-6)

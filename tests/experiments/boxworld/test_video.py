@@ -1,6 +1,7 @@
 """Clips: what is on a frame, and files read back."""
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 from typing import Any
@@ -98,6 +99,87 @@ def test_frames_differ_with_what_the_agent_thinks(episode, views):
     rows = np.flatnonzero((one != changed).any((1, 2)))
     assert len(rows)
     assert rows.min() > 7 * SCALE
+
+
+def changed_box(one, other):
+    """Returns left, top, right and bottom of what differs between two frames."""
+    rows, columns = np.nonzero((one != other).any(axis=-1))
+    return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+
+
+def test_parts_of_a_frame_do_not_overlap(episode, views):
+    """Each part is found by changing what it shows; all are apart, in reading order, off the margin."""
+    last = episode.steps - 1
+
+    def drawn(time=last, shown=views, **changes):
+        return video.frames(dataclasses.replace(episode, **changes), shown, SCALE)[time]
+
+    quiet = np.zeros_like(episode.rewards)
+    plain, end = drawn(rewards=quiet), drawn(episode.steps, rewards=quiet)
+    pictures = episode.pictures.copy()
+    pictures[-1] = 255 - pictures[-1]
+    attention = [
+        dataclasses.replace(block, pairs=block.pairs[..., ::-1, ::-1]) for block in episode.attention
+    ]
+    rewards = quiet.copy()
+    rewards[last] = 10
+    boxes = {
+        "board": changed_box(end, drawn(episode.steps, rewards=quiet, pictures=pictures)),
+        "probabilities": changed_box(
+            plain, drawn(rewards=quiet, probabilities=np.roll(episode.probabilities, 1, axis=1))
+        ),
+        "value": changed_box(plain, drawn(rewards=quiet, values=episode.values + 20)),
+        "reward": changed_box(plain, drawn(rewards=rewards)),
+        "pairs": changed_box(plain, drawn(rewards=quiet, attention=tuple(attention))),
+    }
+    for number, title in enumerate(views):
+        others = {**views, title: views[title][..., ::-1, ::-1]}
+        boxes[f"view {number}"] = changed_box(plain, drawn(shown=others, rewards=quiet))
+    height, width = plain.shape[:2]
+    for left, top, right, bottom in boxes.values():
+        assert min(left, top, width - right, height - bottom) >= 6
+    for (one, a), (other, b) in itertools.combinations(boxes.items(), 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (one, other)
+    columns = [boxes[name] for name in ("board", "probabilities", "value", "reward", "pairs")]
+    assert all(upper[3] <= lower[1] for upper, lower in itertools.pairwise(columns))
+    left, top, right, bottom = boxes["board"]
+    assert (right - left, bottom - top) == (10 * SCALE, 7 * SCALE)
+    seen = [boxes[f"view {number}"] for number in range(4)]
+    assert min(box[0] for box in seen) > right
+    assert seen[0][2] < seen[1][0], "the first two are side by side"
+    assert seen[0][3] < seen[2][1], "and the others below them"
+    assert (seen[0][0], seen[1][0]) == (seen[2][0], seen[3][0])
+    assert max(box[3] for box in seen) < boxes["pairs"][1]
+
+
+def test_bars_are_as_long_as_the_probabilities(episode, views):
+    """In two columns: left and up, then right and down; the action taken is written darker."""
+    probabilities = np.tile([0.5, 0.25, 0.0, 1.0], (episode.steps, 1))
+    taken = [
+        video.frames(
+            dataclasses.replace(episode, probabilities=probabilities, actions=np.full(episode.steps, action)),
+            views,
+            SCALE,
+        )[0]
+        for action in (0, 3)
+    ]
+    is_bar = (taken[0] == (0, 114, 178)).all(axis=-1)
+    is_bar[: 7 * SCALE] = False
+    rows = np.flatnonzero(is_bar.any(axis=1))
+    upper, lower = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+    lengths = [is_bar[line].sum(axis=1) for line in (upper, lower)]
+    assert len(set(lengths[0])) == len(set(lengths[1])) == 1, "bars are rectangles"
+    whole = lengths[1][0] / 1.25  # of the lower two, up and down
+    assert lengths[0][0] == pytest.approx(0.5 * whole, abs=2)
+    places = [np.flatnonzero(is_bar[line[0]]) for line in (upper, lower)]
+    assert places[0][0] == places[1][0], "both begin after the longest name"
+    assert places[1][0] + 0.25 * whole < places[1][-1] - 0.99 * whole + 3
+    left, top, right, bottom = changed_box(*taken)
+    assert top <= upper[0] + 4
+    assert bottom >= lower[-1] - 4
+    assert left < places[0][0] < right
+    darker = taken[0][upper[0] : upper[-1], left : places[0][0]].astype(int).sum()
+    assert darker < taken[1][upper[0] : upper[-1], left : places[0][0]].astype(int).sum()
 
 
 def test_a_gif_read_back(tmp_path, episode, frames):

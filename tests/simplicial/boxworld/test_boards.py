@@ -6,6 +6,8 @@ import pytest
 
 from simplicial import boxworld
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 
 def board(tiles, rows=7, cols=9):
     """Returns a board from {(x, y): colour}, with a two-lock Gem at (1, 1) and its two loose keys."""
@@ -18,6 +20,7 @@ def board(tiles, rows=7, cols=9):
 
 PALETTE = np.arange(63).reshape(21, 3)
 NO_LOCKS = np.full((1, 2), -1)
+FROM_BOARD = jax.jit(lambda grid, locks: boxworld.from_board(grid, PALETTE, locks, boxworld.BRIDGE))
 
 
 @pytest.mark.parametrize(
@@ -35,16 +38,37 @@ NO_LOCKS = np.full((1, 2), -1)
         (board({})[:, :8], PALETTE, NO_LOCKS, r"grid: got shape \(7, 8\), expected \(7, 9\)"),
         (board({}).astype(float), PALETTE, NO_LOCKS, "grid: got dtype float32, expected integers"),
         (board({}), PALETTE[:20], NO_LOCKS, r"palette: got shape \(20, 3\), expected \(21, 3\)"),
-        (board({}), PALETTE * 5, NO_LOCKS, "palette: got values from .*, expected 0 to 255"),
+        (board({}), PALETTE - 1, NO_LOCKS, "palette: got values from -1 to 61, expected 0 to 255"),
+        (board({}), PALETTE + 194, NO_LOCKS, "palette: got values from 194 to 256, expected 0 to 255"),
+        (board({}), PALETTE / 2, NO_LOCKS, "palette: got dtype float32, expected integers"),
         (board({}), PALETTE, np.full((2, 2), -1), r"distractor_locks: got shape"),
+        (board({}), PALETTE, np.full((1, 3), -1), r"distractor_locks: got shape \(1, 3\)"),
+        (board({}), PALETTE, np.full(2, -1), r"distractor_locks: got shape \(2,\)"),
         (board({}), PALETTE, np.asarray([[4, 1]]), r"\(4, 1\), expected a lock's place"),
         (board({}), PALETTE, np.asarray([[9, 1]]), r"\(9, 1\), expected a lock's place"),
+        (board({}), PALETTE, np.asarray([[5, 1]]), r"\(5, 1\), expected a lock's place"),  # right of a key
+        (board({(0, 5): 3, (8, 5): 4}), PALETTE, np.asarray([[0, 5]]), r"\(0, 5\), expected a lock's place"),
+        (board({(4, 6): 3, (5, 6): 4}), PALETTE, np.asarray([[5, -1]]), r"\(5, -1\), expected a lock"),
+        (board({}), PALETTE, np.asarray([[5, 7]]), r"\(5, 7\), expected a lock's place"),
+        (board({(0, 1): 5}), PALETTE, NO_LOCKS, "three adjacent tiles"),
+        (board({(1, 2): -1, (2, 2): -1, (4, 5): 0, (5, 5): 2}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
+        (board({(1, 2): -1, (2, 2): -1, (1, 3): 0, (2, 3): 2}), PALETTE, NO_LOCKS, r"2 lock\(s\)"),
     ],
 )
 def test_boards_that_are_none_are_refused(grid, palette, locks, message):
     """The error states the problem."""
     with pytest.raises(ValueError, match=message):
         boxworld.from_board(grid, palette, locks, boxworld.BRIDGE)
+
+
+def test_boards_at_the_bounds_are_accepted():
+    """Colour 20, as many loose keys as rows, a lock in the last column and colours from 0 to 255."""
+    grid = board({(6, y): 20 for y in range(5)} | {(7, 6): 3, (8, 6): 4})
+    palette = PALETTE + 193
+    palette[0] = 0
+    state = boxworld.from_board(grid, palette, np.asarray([[8, 6]]), boxworld.BRIDGE)
+    np.testing.assert_array_equal(state.grid, grid)
+    np.testing.assert_array_equal(state.palette, palette)
 
 
 def test_shapes_are_refused_under_jit_too():
@@ -64,10 +88,12 @@ def test_shapes_are_refused_under_jit_too():
         ({(5, 1): 9}, NO_LOCKS, (0, 0, 0, 0)),  # the key of 1 is in a box that nothing opens
         ({(5, 1): 9, (5, 3): 8, (7, 5): 8, (7, 1): 9}, NO_LOCKS, (2, 0, 0, 0)),
         ({(5, 1): 2, (5, 3): 1}, NO_LOCKS, (0, 0, 0, 0)),  # each path is the other's beginning
+        ({(5, 3): 8, (7, 5): 8}, NO_LOCKS, (2, 0, 0, 0)),  # paths of one and of two keys
+        ({(5, 1): 8, (7, 5): 8}, NO_LOCKS, (2, 0, 0, 0)),
+        ({(5, 3): 8, (7, 5): 8, (7, 3): 8, (8, 3): 1}, np.asarray([[8, 3]]), (2, 1, 4, 0)),
     ],
 )
 def test_puzzle_types_of_boards_made_by_hand(tiles, locks, expected):
     """The type does not depend on the numbers of the colours."""
-    state = boxworld.from_board(board(tiles), PALETTE, locks, boxworld.BRIDGE)
-    kind = boxworld.puzzle_type(state)
+    kind = boxworld.puzzle_type(FROM_BOARD(board(tiles), locks))
     assert (kind.solution_length, kind.bridge_lock, kind.bridge_key, kind.distractors) == expected

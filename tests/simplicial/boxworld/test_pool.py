@@ -8,6 +8,8 @@ import pytest
 
 from simplicial import boxworld
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 CONFIG = boxworld.BRIDGE.replace(max_length=1, horizon=30)  # short episodes: many ends
 BATCH = 16
 STEP = jax.jit(lambda states, actions, boards: boxworld.step_or_restart(states, actions, boards, CONFIG))

@@ -14,8 +14,11 @@ import pytest
 from benchmarks.peers import plain_boxworld
 from simplicial import boxworld
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 STEP = jax.jit(boxworld.step)
 RESET = jax.jit(boxworld.reset_batch, static_argnums=1)
+FROM_BOARD = jax.jit(boxworld.from_board)
 
 
 def some(states, i):
@@ -77,7 +80,7 @@ def test_none_is_shorter(two_locks):
         config = boxworld.BoxWorldConfig(rows=5, cols=6, gem_locks=1 + two_locks)
         traps = np.asarray(locks or [(-1, -1)])
         palette = np.zeros((21, 3), int)
-        state = jax.device_get(boxworld.from_board(grid, palette, traps, config))
+        state = jax.device_get(FROM_BOARD(grid, palette, traps, config))
         expected = breadth_first(grid, palette, locks, two_locks)
         assert boxworld.shortest_solution(state) == expected
         found.append(expected)
@@ -123,8 +126,8 @@ def test_traps_are_not_opened_and_not_needed():
     for (x, y), colour in tiles.items():
         grid[y, x] = colour
     palette = np.zeros((21, 3), int)
-    free = boxworld.from_board(grid, palette, np.asarray([[-1, -1]]), boxworld.BRIDGE)
-    barred = boxworld.from_board(grid, palette, np.asarray([[5, 3]]), boxworld.BRIDGE)
+    free = FROM_BOARD(grid, palette, np.asarray([[-1, -1]]), boxworld.BRIDGE)
+    barred = FROM_BOARD(grid, palette, np.asarray([[5, 3]]), boxworld.BRIDGE)
     assert boxworld.shortest_solution(jax.device_get(free)) is not None
     assert boxworld.shortest_solution(jax.device_get(barred)) is None
 
