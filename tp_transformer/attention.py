@@ -68,8 +68,8 @@ def single_query_fillers(
     logits = jnp.sum(jnp.swapaxes(query, -3, -2) * key, axis=-1, dtype=dtype)
     logits = logits / np.sqrt(query.shape[-1]).astype(dtype)
     weights = masked_softmax(logits, None if mask is None else mask[..., 0, :]).astype(value.dtype)
-    filler = jnp.sum(weights[..., None] * value, axis=-2, dtype=dtype)
-    return filler[..., None, :, :].astype(query.dtype)
+    filler = jnp.sum(weights[..., None] * value, axis=-2)  # accumulates in float32 at least
+    return filler[..., None, :, :]
 
 
 def _with_past(mask: Bool[Array, "*#B #H #T #S"] | None, shape: Sequence[int]) -> Bool[Array, "*#B #H T S"]:

@@ -110,7 +110,7 @@ def _model(state: Mapping[str, np.ndarray], num_heads: int, pad: int) -> Encoder
     layers = {int(found[1]) for name in state if (found := re.match(r"encoder\.layers\.(\d+)\.", name))}
     positions = state.get(POSITIONS)
     if positions is not None:
-        want = sinusoids(positions.shape[-2] if positions.ndim > 1 else 0, features)
+        want = sinusoids(positions.shape[1] if positions.ndim == 3 else 0, features)
         # The authors compute angles of up to 200 in float32, and the table may have been rounded to bfloat16.
         if positions.shape != (1, *want.shape) or np.max(np.abs(positions[0].astype(float) - want)) > 1e-2:
             raise ValueError(f"state_dict[{POSITIONS!r}]: got another table, expected the sinusoids of (2)")

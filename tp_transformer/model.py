@@ -102,8 +102,6 @@ class EncoderDecoder(nn.Module):
         Raises:
           ValueError: an argument has the wrong shape or dtype.
         """
-        _check_tokens("source", source)
-        _check_tokens("target", target, source.shape[0])
         encoded = self.encode(source, deterministic=deterministic)
         return self.decode(target, encoded, source != self.pad, deterministic=deterministic)
 

@@ -1,8 +1,16 @@
-"""The models in float64 NumPy, one head, position and equation at a time, with the authors' names."""
+"""The models in float64 NumPy, one head, position and equation at a time, with the authors' names.
+
+`masks` are what dropout multiplies by, in the order of the equations; without dropout, ones.
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 PAD = 0
+ONES: Iterable[Any] = itertools.repeat(1.0)
 
 
 def softmax(logits):
@@ -22,7 +30,7 @@ def layer_norm(state, name, x):
     return normed * state[f"{name}.weight"] + state[f"{name}.bias"]
 
 
-def attention(query, key, value, role, output, allowed):
+def attention(query, key, value, role, output, allowed, mask=1.0):
     """Computes equations (4) to (6) for one position: the sum over heads of bindings times output matrices.
 
     Args:
@@ -32,18 +40,21 @@ def attention(query, key, value, role, output, allowed):
       role: [H, D], or None.
       output: [O, H, D], the matrix of each head.
       allowed: [S].
+      mask: [H, S], dropout of alpha.
     """
-    out = 0.0
+    out, mask = 0.0, np.broadcast_to(mask, (len(query), len(key)))
     for h in range(len(query)):
         seen = np.flatnonzero(allowed)
         alpha = softmax([query[h] @ key[i, h] / np.sqrt(query.shape[1]) for i in seen])  # (5)
-        filler = sum(a * value[i, h] for a, i in zip(alpha, seen, strict=True))  # (4)
+        filler = sum(a * mask[h, i] * value[i, h] for a, i in zip(alpha, seen, strict=True))  # (4)
         out = out + output[:, h] @ (filler if role is None else filler * role[h])  # (6)
     return out
 
 
-def sublayer(state, name, heads, x, context, allowed):
+def sublayer(state, name, heads, x, context, allowed, masks=ONES):
     """Applies attention of x [T, d] to a context [S, d], restricted by allowed [T, S]."""
+    masks = iter(masks)
+    of_weights = np.broadcast_to(next(masks), (heads, len(x), len(context)))
     roles = f"{name}.W_r.weight" in state
     query, key, value, role, output = (
         ("W_q", "W_k", "W_v", "W_r", "W_o") if roles else ("w_q", "w_k", "w_v", None, "linear")
@@ -57,23 +68,25 @@ def sublayer(state, name, heads, x, context, allowed):
     matrix = state[f"{name}.{output}.weight"]
     matrix = matrix.reshape(len(matrix), heads, -1)
     bias = state[f"{name}.{output}.bias"]
-    return np.stack([attention(q[t], k, v, r[t], matrix, allowed[t]) + bias for t in range(len(x))])
+    rows = [attention(q[t], k, v, r[t], matrix, allowed[t], of_weights[:, t]) + bias for t in range(len(x))]
+    return np.stack(rows) * next(masks)
 
 
-def feed_forward(state, name, x):
+def feed_forward(state, name, x, masks=ONES):
     """Applies equation (7) to each cell."""
-    hidden = [np.maximum(affine(state, f"{name}.linear1", cell), 0) for cell in x]
-    return np.stack([affine(state, f"{name}.linear2", cell) for cell in hidden])
+    masks = iter(masks)
+    hidden = np.stack([np.maximum(affine(state, f"{name}.linear1", cell), 0) for cell in x]) * next(masks)
+    return np.stack([affine(state, f"{name}.linear2", cell) for cell in hidden]) * next(masks)
 
 
 def embed(state, tokens):
-    """Computes equation (2), with the released code's 1 added to the role."""
+    """Computes equation (2), with the released code's 1 added to the role and sinusoids in float32."""
     table = state["embedding.tok_embedding.weight"]
     d = table.shape[1]
     cells = []
     for t, token in enumerate(tokens):
         p = np.array([(np.cos if i % 2 else np.sin)(t / 10000 ** (2 * (i // 2) / d)) for i in range(d)])
-        e = table[token] * np.sqrt(d) + p
+        e = table[token] * np.sqrt(d) + p.astype(np.float32)
         if "embedding.linear.weight" in state:
             e = e * (affine(state, "embedding.linear", e) + 1)
         cells.append(e)
@@ -85,24 +98,25 @@ def norms(state, name, x):
     return np.stack([layer_norm(state, name, cell) for cell in x])
 
 
-def logits(state, heads, layers, source, target):
+def logits(state, heads, layers, source, target, masks=ONES):
     """Returns [T, V] for one question [S] and an answer [T] without padding."""
+    masks = iter(masks)
     state = {name: np.asarray(array, np.float64) for name, array in state.items()}
-    x, real = embed(state, source), np.asarray(source) != PAD
+    x, real = embed(state, source) * next(masks), np.asarray(source) != PAD
     for i in range(layers):
         name = f"encoder.layers.{i}"
         normed = norms(state, f"{name}.layernorm1", x)
-        x = x + sublayer(state, f"{name}.MHA", heads, normed, normed, [real] * len(x))
-        x = x + feed_forward(state, f"{name}.densefilter", norms(state, f"{name}.layernorm2", x))
+        x = x + sublayer(state, f"{name}.MHA", heads, normed, normed, [real] * len(x), masks)
+        x = x + feed_forward(state, f"{name}.densefilter", norms(state, f"{name}.layernorm2", x), masks)
         x = norms(state, f"{name}.layernorm3", x)
-    y = embed(state, target)
+    y = embed(state, target) * next(masks)
     past = np.tril(np.ones((len(y), len(y)), bool))
     for i in range(layers):
         name = f"decoder.layers.{i}"
         normed = norms(state, f"{name}.layernorm1", y)
-        y = y + sublayer(state, f"{name}.selfAttn", heads, normed, normed, past)
+        y = y + sublayer(state, f"{name}.selfAttn", heads, normed, normed, past, masks)
         normed = norms(state, f"{name}.layernorm2", y)
-        y = y + sublayer(state, f"{name}.encAttn", heads, normed, x, [real] * len(y))
-        y = y + feed_forward(state, f"{name}.densefilter", norms(state, f"{name}.layernorm3", y))
+        y = y + sublayer(state, f"{name}.encAttn", heads, normed, x, [real] * len(y), masks)
+        y = y + feed_forward(state, f"{name}.densefilter", norms(state, f"{name}.layernorm3", y), masks)
         y = norms(state, f"{name}.layernorm4", y)
     return y @ state["embedding.tok_embedding.weight"].T

@@ -89,6 +89,16 @@ def beams(model: Any, params: Any, source: Any, **options: Any) -> Any:
     return quickly(lambda params, source: call(params, source))(params, source)
 
 
+def products(jaxpr: Any) -> list[Any]:
+    """Returns the matrix products of a program, those of the programs that it calls too."""
+    found = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "dot_general"]
+    leaves = jax.tree.leaves([list(eqn.params.values()) for eqn in jaxpr.eqns])
+    for inner in (getattr(leaf, "jaxpr", leaf) for leaf in leaves):
+        if hasattr(inner, "eqns"):
+            found += products(inner)
+    return found
+
+
 def tokens(*shape: int, seed: int = 0, low: int = 3, high: int = 11) -> jax.Array:
     """Draws symbols other than padding, start and end."""
     return jnp.asarray(np.random.default_rng(seed).integers(low, high, shape), jnp.int32)

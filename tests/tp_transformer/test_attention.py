@@ -10,7 +10,7 @@ import pytest
 from flax import linen as nn
 
 from tests.tp_transformer import plain
-from tests.tp_transformer.small import quickly
+from tests.tp_transformer.small import products, quickly
 from tp_transformer import MultiHeadAttention, TPMultiHeadAttention
 from tp_transformer.attention import dot_product_weights, single_query_fillers
 
@@ -114,9 +114,41 @@ def test_causal_and_masked_weights():
         weights[np.broadcast_to(np.triu(np.ones((4, 4), bool), 1), weights.shape)], 0
     )
     np.testing.assert_array_equal(weights[0, ..., 1], 0)
+
+
+def test_a_single_query_needs_no_matrix_products():
+    """With a cache's keys and values, only the maps are products; those of attention have batch axes."""
+    module: Any = TPMultiHeadAttention(HEADS)
+    query, kept = cells(3, 1, 8), cells(3, 5, HEADS, 4, seed=1)
+    variables = {"params": drawn(module, query)}
+    batched = []
+    for queries in (1, 2):
+        attend = functools.partial(module.apply, method="attend")
+        traced = jax.make_jaxpr(attend)(variables, jnp.tile(query, (1, queries, 1)), kept, kept)
+        batched.append(sum(bool(eqn.params["dimension_numbers"][1][0]) for eqn in products(traced.jaxpr)))
+    assert batched == [0, 2]
+
+
+def test_weights_of_rounded_cells_are_not_rounded():
+    """In float32 for bfloat16 and in float64 for float64, against a float64 loop over heads and queries."""
     with jax.enable_x64(True):
-        exact = dot_product_weights(query.astype(jnp.float64), key.astype(jnp.float64), mask)
-        assert exact.dtype == jnp.float64
+        for dtype, wide, error in ((jnp.bfloat16, jnp.float32, 1e-5), (jnp.float64, jnp.float64, 1e-12)):
+            query, key = (cells(2, n, HEADS, 24, seed=n).astype(dtype) for n in (3, 5))
+            weights = quickly(dot_product_weights)(query, key)
+            assert weights.dtype == wide
+            for b, h, t in np.ndindex(2, HEADS, 3):
+                logits = np.asarray(key[b, :, h], np.float64) @ np.asarray(query[b, t, h], np.float64)
+                want = plain.softmax(logits / np.sqrt(24))
+                np.testing.assert_allclose(weights[b, h, t], want, rtol=error)
+
+
+def test_a_single_querys_logits_are_not_rounded():
+    """In bfloat16 257 and 256 are one number; their weights must differ as exp(1 / 2) and 1."""
+    query = jnp.asarray([16.0, 1, 0, 0], jnp.bfloat16).reshape(1, 1, 1, 4)
+    keys = jnp.asarray([[16.0, 1, 0, 0], [16, 0, 0, 0]], jnp.bfloat16).reshape(1, 2, 1, 4)
+    values = jnp.asarray([[1.0] * 4, [0] * 4], jnp.bfloat16).reshape(1, 2, 1, 4)
+    found = quickly(single_query_fillers)(query, keys, values)
+    np.testing.assert_allclose(found.astype(jnp.float32), 1 / (1 + np.exp(-0.5)), rtol=4e-3)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
@@ -144,23 +176,27 @@ def test_plain_sight_and_jax_agree(is_causal):
         {"params": params}, x, mask=mask, is_causal=is_causal
     )
     dropping: Any = TPMultiHeadAttention(HEADS, dropout_rate=1e-12)
-    seen = dropping.apply(
-        {"params": params},
-        x,
-        mask=mask,
-        is_causal=is_causal,
-        deterministic=False,
-        rngs={"dropout": jax.random.key(0)},
+    options = {"is_causal": is_causal, "deterministic": False}
+    seen = quickly(functools.partial(dropping.apply, **options))(
+        {"params": params}, x, mask=mask, rngs={"dropout": jax.random.key(0)}
     )
     np.testing.assert_allclose(seen, usual, rtol=1e-4, atol=1e-5)
+    if is_causal:  # a single query is the first, with nothing before it
+        first = quickly(functools.partial(module.apply, is_causal=True))({"params": params}, x[:, :1], x)
+        np.testing.assert_allclose(first[0], usual[0, :1], rtol=1e-4, atol=1e-5)
     if is_causal:  # the first query of row 1 may attend to nothing
         np.testing.assert_array_equal(usual[1, 0], params["output"]["bias"])
 
 
-@pytest.mark.parametrize("queries", [1, 4])
-@pytest.mark.parametrize("dropout_rate", [0.0, 1e-12])
-def test_a_query_that_may_attend_to_nothing_retrieves_0(queries, dropout_rate):
-    """Holds for a single query, JAX's function and explicit weights, for masks of any rank; no gradient."""
+@pytest.mark.parametrize(
+    ("queries", "dropout_rate", "whole"),
+    [(1, 0.0, True), (1, 0.0, False), (4, 0.0, True), (4, 0.0, False), (4, 1e-12, False)],
+)
+def test_a_query_that_may_attend_to_nothing_retrieves_0(queries, dropout_rate, whole):
+    """Holds for a single query, JAX's function and explicit weights, for masks of any rank; no gradient.
+
+    The mask is False as a whole, or for the first row of the batch.
+    """
     module: Any = MultiHeadAttention(HEADS, dropout_rate=dropout_rate)
     query, context = cells(2, queries, 8), cells(2, 5, 8, seed=1)
     params = drawn(module, query, context)
@@ -169,11 +205,22 @@ def test_a_query_that_may_attend_to_nothing_retrieves_0(queries, dropout_rate):
         rngs = {"dropout": jax.random.key(0)}
         return module.apply({"params": params}, query, context, mask=mask, deterministic=False, rngs=rngs)
 
-    for mask in (jnp.zeros(5, bool), jnp.ones((2, 1, 1, 5), bool).at[0].set(False)):
-        out, back = jax.vjp(lambda query, mask=mask: attend(query, mask), query)
-        np.testing.assert_array_equal(out[0], np.broadcast_to(params["output"]["bias"], out[0].shape))
-        np.testing.assert_array_equal(back(jnp.ones_like(out))[0][0], 0)
-    np.testing.assert_allclose(out[1], attend(query, None)[1], rtol=1e-5, atol=1e-6)
+    @quickly
+    def both(query, mask):
+        out, back = jax.vjp(lambda query: attend(query, mask), query)
+        return out, back(jnp.ones_like(out))[0]
+
+    mask = jnp.zeros(5, bool) if whole else jnp.ones((2, 1, 1, 5), bool).at[0].set(False)
+    out, back = both(query, mask)
+    nothing = slice(None) if whole else slice(1)
+    bias = params["output"]["bias"]
+    np.testing.assert_array_equal(out[nothing], np.broadcast_to(bias, out[nothing].shape))
+    np.testing.assert_array_equal(back[nothing], 0)
+    if not whole:
+        for t in range(queries):
+            want = by_equations(params, query[1, t : t + 1], context[1], np.ones((1, 5), bool))
+            np.testing.assert_allclose(out[1, t], want[0], rtol=1e-4, atol=1e-5)
+        assert np.min(np.max(np.abs(back[1]), axis=-1)) > 1e-3
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -186,14 +233,17 @@ def test_cudnn_takes_it(monkeypatch, is_causal):
     module: Any = TPMultiHeadAttention(HEADS, implementation="cudnn", dtype=jnp.bfloat16)
     params = drawn(TPMultiHeadAttention(HEADS), x)
 
-    def loss(params):
-        return jnp.sum(
-            module.apply({"params": params}, x, mask=mask, is_causal=is_causal).astype(jnp.float32)
-        )
+    def loss(params, queries=6, mask=mask):
+        out = module.apply({"params": params}, x[:, :queries], x, mask=mask, is_causal=is_causal)
+        return jnp.sum(out.astype(jnp.float32))
 
     text = jax.jit(jax.grad(loss)).trace(params).lower(lowering_platforms=("cuda",)).as_text()
     assert "__cudnn$fmha" in text
     assert "__cudnn$fmhaScaleBiasSoftmaxBackward" in text
+    single = jax.jit(functools.partial(loss, queries=1)).trace(params).lower(lowering_platforms=("cuda",))
+    assert "__cudnn$fmha" in single.as_text()
+    free = jax.jit(functools.partial(loss, mask=None)).trace(params).lower(lowering_platforms=("cuda",))
+    assert "__cudnn$fmha" in free.as_text()
 
 
 def test_dropped_weights_keep_their_mean():
@@ -204,8 +254,8 @@ def test_dropped_weights_keep_their_mean():
     identity = {name: {"kernel": jnp.eye(n), "bias": jnp.zeros(n)} for name in ("key", "output")}
     # Uniform attention to one-hot values shows the weights themselves.
     params = {**identity, "query": jax.tree.map(jnp.zeros_like, identity["key"]), "value": identity["key"]}
-    out = module.apply(
-        {"params": params}, x, x, jnp.eye(n)[None], deterministic=False, rngs={"dropout": jax.random.key(3)}
+    out = quickly(functools.partial(module.apply, deterministic=False))(
+        {"params": params}, x, x, jnp.eye(n)[None], rngs={"dropout": jax.random.key(3)}
     )
     dropped = np.asarray(out) == 0
     assert abs(dropped.mean() - 0.25) < 0.03
@@ -238,7 +288,13 @@ def test_it_vmaps():
     params = drawn(module, x)
     both = jax.tree.map(lambda a: jnp.stack([a, -a]), params)
     got = quickly(jax.vmap(lambda p: module.apply({"params": p}, x)))(both)
-    np.testing.assert_allclose(got[0], module.apply({"params": params}, x), rtol=1e-5, atol=1e-5)
+    for b in range(2):
+        want = by_equations(params, x[b], x[b], np.ones((3, 3), bool))
+        np.testing.assert_allclose(got[0, b], want, rtol=1e-4, atol=1e-5)
+    negative = jax.tree.map(lambda a: -a, params)
+    np.testing.assert_allclose(
+        got[1, 1], by_equations(negative, x[1], x[1], np.ones((3, 3), bool)), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_what_is_refused():
@@ -249,6 +305,7 @@ def test_what_is_refused():
     refused: tuple[Any, ...] = (
         ((x.astype(jnp.int32),), {}, "inputs_q: got shape .* int32"),
         ((x[0, 0],), {}, "inputs_q: got shape"),
+        ((x, x[..., None]), {}, r"inputs_k: got shape \(2, 3, 8, 1\), .* one or two more"),
         ((x, x[:1]), {}, r"inputs_k: got shape \(1, 3, 8\), expected leading axes \(2,\)"),
         ((x, x, x[:, :2]), {}, r"inputs_v: got shape \(2, 2, 8\), expected leading axes \(2, 3\)"),
         ((x,), {"mask": jnp.ones((3, 4), bool)}, r"mask: got shape \(3, 4\)"),
@@ -258,5 +315,6 @@ def test_what_is_refused():
     for arguments, options, message in refused:
         with pytest.raises(ValueError, match=message):
             module.apply(variables, *arguments, **options)
-    with pytest.raises(ValueError, match="num_heads: got 3, expected a divisor of 8"):
-        TPMultiHeadAttention(3).init(jax.random.key(0), x)
+    for heads in (3, 0):
+        with pytest.raises(ValueError, match=f"num_heads: got {heads}, expected a divisor of 8"):
+            TPMultiHeadAttention(heads).init(jax.random.key(0), x)

@@ -64,22 +64,27 @@ def test_padding_has_no_gradient():
 def test_half_precision_is_summed_in_float32():
     """Also checks another padding symbol."""
     logits, labels = example()
-    sums = objective.next_symbol_sums(jnp.asarray(logits, jnp.bfloat16), jnp.asarray(labels), pad=3)
+    rounded = np.asarray(jnp.asarray(logits, jnp.bfloat16), np.float64)
+    count = quickly(objective.next_symbol_sums, static_argnames="pad")
+    sums = count(jnp.asarray(logits, jnp.bfloat16), jnp.asarray(labels), pad=3)
     assert sums.loss.dtype == jnp.float32
     assert int(sums.symbols) == np.sum(labels != 3)
+    logs = rounded - np.log(np.sum(np.exp(rounded), axis=-1, keepdims=True))
+    want = -np.take_along_axis(logs, labels[..., None], axis=-1)[..., 0][labels != 3].sum()
+    np.testing.assert_allclose(sums.loss, want, rtol=1e-5)  # bfloat16 sums would be 1e-2 away
 
 
 def test_a_right_answer_is_one_that_greedy_decoding_gives():
     """Teacher forcing and decoding mark the same rows as correct."""
     model = build(TPTransformer)
-    params, source = draw(model, seed=1, scale=1.0), tokens(12, 6).at[::2, 4:].set(0)
-    decoded = jnp.asarray(greedy(model, params, source, max_length=5))
+    params, source = draw(model, seed=1, scale=1.0), tokens(24, 6).at[::2, 4:].set(0)
+    decoded = jnp.asarray(greedy(model, params, source, max_length=7))  # the program of test_decoding
     answers = decoded.at[::3, 3].set((decoded[::3, 3] + 1) % 11)  # some are wrong
     target, labels = objective.shifted(answers)
     np.testing.assert_array_equal(target[:, 0], 1)
     logits = apply(model, params, source, target)
     counted, count = [], quickly(objective.next_symbol_sums)
-    for row in range(12):
+    for row in range(24):
         sums = count(logits[row : row + 1], labels[row : row + 1])
         same = bool(np.all((decoded[row, 1:] == labels[row]) | (labels[row] == 0)))
         if int(sums.answers):

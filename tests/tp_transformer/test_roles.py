@@ -52,11 +52,52 @@ def test_the_seed_decides():
     np.testing.assert_array_equal(first[1], again[1])
 
 
+def test_the_best_of_ten_runs_is_kept(monkeypatch):
+    """Runs that lose a cluster do not count; if all do, k was too large."""
+    vectors, of = blobs([5, 20, 11])
+    best = np.stack([vectors[of == blob].mean(axis=0) for blob in range(3)])
+    runs = [best + shift for shift in (3.0, 2.0, 0.5, 0.0, 1.0, 4.0, 2.0, 2.0)]
+    outcomes = iter([*runs[:2], None, *runs[2:], None])
+
+    def kmeans(given, k, *, iter, minit, missing, rng):
+        assert (k, iter, minit, missing) == (3, 100, "++", "raise")
+        np.testing.assert_array_equal(given, vectors)
+        centroids = next(outcomes)
+        if centroids is None:
+            raise roles.vq.ClusterError("lost")
+        return centroids, None
+
+    monkeypatch.setattr(roles.vq, "kmeans2", kmeans)
+    centroids, _ = roles.cluster(vectors, 3)
+    np.testing.assert_array_equal(centroids, best[[1, 2, 0]])
+    assert next(outcomes, "none left") == "none left"
+    outcomes = iter([None] * 10)
+    with pytest.raises(ValueError, match="k: got 3, expected a smaller number, since each of 10 runs"):
+        roles.cluster(vectors, 3)
+
+
+def test_twenty_clusters_by_default_and_a_seed_of_choice(monkeypatch):
+    """As in figure 2."""
+    vectors = np.random.default_rng(3).normal(size=(60, 2))
+    assert len(roles.cluster(vectors)[0]) == 20
+    seen = []
+
+    def cluster(vectors, k, *, seed):
+        seen.append((k, seed))
+        return np.zeros((k, 4)), np.zeros(len(vectors), int)
+
+    monkeypatch.setattr(roles, "cluster", cluster)
+    roles.cluster_roles(MODEL, PARAMS, SOURCE, head=0)
+    roles.cluster_roles(MODEL, PARAMS, SOURCE, head=0, k=3, seed=8)
+    assert seen == [(20, 0), (3, 8)]
+
+
 def test_as_many_clusters_as_vectors_or_one():
     """The extreme values of k work."""
     vectors = np.arange(4.0)[:, None] * np.ones((1, 2))
     _, labels = roles.cluster(np.concatenate([vectors, vectors]), 4)
     assert sorted(np.bincount(labels)) == [2, 2, 2, 2]
+    assert sorted(roles.cluster(vectors.tolist(), 4)[1]) == [0, 1, 2, 3]  # pyrefly: ignore
     centroids, labels = roles.cluster(vectors, 1)
     np.testing.assert_allclose(centroids, [[1.5, 1.5]])
     np.testing.assert_array_equal(labels, 0)
